@@ -1,0 +1,1 @@
+"""The commands: parse, wire adapters into the core, print."""

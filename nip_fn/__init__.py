@@ -1,0 +1,1 @@
+"""nip-fn: neural interactive proofs for language models, as a scan over recorded events."""

@@ -1,0 +1,60 @@
+"""Datapoints: a problem, a proposed solution, and whether the solution is right."""
+
+from collections.abc import Iterable
+from hashlib import blake2b, sha256
+from typing import Literal
+
+import msgspec
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+class Datapoint(msgspec.Struct, frozen=True, cache_hash=True):
+    """One question to a verifier: does `solution` do what `question` asks?"""
+
+    id: str  # content hash of question, solution and label
+    problem_id: str  # datapoints of one problem never straddle two splits
+    question: str
+    solution: str
+    label: int  # 1 the solution is right, 0 it has a bug
+    stance: int  # the side a prover with a randomised stance takes: 0 reject, 1 accept
+
+
+def make_datapoint(problem_id: str, question: str, solution: str, label: int) -> Datapoint:
+    """A datapoint with its content hash as id and its stance.
+
+    The stance is the parity of the SHA-256 of the solution text, so it is a coin that always falls
+    the same way for the same solution.
+    """
+    content = msgspec.msgpack.encode((question, solution, label))
+    return Datapoint(
+        id=blake2b(content, digest_size=8).hexdigest(),
+        problem_id=problem_id,
+        question=question,
+        solution=solution,
+        label=label,
+        stance=sha256(solution.encode()).digest()[-1] & 1,
+    )
+
+
+class Dataset(msgspec.Struct, frozen=True):
+    """Three splits that share no problem."""
+
+    name: str
+    train: tuple[Datapoint, ...]
+    validation: tuple[Datapoint, ...]
+    test: tuple[Datapoint, ...]
+
+    def split(self, name: Split) -> tuple[Datapoint, ...]:
+        """The datapoints of one split."""
+        splits = {"train": self.train, "validation": self.validation, "test": self.test}
+        return splits[name]
+
+
+def content_hash(datapoints: Iterable[Datapoint]) -> str:
+    """A hash of the datapoints in their order (32 hexadecimal digits)."""
+    digest = blake2b(digest_size=16)
+    for datapoint in datapoints:
+        digest.update(msgspec.msgpack.encode(datapoint))
+    return digest.hexdigest()

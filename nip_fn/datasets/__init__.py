@@ -1,0 +1,1 @@
+"""Data sets that are made here: pure functions of a key."""

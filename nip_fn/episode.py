@@ -1,0 +1,90 @@
+"""The environment: `reset`, `movers`, `step`, pure functions over a frozen `Episode`."""
+
+import msgspec
+
+from nip_fn.data import Datapoint
+from nip_fn.keys import Key
+from nip_fn.protocols.protocol import End, Move, Outcome, Protocol, verifier_rounds
+from nip_fn.reply import ReplyError
+from nip_fn.spectra import Decision
+
+
+class Said(msgspec.Struct, frozen=True, array_like=True):
+    """What one agent did in one round."""
+
+    agent: int
+    raw: str  # the model's text, untouched
+    messages: tuple[tuple[int, str], ...] = ()  # (channel, text)
+    decision: Decision | None = None
+    error: ReplyError | None = None  # why the last attempt could not be used
+    attempts: int = 1
+    token_limit: bool = False
+    model: str = ""  # the model or adapter that wrote it
+    prompt_tokens: int = 0  # of all attempts together
+    completion_tokens: int = 0
+
+
+Turn = tuple[Said, ...]  # all that was said in one round, in the schedule's order
+
+
+class Episode(msgspec.Struct, frozen=True):
+    """A game so far."""
+
+    key: Key  # decides whatever the protocol leaves to chance
+    label: int
+    stance: int
+    turns: tuple[Turn, ...] = ()
+    end: End = "open"
+
+
+def reset(datapoint: Datapoint, key: Key) -> Episode:
+    """A new game about the datapoint; `key` is consumed by the game's schedule."""
+    return Episode(key=key, label=datapoint.label, stance=datapoint.stance)
+
+
+def movers(protocol: Protocol, episode: Episode) -> tuple[Move, ...]:
+    """Who speaks next; nobody once the game is over."""
+    if episode.end != "open":
+        return ()
+    return protocol.schedule(len(episode.turns), episode.key)
+
+
+def may_decide(protocol: Protocol, round: int, agent: int) -> bool:
+    """Whether the agent's decision would count in that round."""
+    return protocol.is_verifier(agent) and round >= protocol.min_message_rounds - 1
+
+
+def step(protocol: Protocol, episode: Episode, turn: Turn) -> tuple[Episode, tuple[float, ...]]:
+    """The game after one more round, and the reward of each agent for it (`[A]`)."""
+    round = len(episode.turns)
+    if {said.agent for said in turn} != {move.agent for move in movers(protocol, episode)}:
+        raise ValueError(f"round {round} of {protocol.name} is not these agents' turn: {turn}")
+    decision = next((said.decision for said in turn if said.decision is not None), None)
+    invalid = tuple(
+        any(said.agent == agent and said.error is not None for said in turn)
+        for agent in range(len(protocol.agents))
+    )
+    end = _end(protocol, episode.key, round, decision, invalid)
+    reward = protocol.rewards(
+        Outcome(
+            end=end,
+            label=episode.label,
+            stance=episode.stance,
+            decision=decision if end == "decided" else None,
+            verifier_moved=any(protocol.is_verifier(said.agent) for said in turn),
+            invalid=invalid,
+        )
+    )
+    return msgspec.structs.replace(episode, turns=(*episode.turns, turn), end=end), reward
+
+
+def _end(
+    protocol: Protocol, key: Key, round: int, decision: Decision | None, invalid: tuple[bool, ...]
+) -> End:
+    if decision is not None:
+        return "decided"
+    if protocol.invalid_ends and any(
+        bad and not protocol.is_verifier(agent) for agent, bad in enumerate(invalid)
+    ):
+        return "invalid"
+    return "rounds" if round >= verifier_rounds(protocol, key)[-1] else "open"

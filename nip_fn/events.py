@@ -1,0 +1,135 @@
+"""Events, what came back from the world, and effects, descriptions of what to do in it."""
+
+import msgspec
+
+from nip_fn.data import Datapoint, Split
+from nip_fn.finetune import Job
+from nip_fn.growth import Ask, Path
+from nip_fn.params import HyperParameters
+from nip_fn.reply import Completion
+
+
+class DatasetInfo(msgspec.Struct, frozen=True, array_like=True):
+    """Which data a run is about."""
+
+    name: str
+    hash: str  # of all splits
+    train_size: int
+    validation_size: int
+    test_size: int
+
+    def size(self, split: Split) -> int:
+        """The number of datapoints in a split."""
+        sizes = {
+            "train": self.train_size,
+            "validation": self.validation_size,
+            "test": self.test_size,
+        }
+        return sizes[split]
+
+
+class RecordedEvent(msgspec.Struct, frozen=True, array_like=True):
+    """What happened.  Fields may be added at the end with a default; none is ever changed."""
+
+
+class RunStarted(RecordedEvent, frozen=True, array_like=True, tag="run_started"):
+    """The first event: all that defines the run."""
+
+    params: HyperParameters
+    dataset: DatasetInfo
+    version: str  # of nip-fn
+
+
+class Drawn(RecordedEvent, frozen=True, array_like=True, tag="drawn"):
+    """The datapoints of a stage."""
+
+    datapoints: tuple[Datapoint, ...]
+
+
+class Replied(RecordedEvent, frozen=True, array_like=True, tag="replied"):
+    """One completion, for one slot of one node of one tree."""
+
+    tree: int
+    path: Path
+    agent: int
+    index: int
+    attempt: int
+    completion: Completion
+
+
+class StageDone(RecordedEvent, frozen=True, array_like=True, tag="stage_done"):
+    """A stage ended in a state with this digest."""
+
+    iteration: int
+    stage: str
+    digest: str
+    seconds: float  # that the stage took in the sitting that ended it
+
+
+class JobCreated(RecordedEvent, frozen=True, array_like=True, tag="job_created"):
+    """A training is about to be asked for."""
+
+    job: str
+    data_hash: str
+
+
+class JobFinished(RecordedEvent, frozen=True, array_like=True, tag="job_finished"):
+    """A training ended, and left this adapter."""
+
+    job: str
+    adapter: str
+    report: tuple[tuple[str, float], ...] = ()  # (name, value), as the trainer measured
+
+
+class Published(RecordedEvent, frozen=True, array_like=True, tag="published"):
+    """An adapter is being served from now on."""
+
+    group: str
+    adapter: str
+
+
+Event = RunStarted | Drawn | Replied | StageDone | JobCreated | JobFinished | Published
+
+
+class Draw(msgspec.Struct, frozen=True):
+    """Fetch these datapoints of a split; answered by `Drawn`."""
+
+    split: Split
+    indices: tuple[int, ...]
+
+
+class AskTree(msgspec.Struct, frozen=True):
+    """Sample replies for a node of a tree; answered by a `Replied` for each index."""
+
+    tree: int
+    ask: Ask
+
+
+class Seal(msgspec.Struct, frozen=True):
+    """Record that the stage is over; answered by `StageDone`."""
+
+    iteration: int
+    stage: str
+    digest: str
+
+
+class CreateJob(msgspec.Struct, frozen=True):
+    """Record the intent to train, before anything is paid; answered by `JobCreated`."""
+
+    job: Job
+
+
+class Train(msgspec.Struct, frozen=True):
+    """Train an adapter, or find the one that an earlier try left; answered by `JobFinished`."""
+
+    job: Job
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """Serve an adapter; answered by `Published`."""
+
+    group: str
+    adapter: str
+
+
+Effect = Draw | AskTree | Seal | CreateJob | Train | Publish

@@ -1,0 +1,195 @@
+"""Growing a tree of replies: a persistent rose tree that knows which replies it still waits for.
+
+A node is a position after a round.  An open node has `k` slots for each agent that moves there, and
+its children open as soon as the last of its own slots is filled, whatever happens elsewhere.  A new
+reply copies only the nodes on its path (O(depth)), and the tree is a function of the *set* of
+replies that it holds, not of the order in which they came.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+from returns.result import Success
+
+from nip_fn.episode import Episode, Said, Turn, may_decide, movers, step
+from nip_fn.protocols.protocol import End, Move, Protocol
+from nip_fn.reply import Completion, parse_reply
+from nip_fn.spectra import SpectrumName
+
+Path = tuple[int, ...]  # the rank of each node among its siblings, from the root down
+
+
+class Slot(msgspec.Struct, frozen=True, array_like=True):
+    """Room for one reply of one agent at one node."""
+
+    agent: int
+    said: Said | None = None
+    attempts: int = 0  # failed so far
+    prompt_tokens: int = 0  # spent on them
+    completion_tokens: int = 0
+
+
+class Node(msgspec.Struct, frozen=True, array_like=True):
+    """A position after a round."""
+
+    turn: Turn = ()  # what was said on arriving; () at the root
+    reward: tuple[float, ...] = ()  # [A] received on arriving
+    end: End = "open"
+    slots: tuple[Slot, ...] = ()  # [movers * k], mover by mover
+    children: tuple["Node", ...] = ()  # [k] once every slot is filled
+
+
+class Ask(NamedTuple):
+    """Replies that a node waits for: those of one agent at one attempt, to be asked for at once."""
+
+    path: Path
+    agent: int
+    indices: tuple[int, ...]  # which of the agent's k slots
+    attempt: int
+
+
+class Rules(NamedTuple):
+    """What a growing tree needs to know besides the replies."""
+
+    protocol: Protocol
+    spectrum: SpectrumName
+    branching: Callable[[tuple[Move, ...]], int]  # (who moves) -> k
+    attempts: tuple[int, ...]  # [A] at a reply before it is recorded as invalid
+
+
+def plant(rules: Rules, episode: Episode) -> Node:
+    """The root of a new tree: a game that has not begun."""
+    return _arrive(rules, episode, (), (0.0,) * len(rules.protocol.agents))
+
+
+def answer(
+    rules: Rules,
+    node: Node,
+    episode: Episode,
+    path: Path,
+    agent: int,
+    index: int,
+    completion: Completion,
+) -> tuple[Node, tuple[Ask, ...]]:
+    """The tree with one more completion in it, and what it now has to ask for, paths from `node`.
+
+    `episode` is the game at `node`; `path` leads from there to the node that was waiting.  Raises
+    `ValueError` where nothing waits for this reply.
+    """
+    if not path:
+        return _fill(rules, node, episode, agent, index, completion)
+    rank, *rest = path
+    if rank >= len(node.children):
+        raise ValueError(f"no node at {path}: its parent still waits for replies")
+    child = node.children[rank]
+    below, asks = answer(rules, child, after(episode, child), tuple(rest), agent, index, completion)
+    children = (*node.children[:rank], below, *node.children[rank + 1 :])
+    grown = msgspec.structs.replace(node, children=children)
+    return grown, tuple(ask._replace(path=(rank, *ask.path)) for ask in asks)
+
+
+def after(episode: Episode, node: Node) -> Episode:
+    """The game at `node`, a child of the position that `episode` is at."""
+    return msgspec.structs.replace(episode, turns=(*episode.turns, node.turn), end=node.end)
+
+
+def descend(node: Node, episode: Episode, path: Path) -> tuple[Node, Episode]:
+    """The node that `path` leads to from `node`, and the game there."""
+    for rank in path:
+        node = node.children[rank]
+        episode = after(episode, node)
+    return node, episode
+
+
+def waiting(node: Node) -> Iterator[Ask]:
+    """Everything that the tree waits for, in the order of its paths, breadth last."""
+    yield from _asks(node.slots)
+    for rank, child in enumerate(node.children):
+        for ask in waiting(child):
+            yield ask._replace(path=(rank, *ask.path))
+
+
+def _arrive(rules: Rules, episode: Episode, turn: Turn, reward: tuple[float, ...]) -> Node:
+    moves = movers(rules.protocol, episode)
+    k = rules.branching(moves) if moves else 0
+    slots = tuple(Slot(move.agent) for move in moves for _ in range(k))
+    return Node(turn=turn, reward=reward, end=episode.end, slots=slots)
+
+
+def _fill(
+    rules: Rules, node: Node, episode: Episode, agent: int, index: int, completion: Completion
+) -> tuple[Node, tuple[Ask, ...]]:
+    places = [i for i, slot in enumerate(node.slots) if slot.agent == agent]
+    if index >= len(places) or node.slots[places[index]].said is not None:
+        raise ValueError(f"nothing waits for reply {index} of agent {agent} here")
+    place = places[index]
+    slot = _attempt(rules, node.slots[place], episode, completion)
+    slots = (*node.slots[:place], slot, *node.slots[place + 1 :])
+    node = msgspec.structs.replace(node, slots=slots)
+    if slot.said is None:
+        return node, (Ask((), agent, (index,), slot.attempts),)
+    if any(slot.said is None for slot in slots):
+        return node, ()
+    children = _branch(rules, slots, episode)
+    asks = (
+        ask._replace(path=(rank,))
+        for rank, child in enumerate(children)
+        for ask in _asks(child.slots)
+    )
+    return msgspec.structs.replace(node, children=children), tuple(asks)
+
+
+def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion) -> Slot:
+    """The slot after one more attempt: filled, or waiting for the next one."""
+    round, agent = len(episode.turns), slot.agent
+    move = next(move for move in movers(rules.protocol, episode) if move.agent == agent)
+    parsed = parse_reply(
+        completion,
+        move=move,
+        may_decide=may_decide(rules.protocol, round, agent),
+        spectrum=rules.spectrum,
+    )
+    attempts = slot.attempts + 1
+    prompt_tokens = slot.prompt_tokens + completion.prompt_tokens
+    completion_tokens = slot.completion_tokens + completion.completion_tokens
+    reply = parsed.value_or(None)
+    if reply is None and attempts < rules.attempts[agent]:
+        return Slot(agent, None, attempts, prompt_tokens, completion_tokens)
+    said = Said(
+        agent=agent,
+        raw=completion.text or "",
+        messages=reply.messages if reply else (),
+        decision=reply.decision if reply else None,
+        error=None if isinstance(parsed, Success) else parsed.failure(),
+        attempts=attempts,
+        token_limit=completion.finish_reason == "length",
+        model=completion.model,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+    )
+    return Slot(agent, said)
+
+
+def _branch(rules: Rules, slots: tuple[Slot, ...], episode: Episode) -> tuple[Node, ...]:
+    """One child for each rank: every mover's reply of that rank, played at once."""
+    agents = tuple(dict.fromkeys(slot.agent for slot in slots))
+    k = len(slots) // len(agents)
+    children = []
+    for rank in range(k):
+        turn = tuple(slot.said for slot in slots[rank::k] if slot.said is not None)
+        arrived, reward = step(rules.protocol, episode, turn)
+        children.append(_arrive(rules, arrived, turn, reward))
+    return tuple(children)
+
+
+def _asks(slots: tuple[Slot, ...]) -> Iterator[Ask]:
+    """The empty slots by agent and attempt, as few requests as possible."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    seen: dict[int, int] = {}
+    for slot in slots:
+        index = seen[slot.agent] = seen.get(slot.agent, -1) + 1
+        if slot.said is None:
+            groups.setdefault((slot.agent, slot.attempts), []).append(index)
+    for (agent, attempt), indices in groups.items():
+        yield Ask((), agent, tuple(indices), attempt)

@@ -1,0 +1,85 @@
+"""What an adapter must provide: the doors between the pure core and the world."""
+
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple, Protocol
+
+from returns.result import Result
+
+from nip_fn.data import Datapoint, Split
+from nip_fn.finetune import Job
+from nip_fn.reply import Completion
+from nip_fn.requests import Request
+from nip_fn.state import Row
+
+
+class Sampler(Protocol):
+    """Samples replies."""
+
+    def __call__(self, request: Request) -> Awaitable[Result[tuple[Completion, ...], str]]:
+        """One completion for each of the request's keys, in their order; or why there is none.
+
+        `Completion.model` names what really answered: the adapter, or the base model.
+        """
+        ...
+
+
+class Tuned(NamedTuple):
+    """What a training left."""
+
+    adapter: str  # its name: GROUP-ITERATION-HASH of the weights
+    report: tuple[tuple[str, float], ...]  # (name, value): loss and the like
+
+
+class Tuner(Protocol):
+    """Trains adapters."""
+
+    def __call__(self, job: Job) -> Awaitable[Result[Tuned, str]]:
+        """The job's adapter; a job that an earlier call finished is looked up, not repeated."""
+        ...
+
+
+class Publisher(Protocol):
+    """Makes an adapter answer."""
+
+    def __call__(self, group: str, adapter: str) -> Awaitable[Result[None, str]]:
+        """Success once requests that name the adapter are answered by it."""
+        ...
+
+
+class Source(Protocol):
+    """Holds the data."""
+
+    def __call__(self, split: Split, indices: Sequence[int]) -> tuple[Datapoint, ...]:
+        """The datapoints at these places of a split."""
+        ...
+
+
+class Store(Protocol):
+    """Keeps the recording."""
+
+    def append(self, frame: bytes) -> None:
+        """Add a frame at the end."""
+        ...
+
+    def sync(self) -> None:
+        """Return once all that was appended would survive a power cut."""
+        ...
+
+
+class Tracker(Protocol):
+    """Shows or keeps metrics."""
+
+    def __call__(self, row: Row, seconds: float) -> None:
+        """Take note of what a stage came to."""
+        ...
+
+
+class World(NamedTuple):
+    """All adapters of a run."""
+
+    sampler: Sampler
+    tuner: Tuner
+    publisher: Publisher
+    source: Source
+    store: Store
+    tracker: Tracker

@@ -1,0 +1,1 @@
+"""Games: one short file each, in data and small pure functions."""

@@ -1,0 +1,115 @@
+"""All that is known of a run, as one frozen record."""
+
+from hashlib import blake2b
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from nip_fn.data import Datapoint
+from nip_fn.episode import Episode, reset
+from nip_fn.events import DatasetInfo
+from nip_fn.finetune import Group, Job
+from nip_fn.growth import Node, Rules
+from nip_fn.keys import Key, fold_in, key
+from nip_fn.metrics import Metrics
+from nip_fn.pairs import Pair
+from nip_fn.params import HyperParameters
+from nip_fn.protocols.protocol import Move
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.trainers.registry import trainer_of
+
+Stage = Literal["start", "test", "sample", "train", "publish", "done"]
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """What one stage came to."""
+
+    iteration: int
+    stage: Stage
+    metrics: Metrics
+
+
+class JobState(msgspec.Struct, frozen=True, array_like=True):
+    """A training under way."""
+
+    job: Job
+    created: bool = False
+    adapter: str | None = None  # what it left; None until it ended
+    report: tuple[tuple[str, float], ...] = ()
+    published: bool = False
+
+
+class RunState(msgspec.Struct, frozen=True):
+    """All that is known of a run."""
+
+    params: HyperParameters = HyperParameters()
+    dataset: DatasetInfo = DatasetInfo("", "", 0, 0, 0)
+    iteration: int = 0
+    stage: Stage = "start"
+    datapoints: tuple[Datapoint, ...] = ()  # of the stage under way
+    forest: tuple[Node, ...] = ()  # the trees of the stage; tree i is about datapoint i modulo
+    num_waiting: int = 0  # replies that the forest waits for
+    selection: tuple[Pair, ...] = ()  # of the iteration
+    groups: tuple[Group, ...] = ()
+    jobs: tuple[JobState, ...] = ()  # of the iteration, by group
+    rows: tuple[Row, ...] = ()  # one for each stage that ended
+    past: str = ""  # the digest at the end of the last stage
+    seconds: tuple[tuple[int, Stage, float], ...] = ()  # of each ended stage; not in the digest
+    faults: tuple[str, ...] = ()  # where a record and its derivation disagree; not in it
+
+
+EMPTY = RunState()
+
+
+def digest(state: RunState) -> str:
+    """A hash of all that was derived (32 hexadecimal digits); times are left out."""
+    derived = replace(state, seconds=(), faults=())
+    return blake2b(msgspec.msgpack.encode(derived), digest_size=16).hexdigest()
+
+
+def stage_key(state: RunState) -> Key:
+    """The key of the stage under way."""
+    return fold_in(key(state.params.seed), state.stage, state.iteration)
+
+
+def tree_key(state: RunState, tree: int) -> Key:
+    """The key of a tree of the stage under way."""
+    return fold_in(stage_key(state), "tree", tree)
+
+
+def rules(state: RunState) -> Rules:
+    """How the trees of the stage under way grow: trees to train on, plain dialogues to test."""
+    params = state.params
+    trainer = trainer_of(params)
+
+    def branching(moves: tuple[Move, ...]) -> int:
+        return trainer.branching(params, moves) if state.stage == "sample" else 1
+
+    return Rules(
+        protocol=protocol_of(params),
+        spectrum="accept_reject",
+        branching=branching,
+        attempts=tuple(agent.num_invalid_generation_retries for agent in params.agents),
+    )
+
+
+def is_tested(params: HyperParameters, iteration: int) -> bool:
+    """Whether the model after `iteration` trainings is tested."""
+    first, last = iteration == 0, iteration == params.rl.num_iterations
+    return {
+        "none": False,
+        "all": True,
+        "last": last,
+        "first_and_last": first or last,
+    }[params.text_rl.test_scheme]
+
+
+def datapoint_of(state: RunState, tree: int) -> Datapoint:
+    """The datapoint that a tree of the stage is about."""
+    return state.datapoints[tree % len(state.datapoints)]
+
+
+def episode_of(state: RunState, tree: int) -> Episode:
+    """The game at the root of a tree of the stage."""
+    return reset(datapoint_of(state, tree), tree_key(state, tree))

@@ -1,0 +1,1 @@
+"""Trainers: how agents learn from an iteration."""
