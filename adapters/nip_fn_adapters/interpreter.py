@@ -34,6 +34,8 @@ from nip_fn.state import RunState
 
 Answer = Result[tuple[Event, ...], str]
 
+Observer = Callable[[RunState, Event], None]  # told of each event and the state after it
+
 GRACE_SECONDS = 15.0  # for replies that were asked for when the run was stopped
 
 
@@ -43,7 +45,7 @@ async def interpret(
     *,
     first: Iterable[Event] = (),
     stop: asyncio.Event | None = None,
-    observe: Callable[[RunState], None] = lambda state: None,
+    observe: Observer = lambda state, event: None,
 ) -> Result[RunState, str]:
     """Go on from `state` until the run is done, `stop` is set, or an adapter fails.
 
@@ -61,7 +63,7 @@ async def interpret(
 class _Loop:
     """The one mutable thing in a run: what is in flight."""
 
-    def __init__(self, state: RunState, world: World, observe: Callable[[RunState], None]) -> None:
+    def __init__(self, state: RunState, world: World, observe: Observer) -> None:
         self.state = state
         self.effects: deque[Effect] = deque()
         self._world = world
@@ -92,6 +94,7 @@ class _Loop:
         self._world.store.append(checkpoint.frame(event))
         self.state, effects = step(self.state, event)
         self.effects.extend(effects)
+        self._observe(self.state, event)
         if isinstance(event, StageDone):
             self._world.store.sync()
             self._stage_began = time.monotonic()
@@ -127,7 +130,6 @@ class _Loop:
         while not self._answered.empty():
             failures += self._accept(self._answered.get_nowait())
         self._world.store.sync()
-        self._observe(self.state)
         return failures
 
     def _accept(self, task: "asyncio.Task[Answer]") -> list[str]:

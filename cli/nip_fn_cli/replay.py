@@ -1,0 +1,298 @@
+"""`nip-fn replay`: derive a run again from its recorded events, and look into it."""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from returns.result import Failure
+
+from nip_fn.episode import Said, Turn
+from nip_fn.growth import Node
+from nip_fn.params import HyperParameters, differences, merge, params_hash, to_dict
+from nip_fn.replay import Grown, Marked, Replayed, mark, replay, reselect, summary
+from nip_fn.state import digest
+from nip_fn.tree import ROOT
+from nip_fn_adapters import store
+from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_cli.config import parse_set, resolve
+from nip_fn_cli.exits import READ_EXITS, Exit, die
+from nip_fn_cli.table import console, print_table
+
+
+class Show(NamedTuple):
+    """What the user wants to see."""
+
+    transcript: str | None
+    tree: str | None
+    iteration: int | None
+    json: bool
+
+
+def replay_command(path: Path, *, until: int | None, sets: tuple[str, ...], show: Show) -> None:
+    """Run the command."""
+    path = path / CHECKPOINT if path.is_dir() else path
+    replayed = _replay(path, until)
+    if show.tree is not None:
+        _print_all(_trees(replayed, show), show)
+    elif show.transcript is not None:
+        _print_all(_transcripts(replayed, show), show)
+    elif sets:
+        _what_if(replayed, sets, show)
+    else:
+        _summary(replayed, show)
+    if replayed.state.faults:
+        die(Exit.MISMATCH, f"{path}: {replayed.state.faults[0]}")
+
+
+def _replay(path: Path, until: int | None) -> Replayed:
+    try:
+        reading = store.read(path, until)
+    except OSError as error:
+        die(Exit.RUN, f"{path}: {error.strerror}")
+    if isinstance(reading, Failure):
+        problem = reading.failure()
+        die(READ_EXITS[problem.kind], f"{path}: {problem.message}")
+    recording = reading.unwrap()
+    if recording.torn:
+        die(
+            Exit.TRUNCATED,
+            f"{path}: ends inside event {len(recording.events)}; the {len(recording.events)} "
+            f"before it are whole: look at them with --until {len(recording.events)}, or go on "
+            "with the run (nip-fn train --resume)",
+        )
+    replayed = replay(recording.events)
+    if isinstance(replayed, Failure):
+        die(Exit.MISMATCH, f"{path}: {replayed.failure()}")
+    return replayed.unwrap()
+
+
+def _summary(replayed: Replayed, show: Show) -> None:
+    state = replayed.state
+    facts = {
+        "configuration": params_hash(state.params),
+        "dataset": state.dataset.name,
+        "dataset_hash": state.dataset.hash,
+        "events": replayed.num_events,
+        "iteration": state.iteration,
+        "stage": state.stage,
+        "digest": digest(state),
+        "digests_match": not state.faults,
+        "lineage": {
+            group.name: [adapter.name for adapter in group.lineage] for group in state.groups
+        },
+    }
+    if show.json:
+        _print_json({**facts, "iterations": summary(state)})
+        return
+    print_table(state)
+    verdict = "DIFFERS from the recorded one" if state.faults else "all recorded digests match"
+    print(f"\ndigest      {facts['digest']} ({verdict})")
+    print(f"events      {replayed.num_events:,}, up to iteration {state.iteration}, {state.stage}")
+    for group, names in facts["lineage"].items():  # type: ignore[attr-defined]
+        print(f"lineage     {group}: {' -> '.join(('base', *names))}")
+
+
+# ------------------------------------------------------------------------------- what if
+
+
+def _what_if(replayed: Replayed, sets: tuple[str, ...], show: Show) -> None:
+    recorded = replayed.state.params
+    table: dict[str, Any] = to_dict(recorded)
+    for assignment in sets:
+        table = merge(table, parse_set(assignment))
+    params = resolve(table)
+    selections = reselect(replayed, params)
+    if isinstance(selections, Failure):
+        die(Exit.USAGE, f"--set {selections.failure()}")
+    rows = [
+        _compared(grown, other, agent, params)
+        for grown, other in selections.unwrap()
+        for agent in range(len(params.agents))
+    ]
+    if show.json:
+        _print_json({"changed": differences(recorded, params), "selections": rows})
+        return
+    from rich.table import Table
+
+    out = Table(box=None, pad_edge=False, header_style="bold")
+    for title in (
+        "iteration",
+        "agent",
+        "pairs then",
+        "pairs now",
+        "in both",
+        "margin then",
+        "margin now",
+    ):
+        out.add_column(title, justify="right")
+    for row in rows:
+        out.add_row(
+            *(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values())
+        )
+    print(f"what {', '.join(sets)} would have selected from the same replies\n")
+    console().print(out)
+
+
+def _compared(
+    grown: Grown, other: tuple[Any, ...], agent: int, params: HyperParameters
+) -> dict[str, Any]:
+    then = [pair for pair in grown.selection if pair.agent == agent]
+    now = [pair for pair in other if pair.agent == agent]
+    places = {(pair.tree, pair.chosen, pair.rejected) for pair in then}
+    return {
+        "iteration": grown.iteration,
+        "agent": params.agents[agent].name,
+        "pairs": len(then),
+        "pairs_now": len(now),
+        "in_both": sum((pair.tree, pair.chosen, pair.rejected) in places for pair in now),
+        "margin": _margin(then),
+        "margin_now": _margin(now),
+    }
+
+
+def _margin(pairs: list[Any]) -> float:
+    """The mean difference of the expected rewards in the pairs; 0 of none."""
+    return sum(p.chosen_value - p.rejected_value for p in pairs) / len(pairs) if pairs else 0.0
+
+
+# ------------------------------------------------------------------- trees and transcripts
+
+
+def _trees(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
+    names = tuple(agent.name for agent in replayed.state.params.agents)
+    return [
+        {
+            **_about(grown, index),
+            "tree": _nested(mark(grown, index, replayed.state.params, names), names),
+        }
+        for grown, index in _found(replayed, show.tree or "", show.iteration, ("sample",))
+    ]
+
+
+def _transcripts(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
+    names = tuple(agent.name for agent in replayed.state.params.agents)
+    return [
+        {
+            **_about(grown, index),
+            "rounds": [_turn(turn, names) for turn in turns],
+            "end": leaf.end,
+            "rewards": _total_rewards(path, names),
+        }
+        for grown, index in _found(
+            replayed, show.transcript or "", show.iteration, ("test", "sample")
+        )
+        for path in _games(grown.forest[index])
+        for leaf, turns in [(path[-1], [node.turn for node in path[1:]])]
+    ]
+
+
+def _games(node: Node) -> list[tuple[Node, ...]]:
+    """All ways from the root to a leaf."""
+    if not node.children:
+        return [(node,)]
+    return [(node, *rest) for child in node.children for rest in _games(child)]
+
+
+def _total_rewards(path: tuple[Node, ...], names: tuple[str, ...]) -> dict[str, float]:
+    return {name: sum(node.reward[agent] for node in path) for agent, name in enumerate(names)}
+
+
+def _found(
+    replayed: Replayed, prefix: str, iteration: int | None, stages: tuple[str, ...]
+) -> list[tuple[Grown, int]]:
+    """The trees about the datapoint whose id begins so; ends the command where there is none."""
+    grown = [
+        stage
+        for stage in replayed.stages
+        if stage.stage in stages and iteration in (None, stage.iteration)
+    ]
+    known = list(dict.fromkeys(point.id for stage in grown for point in stage.datapoints))
+    matching = [name for name in known if name.startswith(prefix)]
+    if len(matching) != 1:
+        problem = "is ambiguous" if matching else "is not in the recording"
+        some = ", ".join((matching or known)[:5]) or "none"
+        die(Exit.USAGE, f"datapoint {prefix!r} {problem}; there are: {some}")
+    return [(stage, index) for stage in grown for index in stage.trees_about(matching[0])]
+
+
+def _about(grown: Grown, index: int) -> dict[str, Any]:
+    point = grown.datapoints[index % len(grown.datapoints)]
+    return {
+        "datapoint": point.id,
+        "iteration": grown.iteration,
+        "stage": grown.stage,
+        "label": "right" if point.label else "buggy",
+        "question": point.question,
+        "solution": point.solution,
+    }
+
+
+def _turn(turn: Turn, names: tuple[str, ...]) -> dict[str, str]:
+    return {names[said.agent]: _text(said) for said in turn}
+
+
+def _text(said: Said) -> str:
+    return said.raw if said.error is None else f"{said.raw} [{said.error}]"
+
+
+def _nested(marked: Marked, names: tuple[str, ...], node: int = ROOT) -> dict[str, Any]:
+    tree = marked.tree
+    return {
+        "node": node,
+        "said": _turn(tree.turn_N[node], names),
+        "end": tree.end_N[node],
+        "reward": dict(zip(names, tree.reward_NA[node].tolist(), strict=True)),
+        "expected_reward": dict(zip(names, marked.value_NA[node].tolist(), strict=True)),
+        "marks": list(marked.marks.get(node, ())),
+        "children": [
+            _nested(marked, names, child)
+            for child in range(tree.num_nodes)
+            if tree.parent_N[child] == node
+        ],
+    }
+
+
+def _print_all(records: list[dict[str, Any]], show: Show) -> None:
+    if show.json:
+        _print_json(records)
+        return
+    for record in records:
+        print(
+            f"\ndatapoint {record['datapoint']} ({record['label']}), "
+            f"iteration {record['iteration']}, {record['stage']}"
+        )
+        print(f"{record['question']}\n\n{record['solution']}\n")
+        if "tree" in record:
+            _print_tree(record["tree"])
+        else:
+            _print_game(record)
+
+
+def _print_game(record: dict[str, Any]) -> None:
+    for number, turn in enumerate(record["rounds"]):
+        for name, text in turn.items():
+            print(f"[{number}] {name}: {_indented(text, 4)}")
+    rewards = ", ".join(f"{name} {value:+g}" for name, value in record["rewards"].items())
+    print(f"end: {record['end']}; rewards: {rewards}")
+
+
+def _print_tree(node: dict[str, Any], depth: int = 0) -> None:
+    pad = "  " * depth
+    values = ", ".join(f"{name} {value:+.3f}" for name, value in node["expected_reward"].items())
+    rewards = ", ".join(f"{name} {value:+g}" for name, value in node["reward"].items() if value)
+    ends = f"  {node['end']}: {rewards or 'no reward'}" if node["end"] != "open" else ""
+    marks = "".join(f"  <{mark}>" for mark in node["marks"])
+    print(f"{pad}({node['node']}) expected {values}{ends}{marks}")
+    for name, text in node["said"].items():
+        print(f"{pad}    {name}: {_indented(text, len(pad) + 6)}")
+    for child in node["children"]:
+        _print_tree(child, depth + 1)
+
+
+def _indented(text: str, width: int) -> str:
+    return text.strip().replace("\n", "\n" + " " * width)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))

@@ -1,0 +1,68 @@
+"""The table of a run: a row an iteration."""
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from nip_fn.replay import summary
+from nip_fn.state import RunState
+
+WIDTH = 140  # where the output is not a terminal
+
+Cell = Callable[[dict[str, Any]], str]
+
+
+def console() -> Console:
+    """Standard output, wide enough for a row when nobody watches."""
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(width=WIDTH, highlight=False)
+
+
+def print_table(state: RunState) -> None:
+    """One row an iteration; its test is of the model that its trees were sampled from."""
+    columns = _columns(state)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in columns:
+        table.add_column(title, justify="right")
+    for record in summary(state):
+        table.add_row(*(cell(record) for cell in columns.values()))
+    console().print(table)
+
+
+def _columns(state: RunState) -> dict[str, Cell]:
+    pairs = {
+        f"pairs {agent.name}": _number(f"sample.{agent.name}.pairs")
+        for agent in state.params.agents
+    }
+    return {
+        "iteration": _number("iteration"),
+        "held-out accuracy [95 %]": _accuracy,
+        "buggy": _percent("test.accuracy_0"),
+        "right": _percent("test.accuracy_1"),
+        "always fail": _percent("test.always_fail_share"),
+        "nodes": _number("sample.nodes"),
+        **pairs,
+        "tokens": lambda record: _sum(record, "test.tokens", "sample.tokens"),
+        "seconds": lambda record: f"{record['seconds']:.1f}",
+    }
+
+
+def _accuracy(record: dict[str, Any]) -> str:
+    if "test.accuracy" not in record:
+        return "-"
+    low, high = record["test.accuracy_low"], record["test.accuracy_high"]
+    return f"{record['test.accuracy']:.1%} [{low:.1%}, {high:.1%}]"
+
+
+def _percent(name: str) -> Cell:
+    return lambda record: f"{record[name]:.1%}" if name in record else "-"
+
+
+def _number(name: str) -> Cell:
+    return lambda record: f"{record[name]:,.0f}" if name in record else "-"
+
+
+def _sum(record: dict[str, Any], *names: str) -> str:
+    return f"{sum(record.get(name, 0) for name in names):,.0f}"

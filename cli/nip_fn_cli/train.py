@@ -1,0 +1,157 @@
+"""`nip-fn train`: start a run or go on with one."""
+
+import asyncio
+import signal
+from importlib.metadata import version
+from itertools import chain, count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from returns.result import Failure
+
+from nip_fn.data import Dataset
+from nip_fn.events import Event, RunStarted
+from nip_fn.params import HyperParameters, differences, merge, params_hash, to_dict
+from nip_fn.ports import World
+from nip_fn.presets import EMBEDDED
+from nip_fn.replay import replay
+from nip_fn.state import EMPTY, RunState, digest
+from nip_fn_adapters import datasets, store
+from nip_fn_adapters.interpreter import interpret
+from nip_fn_adapters.store import CHECKPOINT, AppendStore
+from nip_fn_adapters.tracker import METRICS, JsonLines
+from nip_fn_cli.config import Flags, overrides, resolve, with_provider
+from nip_fn_cli.exits import READ_EXITS, Exit, die, say
+from nip_fn_cli.progress import Display
+from nip_fn_cli.table import print_table
+from nip_fn_cli.wiring import wire
+
+
+class Start(NamedTuple):
+    """Where a run goes on from."""
+
+    store: AppendStore
+    state: RunState
+    params: HyperParameters
+    dataset: Dataset
+    first: tuple[Event, ...]  # to be recorded before anything else
+
+
+def train_command(flags: Flags, *, runs: Path, name: str | None, resume: bool) -> None:
+    """Run the command."""
+    given = overrides(flags)
+    if resume:
+        folder = runs / (name or die(Exit.USAGE, f"--resume needs --run NAME; {_known(runs)}"))
+        start = _resume(folder, given, flags.provider)
+    else:
+        params = resolve(with_provider(merge(EMBEDDED, given), flags.provider))
+        folder = runs / (name or _free_name(runs, params))
+        start = _create(folder, params)
+    say(f"configuration {params_hash(start.params)}, run {folder}")
+    state = _go_on(start, folder)
+    _report(state, folder)
+
+
+def _create(folder: Path, params: HyperParameters) -> Start:
+    dataset = _dataset(params)
+    opened = store.create(folder)
+    if isinstance(opened, Failure):
+        die(Exit.RUN, opened.failure())
+    first = RunStarted(params, datasets.describe(dataset), version("nip-fn"))
+    return Start(opened.unwrap(), EMPTY, params, dataset, (first,))
+
+
+def _resume(folder: Path, given: dict[str, Any], provider: str | None) -> Start:
+    opened = store.reopen(folder)
+    if isinstance(opened, Failure):
+        problem = opened.failure()
+        if isinstance(problem, str):
+            die(Exit.RUN, problem)
+        die(READ_EXITS[problem.kind], f"{folder / CHECKPOINT}: {problem.message}")
+    appending, recording = opened.unwrap()
+    if recording.torn:
+        say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
+    if not recording.events:
+        appending.close()
+        die(Exit.RUN, f"{folder} died before it began; remove it and start again")
+    replayed = replay(recording.events)
+    if isinstance(replayed, Failure):
+        die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {replayed.failure()}")
+    state = replayed.unwrap().state
+    if state.faults:
+        die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {state.faults[0]}")
+    wanted = resolve(with_provider(merge(to_dict(state.params), given), provider))
+    changed = differences(state.params, wanted)
+    if changed:
+        die(Exit.USAGE, f"{changed[0]} differs from the run's; a resumed run keeps its parameters")
+    dataset = _dataset(state.params)
+    if datasets.describe(dataset) != state.dataset:
+        die(Exit.RUN, f"{state.dataset.name}: not the data that {folder} was started with")
+    return Start(appending, state, state.params, dataset, ())
+
+
+def _go_on(start: Start, folder: Path) -> RunState:
+    models = wire(start.params, folder)
+    world = World(
+        sampler=models.sampler,
+        tuner=models.tuner,
+        publisher=models.publisher,
+        source=datasets.source(start.dataset),
+        store=start.store,
+        tracker=JsonLines(folder, start.state),
+    )
+    with Display(start.state) as display:
+        result = asyncio.run(_interpret(start, world, display))
+    start.store.close()
+    again = f"nip-fn train --resume --run {folder.name} --runs {folder.parent}"
+    if isinstance(result, Failure):
+        die(Exit.ADAPTER, f"{result.failure()}; all replies so far are kept, go on with: {again}")
+    state: RunState = result.unwrap()
+    if state.stage != "done":
+        die(Exit.INTERRUPTED, f"stopped; nothing is lost, go on with: {again}")
+    return state
+
+
+async def _interpret(start: Start, world: World, display: Display) -> Any:
+    """The run under the first Ctrl-C's protection: it stops cleanly, the second kills."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def on_signal() -> None:
+        say("stopping after the replies that are under way; again to stop at once")
+        stop.set()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    return await interpret(start.state, world, first=start.first, stop=stop, observe=display)
+
+
+def _dataset(params: HyperParameters) -> Dataset:
+    loaded = datasets.load(params.dataset)
+    if isinstance(loaded, Failure):
+        die(Exit.USAGE, loaded.failure())
+    dataset: Dataset = loaded.unwrap()
+    return dataset
+
+
+def _free_name(runs: Path, params: HyperParameters) -> str:
+    """TRAINER-PROTOCOL-HASH, with a number where that run exists already."""
+    base = f"{params.trainer}-{params.interaction_protocol}-{params_hash(params)[:8]}"
+    names = chain((base,), (f"{base}-{number}" for number in count(2)))
+    return next(name for name in names if not (runs / name).exists())
+
+
+def _known(runs: Path) -> str:
+    names = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINT}"))
+    return f"in {runs} there are: {', '.join(names)}" if names else f"there is no run in {runs}"
+
+
+def _report(state: RunState, folder: Path) -> None:
+    print_table(state)
+    print(f"\ndigest      {digest(state)}")
+    print(f"checkpoint  {folder / CHECKPOINT}")
+    print(f"metrics     {folder / METRICS}")
+    if any(group.lineage for group in state.groups):
+        print(f"adapters    {folder / 'adapters'}")
+    print(f"\nLook closer: nip-fn replay {folder / CHECKPOINT} --help")

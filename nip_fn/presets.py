@@ -1,0 +1,29 @@
+"""The embedded default: a task, a model and settings that learn on a laptop."""
+
+from typing import Any
+
+# Written as a user would write it in TOML; what a configuration file leaves out comes from here.
+EMBEDDED: dict[str, Any] = {
+    "trainer": "malt",
+    "dataset": "builtin:arithmetic",
+    "interaction_protocol": "nip",
+    "agents": {
+        "_default": {
+            "model_provider": "local",
+            "model_name": "builtin:tiny",
+            "use_supervisor_message": "all",
+            "max_tokens_per_message": 64,
+            "fine_tune_from_scratch": False,
+            "lora_rank": 16,
+            "lora_dropout": 0.0,
+            "dpo_beta": 0.1,
+            "per_device_train_batch_size": 32,
+        },
+    },
+    "rl": {"num_iterations": 4, "rollouts_per_iteration": 100, "lr": 1e-3, "num_epochs": 2},
+    "text_rl": {"test_scheme": "all"},
+    "malt": {"num_responses_per_timestep": 4},
+    "nip_protocol": {"max_message_rounds": 3},
+    "code_validation": {"system_prompt_version": "tiny"},
+    "dataset_options": {"max_test_size": 400},
+}

@@ -1,0 +1,140 @@
+"""What a recording says: every stage derived again, and what else could have been selected."""
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from returns.result import Failure, Result, Success
+
+from nip_fn.data import Datapoint
+from nip_fn.events import Event, StageDone
+from nip_fn.growth import Node
+from nip_fn.keys import Key, fold_in
+from nip_fn.pairs import Pair
+from nip_fn.params import HyperParameters, differences
+from nip_fn.run import step
+from nip_fn.state import EMPTY, RunState, Stage, stage_key
+from nip_fn.trainers.registry import trainer_of
+from nip_fn.tree import Tree, backup, flatten
+
+
+class Grown(NamedTuple):
+    """The forest of a stage, as it stood when the stage ended."""
+
+    iteration: int
+    stage: Stage
+    datapoints: tuple[Datapoint, ...]
+    forest: tuple[Node, ...]
+    selection: tuple[Pair, ...]
+    select_key: Key
+
+    def trees_about(self, datapoint_id: str) -> tuple[int, ...]:
+        """The indices of the trees about a datapoint."""
+        count = len(self.datapoints)
+        return tuple(
+            i for i in range(len(self.forest)) if self.datapoints[i % count].id == datapoint_id
+        )
+
+
+class Replayed(NamedTuple):
+    """A recording, derived again."""
+
+    state: RunState
+    stages: tuple[Grown, ...]
+    num_events: int
+
+
+def replay(events: Iterable[Event]) -> Result[Replayed, str]:
+    """Everything that the events lead to; a failure names the first event that fits nothing.
+
+    Where a recorded digest differs from the derived one, `state.faults` says so.
+    """
+    state, stages, count = EMPTY, list[Grown](), 0
+    for event in events:
+        if isinstance(event, StageDone) and state.stage in ("test", "sample"):
+            stages.append(_grown(state))
+        try:
+            state, _ = step(state, event)
+        except (ValueError, IndexError) as error:
+            return Failure(f"event {count} ({type(event).__name__}) does not fit: {error}")
+        count += 1
+    return Success(Replayed(state, tuple(stages), count))
+
+
+def _grown(state: RunState) -> Grown:
+    return Grown(
+        iteration=state.iteration,
+        stage=state.stage,
+        datapoints=state.datapoints,
+        forest=state.forest,
+        selection=state.selection,
+        select_key=fold_in(stage_key(state), "select"),
+    )
+
+
+# What can be changed without asking any model again.
+SELECTION_PARAMETERS = (
+    "malt.interval_threshold_proportion",
+    "malt.pair_selection_method",
+    "malt.value_backup",
+    "seed",
+)
+
+
+def reselect(
+    replayed: Replayed, params: HyperParameters
+) -> Result[tuple[tuple[Grown, tuple[Pair, ...]], ...], str]:
+    """For each forest that was selected from, what `params` would have selected from it.
+
+    Only parameters of the selection may differ from the recorded ones.
+    """
+    changed = differences(replayed.state.params, params)
+    refused = [address for address in changed if address not in SELECTION_PARAMETERS]
+    if refused:
+        return Failure(
+            f"{refused[0]}: the recorded replies cannot tell; "
+            f"only {', '.join(SELECTION_PARAMETERS)} can be changed in a replay"
+        )
+    select = trainer_of(params).select
+    return Success(
+        tuple(
+            (grown, select(params, grown.forest, _reseeded(grown, params)))
+            for grown in replayed.stages
+            if grown.stage == "sample"
+        )
+    )
+
+
+def _reseeded(grown: Grown, params: HyperParameters) -> Key:
+    state = RunState(params=params, iteration=grown.iteration, stage=grown.stage)
+    return fold_in(stage_key(state), "select")
+
+
+def summary(state: RunState) -> tuple[dict[str, Any], ...]:
+    """One record an iteration: test metrics as they are, the others prefixed by their stage."""
+    table: dict[int, dict[str, Any]] = {}
+    for row in state.rows:
+        record = table.setdefault(row.iteration, {"iteration": row.iteration, "seconds": 0.0})
+        record.update({f"{row.stage}.{name}": value for name, value in row.metrics})
+    for iteration, _, seconds in state.seconds:
+        if iteration in table:
+            table[iteration]["seconds"] += seconds
+    return tuple(table[iteration] for iteration in sorted(table))
+
+
+class Marked(NamedTuple):
+    """A tree with everything that was derived about it, ready to be shown."""
+
+    tree: Tree
+    value_NA: Any  # [N, A] expected rewards
+    marks: dict[int, tuple[str, ...]]  # node -> "chosen (verifier)", ...
+
+
+def mark(grown: Grown, index: int, params: HyperParameters, names: tuple[str, ...]) -> Marked:
+    """Tree `index` of a stage with expected rewards and the pairs that were selected in it."""
+    tree = flatten(grown.forest[index])
+    marks: dict[int, tuple[str, ...]] = {}
+    for pair in grown.selection:
+        if pair.tree == index:
+            for node, verdict in ((pair.chosen, "chosen"), (pair.rejected, "rejected")):
+                marks[node] = (*marks.get(node, ()), f"{verdict} for {names[pair.agent]}")
+    return Marked(tree, backup(tree, params.malt.value_backup), marks)
