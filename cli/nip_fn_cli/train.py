@@ -57,8 +57,12 @@ def _create(folder: Path, params: HyperParameters) -> Start:
     opened = store.create(folder)
     if isinstance(opened, Failure):
         die(Exit.RUN, opened.failure())
-    first = RunStarted(params, datasets.describe(dataset), version("nip-fn"))
-    return Start(opened.unwrap(), EMPTY, params, dataset, (first,))
+    return _first(opened.unwrap(), params, dataset)
+
+
+def _first(appending: AppendStore, params: HyperParameters, dataset: Dataset) -> Start:
+    event = RunStarted(params, datasets.describe(dataset), version("nip-fn"))
+    return Start(appending, EMPTY, params, dataset, (event,))
 
 
 def _resume(folder: Path, given: dict[str, Any], provider: str | None) -> Start:
@@ -71,9 +75,9 @@ def _resume(folder: Path, given: dict[str, Any], provider: str | None) -> Start:
     appending, recording = opened.unwrap()
     if recording.torn:
         say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
-    if not recording.events:
-        appending.close()
-        die(Exit.RUN, f"{folder} died before it began; remove it and start again")
+    if not recording.events:  # died before it began
+        params = resolve(with_provider(merge(EMBEDDED, given), provider))
+        return _first(appending, params, _dataset(params))
     replayed = replay(recording.events)
     if isinstance(replayed, Failure):
         die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {replayed.failure()}")

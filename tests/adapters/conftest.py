@@ -1,0 +1,102 @@
+"""A small run with the dummy provider, on real files."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from returns.result import Result
+
+from nip_fn.data import Datapoint, Dataset, make_datapoint
+from nip_fn.events import RunStarted
+from nip_fn.params import HyperParameters, from_dict
+from nip_fn.ports import Store, World
+from nip_fn.replay import replay
+from nip_fn.reply import Completion
+from nip_fn.requests import Request
+from nip_fn.state import EMPTY, Row, RunState
+from nip_fn_adapters import datasets, dummy, store
+from nip_fn_adapters.interpreter import interpret
+
+INVALID_RATE = 0.2
+
+
+def small_params() -> HyperParameters:
+    """Two iterations that train, with retries, in a few hundred events."""
+    return from_dict(
+        {
+            "seed": 3,
+            "agents": {
+                "_default": {"model_provider": "dummy", "num_invalid_generation_retries": 2}
+            },
+            "rl": {"num_iterations": 2, "rollouts_per_iteration": 12},
+            "text_rl": {"test_scheme": "first_and_last"},
+            "nip_protocol": {"max_message_rounds": 3},
+        }
+    ).unwrap()
+
+
+def small_dataset() -> Dataset:
+    """Twenty datapoints to train on and four to test on."""
+
+    def points(first: int, last: int) -> tuple[Datapoint, ...]:
+        return tuple(
+            make_datapoint(f"p{i}", f"Question {i}?", f"solution {i}", i % 2)
+            for i in range(first, last)
+        )
+
+    return Dataset("small", train=points(0, 20), validation=(), test=points(20, 24))
+
+
+class Asked:
+    """A sampler that counts what it is asked for."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sample = dummy.dummy_sampler(invalid_rate=INVALID_RATE)
+
+    async def __call__(self, request: Request) -> Result[tuple[Completion, ...], str]:
+        self.count += len(request.keys)
+        return await self._sample(request)
+
+
+def _no_tracker(row: Row, seconds: float) -> None:
+    """Keep nothing."""
+
+
+class Sitting:
+    """One sitting of a run in a folder: from nothing, or from what an earlier one left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.asked = Asked()
+        self._folder = folder
+
+    def __call__(self, wrap: Callable[[Store], Store] = lambda store: store) -> RunState:
+        """The state at the end; whatever `wrap`'s store raises is raised."""
+        if (self._folder / store.CHECKPOINT).exists():
+            opened, recording = store.reopen(self._folder).unwrap()
+            state = replay(recording.events).unwrap().state
+            assert state.faults == ()
+        else:
+            opened, state = store.create(self._folder).unwrap(), EMPTY
+        dataset = small_dataset()
+        first = RunStarted(small_params(), datasets.describe(dataset), "0")
+        world = World(
+            sampler=self.asked,
+            tuner=dummy.dummy_tuner(),
+            publisher=dummy.serve_at_once,
+            source=datasets.source(dataset),
+            store=wrap(opened),
+            tracker=_no_tracker,
+        )
+        begin = () if state.stage != "start" else (first,)
+        try:
+            return asyncio.run(interpret(state, world, first=begin)).unwrap()
+        finally:
+            opened.close()
+
+
+@pytest.fixture
+def sitting() -> type[Sitting]:
+    """`sitting(folder)()` plays a small run to its end."""
+    return Sitting

@@ -1,0 +1,88 @@
+"""Whatever dies at whichever write, the run goes on as if nothing had happened."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nip_fn.events import JobFinished, Replied
+from nip_fn.ports import Store
+from nip_fn.state import digest
+from nip_fn_adapters import store
+from nip_fn_adapters.store import CHECKPOINT
+
+
+class Died(Exception):
+    """The process would be gone."""
+
+
+class DyingStore:
+    """A store that dies at its k-th write, after `share` of that frame's bytes."""
+
+    def __init__(self, inner: Store, k: int, share: float) -> None:
+        self._inner, self._left, self._share = inner, k, share
+
+    def append(self, frame: bytes) -> None:
+        if self._left == 0:
+            self._inner.append(frame[: int(len(frame) * self._share)])
+            raise Died
+        self._left -= 1
+        self._inner.append(frame)
+
+    def sync(self) -> None:
+        """Leave it to the operating system: a dead process loses nothing that it has written."""
+
+
+def _replies(folder: Path) -> int:
+    recording = store.read(folder / CHECKPOINT).unwrap()
+    return sum(isinstance(event, Replied) for event in recording.events)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+def test_a_run_that_dies_at_any_write_ends_like_one_that_does_not(
+    tmp_path: Path, sitting: Callable[[Path], Callable[..., object]], share: float
+) -> None:
+    whole = sitting(tmp_path / "whole")
+    expected = digest(whole())
+    events = store.read(tmp_path / "whole" / CHECKPOINT).unwrap().events
+    writes = len(events)
+    total = _replies(tmp_path / "whole")
+    assert writes > 150
+    assert sum(isinstance(event, JobFinished) for event in events) >= 2
+    assert whole.asked.count == total
+    for k in range(writes):
+        folder = tmp_path / str(k)
+        with pytest.raises(Died):
+            sitting(folder)(lambda inner, k=k: DyingStore(inner, k, share))
+        recorded = _replies(folder)
+        resumed = sitting(folder)
+        assert digest(resumed()) == expected, f"died at write {k}"
+        assert resumed.asked.count == total - recorded, f"died at write {k}"
+
+
+def test_a_run_can_die_again_and_again(
+    tmp_path: Path, sitting: Callable[[Path], Callable[..., object]]
+) -> None:
+    expected = digest(sitting(tmp_path / "whole")())
+    for _ in range(1000):
+        try:
+            state = sitting(tmp_path / "run")(lambda inner: DyingStore(inner, 7, 0.5))
+        except Died:
+            continue
+        assert digest(state) == expected
+        return
+    pytest.fail("the run never ended")
+
+
+def test_a_run_in_use_is_not_opened_twice(tmp_path: Path) -> None:
+    first = store.create(tmp_path / "run").unwrap()
+    assert "another process" in store.reopen(tmp_path / "run").failure()
+    first.close()
+    store.reopen(tmp_path / "run").unwrap().store.close()
+
+
+def test_a_run_is_not_created_over_another(tmp_path: Path) -> None:
+    store.create(tmp_path / "run").unwrap().close()
+    before = (tmp_path / "run" / CHECKPOINT).read_bytes()
+    assert "holds a run already" in store.create(tmp_path / "run").failure()
+    assert (tmp_path / "run" / CHECKPOINT).read_bytes() == before

@@ -1,0 +1,165 @@
+"""`nip-fn train`, as a person types it."""
+
+import json
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import SMALL, Finished
+
+NipFn = Callable[..., Finished]
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def digest_of(output: str) -> str:
+    """The digest that a command printed."""
+    (line,) = [line for line in output.splitlines() if line.startswith("digest")]
+    return line.split()[1]
+
+
+def test_a_run_prints_its_table_and_what_it_wrote(nip_fn: NipFn, tmp_path: Path) -> None:
+    done = nip_fn("train", *SMALL, "--run", "a")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert [row[0] for row in rows if row and row[0].isdigit()] == ["0", "1", "2"]
+    assert "held-out accuracy" in done.stdout
+    assert "configuration" in done.stderr
+    for line in done.stdout.splitlines():
+        if line.startswith(("checkpoint", "metrics")):
+            assert (tmp_path / line.split()[1]).is_file()
+    lines = (tmp_path / "runs/a/metrics.jsonl").read_text().splitlines()
+    stages = [(record["iteration"], record["stage"]) for record in map(json.loads, lines)]
+    assert stages == [
+        *((i, stage) for i in range(2) for stage in ("test", "sample", "train")),
+        (2, "test"),
+    ]
+
+
+def test_two_processes_with_different_string_hashes_derive_the_same_digest(nip_fn: NipFn) -> None:
+    outputs = [
+        nip_fn("train", *SMALL, "--run", name, PYTHONHASHSEED=seed).stdout
+        for name, seed in (("a", "1"), ("b", "2"))
+    ]
+    assert digest_of(outputs[0]) == digest_of(outputs[1])
+
+
+def test_a_finished_run_is_not_overwritten_and_resuming_it_changes_nothing(
+    nip_fn: NipFn, tmp_path: Path
+) -> None:
+    first = nip_fn("train", *SMALL, "--run", "a")
+    before = (tmp_path / "runs/a/checkpoint.msgpack").read_bytes()
+    again = nip_fn("train", *SMALL, "--run", "a")
+    assert again.returncode == 3
+    assert "--resume" in again.stderr
+    resumed = nip_fn("train", "--resume", "--run", "a")
+    assert resumed.returncode == 0
+    assert digest_of(resumed.stdout) == digest_of(first.stdout)
+    assert (tmp_path / "runs/a/checkpoint.msgpack").read_bytes() == before
+
+
+def test_a_resumed_run_keeps_its_parameters(nip_fn: NipFn) -> None:
+    nip_fn("train", *SMALL, "--run", "a")
+    other = nip_fn("train", "--resume", "--run", "a", "--seed", "6")
+    assert other.returncode == 2
+    assert "seed" in other.stderr
+
+
+def test_runs_without_a_name_do_not_meet(nip_fn: NipFn, tmp_path: Path) -> None:
+    for _ in range(2):
+        assert nip_fn("train", *SMALL).returncode == 0
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "rl.num_iteration=2"], ["rl.num_iteration:", "num_iterations"]),
+        (["--set", "rl.lr=-1"], ["rl.lr"]),
+        (["--set", "rl.lr"], ["rl.lr", "="]),
+        (["--set", "agents.provr.lora_rank=2"], ["provr", "prover"]),
+        (["--trainer", "ppo"], ["trainer", "malt"]),
+        (["--protocol", "chess"], ["chess", "nip"]),
+        (["--provider", "psychic"], ["model_provider", "psychic"]),
+        (["--set", "malt.num_initial_ei_iterations=1"], ["num_initial_ei_iterations"]),
+        (["--set", "dataset=builtin:nothing"], ["builtin:nothing"]),
+        (["missing.toml"], ["missing.toml"]),
+        (["--resume"], ["--run"]),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    nip_fn: NipFn, tmp_path: Path, arguments: list[str], words: list[str]
+) -> None:
+    failed = nip_fn("train", *arguments)
+    assert failed.returncode == 2
+    (line,) = failed.stderr.strip().splitlines()
+    assert all(word in line for word in words), line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_file_and_then_options_and_then_sets(nip_fn: NipFn, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("seed = 1\n[rl]\nnum_iterations = 1\nlr = 0.5\n")
+    done = nip_fn("train", "c.toml", *SMALL, "--set", "rl.lr=0.25", "--run", "a")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(nip_fn("replay", "runs/a", "--json").stdout)
+    assert told["iteration"] == 2
+    changed = nip_fn("train", "c.toml", "--resume", "--run", "a")
+    assert changed.returncode == 2  # the file says otherwise
+
+
+def test_a_broken_file_is_named(nip_fn: NipFn, tmp_path: Path) -> None:
+    (tmp_path / "c.toml").write_text("seed = \n")
+    failed = nip_fn("train", "c.toml")
+    assert failed.returncode == 2
+    assert "c.toml" in failed.stderr
+
+
+def test_a_folder_that_cannot_be_written_is_one_line(nip_fn: NipFn, tmp_path: Path) -> None:
+    (tmp_path / "runs").write_text("in the way")
+    failed = nip_fn("train", *SMALL, "--run", "a")
+    assert failed.returncode == 10
+    assert "Traceback" not in failed.stderr
+    assert "runs" in failed.stderr
+
+
+def test_the_first_interrupt_stops_cleanly(nip_fn: NipFn, start: Start) -> None:
+    expected = digest_of(nip_fn("train", *SMALL, "--run", "whole").stdout)
+    process = start("train", *SMALL, "--run", "a")
+    time.sleep(0.9)
+    process.send_signal(signal.SIGINT)
+    _, talk = process.communicate(timeout=60)
+    if process.returncode != 0:  # it was quick enough to be stopped
+        assert process.returncode == 130
+        assert "--resume --run a" in talk
+        assert "Traceback" not in talk
+        resumed = nip_fn("train", "--resume", "--run", "a")
+        assert digest_of(resumed.stdout) == expected
+
+
+def test_thirty_kills_lose_nothing(nip_fn: NipFn, start: Start, tmp_path: Path) -> None:
+    larger = (*SMALL, "--set", "rl.rollouts_per_iteration=60")
+    began = time.monotonic()
+    expected = digest_of(nip_fn("train", *larger, "--run", "whole").stdout)
+    duration = time.monotonic() - began
+    chance, kills, run = random.Random(0), 0, 0
+    while kills < 30:
+        run += 1
+        resume: tuple[str, ...] = ()
+        while True:
+            process = start("train", *larger, "--run", f"r{run}", *resume)
+            try:
+                output, talk = process.communicate(timeout=chance.uniform(0.2, 1.0) * duration)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+                kills += 1
+                begun = (tmp_path / f"runs/r{run}/checkpoint.msgpack").exists()
+                resume = ("--resume",) if begun else ()
+                continue
+            assert process.returncode == 0, talk
+            assert digest_of(output) == expected
+            break
