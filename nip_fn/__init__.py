@@ -1,1 +1,83 @@
 """nip-fn: neural interactive proofs for language models, as a scan over recorded events."""
+
+from nip_fn.chat import Chat, Message, build_chat
+from nip_fn.data import Datapoint, Dataset, make_datapoint
+from nip_fn.episode import Episode, Said, Turn, movers, reset
+from nip_fn.events import Effect, Event
+from nip_fn.finetune import Adapter, Group, Job, PreferenceRow
+from nip_fn.growth import Ask, Node, Rules, answer, descend, plant, waiting
+from nip_fn.keys import Key, choice, fold_in, generator, key, permutation, split
+from nip_fn.pairs import Pair, eligible_pairs, select_pairs
+from nip_fn.params import HyperParameters, from_dict, to_dict
+from nip_fn.protocols.protocol import Protocol, reward_mid_point, verifier_rounds
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.reply import Completion, Reply, find_decision, parse_reply
+from nip_fn.requests import Request, request
+from nip_fn.run import pending, scan, step
+from nip_fn.spectra import Decision
+from nip_fn.state import EMPTY, RunState, digest
+from nip_fn.trainers.registry import trainer_of
+from nip_fn.trainers.trainer import Trainer
+from nip_fn.tree import Tree, backup, flatten
+
+__all__ = [
+    "EMPTY",
+    "Adapter",
+    "Ask",
+    "Chat",
+    "Completion",
+    "Datapoint",
+    "Dataset",
+    "Decision",
+    "Effect",
+    "Episode",
+    "Event",
+    "Group",
+    "HyperParameters",
+    "Job",
+    "Key",
+    "Message",
+    "Node",
+    "Pair",
+    "PreferenceRow",
+    "Protocol",
+    "Reply",
+    "Request",
+    "Rules",
+    "RunState",
+    "Said",
+    "Trainer",
+    "Tree",
+    "Turn",
+    "answer",
+    "backup",
+    "build_chat",
+    "choice",
+    "descend",
+    "digest",
+    "eligible_pairs",
+    "find_decision",
+    "flatten",
+    "fold_in",
+    "from_dict",
+    "generator",
+    "key",
+    "make_datapoint",
+    "movers",
+    "parse_reply",
+    "pending",
+    "permutation",
+    "plant",
+    "protocol_of",
+    "request",
+    "reset",
+    "reward_mid_point",
+    "scan",
+    "select_pairs",
+    "split",
+    "step",
+    "to_dict",
+    "trainer_of",
+    "verifier_rounds",
+    "waiting",
+]

@@ -13,10 +13,10 @@ import difflib
 from collections.abc import Mapping
 from functools import reduce
 from hashlib import blake2b
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, inspect
 from returns.result import Failure, Result, Success
 
 from nip_fn.protocols.names import AGENTS_BY_PROTOCOL, ProtocolName
@@ -249,14 +249,16 @@ def nest(address: str, value: Any) -> dict[str, Any]:
 def from_dict(table: Mapping[str, Any]) -> Result[HyperParameters, str]:
     """The parameters that a nested table describes, or one line that says what is wrong with it."""
     protocol = table.get("interaction_protocol", "nip")
-    names = AGENTS_BY_PROTOCOL.get(protocol)
+    names = AGENTS_BY_PROTOCOL.get(protocol) if isinstance(protocol, str) else None
     if names is None:
         known = ", ".join(AGENTS_BY_PROTOCOL)
         return Failure(f"interaction_protocol: {protocol!r} is not a protocol; choose from {known}")
     agents = table.get("agents", {})
     if not isinstance(agents, Mapping):
         return Failure("agents: expected a table from agent name to its parameters")
-    for name in agents:
+    for name, fields in agents.items():
+        if not isinstance(fields, Mapping):
+            return Failure(f"agents.{name}: expected a table of parameters, got {fields!r}")
         if name not in (*names, DEFAULT_AGENT):
             return Failure(
                 f"agents.{name}: the protocol {protocol!r} has no such agent; "
@@ -400,27 +402,37 @@ def group_problems(agents: tuple[AgentParameters, ...]) -> tuple[str, ...]:
 
 
 def _explain(error: Exception, agents: tuple[str, ...]) -> str:
-    """msgspec's message with the address first, agents by name, and the nearest known key."""
+    """msgspec's message with the address first, agents by name, and what would have been right."""
     message, _, where = str(error).partition(" - at `$")
     address = where.rstrip("`").lstrip(".")
+    expected = _type_at(address)
     for i, name in enumerate(agents):
         address = address.replace(f"agents[{i}]", f"agents.{name}")
-    if "unknown field" in message:
+    if "unknown field" in message and isinstance(expected, inspect.StructType):
         unknown = message.split("`")[1]
-        known = _known_fields(address)
+        known = [field.name for field in expected.fields]
         near = difflib.get_close_matches(unknown, known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
         return f"{address}{'.' if address else ''}{unknown}: no such parameter{hint}"
-    return f"{address or 'parameters'}: {message[0].lower()}{message[1:]}"
+    hint = "".join(f"; choose from {', '.join(map(str, of.values))}" for of in _literals(expected))
+    return f"{address or 'parameters'}: {message[0].lower()}{message[1:]}{hint}"
 
 
-def _known_fields(address: str) -> list[str]:
-    record: Any = HyperParameters
+def _type_at(address: str) -> inspect.Type:
+    """What belongs at an address as msgspec writes it, such as `agents[0].lora_rank`."""
+    expected: inspect.Type = inspect.type_info(HyperParameters)
     for part in address.split(".") if address else []:
-        if part == "agents":
-            return list(AgentParameters.__struct_fields__)
-        record = record.__annotations__[part]
-    return list(record.__struct_fields__)
+        name = part.partition("[")[0]
+        if isinstance(expected, inspect.StructType):
+            expected = next(field.type for field in expected.fields if field.name == name)
+        if isinstance(expected, inspect.VarTupleType):
+            expected = expected.item_type
+        while isinstance(expected, inspect.Metadata):
+            expected = expected.type
+    return expected
 
 
-PROVIDERS: tuple[Provider, ...] = get_args(Provider)
+def _literals(expected: inspect.Type) -> tuple[inspect.LiteralType, ...]:
+    """The choices among the types that belong at an address."""
+    types = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
+    return tuple(one for one in types if isinstance(one, inspect.LiteralType))

@@ -1,0 +1,27 @@
+"""The estimate of the time that is left."""
+
+from msgspec.structs import replace
+
+from nip_fn.params import from_dict
+from nip_fn.state import RunState
+from nip_fn_cli.progress import seconds_left
+
+PARAMS = from_dict({"rl": {"num_iterations": 3}, "text_rl": {"test_scheme": "all"}}).unwrap()
+ONE_ITERATION = ((0, "test", 1.0), (0, "sample", 10.0), (0, "train", 20.0), (0, "publish", 0.5))
+
+
+def test_no_estimate_before_a_training_has_ended() -> None:
+    state = RunState(params=PARAMS, stage="sample", seconds=ONE_ITERATION[:1])
+    assert seconds_left(state, 3.0) is None
+
+
+def test_what_is_ahead_takes_as_long_as_it_took() -> None:
+    state = RunState(params=PARAMS, iteration=1, stage="test", seconds=ONE_ITERATION)
+    assert seconds_left(state, 0.0) == 2 * 31.5 + 1.0
+    later = replace(state, iteration=2, stage="train")
+    assert seconds_left(later, 5.0) == 20.5 + 1.0 - 5.0
+
+
+def test_nothing_is_left_of_a_finished_run() -> None:
+    state = RunState(params=PARAMS, iteration=3, stage="done", seconds=ONE_ITERATION)
+    assert seconds_left(state, 5.0) == 0.0
