@@ -29,8 +29,8 @@ PROVER, VERIFIER = 0, 1
 DATAPOINT = make_datapoint(
     problem_id="largest",
     question="Return the largest number of a list.",
-    solution="def f(xs):\n    best = 0\n    for x in xs:\n        best = max(best, x)\n    return best",
-    label=0,  # a list of negative numbers
+    solution="def f(xs):\n    best = 0\n    for x in xs: best = max(x, best)\n    return best",
+    label=0,  # it fails where all numbers are negative
 )
 
 

@@ -1,4 +1,4 @@
-"""Does the verifier learn?  The embedded default over five seeds, and a control that never switches.
+"""Does the verifier learn?  The embedded default over five seeds, and a control for each.
 
     python examples/learning.py                 # seeds 1 to 5, about half an hour on two cores
     python examples/learning.py --seeds 1       # one seed and its control
@@ -49,7 +49,7 @@ def train(seed: int, runs: Path, *, switch: bool, sets: list[str]) -> Outcome:
     if (runs / name / "checkpoint.msgpack").exists():
         options.append("--resume")
     began = time.monotonic()
-    command = [COMMAND, "train", "--trainer=malt", f"--seed={seed}", f"--run={name}"]
+    command = [str(COMMAND), "train", "--trainer=malt", f"--seed={seed}", f"--run={name}"]
     subprocess.run([*command, f"--runs={runs}", *options], check=True, stdout=sys.stderr)
     seconds = time.monotonic() - began
     replayed = subprocess.run(
