@@ -156,6 +156,6 @@ def _report(state: RunState, folder: Path) -> None:
     print(f"\ndigest      {digest(state)}")
     print(f"checkpoint  {folder / CHECKPOINT}")
     print(f"metrics     {folder / METRICS}")
-    if any(group.lineage for group in state.groups):
+    if (folder / "adapters").is_dir():
         print(f"adapters    {folder / 'adapters'}")
     print(f"\nLook closer: nip-fn replay {folder / CHECKPOINT} --help")

@@ -1,0 +1,71 @@
+"""The embedded default, small: a real model sampled and trained, killed, resumed and replayed."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cli.conftest import Finished
+from tests.cli.test_train import digest_of
+
+NipFn = Callable[..., Finished]
+Start = Callable[..., "subprocess.Popen[str]"]
+
+SMALL = (
+    "--seed", "1", "--iterations", "2",
+    "--set", "rl.rollouts_per_iteration=12", "--set", "dataset_options.max_test_size=30",
+)  # fmt: skip
+
+
+def adapters_of(run: Path) -> list[str]:
+    """The adapters that a run left."""
+    return sorted(folder.name for folder in (run / "adapters").iterdir())
+
+
+def test_the_embedded_default_trains_and_replays(nip_fn: NipFn, tmp_path: Path) -> None:
+    trained = nip_fn("train", *SMALL, "--run", "a")
+    assert trained.returncode == 0, trained.stderr
+    replayed = json.loads(nip_fn("replay", "runs/a", "--json").stdout)
+    assert replayed["digest"] == digest_of(trained.stdout)
+    assert replayed["digests_match"] is True
+    lineage = replayed["lineage"]
+    assert sorted(lineage["prover"] + lineage["verifier"]) == adapters_of(tmp_path / "runs/a")
+    assert len(lineage["verifier"]) == 2
+    for name in lineage["verifier"]:
+        files = {file.name for file in (tmp_path / "runs/a/adapters" / name).iterdir()}
+        assert "adapter_model.safetensors" in files
+        assert not any(name.endswith((".bin", ".pt", ".pkl")) for name in files)
+
+
+def test_a_run_killed_while_it_trains_trains_once(
+    nip_fn: NipFn, start: Start, tmp_path: Path
+) -> None:
+    run = tmp_path / "runs/a"
+    process = start("train", *SMALL, "--run", "a")
+    deadline = time.monotonic() + 120
+    while not list(run.glob("jobs/*/log.txt")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    time.sleep(3.0)  # the child is importing or training
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    recorded = json.loads(_until_whole(nip_fn))
+    assert recorded["stage"] == "train"
+    resumed = nip_fn("train", "--resume", "--run", "a")
+    assert resumed.returncode == 0, resumed.stderr
+    replayed = json.loads(nip_fn("replay", "runs/a", "--json").stdout)
+    lineage = replayed["lineage"]
+    assert sorted(lineage["prover"] + lineage["verifier"]) == adapters_of(run)
+    assert [name.rsplit("-", 1)[0] for name in lineage["verifier"]] == ["verifier-0", "verifier-1"]
+
+
+def _until_whole(nip_fn: NipFn) -> str:
+    """The run's JSON, of its whole events alone where the tail is torn."""
+    told = nip_fn("replay", "runs/a", "--json")
+    if told.returncode:
+        count = told.stderr.split("ends inside event ")[1].split(";")[0]
+        told = nip_fn("replay", "runs/a", "--json", "--until", count)
+    return told.stdout

@@ -1,0 +1,30 @@
+"""The examples run, and print what they promise."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(name: str, *arguments: str) -> str:
+    """What an example prints."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_compose_plays_grows_and_selects() -> None:
+    output = run("compose.py")
+    assert "rewards (0.0, 1.0), the game is decided" in output
+    values = [line for line in output.splitlines() if "expected" not in line and " prover " in line]
+    root, *others = values
+    assert root.split()[0] == "0"
+    assert len(others) >= 2
+    assert " rather than " in output
