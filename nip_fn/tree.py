@@ -3,6 +3,7 @@
 Letters for dimensions: N nodes, A agents, C children of one node.
 """
 
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
@@ -68,9 +69,13 @@ def flatten(root: Node) -> Tree:
     )
 
 
-def num_children(tree: Tree) -> NDArray[np.int64]:
-    """`[N]` how many children each node has."""
-    return np.bincount(tree.parent_N[1:], minlength=tree.num_nodes)
+def children_of(tree: Tree) -> tuple[tuple[int, ...], ...]:
+    """The indices of each node's children, in the order of their ranks."""
+    children: list[list[int]] = [[] for _ in range(tree.num_nodes)]
+    for node, parent in enumerate(tree.parent_N.tolist()):
+        if parent != NO_PARENT:
+            children[parent].append(node)
+    return tuple(map(tuple, children))
 
 
 def backup(tree: Tree, method: ValueBackup = "children") -> NDArray[np.float64]:
@@ -80,15 +85,19 @@ def backup(tree: Tree, method: ValueBackup = "children") -> NDArray[np.float64]:
     leaves:    V(v) = T(v) / L(v) with T(v) = r(v) + sum of T(c) and L(v) the leaves below v, as
                the reference system does: a branch that goes on outweighs one that stops, and an
                inner reward is divided by the leaves.
+
+    Sums are exactly rounded (`fsum`), so the order of siblings cannot change a value.
     """
-    children_N = num_children(tree)
-    divisor_N = np.maximum(children_N, 1) if method == "children" else np.ones_like(children_N)
-    total_NA = np.zeros_like(tree.reward_NA)
-    leaves_N = np.where(children_N == 0, 1, 0)
-    for round in range(int(tree.round_N.max()), -1, -1):
-        level = np.flatnonzero(tree.round_N == round)
-        total_NA[level] = tree.reward_NA[level] + total_NA[level] / divisor_N[level, None]
-        below = level[tree.parent_N[level] != NO_PARENT]
-        np.add.at(total_NA, tree.parent_N[below], total_NA[below])
-        np.add.at(leaves_N, tree.parent_N[below], leaves_N[below])
-    return total_NA if method == "children" else total_NA / leaves_N[:, None]
+    children, rewards = children_of(tree), tree.reward_NA.tolist()
+    leaves = [1] * tree.num_nodes
+    for node in reversed(range(tree.num_nodes)):  # children before their parent
+        below = children[node]
+        if below:
+            divisor = len(below) if method == "children" else 1
+            leaves[node] = sum(leaves[child] for child in below)
+            rewards[node] = [
+                reward + fsum(rewards[child][agent] for child in below) / divisor
+                for agent, reward in enumerate(rewards[node])
+            ]
+    totals_NA = np.array(rewards, dtype=np.float64)
+    return totals_NA if method == "children" else totals_NA / np.array(leaves)[:, None]
