@@ -1,0 +1,85 @@
+"""The files of a training job: what is to be done, and what came of it.
+
+RUN/jobs/NAME/job.msgpack    the job, written before the training begins
+RUN/jobs/NAME/log.txt        what the training printed
+RUN/jobs/NAME/result.json    what it left, written last
+RUN/adapters/ADAPTER/        the adapter: safetensors and its configuration
+"""
+
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from nip_fn.finetune import Job
+from nip_fn.ports import Tuned
+from nip_fn_adapters.store import replace_file
+
+
+class JobResult(msgspec.Struct, frozen=True):
+    """What a training left, and of which job."""
+
+    job_hash: str
+    adapter: str
+    report: tuple[tuple[str, float], ...]
+
+
+class JobFiles(msgspec.Struct, frozen=True):
+    """Where a job of a run keeps its files."""
+
+    run: Path
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        """The job's own folder."""
+        return self.run / "jobs" / self.name
+
+    @property
+    def adapters(self) -> Path:
+        """The folder of all adapters of the run."""
+        return self.run / "adapters"
+
+    @property
+    def unfinished(self) -> Path:
+        """Where an adapter is written before it gets its name."""
+        return self.folder / "unfinished"
+
+    @property
+    def log(self) -> Path:
+        """What the training printed."""
+        return self.folder / "log.txt"
+
+
+def job_hash(job: Job) -> str:
+    """A hash of all that defines the training (16 hexadecimal digits)."""
+    return blake2b(msgspec.msgpack.encode(job), digest_size=8).hexdigest()
+
+
+def write_job(files: JobFiles, job: Job) -> None:
+    """Lay the job down for the child."""
+    files.folder.mkdir(parents=True, exist_ok=True)
+    files.adapters.mkdir(exist_ok=True)
+    replace_file(files.folder / "job.msgpack", msgspec.msgpack.encode(job))
+
+
+def read_job(files: JobFiles) -> Job:
+    """The job that was laid down."""
+    return msgspec.msgpack.decode((files.folder / "job.msgpack").read_bytes(), type=Job)
+
+
+def write_result(files: JobFiles, result: JobResult) -> None:
+    """Say what came of the job; from here on it is not done again."""
+    replace_file(files.folder / "result.json", msgspec.json.encode(result))
+
+
+def finished(files: JobFiles, job: Job) -> Tuned | None:
+    """What an earlier try of this very job left, if it came to its end."""
+    try:
+        data = (files.folder / "result.json").read_bytes()
+        result = msgspec.json.decode(data, type=JobResult)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    if result.job_hash != job_hash(job) or not (files.adapters / result.adapter).is_dir():
+        return None
+    return Tuned(result.adapter, result.report)

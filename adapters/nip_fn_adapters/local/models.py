@@ -1,0 +1,168 @@
+"""Local models: where they lie, how they are loaded, and how a chat becomes tokens.
+
+Importing this module loads none of the heavy packages; calling its functions does.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from returns.result import Failure, Result, Success
+
+from nip_fn.chat import Chat
+
+PACKAGE = Path(__file__).parent.parent
+BUILTIN = {"builtin:tiny": PACKAGE / "tiny"}
+FULL_ATTENTION = "full_attention"
+
+
+class Policy(NamedTuple):
+    """A model that is ready to answer, its adapter merged into its weights."""
+
+    model: Any  # a transformers causal language model: float32, in evaluation mode
+    tokenizer: Any
+    context: int | None  # the tokens it can hold; None: not known
+    stops: tuple[int, ...]  # the tokens that end a reply
+
+
+def require(*packages: str) -> Result[None, str]:
+    """Success where all packages can be imported; otherwise what to install."""
+    for package in packages:
+        try:
+            import_module(package)
+        except ImportError:
+            return Failure(f'the local model needs {package}: pip install "nip-fn[local]"')
+    return Success(None)
+
+
+def model_directory(name: str) -> Result[Path, str]:
+    """The folder of a model: a built-in one by its name, or the folder itself."""
+    path = BUILTIN.get(name) or Path(name).expanduser()
+    if (path / "config.json").is_file():
+        return Success(path)
+    known = ", ".join(BUILTIN)
+    return Failure(f"{name} is no model: {path} has no config.json (a folder or {known} is meant)")
+
+
+def adapter_directory(adapters: Path, name: str | None) -> Result[Path | None, str]:
+    """The folder of the adapter `name`; None for the base model."""
+    if name is None:
+        return Success(None)
+    path = adapters / name
+    if (path / "adapter_config.json").is_file():
+        return Success(path)
+    return Failure(f"there is no adapter {name} in {adapters}")
+
+
+def load_policy(model: str, adapters: Path, adapter: str | None) -> Result[Policy, str]:
+    """The model with the adapter merged into a copy of its weights; or why it cannot be had."""
+    return require("torch", "transformers", "peft").bind(
+        lambda _: model_directory(model).bind(
+            lambda base: adapter_directory(adapters, adapter).bind(partial(_load, base))
+        )
+    )
+
+
+def _load(base: Path, adapter: Path | None) -> Result[Policy, str]:
+    try:
+        model, tokenizer = load_base(base), load_tokenizer(base)
+        if adapter is not None:
+            model = load_adapter(model, adapter).merge_and_unload()
+    except (OSError, ValueError, RuntimeError) as error:
+        return Failure(f"{adapter or base} cannot be loaded: {one_line(error)}")
+    if any(kind != FULL_ATTENTION for kind in getattr(model.config, "layer_types", None) or ()):
+        return Failure(f"{base} has layers without full attention; serve it with vLLM instead")
+    if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
+        return Failure(f"the tokenizer of {base} has no chat template or no end token")
+    return Success(Policy(model.eval(), tokenizer, context_of(model), _stops(model, tokenizer)))
+
+
+def load_base(folder: Path) -> Any:
+    """The model as it was saved, in float32, on the GPU where there is one."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The model's tokenizer."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def load_adapter(model: Any, folder: Path, *, is_trainable: bool = False) -> Any:
+    """The model with the adapter on top, under peft's name "default"."""
+    from peft import PeftModel
+
+    return PeftModel.from_pretrained(model, folder, is_trainable=is_trainable)
+
+
+def context_of(model: Any) -> int | None:
+    """The number of tokens that the model can hold, where its configuration says so."""
+    return getattr(model.config, "max_position_embeddings", None)
+
+
+def _stops(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    listed = model.generation_config.eos_token_id
+    stops = listed if isinstance(listed, list) else [] if listed is None else [listed]
+    return tuple(sorted({*stops, tokenizer.eos_token_id}))
+
+
+def render_chat(tokenizer: Any, chat: Chat) -> str:
+    """The chat as the model reads it, up to where its reply begins.
+
+    Raises `jinja2.TemplateError` where the model's chat template refuses the chat.
+    """
+    messages = [{"role": message.role, "content": message.content} for message in chat]
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+
+
+def encode_chats(tokenizer: Any, rendered: Sequence[str]) -> list[list[int]]:
+    """The tokens of rendered chats, whose templates hold the special tokens already."""
+    if not rendered:
+        return []
+    return list(tokenizer(list(rendered), add_special_tokens=False)["input_ids"])
+
+
+def encode_chat(tokenizer: Any, chat: Chat) -> list[int]:
+    """The tokens of a chat up to where the reply begins."""
+    return encode_chats(tokenizer, [render_chat(tokenizer, chat)])[0]
+
+
+def encode_reply(tokenizer: Any, reply: str) -> list[int]:
+    """The tokens of a whole reply: its text and the end token, as the sampler would draw them."""
+    return [*tokenizer.encode(reply, add_special_tokens=False), tokenizer.eos_token_id]
+
+
+def log_probability(policy: Policy, chat: Chat, reply: str) -> float:
+    """The log-probability (in nats, at temperature 1) of the reply and its end after the chat."""
+    import torch
+
+    prompt = encode_chat(policy.tokenizer, chat)
+    tokens = encode_reply(policy.tokenizer, reply)
+    device = policy.model.device
+    with torch.inference_mode():
+        inputs = torch.tensor([prompt + tokens], device=device)
+        logits = policy.model(inputs, logits_to_keep=len(tokens) + 1).logits[0, :-1]
+        scores = torch.log_softmax(logits.float(), dim=-1)
+        chosen = scores.gather(1, torch.tensor(tokens, device=device)[:, None])
+    return float(chosen.double().sum())
+
+
+def set_threads(threads: int) -> None:
+    """Let torch use so many threads in this process."""
+    import torch
+
+    torch.set_num_threads(threads)
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of what an exception says, or its name."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)

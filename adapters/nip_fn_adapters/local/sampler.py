@@ -1,0 +1,267 @@
+"""Samples replies from transformers models in this process."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import msgspec
+from jinja2 import TemplateError
+from returns.result import Failure, Result, Success
+
+from nip_fn.chat import Chat
+from nip_fn.reply import Completion
+from nip_fn.requests import Request
+from nip_fn_adapters.local import models
+from nip_fn_adapters.local.decode import Asked, Drawn, Timings, decode
+from nip_fn_adapters.local.models import Policy
+
+Answer = Result[tuple[Completion, ...], str]
+Source = tuple[str, str | None]  # a model and an adapter on it; None: the model itself
+T = TypeVar("T")
+
+# Replies to one chat that are decoded side by side; more make several rows of a batch.
+MAX_WIDTH = 8
+
+
+class _Waiting(NamedTuple):
+    request: Request
+    future: "asyncio.Future[Answer]"
+
+
+class _Row(NamedTuple):
+    """A request as one row of a batch."""
+
+    request: int  # its place among the requests
+    asked: Asked
+
+
+def local_sampler(
+    adapters: Path,
+    *,
+    threads: int | None = None,
+    max_models: int = 4,
+    max_batch_rows: int = 24,
+    max_batch_tokens: int = 16384,
+) -> "LocalSampler":
+    """A sampler for model folders and built-in models, with adapters from the folder `adapters`.
+
+    `threads` is torch's number of threads in this process (None: torch's own choice); at most
+    `max_models` models stay loaded; a batch has at most so many chats, and tokens with padding.
+    """
+    return LocalSampler(adapters, threads, max_models, max_batch_rows, max_batch_tokens)
+
+
+class LocalSampler:
+    """Fulfils the `Sampler` port.  All requests that wait at one time are answered in batches."""
+
+    def __init__(
+        self,
+        adapters: Path,
+        threads: int | None,
+        max_models: int,
+        max_batch_rows: int,
+        max_batch_tokens: int,
+    ) -> None:
+        """Load nothing yet; see `local_sampler`."""
+        self.timings = Timings()
+        self._adapters, self._threads, self._max_models = adapters, threads, max_models
+        self._max_batch = (max_batch_rows, max_batch_tokens)
+        self._policies: OrderedDict[Source, Policy] = OrderedDict()
+        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-sampler")
+        self._waiting: list[_Waiting] = []
+        self._answering: asyncio.Task[None] | None = None
+
+    async def __call__(self, request: Request) -> Answer:
+        """One completion for each key, in their order.
+
+        Failure: the model or adapter is missing, or the chat does not fit it.
+        """
+        parts = [
+            self._wait(msgspec.structs.replace(request, keys=request.keys[at : at + MAX_WIDTH]))
+            for at in range(0, len(request.keys), MAX_WIDTH)
+        ]
+        completions: tuple[Completion, ...] = ()
+        for answer in await asyncio.gather(*parts):
+            if isinstance(answer, Failure):
+                return answer
+            completions += answer.unwrap()
+        return Success(completions)
+
+    async def log_probability(
+        self, model: str, adapter: str | None, chat: Chat, reply: str
+    ) -> Result[float, str]:
+        """The log-probability (in nats) of the reply and its end token after the chat."""
+
+        def score() -> Result[float, str]:
+            policy = self._policy((model, adapter))
+            return policy.map(lambda found: models.log_probability(found, chat, reply))
+
+        return await self._in_worker(score)
+
+    def _wait(self, request: Request) -> "asyncio.Future[Answer]":
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(request, future))
+        if self._answering is None or self._answering.done():
+            self._answering = asyncio.create_task(self._answer_waiting())
+        return future
+
+    async def _answer_waiting(self) -> None:
+        while self._waiting:
+            waiting = [wait for wait in self._waiting if not wait.future.done()]
+            self._waiting = []
+            waiting.sort(key=_source_name)
+            for _, members in groupby(waiting, key=_source_name):
+                await self._answer_group(list(members))
+
+    async def _answer_group(self, group: Sequence[_Waiting]) -> None:
+        """Answer requests for one model and adapter, each as soon as its replies are there."""
+        loop = asyncio.get_running_loop()
+        requests = [wait.request for wait in group]
+
+        def answer(index: int, answer: Answer) -> None:
+            loop.call_soon_threadsafe(_settle, group[index].future, answer)
+
+        try:
+            await self._in_worker(lambda: self._sample(requests, answer))
+        except Exception as error:
+            for wait in group:
+                if not wait.future.done():
+                    wait.future.set_exception(error)
+
+    async def _in_worker(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._worker, work)
+
+    def _sample(self, requests: Sequence[Request], answer: Callable[[int, Answer], None]) -> None:
+        """Answer requests for one model and adapter; runs in the worker."""
+        found = self._policy((requests[0].model, requests[0].adapter))
+        if isinstance(found, Failure):
+            for index in range(len(requests)):
+                answer(index, found)
+            return
+        policy, began = found.unwrap(), time.perf_counter()
+        rows = _encode(policy, requests, answer)
+        for batch in _batches(rows, *self._max_batch):
+            try:
+                replies = decode(policy, [row.asked for row in batch], self.timings)
+            except RuntimeError as error:  # torch's, such as no memory left
+                for row in batch:
+                    answer(row.request, Failure(f"sampling failed: {models.one_line(error)}"))
+                continue
+            for row, drawn in zip(batch, replies, strict=True):
+                completions = _completions(policy, requests[row.request], row.asked, drawn)
+                self._count(completions)
+                answer(row.request, Success(completions))
+        self.timings.total += time.perf_counter() - began
+
+    def _policy(self, source: Source) -> Result[Policy, str]:
+        """The model, from those that are loaded where it is one of them; runs in the worker."""
+        if source not in self._policies:
+            began = time.perf_counter()
+            loaded = models.load_policy(source[0], self._adapters, source[1])
+            self.timings.loading += time.perf_counter() - began
+            if isinstance(loaded, Failure):
+                return loaded
+            self._policies[source] = loaded.unwrap()
+            if self._threads is not None:
+                models.set_threads(self._threads)
+        self._policies.move_to_end(source)
+        while len(self._policies) > self._max_models:
+            self._policies.popitem(last=False)
+        return Success(self._policies[source])
+
+    def _count(self, completions: tuple[Completion, ...]) -> None:
+        self.timings.replies += len(completions)
+        self.timings.prompt_tokens += sum(reply.prompt_tokens for reply in completions)
+        self.timings.completion_tokens += sum(reply.completion_tokens for reply in completions)
+
+
+def _source_name(wait: _Waiting) -> tuple[str, str]:
+    return wait.request.model, wait.request.adapter or ""
+
+
+def _settle(future: "asyncio.Future[Answer]", answer: Answer) -> None:
+    if not future.done():  # whoever waited for it may have given up
+        future.set_result(answer)
+
+
+def _encode(
+    policy: Policy, requests: Sequence[Request], refuse: Callable[[int, Answer], None]
+) -> list[_Row]:
+    """The requests as rows; those that the model cannot answer are refused instead."""
+    rendered: dict[int, str] = {}
+    for index, request in enumerate(requests):
+        try:
+            rendered[index] = models.render_chat(policy.tokenizer, request.chat)
+        except TemplateError as error:
+            cause = models.one_line(error)
+            refuse(
+                index, Failure(f"{request.model} takes no such chat as {_whose(request)}: {cause}")
+            )
+    rows = []
+    for index, tokens in zip(
+        rendered, models.encode_chats(policy.tokenizer, list(rendered.values())), strict=True
+    ):
+        request = requests[index]
+        if policy.context is not None and len(tokens) + request.max_tokens > policy.context:
+            refuse(index, Failure(_too_long(policy, request, len(tokens))))
+        else:
+            asked = Asked(tokens, request.keys, request.temperature, request.max_tokens)
+            rows.append(_Row(index, asked))
+    return rows
+
+
+def _whose(request: Request) -> str:
+    return f"{request.agent}'s"
+
+
+def _too_long(policy: Policy, request: Request, num_tokens: int) -> str:
+    return (
+        f"{_whose(request)} chat has {num_tokens} tokens and its reply up to {request.max_tokens}, "
+        f"but {request.model} holds {policy.context} in all: shorten the chat (fewer rounds, "
+        "shorter messages) or choose a model with a longer context"
+    )
+
+
+def _batches(rows: Sequence[_Row], max_rows: int, max_tokens: int) -> Iterator[list[_Row]]:
+    """Rows with equally many replies, sorted by length so that little is padded."""
+    batch: list[_Row] = []
+    for row in sorted(rows, key=_width_and_length):
+        width, length = _width_and_length(row)
+        if batch and (
+            width != len(batch[0].asked.keys)
+            or len(batch) == max_rows
+            or length * (len(batch) + 1) > max_tokens
+        ):
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def _width_and_length(row: _Row) -> tuple[int, int]:
+    return len(row.asked.keys), len(row.asked.tokens)
+
+
+def _completions(
+    policy: Policy, request: Request, asked: Asked, drawn: Sequence[Drawn]
+) -> tuple[Completion, ...]:
+    texts = policy.tokenizer.batch_decode(
+        [reply.tokens[: len(reply.tokens) - reply.ended] for reply in drawn],
+        skip_special_tokens=True,
+    )
+    return tuple(
+        Completion(
+            text=text,
+            finish_reason="stop" if reply.ended else "length",
+            model=request.adapter or request.model,
+            prompt_tokens=len(asked.tokens),
+            completion_tokens=len(reply.tokens),
+        )
+        for text, reply in zip(texts, drawn, strict=True)
+    )
