@@ -1,0 +1,317 @@
+"""Whole runs without a world: a pure driver that answers effects in any order.
+
+    setup  what is played, and how the agents behave
+    play   the events of a run, in an order that the caller chooses, with every state in between
+
+`python -m tests.core.games` prints the digest of one fixed run and the hash of its recording.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
+from random import Random
+from typing import Any, Literal, NamedTuple
+
+from hypothesis import strategies as st
+
+from nip_fn import checkpoint
+from nip_fn.data import Datapoint, Split, make_datapoint
+from nip_fn.events import (
+    AskTree,
+    CreateJob,
+    DatasetInfo,
+    Draw,
+    Drawn,
+    Effect,
+    Event,
+    JobCreated,
+    JobFinished,
+    Publish,
+    Published,
+    Replied,
+    RunStarted,
+    Seal,
+    StageDone,
+    Train,
+)
+from nip_fn.keys import Key, generator
+from nip_fn.params import HyperParameters, from_dict, merge
+from nip_fn.reply import Completion, FinishReason
+from nip_fn.requests import Request, request
+from nip_fn.run import pending, step
+from nip_fn.state import EMPTY, RunState, digest
+
+HOSTILE_CODE = """def f(x):
+    if x < 3 & 5 > 2:  # {{ not_a_variable }} {% nor_a_tag %}
+        return "<b>it's</b> &amp; 'so'"
+    return """
+
+
+def _datapoints(split: Split, num: int) -> tuple[Datapoint, ...]:
+    return tuple(
+        make_datapoint(
+            f"{split}-{i // 2}", f'Is "{split} & {i // 2}" < 9?', f"{HOSTILE_CODE}{i}", i % 2
+        )
+        for i in range(num)
+    )
+
+
+DATA: dict[Split, tuple[Datapoint, ...]] = {
+    "train": _datapoints("train", 7),
+    "validation": _datapoints("validation", 2),
+    "test": _datapoints("test", 3),
+}
+DATASET = DatasetInfo("games", "00", *(len(DATA[s]) for s in ("train", "validation", "test")))
+
+
+class Setup(NamedTuple):
+    """What is played, and how the agents behave."""
+
+    params: HyperParameters
+    decision_rate: float = 0.4
+    invalid_rate: float = 0.1
+
+
+def make_params(*tables: Mapping[str, Any]) -> HyperParameters:
+    """The parameters of nested tables, the later ones laid over the earlier ones."""
+    table: dict[str, Any] = {"text_rl": {"test_scheme": "all"}}
+    for other in tables:
+        table = merge(table, other)
+    return from_dict(table).unwrap()
+
+
+# Both agents get enough pairs in each iteration for a job.
+MANY_PAIRS: dict[str, Any] = {
+    "rl": {"num_iterations": 2, "rollouts_per_iteration": 12},
+    "malt": {
+        "num_responses_per_timestep": 3,
+        "pair_selection_method": "interval",
+        "interval_threshold_proportion": 0.0,
+    },
+    "nip_protocol": {"max_message_rounds": 3, "min_message_rounds": 1},
+}
+RETRIES = {"agents": {"_default": {"num_invalid_generation_retries": 2}}}
+BUSY = Setup(make_params(MANY_PAIRS, RETRIES), decision_rate=0.5)
+
+# Rounds and branching of which the fullest tree has 63 nodes.
+SHAPES = [(2, 3), (1, 1), (1, 2), (1, 6), (2, 2), (2, 4), (2, 5), (3, 2), (3, 3)]
+
+
+def _tables(draw: st.DrawFn) -> dict[str, Any]:
+    verifier_first = draw(st.booleans())
+    shape = st.sampled_from([s for s in SHAPES if verifier_first or s[1] > 1])
+    branching, rounds = draw(shape)
+    reward = st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0, 2.0])
+    shared: dict[str, Any] = {"shared_model_group": "both"} if draw(st.booleans()) else {}
+    frozen = [draw(st.integers(0, 3)) == 3 for _ in range(2)]
+    if shared:
+        frozen[1] = frozen[0]
+    return {
+        "seed": draw(st.integers(0, 2**32)),
+        "agents": {
+            "_default": {
+                "num_invalid_generation_retries": draw(st.integers(1, 3)),
+                "fine_tune_from_scratch": draw(st.booleans()),
+                "dpo_reference": draw(st.sampled_from(["previous", "base"])),
+                **shared,
+            },
+            "prover": {"freeze_agent": frozen[0]},
+            "verifier": {"freeze_agent": frozen[1]},
+        },
+        "rl": {
+            "num_iterations": draw(st.integers(1, 2)),
+            "rollouts_per_iteration": draw(st.sampled_from([12, 1, 3, None])),
+            "num_test_iterations": draw(st.integers(1, 2)),
+        },
+        "text_rl": {
+            "test_scheme": draw(st.sampled_from(["none", "all", "last", "first_and_last"])),
+            "switch_adapters": draw(st.integers(0, 3)) < 3,
+        },
+        "malt": {
+            "num_responses_per_timestep": branching,
+            "frozen_agents_generate_one_response": draw(st.booleans()),
+            "pair_selection_method": draw(st.sampled_from(["positive_negative", "interval"])),
+            "interval_threshold_proportion": draw(st.sampled_from([0.0, 0.1, 0.5])),
+            "value_backup": draw(st.sampled_from(["children", "leaves"])),
+        },
+        "protocol_common": {
+            "verifier_first": verifier_first,
+            "randomize_prover_stance": draw(st.booleans()),
+            "prover_invalid_response_penalty": draw(st.none() | reward),
+            "prover_reward": draw(reward),
+            "verifier_reward": draw(reward),
+            "verifier_incorrect_penalty": draw(reward),
+            "verifier_terminated_penalty": draw(reward),
+            "verifier_no_guess_reward": draw(st.sampled_from([-0.5, 0.0, 0.1])),
+            "shared_reward": draw(st.booleans()),
+        },
+        "nip_protocol": {
+            "max_message_rounds": rounds,
+            "min_message_rounds": draw(st.integers(1, last_verifier_round(rounds, verifier_first)))
+            if draw(st.booleans()) and last_verifier_round(rounds, verifier_first) > 0
+            else 1,
+        },
+        "dataset_options": {"max_test_size": draw(st.sampled_from([None, 1]))},
+    }
+
+
+@st.composite
+def setups(draw: st.DrawFn) -> Setup:
+    """Small random games of every kind; half of them train more likely than not."""
+    if draw(st.booleans()):
+        rules = {"verifier_first": True, "verifier_reward": 1.0, "prover_reward": 1.0}
+        overlay = merge(MANY_PAIRS, {"protocol_common": rules})
+        return Setup(make_params(_tables(draw), overlay), decision_rate=0.5)
+    return Setup(
+        params=make_params(_tables(draw)),
+        decision_rate=draw(st.sampled_from([0.5, 0.0, 0.3, 0.7, 1.0])),
+        invalid_rate=draw(st.sampled_from([0.0, 0.1, 0.4])),
+    )
+
+
+def last_verifier_round(max_rounds: int, verifier_first: bool) -> int:
+    """The verifier's last turn: the last even round if it opens the game, else the last odd one."""
+    return max(r for r in range(max_rounds) if r % 2 == (0 if verifier_first else 1))
+
+
+# --------------------------------------------------------------------------------------- the world
+
+
+def reply(asked: Request, key: Key, setup: Setup) -> Completion:
+    """What an agent without a model writes: a pure function of the request and the reply's key."""
+    rng = generator(key)
+    invalid, decides = rng.random() < setup.invalid_rate, rng.random() < setup.decision_rate
+    finish: FinishReason = "length" if rng.random() < 0.1 else "stop"
+    word = f"<{rng.integers(10**9)}> & é"
+    text: str | None = f"{'Question for Expert' if asked.is_verifier else 'Answer'}: {word}"
+    if asked.is_verifier and decides:
+        text = f"I have seen {word}.\n**Decision:** {('Reject', 'accept')[int(rng.integers(2))]}."
+    if invalid:
+        bad: tuple[tuple[str | None, FinishReason], ...] = (
+            ("", "stop"),
+            (None, "stop"),
+            ("withheld", "content_filter"),
+            ("cut", "other"),
+            ("Decision: perhaps", "stop"),
+        )
+        text, finish = bad[int(rng.integers(5 if asked.is_verifier else 4))]
+    return Completion(
+        text=text,
+        finish_reason=finish,
+        model=asked.adapter or asked.model,
+        prompt_tokens=sum(len(message.content.split()) for message in asked.chat),
+        completion_tokens=len((text or "").split()),
+    )
+
+
+def perform(setup: Setup, state: RunState, effect: Effect) -> Event:
+    """What comes back from the world for an effect that asks for one thing."""
+    match effect:
+        case Draw(split, indices):
+            return Drawn(tuple(DATA[split][index] for index in indices))
+        case AskTree(tree, ask):
+            asked = request(state, effect)
+            completion = reply(asked, asked.keys[0], setup)
+            return Replied(tree, ask.path, ask.agent, ask.indices[0], ask.attempt, completion)
+        case Seal(iteration, stage, sealed):
+            return StageDone(iteration, stage, sealed, 0.5)
+        case CreateJob(job):
+            return JobCreated(job.name, job.data_hash)
+        case Train(job):
+            seed = repr((job.name, job.start, job.reference, job.seed, job.data_hash))
+            mark = blake2b(seed.encode(), digest_size=4).hexdigest()
+            return JobFinished(job.name, f"{job.name}-{mark}", (("rows", float(len(job.rows))),))
+        case Publish(group, adapter):
+            return Published(group, adapter)
+
+
+def singles(effects: Iterable[Effect]) -> tuple[Effect, ...]:
+    """The effects, each request for several replies taken apart into requests for one."""
+    return tuple(
+        one
+        for effect in effects
+        for one in (
+            [
+                AskTree(effect.tree, effect.ask._replace(indices=(index,)))
+                for index in effect.ask.indices
+            ]
+            if isinstance(effect, AskTree)
+            else [effect]
+        )
+    )
+
+
+# --------------------------------------------------------------------------------------- the order
+
+Order = Callable[[int], int]  # how many things are in flight -> which of them is answered next
+
+
+def fifo(num: int) -> int:
+    """First asked, first answered."""
+    return 0
+
+
+def lifo(num: int) -> int:
+    """Last asked, first answered."""
+    return num - 1
+
+
+def shuffled(seed: int) -> Order:
+    """Any order."""
+    return Random(seed).randrange
+
+
+class Moment(NamedTuple):
+    """One step of a run."""
+
+    event: Event
+    state: RunState  # after the event
+    emitted: tuple[Effect, ...]  # by the event, one thing each
+    waiting: tuple[Effect, ...]  # all that is emitted and not yet answered, one thing each
+
+
+Play = tuple[Moment, ...]
+
+
+def play(setup: Setup, order: Order = fifo) -> Play:
+    """A whole run."""
+    event = RunStarted(setup.params, DATASET, "0.1.0")
+    state, effects = step(EMPTY, event)
+    first = Moment(event, state, singles(effects), singles(effects))
+    return (first, *_go_on(setup, state, first.waiting, order))
+
+
+def resume(setup: Setup, state: RunState, order: Order = fifo) -> Play:
+    """What is left of a run of which only the state is known."""
+    return _go_on(setup, state, singles(pending(state)), order)
+
+
+def _go_on(setup: Setup, state: RunState, waiting: tuple[Effect, ...], order: Order) -> Play:
+    moments = []
+    in_flight = list(waiting)
+    while in_flight:
+        event = perform(setup, state, in_flight.pop(order(len(in_flight))))
+        state, effects = step(state, event)
+        in_flight.extend(singles(effects))
+        moments.append(Moment(event, state, singles(effects), tuple(in_flight)))
+    return tuple(moments)
+
+
+def events_of(run: Play) -> tuple[Event, ...]:
+    """What is recorded of a run."""
+    return tuple(moment.event for moment in run)
+
+
+def ends(run: Play, *stages: Literal["test", "sample", "train", "publish"]) -> list[RunState]:
+    """The states in which a run's stages of some kinds ended, their trees fully grown."""
+    return [
+        moment.state
+        for moment in run
+        if moment.state.stage in stages
+        and any(isinstance(effect, Seal) for effect in moment.emitted)
+    ]
+
+
+if __name__ == "__main__":
+    recorded = play(BUSY, shuffled(1))
+    print(digest(recorded[-1].state))
+    print(blake2b(checkpoint.write(events_of(recorded))).hexdigest())

@@ -1,0 +1,311 @@
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from msgspec.structs import replace
+
+from nip_fn.chat import Chat, build_chat, questions_left
+from nip_fn.data import make_datapoint
+from nip_fn.episode import Episode, movers, reset
+from nip_fn.events import AskTree, Replied
+from nip_fn.finetune import PreferenceRow
+from nip_fn.growth import Path, Rules, after, answer, descend, plant
+from nip_fn.keys import key
+from nip_fn.params import HyperParameters, from_dict
+from nip_fn.protocols.nip import PROVER, VERIFIER
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.reply import Completion
+from nip_fn.requests import request
+from nip_fn.state import RunState, episode_of, rules
+from nip_fn.tree import flatten
+
+from .games import (
+    BUSY,
+    HOSTILE_CODE,
+    Play,
+    Setup,
+    ends,
+    last_verifier_round,
+    make_params,
+    play,
+    setups,
+)
+
+POINT = make_datapoint("p", 'Is "a" < b & c?', HOSTILE_CODE, 0)
+
+LENGTHS = [(rounds, first) for first in (True, False) for rounds in range(1 if first else 2, 10)]
+
+
+def say(params: HyperParameters, episode: Episode, text: str) -> Episode:
+    """The game after whoever is to speak has said `text`."""
+    protocol = protocol_of(params)
+    how = Rules(protocol, "accept_reject", lambda moves: 1, (1,) * len(protocol.agents))
+    (move,) = movers(protocol, episode)
+    completion = Completion(text, "stop", "m")
+    root, _ = answer(how, plant(how, episode), episode, (), move.agent, 0, completion)
+    return after(episode, root.children[0])
+
+
+def dialogue(params: HyperParameters, texts: dict[int, str]) -> list[tuple[Episode, int, Chat]]:
+    """The games before each turn, who speaks then, and the chat; every agent repeats its text.
+
+    The last entry is the game when it is over.
+    """
+    episode = reset(POINT, key(0))
+    shown: list[tuple[Episode, int, Chat]] = []
+    while moves := movers(protocol_of(params), episode):
+        (move,) = moves
+        shown.append((episode, move.agent, build_chat(params, POINT, episode, move.agent)))
+        episode = say(params, episode, texts[move.agent])
+    return [*shown, (episode, -1, ())]
+
+
+def with_length(rounds: int, first: bool, **agents: str) -> HyperParameters:
+    return make_params(
+        {
+            "protocol_common": {"verifier_first": first},
+            "nip_protocol": {"max_message_rounds": rounds},
+            "agents": {"_default": agents},
+        }
+    )
+
+
+UNDECIDED = {PROVER: "Answer: it is.", VERIFIER: "Question for Expert: is it?"}
+
+
+# --------------------------------------------------------------------------- no wasted round
+
+
+@pytest.mark.parametrize(("rounds", "first"), LENGTHS)
+def test_the_game_ends_at_the_verifiers_last_turn(rounds: int, first: bool) -> None:
+    *shown, (ended, _, _) = dialogue(with_length(rounds, first), UNDECIDED)
+    assert ended.end == "rounds"
+    assert len(ended.turns) == last_verifier_round(rounds, first) + 1
+    assert shown[-1][1] == VERIFIER
+    assert [agent for _, agent, _ in shown] == [
+        VERIFIER if (r % 2 == 0) == first else PROVER for r in range(len(shown))
+    ]
+
+
+@pytest.mark.parametrize("rule", ["none", "all", "first", "all_but_first"])
+@pytest.mark.parametrize(("rounds", "first"), LENGTHS)
+def test_the_verifiers_last_prompt_says_that_it_must_decide_and_no_earlier_one_does(
+    rounds: int, first: bool, rule: str
+) -> None:
+    params = with_length(rounds, first, use_supervisor_message=rule)
+    *shown, _ = dialogue(params, UNDECIDED)
+    chats = [chat for _, agent, chat in shown if agent == VERIFIER]
+    told = ["Decide now" in chat[-1].content for chat in chats]
+    assert told == [False] * (len(chats) - 1) + [True]
+    assert chats[-1][-1].role == "user"
+    assert "Decision: accept" in chats[-1][-1].content
+
+
+@pytest.mark.parametrize(("rounds", "first"), LENGTHS)
+def test_the_count_of_questions_left_goes_down_by_one_to_none(rounds: int, first: bool) -> None:
+    params = with_length(rounds, first, use_supervisor_message="all")
+    *shown, _ = dialogue(params, UNDECIDED)
+    turns = [(episode, chat) for episode, agent, chat in shown if agent == VERIFIER]
+    left = [questions_left(protocol_of(params), episode) for episode, _ in turns]
+    assert left == list(reversed(range(len(turns))))
+    for count, (_, chat) in zip(left, turns, strict=True):
+        found = re.search(r"You may ask (\d+) more question(s?)\b", chat[-1].content)
+        assert (int(found[1]) if found else 0) == count
+        assert not found or bool(found[2]) == (count != 1)
+        assert f"at most {len(turns) - 1} question" in chat[0].content
+
+
+@pytest.mark.parametrize(("rounds", "first"), LENGTHS)
+def test_an_early_decision_is_heard_as_a_message_and_a_later_one_ends_the_game(
+    rounds: int, first: bool
+) -> None:
+    """For each minimum that leaves the verifier a turn to decide in."""
+    texts = {PROVER: "Answer: yes.", VERIFIER: "Sure.\nDecision: reject"}
+    for minimum in range(1, last_verifier_round(rounds, first) + 2):
+        params = with_length(rounds, first)
+        params = replace(
+            params, nip_protocol=replace(params.nip_protocol, min_message_rounds=minimum)
+        )
+        *shown, (ended, _, _) = dialogue(params, texts)
+        heard = [r for r in range(rounds) if (r % 2 == 0) == first and r + 1 >= minimum]
+        assert ended.end == "decided"
+        assert len(ended.turns) == heard[0] + 1
+        for episode, agent, chat in shown:
+            if agent == PROVER and episode.turns:
+                assert chat[-1].content == f"Verifier: {texts[VERIFIER]}"
+        early = [turn[0] for turn in ended.turns[:-1] if turn[0].agent == VERIFIER]
+        assert all(said.messages == ((0, texts[VERIFIER]),) for said in early)
+
+
+@pytest.mark.parametrize(("rounds", "first"), LENGTHS)
+@pytest.mark.parametrize("minimum", range(1, 10))
+def test_parameters_leave_the_verifier_a_turn_in_which_its_decision_counts(
+    rounds: int, first: bool, minimum: int
+) -> None:
+    table = {
+        "protocol_common": {"verifier_first": first},
+        "nip_protocol": {"max_message_rounds": rounds, "min_message_rounds": minimum},
+    }
+    params = from_dict(table).value_or(None)
+    if params is not None:
+        texts = {PROVER: "Answer: yes.", VERIFIER: "Decision: reject"}
+        *_, (ended, _, _) = dialogue(params, texts)
+        assert ended.end == "decided"
+
+
+# ------------------------------------------------------------------------------------- chats
+
+
+def asked(run: Play) -> Iterator[tuple[tuple[int, str, int, Path, int], Episode, Chat]]:
+    """Every chat that was sampled from, with its place: iteration, stage, tree, path, agent."""
+    for moment in run:
+        for effect in moment.emitted:
+            if isinstance(effect, AskTree):
+                state, (path, agent, _, _) = moment.state, effect.ask
+                place = (state.iteration, state.stage, effect.tree, path, agent)
+                yield place, _episode(moment.state, effect), request(state, effect).chat
+
+
+def _episode(state: RunState, effect: AskTree) -> Episode:
+    tree = effect.tree
+    return descend(state.forest[tree], episode_of(state, tree), effect.ask.path)[1]
+
+
+@settings(max_examples=20)
+@given(setups())
+def test_every_chat_is_one_system_message_and_then_a_dialogue_with_a_user(setup: Setup) -> None:
+    for _, _, chat in asked(play(setup)):
+        roles = [message.role for message in chat]
+        assert roles[0] == "system"
+        assert roles.count("system") == 1
+        assert "user" in roles
+
+
+@settings(max_examples=20)
+@given(setups())
+def test_nobody_is_asked_to_go_on_after_its_own_words(setup: Setup) -> None:
+    """Where an unusable reply of the other leaves nothing to answer, the supervisor asks."""
+    for _, _, chat in asked(play(setup)):
+        assert chat[-1].role == "user"
+
+
+@settings(max_examples=20)
+@given(setups())
+def test_an_agent_reads_its_own_words_as_its_own_and_hears_others_by_name(setup: Setup) -> None:
+    names = {PROVER: "Expert", VERIFIER: "Verifier"}
+    for (_, _, _, _, agent), episode, chat in asked(play(setup)):
+        said = [each for turn in episode.turns for each in turn]
+        own = [each.raw for each in said if each.agent == agent]
+        heard = [
+            f"{names[each.agent]}: {text}"
+            for each in said
+            if each.agent != agent
+            for _, text in each.messages
+        ]
+        assert [message.content for message in chat if message.role == "assistant"] == own
+        users = [message.content for message in chat if message.role == "user"]
+        assert users[: len(heard)] == heard
+        assert len(users) - len(heard) in (0, 1)  # the supervisor
+
+
+@settings(max_examples=20)
+@given(setups())
+def test_training_prompts_are_the_chats_that_the_replies_were_given_to(setup: Setup) -> None:
+    _check_rows(play(setup))
+
+
+def test_training_prompts_of_both_agents_are_the_chats_that_were_sampled_from() -> None:
+    assert _check_rows(play(BUSY)) >= 40
+
+
+def _check_rows(run: Play) -> int:
+    """Compares all rows of all jobs with what was asked and answered; how many there were."""
+    chats = {place: chat for place, _, chat in asked(run)}
+    raw = {
+        (before.state.iteration, e.tree, e.path, e.agent, e.index): e.completion.text or ""
+        for before, moment in pairwise(run)
+        if isinstance(e := moment.event, Replied) and before.state.stage == "sample"
+    }  # of several attempts, the last
+    checked = 0
+    for state in ends(run, "train"):
+        for job in (under_way.job for under_way in state.jobs):
+            agents = next(group.agents for group in state.groups if group.name == job.group)
+            pairs = [pair for pair in state.selection if pair.agent in agents]
+            for pair, row in zip(pairs, job.rows, strict=True):
+                path_N = flatten(state.forest[pair.tree]).path_N
+                parent = path_N[pair.parent]
+                place = (state.iteration, pair.tree, parent, pair.agent)
+                assert row == PreferenceRow(
+                    prompt=chats[state.iteration, "sample", pair.tree, parent, pair.agent],
+                    chosen=raw[*place, path_N[pair.chosen][-1]],
+                    rejected=raw[*place, path_N[pair.rejected][-1]],
+                )
+                checked += 1
+    return checked
+
+
+@pytest.mark.parametrize("version", ["v1", "tiny"])
+@pytest.mark.parametrize("agent", [PROVER, VERIFIER])
+def test_code_reaches_the_prompt_as_it_is(version: str, agent: int) -> None:
+    params = make_params({"code_validation": {"system_prompt_version": version}})
+    episode = reset(POINT, key(0))
+    if agent == PROVER:
+        episode = say(params, episode, "Is <b> & 'c' \"d\"?")
+    chat = build_chat(params, POINT, episode, agent)
+    assert HOSTILE_CODE in chat[0].content
+    assert POINT.question in chat[0].content
+    if agent == PROVER:
+        assert chat[-1].content == "Verifier: Is <b> & 'c' \"d\"?"
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("none", [True, False, False, False]),  # the first would otherwise have no user
+        ("first", [True, False, False, False]),
+        ("all_but_first", [True, True, True, True]),
+        ("all", [True, True, True, True]),
+    ],
+)
+def test_the_supervisor_speaks_in_the_rounds_that_were_asked_for(
+    rule: str, expected: list[bool]
+) -> None:
+    params = with_length(6, True, use_supervisor_message=rule, supervisor_name="Judge")
+    *shown, _ = dialogue(params, UNDECIDED)
+    spoke = [chat[-1].name == "Judge" for _, _, chat in shown]
+    assert spoke[:4] == expected
+
+
+@pytest.mark.parametrize("stance", [0, 1])
+@pytest.mark.parametrize("randomised", [False, True])
+def test_a_prover_argues_for_its_side_and_the_verifier_is_not_told_which(
+    stance: int, randomised: bool
+) -> None:
+    params = make_params(
+        {
+            "protocol_common": {"randomize_prover_stance": randomised, "verifier_first": False},
+            "agents": {"_default": {"use_supervisor_message": "all"}},
+        }
+    )
+    point = replace(POINT, stance=stance)
+    shown = reset(point, key(0))
+    side = "accept" if stance or not randomised else "reject"
+    system, request = build_chat(params, point, shown, PROVER)
+    assert f"Yours is: {side} the code." in system.content
+    assert request.content.endswith(f"verdict: {side}.")
+    answered = say(params, shown, "Answer: x")
+    verifier = build_chat(params, point, answered, VERIFIER)
+    other = build_chat(params, replace(point, stance=1 - stance), answered, VERIFIER)
+    assert verifier == other
+    assert ("even when it is not" in verifier[0].content) != randomised
+
+
+def test_the_stage_decides_how_trees_branch() -> None:
+    run = play(BUSY)
+    tested = next(m.state for m in run if m.state.stage == "test" and m.state.forest)
+    sampled = next(m.state for m in run if m.state.stage == "sample" and m.state.forest)
+    assert len(tested.forest[0].slots) == 1
+    assert len(sampled.forest[0].slots) == 3
+    assert rules(sampled).attempts == (2, 2)

@@ -1,0 +1,186 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+
+from nip_fn.data import make_datapoint
+from nip_fn.episode import reset
+from nip_fn.events import Replied
+from nip_fn.growth import Ask, Node, Path, Rules, answer, plant, waiting
+from nip_fn.keys import key
+from nip_fn.metrics import leaves
+from nip_fn.params import HyperParameters
+from nip_fn.protocols.nip import PROVER, VERIFIER
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.reply import Completion, FinishReason
+from nip_fn.trainers.malt import branching
+
+from .games import Setup, ends, last_verifier_round, make_params, play, setups
+from .trees import walk
+
+GAME = reset(make_datapoint("p", "Is it?", "x", 1), key(0))
+
+
+def rules(params: HyperParameters, attempts: int = 2) -> Rules:
+    return Rules(
+        protocol=protocol_of(params),
+        spectrum="accept_reject",
+        branching=lambda moves: branching(params, moves),
+        attempts=(attempts, attempts),
+    )
+
+
+def said(text: str | None, finish: FinishReason = "stop") -> Completion:
+    return Completion(text, finish, "m", prompt_tokens=10, completion_tokens=3)
+
+
+def with_paths(node: Node, path: Path = ()) -> list[tuple[Path, Node]]:
+    below = [
+        each
+        for rank, child in enumerate(node.children)
+        for each in with_paths(child, (*path, rank))
+    ]
+    return [(path, node), *below]
+
+
+@settings(max_examples=20)
+@given(setups())
+def test_a_tree_has_at_most_k_to_the_number_of_rounds_leaves(setup: Setup) -> None:
+    params = setup.params
+    k, rounds = params.malt.num_responses_per_timestep, params.nip_protocol.max_message_rounds
+    for state in ends(play(setup), "test", "sample"):
+        for root in state.forest:
+            assert len(leaves(root)) <= (k if state.stage == "sample" else 1) ** rounds
+
+
+@settings(max_examples=20)
+@given(setups())
+def test_nothing_is_said_after_the_verifiers_last_turn(setup: Setup) -> None:
+    last = last_verifier_round(
+        setup.params.nip_protocol.max_message_rounds, setup.params.protocol_common.verifier_first
+    )
+    for state in ends(play(setup), "test", "sample"):
+        for root in state.forest:
+            for path, node in with_paths(root):
+                assert len(path) <= last + 1
+                assert (node.end == "open") == bool(node.children)
+                if node.end == "rounds":
+                    assert len(path) == last + 1
+
+
+@settings(max_examples=20)
+@given(setups())
+def test_open_nodes_have_k_children_or_one_where_only_frozen_agents_move(setup: Setup) -> None:
+    malt = setup.params.malt
+    for state in ends(play(setup), "sample"):
+        for root in state.forest:
+            for node in (each for each in walk(root) if each.children):
+                agent = node.children[0].turn[0].agent
+                frozen = setup.params.agents[agent].freeze_agent
+                one = frozen and malt.frozen_agents_generate_one_response
+                assert len(node.children) == (1 if one else malt.num_responses_per_timestep)
+
+
+@settings(max_examples=20)
+@given(setups())
+def test_child_i_is_where_reply_i_led(setup: Setup) -> None:
+    run = play(setup)
+    for state in ends(run, "sample"):
+        heard = {
+            (moment.event.tree, moment.event.path, moment.event.index): moment.event.completion
+            for before, moment in pairwise(run)
+            if isinstance(moment.event, Replied)
+            and (before.state.iteration, before.state.stage) == (state.iteration, "sample")
+        }  # of several attempts, the last
+        for index, root in enumerate(state.forest):
+            for path, node in with_paths(root)[1:]:
+                completion = heard[index, path[:-1], path[-1]]
+                assert node.turn[0].raw == (completion.text or "")
+                assert node.turn[0].model == completion.model
+
+
+TWO = make_params(
+    {
+        "malt": {"num_responses_per_timestep": 2},
+        "nip_protocol": {"max_message_rounds": 3},
+    }
+)
+
+
+def test_a_node_asks_for_all_its_replies_at_once_and_opens_with_the_last_of_them() -> None:
+    how = rules(TWO)
+    root = plant(how, GAME)
+    assert list(waiting(root)) == [Ask((), VERIFIER, (0, 1), 0)]
+    root, asks = answer(how, root, GAME, (), VERIFIER, 1, said("Why?"))
+    assert (asks, root.children) == ((), ())
+    assert list(waiting(root)) == [Ask((), VERIFIER, (0,), 0)]
+    root, asks = answer(how, root, GAME, (), VERIFIER, 0, said("Decision: reject"))
+    assert asks == (Ask((1,), PROVER, (0, 1), 0),)
+    assert [child.end for child in root.children] == ["decided", "open"]
+    assert list(waiting(root)) == list(asks)
+
+
+def test_a_child_opens_without_waiting_for_its_cousins() -> None:
+    how = rules(TWO)
+    root = plant(how, GAME)
+    for index in (0, 1):
+        root, asks = answer(how, root, GAME, (), VERIFIER, index, said("Why?"))
+    assert asks == (Ask((0,), PROVER, (0, 1), 0), Ask((1,), PROVER, (0, 1), 0))
+    for index in (0, 1):
+        root, asks = answer(how, root, GAME, (1,), PROVER, index, said("So."))
+    assert asks == (Ask((1, 0), VERIFIER, (0, 1), 0), Ask((1, 1), VERIFIER, (0, 1), 0))
+    assert root.children[0].children == ()
+
+
+def test_an_unusable_reply_is_asked_for_again_until_the_attempts_are_used_up() -> None:
+    how = rules(TWO, attempts=3)
+    root = plant(how, GAME)
+    for attempt in (1, 2):
+        root, asks = answer(how, root, GAME, (), VERIFIER, 0, said("", "content_filter"))
+        assert asks == (Ask((), VERIFIER, (0,), attempt),)
+        assert set(waiting(root)) == {
+            Ask((), VERIFIER, (0,), attempt),
+            Ask((), VERIFIER, (1,), 0),
+        }
+    root, asks = answer(how, root, GAME, (), VERIFIER, 0, said("Decision: maybe", "length"))
+    assert asks == ()
+    heard = root.slots[0].said
+    assert heard is not None
+    assert (heard.error, heard.attempts, heard.raw) == ("invalid_decision", 3, "Decision: maybe")
+    assert (heard.messages, heard.decision) == ((), None)
+    assert (heard.token_limit, heard.prompt_tokens, heard.completion_tokens) == (True, 30, 9)
+
+
+def test_a_reply_after_failures_is_a_reply_like_any_other_with_the_cost_of_all() -> None:
+    how = rules(TWO, attempts=3)
+    root, _ = answer(how, plant(how, GAME), GAME, (), VERIFIER, 0, said(None))
+    root, _ = answer(how, root, GAME, (), VERIFIER, 0, said("Decision: accept"))
+    heard = root.slots[0].said
+    assert heard is not None
+    assert heard.decision is not None
+    assert (heard.error, heard.attempts, heard.completion_tokens) == (None, 2, 6)
+
+
+def test_slots_that_wait_for_the_same_attempt_are_asked_for_together() -> None:
+    how = rules(TWO, attempts=3)
+    root = plant(how, GAME)
+    for index in (1, 0):
+        root, _ = answer(how, root, GAME, (), VERIFIER, index, said(None))
+    assert list(waiting(root)) == [Ask((), VERIFIER, (0, 1), 1)]
+
+
+@pytest.mark.parametrize(
+    ("path", "agent", "index"),
+    [((), PROVER, 0), ((), VERIFIER, 2), ((), VERIFIER, -1), ((0,), PROVER, 0), ((-1,), PROVER, 0)],
+)
+def test_a_reply_that_no_slot_waits_for_is_refused(path: Path, agent: int, index: int) -> None:
+    how = rules(TWO)
+    with pytest.raises(ValueError, match=r".+"):
+        answer(how, plant(how, GAME), GAME, path, agent, index, said("Why?"))
+
+
+def test_a_reply_to_a_filled_slot_is_refused() -> None:
+    how = rules(TWO)
+    root, _ = answer(how, plant(how, GAME), GAME, (), VERIFIER, 0, said("Why?"))
+    with pytest.raises(ValueError, match=r".+"):
+        answer(how, root, GAME, (), VERIFIER, 0, said("Why?"))

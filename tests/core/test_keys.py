@@ -1,0 +1,134 @@
+import os
+import subprocess
+import sys
+from collections import Counter
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nip_fn import checkpoint
+from nip_fn.keys import KEY_SIZE, Key, choice, fold_in, generator, key, permutation, seed_of, split
+from nip_fn.state import digest
+
+from .games import BUSY, events_of, play, shuffled
+
+PARTS = st.integers() | st.text(max_size=8)
+KEYS = st.integers().map(key)
+
+
+def test_a_million_keys_do_not_collide() -> None:
+    """From one root by integers, by strings, by splitting, and two steps deep."""
+    root = key(0)
+    drawn = {fold_in(root, i) for i in range(300_000)}
+    drawn.update(fold_in(root, str(i)) for i in range(300_000))
+    drawn.update(split(root, 300_000))
+    inner = [fold_in(root, "inner", i) for i in range(10)]
+    drawn.update(fold_in(each, i) for each in inner for i in range(10_000))
+    assert len(drawn) == 1_000_000
+    assert all(len(each) == KEY_SIZE for each in drawn)
+
+
+@given(KEYS, st.lists(PARTS, max_size=4), st.lists(PARTS, max_size=4))
+def test_folding_composes_along_paths(
+    root: Key, one: list[int | str], other: list[int | str]
+) -> None:
+    assert fold_in(root, *one, *other) == fold_in(fold_in(root, *one), *other)
+
+
+@given(KEYS, st.lists(PARTS, max_size=4), st.lists(PARTS, max_size=4))
+def test_different_paths_lead_to_different_keys(
+    root: Key, one: list[int | str], other: list[int | str]
+) -> None:
+    assert (fold_in(root, *one) == fold_in(root, *other)) == (one == other)
+
+
+def test_an_integer_is_not_its_digits_and_a_split_is_neither() -> None:
+    root = key(0)
+    keys = {fold_in(root, 1), fold_in(root, "1"), fold_in(root, "i1"), split(root)[1], key(1)}
+    assert len(keys) == 5
+    assert split(root, 3)[:2] == split(root, 2)
+
+
+@given(st.integers(), st.integers())
+def test_seeds_of_any_size_have_their_own_keys(one: int, other: int) -> None:
+    assert (key(one) == key(other)) == (one == other)
+
+
+def test_keys_are_what_they_have_always_been() -> None:
+    """Recorded runs depend on these bytes."""
+    assert key(6198) == blake2b(b"seed:6198", digest_size=16).digest()
+    assert fold_in(key(6198), "tree", 3).hex() == _by_hand(key(6198), b"stree", b"i3").hex()
+    assert split(key(6198))[1].hex() == _by_hand(key(6198), b"k1").hex()
+
+
+def _by_hand(start: bytes, *labels: bytes) -> bytes:
+    for label in labels:
+        start = blake2b(label, key=start, digest_size=16).digest()
+    return start
+
+
+def test_generators_of_different_keys_draw_different_numbers() -> None:
+    """The first and the last bit of a key count."""
+    base = fold_in(key(0), "generator")
+    flipped = [
+        Key(bytes(b ^ (bit if i == at else 0) for i, b in enumerate(base)))
+        for at in range(KEY_SIZE)
+        for bit in (1, 128)
+    ]
+    first = {tuple(generator(each).integers(2**63, size=2)) for each in (base, *flipped)}
+    assert len(first) == 1 + len(flipped)
+    assert generator(base).integers(2**63) == generator(base).integers(2**63)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_a_choice_is_uniform(size: int) -> None:
+    num = 4000
+    counts = Counter(choice(fold_in(key(1), i), size) for i in range(num))
+    assert set(counts) == set(range(size))
+    assert all(abs(count - num / size) < 5 * (num / size) ** 0.5 for count in counts.values())
+
+
+@given(KEYS, st.integers(0, 50))
+def test_a_permutation_holds_each_place_once(root: Key, size: int) -> None:
+    assert sorted(permutation(root, size)) == list(range(size))
+
+
+def test_permutations_are_not_all_the_same() -> None:
+    drawn = {tuple(permutation(fold_in(key(0), i), 4)) for i in range(500)}
+    assert len(drawn) == 24
+
+
+@given(KEYS, st.integers(1, 64))
+def test_a_seed_has_as_many_bits_as_it_should(root: Key, bits: int) -> None:
+    assert 0 <= seed_of(root, bits) < 2**bits
+    assert seed_of(Key(b"\xff" * KEY_SIZE), bits) == 2**bits - 1
+
+
+def test_a_key_draws_the_numbers_that_it_has_always_drawn() -> None:
+    """Recorded runs depend on them; NumPy may change them only in a major release."""
+    drawn = generator(key(0)).integers(0, 1000, size=4)
+    np.testing.assert_array_equal(drawn, [902, 903, 688, 735])
+
+
+def test_a_run_is_the_same_bytes_whatever_the_hash_seed() -> None:
+    outputs = [_run_with_hash_seed(seed) for seed in ("0", "1")]
+    run = play(BUSY, shuffled(1))
+    recording = blake2b(checkpoint.write(events_of(run))).hexdigest()
+    assert outputs == [[digest(run[-1].state), recording]] * 2
+
+
+def _run_with_hash_seed(seed: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.core.games"],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout.split()

@@ -1,0 +1,387 @@
+import copy
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from returns.result import Failure, Result, Success
+
+from nip_fn.params import (
+    HyperParameters,
+    differences,
+    from_dict,
+    get,
+    group_problems,
+    lora_alpha,
+    max_tokens,
+    merge,
+    nest,
+    params_hash,
+    to_dict,
+)
+from nip_fn.presets import EMBEDDED
+from nip_fn.protocols.names import AGENTS_BY_PROTOCOL
+
+from .games import Setup, make_params, setups
+
+
+def problem(table: dict[Any, Any]) -> str:
+    """The one line that says what is wrong with the table."""
+    line = from_dict(table).failure()
+    assert line.strip()
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("address", "near"),
+    [
+        ("sed", "seed"),
+        ("trainr", "trainer"),
+        ("rl.learning_rat", None),
+        ("rl.num_iteration", "num_iterations"),
+        ("malt.value_backups", "value_backup"),
+        ("nip_protocol.max_rounds", "max_message_rounds"),
+        ("protocol_common.prover_rewards", "prover_reward"),
+        ("text_rl.test_schema", "test_scheme"),
+        ("code_validation.system_prompt", "system_prompt_version"),
+        ("dataset_options.max_train_sise", "max_train_size"),
+        ("agents.prover.lora_rnk", "lora_rank"),
+        ("agents.verifier.temperatur", "temperature"),
+        ("rl.zzzz", None),
+        ("zzzz.lr", None),
+    ],
+)
+def test_an_unknown_key_is_refused_by_address_with_the_nearest_known(
+    address: str, near: str | None
+) -> None:
+    line = problem(nest(address, 1))
+    named = address if not address.startswith("zzzz") else "zzzz"
+    assert line.startswith(f"{named}: ")
+    assert (f"did you mean {near!r}?" in line) if near else ("known are" in line or "did" in line)
+
+
+def test_an_unknown_key_of_all_agents_is_refused() -> None:
+    line = problem(nest("agents._default.lora_rnk", 1))
+    assert "lora_rnk" in line
+    assert "'lora_rank'" in line
+
+
+@pytest.mark.parametrize(
+    ("address", "value", "said"),
+    [
+        ("seed", "six", "`int`"),
+        ("seed", True, "`int`"),
+        ("rl", 3, "`object`"),
+        ("rl.num_iterations", 0, ">= 1"),
+        ("rl.num_iterations", 1.5, "`int`"),
+        ("rl.lr", 0.0, "> 0.0"),
+        ("rl.lr", float("nan"), "> 0.0"),
+        ("malt.interval_threshold_proportion", 1.01, "<= 1.0"),
+        ("malt.pair_selection_method", "best", "best"),
+        ("agents.prover.lora_rank", 0, ">= 1"),
+        ("agents.verifier.dpo_beta", 2.5, "<= 2.0"),
+        ("agents.verifier.freeze_agent", "yes", "`bool`"),
+        ("agents.prover.use_supervisor_message", "last", "last"),
+        ("trainer", "ppo", "ppo"),
+        ("test_dataset_split", "train", "train"),
+        ("nip_protocol.max_message_rounds", None, "`int`"),
+    ],
+)
+def test_a_value_of_the_wrong_type_or_range_is_refused_by_address(
+    address: str, value: object, said: str
+) -> None:
+    line = problem(nest(address, value))
+    assert line.startswith(f"{address}: ")
+    assert said in line
+
+
+def test_an_agent_that_the_protocol_lacks_is_refused_with_those_it_has() -> None:
+    line = problem({"agents": {"prover0": {}}})
+    assert line.startswith("agents.prover0: ")
+    assert "prover, verifier" in line
+
+
+def test_an_unknown_protocol_is_refused_with_the_known_ones() -> None:
+    line = problem({"interaction_protocol": "chess"})
+    assert line.startswith("interaction_protocol: 'chess'")
+    assert all(name in line for name in AGENTS_BY_PROTOCOL)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"interaction_protocol": ["nip"]},
+        {"interaction_protocol": {}},
+        {"interaction_protocol": None},
+        {"agents": 3},
+        {"agents": []},
+        {"agents": {"prover": 3}},
+        {"agents": {"prover": None}},
+        {"agents": {"_default": 3}},
+        {"agents": {"_default": "prover"}},
+        {"agents": {1: {}}},
+        {1: 2},
+        {"rl": {1: 2}},
+    ],
+)
+def test_a_table_of_the_wrong_shape_is_refused_not_met_with_an_exception(
+    table: dict[Any, Any],
+) -> None:
+    problem(table)
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=4,
+)
+ADDRESSES = st.sampled_from(
+    [
+        "seed",
+        "trainer",
+        "interaction_protocol",
+        "rl",
+        "rl.lr",
+        "malt",
+        "agents",
+        "agents.prover",
+        "agents._default",
+        "agents.verifier.lora_alpha",
+        "nip_protocol.max_message_rounds",
+        "zzz",
+        "agents.zzz",
+        "rl.zzz",
+        "agents.prover.zzz",
+    ]
+)
+
+
+@settings(max_examples=300)
+@given(ADDRESSES, JSON)
+def test_any_value_anywhere_gives_a_result(address: str, value: object) -> None:
+    result = from_dict(nest(address, value))
+    assert isinstance(result, Result)
+    if isinstance(result, Success):
+        assert from_dict(to_dict(result.unwrap())) == result
+
+
+@given(st.dictionaries(st.text(max_size=5), JSON, max_size=3))
+def test_any_table_gives_a_result(table: dict[str, Any]) -> None:
+    assert isinstance(from_dict(table), Result)
+
+
+@pytest.mark.parametrize(
+    ("table", "address"),
+    [
+        ({"nip_protocol": {"max_message_rounds": 3, "min_message_rounds": 4}}, "min_message"),
+        (
+            {
+                "nip_protocol": {"max_message_rounds": 1},
+                "protocol_common": {"verifier_first": False},
+            },
+            "max_message",
+        ),
+    ],
+)
+def test_rounds_that_contradict_one_another_are_refused(
+    table: dict[str, Any], address: str
+) -> None:
+    assert problem(table).startswith(f"nip_protocol.{address}_rounds: ")
+
+
+def test_expert_iteration_is_refused() -> None:
+    assert problem(nest("malt.num_initial_ei_iterations", 1)).startswith(
+        "malt.num_initial_ei_iterations: "
+    )
+
+
+def test_an_agent_answers_to_its_own_name() -> None:
+    assert "prover" in problem(nest("agents.prover.name", "bob"))
+
+
+# ------------------------------------------------------------------------------------ LoRA alpha
+
+
+@pytest.mark.parametrize(
+    ("fields", "alpha"),
+    [
+        ({}, 64),
+        ({"lora_rank": 8}, 8),
+        ({"lora_rank": 8, "lora_alpha_scale": 2.0}, 16),
+        ({"lora_alpha": 12}, 12),
+        ({"lora_alpha": 12, "lora_alpha_scale": None}, 12),
+        ({"lora_rank": 8, "lora_alpha": None}, 8),
+    ],
+)
+def test_alpha_is_given_or_scaled_from_the_rank(fields: dict[str, Any], alpha: int) -> None:
+    params = make_params({"agents": {"prover": fields}})
+    assert lora_alpha(params.agents[0]) == alpha
+
+
+def test_alpha_and_its_scale_are_not_both_given_nor_both_missing() -> None:
+    both = problem({"agents": {"prover": {"lora_alpha": 12, "lora_alpha_scale": 1.0}}})
+    assert both.startswith("agents.prover: ")
+    assert "both" in both
+    neither = problem({"agents": {"verifier": {"lora_alpha": None, "lora_alpha_scale": None}}})
+    assert neither.startswith("agents.verifier: ")
+
+
+def test_tokens_are_given_or_one_and_a_half_a_word() -> None:
+    params = make_params({"agents": {"prover": {"max_response_words": 101}}})
+    assert max_tokens(params.agents[0]) == 151
+    assert max_tokens(replace(params.agents[0], max_tokens_per_message=7)) == 7
+
+
+# ------------------------------------------------------------------------------------ groups
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("lora_rank", 8),
+        ("model_name", "other"),
+        ("model_provider", "dummy"),
+        ("freeze_agent", True),
+        ("dpo_beta", 0.5),
+        ("num_epochs", 2),
+        ("agent_lr_factor", 2.0),
+        ("dpo_reference", "base"),
+        ("per_device_train_batch_size", 3),
+    ],
+)
+def test_agents_that_share_a_model_agree_about_it(field: str, value: object) -> None:
+    shared = {"_default": {"shared_model_group": "both"}}
+    line = problem({"agents": {**shared, "verifier": {field: value}}})
+    assert "agents.prover" in line
+    assert "agents.verifier" in line
+    assert field in line
+    apart = make_params({"agents": {"verifier": {field: value}}})
+    assert group_problems(apart.agents) == ()
+    alike = {"_default": {"shared_model_group": "both", field: value}}
+    assert isinstance(from_dict({"agents": alike}), Success)
+
+
+@pytest.mark.parametrize("field", ["temperature", "max_response_words", "use_supervisor_message"])
+def test_agents_that_share_a_model_may_speak_differently(field: str) -> None:
+    values = {"temperature": 0.5, "max_response_words": 9, "use_supervisor_message": "all"}
+    shared = {"_default": {"shared_model_group": "both"}}
+    table = {"agents": {**shared, "verifier": {field: values[field]}}}
+    assert isinstance(from_dict(table), Success)
+
+
+# ------------------------------------------------------------------------------------ tables
+
+TABLES = st.recursive(
+    st.dictionaries(st.sampled_from("abc"), st.integers(), max_size=3),
+    lambda inner: st.dictionaries(st.sampled_from("abc"), inner | st.integers(), max_size=3),
+    max_leaves=8,
+)
+
+
+@given(TABLES, TABLES)
+def test_merging_changes_neither_table(base: dict[str, Any], override: dict[str, Any]) -> None:
+    before = copy.deepcopy((base, override))
+    merged = merge(base, override)
+    assert (base, override) == before
+    assert merge(merged, override) == merged
+    assert merge(base, {}) == base
+    assert merge({}, override) == override
+
+
+def test_merging_goes_table_by_table_and_replaces_the_rest() -> None:
+    base = {"a": {"x": 1, "y": {"z": 2}}, "b": [1, 2], "c": 3}
+    override = {"a": {"y": {"w": 4}}, "b": [5], "c": {"d": 6}}
+    assert merge(base, override) == {
+        "a": {"x": 1, "y": {"z": 2, "w": 4}},
+        "b": [5],
+        "c": {"d": 6},
+    }
+
+
+def test_what_all_agents_share_yields_to_what_one_says() -> None:
+    params = make_params(
+        {"agents": {"_default": {"lora_rank": 8, "dpo_beta": 0.3}, "prover": {"lora_rank": 4}}}
+    )
+    assert [(a.name, a.lora_rank, a.dpo_beta) for a in params.agents] == [
+        ("prover", 4, 0.3),
+        ("verifier", 8, 0.3),
+    ]
+
+
+@given(setups())
+def test_a_table_is_the_inverse_of_its_record(setup: Setup) -> None:
+    assert from_dict(to_dict(setup.params)) == Success(setup.params)
+
+
+def test_the_preset_is_valid() -> None:
+    assert isinstance(from_dict(EMBEDDED), Success)
+    assert isinstance(from_dict({}), Success)
+
+
+@pytest.mark.parametrize(
+    ("address", "value"),
+    [
+        ("seed", 6198),
+        ("rl.num_iterations", 8),
+        ("agents.prover.lora_rank", 64),
+        ("agents.verifier.name", "verifier"),
+        ("dataset_options.max_test_size", None),
+    ],
+)
+def test_get_finds_what_an_address_names(address: str, value: object) -> None:
+    assert get(make_params(), address) == value
+
+
+@pytest.mark.parametrize("address", ["", "sed", "rl.", "rl.lr.x", "agents.judge", "agents[0]"])
+def test_get_of_no_address_is_a_key_error(address: str) -> None:
+    with pytest.raises(KeyError):
+        get(make_params(), address)
+
+
+def test_differences_are_the_addresses_that_differ() -> None:
+    one = make_params()
+    other = make_params({"seed": 1, "agents": {"verifier": {"lora_rank": 8}}, "rl": {"lr": 0.5}})
+    assert differences(one, other) == ("agents.verifier.lora_rank", "rl.lr", "seed")
+    assert differences(one, one) == ()
+
+
+# ------------------------------------------------------------------------------------ the hash
+
+
+@given(setups(), setups())
+def test_equal_parameters_and_no_others_have_equal_hashes(one: Setup, other: Setup) -> None:
+    same = one.params == other.params
+    assert (params_hash(one.params) == params_hash(other.params)) == same
+
+
+def test_the_hash_of_parameters_is_the_same_in_any_process() -> None:
+    code = (
+        "from nip_fn.params import from_dict, params_hash;"
+        "print(params_hash(from_dict({'seed': 5}).unwrap()))"
+    )
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout.strip()
+        for seed in ("0", "7")
+    }
+    assert hashes == {params_hash(from_dict({"seed": 5}).unwrap())}
+
+
+def test_parameters_cannot_be_changed() -> None:
+    params: Any = make_params()
+    with pytest.raises(AttributeError):
+        params.seed = 1
+    assert hash(params) == hash(make_params())
+    assert isinstance(params, HyperParameters)
+    assert isinstance(from_dict({"seed": "x"}), Failure)

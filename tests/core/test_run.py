@@ -1,0 +1,363 @@
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import islice, pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nip_fn import checkpoint
+from nip_fn.events import (
+    AskTree,
+    Draw,
+    Drawn,
+    JobFinished,
+    Published,
+    Replied,
+    RunStarted,
+    StageDone,
+)
+from nip_fn.finetune import MIN_EXAMPLES
+from nip_fn.replay import replay
+from nip_fn.reply import Completion
+from nip_fn.run import pending, scan, step
+from nip_fn.state import EMPTY, RunState, digest
+
+from .games import (
+    BUSY,
+    DATA,
+    DATASET,
+    MANY_PAIRS,
+    Moment,
+    Order,
+    Play,
+    Setup,
+    ends,
+    events_of,
+    fifo,
+    lifo,
+    make_params,
+    perform,
+    play,
+    resume,
+    setups,
+    shuffled,
+    singles,
+)
+
+ORDERS: st.SearchStrategy[Order] = st.sampled_from([fifo, lifo]) | st.integers(0, 2**32).map(
+    shuffled
+)
+
+
+def replies_of(run: Play) -> Iterator[tuple[int, str, Replied]]:
+    """Each reply with the iteration and the stage that it came in."""
+    for before, moment in pairwise(run):
+        if isinstance(moment.event, Replied):
+            yield before.state.iteration, before.state.stage, moment.event
+
+
+# ----------------------------------------------------------------------------------- order
+
+
+@settings(max_examples=35)
+@given(setups(), ORDERS)
+def test_any_causal_order_of_the_same_replies_ends_in_the_same_digest(
+    setup: Setup, order: Order
+) -> None:
+    one, other = play(setup), play(setup, order)
+    assert one[-1].state.stage == other[-1].state.stage == "done"
+    assert digest(one[-1].state) == digest(other[-1].state)
+    assert [digest(state) for state in ends(one, "test", "sample", "train", "publish")] == [
+        digest(state) for state in ends(other, "test", "sample", "train", "publish")
+    ]
+    assert Counter(events_of(one)) == Counter(events_of(other))
+
+
+def test_any_interleaving_of_jobs_and_publications_ends_in_the_same_digest() -> None:
+    """Two groups: create-and-train twice interleave in 6 ways, publications in 2."""
+    start = next(m for m in play(BUSY) if m.state.stage == "train" and len(m.emitted) == 2)
+    assert len(start.waiting) == 2
+    finals = list(_all_orders(BUSY, start, until=start.state.iteration + 1))
+    assert len(finals) == 6 * 2
+    assert len({digest(state) for state in finals}) == 1
+
+
+def _all_orders(setup: Setup, moment: Moment, until: int) -> Iterator[RunState]:
+    if moment.state.iteration == until:
+        yield moment.state
+        return
+    for at, effect in enumerate(moment.waiting):
+        event = perform(setup, moment.state, effect)
+        state, effects = step(moment.state, event)
+        rest = (*moment.waiting[:at], *moment.waiting[at + 1 :], *singles(effects))
+        yield from _all_orders(setup, Moment(event, state, singles(effects), rest), until)
+
+
+def test_times_are_no_part_of_the_digest() -> None:
+    run = play(BUSY)
+    slower = [
+        replace(event, seconds=event.seconds + i) if isinstance(event, StageDone) else event
+        for i, event in enumerate(events_of(run))
+    ]
+    *_, last = scan(slower)
+    assert last.seconds != run[-1].state.seconds
+    assert last.faults == ()
+    assert digest(last) == digest(run[-1].state)
+
+
+@settings(max_examples=20)
+@given(setups())
+def test_a_step_changes_no_earlier_state(setup: Setup) -> None:
+    state, then, now = EMPTY, [], []
+    for event in events_of(play(setup)):
+        then.append(digest(state))
+        now.append(state)
+        state, _ = step(state, event)
+    assert [digest(state) for state in now] == then
+
+
+# ----------------------------------------------------------------------------------- resuming
+
+
+@settings(max_examples=35)
+@given(setups(), ORDERS)
+def test_pending_is_all_that_was_emitted_and_not_yet_answered(setup: Setup, order: Order) -> None:
+    for moment in play(setup, order):
+        assert Counter(singles(pending(moment.state))) == Counter(moment.waiting)
+
+
+@settings(max_examples=35)
+@given(setups(), ORDERS, ORDERS, st.floats(0, 1))
+def test_a_run_stopped_anywhere_goes_on_to_the_same_end_and_asks_for_nothing_twice(
+    setup: Setup, order: Order, other: Order, where: float
+) -> None:
+    run = play(setup, order)
+    kept = run[: 1 + round(where * (len(run) - 1))]
+    *_, state = scan(events_of(kept))
+    rest = resume(setup, state, other)
+    last = (*kept, *rest)[-1].state
+    assert digest(last) == digest(run[-1].state)
+    assert Counter((*events_of(kept), *events_of(rest))) == Counter(events_of(run))
+    places = [
+        (iteration, stage, e.tree, e.path, e.agent, e.index, e.attempt)
+        for iteration, stage, e in replies_of((*kept, *rest))
+    ]
+    assert len(places) == len(set(places))
+
+
+def test_a_done_run_waits_for_nothing() -> None:
+    assert pending(play(BUSY)[-1].state) == ()
+    assert pending(EMPTY) == ()
+
+
+# ----------------------------------------------------------------------------------- replaying
+
+
+@settings(max_examples=20)
+@given(setups(), ORDERS)
+def test_what_is_read_from_a_recording_derives_the_same_run_without_faults(
+    setup: Setup, order: Order
+) -> None:
+    run = play(setup, order)
+    events = checkpoint.read(checkpoint.write(events_of(run))).unwrap().events
+    states = list(scan(events))
+    assert states == [moment.state for moment in run]
+    assert states[-1].faults == ()
+    replayed = replay(events).unwrap()
+    assert digest(replayed.state) == digest(run[-1].state)
+    assert replayed.num_events == len(run)
+    assert [grown.forest for grown in replayed.stages] == [
+        state.forest for state in ends(run, "test", "sample")
+    ]
+
+
+@pytest.mark.parametrize("stage", ["test", "sample"])
+def test_one_changed_reply_is_a_fault_of_its_stage(stage: str) -> None:
+    events = list(events_of(play(BUSY)))
+    tampered = Completion("Decision: accept", "stop", "another model")
+    at = next(
+        i
+        for i, state in enumerate(scan(events))
+        if state.stage == stage
+        and isinstance(events[i], Replied)
+        and events[i].completion.finish_reason == "stop"  # type: ignore[union-attr]
+        and events[i].agent == 0  # type: ignore[union-attr]
+        and events[i].completion.text  # type: ignore[union-attr]
+    )
+    events[at] = replace(events[at], completion=tampered)
+    faults: tuple[str, ...] = ()
+    for state in scan(events):
+        faults = state.faults
+        if faults:
+            break
+    assert len(faults) == 1
+    assert f"stage {stage}" in faults[0]
+
+
+# ----------------------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("kind", [RunStarted, Drawn, Replied, StageDone, JobFinished, Published])
+def test_an_event_told_twice_is_refused(kind: type) -> None:
+    for moment in play(BUSY):
+        if isinstance(moment.event, kind):
+            with pytest.raises(ValueError, match=r".+"):
+                step(moment.state, moment.event)
+
+
+def test_an_intent_to_train_told_twice_is_refused() -> None:
+    """Otherwise the training would be asked for twice, and paid for twice."""
+    created = [moment for moment in play(BUSY) if type(moment.event).__name__ == "JobCreated"]
+    assert created
+    for moment in created:
+        with pytest.raises(ValueError, match=r".+"):
+            step(moment.state, moment.event)
+
+
+def test_a_training_that_nobody_asked_for_is_refused() -> None:
+    start = next(m for m in play(BUSY) if m.state.stage == "train" and len(m.emitted) == 2)
+    name = start.state.jobs[0].job.name
+    with pytest.raises(ValueError, match=r".+"):
+        step(start.state, JobFinished(name, "an adapter"))
+
+
+def test_a_reply_to_another_attempt_is_refused() -> None:
+    for moment in islice(play(BUSY), 50):
+        for effect in moment.waiting:
+            if isinstance(effect, AskTree):
+                event = perform(BUSY, moment.state, effect)
+                assert isinstance(event, Replied)
+                with pytest.raises(ValueError, match=r".+"):
+                    step(moment.state, replace(event, attempt=event.attempt + 1))
+
+
+@pytest.mark.parametrize(
+    "change", [{"tree": 99}, {"tree": -1}, {"path": (0,)}, {"path": (-1,)}, {"index": 9}]
+)
+def test_a_reply_that_nothing_waits_for_is_refused(change: dict[str, object]) -> None:
+    moment = play(BUSY)[1]
+    assert moment.state.stage == "test"
+    event = perform(BUSY, moment.state, moment.waiting[0])
+    with pytest.raises(ValueError, match=r".+"):
+        step(moment.state, replace(event, **change))
+
+
+def test_a_stage_is_not_sealed_before_it_is_over() -> None:
+    for moment in play(BUSY):
+        over = any(type(effect).__name__ == "Seal" for effect in moment.waiting)
+        if not over:
+            state = moment.state
+            event = StageDone(state.iteration, state.stage, digest(state), 0.0)
+            with pytest.raises(ValueError, match=r".+"):
+                step(state, event)
+
+
+def test_a_split_without_data_is_not_drawn_from_for_ever() -> None:
+    """It is refused, or passed over."""
+    params = make_params({"text_rl": {"test_scheme": "all"}})
+    with suppress(ValueError):
+        state, effects = step(EMPTY, RunStarted(params, replace(DATASET, test_size=0), "0.1.0"))
+        while effects == (Draw("test", ()),):
+            before = state
+            state, effects = step(state, Drawn(()))
+            assert digest(state) != digest(before)
+
+
+# ----------------------------------------------------------------------------------- iterations
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 10), st.integers(1, 4), st.integers(0, 2**32))
+def test_training_draws_each_datapoint_once_an_epoch(
+    count: int, iterations: int, seed: int
+) -> None:
+    table = {"num_iterations": iterations, "rollouts_per_iteration": count}
+    quiet = {"nip_protocol": {"max_message_rounds": 1}, "text_rl": {"test_scheme": "none"}}
+    run = play(Setup(make_params({"rl": table, "seed": seed}, quiet)))
+    drawn = [point for m in run if isinstance(m.event, Drawn) for point in m.event.datapoints]
+    assert len(drawn) == count * iterations
+    size = len(DATA["train"])
+    for start in range(0, len(drawn), size):
+        epoch = drawn[start : start + size]
+        assert len(set(epoch)) == len(epoch)
+
+
+def test_each_epoch_has_an_order_of_its_own() -> None:
+    table = {"num_iterations": 4, "rollouts_per_iteration": None}
+    quiet = {"nip_protocol": {"max_message_rounds": 1}, "text_rl": {"test_scheme": "none"}}
+    run = play(Setup(make_params({"rl": table}, quiet)))
+    drawn = [moment.event.datapoints for moment in run if isinstance(moment.event, Drawn)]
+    assert len(drawn) == len(set(drawn)) == 4
+
+
+def test_without_switching_adapters_are_trained_but_never_speak() -> None:
+    params = make_params(MANY_PAIRS, {"text_rl": {"switch_adapters": False}})
+    run = play(BUSY._replace(params=params))
+    assert not any(isinstance(moment.event, Published) for moment in run)
+    assert {reply.completion.model for _, _, reply in replies_of(run)} == {"builtin:tiny"}
+    assert [len(group.lineage) for group in run[-1].state.groups] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "expected"),
+    [("none", []), ("all", [0, 1, 2]), ("last", [2]), ("first_and_last", [0, 2])],
+)
+def test_models_are_tested_as_the_scheme_says(scheme: str, expected: list[int]) -> None:
+    setup = BUSY._replace(params=make_params(MANY_PAIRS, {"text_rl": {"test_scheme": scheme}}))
+    rows = play(setup)[-1].state.rows
+    assert [row.iteration for row in rows if row.stage == "test"] == expected
+    assert [row.iteration for row in rows if row.stage == "sample"] == [0, 1]
+
+
+@settings(max_examples=20)
+@given(setups())
+def test_replies_come_from_the_adapter_that_was_published_last(setup: Setup) -> None:
+    served: dict[int, str] = {}
+    switching = setup.params.text_rl.switch_adapters
+    run = play(setup)
+    for before, moment in pairwise(run):
+        match moment.event:
+            case Replied(agent=agent, completion=completion):
+                assert completion.model == served.get(agent, setup.params.agents[agent].model_name)
+            case Published(group=name, adapter=adapter):
+                assert switching
+                group = next(g for g in before.state.groups if g.name == name)
+                served |= dict.fromkeys(group.agents, adapter)
+
+
+@settings(max_examples=20)
+@given(setups())
+def test_a_lineage_starts_from_and_refers_to_what_the_parameters_name(setup: Setup) -> None:
+    run = play(setup)
+    for group in run[-1].state.groups:
+        agent = setup.params.agents[group.agents[0]]
+        previous = None
+        for adapter in group.lineage:
+            assert adapter.parent == (None if agent.fine_tune_from_scratch else previous)
+            assert adapter.reference == (previous if agent.dpo_reference == "previous" else None)
+            previous = adapter.name
+        assert group.trainable or not group.lineage
+        names = [adapter.name for adapter in group.lineage]
+        assert len(names) == len(set(names))
+
+
+@settings(max_examples=20)
+@given(setups())
+def test_a_group_trains_when_it_has_enough_pairs_and_is_not_frozen(setup: Setup) -> None:
+    run = play(setup)
+    for state in ends(run, "sample"):
+        after = next(m.state for m in run if m.state.past == digest(state))
+        jobs = {under_way.job.group: under_way.job for under_way in after.jobs}
+        for group in state.groups:
+            pairs = [pair for pair in state.selection if pair.agent in group.agents]
+            assert (group.name in jobs) == (group.trainable and len(pairs) >= MIN_EXAMPLES)
+            if group.name in jobs:
+                assert len(jobs[group.name].rows) == len(pairs)
+
+
+def test_the_busy_setup_trains_both_agents_in_both_iterations() -> None:
+    counts = Counter(type(event).__name__ for event in events_of(play(BUSY)))
+    assert counts["JobCreated"] == counts["JobFinished"] == counts["Published"] == 4

@@ -1,0 +1,115 @@
+"""Trees of replies made by hand or at random, and their golden files."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from nip_fn.episode import Said, Turn
+from nip_fn.growth import Node
+from nip_fn.params import HyperParameters
+from nip_fn.protocols.nip import PROVER, VERIFIER
+
+from .games import make_params
+
+GOLDEN = Path(__file__).parent / "golden"
+AGENTS = {"prover": PROVER, "verifier": VERIFIER}
+
+Name = str
+Eligible = set[tuple[Name, int, Name, Name]]  # (parent, agent, chosen, rejected)
+
+
+def name_of(turn: Turn) -> Name:
+    """What a node is called: the words that led to it; every node of these trees has its own."""
+    return turn[0].raw if turn else "root"
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """All nodes below and including `node`."""
+    yield node
+    for child in node.children:
+        yield from walk(child)
+
+
+def shuffle(node: Node, random: Random) -> Node:
+    """The same tree with the siblings of every family in another order."""
+    children = [shuffle(child, random) for child in node.children]
+    random.shuffle(children)
+    return replace(node, children=tuple(children))
+
+
+def _named(node: Node, movers: tuple[tuple[int, ...], ...], path: Name = "root") -> Node:
+    """The tree with words on every node; who speaks cycles through `movers` with the depth."""
+    depth = path.count("-")
+    children = tuple(
+        replace(
+            _named(child, movers, f"{path}-{rank}"),
+            turn=tuple(Said(agent, f"{path}-{rank}") for agent in movers[depth % len(movers)]),
+        )
+        for rank, child in enumerate(node.children)
+    )
+    return replace(node, children=children)
+
+
+def trees(rewards: st.SearchStrategy[float]) -> st.SearchStrategy[Node]:
+    """Trees of any shape: unequal depths, rewards everywhere, one or two agents at a time."""
+    both = st.tuples(rewards, rewards)
+    leaves = st.builds(lambda reward: Node(reward=reward, end="decided"), both)
+    bare = st.recursive(
+        leaves,
+        lambda below: st.builds(
+            lambda reward, children: Node(reward=reward, children=tuple(children)),
+            both,
+            st.lists(below, min_size=1, max_size=4),
+        ),
+        max_leaves=20,
+    )
+    movers = st.lists(st.sampled_from([(0,), (1,), (0, 1)]), min_size=1, max_size=3).map(tuple)
+    return st.builds(_named, bare, movers)
+
+
+class Golden(NamedTuple):
+    """A tree whose values and pairs were worked out by hand."""
+
+    params: HyperParameters
+    root: Node
+    values: Mapping[str, Mapping[Name, tuple[float, float]]]  # backup -> node -> [A]
+    pairs: Mapping[str, Mapping[str, Eligible]]  # backup -> selection method -> eligible
+
+
+def golden(file: str) -> Golden:
+    """One of the golden files."""
+    content = json.loads((GOLDEN / file).read_text("utf-8"))
+    return Golden(
+        params=make_params(content["parameters"]),
+        root=_node(content["tree"]),
+        values={
+            backup: {name: (values[0], values[1]) for name, values in of_nodes.items()}
+            for backup, of_nodes in content["values"].items()
+        },
+        pairs={
+            backup: {
+                method: {(parent, AGENTS[agent], c, r) for parent, agent, c, r in eligible}
+                for method, eligible in of_methods.items()
+            }
+            for backup, of_methods in content["pairs"].items()
+        },
+    )
+
+
+def golden_files() -> list[str]:
+    """Their names."""
+    return sorted(path.name for path in GOLDEN.glob("*.json"))
+
+
+def _node(table: Mapping[str, Any]) -> Node:
+    agent = table.get("by")
+    return Node(
+        turn=(Said(AGENTS[agent], table["name"]),) if agent else (),
+        reward=tuple(float(value) for value in table["reward"]),
+        children=tuple(_node(child) for child in table.get("children", ())),
+    )
