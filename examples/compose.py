@@ -7,12 +7,12 @@ up, selects preference pairs, and prints them.
 """
 
 from nip_fn.chat import build_chat
+from nip_fn.config import from_dict
 from nip_fn.data import make_datapoint
 from nip_fn.episode import Said, movers, reset, step
-from nip_fn.growth import Node, Rules, answer, plant, waiting
+from nip_fn.growth import Given, Node, Rules, answer, plant, waiting
 from nip_fn.keys import Key, choice, fold_in, key, split
 from nip_fn.pairs import select_pairs
-from nip_fn.params import from_dict
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.reply import Completion, parse_reply
 from nip_fn.tree import backup, flatten
@@ -68,7 +68,8 @@ def grow(key: Key) -> Node:
         for ask in asks:
             for index in ask.indices:
                 completion = fake_sampler(fold_in(reply_key, *ask.path, index, ask.attempt))
-                root, _ = answer(rules, root, episode, ask.path, ask.agent, index, completion)
+                given = Given(ask.path, ask.agent, index, ask.attempt, completion)
+                root, _ = answer(rules, root, episode, given)
     return root
 
 

@@ -1,14 +1,15 @@
 """nip-fn: neural interactive proofs for language models, as a scan over recorded events."""
 
 from nip_fn.chat import Chat, Message, build_chat
+from nip_fn.config import from_dict, to_dict
 from nip_fn.data import Datapoint, Dataset, make_datapoint
 from nip_fn.episode import Episode, Said, Turn, movers, reset
 from nip_fn.events import Effect, Event
 from nip_fn.finetune import Adapter, Group, Job, PreferenceRow
-from nip_fn.growth import Ask, Node, Rules, answer, descend, plant, waiting
+from nip_fn.growth import Ask, Given, Node, Rules, answer, descend, plant, waiting
 from nip_fn.keys import Key, choice, fold_in, generator, key, permutation, split
 from nip_fn.pairs import Pair, eligible_pairs, select_pairs
-from nip_fn.params import HyperParameters, from_dict, to_dict
+from nip_fn.params import HyperParameters
 from nip_fn.protocols.protocol import Protocol, reward_mid_point, verifier_rounds
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.reply import Completion, Reply, find_decision, parse_reply
@@ -32,6 +33,7 @@ __all__ = [
     "Effect",
     "Episode",
     "Event",
+    "Given",
     "Group",
     "HyperParameters",
     "Job",

@@ -31,7 +31,7 @@ def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, 
     The system prompt; every earlier round as this agent saw it, its own words as the assistant and
     the words of others, in channels it can see, as the user with the speaker named; and a closing
     instruction from the supervisor where the agent's parameters ask for one, where the chat would
-    otherwise hold no user turn, and at the verifier's last turn, so that it learns of it.
+    otherwise not end with a user's turn, and at the verifier's last turn, so that it learns of it.
     """
     protocol, own = protocol_of(params), params.agents[agent]
     max_questions = len(verifier_rounds(protocol, episode.key)) - 1
@@ -39,7 +39,7 @@ def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, 
     history = _history(protocol, episode, agent)
     round = len(episode.turns)
     last = protocol.is_verifier(agent) and questions_left(protocol, episode) == 0
-    unaddressed = all(message.role != "user" for message in history)
+    unaddressed = not history or history[-1].role != "user"
     if last or unaddressed or _supervised(own, round):
         content = _supervisor_message(params, datapoint, agent, round, episode)
         return (system, *history, Message("user", content, own.supervisor_name))

@@ -103,6 +103,8 @@ def _read_frame(data: bytes, offset: int, index: int) -> tuple[Event, int] | Rea
     start = offset + _HEAD.size
     if start > len(data):
         return None
+    if not any(data[offset:]):
+        return None  # zeros to the end: what a power cut can leave of frames that were not synced
     length, checksum, head_checksum = _HEAD.unpack_from(data, offset)
     damaged = ReadError("corrupt", f"event {index}, at byte {offset}, does not match its checksum")
     if head_checksum != crc32(data[offset : offset + 8]):
@@ -114,5 +116,5 @@ def _read_frame(data: bytes, offset: int, index: int) -> tuple[Event, int] | Rea
         return damaged
     try:
         return _decode(payload), start + length
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return ReadError("corrupt", f"event {index}, at byte {offset}, is unreadable: {error}")

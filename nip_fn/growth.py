@@ -49,6 +49,16 @@ class Ask(NamedTuple):
     attempt: int
 
 
+class Given(msgspec.Struct, frozen=True):
+    """A completion, and the slot that it is for."""
+
+    path: Path
+    agent: int
+    index: int
+    attempt: int
+    completion: Completion
+
+
 class Rules(NamedTuple):
     """What a growing tree needs to know besides the replies."""
 
@@ -64,26 +74,22 @@ def plant(rules: Rules, episode: Episode) -> Node:
 
 
 def answer(
-    rules: Rules,
-    node: Node,
-    episode: Episode,
-    path: Path,
-    agent: int,
-    index: int,
-    completion: Completion,
+    rules: Rules, node: Node, episode: Episode, given: Given
 ) -> tuple[Node, tuple[Ask, ...]]:
     """The tree with one more completion in it, and what it now has to ask for, paths from `node`.
 
-    `episode` is the game at `node`; `path` leads from there to the node that was waiting.  Raises
-    `ValueError` where nothing waits for this reply.
+    `episode` is the game at `node`; the path of `given` leads from there to the node that was
+    waiting.  Raises `ValueError` where nothing waits for this completion.
     """
-    if not path:
-        return _fill(rules, node, episode, agent, index, completion)
-    rank, *rest = path
-    if rank >= len(node.children):
-        raise ValueError(f"no node at {path}: its parent still waits for replies")
+    if not given.path:
+        return _fill(rules, node, episode, given)
+    rank, *rest = given.path
+    if not 0 <= rank < len(node.children):
+        raise ValueError(f"there is no node at {given.path} yet")
     child = node.children[rank]
-    below, asks = answer(rules, child, after(episode, child), tuple(rest), agent, index, completion)
+    below, asks = answer(
+        rules, child, after(episode, child), msgspec.structs.replace(given, path=tuple(rest))
+    )
     children = (*node.children[:rank], below, *node.children[rank + 1 :])
     grown = msgspec.structs.replace(node, children=children)
     return grown, tuple(ask._replace(path=(rank, *ask.path)) for ask in asks)
@@ -117,18 +123,16 @@ def _arrive(rules: Rules, episode: Episode, turn: Turn, reward: tuple[float, ...
     return Node(turn=turn, reward=reward, end=episode.end, slots=slots)
 
 
-def _fill(
-    rules: Rules, node: Node, episode: Episode, agent: int, index: int, completion: Completion
-) -> tuple[Node, tuple[Ask, ...]]:
-    places = [i for i, slot in enumerate(node.slots) if slot.agent == agent]
-    if index >= len(places) or node.slots[places[index]].said is not None:
-        raise ValueError(f"nothing waits for reply {index} of agent {agent} here")
-    place = places[index]
-    slot = _attempt(rules, node.slots[place], episode, completion)
+def _fill(rules: Rules, node: Node, episode: Episode, given: Given) -> tuple[Node, tuple[Ask, ...]]:
+    places = [i for i, slot in enumerate(node.slots) if slot.agent == given.agent]
+    place = places[given.index] if 0 <= given.index < len(places) else None
+    if place is None or _waits_for(node.slots[place]) != given.attempt:
+        raise ValueError(f"nothing waits for this completion: {given}")
+    slot = _attempt(rules, node.slots[place], episode, given.completion)
     slots = (*node.slots[:place], slot, *node.slots[place + 1 :])
     node = msgspec.structs.replace(node, slots=slots)
     if slot.said is None:
-        return node, (Ask((), agent, (index,), slot.attempts),)
+        return node, (Ask((), given.agent, (given.index,), slot.attempts),)
     if any(slot.said is None for slot in slots):
         return node, ()
     children = _branch(rules, slots, episode)
@@ -138,6 +142,11 @@ def _fill(
         for ask in _asks(child.slots)
     )
     return msgspec.structs.replace(node, children=children), tuple(asks)
+
+
+def _waits_for(slot: Slot) -> int | None:
+    """The attempt that the slot waits for; None where it is filled."""
+    return slot.attempts if slot.said is None else None
 
 
 def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion) -> Slot:

@@ -32,7 +32,7 @@ def wilson_interval(successes: int, trials: int, z: float = Z_95) -> tuple[float
     centre = p + z * z / (2 * n)
     margin = z * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
-    return (centre - margin) / scale, (centre + margin) / scale
+    return max(0.0, (centre - margin) / scale), min(1.0, (centre + margin) / scale)
 
 
 def leaves(node: Node) -> list[Node]:

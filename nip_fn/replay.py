@@ -5,12 +5,13 @@ from typing import Any, NamedTuple
 
 from returns.result import Failure, Result, Success
 
+from nip_fn.config import differences
 from nip_fn.data import Datapoint
 from nip_fn.events import Event, StageDone
 from nip_fn.growth import Node
 from nip_fn.keys import Key, fold_in
 from nip_fn.pairs import Pair
-from nip_fn.params import HyperParameters, differences
+from nip_fn.params import HyperParameters
 from nip_fn.run import step
 from nip_fn.state import EMPTY, RunState, Stage, stage_key
 from nip_fn.trainers.registry import trainer_of

@@ -18,11 +18,12 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from nip_fn.data import Datapoint
+from nip_fn.data import Datapoint, Split
 from nip_fn.episode import reset
 from nip_fn.events import (
     AskTree,
     CreateJob,
+    DatasetInfo,
     Draw,
     Drawn,
     Effect,
@@ -38,15 +39,17 @@ from nip_fn.events import (
     Train,
 )
 from nip_fn.finetune import MIN_EXAMPLES, Adapter, Job, make_groups, make_job
-from nip_fn.growth import answer, plant, waiting
+from nip_fn.growth import Given, answer, plant, waiting
 from nip_fn.keys import fold_in, key, permutation
 from nip_fn.metrics import Metrics, effort_metrics, outcome_metrics, pair_metrics
+from nip_fn.params import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.state import (
     EMPTY,
     JobState,
     Row,
     RunState,
+    Stage,
     digest,
     episode_of,
     is_tested,
@@ -110,13 +113,37 @@ def pending(state: RunState) -> tuple[Effect, ...]:
     return (Seal(state.iteration, state.stage, digest(state)),)
 
 
+def _is_over(state: RunState) -> bool:
+    """Whether the stage under way waits for nothing but its seal."""
+    match state.stage:
+        case "test" | "sample":
+            return bool(state.forest) and not state.num_waiting
+        case "train":
+            return all(job.adapter is not None for job in state.jobs)
+        case "publish":
+            return all(job.published for job in state.jobs)
+    return False
+
+
 # ------------------------------------------------------------------------------ the cases of `step`
 
 
 def _start(state: RunState, event: RunStarted) -> RunState:
     if state.stage != "start":
         raise ValueError("the run has started already")
+    problem = data_problem(event.params, event.dataset)
+    if problem:
+        raise ValueError(problem)
     return RunState(params=event.params, dataset=event.dataset, groups=make_groups(event.params))
+
+
+def data_problem(params: HyperParameters, dataset: DatasetInfo) -> str | None:
+    """Why a run with these parameters cannot use that data; None where it can."""
+    needed: list[Split] = ["train"]
+    if params.text_rl.test_scheme != "none":
+        needed.append(params.test_dataset_split)
+    empty = [split for split in needed if not dataset.size(split)]
+    return f"dataset: {dataset.name} has no datapoints in {empty[0]!r}" if empty else None
 
 
 def _enter_iteration(state: RunState) -> tuple[RunState, tuple[Effect, ...]]:
@@ -152,8 +179,8 @@ def _draw(state: RunState) -> Draw:
 
 
 def _plant(state: RunState, datapoints: tuple[Datapoint, ...]) -> RunState:
-    if state.stage not in ("test", "sample") or state.forest:
-        raise ValueError(f"no data was asked for in stage {state.stage!r}")
+    if pending(state) != (_draw(state),) or len(datapoints) != len(_draw(state).indices):
+        raise ValueError(f"stage {state.stage!r} has not asked for {len(datapoints)} datapoints")
     repeats = state.params.rl.num_test_iterations if state.stage == "test" else 1
     how = rules(state)
     forest = tuple(
@@ -166,17 +193,10 @@ def _plant(state: RunState, datapoints: tuple[Datapoint, ...]) -> RunState:
 
 def _reply(state: RunState, event: Replied) -> tuple[RunState, tuple[Effect, ...]]:
     index = event.tree
-    if index >= len(state.forest):
+    if not 0 <= index < len(state.forest):
         raise ValueError(f"no tree {index} grows in stage {state.stage!r}")
-    root, asks = answer(
-        rules(state),
-        state.forest[index],
-        episode_of(state, index),
-        event.path,
-        event.agent,
-        event.index,
-        event.completion,
-    )
+    given = Given(event.path, event.agent, event.index, event.attempt, event.completion)
+    root, asks = answer(rules(state), state.forest[index], episode_of(state, index), given)
     forest = (*state.forest[:index], root, *state.forest[index + 1 :])
     opened = sum(len(ask.indices) for ask in asks)
     state = replace(state, forest=forest, num_waiting=state.num_waiting - 1 + opened)
@@ -207,6 +227,8 @@ def _with_row(state: RunState, metrics: Metrics) -> RunState:
 
 def _check(state: RunState, event: StageDone) -> RunState:
     """The state sealed: its digest becomes its past, and must be the recorded one."""
+    if not _is_over(state):
+        raise ValueError(f"stage {state.stage!r} is not over")
     derived = digest(state)
     fault = (
         f"iteration {event.iteration}, stage {event.stage}: recorded digest {event.digest}, "
@@ -257,7 +279,7 @@ def _plan(state: RunState) -> tuple[Job, ...]:
 def _job(
     state: RunState, event: JobCreated | JobFinished | Published
 ) -> tuple[RunState, tuple[Effect, ...]]:
-    at = next((i for i, under_way in enumerate(state.jobs) if _is_about(event, under_way)), None)
+    at = next((i for i, job in enumerate(state.jobs) if _is_awaited(state.stage, job, event)), None)
     if at is None:
         raise ValueError(f"stage {state.stage!r} waits for no such thing: {event}")
     under_way = state.jobs[at]
@@ -268,16 +290,27 @@ def _job(
         case JobFinished():
             ended = replace(under_way, adapter=event.adapter, report=event.report)
             done = _trained(_with_job(state, at, ended))
-            return done, pending(done) if all(job.adapter for job in done.jobs) else ()
+            return done, pending(done) if _is_over(done) else ()
         case Published():
             done = _published(_with_job(state, at, replace(under_way, published=True)))
-            return done, pending(done) if all(job.published for job in done.jobs) else ()
+            return done, pending(done) if _is_over(done) else ()
 
 
-def _is_about(event: JobCreated | JobFinished | Published, under_way: JobState) -> bool:
-    if isinstance(event, Published):
-        return (event.group, event.adapter) == (under_way.job.group, under_way.adapter)
-    return event.job == under_way.job.name
+def _is_awaited(
+    stage: Stage, under_way: JobState, event: JobCreated | JobFinished | Published
+) -> bool:
+    """Whether the event is the next one in the life of that job."""
+    job = under_way.job
+    match event:
+        case JobCreated():
+            new = (event.job, event.data_hash) == (job.name, job.data_hash)
+            return new and stage == "train" and not under_way.created
+        case JobFinished():
+            running = under_way.created and under_way.adapter is None
+            return event.job == job.name and stage == "train" and running
+        case Published():
+            ready = (event.group, event.adapter) == (job.group, under_way.adapter)
+            return ready and stage == "publish" and not under_way.published
 
 
 def _with_job(state: RunState, at: int, job: JobState) -> RunState:
@@ -286,7 +319,7 @@ def _with_job(state: RunState, at: int, job: JobState) -> RunState:
 
 def _trained(state: RunState) -> RunState:
     """Once every job has ended: the lineages grow, and what the jobs reported is a row."""
-    if any(under_way.adapter is None for under_way in state.jobs):
+    if not _is_over(state):
         return state
     adapters = {under_way.job.group: _adapter(under_way) for under_way in state.jobs}
     groups = tuple(
@@ -318,7 +351,7 @@ def _adapter(under_way: JobState) -> Adapter:
 
 def _published(state: RunState) -> RunState:
     """Once every adapter is served: the groups sample with it."""
-    if any(not job.published for job in state.jobs):
+    if not _is_over(state):
         return state
     served = {under_way.job.group: under_way.adapter for under_way in state.jobs}
     groups = tuple(

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
 from nip_fn import checkpoint
@@ -28,6 +29,7 @@ from nip_fn.events import (
     Train,
 )
 from nip_fn.ports import World
+from nip_fn.reply import Completion
 from nip_fn.requests import request
 from nip_fn.run import pending, step
 from nip_fn.state import RunState
@@ -161,8 +163,8 @@ class _Loop:
                 sampled = await self._world.sampler(request(self.state, effect))
                 return sampled.map(
                     lambda completions: tuple(
-                        Replied(tree, ask.path, ask.agent, index, ask.attempt, completion)
-                        for index, completion in zip(ask.indices, completions, strict=True)
+                        Replied(tree, ask.path, ask.agent, index, ask.attempt, _writable(done))
+                        for index, done in zip(ask.indices, completions, strict=True)
                     )
                 )
             case Train(job):
@@ -171,3 +173,11 @@ class _Loop:
             case Publish(group, adapter):
                 published = await self._world.publisher(group, adapter)
                 return published.map(lambda _: (Published(group, adapter),))
+
+
+def _writable(completion: Completion) -> Completion:
+    """The completion without lone surrogates, which no file can hold as UTF-8."""
+    if completion.text is None or completion.text.isascii():
+        return completion
+    text = completion.text.encode("utf-8", "replace").decode("utf-8")
+    return replace(completion, text=text)

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from returns.result import Failure
 
-from nip_fn.params import DEFAULT_AGENT, HyperParameters, from_dict, merge, nest
+from nip_fn.config import DEFAULT_AGENT, from_dict, merge, nest
+from nip_fn.params import HyperParameters
 from nip_fn_cli.exits import Exit, die
 
 

@@ -5,10 +5,10 @@ import platform
 import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 
-from nip_fn_adapters.local.models import model_directory
 from packaging.requirements import Requirement
 from rich.table import Table
 
+from nip_fn_adapters.local.models import model_directory
 from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.table import console
 

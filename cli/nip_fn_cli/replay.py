@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import msgspec
 from returns.result import Failure
 
+from nip_fn.config import differences, merge, params_hash, to_dict
 from nip_fn.episode import Said, Turn
 from nip_fn.growth import Node
-from nip_fn.params import HyperParameters, differences, merge, params_hash, to_dict
+from nip_fn.params import HyperParameters
 from nip_fn.replay import Grown, Marked, Replayed, mark, replay, reselect, summary
 from nip_fn.state import digest
 from nip_fn.tree import ROOT

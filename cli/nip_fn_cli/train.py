@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from returns.result import Failure
 
+from nip_fn.config import differences, merge, params_hash, to_dict
 from nip_fn.data import Dataset
 from nip_fn.events import Event, RunStarted
-from nip_fn.params import HyperParameters, differences, merge, params_hash, to_dict
+from nip_fn.params import HyperParameters
 from nip_fn.ports import World
 from nip_fn.presets import EMBEDDED
 from nip_fn.replay import replay

@@ -1,7 +1,7 @@
 """What a protocol is: agents, channels, who sees what, who speaks when, and what it is worth."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from nip_fn.keys import Key
@@ -62,7 +62,7 @@ class Protocol(NamedTuple):
         return self.agents[agent].role == "verifier"
 
 
-@cache
+@lru_cache(maxsize=1024)
 def verifier_rounds(protocol: Protocol, key: Key) -> tuple[int, ...]:
     """The rounds in which a verifier speaks; the game is over after the last of them."""
     return tuple(

@@ -39,23 +39,35 @@ def verifier_bounds(
     common: CommonProtocolParameters, num_verifier_rounds: int
 ) -> tuple[float, float]:
     """The least and the most a verifier can get in a game, with every reward it can meet."""
-    ends = (
-        common.verifier_reward,
-        common.verifier_incorrect_penalty,
-        neither_reward(common),
-        common.verifier_terminated_penalty,
-    )
-    waiting = common.verifier_no_guess_reward * (num_verifier_rounds - 1)
-    return min(ends) + min(0.0, waiting), max(ends) + max(0.0, waiting)
+    broken_off = () if common.prover_invalid_response_penalty is None else (0.0,)
+    return _bounds(common, num_verifier_rounds, (*_verifier_ends(common), *broken_off))
 
 
 def prover_bounds(
     common: CommonProtocolParameters, num_verifier_rounds: int
 ) -> tuple[float, float]:
-    """The least and the most a prover can get in a game."""
-    if common.shared_reward:
-        least, most = verifier_bounds(common, num_verifier_rounds)
-    else:
-        least, most = min(0.0, common.prover_reward), max(0.0, common.prover_reward)
+    """The least and the most a prover can get in a game, with every reward it can meet."""
     penalty = common.prover_invalid_response_penalty
-    return (least, most) if penalty is None else (min(least, penalty), max(most, penalty))
+    broken_off = () if penalty is None else (penalty,)
+    if common.shared_reward:
+        return _bounds(common, num_verifier_rounds, (*_verifier_ends(common), *broken_off))
+    ends = (0.0, common.prover_reward, *broken_off)
+    return min(ends), max(ends)
+
+
+def _verifier_ends(common: CommonProtocolParameters) -> tuple[float, ...]:
+    """What a verifier gets for its last turn."""
+    return (
+        common.verifier_reward,
+        common.verifier_incorrect_penalty,
+        neither_reward(common),
+        common.verifier_terminated_penalty,
+    )
+
+
+def _bounds(
+    common: CommonProtocolParameters, num_verifier_rounds: int, ends: tuple[float, ...]
+) -> tuple[float, float]:
+    """The ends, after as many turns without a decision as there can be."""
+    waiting = common.verifier_no_guess_reward * (num_verifier_rounds - 1)
+    return min(ends) + min(0.0, waiting), max(ends) + max(0.0, waiting)

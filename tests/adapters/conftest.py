@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from returns.result import Result
 
+from nip_fn.config import from_dict
 from nip_fn.data import Datapoint, Dataset, make_datapoint
 from nip_fn.events import RunStarted
-from nip_fn.params import HyperParameters, from_dict
+from nip_fn.params import HyperParameters
 from nip_fn.ports import Store, World
 from nip_fn.replay import replay
 from nip_fn.reply import Completion

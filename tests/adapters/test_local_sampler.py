@@ -4,143 +4,226 @@ import asyncio
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from returns.result import Failure, Success
+from msgspec.structs import replace
+from returns.result import Result, Success
 
-from nip_fn.chat import Message
 from nip_fn.keys import fold_in, key
+from nip_fn.ports import Sampler
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
 from nip_fn_adapters.local.decode import Asked, Timings, decode
 from nip_fn_adapters.local.models import Policy, encode_chat, load_policy, log_probability
 from nip_fn_adapters.local.sampler import local_sampler
 
-TINY = "builtin:tiny"
+from .tiny_llama import CONTEXT, ask, chat, make_tiny_llama
+
+Answer = Result[tuple[Completion, ...], str]
 
 
-def request(text: str, seed: int = 0, *, replies: int = 2, temperature: float = 1.0) -> Request:
-    """Replies to a chat of one user message."""
-    return Request(
-        model=TINY,
-        adapter=None,
-        chat=(Message("system", "You are Verifier."), Message("user", text)),
-        keys=tuple(fold_in(key(seed), i) for i in range(replies)),
-        temperature=temperature,
-        max_tokens=24,
-        agent="verifier",
-        is_verifier=True,
-    )
+def sample_all(folder: Path, requests: Sequence[Request], **options: int) -> list[Answer]:
+    """The answers to requests that are all asked at once."""
+    sampler = local_sampler(folder, **options)
+
+    async def ask_all() -> list[Answer]:
+        return list(await asyncio.gather(*map(sampler, requests)))
+
+    return asyncio.run(ask_all())
 
 
 def sample(folder: Path, requests: Sequence[Request]) -> list[tuple[Completion, ...]]:
-    """All requests, asked at once."""
-    sampler = local_sampler(folder, max_rows=16)
-
-    async def ask() -> list[tuple[Completion, ...]]:
-        return [reply.unwrap() for reply in await asyncio.gather(*map(sampler, requests))]
-
-    return asyncio.run(ask())
+    """The replies to requests that are all asked at once."""
+    return [answer.unwrap() for answer in sample_all(folder, requests, max_batch_rows=16)]
 
 
 @pytest.fixture(scope="module")
-def policy() -> Policy:
-    """The base model."""
-    return load_policy(TINY, Path("nowhere"), None).unwrap()
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Llama with random weights."""
+    return make_tiny_llama(tmp_path_factory.mktemp("model"))
 
 
-def test_a_reply_depends_on_its_key_and_chat_and_not_on_the_batch(tmp_path: Path) -> None:
-    requests = [request("Decide now" + "." * i, seed=i) for i in range(20)]
+@pytest.fixture(scope="module")
+def policy(model: Path) -> Policy:
+    """The same, loaded."""
+    return load_policy(str(model), Path("nowhere"), None).unwrap()
+
+
+def test_a_reply_depends_on_its_key_and_chat_and_not_on_the_batch(
+    model: Path, tmp_path: Path
+) -> None:
+    requests = [
+        ask(model, "decide." + "x" * i, num_replies=1 + i % 4, max_tokens=16 + i) for i in range(40)
+    ]
     together = sample(tmp_path, requests)
     backwards = sample(tmp_path, requests[::-1])[::-1]
-    alone = [sample(tmp_path, [one])[0] for one in requests[:4]]
+    alone = [sample(tmp_path, [request])[0] for request in requests[:4]]
     assert together == backwards
     assert together[:4] == alone
-    assert sample(tmp_path, [request("Decide now", seed=99)]) != together[:1]
+    (other,) = sample(tmp_path, [replace(requests[3], keys=requests[3].keys[::-1])])
+    assert other == together[3][::-1]
+    assert len({one.text for one in together[3]}) == 4
+    assert sample(tmp_path, [ask(model, "decide.", seed=99, num_replies=1)]) != together[:1]
 
 
-def test_draws_follow_the_softmax_of_the_logits(policy: Policy) -> None:
-    chat = request("Decide now, with accept or reject.").chat
-    tokens = encode_chat(policy.tokenizer, chat)
-    number = 2000
-    keys = tuple(fold_in(key(1), i) for i in range(number))
-    drawn = decode(policy, [Asked(tokens, keys, 1.0, 1)], Timings())[0]
-    counts = Counter(one.tokens[0] if one.tokens else policy.stops[0] for one in drawn)
+def test_more_replies_than_fit_side_by_side_come_in_the_order_of_their_keys(
+    model: Path, tmp_path: Path
+) -> None:
+    request = ask(model, "many", num_replies=19)
+    (many,) = sample(tmp_path, [request])
+    pieces = [replace(request, keys=(one,)) for one in request.keys]
+    assert [piece[0] for piece in sample(tmp_path, pieces)] == list(many)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_draws_follow_the_softmax_of_the_logits(policy: Policy, temperature: float) -> None:
+    """Chi-square of the first two tokens; the second given the likeliest first."""
+    tokens, number = encode_chat(policy.tokenizer, chat("accept or reject?")), 6000
+    keys = [fold_in(key(1), i) for i in range(number)]
+    batch = [Asked(tokens, tuple(keys[at : at + 8]), temperature, 2) for at in range(0, number, 8)]
+    drawn = [reply.tokens for row in decode(policy, batch, Timings()) for reply in row]
+    first = Counter(reply[0] for reply in drawn)
+    likeliest = max(set(first) - set(policy.stops), key=first.__getitem__)
+    second = Counter(reply[1] for reply in drawn if reply[0] == likeliest)
+    assert _chi_square(first, policy, tokens, temperature) < 1.0
+    assert _chi_square(second, policy, [*tokens, likeliest], temperature) < 1.0
+
+
+def _chi_square(
+    counts: Counter[int], policy: Policy, tokens: list[int], temperature: float
+) -> float:
+    """The statistic over the value that one test in a thousand would exceed by chance."""
     with torch.inference_mode():
-        expected = torch.softmax(policy.model(torch.tensor([tokens])).logits[0, -1], -1).numpy()
-    for token in np.argsort(expected)[-8:]:
-        share, p = counts[int(token)] / number, expected[token]
-        assert abs(share - p) < 4.5 * np.sqrt(p * (1 - p) / number) + 1e-9
+        logits = policy.model(torch.tensor([tokens])).logits[0, -1]
+    expected = torch.softmax(logits / temperature, -1).double().numpy() * counts.total()
+    observed = np.array([counts[i] for i in range(len(expected))], dtype=float)
+    common = expected >= 5
+    expected = np.append(expected[common], expected[~common].sum() + 1e-9)
+    observed = np.append(observed[common], observed[~common].sum())
+    statistic = ((observed - expected) ** 2 / np.maximum(expected, 1.0)).sum()
+    free = len(expected) - 1
+    return float(statistic / (free * (1 - 2 / (9 * free) + 3.1 * np.sqrt(2 / (9 * free))) ** 3))
 
 
-def test_temperature_zero_is_greedy(policy: Policy) -> None:
-    chats = [request(f"Is step {i} right?").chat for i in range(1, 5)]
-    tokens = [encode_chat(policy.tokenizer, chat) for chat in chats]
-    drawn = decode(policy, [Asked(t, (key(0),), 0.0, 16) for t in tokens], Timings())
-    for ids, (reply,) in zip(tokens, drawn, strict=True):
-        expected = policy.model.generate(
-            torch.tensor([ids]), max_new_tokens=16, do_sample=False, temperature=None, top_k=None
-        )[0, len(ids) :].tolist()
-        stops = [i for i, token in enumerate(expected) if token in policy.stops]
-        assert reply.tokens == expected[: stops[0] if stops else None]
+def test_temperature_zero_is_greedy_also_beside_chats_that_are_not(policy: Policy) -> None:
+    tokens = [encode_chat(policy.tokenizer, chat("right" + "?" * i)) for i in range(1, 9)]
+    batch = [Asked(t, (key(0), key(1)), 0.0 if i % 2 else 1.0, 16) for i, t in enumerate(tokens)]
+    for asked, replies in zip(batch[1::2], decode(policy, batch, Timings())[1::2], strict=True):
+        generated = policy.model.generate(
+            torch.tensor([asked.tokens]),
+            attention_mask=torch.ones(1, len(asked.tokens), dtype=torch.long),
+            max_new_tokens=16,
+            do_sample=False,
+        )
+        expected = generated[0, len(asked.tokens) :].tolist()
+        assert [reply.tokens for reply in replies] == [expected, expected]
 
 
-def test_replies_that_end_by_themselves_and_those_that_are_cut(tmp_path: Path) -> None:
-    from msgspec.structs import replace
+def test_replies_that_end_by_themselves_and_those_that_are_cut(model: Path, tmp_path: Path) -> None:
+    requests = [ask(model, "x" * i, num_replies=8, max_tokens=60) for i in range(4)]
+    cut = sample(tmp_path, [replace(request, max_tokens=5) for request in requests])
+    replies = list(chain.from_iterable(sample(tmp_path, requests)))
+    assert {reply.finish_reason for reply in replies} == {"stop", "length"}
+    for whole, short in zip(replies, chain.from_iterable(cut), strict=True):
+        assert 0 < whole.completion_tokens <= 60
+        if whole.finish_reason == "length":
+            assert whole.completion_tokens == 60
+        stops_early = whole.finish_reason == "stop" and whole.completion_tokens <= 5
+        assert short.finish_reason == ("stop" if stops_early else "length")
+        assert short.completion_tokens == min(5, whole.completion_tokens)
+        assert (whole.text or "").startswith(short.text or "")
 
-    long = request("Decide now.", replies=8)
-    (whole,) = sample(tmp_path, [long])
-    (cut,) = sample(tmp_path, [replace(long, max_tokens=1)])
-    assert {one.finish_reason for one in cut} <= {"length", "stop"}
-    assert all(one.completion_tokens <= 1 for one in cut)
-    for one, other in zip(cut, whole, strict=True):
-        assert (other.text or "").startswith(one.text or "")
-    assert any(one.finish_reason == "stop" for one in whole)
-    assert all(one.model == TINY and one.prompt_tokens > 0 for one in whole)
+
+def test_a_reply_says_who_wrote_it_and_what_it_cost(model: Path, tmp_path: Path) -> None:
+    sampler = local_sampler(tmp_path)
+    request = ask(model, "abc")
+    replies = asyncio.run(_ask(sampler, request)).unwrap()
+    prompt = len(["<bos>", "<system>", *"be good.", "<end>", "\n", "<user>"])
+    prompt += len([*"abc", "<end>", "\n", "<assistant>"])
+    assert {reply.prompt_tokens for reply in replies} == {prompt}
+    assert {reply.model for reply in replies} == {str(model)}
+    timings = sampler.timings
+    assert timings.prompt_tokens == 4 * prompt
+    assert timings.completion_tokens == sum(reply.completion_tokens for reply in replies)
+    assert 0 < timings.model < timings.total
+    assert 0 < timings.share_outside < 1
 
 
-def test_a_chat_that_does_not_fit_is_a_failure_that_names_the_cause(tmp_path: Path) -> None:
+async def _ask(sampler: Sampler, request: Request) -> Answer:
+    return await sampler(request)
+
+
+def test_what_cannot_be_answered_is_a_failure_that_names_the_cause(
+    model: Path, tmp_path: Path
+) -> None:
+    fits = "x" * (CONTEXT - 24 - 16)
+    answers = sample_all(
+        tmp_path,
+        [
+            ask(model, fits),
+            ask(model, fits + "xx"),
+            ask(model, "refuse"),
+            ask(model, "a", adapter="verifier-9-nothing"),
+            ask(Path("nowhere"), "a"),
+        ],
+    )
+    assert isinstance(answers[0], Success)
+    causes = [answer.failure() for answer in answers[1:]]
+    for cause, word in zip(
+        causes, (f"holds {CONTEXT}", "I refuse", "verifier-9-nothing", "nowhere"), strict=True
+    ):
+        assert word in cause
+        assert "\n" not in cause
+
+
+def test_the_event_loop_goes_on_while_the_model_works(model: Path, tmp_path: Path) -> None:
     sampler = local_sampler(tmp_path)
 
-    async def ask() -> list[object]:
-        short = request("Decide now.")
-        long = request("Decide now. " * 2000)
-        return list(await asyncio.gather(sampler(short), sampler(long)))
+    async def turns() -> int:
+        asked = asyncio.gather(*(sampler(ask(model, "x" * i, max_tokens=50)) for i in range(40)))
+        count = 0
+        while not asked.done():
+            await asyncio.sleep(0.001)
+            count += 1
+        return count
 
-    short, long = asyncio.run(ask())
-    assert isinstance(short, Success)
-    assert isinstance(long, Failure)
-    assert "do not fit" in long.failure()
-
-
-def test_an_adapter_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
-    from msgspec.structs import replace
-
-    sampler = local_sampler(tmp_path)
-
-    async def ask() -> object:
-        return await sampler(replace(request("Decide."), adapter="verifier-9-nothing"))
-
-    answer = asyncio.run(ask())
-    assert isinstance(answer, Failure)
-    assert "verifier-9-nothing" in answer.failure()
+    assert asyncio.run(turns()) > 20
 
 
-def test_log_probability_is_the_sum_over_the_tokens_of_the_reply(policy: Policy) -> None:
-    chat, reply = request("Decide now.").chat, "Decision: accept"
-    prompt = encode_chat(policy.tokenizer, chat)
-    tokens = policy.tokenizer.encode(reply, add_special_tokens=False)
-    tokens.append(policy.tokenizer.eos_token_id)
+def test_few_models_stay_loaded_and_an_evicted_one_answers_as_before(
+    model: Path, tmp_path: Path
+) -> None:
+    other = make_tiny_llama(tmp_path / "other", seed=1)
+    requests = [ask(one, "a") for one in (model, other, model)]
+    sampler = local_sampler(tmp_path, max_models=1)
+    one, two, three = (asyncio.run(_ask(sampler, request)).unwrap() for request in requests)
+    assert one == three
+    assert [reply.text for reply in one] != [reply.text for reply in two]
+
+
+def test_log_probability_is_the_sum_over_the_tokens_of_the_reply(
+    model: Path, policy: Policy, tmp_path: Path
+) -> None:
+    reply = "no bug."
+    prompt, tokens = encode_chat(policy.tokenizer, chat("a")), [*reply, "<end>"]
     total = 0.0
-    with torch.inference_mode():
-        for i, token in enumerate(tokens):
-            logits = policy.model(torch.tensor([prompt + tokens[:i]])).logits[0, -1]
-            total += float(torch.log_softmax(logits, -1)[token])
-    assert log_probability(policy, chat, reply) == pytest.approx(total, abs=1e-3)
+    for token in policy.tokenizer.convert_tokens_to_ids(tokens):
+        with torch.inference_mode():
+            logits = policy.model(torch.tensor([prompt])).logits[0, -1]
+        total += float(torch.log_softmax(logits, -1)[token])
+        prompt = [*prompt, token]
+    assert log_probability(policy, chat("a"), reply) == pytest.approx(total, abs=1e-3)
+    asked = local_sampler(tmp_path).log_probability(str(model), None, chat("a"), reply)
+    assert asyncio.run(_value(asked)).unwrap() == pytest.approx(total, abs=1e-3)
+
+
+async def _value(asked: Awaitable[Result[float, str]]) -> Result[float, str]:
+    return await asked
 
 
 def test_a_missing_package_is_named_with_the_command_that_mends_it() -> None:
@@ -149,7 +232,7 @@ def test_a_missing_package_is_named_with_the_command_that_mends_it() -> None:
         "sys.modules['torch'] = None\n"
         "from pathlib import Path\n"
         "from nip_fn_adapters.local.models import load_policy\n"
-        "print(load_policy('builtin:tiny', Path(), None).failure())\n"
+        "print(load_policy('any', Path(), None).failure())\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

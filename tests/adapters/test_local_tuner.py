@@ -1,20 +1,25 @@
 """The embedded tuner: real DPO by trl on real LoRA adapters, in real child processes."""
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 from returns.result import Failure, Result
 
-from nip_fn.chat import Message
 from nip_fn.finetune import Job, PreferenceRow
+from nip_fn.keys import key
 from nip_fn.ports import Tuned
+from nip_fn_adapters.local.decode import Asked, Timings, decode
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import (
     encode_chat,
@@ -22,41 +27,41 @@ from nip_fn_adapters.local.models import (
     load_adapter,
     load_base,
     load_policy,
+    load_tokenizer,
     log_probability,
-    model_directory,
 )
-from nip_fn_adapters.local.train import load_reference, make_trainer
+from nip_fn_adapters.local.train import encode_rows, make_trainer
 from nip_fn_adapters.local.tuner import local_tuner
 
-TINY = "builtin:tiny"
-CHOSEN, REJECTED = "Step 1: add 3, code x + 3: same.\nDecision: accept", "Decision: reject"
+from .tiny_llama import chat, make_tiny_llama
+
+CHOSEN, REJECTED = "bug: no.", "all is right"
 
 
 def rows(number: int) -> tuple[PreferenceRow, ...]:
     """Rows that all prefer the same reply."""
-    return tuple(
-        PreferenceRow((Message("system", "Verify."), Message("user", f"{i}")), CHOSEN, REJECTED)
-        for i in range(number)
+    return tuple(PreferenceRow(chat("x" * i), CHOSEN, REJECTED) for i in range(number))
+
+
+def make_job(model: Path) -> Job:
+    """A training of six steps."""
+    return Job(
+        name="verifier-0",
+        group="verifier",
+        iteration=0,
+        model=str(model),
+        start=None,
+        reference=None,
+        learning_rate=5e-3,
+        num_epochs=2,
+        beta=0.1,
+        lora_rank=4,
+        lora_alpha=8,
+        lora_dropout=0.0,
+        batch_size=8,
+        seed=1,
+        rows=rows(24),
     )
-
-
-JOB = Job(
-    name="verifier-0",
-    group="verifier",
-    iteration=0,
-    model=TINY,
-    start=None,
-    reference=None,
-    learning_rate=1e-3,
-    num_epochs=2,
-    beta=0.1,
-    lora_rank=8,
-    lora_alpha=8,
-    lora_dropout=0.0,
-    batch_size=8,
-    seed=1,
-    rows=rows(24),
-)
 
 
 def tune(run: Path, *jobs: Job) -> list[Result[Tuned, str]]:
@@ -69,161 +74,311 @@ def tune(run: Path, *jobs: Job) -> list[Result[Tuned, str]]:
     return asyncio.run(ask())
 
 
+class Trained(NamedTuple):
+    """A run with two adapters."""
+
+    run: Path
+    job: Job
+    first: Tuned
+    second: Tuned  # the first, trained further on the same rows, with the base as reference
+
+    def margin(self, adapter: str | None) -> float:
+        """How much likelier the preferred reply is, in nats, on average over the rows."""
+        policy = load_policy(self.job.model, self.run / "adapters", adapter).unwrap()
+        margins = [
+            log_probability(policy, row.prompt, row.chosen)
+            - log_probability(policy, row.prompt, row.rejected)
+            for row in self.job.rows
+        ]
+        return sum(margins) / len(margins)
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A run with one adapter, and its name."""
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """Two real trainings, one after the other."""
     run = tmp_path_factory.mktemp("run")
-    (done,) = tune(run, JOB)
-    return run, done.unwrap().adapter
+    job = make_job(make_tiny_llama(run / "model"))
+    first = tune(run, job)[0].unwrap()
+    further = replace(job, name="verifier-1", iteration=1, start=first.adapter)
+    return Trained(run, job, first, tune(run, further)[0].unwrap())
 
 
-def margin(run: Path, adapter: str | None) -> float:
-    """How much likelier the preferred reply is, in nats."""
-    policy = load_policy(TINY, run / "adapters", adapter).unwrap()
-    chat = JOB.rows[0].prompt
-    return log_probability(policy, chat, CHOSEN) - log_probability(policy, chat, REJECTED)
+def test_training_raises_the_margin_of_the_preferred_replies(trained: Trained) -> None:
+    first = trained.margin(trained.first.adapter)
+    assert first > trained.margin(None) + 1.0
+    assert trained.margin(trained.second.adapter) > first + 1.0
 
 
-def test_training_raises_the_margin_of_the_preferred_reply(trained: tuple[Path, str]) -> None:
-    run, adapter = trained
-    assert margin(run, adapter) > margin(run, None) + 1.0
-    assert adapter.startswith("verifier-0-")
-    files = {file.name for file in (run / "adapters" / adapter).iterdir()}
-    assert {"adapter_model.safetensors", "adapter_config.json"} <= files
-
-
-def test_a_finished_job_is_looked_up_and_another_job_of_that_name_is_not(
-    trained: tuple[Path, str],
+def test_an_adapter_is_named_after_its_job_and_holds_no_path_of_this_machine(
+    trained: Trained,
 ) -> None:
-    run, adapter = trained
-    log = JobFiles(run, JOB.name).log
+    folder = trained.run / "adapters" / trained.first.adapter
+    name, _, digest = trained.first.adapter.rpartition("-")
+    assert (name, len(digest)) == ("verifier-0", 8)
+    assert {file.name for file in folder.iterdir()} == {
+        "adapter_config.json",
+        "adapter_model.safetensors",
+    }
+
+
+def test_a_report_holds_finite_numbers(trained: Trained) -> None:
+    report = dict(trained.first.report)
+    assert all(math.isfinite(value) for value in report.values())
+    assert report["rows"] == 24
+    assert report["truncated"] == 0
+    assert report["steps"] == 6
+    assert report["loss_first"] == pytest.approx(math.log(2), abs=1e-4)  # policy = reference
+    assert report["loss_last"] < report["loss_first"]
+    assert report["reward_accuracy"] > 0.9
+    assert report["reward_margin"] > 0
+    prompt, replies = 16 + sum(range(24)) / 24, len(CHOSEN) + len(REJECTED) + 2
+    assert report["train_tokens"] == 2 * 24 * (2 * prompt + replies)
+
+
+def test_an_adapter_is_trained_further_from_where_it_was(trained: Trained) -> None:
+    """With the base as reference, the first loss is that of the first adapter's margin."""
+    beta, job = trained.job.beta, trained.job
+    lead = trained.margin(trained.first.adapter) - trained.margin(None)
+    expected = math.log1p(math.exp(-beta * lead))
+    assert dict(trained.second.report)["loss_first"] == pytest.approx(expected, abs=0.1)
+    assert dict(trained.second.report)["loss_first"] < dict(trained.first.report)["loss_first"]
+    assert job.start is None
+
+
+def test_a_finished_job_is_looked_up_and_a_changed_one_is_not(trained: Trained) -> None:
+    run, job = trained.run, trained.job
+    log = JobFiles(run, job.name).log
     before = log.stat().st_mtime_ns
-    (again,) = tune(run, JOB)
-    assert again.unwrap().adapter == adapter
+    assert tune(run, job) == [trained_result(trained)]
     assert log.stat().st_mtime_ns == before
+    changed = replace(job, model="nowhere")
+    assert isinstance(tune(run, changed)[0], Failure)
+    assert log.stat().st_mtime_ns != before
+    assert tune(run, job) == [trained_result(trained)]  # the failure took nothing away
 
 
-def test_the_same_job_trains_the_same_weights(trained: tuple[Path, str], tmp_path: Path) -> None:
-    (other,) = tune(tmp_path, JOB)
-    assert other.unwrap().adapter == trained[1]
+def trained_result(trained: Trained) -> Result[Tuned, str]:
+    """The first training's answer."""
+    return Result.from_value(trained.first)
 
 
-def test_a_merged_adapter_answers_like_the_adapter(trained: tuple[Path, str]) -> None:
-    run, adapter = trained
-    policy = load_policy(TINY, run / "adapters", adapter).unwrap()
-    unmerged = load_adapter(
-        load_base(model_directory(TINY).unwrap()), run / "adapters" / adapter
-    ).eval()
-    chat = JOB.rows[0].prompt
-    one = log_probability(policy, chat, CHOSEN)
-    other = log_probability(policy._replace(model=unmerged), chat, CHOSEN)
+def test_the_same_job_trains_the_same_weights(trained: Trained, tmp_path: Path) -> None:
+    one, other = tune(tmp_path, trained.job, replace(trained.job, name="verifier-5", seed=2))
+    assert one.unwrap().adapter == trained.first.adapter
+    assert other.unwrap().adapter[-8:] != trained.first.adapter[-8:]
+
+
+def test_a_merged_adapter_answers_like_the_adapter(trained: Trained) -> None:
+    run, adapter = trained.run, trained.first.adapter
+    policy = load_policy(trained.job.model, run / "adapters", adapter).unwrap()
+    unmerged = load_adapter(load_base(Path(trained.job.model)), run / "adapters" / adapter).eval()
+    one = log_probability(policy, chat("x"), CHOSEN)
+    other = log_probability(policy._replace(model=unmerged), chat("x"), CHOSEN)
     assert one == pytest.approx(other, abs=1e-4)
+    base = load_policy(trained.job.model, run / "adapters", None).unwrap()
+    assert abs(one - log_probability(base, chat("x"), CHOSEN)) > 0.1
 
 
-@pytest.mark.parametrize("start", [None, "adapter"])
-@pytest.mark.parametrize("reference", [None, "adapter"])
+@pytest.mark.parametrize("start", [None, "first", "second"])
+@pytest.mark.parametrize("reference", [None, "first", "second"])
 def test_the_reference_is_the_policy_that_the_job_names(
-    trained: tuple[Path, str], start: str | None, reference: str | None
+    trained: Trained, start: str | None, reference: str | None
 ) -> None:
-    """What trl computes as reference log-probabilities, against the named policy itself."""
-    run, adapter = trained
+    """What trl computes as log-probabilities before a step, against the named policies."""
+    names = {"first": trained.first.adapter, "second": trained.second.adapter, None: None}
     job = replace(
-        JOB,
-        name="verifier-1",
-        start=start and adapter,
-        reference=reference and adapter,
+        trained.job,
+        name="verifier-2",
+        start=names[start],
+        reference=names[reference],
         batch_size=4,
         rows=rows(4),
     )
-    files, folder = JobFiles(run, job.name), model_directory(TINY).unwrap()
-    trainer, truncated = make_trainer(job, folder, files)
-    assert truncated == 0
+    files = JobFiles(trained.run, job.name)
+    trainer, _ = make_trainer(job, Path(job.model), files)
     batch = next(iter(trainer.get_train_dataloader()))
-    chosen, rejected = trainer.compute_ref_log_probs(trainer.ref_model, batch)
-    policy = load_policy(TINY, run / "adapters", job.reference).unwrap()
-    expected = sorted(log_probability(policy, row.prompt, CHOSEN) for row in job.rows)
-    assert sorted(chosen.tolist()) == pytest.approx(expected, abs=1e-3)
-    expected = sorted(log_probability(policy, row.prompt, REJECTED) for row in job.rows)
-    assert sorted(rejected.tolist()) == pytest.approx(expected, abs=1e-3)
-    assert not any(weight.requires_grad for weight in trainer.ref_model.parameters())
-
-
-def test_what_is_trained_on_is_what_the_sampler_reads_and_writes(
-    trained: tuple[Path, str],
-) -> None:
-    run, _ = trained
-    job = replace(JOB, name="verifier-2", rows=rows(2))
-    trainer, _ = make_trainer(job, model_directory(TINY).unwrap(), JobFiles(run, job.name))
-    tokenizer = load_policy(TINY, run / "adapters", None).unwrap().tokenizer
-    for example, row in zip(trainer.train_dataset, job.rows, strict=True):
-        assert example["prompt_ids"] == encode_chat(tokenizer, row.prompt)
-        assert example["chosen_ids"] == encode_reply(tokenizer, row.chosen)
-        assert example["rejected_ids"] == encode_reply(tokenizer, row.rejected)
-    longest = max(
-        len(example["prompt_ids"]) + len(example["chosen_ids"]) for example in trainer.train_dataset
+    trainer.model.eval()
+    loss = float(trainer.compute_loss(trainer.model, batch))
+    policy, named = (
+        load_policy(job.model, files.adapters, adapter).unwrap()
+        for adapter in (job.start, job.reference)
     )
-    assert trainer.args.max_length == longest
+    ratios = [
+        log_probability(policy, row.prompt, CHOSEN)
+        - log_probability(named, row.prompt, CHOSEN)
+        - log_probability(policy, row.prompt, REJECTED)
+        + log_probability(named, row.prompt, REJECTED)
+        for row in job.rows
+    ]
+    expected = [math.log1p(math.exp(-job.beta * ratio)) for ratio in ratios]
+    assert loss == pytest.approx(sum(expected) / len(expected), abs=1e-3)
+    chosen, rejected = trainer.compute_ref_log_probs(trainer.ref_model, batch)
+    for computed, reply in ((chosen, CHOSEN), (rejected, REJECTED)):
+        scores = sorted(log_probability(named, row.prompt, reply) for row in job.rows)
+        assert sorted(computed.tolist()) == pytest.approx(scores, abs=1e-3)
+    assert not any(weight.requires_grad for weight in trainer.ref_model.parameters())
+    trainable = [name for name, weight in trainer.model.named_parameters() if weight.requires_grad]
+    assert trainable
+    assert all("lora_" in name for name in trainable)
 
 
-def test_a_loss_that_is_no_number_fails_the_job_and_leaves_no_adapter(tmp_path: Path) -> None:
-    (failed,) = tune(tmp_path, replace(JOB, learning_rate=1e30))
-    assert isinstance(failed, Failure)
-    assert "rl.lr" in failed.failure()
-    assert "log.txt" in failed.failure()
+def test_what_is_trained_on_is_what_the_sampler_reads_and_writes(trained: Trained) -> None:
+    """Also where the chat template writes more after the end token, as this model's does."""
+    policy = load_policy(trained.job.model, trained.run / "adapters", None).unwrap()
+    prompt = encode_chat(policy.tokenizer, chat("ab"))
+    keys = tuple(key(i) for i in range(64))
+    drawn = next(
+        reply
+        for reply in decode(policy, [Asked(prompt, keys, 1.0, 60)], Timings())[0]
+        if reply.ended and not set(reply.tokens[:-1]) & set(policy.tokenizer.all_special_ids)
+    )
+    text = policy.tokenizer.decode(drawn.tokens[:-1], skip_special_tokens=True)
+    row = PreferenceRow(chat("ab"), text, REJECTED)
+    job = replace(trained.job, name="verifier-3", rows=(row,))
+    trainer, encoded = make_trainer(job, Path(job.model), JobFiles(trained.run, job.name))
+    (example,) = trainer.train_dataset
+    assert example["prompt_ids"] == prompt
+    assert example["chosen_ids"] == drawn.tokens
+    assert example["rejected_ids"] == encode_reply(policy.tokenizer, REJECTED)
+    batch = next(iter(trainer.get_train_dataloader()))
+    assert batch["input_ids"][0].tolist()[: len(prompt) + len(drawn.tokens)] == [
+        *prompt,
+        *drawn.tokens,
+    ]
+    assert encoded.max_length == len(prompt) + max(len(drawn.tokens), len(REJECTED) + 1)
+
+
+def test_only_rows_that_the_model_cannot_hold_are_cut_and_they_are_counted(
+    trained: Trained,
+) -> None:
+    tokenizer = load_tokenizer(Path(trained.job.model))
+    some = (*rows(3), PreferenceRow(chat("x" * 50), CHOSEN, REJECTED))
+    whole = encode_rows(tokenizer, some, None)
+    assert (len(whole.rows), whole.truncated) == (4, 0)
+    assert whole.max_length == 16 + 50 + len(REJECTED) + 1
+    cut = encode_rows(tokenizer, some, 16 + 50 + 3)
+    assert (len(cut.rows), cut.max_length, cut.truncated) == (4, 16 + 50 + 3, 1)
+    left_out = encode_rows(tokenizer, some, 16 + 50)
+    assert (len(left_out.rows), left_out.truncated) == (3, 1)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_dropout_is_the_jobs(trained: Trained, dropout: float) -> None:
+    job = replace(trained.job, name="verifier-4", lora_dropout=dropout)
+    trainer, _ = make_trainer(job, Path(job.model), JobFiles(trained.run, job.name))
+    rates = {getattr(module, "p", None) for module in trainer.model.modules()} - {None}
+    assert rates <= {dropout}
+    assert dropout in rates or not dropout
+
+
+def test_a_training_that_fails_says_why_and_leaves_no_adapter(
+    trained: Trained, tmp_path: Path
+) -> None:
+    failures = tune(
+        tmp_path,
+        replace(trained.job, learning_rate=1e30),
+        replace(trained.job, name="verifier-1", start="verifier-0-nothing"),
+        replace(trained.job, name="verifier-2", model="nowhere"),
+        replace(trained.job, name="verifier-3", rows=()),
+    )
+    causes = [failed.failure() for failed in failures]
+    for cause, word in zip(
+        causes, ("rl.lr", "verifier-0-nothing", "nowhere", "no rows"), strict=True
+    ):
+        assert word in cause
+        assert "log.txt" in cause
+        assert "\n" not in cause
     assert list((tmp_path / "adapters").iterdir()) == []
 
 
-def test_a_training_dies_with_its_parent_and_is_done_once_afterwards(tmp_path: Path) -> None:
+def test_a_child_that_is_killed_is_a_failure_and_a_second_try_leaves_one_adapter(
+    trained: Trained, tmp_path: Path
+) -> None:
+    job = trained.job
+
+    async def kill_in_the_middle() -> Result[Tuned, str]:
+        long = replace(job, num_epochs=10_000)
+        training = asyncio.ensure_future(local_tuner(tmp_path)(long))
+        await asyncio.to_thread(_wait_for, lambda: _has_begun(JobFiles(tmp_path, job.name)))
+        for child in _children(os.getpid()):
+            os.kill(child, signal.SIGKILL)
+        return await training
+
+    failed = asyncio.run(kill_in_the_middle())
+    assert "SIGKILL" in failed.failure()
+    files = JobFiles(tmp_path, job.name)
+    files.unfinished.mkdir()
+    (files.unfinished / "adapter_model.safetensors").write_bytes(b"half")
+    (done,) = tune(tmp_path, job)
+    assert [folder.name for folder in files.adapters.iterdir()] == [done.unwrap().adapter]
+    assert not files.unfinished.exists()
+
+
+def test_a_training_ends_with_whoever_asked_for_it(trained: Trained, tmp_path: Path) -> None:
+    files = JobFiles(tmp_path, trained.job.name)
     script = (
-        "import asyncio, sys\n"
+        "import asyncio, sys, msgspec\n"
         "from pathlib import Path\n"
-        "from tests.adapters.test_local_tuner import JOB, tune\n"
-        f"tune(Path({str(tmp_path)!r}), JOB)\n"
+        "from nip_fn.finetune import Job\n"
+        "from nip_fn_adapters.local.tuner import local_tuner\n"
+        "job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)\n"
+        "async def tune(): await local_tuner(Path(sys.argv[1]))(job)\n"
+        "asyncio.run(tune())\n"
     )
-    root = Path(__file__).parents[2]
-    parent = subprocess.Popen([sys.executable, "-c", script], cwd=root)
-    files = JobFiles(tmp_path, JOB.name)
-    deadline = time.monotonic() + 60
-    while not files.log.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    time.sleep(1.0)
-    children = _children(parent.pid)
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE
+    ) as parent:
+        assert parent.stdin is not None
+        parent.stdin.write(msgspec.msgpack.encode(replace(trained.job, num_epochs=10_000)))
+        parent.stdin.close()
+        _wait_for(lambda: _has_begun(files))
+        children = _children(parent.pid)
+        parent.kill()
     assert children
-    parent.send_signal(signal.SIGKILL)
-    parent.wait()
-    while any(map(_alive, children)):
+    _wait_for(lambda: not any(map(_runs, children)), seconds=10)
+    assert list(files.adapters.iterdir()) == []
+
+
+def test_a_training_ends_when_it_is_no_longer_wanted(trained: Trained, tmp_path: Path) -> None:
+    async def cancel() -> list[int]:
+        training = asyncio.ensure_future(local_tuner(tmp_path)(trained.job))
+        files = JobFiles(tmp_path, trained.job.name)
+        await asyncio.to_thread(_wait_for, lambda: files.log.exists() and _children(os.getpid()))
+        children = _children(os.getpid())
+        training.cancel()
+        await asyncio.gather(training, return_exceptions=True)
+        return children
+
+    assert not any(map(_runs, asyncio.run(cancel())))
+
+
+def _has_begun(files: JobFiles) -> bool:
+    """Whether the training has logged its first step."""
+    return files.log.exists() and "rewards/margins" in files.log.read_text("utf-8")
+
+
+def _wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    (done,) = tune(tmp_path, JOB)
-    assert [folder.name for folder in (tmp_path / "adapters").iterdir()] == [done.unwrap().adapter]
 
 
 def _children(parent: int) -> list[int]:
+    """The training processes that `parent` has started."""
     listed = subprocess.run(
-        ["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=False
+        ["ps", "-o", "pid=,args=", "--ppid", str(parent)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    return [int(line) for line in listed.stdout.split()]
+    lines = [line for line in listed.stdout.splitlines() if "nip_fn_adapters.local.train" in line]
+    return [int(line.split()[0]) for line in lines]
 
 
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    state = Path(f"/proc/{process}/stat")
-    return not (state.exists() and state.read_text().rsplit(")", 1)[1].split()[0] == "Z")
-
-
-def test_the_reference_model_is_frozen_and_apart_from_the_policy(
-    trained: tuple[Path, str],
-) -> None:
-    run, adapter = trained
-    folder = model_directory(TINY).unwrap()
-    base = load_reference(JOB, folder, run / "adapters")
-    named = load_reference(replace(JOB, reference=adapter), folder, run / "adapters")
-    assert sum(weight.requires_grad for weight in base.parameters()) == 0
-    assert any(
-        not one.equal(other)
-        for one, other in zip(base.parameters(), named.parameters(), strict=True)
+def _runs(process: int) -> bool:
+    """Whether the process is there, and is more than a zombie."""
+    listed = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False
     )
+    return bool(listed.stdout.strip()) and not listed.stdout.strip().startswith("Z")

@@ -10,6 +10,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from nip_fn import checkpoint
+from nip_fn.config import from_dict
 from nip_fn.data import make_datapoint
 from nip_fn.events import (
     AskTree,
@@ -30,7 +31,6 @@ from nip_fn.events import (
     Train,
 )
 from nip_fn.keys import choice
-from nip_fn.params import from_dict
 from nip_fn.replay import replay
 from nip_fn.reply import Completion
 from nip_fn.requests import request

@@ -8,10 +8,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nip_fn.chat import build_chat
+from nip_fn.config import from_dict
 from nip_fn.datasets import arithmetic
 from nip_fn.episode import reset
 from nip_fn.keys import fold_in, key, split
-from nip_fn.params import from_dict, max_tokens
+from nip_fn.params import max_tokens
 from nip_fn.presets import EMBEDDED
 from nip_fn.requests import Request
 from nip_fn_adapters.local.sampler import LocalSampler, local_sampler

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from nip_fn.params import from_dict
+from nip_fn.config import from_dict
 from nip_fn.state import RunState
 from nip_fn_cli.progress import seconds_left
 

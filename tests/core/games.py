@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 from hypothesis import strategies as st
 
 from nip_fn import checkpoint
+from nip_fn.config import from_dict, merge
 from nip_fn.data import Datapoint, Split, make_datapoint
 from nip_fn.events import (
     AskTree,
@@ -34,7 +35,7 @@ from nip_fn.events import (
     Train,
 )
 from nip_fn.keys import Key, generator
-from nip_fn.params import HyperParameters, from_dict, merge
+from nip_fn.params import HyperParameters
 from nip_fn.reply import Completion, FinishReason
 from nip_fn.requests import Request, request
 from nip_fn.run import pending, step

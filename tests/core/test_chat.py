@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from nip_fn.chat import Chat, build_chat, questions_left
+from nip_fn.config import from_dict
 from nip_fn.data import make_datapoint
 from nip_fn.episode import Episode, movers, reset
 from nip_fn.events import AskTree, Replied
 from nip_fn.finetune import PreferenceRow
-from nip_fn.growth import Path, Rules, after, answer, descend, plant
+from nip_fn.growth import Given, Path, Rules, after, answer, descend, plant
 from nip_fn.keys import key
-from nip_fn.params import HyperParameters, from_dict
+from nip_fn.params import HyperParameters
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.reply import Completion
@@ -44,7 +45,7 @@ def say(params: HyperParameters, episode: Episode, text: str) -> Episode:
     how = Rules(protocol, "accept_reject", lambda moves: 1, (1,) * len(protocol.agents))
     (move,) = movers(protocol, episode)
     completion = Completion(text, "stop", "m")
-    root, _ = answer(how, plant(how, episode), episode, (), move.agent, 0, completion)
+    root, _ = answer(how, plant(how, episode), episode, Given((), move.agent, 0, 0, completion))
     return after(episode, root.children[0])
 
 
@@ -183,12 +184,14 @@ def test_every_chat_is_one_system_message_and_then_a_dialogue_with_a_user(setup:
         assert "user" in roles
 
 
-@settings(max_examples=20)
-@given(setups())
-def test_nobody_is_asked_to_go_on_after_its_own_words(setup: Setup) -> None:
-    """Where an unusable reply of the other leaves nothing to answer, the supervisor asks."""
-    for _, _, chat in asked(play(setup)):
+@pytest.mark.parametrize("first", [True, False])
+def test_nobody_is_asked_to_go_on_after_its_own_words(first: bool) -> None:
+    """Where unusable replies leave nothing to answer, the supervisor asks."""
+    params, episode = with_length(6, first), reset(POINT, key(0))
+    while moves := movers(protocol_of(params), episode):
+        chat = build_chat(params, POINT, episode, moves[0].agent)
         assert chat[-1].role == "user"
+        episode = say(params, episode, "" if len(episode.turns) >= 2 else "Well?")
 
 
 @settings(max_examples=20)

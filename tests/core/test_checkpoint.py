@@ -11,6 +11,7 @@ from returns.result import Failure, Success
 
 from nip_fn import checkpoint
 from nip_fn.checkpoint import MAGIC, SCHEMA_VERSION, Recording
+from nip_fn.config import from_dict, to_dict
 from nip_fn.data import Datapoint
 from nip_fn.events import (
     DatasetInfo,
@@ -23,7 +24,6 @@ from nip_fn.events import (
     RunStarted,
     StageDone,
 )
-from nip_fn.params import from_dict, to_dict
 from nip_fn.reply import Completion, FinishReason
 
 from .games import DATASET, Setup, make_params, setups
@@ -108,14 +108,14 @@ def test_parameters_survive_json_and_their_table(setup: Setup) -> None:
     assert to_dict(from_dict(table).unwrap()) == to_dict(setup.params)
 
 
-@pytest.mark.parametrize("seed", [-(2**63), 2**63, 2**64 - 1])
+@pytest.mark.parametrize("seed", [-(2**63), 2**63 - 1])
 def test_a_seed_that_parameters_accept_can_be_written(seed: int) -> None:
     params = make_params({"seed": seed})
     event = RunStarted(params, DATASET, "1")
     assert checkpoint.read(checkpoint.write([event])).unwrap().events == (event,)
 
 
-@pytest.mark.parametrize("seed", [-(2**63) - 1, 2**64, 2**70])
+@pytest.mark.parametrize("seed", [-(2**63) - 1, 2**63, 2**70])
 def test_a_seed_that_cannot_be_written_is_refused_with_the_parameters(seed: int) -> None:
     assert isinstance(from_dict({"seed": seed}), Failure)
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from nip_fn.data import make_datapoint
 from nip_fn.episode import reset
 from nip_fn.events import Replied
-from nip_fn.growth import Ask, Node, Path, Rules, answer, plant, waiting
+from nip_fn.growth import Ask, Given, Node, Path, Rules, answer, plant, waiting
 from nip_fn.keys import key
 from nip_fn.metrics import leaves
 from nip_fn.params import HyperParameters
@@ -111,10 +111,10 @@ def test_a_node_asks_for_all_its_replies_at_once_and_opens_with_the_last_of_them
     how = rules(TWO)
     root = plant(how, GAME)
     assert list(waiting(root)) == [Ask((), VERIFIER, (0, 1), 0)]
-    root, asks = answer(how, root, GAME, (), VERIFIER, 1, said("Why?"))
+    root, asks = answer(how, root, GAME, Given((), VERIFIER, 1, 0, said("Why?")))
     assert (asks, root.children) == ((), ())
     assert list(waiting(root)) == [Ask((), VERIFIER, (0,), 0)]
-    root, asks = answer(how, root, GAME, (), VERIFIER, 0, said("Decision: reject"))
+    root, asks = answer(how, root, GAME, Given((), VERIFIER, 0, 0, said("Decision: reject")))
     assert asks == (Ask((1,), PROVER, (0, 1), 0),)
     assert [child.end for child in root.children] == ["decided", "open"]
     assert list(waiting(root)) == list(asks)
@@ -124,10 +124,10 @@ def test_a_child_opens_without_waiting_for_its_cousins() -> None:
     how = rules(TWO)
     root = plant(how, GAME)
     for index in (0, 1):
-        root, asks = answer(how, root, GAME, (), VERIFIER, index, said("Why?"))
+        root, asks = answer(how, root, GAME, Given((), VERIFIER, index, 0, said("Why?")))
     assert asks == (Ask((0,), PROVER, (0, 1), 0), Ask((1,), PROVER, (0, 1), 0))
     for index in (0, 1):
-        root, asks = answer(how, root, GAME, (1,), PROVER, index, said("So."))
+        root, asks = answer(how, root, GAME, Given((1,), PROVER, index, 0, said("So.")))
     assert asks == (Ask((1, 0), VERIFIER, (0, 1), 0), Ask((1, 1), VERIFIER, (0, 1), 0))
     assert root.children[0].children == ()
 
@@ -136,13 +136,17 @@ def test_an_unusable_reply_is_asked_for_again_until_the_attempts_are_used_up() -
     how = rules(TWO, attempts=3)
     root = plant(how, GAME)
     for attempt in (1, 2):
-        root, asks = answer(how, root, GAME, (), VERIFIER, 0, said("", "content_filter"))
+        root, asks = answer(
+            how, root, GAME, Given((), VERIFIER, 0, attempt - 1, said("", "content_filter"))
+        )
         assert asks == (Ask((), VERIFIER, (0,), attempt),)
         assert set(waiting(root)) == {
             Ask((), VERIFIER, (0,), attempt),
             Ask((), VERIFIER, (1,), 0),
         }
-    root, asks = answer(how, root, GAME, (), VERIFIER, 0, said("Decision: maybe", "length"))
+    root, asks = answer(
+        how, root, GAME, Given((), VERIFIER, 0, 2, said("Decision: maybe", "length"))
+    )
     assert asks == ()
     heard = root.slots[0].said
     assert heard is not None
@@ -153,8 +157,8 @@ def test_an_unusable_reply_is_asked_for_again_until_the_attempts_are_used_up() -
 
 def test_a_reply_after_failures_is_a_reply_like_any_other_with_the_cost_of_all() -> None:
     how = rules(TWO, attempts=3)
-    root, _ = answer(how, plant(how, GAME), GAME, (), VERIFIER, 0, said(None))
-    root, _ = answer(how, root, GAME, (), VERIFIER, 0, said("Decision: accept"))
+    root, _ = answer(how, plant(how, GAME), GAME, Given((), VERIFIER, 0, 0, said(None)))
+    root, _ = answer(how, root, GAME, Given((), VERIFIER, 0, 1, said("Decision: accept")))
     heard = root.slots[0].said
     assert heard is not None
     assert heard.decision is not None
@@ -165,7 +169,7 @@ def test_slots_that_wait_for_the_same_attempt_are_asked_for_together() -> None:
     how = rules(TWO, attempts=3)
     root = plant(how, GAME)
     for index in (1, 0):
-        root, _ = answer(how, root, GAME, (), VERIFIER, index, said(None))
+        root, _ = answer(how, root, GAME, Given((), VERIFIER, index, 0, said(None)))
     assert list(waiting(root)) == [Ask((), VERIFIER, (0, 1), 1)]
 
 
@@ -176,11 +180,11 @@ def test_slots_that_wait_for_the_same_attempt_are_asked_for_together() -> None:
 def test_a_reply_that_no_slot_waits_for_is_refused(path: Path, agent: int, index: int) -> None:
     how = rules(TWO)
     with pytest.raises(ValueError, match=r".+"):
-        answer(how, plant(how, GAME), GAME, path, agent, index, said("Why?"))
+        answer(how, plant(how, GAME), GAME, Given(path, agent, index, 0, said("Why?")))
 
 
 def test_a_reply_to_a_filled_slot_is_refused() -> None:
     how = rules(TWO)
-    root, _ = answer(how, plant(how, GAME), GAME, (), VERIFIER, 0, said("Why?"))
+    root, _ = answer(how, plant(how, GAME), GAME, Given((), VERIFIER, 0, 0, said("Why?")))
     with pytest.raises(ValueError, match=r".+"):
-        answer(how, root, GAME, (), VERIFIER, 0, said("Why?"))
+        answer(how, root, GAME, Given((), VERIFIER, 0, 0, said("Why?")))

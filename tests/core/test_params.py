@@ -10,19 +10,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.params import (
-    HyperParameters,
+from nip_fn.config import (
     differences,
     from_dict,
     get,
     group_problems,
-    lora_alpha,
-    max_tokens,
     merge,
     nest,
     params_hash,
     to_dict,
 )
+from nip_fn.params import HyperParameters, lora_alpha, max_tokens
 from nip_fn.presets import EMBEDDED
 from nip_fn.protocols.names import AGENTS_BY_PROTOCOL
 
@@ -361,7 +359,7 @@ def test_equal_parameters_and_no_others_have_equal_hashes(one: Setup, other: Set
 
 def test_the_hash_of_parameters_is_the_same_in_any_process() -> None:
     code = (
-        "from nip_fn.params import from_dict, params_hash;"
+        "from nip_fn.config import from_dict, params_hash;"
         "print(params_hash(from_dict({'seed': 5}).unwrap()))"
     )
     hashes = {

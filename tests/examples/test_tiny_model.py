@@ -8,11 +8,11 @@ from types import ModuleType
 import pytest
 
 from nip_fn.chat import build_chat
+from nip_fn.config import from_dict
 from nip_fn.data import make_datapoint
 from nip_fn.datasets.arithmetic import datapoint_of, examples, split_of
 from nip_fn.episode import Episode, Said, reset
 from nip_fn.keys import fold_in, generator, key
-from nip_fn.params import from_dict
 from nip_fn.presets import EMBEDDED
 from nip_fn_adapters.local.models import BUILTIN, encode_chat, load_tokenizer
 

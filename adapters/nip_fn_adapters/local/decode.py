@@ -18,7 +18,7 @@ from nip_fn.keys import Key, generator
 from nip_fn_adapters.local.models import Policy
 
 # Chats whose replies are complete leave the batch once at most this share of it still runs.
-KEEP_WHOLE = 0.9
+KEEP_WHOLE = 0.75
 
 
 @dataclass
@@ -179,7 +179,9 @@ def _choose(logits: Any, temperature: Any, uniforms: Any) -> Any:
     target = uniforms[..., None] * cumulative[..., -1:]
     tokens = torch.searchsorted(cumulative, target, right=True)[..., 0]
     tokens = tokens.clamp_(max=logits.shape[-1] - 1)
-    return torch.where(greedy[..., 0], logits.argmax(-1), tokens)
+    if bool(greedy.any()):
+        return torch.where(greedy[..., 0], logits.argmax(-1), tokens)
+    return tokens
 
 
 def _forward(policy: Policy, timings: Timings, tokens: Any, **inputs: Any) -> Any:

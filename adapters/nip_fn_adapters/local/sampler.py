@@ -45,7 +45,7 @@ def local_sampler(
     *,
     threads: int | None = None,
     max_models: int = 4,
-    max_batch_rows: int = 24,
+    max_batch_rows: int = 96,
     max_batch_tokens: int = 16384,
 ) -> "LocalSampler":
     """A sampler for model folders and built-in models, with adapters from the folder `adapters`.
@@ -146,17 +146,26 @@ class LocalSampler:
         policy, began = found.unwrap(), time.perf_counter()
         rows = _encode(policy, requests, answer)
         for batch in _batches(rows, *self._max_batch):
-            try:
-                replies = decode(policy, [row.asked for row in batch], self.timings)
-            except RuntimeError as error:  # torch's, such as no memory left
-                for row in batch:
-                    answer(row.request, Failure(f"sampling failed: {models.one_line(error)}"))
-                continue
-            for row, drawn in zip(batch, replies, strict=True):
-                completions = _completions(policy, requests[row.request], row.asked, drawn)
-                self._count(completions)
-                answer(row.request, Success(completions))
-        self.timings.total += time.perf_counter() - began
+            answers = self._decode(policy, requests, batch)
+            now = time.perf_counter()  # counted before anybody can act on the answers
+            self.timings.total, began = self.timings.total + now - began, now
+            for row, completions in zip(batch, answers, strict=True):
+                answer(row.request, completions)
+
+    def _decode(
+        self, policy: Policy, requests: Sequence[Request], batch: Sequence[_Row]
+    ) -> list[Answer]:
+        """The answer to each row's request."""
+        try:
+            replies = decode(policy, [row.asked for row in batch], self.timings)
+        except RuntimeError as error:  # torch's, such as no memory left
+            return [Failure(f"sampling failed: {models.one_line(error)}")] * len(batch)
+        answers: list[Answer] = []
+        for row, drawn in zip(batch, replies, strict=True):
+            completions = _completions(policy, requests[row.request], row.asked, drawn)
+            self._count(completions)
+            answers.append(Success(completions))
+        return answers
 
     def _policy(self, source: Source) -> Result[Policy, str]:
         """The model, from those that are loaded where it is one of them; runs in the worker."""

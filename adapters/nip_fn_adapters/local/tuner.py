@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ CHILD = "nip_fn_adapters.local.train"
 
 def local_tuner(run: Path, *, parallel: int = 2) -> Tuner:
     """A tuner whose jobs and adapters lie in the folder `run`; at most `parallel` train at once."""
-    cores = os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     places = min(parallel, cores)
     threads = max(1, cores // places)
     free = asyncio.Semaphore(places)
@@ -53,11 +54,12 @@ async def _train(files: JobFiles, threads: int) -> int:
     }
     with files.log.open("wb") as log:
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", CHILD, str(files.run), files.name, str(threads)),
+            *(sys.executable, "-u", "-m", CHILD, str(files.run), files.name, str(threads)),
             stdin=asyncio.subprocess.PIPE,
             stdout=log,
             stderr=log,
             env=environment,
+            start_new_session=True,  # Ctrl-C is for this process, which then decides
         )
     try:
         return await child.wait()
@@ -69,5 +71,7 @@ async def _train(files: JobFiles, threads: int) -> int:
 
 def _last_words(files: JobFiles, code: int) -> str:
     """The last line that the child printed, or its exit code."""
+    if code < 0:
+        return f"killed by {signal.Signals(-code).name}"
     lines = files.log.read_text("utf-8", errors="replace").strip().splitlines()
     return lines[-1].strip() if lines else f"exit code {code}"
