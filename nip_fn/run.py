@@ -87,30 +87,30 @@ def scan(events: Iterable[Event], state: RunState = EMPTY) -> Iterator[RunState]
 
 def pending(state: RunState) -> tuple[Effect, ...]:
     """Everything that the state waits for: what is to be done when a run is resumed."""
+    if _is_over(state):
+        return (Seal(state.iteration, state.stage, digest(state)),)
     match state.stage:
-        case "start" | "done":
-            return ()
         case "test" | "sample" if not state.forest:
             return (_draw(state),)
-        case "test" | "sample" if state.num_waiting:
+        case "test" | "sample":
             return tuple(
                 AskTree(index, ask)
                 for index, root in enumerate(state.forest)
                 for ask in waiting(root)
             )
-        case "train" if any(job.adapter is None for job in state.jobs):
+        case "train":
             return tuple(
                 Train(under_way.job) if under_way.created else CreateJob(under_way.job)
                 for under_way in state.jobs
                 if under_way.adapter is None
             )
-        case "publish" if any(not job.published for job in state.jobs):
+        case "publish":
             return tuple(
                 Publish(under_way.job.group, under_way.adapter)
                 for under_way in state.jobs
                 if under_way.adapter is not None and not under_way.published
             )
-    return (Seal(state.iteration, state.stage, digest(state)),)
+    return ()
 
 
 def _is_over(state: RunState) -> bool:

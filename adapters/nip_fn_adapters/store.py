@@ -56,7 +56,7 @@ def create(run: Path) -> Result[AppendStore, str]:
     store = AppendStore(descriptor)
     store.append(checkpoint.header())
     store.sync()
-    _sync_folder(run)
+    sync_path(run)
     return Success(store)
 
 
@@ -107,11 +107,12 @@ def replace_file(path: Path, data: bytes) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    sync_path(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_path(path: Path) -> None:
+    """Return once the file, or the names in the folder, would survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

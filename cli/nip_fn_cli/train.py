@@ -16,6 +16,7 @@ from nip_fn.params import HyperParameters
 from nip_fn.ports import World
 from nip_fn.presets import EMBEDDED
 from nip_fn.replay import replay
+from nip_fn.run import data_problem
 from nip_fn.state import EMPTY, RunState, digest
 from nip_fn_adapters import datasets, store
 from nip_fn_adapters.interpreter import interpret
@@ -55,6 +56,9 @@ def train_command(flags: Flags, *, runs: Path, name: str | None, resume: bool) -
 
 def _create(folder: Path, params: HyperParameters) -> Start:
     dataset = _dataset(params)
+    problem = data_problem(params, datasets.describe(dataset))
+    if problem:
+        die(Exit.USAGE, problem)
     opened = store.create(folder)
     if isinstance(opened, Failure):
         die(Exit.RUN, opened.failure())

@@ -3,6 +3,7 @@
 Importing this module loads none of the heavy packages; calling its functions does.
 """
 
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
@@ -101,7 +102,9 @@ def load_adapter(model: Any, folder: Path, *, is_trainable: bool = False) -> Any
     """The model with the adapter on top, under peft's name "default"."""
     from peft import PeftModel
 
-    return PeftModel.from_pretrained(model, folder, is_trainable=is_trainable)
+    with warnings.catch_warnings():  # peft asks transformers for a name that it is giving up
+        warnings.simplefilter("ignore", FutureWarning)
+        return PeftModel.from_pretrained(model, folder, is_trainable=is_trainable)
 
 
 def context_of(model: Any) -> int | None:

@@ -36,6 +36,7 @@ from nip_fn_adapters.local.models import (
     model_directory,
     require,
 )
+from nip_fn_adapters.store import sync_path
 
 PACKAGES = ("torch", "transformers", "datasets", "peft", "trl")
 WEIGHTS = "adapter_model.safetensors"
@@ -226,24 +227,16 @@ def save(model: Any, files: JobFiles, job: Job) -> str:
     model.save_pretrained(files.unfinished, safe_serialization=True)
     (files.unfinished / "README.md").unlink(missing_ok=True)
     for file in (*files.unfinished.iterdir(), files.unfinished):
-        _sync(file)
+        sync_path(file)
     digest = blake2b((files.unfinished / WEIGHTS).read_bytes(), digest_size=4).hexdigest()
     adapter = f"{job.name}-{digest}"
     if (files.adapters / adapter).exists():  # an earlier try came as far as this
         shutil.rmtree(files.unfinished)
     else:
         files.unfinished.rename(files.adapters / adapter)
-    _sync(files.adapters)
+    sync_path(files.adapters)
     shutil.rmtree(files.folder / "trainer", ignore_errors=True)
     return adapter
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 if __name__ == "__main__":
