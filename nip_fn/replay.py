@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from returns.result import Failure, Result, Success
 
 from nip_fn.config import differences
@@ -15,7 +17,7 @@ from nip_fn.params import HyperParameters
 from nip_fn.run import step
 from nip_fn.state import EMPTY, RunState, Stage, stage_key
 from nip_fn.trainers.registry import trainer_of
-from nip_fn.tree import Tree, backup, flatten
+from nip_fn.tree import Tree, backup, children_of, flatten
 
 
 class Grown(NamedTuple):
@@ -126,7 +128,8 @@ class Marked(NamedTuple):
     """A tree with everything that was derived about it, ready to be shown."""
 
     tree: Tree
-    value_NA: Any  # [N, A] expected rewards
+    children_N: tuple[tuple[int, ...], ...]  # [N] by rank
+    value_NA: NDArray[np.float64]  # [N, A] expected rewards
     marks: dict[int, tuple[str, ...]]  # node -> "chosen (verifier)", ...
 
 
@@ -138,4 +141,4 @@ def mark(grown: Grown, index: int, params: HyperParameters, names: tuple[str, ..
         if pair.tree == index:
             for node, verdict in ((pair.chosen, "chosen"), (pair.rejected, "rejected")):
                 marks[node] = (*marks.get(node, ()), f"{verdict} for {names[pair.agent]}")
-    return Marked(tree, backup(tree, params.malt.value_backup), marks)
+    return Marked(tree, children_of(tree), backup(tree, params.malt.value_backup), marks)

@@ -70,7 +70,21 @@ def _replay(path: Path, until: int | None) -> Replayed:
 
 def _summary(replayed: Replayed, show: Show) -> None:
     state = replayed.state
-    facts = {
+    if show.json:
+        _print_json(_facts(replayed))
+        return
+    print_table(state)
+    verdict = "DIFFERS from the recorded one" if state.faults else "all recorded digests match"
+    print(f"\ndigest      {digest(state)} ({verdict})")
+    print(f"events      {replayed.num_events:,}, up to iteration {state.iteration}, {state.stage}")
+    for group in state.groups:
+        names = ("base", *(adapter.name for adapter in group.lineage))
+        print(f"lineage     {group.name}: {' -> '.join(names)}")
+
+
+def _facts(replayed: Replayed) -> dict[str, Any]:
+    state = replayed.state
+    return {
         "configuration": params_hash(state.params),
         "dataset": state.dataset.name,
         "dataset_hash": state.dataset.hash,
@@ -82,16 +96,8 @@ def _summary(replayed: Replayed, show: Show) -> None:
         "lineage": {
             group.name: [adapter.name for adapter in group.lineage] for group in state.groups
         },
+        "iterations": summary(state),
     }
-    if show.json:
-        _print_json({**facts, "iterations": summary(state)})
-        return
-    print_table(state)
-    verdict = "DIFFERS from the recorded one" if state.faults else "all recorded digests match"
-    print(f"\ndigest      {facts['digest']} ({verdict})")
-    print(f"events      {replayed.num_events:,}, up to iteration {state.iteration}, {state.stage}")
-    for group, names in facts["lineage"].items():  # type: ignore[attr-defined]
-        print(f"lineage     {group}: {' -> '.join(('base', *names))}")
 
 
 # ------------------------------------------------------------------------------- what if
@@ -246,11 +252,7 @@ def _nested(marked: Marked, names: tuple[str, ...], node: int = ROOT) -> dict[st
         "reward": dict(zip(names, tree.reward_NA[node].tolist(), strict=True)),
         "expected_reward": dict(zip(names, marked.value_NA[node].tolist(), strict=True)),
         "marks": list(marked.marks.get(node, ())),
-        "children": [
-            _nested(marked, names, child)
-            for child in range(tree.num_nodes)
-            if tree.parent_N[child] == node
-        ],
+        "children": [_nested(marked, names, child) for child in marked.children_N[node]],
     }
 
 

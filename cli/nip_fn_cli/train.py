@@ -43,7 +43,9 @@ def train_command(flags: Flags, *, runs: Path, name: str | None, resume: bool) -
     """Run the command."""
     given = overrides(flags)
     if resume:
-        folder = runs / (name or die(Exit.USAGE, f"--resume needs --run NAME; {_known(runs)}"))
+        if name is None:
+            die(Exit.USAGE, f"--resume needs --run NAME; {_known(runs)}")
+        folder = runs / name
         start = _resume(folder, given, flags.provider)
     else:
         params = resolve(with_provider(merge(EMBEDDED, given), flags.provider))

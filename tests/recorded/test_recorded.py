@@ -1,0 +1,49 @@
+"""Recorded runs that every build replays: what was derived once is derived again.
+
+A build that means to derive something else (another metric, say) records these anew, on purpose:
+`dummy` is a run of the dummy provider, `embedded` one of the embedded model, both two iterations.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from nip_fn import digest
+from nip_fn.replay import replay
+from nip_fn_adapters import store
+
+DIGESTS = {
+    "dummy": "2d5236dbc8b60558d28f25d0f7dd4ab9",
+    "embedded": "388faaf916769cc3aa71e23eec380453",
+}
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_a_recorded_run_is_derived_again(name: str) -> None:
+    recording = store.read(Path(__file__).parent / f"{name}.msgpack").unwrap()
+    assert recording.torn == 0
+    replayed = replay(recording.events).unwrap()
+    assert replayed.state.faults == ()
+    assert replayed.state.stage == "done"
+    assert digest(replayed.state) == DIGESTS[name]
+    assert all(group.lineage for group in replayed.state.groups if group.name == "verifier")
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_a_recording_that_was_tampered_with_is_noticed(name: str) -> None:
+    from msgspec.structs import replace
+
+    from nip_fn.events import Replied
+
+    events = list(store.read(Path(__file__).parent / f"{name}.msgpack").unwrap().events)
+    at = next(
+        i
+        for i, event in enumerate(events)
+        if isinstance(event, Replied) and "accept" in (event.completion.text or "")
+    )
+    told = events[at]
+    assert isinstance(told, Replied)
+    other = replace(told.completion, text="Decision: reject")
+    events[at] = replace(told, completion=other)
+    outcome = replay(events)
+    assert outcome.value_or(None) is None or outcome.unwrap().state.faults
