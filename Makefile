@@ -21,7 +21,7 @@ check: .venv/.ready
 bench: .venv/.ready
 	$(BIN)/python tests/benchmarks/run.py
 
-# The learning experiment: five seeds and their controls (about half an hour on two cores).
+# The learning experiment: five seeds and their controls (about 25 minutes on two cores).
 learn: .venv/.ready
 	$(BIN)/python examples/learning.py
 

@@ -1,6 +1,6 @@
 """Does the verifier learn?  The embedded default over five seeds, and a control for each.
 
-    python examples/learning.py                 # seeds 1 to 5, about half an hour on two cores
+    python examples/learning.py                 # seeds 1 to 5, about 25 minutes on two cores
     python examples/learning.py --seeds 1       # one seed and its control
 
 Each run is `nip-fn train --trainer malt --seed S`.  The accuracy is that of the verifier on
