@@ -103,12 +103,11 @@ def _read_frame(data: bytes, offset: int, index: int) -> tuple[Event, int] | Rea
     start = offset + _HEAD.size
     if start > len(data):
         return None
-    if not any(data[offset:]):
-        return None  # zeros to the end: what a power cut can leave of frames that were not synced
     length, checksum, head_checksum = _HEAD.unpack_from(data, offset)
     damaged = ReadError("corrupt", f"event {index}, at byte {offset}, does not match its checksum")
     if head_checksum != crc32(data[offset : offset + 8]):
-        return damaged
+        # Zeros to the end are what a power cut can leave of frames that were not synced.
+        return damaged if any(data[offset:]) else None
     if start + length > len(data):
         return None
     payload = data[start : start + length]

@@ -1,5 +1,6 @@
 """All that is known of a run, as one frozen record."""
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Literal
 
@@ -70,7 +71,12 @@ def digest(state: RunState) -> str:
 
 def stage_key(state: RunState) -> Key:
     """The key of the stage under way."""
-    return fold_in(key(state.params.seed), state.stage, state.iteration)
+    return _stage_key(state.params.seed, state.stage, state.iteration)
+
+
+@lru_cache(maxsize=64)
+def _stage_key(seed: int, stage: Stage, iteration: int) -> Key:
+    return fold_in(key(seed), stage, iteration)
 
 
 def tree_key(state: RunState, tree: int) -> Key:
@@ -80,11 +86,15 @@ def tree_key(state: RunState, tree: int) -> Key:
 
 def rules(state: RunState) -> Rules:
     """How the trees of the stage under way grow: trees to train on, plain dialogues to test."""
-    params = state.params
+    return _rules(state.params, state.stage == "sample")
+
+
+@lru_cache(maxsize=64)
+def _rules(params: HyperParameters, branches: bool) -> Rules:
     trainer = trainer_of(params)
 
     def branching(moves: tuple[Move, ...]) -> int:
-        return trainer.branching(params, moves) if state.stage == "sample" else 1
+        return trainer.branching(params, moves) if branches else 1
 
     return Rules(
         protocol=protocol_of(params),

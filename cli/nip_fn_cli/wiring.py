@@ -1,6 +1,5 @@
 """Which adapters a run gets."""
 
-import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +33,4 @@ def _local(run: Path) -> Models:
     from nip_fn_adapters.local.sampler import local_sampler
     from nip_fn_adapters.local.tuner import local_tuner
 
-    threads = max(1, (os.cpu_count() or 1) // 2)  # the other half plays the games
-    sampler = local_sampler(run / "adapters", threads=threads)
-    return Models(sampler, local_tuner(run), dummy.serve_at_once)
+    return Models(local_sampler(run / "adapters"), local_tuner(run), dummy.serve_at_once)

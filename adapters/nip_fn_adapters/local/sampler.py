@@ -1,6 +1,7 @@
 """Samples replies from transformers models in this process."""
 
 import asyncio
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -50,7 +51,8 @@ def local_sampler(
 ) -> "LocalSampler":
     """A sampler for model folders and built-in models, with adapters from the folder `adapters`.
 
-    `threads` is torch's number of threads in this process (None: torch's own choice); at most
+    `threads` is torch's number of threads in this process (None: half the cores, the other half
+    plays the games: threads that wait for one another stall when anything competes); at most
     `max_models` models stay loaded; a batch has at most so many chats, and tokens with padding.
     """
     return LocalSampler(adapters, threads, max_models, max_batch_rows, max_batch_tokens)
@@ -69,7 +71,8 @@ class LocalSampler:
     ) -> None:
         """Load nothing yet; see `local_sampler`."""
         self.timings = Timings()
-        self._adapters, self._threads, self._max_models = adapters, threads, max_models
+        self._adapters, self._max_models = adapters, max_models
+        self._threads = threads or max(1, (os.cpu_count() or 1) // 2)
         self._max_batch = (max_batch_rows, max_batch_tokens)
         self._policies: OrderedDict[Source, Policy] = OrderedDict()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-sampler")
@@ -176,8 +179,7 @@ class LocalSampler:
             if isinstance(loaded, Failure):
                 return loaded
             self._policies[source] = loaded.unwrap()
-            if self._threads is not None:
-                models.set_threads(self._threads)
+            models.set_threads(self._threads)
         self._policies.move_to_end(source)
         while len(self._policies) > self._max_models:
             self._policies.popitem(last=False)
