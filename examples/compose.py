@@ -60,7 +60,7 @@ def fake_sampler(key: Key) -> Completion:
 
 def grow(key: Key) -> Node:
     """A tree with two replies at each node."""
-    rules = Rules(PROTOCOL, "accept_reject", branching=lambda moves: 2, attempts=(3, 3))
+    rules = Rules(PROTOCOL, branching=lambda moves: 2, attempts=(3, 3))
     game_key, reply_key = split(key)
     episode = reset(DATAPOINT, game_key)
     root = plant(rules, episode)

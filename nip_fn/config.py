@@ -3,11 +3,12 @@
 A configuration is written as nested tables (TOML, `--set a.b=c`, or a plain `dict`).  `from_dict`
 turns it into one frozen, hashable `HyperParameters`; `to_dict` is its inverse.  In the written form
 `agents` is a table from agent name to fields, where `agents._default` holds what the agents share;
-in the record it is a tuple in the protocol's order, each agent with all its fields.
+in the record it is a tuple in the protocol's order, each agent with all its fields.  A table may
+name the class of the *nip* library that it stands for, as `_type`.
 """
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from hashlib import blake2b
 from typing import Any
@@ -16,11 +17,11 @@ import msgspec
 from msgspec import inspect
 from returns.result import Failure, Result, Success
 
-from nip_fn.keys import key
-from nip_fn.params import AgentParameters, HyperParameters, agent_group
-from nip_fn.protocols.names import AGENTS_BY_PROTOCOL
-from nip_fn.protocols.protocol import verifier_rounds
-from nip_fn.protocols.registry import protocol_of
+from nip_fn.agent_params import AgentParameters
+from nip_fn.checks import problems
+from nip_fn.params import HyperParameters
+from nip_fn.protocols.registry import PROTOCOLS, agent_names
+from nip_fn.tags import WRITTEN, tagged, type_problems, without_extras
 
 DEFAULT_AGENT = "_default"
 
@@ -43,42 +44,71 @@ def nest(address: str, value: Any) -> dict[str, Any]:
     return dict(nested)
 
 
-def from_dict(table: Mapping[str, Any]) -> Result[HyperParameters, str]:
-    """The parameters that a nested table describes, or one line that says what is wrong with it."""
+def from_dict(
+    table: Mapping[str, Any], *, ignore_extra_keys: bool = False
+) -> Result[HyperParameters, str]:
+    """The parameters that a nested table describes, or one line that says what is wrong with it.
+
+    Keys that name no parameter are a failure, or are left out with `ignore_extra_keys`.
+    """
     protocol = table.get("interaction_protocol", "nip")
-    names = AGENTS_BY_PROTOCOL.get(protocol) if isinstance(protocol, str) else None
-    if names is None:
-        known = ", ".join(AGENTS_BY_PROTOCOL)
+    if not isinstance(protocol, str) or protocol not in PROTOCOLS:
+        known = ", ".join(PROTOCOLS)
         return Failure(f"interaction_protocol: {protocol!r} is not a protocol; choose from {known}")
+    names = agent_names(protocol)
+    problem = next(type_problems(table), None)
+    table = without_extras(table, ignore=ignore_extra_keys)
     agents = table.get("agents", {})
-    if not isinstance(agents, Mapping):
-        return Failure("agents: expected a table from agent name to its parameters")
-    for name, fields in agents.items():
-        if not isinstance(fields, Mapping):
-            return Failure(f"agents.{name}: expected a table of parameters, got {fields!r}")
-        if "name" in fields and fields["name"] != name:
-            return Failure(f"agents.{name}.name: the protocol calls this agent {name!r}")
-        if name not in (*names, DEFAULT_AGENT):
-            return Failure(
-                f"agents.{name}: the protocol {protocol!r} has no such agent; "
-                f"it has {', '.join(names)} (and {DEFAULT_AGENT} for what they share)"
-            )
+    if ignore_extra_keys and isinstance(agents, Mapping):
+        agents = {name: agents[name] for name in (*names, DEFAULT_AGENT) if name in agents}
+    problem = problem or next(_agents_problems(agents, protocol), None)
+    if problem:
+        return Failure(problem)
     shared = agents.get(DEFAULT_AGENT, {})
     resolved = [_resolve_agent(name, merge(shared, agents.get(name, {}))) for name in names]
     try:
         params = msgspec.convert({**table, "agents": resolved}, HyperParameters)
     except (msgspec.ValidationError, TypeError) as error:
         return Failure(_explain(error, names))
-    problem = next((line for agent in params.agents for line in _agent_problems(agent)), None)
-    problem = problem or next(iter(_problems(params)), None)
+    problem = next(problems(params), None)
     return Failure(problem) if problem else Success(params)
 
 
-def to_dict(params: HyperParameters) -> dict[str, Any]:
-    """The nested table of `params`; `from_dict(to_dict(p))` is `Success(p)`."""
+def to_dict(params: HyperParameters, *, type_tags: bool = False) -> dict[str, Any]:
+    """The nested table of `params`; `from_dict(to_dict(p))` is `Success(p)`.
+
+    With `type_tags` each table names its class of the *nip* library as `_type`.
+    """
     table: dict[str, Any] = msgspec.to_builtins(params)
-    agents = {agent["name"]: agent for agent in table["agents"]}
-    return {**table, "agents": agents}
+    written = {**table, "agents": {agent["name"]: agent for agent in table["agents"]}}
+    return tagged(written) if type_tags else written
+
+
+def default_table() -> dict[str, Any]:
+    """The nested table of all defaults; those of agents are in `agents._default`."""
+    agent = msgspec.to_builtins(AgentParameters())
+    del agent["name"]
+    return {**msgspec.to_builtins(HyperParameters()), "agents": {DEFAULT_AGENT: agent}}
+
+
+def construct_test_params(protocol: str = "nip") -> HyperParameters:
+    """Settings that train in a moment, with agents that need no model (`use_dummy_api`).
+
+    Raises `ValueError` for an unknown protocol.
+    """
+    short = {"max_message_rounds": 3}
+    table = {
+        "interaction_protocol": protocol,
+        "agents": {DEFAULT_AGENT: {"use_dummy_api": True, "num_invalid_generation_retries": 2}},
+        "rl": {"num_iterations": 2, "rollouts_per_iteration": 8, "num_epochs": 1},
+        "text_rl": {"test_scheme": "all"},
+        **{f"{name}_protocol": short for name in ("nip", "debate", "mnip")},
+        "dataset_options": {"max_train_size": 8, "max_test_size": 4},
+    }
+    made = from_dict(table)
+    if isinstance(made, Failure):
+        raise ValueError(made.failure())
+    return made.unwrap()
 
 
 def get(params: HyperParameters, address: str) -> Any:
@@ -112,88 +142,28 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def _agents_problems(agents: Any, protocol: str) -> Iterator[str]:
+    """What is wrong with the table of agents as a table."""
+    if not isinstance(agents, Mapping):
+        yield "agents: expected a table from agent name to its parameters"
+        return
+    names = agent_names(protocol)
+    for name, fields in agents.items():
+        if not isinstance(fields, Mapping):
+            yield f"agents.{name}: expected a table of parameters, got {fields!r}"
+        elif "name" in fields and fields["name"] != name:
+            yield f"agents.{name}.name: the protocol calls this agent {name!r}"
+        elif name not in (*names, DEFAULT_AGENT):
+            yield (
+                f"agents.{name}: the protocol {protocol!r} has no such agent; "
+                f"it has {', '.join(names)} (and {DEFAULT_AGENT} for what they share)"
+            )
+
+
 def _resolve_agent(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The agent's fields with its name; writing `lora_alpha` turns the default scale off."""
     turned_off = {"lora_alpha_scale": None} if fields.get("lora_alpha") is not None else {}
     return {**turned_off, **fields, "name": name}
-
-
-def _agent_problems(agent: AgentParameters) -> tuple[str, ...]:
-    problems = []
-    if agent.lora_alpha is not None and agent.lora_alpha_scale is not None:
-        problems.append(
-            f"agents.{agent.name}: lora_alpha and lora_alpha_scale are both set; keep one"
-        )
-    if agent.lora_alpha is None and agent.lora_alpha_scale is None:
-        problems.append(f"agents.{agent.name}: set one of lora_alpha and lora_alpha_scale")
-    alpha = agent.lora_rank * (agent.lora_alpha_scale or 1.0)
-    if alpha < 1 or alpha != round(alpha):
-        problems.append(
-            f"agents.{agent.name}.lora_alpha_scale: {agent.lora_alpha_scale} times the rank, "
-            f"{agent.lora_rank}, is not a whole number of at least 1"
-        )
-    return tuple(problems)
-
-
-def _problems(params: HyperParameters) -> tuple[str, ...]:
-    problems = []
-    if params.malt.num_initial_ei_iterations:
-        problems.append(
-            "malt.num_initial_ei_iterations: expert iteration is not part of this version; "
-            "leave it at 0"
-        )
-    problems.extend(_turn_problems(params))
-    problems.extend(group_problems(params.agents))
-    return tuple(problems)
-
-
-def _turn_problems(params: HyperParameters) -> tuple[str, ...]:
-    """Where the verifier gets no turn, or none in which its decision would count."""
-    protocol = protocol_of(params)
-    rounds = verifier_rounds(protocol, key(params.seed))
-    if not rounds:
-        return (f"{protocol.name}_protocol.max_message_rounds: the verifier never gets a turn",)
-    if rounds[-1] < protocol.min_message_rounds - 1:
-        return (
-            f"{protocol.name}_protocol.min_message_rounds: {protocol.min_message_rounds} is too "
-            f"many: the verifier speaks for the last time in round {rounds[-1] + 1} of "
-            f"{protocol.max_message_rounds}, so its decision would never count",
-        )
-    return ()
-
-
-# Fields that agents of one shared model group must agree on, because they describe the one model.
-SHARED_FIELDS = (
-    "model_provider",
-    "model_name",
-    "freeze_agent",
-    "fine_tune_from_scratch",
-    "dpo_beta",
-    "dpo_reference",
-    "num_epochs",
-    "lora_rank",
-    "lora_alpha",
-    "lora_alpha_scale",
-    "lora_dropout",
-    "per_device_train_batch_size",
-    "agent_lr_factor",
-)
-
-
-def group_problems(agents: tuple[AgentParameters, ...]) -> tuple[str, ...]:
-    """Where agents of one shared model group disagree about the model that they share."""
-    leaders: dict[str, AgentParameters] = {}
-    problems = []
-    for agent in agents:
-        leader = leaders.setdefault(agent_group(agent), agent)
-        for field in SHARED_FIELDS:
-            ours, theirs = getattr(agent, field), getattr(leader, field)
-            if ours != theirs:
-                problems.append(
-                    f"agents.{leader.name} and agents.{agent.name} share the model group "
-                    f"{agent_group(agent)!r} but not {field}: {theirs!r} and {ours!r}"
-                )
-    return tuple(problems)
 
 
 def _explain(error: Exception, agents: tuple[str, ...]) -> str:
@@ -215,7 +185,7 @@ def _explain(error: Exception, agents: tuple[str, ...]) -> str:
 
 def _type_at(address: str) -> inspect.Type:
     """What belongs at an address as msgspec writes it, such as `agents[0].lora_rank`."""
-    expected: inspect.Type = inspect.type_info(HyperParameters)
+    expected = WRITTEN
     for part in address.split(".") if address else []:
         name = part.partition("[")[0]
         if isinstance(expected, inspect.StructType):

@@ -6,7 +6,7 @@ from nip_fn.data import Datapoint
 from nip_fn.keys import Key
 from nip_fn.protocols.protocol import End, Move, Outcome, Protocol, verifier_rounds
 from nip_fn.reply import ReplyError
-from nip_fn.spectra import Decision
+from nip_fn.spectra import Decision, strongest
 
 
 class Said(msgspec.Struct, frozen=True, array_like=True):
@@ -54,11 +54,34 @@ def may_decide(protocol: Protocol, round: int, agent: int) -> bool:
     return protocol.is_verifier(agent) and round >= protocol.min_message_rounds - 1
 
 
+def forced_decision(protocol: Protocol, episode: Episode) -> Decision | None:
+    """What the verifier decides at a turn that counts, whatever it says; None where it is free."""
+    match protocol.force_guess:
+        case "zero":
+            return strongest(protocol.spectrum, 0)
+        case "one":
+            return strongest(protocol.spectrum, 1)
+        case "y":
+            return strongest(protocol.spectrum, episode.label)
+    return None
+
+
 def step(protocol: Protocol, episode: Episode, turn: Turn) -> tuple[Episode, tuple[float, ...]]:
-    """The game after one more round, and the reward of each agent for it (`[A]`)."""
+    """The game after one more round, and the reward of each agent for it (`[A]`).
+
+    Raises `ValueError` where the turn is not that of the agents and channels of the schedule.
+    """
     round = len(episode.turns)
-    if {said.agent for said in turn} != {move.agent for move in movers(protocol, episode)}:
+    channels = {move.agent: move.channels for move in movers(protocol, episode)}
+    if episode.end != "open":
+        raise ValueError(f"the game of {protocol.name} is over after {round} rounds")
+    if len(turn) != len(channels) or {said.agent for said in turn} != channels.keys():
         raise ValueError(f"round {round} of {protocol.name} is not these agents' turn: {turn}")
+    for said in turn:
+        if any(channel not in channels[said.agent] for channel, _ in said.messages):
+            raise ValueError(f"round {round} of {protocol.name}: not a channel to speak in: {said}")
+        if said.decision is not None and not may_decide(protocol, round, said.agent):
+            raise ValueError(f"round {round} of {protocol.name}: no decision counts here: {said}")
     decision = next((said.decision for said in turn if said.decision is not None), None)
     invalid = tuple(
         any(said.agent == agent and said.error is not None for said in turn)
@@ -83,8 +106,9 @@ def _end(
 ) -> End:
     if decision is not None:
         return "decided"
-    if protocol.invalid_ends and any(
+    if round >= verifier_rounds(protocol, key)[-1]:
+        return "rounds"
+    broken_off = protocol.invalid_ends and any(
         bad and not protocol.is_verifier(agent) for agent, bad in enumerate(invalid)
-    ):
-        return "invalid"
-    return "rounds" if round >= verifier_rounds(protocol, key)[-1] else "open"
+    )
+    return "invalid" if broken_off else "open"

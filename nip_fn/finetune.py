@@ -5,9 +5,10 @@ from itertools import groupby
 
 import msgspec
 
+from nip_fn.agent_params import AgentParameters, agent_group, is_updated, lora_alpha, lr_factor
 from nip_fn.chat import Chat
 from nip_fn.keys import Key, fold_in, seed_of
-from nip_fn.params import AgentParameters, HyperParameters, agent_group, lora_alpha
+from nip_fn.params import HyperParameters
 
 # Fewer examples than this and a group is not trained in that iteration (as at OpenAI's API).
 MIN_EXAMPLES = 10
@@ -57,12 +58,18 @@ def group_of(groups: tuple[Group, ...], agent: int) -> Group:
     return next(group for group in groups if agent in group.agents)
 
 
+def is_due(params: HyperParameters, group: Group, iteration: int) -> bool:
+    """Whether the group is to be trained in that iteration, if there is enough to train on."""
+    schedule = params.agents[group.agents[0]].update_schedule
+    return group.trainable and is_updated(schedule, iteration)
+
+
 def trained_agents(params: HyperParameters) -> tuple[int, ...]:
     """The agents that are not frozen."""
     return tuple(i for i, agent in enumerate(params.agents) if not agent.freeze_agent)
 
 
-class PreferenceRow(msgspec.Struct, frozen=True):
+class PreferenceRow(msgspec.Struct, frozen=True, omit_defaults=True):
     """One DPO example: a chat, the reply to prefer after it, and the one to avoid."""
 
     prompt: Chat
@@ -112,7 +119,7 @@ def make_job(
         model=group.model,
         start=start,
         reference=group.latest if agent.dpo_reference == "previous" else None,
-        learning_rate=params.rl.lr * agent.agent_lr_factor,
+        learning_rate=params.rl.lr * lr_factor(agent),
         num_epochs=agent.num_epochs or params.rl.num_epochs,
         beta=agent.dpo_beta or 0.1,
         lora_rank=agent.lora_rank,

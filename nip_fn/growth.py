@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import msgspec
-from returns.result import Success
+from returns.result import Result, Success
 
-from nip_fn.episode import Episode, Said, Turn, may_decide, movers, step
+from nip_fn.episode import Episode, Said, Turn, forced_decision, may_decide, movers, step
 from nip_fn.protocols.protocol import End, Move, Protocol
-from nip_fn.reply import Completion, parse_reply
-from nip_fn.spectra import SpectrumName
+from nip_fn.reply import Completion, Reply, ReplyError, parse_reply
 
 Path = tuple[int, ...]  # the rank of each node among its siblings, from the root down
 
@@ -63,7 +62,6 @@ class Rules(NamedTuple):
     """What a growing tree needs to know besides the replies."""
 
     protocol: Protocol
-    spectrum: SpectrumName
     branching: Callable[[tuple[Move, ...]], int]  # (who moves) -> k
     attempts: tuple[int, ...]  # [A] at a reply before it is recorded as invalid
 
@@ -151,14 +149,8 @@ def _waits_for(slot: Slot) -> int | None:
 
 def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion) -> Slot:
     """The slot after one more attempt: filled, or waiting for the next one."""
-    round, agent = len(episode.turns), slot.agent
-    move = next(move for move in movers(rules.protocol, episode) if move.agent == agent)
-    parsed = parse_reply(
-        completion,
-        move=move,
-        may_decide=may_decide(rules.protocol, round, agent),
-        spectrum=rules.spectrum,
-    )
+    agent = slot.agent
+    parsed = _heard(rules.protocol, episode, agent, completion)
     attempts = slot.attempts + 1
     prompt_tokens = slot.prompt_tokens + completion.prompt_tokens
     completion_tokens = slot.completion_tokens + completion.completion_tokens
@@ -178,6 +170,24 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
         completion_tokens=completion_tokens,
     )
     return Slot(agent, said)
+
+
+def _heard(
+    protocol: Protocol, episode: Episode, agent: int, completion: Completion
+) -> Result[Reply, ReplyError]:
+    """What the agent is taken to say in this game with that completion."""
+    counts = may_decide(protocol, len(episode.turns), agent)
+    forced = forced_decision(protocol, episode) if counts else None
+    if forced is not None:
+        return Success(Reply(messages=(), decision=forced))
+    move = next(move for move in movers(protocol, episode) if move.agent == agent)
+    return parse_reply(
+        completion,
+        move=move,
+        may_decide=counts,
+        spectrum=protocol.spectrum,
+        headers=protocol.headers(move),
+    )
 
 
 def _branch(rules: Rules, slots: tuple[Slot, ...], episode: Episode) -> tuple[Node, ...]:

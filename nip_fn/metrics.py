@@ -11,6 +11,7 @@ from nip_fn.episode import Said
 from nip_fn.growth import Node
 from nip_fn.pairs import Pair
 from nip_fn.protocols.protocol import Protocol
+from nip_fn.spectra import ACCEPT, NEITHER, NO_DECISION
 
 Metrics = tuple[tuple[str, float], ...]
 
@@ -47,12 +48,12 @@ def nodes(node: Node) -> list[Node]:
     return [node, *(below for child in node.children for below in nodes(child))]
 
 
-def is_correct(leaf: Node, label: int) -> bool:
-    """Whether the game ended in a decision that equals the label; no decision is not correct."""
+def decided(leaf: Node) -> int:
+    """The discrete decision in which the game ended; `NO_DECISION` where it ended otherwise."""
     if leaf.end != "decided":
-        return False
-    decisions = [said.decision for said in leaf.turn if said.decision is not None]
-    return decisions[0].discrete == label
+        return NO_DECISION
+    decisions = (said.decision.discrete for said in leaf.turn if said.decision is not None)
+    return next(decisions, NO_DECISION)
 
 
 def outcome_metrics(datapoints: Sequence[Datapoint], forest: Sequence[Node]) -> Metrics:
@@ -62,6 +63,7 @@ def outcome_metrics(datapoints: Sequence[Datapoint], forest: Sequence[Node]) -> 
     accuracy_0, accuracy_1: the same among buggy and among right solutions, where there are any
     always_fail_share: share of datapoints of which no game was decided as the label says
     acceptance_rate: share of games decided for acceptance
+    neither_share: share of games decided as neither
     rounds_share, invalid_share: share of games that ran out of rounds, or broke off
     episode_length: mean number of rounds
     """
@@ -70,10 +72,10 @@ def outcome_metrics(datapoints: Sequence[Datapoint], forest: Sequence[Node]) -> 
         for i, root in enumerate(forest)
         for leaf, depth in _leaves_with_depth(root, 0)
     ]
-    correct = [is_correct(leaf, label) for _, label, leaf, _ in games]
+    correct = [decided(leaf) == label for _, label, leaf, _ in games]
     low, high = wilson_interval(sum(correct), len(correct))
     won = {datapoint for (datapoint, _, _, _), right in zip(games, correct, strict=True) if right}
-    accepted = [is_correct(leaf, 1) for _, _, leaf, _ in games]
+    accepted = [decided(leaf) == ACCEPT for _, _, leaf, _ in games]
     by_class = {
         label: [c for c, g in zip(correct, games, strict=True) if g[1] == label] for label in (0, 1)
     }
@@ -84,6 +86,7 @@ def outcome_metrics(datapoints: Sequence[Datapoint], forest: Sequence[Node]) -> 
         *((f"accuracy_{label}", _mean(right)) for label, right in by_class.items() if right),
         ("always_fail_share", 1 - len(won) / max(len({game[0] for game in games}), 1)),
         ("acceptance_rate", _mean(accepted)),
+        ("neither_share", _mean([decided(leaf) == NEITHER for _, _, leaf, _ in games])),
         ("rounds_share", _mean([game[2].end == "rounds" for game in games])),
         ("invalid_share", _mean([game[2].end == "invalid" for game in games])),
         ("episode_length", _mean([game[3] for game in games])),

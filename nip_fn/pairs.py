@@ -84,13 +84,17 @@ def select_pairs(
 ) -> tuple[Pair, ...]:
     """At most one pair for each node and agent, drawn uniformly; `key` is consumed.
 
+    A reply that could not be used is never chosen; it may be rejected, if there are words in it.
     "positive_negative" draws one reply of each kind, "interval" one of the eligible pairs.  The
     draw of a node depends on the key and the node's place alone.
     """
     pairs = []
     for at in positions(tree, agents):
         values = value_NA[at.children_C, at.agent]
-        eligible = eligible_pairs(values, protocol, at.agent, malt)
+        usable = tree.usable_NA[at.children_C, at.agent]
+        eligible = tuple(
+            pair for pair in eligible_pairs(values, protocol, at.agent, malt) if usable[pair[0]]
+        )
         if eligible:
             place_key = fold_in(key, *tree.path_N[at.parent], "agent", at.agent)
             chosen, rejected = eligible[choice(place_key, len(eligible))]

@@ -1,4 +1,4 @@
-"""Every hyper-parameter of a run, as frozen records; `config.py` reads and checks them.
+"""Every hyper-parameter of a run, as frozen records; `config.py` reads, `checks.py` checks them.
 
 Names and defaults are those of the *nip* library, except where its default cannot work for language
 models (`rl.lr`, `rl.frames_per_batch`).
@@ -6,97 +6,31 @@ models (`rl.lr`, `rl.frames_per_batch`).
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
-from nip_fn.protocols.names import ProtocolName
-
-Count = Annotated[int, Meta(ge=1)]
-Natural = Annotated[int, Meta(ge=0)]
-Share = Annotated[float, Meta(ge=0.0, le=1.0)]
-Positive = Annotated[float, Meta(gt=0.0, le=1e6)]
+from nip_fn.agent_params import AgentParameters
+from nip_fn.record import Count, Natural, Positive, Record, Share
+from nip_fn.spectra import SpectrumName
 
 TrainerName = Literal["malt"]
-Provider = Literal["local", "dummy"]
 TestScheme = Literal["none", "all", "last", "first_and_last"]
 PairSelection = Literal["positive_negative", "interval"]
 ValueBackup = Literal["children", "leaves"]
-
-
-class Record(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, kw_only=True
-):
-    """What all parameter records share: immutable, hashable, and no key is ignored."""
-
-
-class AgentParameters(Record, frozen=True):
-    """How one agent speaks and learns."""
-
-    name: Annotated[str, Meta(description="the agent's name in the protocol")] = ""
-    model_provider: Annotated[
-        Provider, Meta(description="who samples: a model in this process, or none at all")
-    ] = "local"
-    model_name: Annotated[
-        str, Meta(description='the base model: "builtin:tiny" or a directory with one')
-    ] = "builtin:tiny"
-    shared_model_group: Annotated[
-        str | None, Meta(description="agents with the same group share a model; None: their own")
-    ] = None
-    freeze_agent: Annotated[bool, Meta(description="never train this agent")] = False
-    temperature: Annotated[
-        Annotated[float, Meta(ge=0.0)] | None,
-        Meta(description="sampling temperature; None: 1"),
-    ] = None
-    max_response_words: Annotated[
-        Count, Meta(description="the length of a message that the prompt asks for, in words")
-    ] = 150
-    max_tokens_per_message: Annotated[
-        Count | None, Meta(description="hard limit of a reply; None: 1.5 x max_response_words")
-    ] = None
-    num_invalid_generation_retries: Annotated[
-        Count, Meta(description="attempts at a reply before it is recorded as invalid")
-    ] = 20
-    use_supervisor_message: Annotated[
-        Literal["none", "all", "first", "all_but_first"],
-        Meta(description="rounds in which the chat ends with instructions from a supervisor"),
-    ] = "none"
-    supervisor_name: Annotated[str, Meta(description="the name of that supervisor")] = "Supervisor"
-    fine_tune_from_scratch: Annotated[
-        bool, Meta(description="start each training at the base model, not at the last adapter")
-    ] = True
-    dpo_beta: Annotated[
-        Annotated[float, Meta(gt=0.0, le=2.0)] | None,
-        Meta(description="DPO's beta: how closely to stay with the reference; None: 0.1"),
-    ] = None
-    dpo_reference: Annotated[
-        Literal["previous", "base"],
-        Meta(description="DPO's reference policy: the adapter before this training, or the base"),
-    ] = "previous"
-    num_epochs: Annotated[
-        Count | None, Meta(description="passes over the training data; None: rl.num_epochs")
-    ] = None
-    lora_rank: Annotated[Count, Meta(description="rank of the LoRA adapter")] = 64
-    lora_alpha: Annotated[
-        Count | None, Meta(description="LoRA's scaling factor; None: lora_rank x lora_alpha_scale")
-    ] = None
-    lora_alpha_scale: Annotated[
-        Positive | None, Meta(description="LoRA's alpha as a multiple of its rank")
-    ] = 1.0
-    lora_dropout: Annotated[Share, Meta(description="dropout rate of the LoRA layers")] = 0.05
-    per_device_train_batch_size: Annotated[
-        Count, Meta(description="training examples in a gradient step")
-    ] = 2
-    agent_lr_factor: Annotated[
-        Positive, Meta(description="this agent's learning rate as a multiple of rl.lr")
-    ] = 1.0
+ForceGuess = Literal["zero", "one", "y"]
 
 
 class CommonProtocolParameters(Record, frozen=True):
     """Rewards and rules that all protocols share."""
 
-    verifier_first: Annotated[bool, Meta(description="the verifier opens the dialogue")] = True
+    verifier_first: Annotated[
+        bool, Meta(description="the verifier opens the dialogue (nip, debate, mnip)")
+    ] = True
     randomize_prover_stance: Annotated[
-        bool, Meta(description="the prover argues for a side that depends on the solution's hash")
+        bool,
+        Meta(
+            description="provers argue for a side that depends on the solution's hash, where the "
+            "protocol leaves the side open (nip, adp, mnip)"
+        ),
     ] = False
     prover_reward: Annotated[float, Meta(description="for a prover that persuades")] = 1.0
     prover_invalid_response_penalty: Annotated[
@@ -115,6 +49,17 @@ class CommonProtocolParameters(Record, frozen=True):
         float, Meta(description="for each earlier turn without a decision")
     ] = 0.0
     shared_reward: Annotated[bool, Meta(description="provers get the verifier's reward")] = False
+    force_guess: Annotated[
+        ForceGuess | None,
+        Meta(
+            description="the verifier decides at its first turn that counts, whatever it says: "
+            "zero rejects, one accepts, y is always right; None: it decides for itself"
+        ),
+    ] = None
+    zero_knowledge: Annotated[bool, Meta(description="tensor agents only: leave it false")] = False
+    verifier_decision_spectrum: Annotated[
+        SpectrumName, Meta(description="the words in which the verifier decides")
+    ] = "accept_reject"
 
 
 class LongProtocolParameters(Record, frozen=True):
@@ -126,6 +71,29 @@ class LongProtocolParameters(Record, frozen=True):
     min_message_rounds: Annotated[
         Count, Meta(description="decisions in earlier rounds than this one's end are ignored")
     ] = 1
+
+
+class TwoProverParameters(LongProtocolParameters, frozen=True):
+    """The length and order of a dialogue with two provers."""
+
+    sequential: Annotated[
+        bool, Meta(description="the provers speak one after the other, not at once")
+    ] = False
+    prover0_first: Annotated[
+        bool, Meta(description="prover0 is the first of the two, where they speak in turn")
+    ] = True
+    randomize_channel_order: Annotated[
+        bool, Meta(description="the verifier reads the provers' messages in a random order")
+    ] = True
+
+
+class DummyParameters(Record, frozen=True):
+    """How agents with `use_dummy_api` behave."""
+
+    decision_rate: Annotated[
+        Share, Meta(description="share of a verifier's replies that decide")
+    ] = 0.4
+    invalid_rate: Annotated[Share, Meta(description="share of replies that cannot be used")] = 0.0
 
 
 class RlParameters(Record, frozen=True):
@@ -200,7 +168,7 @@ class HyperParameters(Record, frozen=True):
 
     trainer: Annotated[TrainerName, Meta(description="how the agents are trained")] = "malt"
     dataset: Annotated[str, Meta(description="the problems")] = "builtin:arithmetic"
-    interaction_protocol: Annotated[ProtocolName, Meta(description="the game")] = "nip"
+    interaction_protocol: Annotated[str, Meta(description="the game")] = "nip"
     seed: Annotated[
         int, Meta(description="the root of all randomness", ge=-(2**63), le=2**63 - 1)
     ] = 6198
@@ -213,22 +181,8 @@ class HyperParameters(Record, frozen=True):
     malt: PureTextMaltParameters = PureTextMaltParameters()
     protocol_common: CommonProtocolParameters = CommonProtocolParameters()
     nip_protocol: LongProtocolParameters = LongProtocolParameters()
+    debate_protocol: TwoProverParameters = TwoProverParameters()
+    mnip_protocol: TwoProverParameters = TwoProverParameters()
+    dummy: DummyParameters = DummyParameters()
     code_validation: CodeValidationParameters = CodeValidationParameters()
     dataset_options: DatasetParameters = DatasetParameters()
-
-
-def agent_group(agent: AgentParameters) -> str:
-    """The name of the shared model group that the agent belongs to."""
-    return agent.shared_model_group or agent.name
-
-
-def lora_alpha(agent: AgentParameters) -> int:
-    """LoRA's alpha: given outright, or `lora_rank * lora_alpha_scale`."""
-    if agent.lora_alpha is not None:
-        return agent.lora_alpha
-    return round(agent.lora_rank * (agent.lora_alpha_scale or 1.0))
-
-
-def max_tokens(agent: AgentParameters) -> int:
-    """The hard limit of a reply in tokens: given, or one and a half for each word asked for."""
-    return agent.max_tokens_per_message or int(1.5 * agent.max_response_words)

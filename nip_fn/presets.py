@@ -13,6 +13,8 @@ EMBEDDED: dict[str, Any] = {
             "model_name": "builtin:tiny",
             "use_supervisor_message": "all",
             "max_tokens_per_message": 64,
+            "num_invalid_generation_retries": 3,
+            "merge_same_role_messages": False,
             "fine_tune_from_scratch": False,
             "lora_rank": 16,
             "lora_alpha_scale": 2.0,
@@ -25,6 +27,8 @@ EMBEDDED: dict[str, Any] = {
     "text_rl": {"test_scheme": "all"},
     "malt": {"num_responses_per_timestep": 4},
     "nip_protocol": {"max_message_rounds": 3},
+    "debate_protocol": {"max_message_rounds": 3},
+    "mnip_protocol": {"max_message_rounds": 3},
     "code_validation": {"system_prompt_version": "tiny"},
     "dataset_options": {"max_test_size": 400},
 }

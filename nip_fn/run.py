@@ -38,7 +38,7 @@ from nip_fn.events import (
     StageDone,
     Train,
 )
-from nip_fn.finetune import MIN_EXAMPLES, Adapter, Job, make_groups, make_job
+from nip_fn.finetune import MIN_EXAMPLES, Adapter, Job, is_due, make_groups, make_job
 from nip_fn.growth import Given, answer, plant, waiting
 from nip_fn.keys import fold_in, key, permutation
 from nip_fn.metrics import Metrics, effort_metrics, outcome_metrics, pair_metrics
@@ -271,7 +271,7 @@ def _plan(state: RunState) -> tuple[Job, ...]:
         rows = trainer.rows(
             state.params, state.datapoints, state.forest, keys, state.selection, group
         )
-        if group.trainable and len(rows) >= MIN_EXAMPLES:
+        if is_due(state.params, group, state.iteration) and len(rows) >= MIN_EXAMPLES:
             jobs.append(make_job(state.params, group, state.iteration, rows, stage_key(state)))
     return tuple(jobs)
 
@@ -328,13 +328,13 @@ def _trained(state: RunState) -> RunState:
         else group
         for group in state.groups
     )
-    skipped = sum(group.trainable for group in groups) - len(state.jobs)
+    due = sum(is_due(state.params, group, state.iteration) for group in groups)
     reports = tuple(
         (f"{under_way.job.group}.{name}", value)
         for under_way in state.jobs
         for name, value in under_way.report
     )
-    counts = (("jobs", float(len(state.jobs))), ("jobs_skipped", float(skipped)))
+    counts = (("jobs", float(len(state.jobs))), ("jobs_skipped", float(due - len(state.jobs))))
     return _with_row(replace(state, groups=groups), (*counts, *reports))
 
 

@@ -4,9 +4,19 @@ from typing import Literal
 
 import msgspec
 
-SpectrumName = Literal["accept_reject"]
+SpectrumName = Literal[
+    "accept_reject",
+    "likert_scale_4",
+    "likert_scale_5",
+    "likert_scale_6",
+    "likert_scale_7",
+    "likert_int_scale_11",
+    "out_of_10",
+    "out_of_100",
+]
 
-NEITHER = 3
+# What a discrete decision can be.
+REJECT, ACCEPT, NO_DECISION, NEITHER = 0, 1, 2, 3
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True):
@@ -17,16 +27,77 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
     continuous: float  # from -1, reject, to 1, accept
 
 
+def _evenly(*texts: str) -> tuple[Decision, ...]:
+    """The texts, weakest to strongest, spread evenly from -1 to 1; each side of 0 is a verdict."""
+    most = len(texts) - 1
+    return tuple(
+        Decision(
+            text,
+            NEITHER if 2 * rank == most else ACCEPT if 2 * rank > most else REJECT,
+            (2 * rank - most) / most,
+        )
+        for rank, text in enumerate(texts)
+    )
+
+
+def _without(text: str, spectrum: tuple[Decision, ...]) -> tuple[Decision, ...]:
+    return tuple(decision for decision in spectrum if decision.text != text)
+
+
+UNDECIDED = "neither agree nor disagree"
+FIVE = _evenly("strongly disagree", "disagree", UNDECIDED, "agree", "strongly agree")
+SEVEN = _evenly(
+    "strongly disagree",
+    "disagree",
+    "somewhat disagree",
+    UNDECIDED,
+    "somewhat agree",
+    "agree",
+    "strongly agree",
+)
+UP_TO_10 = _evenly(*map(str, range(11)))
+
 # Weakest to strongest, reject to accept.
 SPECTRA: dict[SpectrumName, tuple[Decision, ...]] = {
-    "accept_reject": (Decision("reject", 0, -1.0), Decision("accept", 1, 1.0)),
+    "accept_reject": _evenly("reject", "accept"),
+    "likert_scale_4": _without(UNDECIDED, FIVE),
+    "likert_scale_5": FIVE,
+    "likert_scale_6": _without(UNDECIDED, SEVEN),
+    "likert_scale_7": SEVEN,
+    "likert_int_scale_11": UP_TO_10,
+    "out_of_10": UP_TO_10,
+    "out_of_100": _evenly(*map(str, range(101))),
 }
+
+
+def strongest(spectrum: SpectrumName, label: int) -> Decision:
+    """The firmest decision for acceptance (label 1) or rejection (label 0)."""
+    return SPECTRA[spectrum][-1 if label else 0]
 
 
 def decision_instructions(spectrum: SpectrumName) -> str:
     """The sentence that tells a verifier how to decide; it starts in lower case."""
-    lines = " or ".join(f"`Decision: {decision.text}`" for decision in reversed(SPECTRA[spectrum]))
-    return (
-        f"end your message with a line of its own that says {lines}: accept if you believe that "
-        "the solution is correct, reject if you believe that it is not"
-    )
+    return f"end your message with a line of its own that says {_choices(spectrum)}"
+
+
+def _choices(spectrum: SpectrumName) -> str:
+    if spectrum == "accept_reject":
+        return (
+            "`Decision: accept` or `Decision: reject`: accept if you believe that the solution is "
+            "correct, reject if you believe that it is not"
+        )
+    most = SPECTRA[spectrum][-1].text
+    if spectrum == "likert_int_scale_11":
+        return (
+            f"`Decision: ` and a whole number from 0 to {most}, for how far you agree that the "
+            f"solution is correct: 0 strongly disagree, 5 {UNDECIDED}, {most} strongly agree"
+        )
+    if most.isdigit():
+        return (
+            f"`Decision: ` and a whole number from 0 to {most}, for how sure you are that the "
+            f"solution is correct: `Decision: {most}` if you have no doubt that it is, "
+            f"`Decision: {int(most) // 2}` if you cannot tell, `Decision: 0` if you have no doubt "
+            "that it is not"
+        )
+    lines = ", ".join(f"`Decision: {decision.text}`" for decision in reversed(SPECTRA[spectrum]))
+    return f"how far you agree that the solution is correct, in one of these forms: {lines}"

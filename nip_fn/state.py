@@ -5,7 +5,6 @@ from hashlib import blake2b
 from typing import Literal
 
 import msgspec
-from msgspec.structs import replace
 
 from nip_fn.data import Datapoint
 from nip_fn.episode import Episode, reset
@@ -64,9 +63,49 @@ EMPTY = RunState()
 
 
 def digest(state: RunState) -> str:
-    """A hash of all that was derived (32 hexadecimal digits); times are left out."""
-    derived = replace(state, seconds=(), faults=())
-    return blake2b(msgspec.msgpack.encode(derived), digest_size=16).hexdigest()
+    """A hash of what was derived from the recorded events (32 hexadecimal digits).
+
+    It covers the facts of a run, by value: whatever was drawn, said, heard, decided, rewarded,
+    selected and trained, and through `past` every earlier stage.  It leaves out times, and the
+    metrics, which are functions of these facts: a later version may compute more of them, or give
+    its records more fields, and still derive the digests of an older run.
+    """
+    facts = (
+        "facts-1",  # to be changed with the meaning of what follows
+        state.past,
+        state.dataset.hash,
+        state.iteration,
+        state.stage,
+        tuple(datapoint.id for datapoint in state.datapoints),
+        tuple(map(_node_facts, state.forest)),
+        tuple(map(_pair_facts, state.selection)),
+        tuple(
+            (group.name, group.model, tuple(a.name for a in group.lineage), group.serving)
+            for group in state.groups
+        ),
+        tuple(map(_job_facts, state.jobs)),
+    )
+    return blake2b(msgspec.msgpack.encode(facts), digest_size=16).hexdigest()
+
+
+def _node_facts(node: Node) -> tuple[object, ...]:
+    said = tuple(
+        (s.agent, s.raw, s.messages, s.decision and s.decision.text, s.error, s.attempts, s.model)
+        for s in node.turn
+    )
+    slots = tuple((slot.agent, slot.attempts, slot.said is not None) for slot in node.slots)
+    return said, node.reward, node.end, slots, tuple(map(_node_facts, node.children))
+
+
+def _pair_facts(pair: Pair) -> tuple[object, ...]:
+    place = (pair.tree, pair.parent, pair.agent, pair.chosen, pair.rejected)
+    return place, pair.chosen_value, pair.rejected_value
+
+
+def _job_facts(under_way: JobState) -> tuple[object, ...]:
+    job = under_way.job
+    asked = (job.name, job.data_hash, job.start, job.reference, job.seed)
+    return asked, under_way.created, under_way.adapter, under_way.published
 
 
 def stage_key(state: RunState) -> Key:
@@ -98,7 +137,6 @@ def _rules(params: HyperParameters, branches: bool) -> Rules:
 
     return Rules(
         protocol=protocol_of(params),
-        spectrum="accept_reject",
         branching=branching,
         attempts=tuple(agent.num_invalid_generation_retries for agent in params.agents),
     )

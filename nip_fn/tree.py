@@ -23,7 +23,8 @@ class Tree(NamedTuple):
 
     parent_N: `[N]` the index of each node's parent, `NO_PARENT` for the root.
     round_N: `[N]` how many rounds have been played there.
-    acted_NA: `[N, A]` whether the agent's words led to the node.
+    acted_NA: `[N, A]` whether words of the agent led to the node.
+    usable_NA: `[N, A]` whether they were a message or a decision, not an invalid reply.
     reward_NA: `[N, A]` what the agent received on arriving there.
     end_N: `[N]` how the game stands there.
     turn_N: `[N]` what was said on arriving there.
@@ -33,6 +34,7 @@ class Tree(NamedTuple):
     parent_N: NDArray[np.int32]  # [N]
     round_N: NDArray[np.int32]  # [N]
     acted_NA: NDArray[np.bool_]  # [N, A]
+    usable_NA: NDArray[np.bool_]  # [N, A]
     reward_NA: NDArray[np.float64]  # [N, A]
     end_N: tuple[End, ...]
     turn_N: tuple[Turn, ...]
@@ -55,13 +57,16 @@ def flatten(root: Node) -> Tree:
         paths.extend((*paths[index], rank) for rank in range(len(node.children)))
     num_agents = len(root.reward)
     acted = np.zeros((len(nodes), num_agents), dtype=np.bool_)
+    usable = np.zeros_like(acted)
     for index, node in enumerate(nodes):
         for said in node.turn:
-            acted[index, said.agent] = True
+            acted[index, said.agent] = bool(said.raw.strip())
+            usable[index, said.agent] = said.error is None
     return Tree(
         parent_N=np.array(parents, dtype=np.int32),
         round_N=np.array([len(path) for path in paths], dtype=np.int32),
         acted_NA=acted,
+        usable_NA=usable,
         reward_NA=np.array([node.reward for node in nodes], dtype=np.float64),
         end_N=tuple(node.end for node in nodes),
         turn_N=tuple(node.turn for node in nodes),

@@ -8,38 +8,38 @@ from returns.result import Result, Success
 
 from nip_fn.finetune import Job
 from nip_fn.keys import Key, generator
+from nip_fn.params import DummyParameters
 from nip_fn.ports import Sampler, Tuned, Tuner
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
-from nip_fn.spectra import SPECTRA
 
 
-def dummy_sampler(decision_rate: float = 0.4, invalid_rate: float = 0.0) -> Sampler:
-    """A sampler that writes random words at no cost.
+def dummy_sampler(rates: DummyParameters) -> Sampler:
+    """A sampler that writes random words at no cost, valid in any protocol and spectrum.
 
-    A verifier decides at `decision_rate`; at `invalid_rate` it decides in words that mean nothing,
-    and a prover says nothing.
+    A verifier whose decision counts decides at `rates.decision_rate`.  At `rates.invalid_rate` a
+    reply is unusable: a decision in words that mean nothing, no header where one is needed, or
+    nothing at all.
     """
 
     async def sample(request: Request) -> Result[tuple[Completion, ...], str]:
-        return Success(
-            tuple(_reply(request, key, decision_rate, invalid_rate) for key in request.keys)
-        )
+        return Success(tuple(_reply(request, key, rates) for key in request.keys))
 
     return sample
 
 
-def _reply(request: Request, key: Key, decision_rate: float, invalid_rate: float) -> Completion:
+def _reply(request: Request, key: Key, rates: DummyParameters) -> Completion:
     rng = generator(key)
-    invalid, decides = rng.random() < invalid_rate, rng.random() < decision_rate
-    if request.is_verifier and (decides or invalid):
-        decisions = SPECTRA["accept_reject"]
-        word = "perhaps" if invalid else decisions[int(rng.integers(len(decisions)))].text
+    invalid, decides = rng.random() < rates.invalid_rate, rng.random() < rates.decision_rate
+    decisions = request.decisions
+    if decisions and (decides or invalid):
+        word = "perhaps" if invalid else decisions[int(rng.integers(len(decisions)))]
         text = f"Decision: {word}"
     elif invalid:
-        text = ""
+        text = _letters(rng) if request.headers else ""
     else:
-        text = f"{'Question for Expert' if request.is_verifier else 'Answer'}: {_letters(rng)}"
+        start = "Question for Expert:" if request.is_verifier else "Answer:"
+        text = "\n".join(f"{header} {_letters(rng)}" for header in request.headers or (start,))
     return Completion(
         text=text,
         finish_reason="stop",

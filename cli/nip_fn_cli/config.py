@@ -5,10 +5,12 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
+import msgspec
 from returns.result import Failure
 
-from nip_fn.config import DEFAULT_AGENT, from_dict, merge, nest
+from nip_fn.config import DEFAULT_AGENT, default_table, from_dict, merge, nest
 from nip_fn.params import HyperParameters
+from nip_fn.reference import from_reference, is_reference
 from nip_fn_cli.exits import Exit, die
 
 
@@ -26,7 +28,7 @@ class Flags(NamedTuple):
 
 def overrides(flags: Flags) -> dict[str, Any]:
     """The table that the flags describe: the file, then the options, then --set, in this order."""
-    table = read_toml(flags.config) if flags.config else {}
+    table = read_table(flags.config) if flags.config else {}
     options = {
         "trainer": flags.trainer,
         "interaction_protocol": flags.protocol,
@@ -37,12 +39,47 @@ def overrides(flags: Flags) -> dict[str, Any]:
     return reduce(merge, [*given, *map(parse_set, flags.sets)], table)
 
 
+def read_table(path: Path) -> dict[str, Any]:
+    """The table in a TOML or JSON file, which may be a configuration that the nip library saved.
+
+    What such a one leaves out has its default, as in that library, not the embedded one.
+    """
+    read = {".toml": read_toml, ".json": read_json}.get(path.suffix)
+    if read is None:
+        _refuse(f"{path}: expected a file that ends in .toml or .json")
+    table = read(path)
+    if not is_reference(table):
+        return table
+    ours = from_reference(table)
+    if isinstance(ours, Failure):
+        _refuse(f"{path}: {ours.failure()}")
+    return merge(default_table(), ours.unwrap())
+
+
 def read_toml(path: Path) -> dict[str, Any]:
     """The table in a TOML file."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return tomllib.loads(_text(path))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         _refuse(f"{path}: not valid TOML: {error}")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file."""
+    try:
+        table = msgspec.json.decode(_text(path))
+    except (msgspec.DecodeError, RecursionError) as error:
+        _refuse(f"{path}: not valid JSON: {error}")
+    if not isinstance(table, dict):
+        _refuse(f"{path}: expected an object of parameters")
+    return table
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        _refuse(f"{path}: not UTF-8 text: {error}")
     except OSError as error:
         _refuse(f"{path}: {error.strerror}")
 
@@ -60,11 +97,16 @@ def parse_set(assignment: str) -> dict[str, Any]:
 
 
 def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]:
-    """The table with every agent at that provider, whatever it says of single agents."""
+    """The table with every agent at that provider, whatever it says of single agents.
+
+    "dummy" is no provider but `use_dummy_api`: random replies instead of any model.
+    """
     if provider is None:
         return table
+    dummy = provider == "dummy"
+    fields = {"use_dummy_api": dummy, **({} if dummy else {"model_provider": provider})}
     names = {DEFAULT_AGENT, *table.get("agents", {})}
-    return merge(table, {"agents": {name: {"model_provider": provider} for name in sorted(names)}})
+    return merge(table, {"agents": dict.fromkeys(sorted(names), fields)})
 
 
 def resolve(table: dict[str, Any]) -> HyperParameters:

@@ -47,10 +47,16 @@ def root(
 def train(
     config: Annotated[
         Path | None,
-        typer.Argument(help="A TOML file; what it leaves out keeps the embedded default."),
+        typer.Argument(
+            help="A .toml or .json file; what it leaves out keeps the embedded default.  "
+            "A configuration that the nip library saved is read, too."
+        ),
     ] = None,
     trainer: Annotated[str | None, typer.Option(help="How to train: malt.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="The game: nip.")] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="The game: nip, adp, debate, mnip, merlin_arthur or solo_verifier."),
+    ] = None,
     provider: Annotated[
         str | None, typer.Option(help="Who samples and trains: local or dummy.")
     ] = None,
@@ -98,6 +104,18 @@ def replay(
 
     show = Show(transcript, tree, iteration, json)
     replay_command(checkpoint, until=until, sets=tuple(set_ or ()), show=show)
+
+
+@app.command()
+def params(
+    json_schema: Annotated[
+        bool, typer.Option("--json-schema", help="Print a JSON Schema of a configuration instead.")
+    ] = False,
+) -> None:
+    """Print every parameter: its address, what it means, its type and its default."""
+    from nip_fn_cli.params import params_command
+
+    params_command(json_schema=json_schema)
 
 
 @app.command()

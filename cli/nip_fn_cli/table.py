@@ -9,7 +9,7 @@ from rich.table import Table
 from nip_fn.replay import summary
 from nip_fn.state import RunState
 
-WIDTH = 140  # where the output is not a terminal
+WIDTH = 180  # where the output is not a terminal
 
 Cell = Callable[[dict[str, Any]], str]
 
@@ -25,7 +25,7 @@ def print_table(state: RunState) -> None:
     columns = _columns(state)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in columns:
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     for record in summary(state):
         table.add_row(*(cell(record) for cell in columns.values()))
     console().print(table)

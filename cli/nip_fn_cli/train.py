@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from returns.result import Failure
 
-from nip_fn.config import differences, merge, params_hash, to_dict
+from nip_fn.config import DEFAULT_AGENT, differences, merge, params_hash, to_dict
 from nip_fn.data import Dataset
-from nip_fn.events import Event, RunStarted
+from nip_fn.events import RunStarted
 from nip_fn.params import HyperParameters
 from nip_fn.ports import World
 from nip_fn.presets import EMBEDDED
@@ -26,17 +26,23 @@ from nip_fn_cli.config import Flags, overrides, resolve, with_provider
 from nip_fn_cli.exits import READ_EXITS, Exit, die, say
 from nip_fn_cli.progress import Display
 from nip_fn_cli.table import print_table
-from nip_fn_cli.wiring import wire
+from nip_fn_cli.templates import with_templates
+from nip_fn_cli.wiring import Models, wire
 
 
 class Start(NamedTuple):
     """Where a run goes on from."""
 
     store: AppendStore
+    models: Models
     state: RunState
-    params: HyperParameters
     dataset: Dataset
-    first: tuple[Event, ...]  # to be recorded before anything else
+    first: tuple[RunStarted, ...]  # to be recorded before anything else
+
+    @property
+    def params(self) -> HyperParameters:
+        """The run's."""
+        return self.first[0].params if self.first else self.state.params
 
 
 def train_command(flags: Flags, *, runs: Path, name: str | None, resume: bool) -> None:
@@ -48,7 +54,7 @@ def train_command(flags: Flags, *, runs: Path, name: str | None, resume: bool) -
         folder = runs / name
         start = _resume(folder, given, flags.provider)
     else:
-        params = resolve(with_provider(merge(EMBEDDED, given), flags.provider))
+        params = _new_params(given, flags.provider)
         folder = runs / (name or _free_name(runs, params))
         start = _create(folder, params)
     say(f"configuration {params_hash(start.params)}, run {folder}")
@@ -56,20 +62,26 @@ def train_command(flags: Flags, *, runs: Path, name: str | None, resume: bool) -
     _report(state, folder)
 
 
+def _new_params(given: dict[str, Any], provider: str | None) -> HyperParameters:
+    return resolve(with_templates(with_provider(merge(EMBEDDED, given), provider)))
+
+
 def _create(folder: Path, params: HyperParameters) -> Start:
-    dataset = _dataset(params)
+    dataset, models = _dataset(params), wire(params, folder)
     problem = data_problem(params, datasets.describe(dataset))
     if problem:
         die(Exit.USAGE, problem)
     opened = store.create(folder)
     if isinstance(opened, Failure):
         die(Exit.RUN, opened.failure())
-    return _first(opened.unwrap(), params, dataset)
+    return _first(opened.unwrap(), models, params, dataset)
 
 
-def _first(appending: AppendStore, params: HyperParameters, dataset: Dataset) -> Start:
+def _first(
+    appending: AppendStore, models: Models, params: HyperParameters, dataset: Dataset
+) -> Start:
     event = RunStarted(params, datasets.describe(dataset), version("nip-fn"))
-    return Start(appending, EMPTY, params, dataset, (event,))
+    return Start(appending, models, EMPTY, dataset, (event,))
 
 
 def _resume(folder: Path, given: dict[str, Any], provider: str | None) -> Start:
@@ -83,26 +95,37 @@ def _resume(folder: Path, given: dict[str, Any], provider: str | None) -> Start:
     if recording.torn:
         say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
     if not recording.events:  # died before it began
-        params = resolve(with_provider(merge(EMBEDDED, given), provider))
-        return _first(appending, params, _dataset(params))
+        params = _new_params(given, provider)
+        return _first(appending, wire(params, folder), params, _dataset(params))
     replayed = replay(recording.events)
     if isinstance(replayed, Failure):
         die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {replayed.failure()}")
     state = replayed.unwrap().state
     if state.faults:
         die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {state.faults[0]}")
-    wanted = resolve(with_provider(merge(to_dict(state.params), given), provider))
-    changed = differences(state.params, wanted)
+    changed = differences(state.params, _wanted(state.params, given, provider))
     if changed:
         die(Exit.USAGE, f"{changed[0]} differs from the run's; a resumed run keeps its parameters")
     dataset = _dataset(state.params)
     if datasets.describe(dataset) != state.dataset:
         die(Exit.RUN, f"{state.dataset.name}: not the data that {folder} was started with")
-    return Start(appending, state, state.params, dataset, ())
+    return Start(appending, wire(state.params, folder), state, dataset, ())
+
+
+def _wanted(
+    recorded: HyperParameters, given: dict[str, Any], provider: str | None
+) -> HyperParameters:
+    """The recorded parameters with the given ones laid over them, agent by agent."""
+    given = with_provider(given, provider)
+    agents = given.get("agents", {})
+    shared = agents.get(DEFAULT_AGENT, {})
+    single = {agent.name: merge(shared, agents.get(agent.name, {})) for agent in recorded.agents}
+    unknown = {name: fields for name, fields in agents.items() if name != DEFAULT_AGENT}
+    return resolve(merge(to_dict(recorded), {**given, "agents": {**unknown, **single}}))
 
 
 def _go_on(start: Start, folder: Path) -> RunState:
-    models = wire(start.params, folder)
+    models = start.models
     world = World(
         sampler=models.sampler,
         tuner=models.tuner,

@@ -1,15 +1,41 @@
-"""From a protocol's id to the protocol."""
+"""From a protocol's id to the protocol.
+
+A script adds its own with `PROTOCOLS["my_game"] = my_game` before it makes parameters.
+"""
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from nip_fn.params import HyperParameters
-from nip_fn.protocols.names import ProtocolName
+from nip_fn.protocols.adp import adp
+from nip_fn.protocols.debate import debate
+from nip_fn.protocols.merlin_arthur import merlin_arthur
+from nip_fn.protocols.mnip import mnip
+from nip_fn.protocols.multi_channel_test import multi_channel_test
 from nip_fn.protocols.nip import nip
 from nip_fn.protocols.protocol import Protocol
+from nip_fn.protocols.solo_verifier import solo_verifier
 
-PROTOCOLS: dict[ProtocolName, Callable[[HyperParameters], Protocol]] = {"nip": nip}
+MakeProtocol = Callable[[HyperParameters], Protocol]
+
+PROTOCOLS: dict[str, MakeProtocol] = {
+    "nip": nip,
+    "adp": adp,
+    "debate": debate,
+    "merlin_arthur": merlin_arthur,
+    "mnip": mnip,
+    "solo_verifier": solo_verifier,
+    "multi_channel_test": multi_channel_test,
+}
 
 
+@lru_cache(maxsize=64)
 def protocol_of(params: HyperParameters) -> Protocol:
-    """The game that the parameters ask for."""
+    """The game that the parameters ask for; the same parameters give the same object."""
     return PROTOCOLS[params.interaction_protocol](params)
+
+
+def agent_names(protocol: str) -> tuple[str, ...]:
+    """The names of a protocol's agents, in their order."""
+    params = HyperParameters(interaction_protocol=protocol)
+    return tuple(agent.name for agent in protocol_of(params).agents)

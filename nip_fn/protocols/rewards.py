@@ -4,8 +4,11 @@ verifier   x = f(2y - 1);  piecewise linear through (-1, incorrect), (0, neither
 prover     a R  when it argues for accept,  (1 - a) R  for reject,  a = (f + 1) / 2
 """
 
+from typing import NamedTuple
+
 from nip_fn.params import CommonProtocolParameters
 from nip_fn.protocols.protocol import Outcome
+from nip_fn.spectra import SPECTRA
 
 
 def neither_reward(common: CommonProtocolParameters) -> float:
@@ -15,13 +18,17 @@ def neither_reward(common: CommonProtocolParameters) -> float:
     return half_way if given is None else given
 
 
+def decision_reward(common: CommonProtocolParameters, x: float) -> float:
+    """The verifier's reward for a decision that is right (x = 1), wrong (-1), or in between."""
+    neither = neither_reward(common)
+    full = common.verifier_reward if x > 0 else common.verifier_incorrect_penalty
+    return neither + abs(x) * (full - neither)
+
+
 def verifier_reward(common: CommonProtocolParameters, outcome: Outcome) -> float:
     """The verifier's reward on arriving at a node."""
     if outcome.end == "decided" and outcome.decision is not None:
-        x = outcome.decision.continuous * (2 * outcome.label - 1)
-        neither = neither_reward(common)
-        full = common.verifier_reward if x > 0 else common.verifier_incorrect_penalty
-        return neither + abs(x) * (full - neither)
+        return decision_reward(common, outcome.decision.continuous * (2 * outcome.label - 1))
     if outcome.end == "rounds":
         return common.verifier_terminated_penalty
     return common.verifier_no_guess_reward if outcome.verifier_moved else 0.0
@@ -35,39 +42,71 @@ def prover_reward(common: CommonProtocolParameters, outcome: Outcome, stance: in
     return common.prover_reward * (acceptance if stance else 1 - acceptance)
 
 
-def verifier_bounds(
-    common: CommonProtocolParameters, num_verifier_rounds: int
-) -> tuple[float, float]:
-    """The least and the most a verifier can get in a game, with every reward it can meet."""
-    broken_off = () if common.prover_invalid_response_penalty is None else (0.0,)
-    return _bounds(common, num_verifier_rounds, (*_verifier_ends(common), *broken_off))
+def rewards(
+    common: CommonProtocolParameters, outcome: Outcome, stances: tuple[int | None, ...]
+) -> tuple[float, ...]:
+    """`[A]` on arriving at a node; `stances[a]` is the side of a prover, None for a verifier.
 
-
-def prover_bounds(
-    common: CommonProtocolParameters, num_verifier_rounds: int
-) -> tuple[float, float]:
-    """The least and the most a prover can get in a game, with every reward it can meet."""
+    Where `shared_reward` is on a prover gets what the verifier gets; the penalty for an invalid
+    reply, where it is on, replaces the reward of the prover who gave it.
+    """
+    verifier = verifier_reward(common, outcome)
     penalty = common.prover_invalid_response_penalty
-    broken_off = () if penalty is None else (penalty,)
-    if common.shared_reward:
-        return _bounds(common, num_verifier_rounds, (*_verifier_ends(common), *broken_off))
-    ends = (0.0, common.prover_reward, *broken_off)
-    return min(ends), max(ends)
-
-
-def _verifier_ends(common: CommonProtocolParameters) -> tuple[float, ...]:
-    """What a verifier gets for its last turn."""
-    return (
-        common.verifier_reward,
-        common.verifier_incorrect_penalty,
-        neither_reward(common),
-        common.verifier_terminated_penalty,
+    return tuple(
+        verifier
+        if stance is None
+        else penalty
+        if penalty is not None and invalid
+        else verifier
+        if common.shared_reward
+        else prover_reward(common, outcome, stance)
+        for stance, invalid in zip(stances, outcome.invalid, strict=True)
     )
 
 
-def _bounds(
-    common: CommonProtocolParameters, num_verifier_rounds: int, ends: tuple[float, ...]
-) -> tuple[float, float]:
-    """The ends, after as many turns without a decision as there can be."""
-    waiting = common.verifier_no_guess_reward * (num_verifier_rounds - 1)
-    return min(ends) + min(0.0, waiting), max(ends) + max(0.0, waiting)
+class Turns(NamedTuple):
+    """How many turns without a decision a verifier can have had when a game ends."""
+
+    decided: tuple[int, ...]  # by its decision
+    rounds: int  # because that was its last turn
+    broken_off: tuple[int, ...]  # by a prover's invalid reply
+
+
+def verifier_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float, float]:
+    """The least and the most that a verifier can get in a game, whatever it can meet."""
+    totals = _verifier_totals(common, turns, invalid=(0.0,))
+    return min(totals), max(totals)
+
+
+def prover_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float, float]:
+    """The least and the most that a prover can get in a game, whatever it can meet."""
+    penalty = common.prover_invalid_response_penalty
+    invalid = (0.0,) if penalty is None else (0.0, penalty)
+    if common.shared_reward:
+        totals = _verifier_totals(common, turns, invalid)
+        return min(totals), max(totals)
+    ends = (0.0, common.prover_reward, *(invalid if turns.broken_off else ()))
+    return min(ends), max(ends)
+
+
+def _verifier_totals(
+    common: CommonProtocolParameters, turns: Turns, invalid: tuple[float, ...]
+) -> tuple[float, ...]:
+    """All that can come together; `invalid` is what an invalid reply can be worth."""
+    waits, per_wait = turns.decided, common.verifier_no_guess_reward
+    degrees = sorted({abs(d.continuous) for d in SPECTRA[common.verifier_decision_spectrum]})
+    signs: tuple[int, ...] = (1, -1)
+    if common.force_guess is not None:
+        waits, degrees = waits[:1], degrees[-1:]
+        signs = (1,) if common.force_guess == "y" else signs
+    decided = [
+        wait * per_wait + decision_reward(common, sign * x)
+        for wait in waits
+        for x in degrees
+        for sign in signs
+    ]
+    undecided = turns.rounds * per_wait + common.verifier_terminated_penalty
+    ended = [*decided, undecided] if common.force_guess is None else decided
+    if common.prover_invalid_response_penalty is not None:
+        ended += [wait * per_wait + worth for wait in turns.broken_off for worth in invalid]
+    return tuple(ended)

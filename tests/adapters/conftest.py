@@ -19,17 +19,14 @@ from nip_fn.state import EMPTY, Row, RunState
 from nip_fn_adapters import datasets, dummy, store
 from nip_fn_adapters.interpreter import interpret
 
-INVALID_RATE = 0.2
-
 
 def small_params() -> HyperParameters:
     """Two iterations that train, with retries, in a few hundred events."""
     return from_dict(
         {
             "seed": 3,
-            "agents": {
-                "_default": {"model_provider": "dummy", "num_invalid_generation_retries": 2}
-            },
+            "agents": {"_default": {"use_dummy_api": True, "num_invalid_generation_retries": 2}},
+            "dummy": {"invalid_rate": 0.2},
             "rl": {"num_iterations": 2, "rollouts_per_iteration": 12},
             "text_rl": {"test_scheme": "first_and_last"},
             "nip_protocol": {"max_message_rounds": 3},
@@ -54,7 +51,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.count = 0
-        self._sample = dummy.dummy_sampler(invalid_rate=INVALID_RATE)
+        self._sample = dummy.dummy_sampler(small_params().dummy)
 
     async def __call__(self, request: Request) -> Result[tuple[Completion, ...], str]:
         self.count += len(request.keys)

@@ -1,10 +1,12 @@
 """The embedded sampler: real models, real batches."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Sequence
+from copy import deepcopy
 from itertools import chain
 from pathlib import Path
 
@@ -13,12 +15,14 @@ import pytest
 import torch
 from msgspec.structs import replace
 from returns.result import Result, Success
+from transformers import RepetitionPenaltyLogitsProcessor
 
 from nip_fn.keys import fold_in, key
 from nip_fn.ports import Sampler
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
 from nip_fn_adapters.local.decode import Asked, Timings, decode
+from nip_fn_adapters.local.draw import nucleus, penalise
 from nip_fn_adapters.local.models import Policy, encode_chat, load_policy, log_probability
 from nip_fn_adapters.local.sampler import local_sampler
 
@@ -52,6 +56,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def policy(model: Path) -> Policy:
     """The same, loaded."""
     return load_policy(str(model), Path("nowhere"), None).unwrap()
+
+
+def next_logits(policy: Policy, tokens: list[int]) -> torch.Tensor:
+    """What the model says about the token after these, `[V]`."""
+    with torch.inference_mode():
+        logits: torch.Tensor = policy.model(torch.tensor([tokens])).logits[0, -1]
+    return logits
 
 
 def test_a_reply_depends_on_its_key_and_chat_and_not_on_the_batch(
@@ -98,8 +109,7 @@ def _chi_square(
     counts: Counter[int], policy: Policy, tokens: list[int], temperature: float
 ) -> float:
     """The statistic over the value that one test in a thousand would exceed by chance."""
-    with torch.inference_mode():
-        logits = policy.model(torch.tensor([tokens])).logits[0, -1]
+    logits = next_logits(policy, tokens)
     expected = torch.softmax(logits / temperature, -1).double().numpy() * counts.total()
     observed = np.array([counts[i] for i in range(len(expected))], dtype=float)
     common = expected >= 5
@@ -122,6 +132,201 @@ def test_temperature_zero_is_greedy_also_beside_chats_that_are_not(policy: Polic
         )
         expected = generated[0, len(asked.tokens) :].tolist()
         assert [reply.tokens for reply in replies] == [expected, expected]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+@pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9])
+def test_draws_follow_the_probabilities_within_the_nucleus(
+    policy: Policy, top_p: float, temperature: float
+) -> None:
+    """First tokens: none from outside, each as often as the renormalised probability says."""
+    tokens, number = encode_chat(policy.tokenizer, chat("accept or reject?")), 6000
+    keys = [fold_in(key(2), i) for i in range(number)]
+    batch = [
+        Asked(tokens, tuple(keys[at : at + 8]), temperature, 1, top_p) for at in range(0, number, 8)
+    ]
+    drawn = [reply.tokens[0] for row in decode(policy, batch, Timings()) for reply in row]
+    _assert_as_often(drawn, _nucleus(next_logits(policy, tokens), temperature, top_p))
+
+
+def _assert_as_often(drawn: Sequence[int], expected: np.ndarray) -> None:
+    """Each token within four and a half standard deviations; none where the probability is 0."""
+    counts = np.bincount(drawn, minlength=len(expected))
+    deviation = np.sqrt(len(drawn) * expected * (1 - expected))
+    assert (np.abs(counts - len(drawn) * expected) <= 4.5 * deviation).all()
+
+
+def test_the_penalty_comes_first_then_the_temperature_then_the_nucleus(policy: Policy) -> None:
+    """Beside a longer chat: the number that pads the shorter one gets no penalty as a token."""
+    model = deepcopy(policy.model)
+    with torch.no_grad():
+        weights = model.get_input_embeddings().weight
+        weights[0] = weights[policy.tokenizer.convert_tokens_to_ids(":")]
+    policy = policy._replace(model=model)
+    tokens, longer = (encode_chat(policy.tokenizer, chat(text)) for text in ("no", "no" * 9))
+    keys = tuple(fold_in(key(6), i) for i in range(6000))
+    batch = [Asked(prompt, keys, 2.0, 1, 0.95, 3.0) for prompt in (tokens, longer)]
+    drawn = [reply.tokens[0] for reply in decode(policy, batch, Timings())[0]]
+    logits = next_logits(policy, tokens)[None]
+    penalised = RepetitionPenaltyLogitsProcessor(3.0)(torch.tensor([tokens]), logits)[0]
+    assert penalised[0] == logits[0, 0] > 1
+    _assert_as_often(drawn, _nucleus(penalised, 2.0, 0.95))
+
+
+def _nucleus(logits: torch.Tensor, temperature: float, top_p: float) -> np.ndarray:
+    """The probabilities of the smallest likely enough set, scaled up to 1; 0 elsewhere."""
+    scaled = logits.double().numpy() / temperature
+    probabilities = np.exp(scaled - scaled.max())
+    probabilities /= probabilities.sum()
+    likeliest = np.argsort(-probabilities)
+    size = 1 + int(np.searchsorted(probabilities[likeliest].cumsum(), top_p))
+    probabilities[likeliest[size:]] = 0
+    return np.asarray(probabilities / probabilities.sum())
+
+
+def test_every_token_of_a_reply_is_in_the_nucleus_of_its_place(policy: Policy) -> None:
+    tokens = encode_chat(policy.tokenizer, chat("why?"))
+    asked = Asked(tokens, tuple(fold_in(key(3), i) for i in range(8)), 1.0, 12, 0.4)
+    for reply in decode(policy, [asked], Timings())[0]:
+        for at, token in enumerate(reply.tokens):
+            logits = next_logits(policy, tokens + reply.tokens[:at])
+            assert _nucleus(logits, 1.0, 0.4)[token] > 0
+
+
+@pytest.mark.parametrize(
+    ("top_p", "kept"),
+    [
+        (1e-9, [0, 1, 0, 0]),
+        (0.375, [0, 1, 0, 0]),
+        (0.376, [0, 1, 1, 0]),
+        (0.75, [0, 1, 1, 0]),
+        (0.751, [1, 1, 1, 0]),
+        (1.0, [1, 1, 1, 1]),
+    ],
+)
+def test_the_nucleus_is_the_smallest_set_that_reaches_top_p(top_p: float, kept: list[int]) -> None:
+    probabilities = torch.tensor([[[0.125, 0.375, 0.375, 0.125]]])
+    left = nucleus(probabilities, torch.tensor([[[top_p]]], dtype=torch.float64))
+    assert torch.equal(left, probabilities * torch.tensor(kept))
+
+
+def test_top_p_and_penalty_of_one_change_nothing(model: Path, tmp_path: Path) -> None:
+    plain = [ask(model, "x" * i) for i in range(6)]
+    ones = [replace(request, top_p=1.0, repetition_penalty=1.0) for request in plain]
+    assert sample(tmp_path, ones) == sample(tmp_path, plain)
+
+
+def test_neighbours_that_ask_for_more_change_no_draw_of_the_others(policy: Policy) -> None:
+    tokens = encode_chat(policy.tokenizer, chat("same"))
+    batch = [Asked(tokens, (fold_in(key(4), i),), float(i % 3), 24) for i in range(60)]
+    mixed = [
+        asked._replace(top_p=0.3, repetition_penalty=1.5) if i % 2 else asked
+        for i, asked in enumerate(batch)
+    ]
+    alone, beside = (decode(policy, asked, Timings()) for asked in (batch, mixed))
+    assert beside[::2] == alone[::2]
+    assert beside[1::2] != alone[1::2]
+
+
+def test_a_tiny_top_p_is_greedy(model: Path, tmp_path: Path) -> None:
+    requests = [ask(model, "x" * i, top_p=1e-6) for i in range(6)]
+    greedy = [replace(request, top_p=None, temperature=0.0) for request in requests]
+    assert sample(tmp_path, requests) == sample(tmp_path, greedy)
+
+
+def test_the_penalty_is_that_of_transformers(policy: Policy) -> None:
+    prompts = [encode_chat(policy.tokenizer, chat("penalty" * i)) for i in range(1, 4)]
+    for tokens in prompts:
+        logits = next_logits(policy, tokens)[None]
+        for penalty in (0.5, 1.0, 1.3, 50.0):
+            expected = RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([tokens]), logits)
+            got = penalise(logits[None], torch.tensor([[tokens]]), torch.tensor([[[penalty]]]))
+            assert torch.equal(got[0], expected)
+
+
+def test_greedy_replies_with_a_penalty_are_those_of_transformers(policy: Policy) -> None:
+    """The penalty counts the prompt and the reply, but no padding and no other reply."""
+    tokens = [encode_chat(policy.tokenizer, chat("right" + "?" * i)) for i in range(1, 13)]
+    penalties = [(1.0, 1.2, 0.8, 3.0)[i % 4] for i in range(12)]
+    batch = [
+        Asked(prompt, (key(0), key(1)), float(i % 3 == 0), 16, repetition_penalty=penalty)
+        for i, (prompt, penalty) in enumerate(zip(tokens, penalties, strict=True))
+    ]
+    for asked, replies in zip(batch, decode(policy, batch, Timings()), strict=True):
+        if asked.temperature:
+            continue
+        generated = policy.model.generate(
+            torch.tensor([asked.tokens]),
+            attention_mask=torch.ones(1, len(asked.tokens), dtype=torch.long),
+            max_new_tokens=16,
+            do_sample=False,
+            repetition_penalty=asked.repetition_penalty,
+        )
+        expected = generated[0, len(asked.tokens) :].tolist()
+        assert [reply.tokens for reply in replies] == [expected, expected]
+
+
+def test_a_huge_penalty_leaves_no_repetition(policy: Policy) -> None:
+    """A token that occurred is worth 0 at best, so any other of positive logit goes before it."""
+    tokens = encode_chat(policy.tokenizer, chat("aaa"))
+    asked = Asked(tokens, tuple(fold_in(key(5), i) for i in range(8)), 0.05, 8)
+    without, with_penalty = (
+        _needless_repetitions(policy, asked._replace(repetition_penalty=penalty))
+        for penalty in (1.0, 1e6)
+    )
+    assert without > 0
+    assert with_penalty == 0
+
+
+def _needless_repetitions(policy: Policy, asked: Asked) -> int:
+    """How often a reply repeats a token where another has a logit clearly above 0."""
+    count = 0
+    for reply in decode(policy, [asked], Timings())[0]:
+        for at, token in enumerate(reply.tokens):
+            before = asked.tokens + reply.tokens[:at]
+            others = np.delete(next_logits(policy, before).numpy(), before)
+            count += token in before and others.max() > 1
+    return count
+
+
+def test_a_reply_depends_on_its_own_options_and_not_on_its_neighbours(
+    model: Path, tmp_path: Path
+) -> None:
+    options: list[dict[str, float | None]] = [
+        {},
+        {"top_p": 0.5},
+        {"repetition_penalty": 1.3},
+        {"temperature": 0.0, "repetition_penalty": 1.5},
+        {"temperature": None, "top_p": 0.9, "repetition_penalty": 0.9},
+    ]
+    requests = [
+        ask(model, "mix" + "x" * i, num_replies=1 + i % 2, max_tokens=16 + i, **options[i % 5])
+        for i in range(40)
+    ]
+    together = sample(tmp_path, requests)
+    assert together == sample(tmp_path, requests[::-1])[::-1]
+    assert together[:10] == [sample(tmp_path, [request])[0] for request in requests[:10]]
+    assert together != sample(tmp_path, [replace(one, top_p=None) for one in requests])
+    assert together != sample(tmp_path, [replace(one, repetition_penalty=None) for one in requests])
+
+
+@pytest.mark.parametrize("do_sample", [True, False])
+def test_what_a_request_leaves_open_is_as_the_model_says_if_it_says_to_sample(
+    tmp_path: Path, do_sample: bool
+) -> None:
+    model = make_tiny_llama(tmp_path / "model")
+    said = {"temperature": 0.7, "top_p": 0.6, "repetition_penalty": 1.4}
+    config = {"do_sample": do_sample, "eos_token_id": 2, **said}
+    (model / "generation_config.json").write_text(json.dumps(config))
+    meant = said if do_sample else dict.fromkeys(said, 1.0)
+    for name in said:
+        given = {**dict.fromkeys(said, 0.9), name: None}
+        left_open = [ask(model, "x" * i, **given) for i in range(6)]
+        asked_for = [replace(request, **{name: meant[name]}) for request in left_open]
+        assert sample(tmp_path, left_open) == sample(tmp_path, asked_for)
+        assert sample(tmp_path, left_open) != sample(
+            tmp_path, [replace(request, **{name: 0.9}) for request in left_open]
+        )
 
 
 def test_replies_that_end_by_themselves_and_those_that_are_cut(model: Path, tmp_path: Path) -> None:

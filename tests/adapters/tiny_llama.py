@@ -69,7 +69,9 @@ def ask(
     adapter: str | None = None,
     num_replies: int = 4,
     seed: int = 0,
-    temperature: float = 1.0,
+    temperature: float | None = 1.0,
+    top_p: float | None = None,
+    repetition_penalty: float | None = None,
     max_tokens: int = 24,
 ) -> Request:
     """A request for replies to `text`; the keys depend on the text and the seed."""
@@ -80,7 +82,11 @@ def ask(
         chat=chat(text),
         keys=tuple(fold_in(place, i) for i in range(num_replies)),
         temperature=temperature,
+        top_p=top_p,
+        repetition_penalty=repetition_penalty,
         max_tokens=max_tokens,
         agent="verifier",
         is_verifier=True,
+        headers=(),
+        decisions=(),
     )

@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from nip_fn.agent_params import max_tokens
 from nip_fn.chat import build_chat
 from nip_fn.config import from_dict
 from nip_fn.datasets import arithmetic
 from nip_fn.episode import reset
 from nip_fn.keys import fold_in, key, split
-from nip_fn.params import max_tokens
 from nip_fn.presets import EMBEDDED
 from nip_fn.requests import Request
 from nip_fn_adapters.local.sampler import LocalSampler, local_sampler
@@ -46,9 +46,13 @@ def _requests(num: int) -> list[Request]:
             chat=build_chat(params, datapoint, reset(datapoint, place), agent),
             keys=split(fold_in(place, "replies"), NUM_REPLIES),
             temperature=1.0,
+            top_p=None,
+            repetition_penalty=None,
             max_tokens=max_tokens(params.agents[agent]),
             agent="verifier",
             is_verifier=True,
+            headers=(),
+            decisions=(),
         )
         for i, datapoint in enumerate(dataset.train)
         for place in (fold_in(key(0), i),)

@@ -36,9 +36,11 @@ from nip_fn.events import (
 )
 from nip_fn.keys import Key, generator
 from nip_fn.params import HyperParameters
+from nip_fn.protocols.registry import PROTOCOLS, agent_names
 from nip_fn.reply import Completion, FinishReason
 from nip_fn.requests import Request, request
 from nip_fn.run import pending, step
+from nip_fn.spectra import SPECTRA
 from nip_fn.state import EMPTY, RunState, digest
 
 HOSTILE_CODE = """def f(x):
@@ -73,8 +75,16 @@ class Setup(NamedTuple):
 
 
 def make_params(*tables: Mapping[str, Any]) -> HyperParameters:
-    """The parameters of nested tables, the later ones laid over the earlier ones."""
-    table: dict[str, Any] = {"text_rl": {"test_scheme": "all"}}
+    """The parameters of nested tables, the later ones laid over the earlier ones.
+
+    Every message is shown by itself and says who speaks, unless a table asks otherwise.
+    """
+    table: dict[str, Any] = {
+        "text_rl": {"test_scheme": "all"},
+        "agents": {
+            "_default": {"name_speakers_in_content": True, "merge_same_role_messages": False}
+        },
+    }
     for other in tables:
         table = merge(table, other)
     return from_dict(table).unwrap()
@@ -96,27 +106,54 @@ BUSY = Setup(make_params(MANY_PAIRS, RETRIES), decision_rate=0.5)
 # Rounds and branching of which the fullest tree has 63 nodes.
 SHAPES = [(2, 3), (1, 1), (1, 2), (1, 6), (2, 2), (2, 4), (2, 5), (3, 2), (3, 3)]
 
+# The protocols whose length can be set, more often than the others.
+LONG = ["nip", "debate", "mnip"]
 
-def _tables(draw: st.DrawFn) -> dict[str, Any]:
+
+def _length(draw: st.DrawFn, protocol: str, verifier_first: bool) -> tuple[int, dict[str, Any]]:
+    """A branching factor, and the protocol's own parameters."""
+    if protocol not in LONG:
+        return (1 if protocol == "multi_channel_test" else draw(st.integers(1, 3))), {}
+    sequential = protocol != "nip" and draw(st.booleans())
+    turns = 3 if sequential else 2
+    enough = [s for s in SHAPES if s[1] >= (1 if verifier_first else turns)]
+    branching, rounds = draw(st.sampled_from(enough))
+    length: dict[str, Any] = {"max_message_rounds": rounds}
+    if protocol != "nip":
+        length |= {
+            "sequential": sequential,
+            "prover0_first": draw(st.booleans()),
+            "randomize_channel_order": draw(st.booleans()),
+        }
+    last = max(r for r in range(rounds) if r % turns == (0 if verifier_first else turns - 1))
+    if last > 0 and draw(st.booleans()):
+        length["min_message_rounds"] = draw(st.integers(1, last))
+    return branching, {f"{protocol}_protocol": length}
+
+
+def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
+    protocol = draw(st.sampled_from(protocols))
+    names = agent_names(protocol)
     verifier_first = draw(st.booleans())
-    shape = st.sampled_from([s for s in SHAPES if verifier_first or s[1] > 1])
-    branching, rounds = draw(shape)
+    branching, length = _length(draw, protocol, verifier_first)
     reward = st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0, 2.0])
-    shared: dict[str, Any] = {"shared_model_group": "both"} if draw(st.booleans()) else {}
-    frozen = [draw(st.integers(0, 3)) == 3 for _ in range(2)]
+    shared: dict[str, Any] = {"shared_model_group": "all"} if draw(st.booleans()) else {}
+    frozen = [draw(st.integers(0, 3)) == 3 for _ in names]
     if shared:
-        frozen[1] = frozen[0]
+        frozen = frozen[:1] * len(names)
     return {
         "seed": draw(st.integers(0, 2**32)),
+        "interaction_protocol": protocol,
         "agents": {
             "_default": {
                 "num_invalid_generation_retries": draw(st.integers(1, 3)),
                 "fine_tune_from_scratch": draw(st.booleans()),
                 "dpo_reference": draw(st.sampled_from(["previous", "base"])),
+                "name_speakers_in_content": draw(st.booleans()),
+                "merge_same_role_messages": draw(st.booleans()),
                 **shared,
             },
-            "prover": {"freeze_agent": frozen[0]},
-            "verifier": {"freeze_agent": frozen[1]},
+            **{name: {"freeze_agent": f} for name, f in zip(names, frozen, strict=True)},
         },
         "rl": {
             "num_iterations": draw(st.integers(1, 2)),
@@ -142,15 +179,13 @@ def _tables(draw: st.DrawFn) -> dict[str, Any]:
             "verifier_reward": draw(reward),
             "verifier_incorrect_penalty": draw(reward),
             "verifier_terminated_penalty": draw(reward),
+            "verifier_neither_accept_nor_reject_reward": draw(st.none() | reward),
             "verifier_no_guess_reward": draw(st.sampled_from([-0.5, 0.0, 0.1])),
+            "verifier_decision_spectrum": draw(st.sampled_from(sorted(SPECTRA))),
+            "force_guess": draw(st.sampled_from([None, None, None, "zero", "one", "y"])),
             "shared_reward": draw(st.booleans()),
         },
-        "nip_protocol": {
-            "max_message_rounds": rounds,
-            "min_message_rounds": draw(st.integers(1, last_verifier_round(rounds, verifier_first)))
-            if draw(st.booleans()) and last_verifier_round(rounds, verifier_first) > 0
-            else 1,
-        },
+        **length,
         "dataset_options": {"max_test_size": draw(st.sampled_from([None, 1]))},
     }
 
@@ -159,11 +194,16 @@ def _tables(draw: st.DrawFn) -> dict[str, Any]:
 def setups(draw: st.DrawFn) -> Setup:
     """Small random games of every kind; half of them train more likely than not."""
     if draw(st.booleans()):
-        rules = {"verifier_first": True, "verifier_reward": 1.0, "prover_reward": 1.0}
+        rules = {
+            "verifier_first": True,
+            "verifier_reward": 1.0,
+            "prover_reward": 1.0,
+            "force_guess": None,
+        }
         overlay = merge(MANY_PAIRS, {"protocol_common": rules})
-        return Setup(make_params(_tables(draw), overlay), decision_rate=0.5)
+        return Setup(make_params(_tables(draw, ["nip"]), overlay), decision_rate=0.5)
     return Setup(
-        params=make_params(_tables(draw)),
+        params=make_params(_tables(draw, [*LONG, *PROTOCOLS])),
         decision_rate=draw(st.sampled_from([0.5, 0.0, 0.3, 0.7, 1.0])),
         invalid_rate=draw(st.sampled_from([0.0, 0.1, 0.4])),
     )
@@ -183,9 +223,12 @@ def reply(asked: Request, key: Key, setup: Setup) -> Completion:
     invalid, decides = rng.random() < setup.invalid_rate, rng.random() < setup.decision_rate
     finish: FinishReason = "length" if rng.random() < 0.1 else "stop"
     word = f"<{rng.integers(10**9)}> & é"
-    text: str | None = f"{'Question for Expert' if asked.is_verifier else 'Answer'}: {word}"
-    if asked.is_verifier and decides:
-        text = f"I have seen {word}.\n**Decision:** {('Reject', 'accept')[int(rng.integers(2))]}."
+    start = "Question for Expert:" if asked.is_verifier else "Answer:"
+    parts = enumerate(asked.headers or (start,))
+    text: str | None = "\n".join(f"{header} {word} #{place}" for place, header in parts)
+    if asked.decisions and decides:
+        decision = asked.decisions[int(rng.integers(len(asked.decisions)))].capitalize()
+        text = f"I have seen {word}.\n**Decision:** {decision}."
     if invalid:
         bad: tuple[tuple[str | None, FinishReason], ...] = (
             ("", "stop"),
@@ -194,7 +237,7 @@ def reply(asked: Request, key: Key, setup: Setup) -> Completion:
             ("cut", "other"),
             ("Decision: perhaps", "stop"),
         )
-        text, finish = bad[int(rng.integers(5 if asked.is_verifier else 4))]
+        text, finish = bad[int(rng.integers(5 if asked.decisions else 4))]
     return Completion(
         text=text,
         finish_reason=finish,

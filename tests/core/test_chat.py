@@ -42,7 +42,7 @@ LENGTHS = [(rounds, first) for first in (True, False) for rounds in range(1 if f
 def say(params: HyperParameters, episode: Episode, text: str) -> Episode:
     """The game after whoever is to speak has said `text`."""
     protocol = protocol_of(params)
-    how = Rules(protocol, "accept_reject", lambda moves: 1, (1,) * len(protocol.agents))
+    how = Rules(protocol, lambda moves: 1, (1,) * len(protocol.agents))
     (move,) = movers(protocol, episode)
     completion = Completion(text, "stop", "m")
     root, _ = answer(how, plant(how, episode), episode, Given((), move.agent, 0, 0, completion))
@@ -115,7 +115,8 @@ def test_the_count_of_questions_left_goes_down_by_one_to_none(rounds: int, first
         found = re.search(r"You may ask (\d+) more question(s?)\b", chat[-1].content)
         assert (int(found[1]) if found else 0) == count
         assert not found or bool(found[2]) == (count != 1)
-        assert f"at most {len(turns) - 1} question" in chat[0].content
+        most = f"at most {len(turns) - 1} question" if len(turns) > 1 else "cannot ask anything"
+        assert most in chat[0].content
 
 
 @pytest.mark.parametrize(("rounds", "first"), LENGTHS)
@@ -194,23 +195,61 @@ def test_nobody_is_asked_to_go_on_after_its_own_words(first: bool) -> None:
         episode = say(params, episode, "" if len(episode.turns) >= 2 else "Well?")
 
 
-@settings(max_examples=20)
+def heard(setup: Setup, episode: Episode, agent: int) -> list[tuple[int, int, str]]:
+    """(round, speaker, message) of all that others said in channels that the agent can see."""
+    visible = protocol_of(setup.params).visibility[agent]
+    return [
+        (round, said.agent, text)
+        for round, turn in enumerate(episode.turns)
+        for said in turn
+        if said.agent != agent
+        for channel, text in said.messages
+        if visible[channel]
+    ]
+
+
+@settings(max_examples=60)
 @given(setups())
-def test_an_agent_reads_its_own_words_as_its_own_and_hears_others_by_name(setup: Setup) -> None:
-    names = {PROVER: "Expert", VERIFIER: "Verifier"}
+def test_an_agent_is_never_shown_a_message_of_a_channel_it_cannot_see(setup: Setup) -> None:
+    """Every message of these games carries a token of its own."""
+    token = re.compile(r"<\d+> & é #\d")
     for (_, _, _, _, agent), episode, chat in asked(play(setup)):
-        said = [each for turn in episode.turns for each in turn]
-        own = [each.raw for each in said if each.agent == agent]
-        heard = [
-            f"{names[each.agent]}: {text}"
-            for each in said
-            if each.agent != agent
-            for _, text in each.messages
-        ]
-        assert [message.content for message in chat if message.role == "assistant"] == own
+        own = [said.raw for turn in episode.turns for said in turn if said.agent == agent]
+        may_see = [*own, *(text for _, _, text in heard(setup, episode, agent))]
+        shown = [found for message in chat for found in token.findall(message.content)]
+        assert sorted(shown) == sorted(found for text in may_see for found in token.findall(text))
+
+
+@settings(max_examples=40)
+@given(setups())
+def test_an_agent_reads_its_own_words_as_its_own_and_hears_others(setup: Setup) -> None:
+    """In the order of the rounds, by name where the parameters ask for it."""
+    protocol = protocol_of(setup.params)
+    for (_, _, _, _, agent), episode, chat in asked(play(setup)):
+        own = setup.params.agents[agent]
+        said = [each.raw for turn in episode.turns for each in turn if each.agent == agent]
         users = [message.content for message in chat if message.role == "user"]
-        assert users[: len(heard)] == heard
-        assert len(users) - len(heard) in (0, 1)  # the supervisor
+        if own.merge_same_role_messages:
+            for one, other in pairwise(chat):
+                assert one.role != other.role
+            joined = "\n\n".join(m.content for m in chat if m.role == "assistant")
+            assert joined == "\n\n".join(text for text in said if text.strip())
+        else:
+            shown = [message.content for message in chat if message.role == "assistant"]
+            assert shown == [text for text in said if text.strip()]
+        expected = [
+            (round, f"{protocol.agents[speaker].shown_name}: {text}")
+            if own.name_speakers_in_content
+            else (round, text)
+            for round, speaker, text in heard(setup, episode, agent)
+        ]
+        everything = "\n\n".join(users)
+        assert all(text in everything for _, text in expected)
+        if not own.merge_same_role_messages:
+            rounds = {text: round for round, text in expected}
+            order = [rounds[content] for content in users if content in rounds]
+            assert order == sorted(order)
+            assert len(users) - len(expected) in (0, 1)  # the supervisor
 
 
 @settings(max_examples=20)
@@ -302,7 +341,8 @@ def test_a_prover_argues_for_its_side_and_the_verifier_is_not_told_which(
     verifier = build_chat(params, point, answered, VERIFIER)
     other = build_chat(params, replace(point, stance=1 - stance), answered, VERIFIER)
     assert verifier == other
-    assert ("even when it is not" in verifier[0].content) != randomised
+    assert ("told to argue that the code is right" in verifier[0].content) != randomised
+    assert ("you are not told which one" in verifier[0].content) == randomised
 
 
 def test_the_stage_decides_how_trees_branch() -> None:

@@ -11,11 +11,12 @@ from nip_fn.keys import key
 from nip_fn.metrics import leaves
 from nip_fn.params import HyperParameters
 from nip_fn.protocols.nip import PROVER, VERIFIER
+from nip_fn.protocols.protocol import verifier_rounds
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.reply import Completion, FinishReason
 from nip_fn.trainers.malt import branching
 
-from .games import Setup, ends, last_verifier_round, make_params, play, setups
+from .games import Setup, ends, make_params, play, setups
 from .trees import walk
 
 GAME = reset(make_datapoint("p", "Is it?", "x", 1), key(0))
@@ -24,7 +25,6 @@ GAME = reset(make_datapoint("p", "Is it?", "x", 1), key(0))
 def rules(params: HyperParameters, attempts: int = 2) -> Rules:
     return Rules(
         protocol=protocol_of(params),
-        spectrum="accept_reject",
         branching=lambda moves: branching(params, moves),
         attempts=(attempts, attempts),
     )
@@ -47,7 +47,7 @@ def with_paths(node: Node, path: Path = ()) -> list[tuple[Path, Node]]:
 @given(setups())
 def test_a_tree_has_at_most_k_to_the_number_of_rounds_leaves(setup: Setup) -> None:
     params = setup.params
-    k, rounds = params.malt.num_responses_per_timestep, params.nip_protocol.max_message_rounds
+    k, rounds = params.malt.num_responses_per_timestep, protocol_of(params).max_message_rounds
     for state in ends(play(setup), "test", "sample"):
         for root in state.forest:
             assert len(leaves(root)) <= (k if state.stage == "sample" else 1) ** rounds
@@ -56,9 +56,8 @@ def test_a_tree_has_at_most_k_to_the_number_of_rounds_leaves(setup: Setup) -> No
 @settings(max_examples=20)
 @given(setups())
 def test_nothing_is_said_after_the_verifiers_last_turn(setup: Setup) -> None:
-    last = last_verifier_round(
-        setup.params.nip_protocol.max_message_rounds, setup.params.protocol_common.verifier_first
-    )
+    protocol = protocol_of(setup.params)
+    last = verifier_rounds(protocol, key(0))[-1]
     for state in ends(play(setup), "test", "sample"):
         for root in state.forest:
             for path, node in with_paths(root):
@@ -75,8 +74,8 @@ def test_open_nodes_have_k_children_or_one_where_only_frozen_agents_move(setup: 
     for state in ends(play(setup), "sample"):
         for root in state.forest:
             for node in (each for each in walk(root) if each.children):
-                agent = node.children[0].turn[0].agent
-                frozen = setup.params.agents[agent].freeze_agent
+                moved = {said.agent for said in node.children[0].turn}
+                frozen = all(setup.params.agents[agent].freeze_agent for agent in moved)
                 one = frozen and malt.frozen_agents_generate_one_response
                 assert len(node.children) == (1 if one else malt.num_responses_per_timestep)
 
@@ -87,16 +86,17 @@ def test_child_i_is_where_reply_i_led(setup: Setup) -> None:
     run = play(setup)
     for state in ends(run, "sample"):
         heard = {
-            (moment.event.tree, moment.event.path, moment.event.index): moment.event.completion
+            (event.tree, event.path, event.agent, event.index): event.completion
             for before, moment in pairwise(run)
-            if isinstance(moment.event, Replied)
+            if isinstance(event := moment.event, Replied)
             and (before.state.iteration, before.state.stage) == (state.iteration, "sample")
         }  # of several attempts, the last
         for index, root in enumerate(state.forest):
             for path, node in with_paths(root)[1:]:
-                completion = heard[index, path[:-1], path[-1]]
-                assert node.turn[0].raw == (completion.text or "")
-                assert node.turn[0].model == completion.model
+                for said in node.turn:
+                    completion = heard[index, path[:-1], said.agent, path[-1]]
+                    assert said.raw == (completion.text or "")
+                    assert said.model == completion.model
 
 
 TWO = make_params(

@@ -9,8 +9,8 @@ from nip_fn.episode import Said
 from nip_fn.growth import Node
 from nip_fn.metrics import (
     Z_95,
+    decided,
     effort_metrics,
-    is_correct,
     leaves,
     nodes,
     outcome_metrics,
@@ -21,12 +21,14 @@ from nip_fn.pairs import Pair
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.protocol import End
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.spectra import SPECTRA
+from nip_fn.spectra import SPECTRA, UNDECIDED
 
 from .games import Setup, ends, make_params, play, setups
 
 PROTOCOL = protocol_of(make_params())
-DECISIONS = {decision.text: decision for decision in SPECTRA["accept_reject"]}
+DECISIONS = {
+    decision.text: decision for decision in (*SPECTRA["likert_scale_5"], *SPECTRA["accept_reject"])
+}
 
 
 @pytest.mark.parametrize(
@@ -84,26 +86,27 @@ FOREST = [
     tree(leaf("decided", "accept"), leaf("decided", "reject")),  # right: one of two
     tree(leaf("decided", "accept"), inner(leaf("rounds"), leaf("decided", "accept"))),  # buggy: 0
     tree(leaf("decided", "accept")),  # right: one of one
-    tree(leaf("invalid", agent=PROVER)),  # buggy: none of one
+    tree(leaf("invalid", agent=PROVER), leaf("decided", UNDECIDED)),  # buggy: none of two
 ]
 
 
 def test_outcomes_of_a_forest_made_by_hand() -> None:
-    """Seven games: two decided as the label says, four accepted, depths 1, 1, 1, 2, 2, 1, 1."""
-    low, high = wilson_interval(2, 7)
+    """Eight games: two decided as the label says, four accepted, one neither, two of two rounds."""
+    low, high = wilson_interval(2, 8)
     assert dict(outcome_metrics(points(1, 0), FOREST)) == pytest.approx(
         {
-            "accuracy": 2 / 7,
+            "accuracy": 2 / 8,
             "accuracy_low": low,
             "accuracy_high": high,
             "accuracy_0": 0.0,
             "accuracy_1": 2 / 3,
             "always_fail_share": 1 / 2,
-            "acceptance_rate": 4 / 7,
-            "rounds_share": 1 / 7,
-            "invalid_share": 1 / 7,
-            "episode_length": 9 / 7,
-            "games": 7,
+            "acceptance_rate": 4 / 8,
+            "neither_share": 1 / 8,
+            "rounds_share": 1 / 8,
+            "invalid_share": 1 / 8,
+            "episode_length": 10 / 8,
+            "games": 8,
         }
     )
 
@@ -134,6 +137,8 @@ def test_a_datapoint_always_fails_only_if_none_of_its_trees_holds_a_right_decisi
         ("decided", "accept", 0, False),
         ("decided", "reject", 0, True),
         ("decided", "reject", 1, False),
+        ("decided", UNDECIDED, 0, False),
+        ("decided", UNDECIDED, 1, False),
         ("rounds", None, 0, False),
         ("rounds", None, 1, False),
         ("invalid", None, 0, False),
@@ -142,7 +147,7 @@ def test_a_datapoint_always_fails_only_if_none_of_its_trees_holds_a_right_decisi
 def test_only_a_decision_can_be_correct(
     end: End, decision: str | None, label: int, correct: bool
 ) -> None:
-    assert is_correct(leaf(end, decision), label) is correct
+    assert (decided(leaf(end, decision)) == label) is correct
 
 
 def test_effort_of_a_forest_made_by_hand() -> None:
@@ -197,5 +202,5 @@ def test_shares_are_shares_and_games_are_leaves(setup: Setup) -> None:
         for name in ("always_fail_share", "acceptance_rate", "rounds_share", "invalid_share"):
             assert 0 <= metrics[name] <= 1
         if state.stage == "sample":
-            pairs = [metrics[f"{agent.name}.pairs"] for agent in PROTOCOL.agents]
+            pairs = [metrics[f"{agent.name}.pairs"] for agent in setup.params.agents]
             assert sum(pairs) == len(state.selection)

@@ -258,8 +258,11 @@ def test_pairs_of_whole_runs_are_between_siblings_of_agents_that_are_trained(set
         for pair in state.selection:
             tree = flatten(state.forest[pair.tree])
             assert not setup.params.agents[pair.agent].freeze_agent
-            assert {s.agent for s in tree.turn_N[pair.chosen]} == {pair.agent}
-            assert {s.agent for s in tree.turn_N[pair.rejected]} == {pair.agent}
+            (chosen,) = (s for s in tree.turn_N[pair.chosen] if s.agent == pair.agent)
+            (rejected,) = (s for s in tree.turn_N[pair.rejected] if s.agent == pair.agent)
+            assert chosen.error is None
+            assert chosen.raw.strip()
+            assert rejected.raw.strip()
             assert tree.parent_N[pair.chosen] == tree.parent_N[pair.rejected] == pair.parent
             if malt.pair_selection_method == "positive_negative":
                 mid_point = reward_mid_point(protocol, pair.agent)

@@ -10,19 +10,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
+from nip_fn.agent_params import lora_alpha, max_tokens
+from nip_fn.checks import group_problems
 from nip_fn.config import (
     differences,
     from_dict,
     get,
-    group_problems,
     merge,
     nest,
     params_hash,
     to_dict,
 )
-from nip_fn.params import HyperParameters, lora_alpha, max_tokens
+from nip_fn.params import HyperParameters
 from nip_fn.presets import EMBEDDED
-from nip_fn.protocols.names import AGENTS_BY_PROTOCOL
+from nip_fn.protocols.registry import PROTOCOLS
 
 from .games import Setup, make_params, setups
 
@@ -107,7 +108,7 @@ def test_an_agent_that_the_protocol_lacks_is_refused_with_those_it_has() -> None
 def test_an_unknown_protocol_is_refused_with_the_known_ones() -> None:
     line = problem({"interaction_protocol": "chess"})
     assert line.startswith("interaction_protocol: 'chess'")
-    assert all(name in line for name in AGENTS_BY_PROTOCOL)
+    assert all(name in line for name in PROTOCOLS)
 
 
 @pytest.mark.parametrize(
@@ -243,11 +244,16 @@ def test_tokens_are_given_or_one_and_a_half_a_word() -> None:
     [
         ("lora_rank", 8),
         ("model_name", "other"),
-        ("model_provider", "dummy"),
+        ("model_provider", "local"),
+        ("use_dummy_api", True),
+        (
+            "update_schedule",
+            {"_type": "ContiguousPeriodicUpdateSchedule", "period": 2, "start": 0, "stop": 1},
+        ),
         ("freeze_agent", True),
         ("dpo_beta", 0.5),
         ("num_epochs", 2),
-        ("agent_lr_factor", 2.0),
+        ("agent_lr_factor", {"actor": 2.0}),
         ("dpo_reference", "base"),
         ("per_device_train_batch_size", 3),
     ],
@@ -259,7 +265,7 @@ def test_agents_that_share_a_model_agree_about_it(field: str, value: object) -> 
     assert "agents.verifier" in line
     assert field in line
     apart = make_params({"agents": {"verifier": {field: value}}})
-    assert group_problems(apart.agents) == ()
+    assert tuple(group_problems(apart.agents)) == ()
     alike = {"_default": {"shared_model_group": "both", field: value}}
     assert isinstance(from_dict({"agents": alike}), Success)
 

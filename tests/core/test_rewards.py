@@ -135,7 +135,7 @@ def test_only_those_whose_turn_it_is_may_speak() -> None:
     with pytest.raises(ValueError, match="round 0"):
         step(protocol, episode, prover())
     decided, _ = step(protocol, episode, verifier(ACCEPT))
-    with pytest.raises(ValueError, match="round 1"):
+    with pytest.raises(ValueError, match="over after 1 rounds"):
         step(protocol, decided, prover())
 
 
@@ -245,14 +245,24 @@ def _sums(node: Node, before: tuple[float, float]) -> Iterator[tuple[float, floa
 @pytest.mark.parametrize(
     ("common", "rounds", "prover_bounds", "verifier_bounds"),
     [
-        ({}, 3, (0.0, 3.0), (-11.0, 5.25)),
-        ({"prover_reward": -3.0}, 3, (-3.0, 0.0), (-11.0, 5.25)),
+        ({}, 3, (0.0, 3.0), (-10.75, 5.25)),
+        ({"prover_reward": -3.0}, 3, (-3.0, 0.0), (-10.75, 5.25)),
         ({"verifier_no_guess_reward": -0.25}, 8, (0.0, 3.0), (-11.75, 5.0)),
-        ({"verifier_first": False}, 8, (0.0, 3.0), (-11.0, 5.75)),
+        ({"verifier_first": False}, 8, (0.0, 3.0), (-10.25, 5.75)),
         ({"verifier_first": False}, 3, (0.0, 3.0), (-11.0, 5.0)),
-        ({"shared_reward": True}, 3, (-11.0, 5.25), (-11.0, 5.25)),
-        ({"prover_invalid_response_penalty": -2.0}, 3, (-2.0, 3.0), (-11.0, 5.25)),
-        ({"verifier_neither_accept_nor_reject_reward": 9.0}, 3, (0.0, 3.0), (-11.0, 9.25)),
+        ({"shared_reward": True}, 3, (-10.75, 5.25), (-10.75, 5.25)),
+        ({"prover_invalid_response_penalty": -2.0}, 3, (-2.0, 3.0), (-10.75, 5.25)),
+        # no decision of this spectrum is neither, one of the next is
+        ({"verifier_neither_accept_nor_reject_reward": 9.0}, 3, (0.0, 3.0), (-10.75, 5.25)),
+        (
+            {
+                "verifier_neither_accept_nor_reject_reward": 9.0,
+                "verifier_decision_spectrum": "likert_scale_5",
+            },
+            3,
+            (0.0, 3.0),
+            (-10.75, 9.25),
+        ),
     ],
 )
 def test_bounds_by_hand(

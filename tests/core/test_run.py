@@ -20,6 +20,10 @@ from nip_fn.events import (
     StageDone,
 )
 from nip_fn.finetune import MIN_EXAMPLES
+from nip_fn.params import HyperParameters
+from nip_fn.protocols.nip import nip
+from nip_fn.protocols.protocol import Protocol
+from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.replay import replay
 from nip_fn.reply import Completion
 from nip_fn.run import pending, scan, step
@@ -70,6 +74,7 @@ def test_any_causal_order_of_the_same_replies_ends_in_the_same_digest(
     one, other = play(setup), play(setup, order)
     assert one[-1].state.stage == other[-1].state.stage == "done"
     assert digest(one[-1].state) == digest(other[-1].state)
+    assert one[-1].state == other[-1].state
     assert [digest(state) for state in ends(one, "test", "sample", "train", "publish")] == [
         digest(state) for state in ends(other, "test", "sample", "train", "publish")
     ]
@@ -94,6 +99,43 @@ def _all_orders(setup: Setup, moment: Moment, until: int) -> Iterator[RunState]:
         state, effects = step(moment.state, event)
         rest = (*moment.waiting[:at], *moment.waiting[at + 1 :], *singles(effects))
         yield from _all_orders(setup, Moment(event, state, singles(effects), rest), until)
+
+
+def test_the_digest_covers_every_fact_and_no_metric() -> None:
+    """So that a later version may measure more without deriving other digests."""
+    run = play(BUSY)
+    sampled, trained = ends(run, "sample")[-1], ends(run, "train")[-1]
+    root, group, job = sampled.forest[0], trained.groups[0], trained.jobs[0]
+    said = root.children[0].turn[0]
+
+    def with_child(**changes: object) -> RunState:
+        child = replace(root.children[0], **changes)
+        node = replace(root, children=(child, *root.children[1:]))
+        return replace(sampled, forest=(node, *sampled.forest[1:]))
+
+    others = [
+        with_child(turn=(replace(said, raw="other"),)),
+        with_child(turn=(replace(said, messages=((0, "other"),)),)),
+        with_child(turn=(replace(said, error="no_content"),)),
+        with_child(turn=(replace(said, model="other"),)),
+        with_child(reward=(9.0, 9.0)),
+        with_child(end="invalid"),
+        with_child(children=(root,)),
+        replace(sampled, selection=sampled.selection[1:]),
+        replace(sampled, past="other"),
+        replace(sampled, iteration=9),
+        replace(sampled, datapoints=sampled.datapoints[::-1]),
+        replace(sampled, dataset=replace(sampled.dataset, hash="other")),
+    ]
+    assert digest(sampled) not in {digest(other) for other in others}
+    others = [
+        replace(trained, groups=(replace(group, serving="other"), *trained.groups[1:])),
+        replace(trained, groups=(replace(group, lineage=()), *trained.groups[1:])),
+        replace(trained, jobs=(replace(job, adapter="other"), *trained.jobs[1:])),
+        replace(trained, jobs=(replace(job, job=replace(job.job, seed=0)), *trained.jobs[1:])),
+    ]
+    assert digest(trained) not in {digest(other) for other in others}
+    assert digest(replace(sampled, rows=())) == digest(sampled)
 
 
 def test_times_are_no_part_of_the_digest() -> None:
@@ -293,11 +335,26 @@ def test_each_epoch_has_an_order_of_its_own() -> None:
     assert len(drawn) == len(set(drawn)) == 4
 
 
+def test_a_protocol_of_ones_own_trains_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reversed_nip(params: HyperParameters) -> Protocol:
+        turns = nip(params).schedule
+        return nip(params)._replace(name="reversed_nip", schedule=lambda r, key: turns(r + 1, key))
+
+    monkeypatch.setitem(PROTOCOLS, "reversed_nip", reversed_nip)
+    rules = {"interaction_protocol": "reversed_nip", "protocol_common": {"verifier_first": False}}
+    params = make_params(MANY_PAIRS, rules)
+    last = play(BUSY._replace(params=params))[-1].state
+    assert last.stage == "done"
+    assert [len(group.lineage) for group in last.groups] == [2, 2]
+
+
 def test_without_switching_adapters_are_trained_but_never_speak() -> None:
     params = make_params(MANY_PAIRS, {"text_rl": {"switch_adapters": False}})
     run = play(BUSY._replace(params=params))
     assert not any(isinstance(moment.event, Published) for moment in run)
-    assert {reply.completion.model for _, _, reply in replies_of(run)} == {"builtin:tiny"}
+    assert {reply.completion.model for _, _, reply in replies_of(run)} == {
+        params.agents[0].model_name
+    }
     assert [len(group.lineage) for group in run[-1].state.groups] == [2, 2]
 
 

@@ -104,7 +104,8 @@ def test_values_of_grown_trees_are_expectations(setup: Setup) -> None:
             values = backup(tree)
             node = {path: _descend(root, path) for path in tree.path_N}
             for i, path in enumerate(tree.path_N):
-                expected = [float(expectation(node[path], agent)) for agent in (0, 1)]
+                agents = range(len(root.reward))
+                expected = [float(expectation(node[path], agent)) for agent in agents]
                 assert tuple(values[i]) == pytest.approx(expected, abs=1e-9)
 
 

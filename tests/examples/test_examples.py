@@ -28,3 +28,10 @@ def test_compose_plays_grows_and_selects() -> None:
     assert root.split()[0] == "0"
     assert len(others) >= 2
     assert " rather than " in output
+
+
+def test_a_protocol_of_ones_own_is_checked_grown_and_selected_from_in_under_60_lines() -> None:
+    assert len((EXAMPLES / "own_protocol.py").read_text("utf-8").splitlines()) < 60
+    lines = run("own_protocol.py").splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["defender", "prosecutor", "verifier"]
+    assert all(" rather than " in line for line in lines)

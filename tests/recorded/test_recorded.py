@@ -1,9 +1,11 @@
 """Recorded runs that every build replays: what was derived once is derived again.
 
-A build that means to derive something else (another metric, say) records these anew, on purpose:
-`dummy` is a run of the dummy provider, `embedded` one of the embedded model, both two iterations.
+A build that means to derive something else records these anew, on purpose.  All are of two
+iterations: `dummy` is a run of the dummy provider, `debate` one of a sequential debate with graded
+decisions, unusable replies and games that are broken off, `embedded` one of the embedded model.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ from nip_fn.replay import replay
 from nip_fn_adapters import store
 
 DIGESTS = {
-    "dummy": "2d5236dbc8b60558d28f25d0f7dd4ab9",
-    "embedded": "388faaf916769cc3aa71e23eec380453",
+    "dummy": "f8ded0b7b0e8c4a66cefd93fed6c45e8",
+    "debate": "d3460398b887fbe8558d0c657bdb77fe",
+    "embedded": "a98f41fc1794f960e2d0f143632ddd3b",
 }
 
 
@@ -39,11 +42,12 @@ def test_a_recording_that_was_tampered_with_is_noticed(name: str) -> None:
     at = next(
         i
         for i, event in enumerate(events)
-        if isinstance(event, Replied) and "accept" in (event.completion.text or "")
+        if isinstance(event, Replied)
+        and re.search(r"Decision: (?!perhaps)", event.completion.text or "")
     )
     told = events[at]
     assert isinstance(told, Replied)
-    other = replace(told.completion, text="Decision: reject")
+    other = replace(told.completion, text="Never mind.")
     events[at] = replace(told, completion=other)
     outcome = replay(events)
     assert outcome.value_or(None) is None or outcome.unwrap().state.faults

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nip_fn.keys import Key, generator
+from nip_fn_adapters.local.draw import choose, penalise
 from nip_fn_adapters.local.models import Policy
 
 # Chats whose replies are complete leave the batch once at most this share of it still runs.
@@ -45,6 +46,8 @@ class Asked(NamedTuple):
     keys: tuple[Key, ...]
     temperature: float
     max_tokens: int
+    top_p: float = 1.0  # 1: every token may be drawn
+    repetition_penalty: float = 1.0  # 1: none
 
 
 class Drawn(NamedTuple):
@@ -60,6 +63,9 @@ class _Live(NamedTuple):
     row: Any  # [P] its place in the batch
     uniforms: Any  # [P, K, S] float64 the reply's draws, one for each token
     temperature: Any  # [P, 1, 1]
+    top_p: Any  # [P, 1, 1] float64; None where it is 1 for the whole batch
+    penalty: Any  # [P, 1, 1] the repetition penalty; None where it is 1 for the whole batch
+    said: Any  # [P, K, T + S] tokens of the prompt and the reply; None where `penalty` is
     limit: Any  # [P, 1]
     length: Any  # [P, 1] tokens of its prompt
     mask: Any  # [P, 1, K, T + K * S] 0 where a reply sees a token, the lowest number elsewhere
@@ -69,8 +75,9 @@ class _Live(NamedTuple):
 def decode(policy: Policy, batch: Sequence[Asked], timings: Timings) -> list[list[Drawn]]:
     """For each chat one reply for each of its keys; all chats of a batch have equally many keys.
 
-    A reply is a function of its chat, key, temperature and limit.  What else is in the batch moves
-    the last bits of floating-point sums, which decides about one draw in a million.
+    A reply is a function of what is asked for it: its chat, key, temperature, limit, top_p and
+    repetition penalty.  What else is in the batch moves the last bits of floating-point sums, which
+    decides about one draw in a million.
     """
     import torch
     from transformers import DynamicCache
@@ -93,7 +100,11 @@ def decode(policy: Policy, batch: Sequence[Asked], timings: Timings) -> list[lis
             logits_to_keep=1,
         ).expand(-1, width, -1)
         for step in range(num_steps):
-            tokens = _choose(logits, live.temperature, live.uniforms[:, :, step])
+            if live.penalty is not None:
+                logits = penalise(logits, live.said, live.penalty)
+            tokens = choose(logits, live.temperature, live.top_p, live.uniforms[:, :, step])
+            if live.penalty is not None:
+                live.said[:, :, prompts.shape[1] + step] = tokens
             ends = torch.isin(tokens, stops) & ~live.done
             rows = live.row.cpu()
             drawn[rows, :, step] = tokens.cpu()
@@ -105,7 +116,7 @@ def decode(policy: Policy, batch: Sequence[Asked], timings: Timings) -> list[lis
                 break
             if len(running) <= KEEP_WHOLE * len(live.row):
                 cache.batch_select_indices(running)
-                tokens, live = tokens[running], _Live(*(column[running] for column in live))
+                tokens, live = tokens[running], _keep(live, running)
             logits = _forward(
                 policy,
                 timings,
@@ -143,10 +154,18 @@ def _begin(policy: Policy, batch: Sequence[Asked], num_steps: int) -> tuple[Any,
     def tensor(array: np.ndarray) -> Any:
         return torch.from_numpy(array).to(device)
 
+    def option(values: Sequence[float], dtype: type[np.floating]) -> Any:
+        return tensor(np.array(values, dtype=dtype)[:, None, None])
+
+    top_ps, penalties = zip(*((a.top_p, a.repetition_penalty) for a in batch), strict=True)
+    penalised = any(penalty != 1 for penalty in penalties)
     live = _Live(
         row=tensor(np.arange(len(batch))),
         uniforms=tensor(_uniforms(batch, num_steps)),
-        temperature=tensor(np.array([[[asked.temperature]] for asked in batch], dtype=np.float32)),
+        temperature=option([asked.temperature for asked in batch], np.float32),
+        top_p=option(top_ps, np.float64) if min(top_ps) < 1 else None,
+        penalty=option(penalties, np.float32) if penalised else None,
+        said=tensor(_said(prompts, seen, width, num_steps)) if penalised else None,
         limit=tensor(np.array([asked.max_tokens for asked in batch])[:, None]),
         length=tensor(lengths[:, None]),
         mask=tensor(mask),
@@ -164,24 +183,19 @@ def _uniforms(batch: Sequence[Asked], num_steps: int) -> np.ndarray:
     return np.array([[generator(key).random(num_steps) for key in asked.keys] for asked in batch])
 
 
-def _choose(logits: Any, temperature: Any, uniforms: Any) -> Any:
-    """The next tokens `[P, K]`: for `uniforms` u the first whose cumulative probability exceeds u.
+def _said(prompts: np.ndarray, seen: np.ndarray, width: int, num_steps: int) -> np.ndarray:
+    """The tokens of each prompt and room for its replies `[P, K, T + S]`.
 
-    `logits` is `[P, K, V]`.  The likeliest token where the temperature is 0.
+    Where there is no token (yet), the prompt's last stands in: that it occurs again is no matter.
     """
-    import torch
+    said = np.repeat(prompts[:, -1:], prompts.shape[1] + num_steps, axis=1)
+    said[:, : prompts.shape[1]][seen > 0] = prompts[seen > 0]
+    return np.repeat(said[:, None], width, axis=1)
 
-    greedy = temperature == 0
-    if bool(greedy.all()):
-        return logits.argmax(-1)
-    scaled = logits.float() / torch.where(greedy, 1.0, temperature)
-    cumulative = scaled.softmax(-1).cumsum(-1, dtype=torch.float64)
-    target = uniforms[..., None] * cumulative[..., -1:]
-    tokens = torch.searchsorted(cumulative, target, right=True)[..., 0]
-    tokens = tokens.clamp_(max=logits.shape[-1] - 1)
-    if bool(greedy.any()):
-        return torch.where(greedy[..., 0], logits.argmax(-1), tokens)
-    return tokens
+
+def _keep(live: _Live, rows: Any) -> _Live:
+    """These chats of a batch only."""
+    return _Live(*(None if column is None else column[rows] for column in live))
 
 
 def _forward(policy: Policy, timings: Timings, tokens: Any, **inputs: Any) -> Any:

@@ -19,6 +19,14 @@ BUILTIN = {"builtin:tiny": PACKAGE / "tiny"}
 FULL_ATTENTION = "full_attention"
 
 
+class Defaults(NamedTuple):
+    """What a reply is drawn with where its request leaves that open."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    repetition_penalty: float = 1.0
+
+
 class Policy(NamedTuple):
     """A model that is ready to answer, its adapter merged into its weights."""
 
@@ -26,6 +34,7 @@ class Policy(NamedTuple):
     tokenizer: Any
     context: int | None  # the tokens it can hold; None: not known
     stops: tuple[int, ...]  # the tokens that end a reply
+    defaults: Defaults
 
 
 def require(*packages: str) -> Result[None, str]:
@@ -77,7 +86,8 @@ def _load(base: Path, adapter: Path | None) -> Result[Policy, str]:
         return Failure(f"{base} has layers without full attention; serve it with vLLM instead")
     if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
         return Failure(f"the tokenizer of {base} has no chat template or no end token")
-    return Success(Policy(model.eval(), tokenizer, context_of(model), _stops(model, tokenizer)))
+    stops, defaults = _stops(model, tokenizer), _defaults(model)
+    return Success(Policy(model.eval(), tokenizer, context_of(model), stops, defaults))
 
 
 def load_base(folder: Path) -> Any:
@@ -116,6 +126,18 @@ def _stops(model: Any, tokenizer: Any) -> tuple[int, ...]:
     listed = model.generation_config.eos_token_id
     stops = listed if isinstance(listed, list) else [] if listed is None else [listed]
     return tuple(sorted({*stops, tokenizer.eos_token_id}))
+
+
+def _defaults(model: Any) -> Defaults:
+    """What the model's `generation_config.json` says, where it says to sample; else 1 throughout.
+
+    Nothing else in it, such as `top_k`, is followed.
+    """
+    config = model.generation_config
+    if not config.do_sample:
+        return Defaults()
+    named = ((name, getattr(config, name)) for name in Defaults._fields)
+    return Defaults(**{name: float(value) for name, value in named if value is not None})
 
 
 def render_chat(tokenizer: Any, chat: Chat) -> str:

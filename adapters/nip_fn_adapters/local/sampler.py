@@ -221,9 +221,24 @@ def _encode(
         if policy.context is not None and len(tokens) + request.max_tokens > policy.context:
             refuse(index, Failure(_too_long(policy, request, len(tokens))))
         else:
-            asked = Asked(tokens, request.keys, request.temperature, request.max_tokens)
-            rows.append(_Row(index, asked))
+            rows.append(_Row(index, _asked(policy, request, tokens)))
     return rows
+
+
+def _asked(policy: Policy, request: Request, tokens: list[int]) -> Asked:
+    """The request with the model's defaults where it leaves something open."""
+
+    def either(asked: float | None, default: float) -> float:
+        return default if asked is None else asked
+
+    return Asked(
+        tokens=tokens,
+        keys=request.keys,
+        temperature=either(request.temperature, policy.defaults.temperature),
+        max_tokens=request.max_tokens,
+        top_p=either(request.top_p, policy.defaults.top_p),
+        repetition_penalty=either(request.repetition_penalty, policy.defaults.repetition_penalty),
+    )
 
 
 def _whose(request: Request) -> str:

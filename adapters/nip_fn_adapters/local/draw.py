@@ -1,0 +1,58 @@
+"""Drawing: from a model's logits, and a uniform number for each reply, to the replies' next tokens.
+
+Letters of shapes: P chats, K replies to each, N tokens so far, V vocabulary.
+"""
+
+from typing import Any
+
+
+def penalise(logits: Any, said: Any, penalty: Any) -> Any:
+    """The logits `[P, K, V]`, less likely where a token occurs in `said` `[P, K, N]`.
+
+    There, once however often it occurs: logit / penalty if the logit is positive, logit · penalty
+    if it is negative (Keskar et al. 2019, "CTRL", section 4.1, as vLLM and transformers do it for
+    negative logits).  `penalty` is `[P, 1, 1]`; 1 leaves every bit as it is.
+    """
+    import torch
+
+    scores = logits.gather(-1, said)
+    return logits.scatter(-1, said, torch.where(scores < 0, scores * penalty, scores / penalty))
+
+
+def nucleus(probabilities: Any, top_p: Any) -> Any:
+    """The probabilities `[..., V]`, 0 outside the nucleus; what is left is not scaled up to 1.
+
+    The nucleus is the smallest set of likeliest tokens whose total probability is at least `top_p`,
+    a number above 0 for each `[..., 1]` (Holtzman et al. 2020, "The Curious Case of Neural Text
+    Degeneration").  It has a token at least; of equally likely ones, that with the lower number.
+    """
+    import torch
+
+    ordered, order = probabilities.sort(dim=-1, descending=True, stable=True)
+    likelier = ordered.cumsum(-1, dtype=torch.float64) - ordered
+    return probabilities.scatter(-1, order, ordered.masked_fill(likelier >= top_p, 0.0))
+
+
+def choose(logits: Any, temperature: Any, top_p: Any, uniforms: Any) -> Any:
+    """The next tokens `[P, K]`: for `uniforms` u the first whose cumulative probability exceeds u.
+
+    `logits` is `[P, K, V]`, `temperature` and `top_p` are `[P, 1, 1]`; where `top_p` is None or 1,
+    no token is left out.  The likeliest token where the temperature is 0.
+    """
+    import torch
+
+    greedy = temperature == 0
+    if bool(greedy.all()):
+        return logits.argmax(-1)
+    scaled = logits.float() / torch.where(greedy, 1.0, temperature)
+    probabilities = scaled.softmax(-1)
+    if top_p is not None:
+        asks = (top_p < 1)[:, 0, 0]
+        probabilities[asks] = nucleus(probabilities[asks], top_p[asks])
+    cumulative = probabilities.cumsum(-1, dtype=torch.float64)
+    target = uniforms[..., None] * cumulative[..., -1:]
+    tokens = torch.searchsorted(cumulative, target, right=True)[..., 0]
+    tokens = tokens.clamp_(max=logits.shape[-1] - 1)
+    if bool(greedy.any()):
+        return torch.where(greedy[..., 0], logits.argmax(-1), tokens)
+    return tokens

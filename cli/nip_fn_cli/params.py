@@ -1,0 +1,188 @@
+"""`nip-fn params`: every parameter, as a table or as a JSON Schema."""
+
+import json
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import inspect
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from nip_fn.agent_params import AgentParameters
+from nip_fn.config import DEFAULT_AGENT
+from nip_fn.params import HyperParameters
+from nip_fn.presets import EMBEDDED
+from nip_fn.protocols.registry import PROTOCOLS, agent_names
+from nip_fn.tags import TYPE_NAMES, WRITTEN, record_of, type_below
+from nip_fn_cli.table import console
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+AGENT = "AGENT"  # stands for an agent's name, or for `_default`
+PLAIN = ((inspect.BoolType, "true or false"), (inspect.StrType, "text"))
+BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
+
+
+class Parameter(NamedTuple):
+    """One parameter of the written form."""
+
+    section: str  # "" for the top level
+    address: str
+    type: str
+    default: str
+    meaning: str
+
+
+def params_command(*, json_schema: bool) -> None:
+    """Run the command."""
+    if json_schema:
+        print(json.dumps(schema(), indent=2))
+    else:
+        show(console())
+
+
+def show(out: Console) -> None:
+    """Print a table for each section.
+
+    The embedded settings are those that `nip-fn train` takes where nothing else is said.
+    """
+    for section, group in groupby(parameters(), key=lambda parameter: parameter.section):
+        table = Table(box=None, pad_edge=False, show_header=False, title_justify="left")
+        table.title = Text(section or "top level", style="bold")
+        table.add_column(no_wrap=True)
+        table.add_column(overflow="fold")
+        for one in group:
+            told = f"{one.type}; default {one.default}{_embedded(one.address)}"
+            table.add_row(one.address, Group(Text(one.meaning), Text(told, style="dim")))
+        out.print(table, "")
+
+
+def parameters() -> tuple[Parameter, ...]:
+    """Every parameter, section by section, the top level first."""
+    found = _parameters(WRITTEN, "", "")
+    return tuple(sorted(found, key=lambda parameter: bool(parameter.section)))
+
+
+def _parameters(record: inspect.Type | None, section: str, prefix: str) -> Iterator[Parameter]:
+    if not isinstance(record, inspect.StructType):
+        return
+    for field in record.fields:
+        address = f"{prefix}{field.name}"
+        kind, meaning = _described(field.type)
+        match kind:
+            case inspect.VarTupleType(item_type=item):
+                yield from _parameters(item, f"{address}.{AGENT}", f"{address}.{AGENT}.")
+            case inspect.StructType():
+                yield from _parameters(kind, address, f"{address}.")
+            case _:
+                words = _choices(PROTOCOLS) if address == "interaction_protocol" else _words(kind)
+                yield Parameter(section, address, words, _default(field), meaning)
+                if field.default is None:  # a table may be written there
+                    yield from _parameters(record_of(kind, {}), section, f"{address}.")
+
+
+def _described(kind: inspect.Type) -> tuple[inspect.Type, str]:
+    """The type without its description, and that."""
+    meaning = ""
+    while isinstance(kind, inspect.Metadata):
+        meaning = meaning or (kind.extra_json_schema or {}).get("description", "")
+        kind = kind.type
+    return kind, meaning
+
+
+def _words(kind: inspect.Type) -> str:
+    """A type in words."""
+    kind, _ = _described(kind)
+    match kind:
+        case inspect.LiteralType(values=values):
+            return _choices(values)
+        case inspect.IntType() | inspect.FloatType():
+            return _number_words(kind)
+        case inspect.UnionType(types=types):
+            named = sorted(types, key=lambda one: isinstance(one, inspect.NoneType))
+            return " or ".join(map(_words, named))
+        case inspect.StructType(cls=cls, tag=tag, fields=fields):
+            names = ", ".join(field.name for field in fields)
+            return f"table {tag or cls.__name__} ({names})" if names else f"table {tag}"
+        case inspect.NoneType():
+            return "none"
+    return next(words for plain, words in PLAIN if isinstance(kind, plain))
+
+
+def _number_words(kind: inspect.IntType | inspect.FloatType) -> str:
+    name = "int" if isinstance(kind, inspect.IntType) else "float"
+    bounds = [(sign, getattr(kind, bound)) for bound, sign in BOUNDS]
+    told = [f"{sign} {_number(value)}" for sign, value in bounds if value is not None]
+    return " ".join((name, ", ".join(told))).rstrip()
+
+
+def _number(value: float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _choices(values: Any) -> str:
+    return f"one of {', '.join(map(str, values))}"
+
+
+def _default(field: inspect.Field) -> str:
+    """A default as one writes it."""
+    value = msgspec.to_builtins(field.default)
+    if value is None:
+        return "none"
+    return value["_type"] if isinstance(value, dict) else json.dumps(value)
+
+
+def _embedded(address: str) -> str:
+    """What `nip-fn train` takes instead of the default where nothing is said."""
+    value: Any = EMBEDDED
+    for part in address.replace(f".{AGENT}.", f".{DEFAULT_AGENT}.").split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return "" if value is None else f", embedded {json.dumps(value)}"
+
+
+def schema() -> dict[str, Any]:
+    """A JSON Schema (draft 2020-12) of the written form."""
+    _, parts = msgspec.json.schema_components((HyperParameters,), ref_template="#/$defs/{name}")
+    defs = {name: _with_tags(name, part) for name, part in parts.items()}
+    root = defs.pop(HyperParameters.__name__)
+    names = dict.fromkeys(name for protocol in PROTOCOLS for name in agent_names(protocol))
+    written: dict[str, dict[str, Any]] = {
+        "interaction_protocol": {"enum": list(PROTOCOLS)},
+        "agents": {
+            "description": f"parameters by agent, and {DEFAULT_AGENT} for what they share",
+            "type": "object",
+            "propertyNames": {"enum": [DEFAULT_AGENT, *names]},
+            "additionalProperties": {"$ref": f"#/$defs/{AgentParameters.__name__}"},
+            "default": {},
+        },
+    }
+    kept = {"description", "default"}
+    properties = {
+        name: {**{k: v for k, v in field.items() if k in kept}, **written[name]}
+        if name in written
+        else field
+        for name, field in root["properties"].items()
+    }
+    return {"$schema": DIALECT, **root, "properties": properties, "$defs": defs}
+
+
+def _with_tags(name: str, part: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a record, with the `_type` that its table may have."""
+    names = [
+        one for address, known in TYPE_NAMES.items() if _class_at(address) == name for one in known
+    ]
+    if not names:
+        return part
+    tag = {"_type": {"enum": list(dict.fromkeys(names))}}
+    return {**part, "properties": {**tag, **part["properties"]}}
+
+
+def _class_at(address: str) -> str:
+    """The name of the record that describes the table at an address."""
+    kind: inspect.Type | None = WRITTEN
+    for part in address.split(".") if address else ():
+        kind = type_below(kind, {}, part)
+    record = record_of(kind, {})
+    return record.cls.__name__ if isinstance(record, inspect.StructType) else ""

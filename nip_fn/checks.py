@@ -1,0 +1,172 @@
+"""What is wrong with parameters that have the right types: one line for each problem.
+
+A line begins with the address of the parameter, says what is wrong, and what to do.
+"""
+
+from collections.abc import Iterator
+
+from jinja2 import TemplateError
+
+from nip_fn.agent_params import AgentParameters, ContiguousPeriodicUpdateSchedule, agent_group
+from nip_fn.chat import prompt_variables
+from nip_fn.data import make_datapoint
+from nip_fn.keys import key
+from nip_fn.params import HyperParameters
+from nip_fn.prompts import render_text
+from nip_fn.protocols.protocol import verifier_rounds
+from nip_fn.protocols.registry import protocol_of
+
+NO_NETWORK = "it steers networks other than language models"
+NO_WANDB = (
+    "it names a run at Weights & Biases; here a run is a folder, and "
+    "`nip-fn train --resume --run NAME` goes on with it"
+)
+NO_SERVER = "this version serves no model of its own"
+
+# What this program cannot honour: field, the one value that it takes, why.
+REFUSED: tuple[tuple[str, object, str], ...] = (
+    ("body_lr_factor", None, NO_NETWORK),
+    ("use_manual_architecture", False, NO_NETWORK),
+    ("normalize_message_history", False, NO_NETWORK),
+    ("use_orthogonal_initialisation", True, NO_NETWORK),
+    ("orthogonal_initialisation_gain", 1.0, NO_NETWORK),
+    ("load_checkpoint_and_parameters", False, NO_WANDB),
+    ("checkpoint_entity", "", NO_WANDB),
+    ("checkpoint_project", "", NO_WANDB),
+    ("checkpoint_run_id", None, NO_WANDB),
+    ("checkpoint_version", "latest", NO_WANDB),
+    ("quantization", "none", NO_SERVER),
+    ("use_lora", True, "this version trains LoRA adapters only"),
+    ("stack_lora_adapters", False, "this version trains the last adapter further, or a fresh one"),
+)
+
+# Fields that agents of one shared model group must agree on, because they describe the one model.
+SHARED_FIELDS = (
+    "agent_lr_factor",
+    "update_schedule",
+    "model_provider",
+    "model_name",
+    "language_model_server_scheme_host",
+    "language_model_server_port",
+    "vllm_server_port",
+    "use_dummy_api",
+    "freeze_agent",
+    "fine_tune_from_scratch",
+    "quantization",
+    "num_epochs",
+    "dpo_beta",
+    "dpo_reference",
+    "use_lora",
+    "lora_rank",
+    "lora_alpha",
+    "lora_alpha_scale",
+    "lora_dropout",
+    "stack_lora_adapters",
+    "per_device_train_batch_size",
+)
+
+
+def problems(params: HyperParameters) -> Iterator[str]:
+    """Everything that is wrong with parameters whose agents are those of the protocol."""
+    for agent in params.agents:
+        yield from agent_problems(agent)
+    if params.protocol_common.zero_knowledge:
+        yield (
+            "protocol_common.zero_knowledge: its simulator must see the numbers behind a message, "
+            "which agents that write text do not give; leave it false"
+        )
+    if params.malt.num_initial_ei_iterations:
+        yield (
+            "malt.num_initial_ei_iterations: expert iteration is not part of this version; "
+            "leave it at 0"
+        )
+    yield from _turn_problems(params)
+    yield from group_problems(params.agents)
+    yield from _template_problems(params)
+
+
+def agent_problems(agent: AgentParameters) -> Iterator[str]:
+    """What is wrong with one agent by itself."""
+    where = f"agents.{agent.name}"
+    for field, only, why in REFUSED:
+        if getattr(agent, field) != only:
+            yield f"{where}.{field}: {why}; leave it at {only!r}"
+    if agent.agent_lr_factor is not None:
+        for part in ("critic", "body"):
+            if getattr(agent.agent_lr_factor, part) != 1.0:
+                yield f"{where}.agent_lr_factor.{part}: {NO_NETWORK}; leave it at 1.0"
+    schedule = agent.update_schedule
+    if isinstance(schedule, ContiguousPeriodicUpdateSchedule) and not (
+        schedule.start < schedule.stop <= schedule.period
+    ):
+        yield f"{where}.update_schedule: it needs start < stop <= period"
+    if agent.temperature is not None and agent.top_p is not None:
+        yield f"{where}: temperature and top_p are both set; keep one"
+    if agent.system_prompt_template_path is not None and agent.system_prompt_template is None:
+        yield (
+            f"{where}.system_prompt_template_path: its text is not there; read the file into "
+            "system_prompt_template (as nip-fn train does)"
+        )
+    yield from _lora_problems(agent)
+
+
+def _lora_problems(agent: AgentParameters) -> Iterator[str]:
+    where = f"agents.{agent.name}"
+    if agent.lora_alpha is not None and agent.lora_alpha_scale is not None:
+        yield f"{where}: lora_alpha and lora_alpha_scale are both set; keep one"
+    if agent.lora_alpha is None and agent.lora_alpha_scale is None:
+        yield f"{where}: set one of lora_alpha and lora_alpha_scale"
+    alpha = agent.lora_rank * (agent.lora_alpha_scale or 1.0)
+    if alpha < 1 or alpha != round(alpha):
+        yield (
+            f"{where}.lora_alpha_scale: {agent.lora_alpha_scale} times the rank, "
+            f"{agent.lora_rank}, is not a whole number of at least 1"
+        )
+
+
+def group_problems(agents: tuple[AgentParameters, ...]) -> Iterator[str]:
+    """Where agents of one shared model group disagree about the model that they share."""
+    leaders: dict[str, AgentParameters] = {}
+    for agent in agents:
+        leader = leaders.setdefault(agent_group(agent), agent)
+        for field in SHARED_FIELDS:
+            ours, theirs = getattr(agent, field), getattr(leader, field)
+            if ours != theirs:
+                yield (
+                    f"agents.{leader.name} and agents.{agent.name} share the model group "
+                    f"{agent_group(agent)!r} but not {field}: {theirs!r} and {ours!r}"
+                )
+
+
+def _turn_problems(params: HyperParameters) -> Iterator[str]:
+    """Where the verifier gets no turn, or none in which its decision would count."""
+    protocol = protocol_of(params)
+    rounds = verifier_rounds(protocol, key(params.seed))
+    if not rounds:
+        yield f"{protocol.name}_protocol.max_message_rounds: the verifier never gets a turn"
+    elif rounds[-1] < protocol.min_message_rounds - 1:
+        yield (
+            f"{protocol.name}_protocol.min_message_rounds: {protocol.min_message_rounds} is too "
+            f"many: the verifier speaks for the last time in round {rounds[-1] + 1} of "
+            f"{protocol.max_message_rounds}, so its decision would never count"
+        )
+
+
+def _template_problems(params: HyperParameters) -> Iterator[str]:
+    """Where an agent's own template cannot be rendered."""
+    sample = make_datapoint("sample", "a question", "a solution", 1)
+    for index, agent in enumerate(params.agents):
+        if agent.system_prompt_template is None:
+            continue
+        variables = {
+            **prompt_variables(params, sample, index),
+            "question": sample.question,
+            "solution": sample.solution,
+            "max_questions": 1,
+        }
+        try:
+            render_text(agent.system_prompt_template, **variables)
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+            known = ", ".join(sorted(variables))
+            cause = " ".join(str(error).split())
+            yield (f"agents.{agent.name}.system_prompt_template: {cause}; it may name {known}")

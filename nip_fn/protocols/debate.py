@@ -1,0 +1,26 @@
+"""debate: two provers on opposite sides hear each other, and a verifier questions both."""
+
+from functools import partial
+
+from nip_fn.params import HyperParameters
+from nip_fn.protocols import two_provers
+from nip_fn.protocols.common import make_protocol
+from nip_fn.protocols.protocol import Protocol
+from nip_fn.spectra import ACCEPT, REJECT
+
+
+def debate(params: HyperParameters) -> Protocol:
+    """The protocol under these parameters."""
+    length, common = params.debate_protocol, params.protocol_common
+    return make_protocol(
+        params,
+        name="debate",
+        agents=two_provers.make_agents(REJECT, ACCEPT),
+        channels=two_provers.CHANNELS,
+        visibility=((True, True), (True, True), (True, True)),
+        schedule=two_provers.make_schedule(length, verifier_first=common.verifier_first),
+        max_message_rounds=length.max_message_rounds,
+        min_message_rounds=length.min_message_rounds,
+        fixed_sides=True,
+        channel_order=partial(two_provers.reading_order, length),
+    )

@@ -1,0 +1,37 @@
+"""merlin_arthur: one of two provers, drawn by lot, sends one message; the verifier decides.
+
+One argues for acceptance, the other for rejection, and the verifier is not told which one spoke.
+"""
+
+from nip_fn.keys import Key
+from nip_fn.params import HyperParameters
+from nip_fn.protocols.common import make_protocol
+from nip_fn.protocols.protocol import AgentSpec, Move, Protocol, game_seed
+from nip_fn.spectra import ACCEPT, REJECT
+
+PROVER0, PROVER1, VERIFIER = 0, 1, 2
+MAIN = 0
+
+
+def schedule(round: int, key: Key) -> tuple[Move, ...]:
+    """prover0 where the game's seed is even, prover1 where it is odd; then the verifier."""
+    speaker = (PROVER0, PROVER1)[game_seed(key) % 2] if round % 2 == 0 else VERIFIER
+    return (Move(speaker, (MAIN,)),)
+
+
+def merlin_arthur(params: HyperParameters) -> Protocol:
+    """The protocol under these parameters."""
+    return make_protocol(
+        params,
+        name="merlin_arthur",
+        agents=(
+            AgentSpec("prover0", "prover", "Expert_1", default_stance=REJECT, anonymous=True),
+            AgentSpec("prover1", "prover", "Expert_2", default_stance=ACCEPT, anonymous=True),
+            AgentSpec("verifier", "verifier", "Verifier"),
+        ),
+        channels=("main",),
+        visibility=((True,), (True,), (True,)),
+        schedule=schedule,
+        max_message_rounds=2,
+        fixed_sides=True,
+    )

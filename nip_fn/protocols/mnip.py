@@ -1,0 +1,24 @@
+"""mnip: two provers on one side, each hears the verifier only, who questions both."""
+
+from functools import partial
+
+from nip_fn.params import HyperParameters
+from nip_fn.protocols import two_provers
+from nip_fn.protocols.common import make_protocol
+from nip_fn.protocols.protocol import Protocol
+
+
+def mnip(params: HyperParameters) -> Protocol:
+    """The protocol under these parameters."""
+    length, common = params.mnip_protocol, params.protocol_common
+    return make_protocol(
+        params,
+        name="mnip",
+        agents=two_provers.make_agents(),
+        channels=two_provers.CHANNELS,
+        visibility=((True, False), (False, True), (True, True)),
+        schedule=two_provers.make_schedule(length, verifier_first=common.verifier_first),
+        max_message_rounds=length.max_message_rounds,
+        min_message_rounds=length.min_message_rounds,
+        channel_order=partial(two_provers.reading_order, length),
+    )

@@ -1,0 +1,40 @@
+"""What debate and mnip share: two provers, a channel for each, and the order of speaking."""
+
+from nip_fn.keys import Key, fold_in, permutation
+from nip_fn.params import TwoProverParameters
+from nip_fn.protocols.common import Schedule, in_turn
+from nip_fn.protocols.protocol import AgentSpec, Move
+from nip_fn.spectra import ACCEPT
+
+PROVER0, PROVER1, VERIFIER = 0, 1, 2
+CHANNELS = ("prover0_channel", "prover1_channel")
+
+
+def make_agents(stance0: int = ACCEPT, stance1: int = ACCEPT) -> tuple[AgentSpec, ...]:
+    """Two experts with these sides, and a verifier who asks each of them something."""
+    headers = ((0, "Question for Expert_1:"), (1, "Question for Expert_2:"))
+    return (
+        AgentSpec("prover0", "prover", "Expert_1", default_stance=stance0),
+        AgentSpec("prover1", "prover", "Expert_2", default_stance=stance1),
+        AgentSpec("verifier", "verifier", "Verifier", headers=headers),
+    )
+
+
+def make_schedule(length: TwoProverParameters, *, verifier_first: bool) -> Schedule:
+    """The verifier speaks in both channels, the provers in their own: at once, or in turn."""
+    verifier = (Move(VERIFIER, (0, 1)),)
+    provers = (Move(PROVER0, (0,)), Move(PROVER1, (1,)))
+    answers = tuple((move,) for move in provers) if length.sequential else (provers,)
+    if not length.prover0_first:
+        answers = answers[::-1]
+    return in_turn(verifier, *answers) if verifier_first else in_turn(*answers, verifier)
+
+
+def reading_order(length: TwoProverParameters, agent: int, round: int, key: Key) -> tuple[int, ...]:
+    """A prover reads the other's channel first, its own last; the verifier in any order."""
+    if agent == PROVER0:
+        return 1, 0
+    if agent == VERIFIER and length.randomize_channel_order:
+        first, second = permutation(fold_in(key, "channel_order", round), 2).tolist()
+        return first, second
+    return 0, 1

@@ -1,0 +1,91 @@
+"""Configuration files of every kind: TOML, JSON, and those that the nip library saved."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nip_fn.config import construct_test_params, get, merge, nest, to_dict
+from nip_fn_cli.config import Flags, overrides, resolve
+from tests.cli.conftest import SMALL, Finished
+from tests.core.test_reference import V1, V2
+
+NipFn = Callable[..., Finished]
+
+
+def written(folder: Path, text: str, name: str = "c.json") -> Path:
+    """A file with that text."""
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def read(file: Path, *sets: str) -> dict[str, Any]:
+    """The table of a file and --set."""
+    return overrides(Flags(file, None, None, None, None, None, sets))
+
+
+def test_json_says_what_toml_says(tmp_path: Path) -> None:
+    toml = written(tmp_path, "seed = 3\n[rl]\nlr = 0.5\n", "c.toml")
+    same = written(tmp_path, '{"seed": 3, "rl": {"lr": 0.5}}')
+    assert read(toml) == read(same) == {"seed": 3, "rl": {"lr": 0.5}}
+
+
+def test_our_own_table_with_types_is_read_as_it_is(tmp_path: Path) -> None:
+    params = construct_test_params("mnip")
+    file = written(tmp_path, json.dumps(to_dict(params, type_tags=True)))
+    assert resolve(read(file)) == params
+
+
+@pytest.mark.parametrize("saved", [V2, V1], ids=["v2", "v1"])
+def test_a_saved_configuration_is_read_with_its_own_defaults(
+    tmp_path: Path, saved: dict[str, Any]
+) -> None:
+    params = resolve(read(written(tmp_path, json.dumps(saved)), "rl.lr=0.25", "seed=9"))
+    assert params.code_validation.system_prompt_version == "v1"
+    assert params.text_rl.test_scheme == "first_and_last"
+    assert (params.rl.lr, params.seed) == (0.25, 9)
+    assert get(params, "agents.verifier.model_provider") != "local"
+    assert get(params, "agents.verifier.merge_same_role_messages") is None
+
+
+def test_a_saved_configuration_trains(nip_fn: NipFn, tmp_path: Path) -> None:
+    file = written(tmp_path, json.dumps(V2))
+    options = (*SMALL, "--set", "dataset=builtin:arithmetic", "--run", "a")
+    done = nip_fn("train", file, *options)
+    assert done.returncode == 0, done.stderr
+    resumed = nip_fn("train", file, *options, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("c.json", "{", ["not valid JSON"]),
+        ("c.json", "[1]", ["expected an object"]),
+        ("c.json", "[" * 100_000, ["not valid JSON"]),
+        ("c.toml", "a = " + "[" * 5_000, ["not valid TOML"]),
+        ("c.yaml", "a: 1", [".toml or .json"]),
+        ("c", "", [".toml or .json"]),
+        ("c.json", json.dumps(merge(V2, {"trainer": "spg"})), ["trainer", "spg"]),
+        ("c.json", json.dumps(merge(V2, nest("rl.zzz", 1))), ["rl.zzz", "no such parameter"]),
+        ("c.json", json.dumps(merge(V2, nest("rl.frames_per_batch", 91))), ["rl.frames_per_batch"]),
+        ("c.json", '{"_package_version": "2.0.0"}', ["scenario", "missing"]),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_the_address_and_the_cause(
+    nip_fn: NipFn, tmp_path: Path, name: str, text: str, words: list[str]
+) -> None:
+    failed = nip_fn("train", written(tmp_path, text, name))
+    assert failed.returncode == 2
+    (line,) = failed.stderr.strip().splitlines()
+    assert all(word in line for word in (f"{tmp_path / name}: ", *words)), line
+
+
+def test_bytes_that_are_no_text_are_named(nip_fn: NipFn, tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_bytes(b"\xff\xfe{}")
+    failed = nip_fn("train", "c.json")
+    assert failed.returncode == 2
+    assert failed.stderr.startswith("nip-fn: c.json: not UTF-8 text")

@@ -1,0 +1,126 @@
+"""A complete MALT run of every protocol with the real command, and its replay."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from msgspec.json import decode
+
+from nip_fn.protocols.registry import PROTOCOLS, agent_names
+from nip_fn.spectra import SPECTRA
+
+from .conftest import Finished
+
+NipFn = Callable[..., Finished]
+
+# Small, with every third reply unusable or nearly so, and selection that finds enough pairs.
+SMALL = (
+    "--provider", "dummy", "--trainer", "malt", "--iterations", "2",
+    "--set", "rl.rollouts_per_iteration=45", "--set", "dataset_options.max_test_size=10",
+    "--set", "malt.num_responses_per_timestep=3", "--set", "malt.pair_selection_method=interval",
+    "--set", "dummy.invalid_rate=0.2", "--set", "dummy.decision_rate=0.5",
+    "--set", "agents._default.num_invalid_generation_retries=2",
+)  # fmt: skip
+
+
+def trained(nip_fn: NipFn, protocol: str, *options: str) -> str:
+    """The digest of a run, which its replay has to derive again."""
+    run = nip_fn("train", *SMALL, "--protocol", protocol, *options, "--run", "a")
+    assert run.returncode == 0, run.stderr
+    found = re.search(r"digest +(\w{32})", run.stdout)
+    assert found
+    replayed = nip_fn("replay", "runs/a/checkpoint.msgpack")
+    assert replayed.returncode == 0, replayed.stderr
+    assert f"{found[1]} (all recorded digests match)" in replayed.stdout
+    return found[1]
+
+
+@pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != "multi_channel_test"])
+def test_every_protocol_trains_and_replays(protocol: str, nip_fn: NipFn, tmp_path: Path) -> None:
+    trained(nip_fn, protocol)
+    lines = (tmp_path / "runs/a/metrics.jsonl").read_text().splitlines()
+    rows = [decode(line) for line in lines]
+    train = [row for row in rows if row["stage"] == "train"]
+    assert [row["jobs"] for row in train] == [len(agent_names(protocol))] * 2
+    sampled = next(row for row in rows if row["stage"] == "sample")
+    for agent in agent_names(protocol):
+        assert sampled[f"{agent}.replies"] > 0
+        assert sampled[f"{agent}.invalid"] > 0
+        assert sampled[f"{agent}.retries"] > sampled[f"{agent}.invalid"]
+
+
+def test_the_test_protocol_trains_its_verifier(nip_fn: NipFn) -> None:
+    narrow = ("malt.num_responses_per_timestep=2", "rl.rollouts_per_iteration=12")
+    trained(nip_fn, "multi_channel_test", *(part for s in narrow for part in ("--set", s)))
+
+
+@pytest.mark.parametrize("spectrum", [name for name in SPECTRA if name != "accept_reject"])
+def test_every_spectrum_trains_and_replays(spectrum: str, nip_fn: NipFn) -> None:
+    option = f"protocol_common.verifier_decision_spectrum={spectrum}"
+    trained(nip_fn, "debate", "--set", option)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["debate_protocol.sequential=true", "debate_protocol.max_message_rounds=4"],
+        ["protocol_common.verifier_first=false", "debate_protocol.prover0_first=false"],
+        ["protocol_common.prover_invalid_response_penalty=-1.0"],
+        ["protocol_common.shared_reward=true", "protocol_common.force_guess='y'"],
+    ],
+)
+def test_rules_of_a_debate(options: list[str], nip_fn: NipFn) -> None:
+    trained(nip_fn, "debate", *(part for option in options for part in ("--set", option)))
+
+
+def test_a_run_keeps_the_template_it_was_started_with(nip_fn: NipFn, tmp_path: Path) -> None:
+    """The file may change or go: the record holds its text."""
+    template = tmp_path / "judge.jinja"
+    template.write_text("Judge this: {{ question }} {{ solution }} {{ max_questions }}")
+    option = "agents.verifier.system_prompt_template_path=judge.jinja"
+    first = trained(nip_fn, "nip", "--set", option)
+    template.unlink()
+    again = nip_fn("replay", "runs/a")
+    assert first in again.stdout
+    assert nip_fn("train", "--resume", "--run", "a", "--set", option).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("Judge {{ this }}", ["agents.verifier.system_prompt_template", "this"]),
+        (None, ["judge.jinja", "No such file"]),
+    ],
+)
+def test_a_template_that_cannot_work_stops_the_run_before_it_starts(
+    text: str | None, words: list[str], nip_fn: NipFn, tmp_path: Path
+) -> None:
+    if text is not None:
+        (tmp_path / "judge.jinja").write_text(text)
+    option = "agents.verifier.system_prompt_template_path=judge.jinja"
+    refused = nip_fn("train", *SMALL, "--set", option)
+    assert refused.returncode == 2
+    assert refused.stderr.count("\n") == 1
+    assert all(word in refused.stderr for word in words)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("provider", ["OpenAI", "SelfHosted", "OpenRouter"])
+def test_a_provider_that_is_not_there_yet_is_refused(
+    provider: str, nip_fn: NipFn, tmp_path: Path
+) -> None:
+    refused = nip_fn("train", "--provider", provider)
+    assert refused.returncode == 2
+    assert provider in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_agents_with_and_without_a_model_play_together(nip_fn: NipFn) -> None:
+    """The embedded verifier against a prover without a model."""
+    small = ("rl.rollouts_per_iteration=2", "dataset_options.max_test_size=2")
+    options = (part for s in (*small, "agents.prover.use_dummy_api=true") for part in ("--set", s))
+    run = nip_fn("train", "--iterations", "1", *options, "--run", "a")
+    assert run.returncode == 0, run.stderr
+    assert nip_fn("replay", "runs/a").returncode == 0

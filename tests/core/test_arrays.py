@@ -1,0 +1,532 @@
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from nip_fn.arrays import COLUMNS, Rollout, rollouts, to_arrays
+from nip_fn.chat import build_chat
+from nip_fn.data import Datapoint, make_datapoint
+from nip_fn.episode import Episode, Turn, movers, reset
+from nip_fn.growth import Ask, Given, Node, Rules, answer, descend, plant, waiting
+from nip_fn.keys import Key, fold_in, generator, key
+from nip_fn.params import HyperParameters
+from nip_fn.protocols.protocol import Move, Protocol, game_seed
+from nip_fn.protocols.registry import PROTOCOLS, protocol_of
+from nip_fn.reply import Completion, FinishReason
+from nip_fn.spectra import SPECTRA
+
+from .games import HOSTILE_CODE, make_params
+from .trees import walk
+
+POINT = make_datapoint("p", 'Is "a" < b & c?', HOSTILE_CODE, 0)
+
+Arrays = Mapping[str, NDArray[Any]]
+Speak = Callable[[Protocol, Episode, Ask, int], Completion]
+NONE = float("nan")
+
+
+# ---------------------------------------------------------------------------------------- the games
+
+
+def grow(
+    params: HyperParameters,
+    game_key: Key,
+    speak: Speak,
+    branching: Callable[[tuple[Move, ...]], int] = lambda moves: 1,
+    attempts: int = 1,
+    point: Datapoint = POINT,
+) -> Node:
+    """A grown tree, every completion of which comes from `speak`."""
+    protocol, start = protocol_of(params), reset(point, game_key)
+    how = Rules(protocol, branching, (attempts,) * len(protocol.agents))
+    root = plant(how, start)
+    while asks := tuple(waiting(root)):
+        for ask in asks:
+            _, episode = descend(root, start, ask.path)
+            for index in ask.indices:
+                said = speak(protocol, episode, ask, index)
+                root, _ = answer(
+                    how, root, start, Given(ask.path, ask.agent, index, ask.attempt, said)
+                )
+    return root
+
+
+def scripted(*lines: tuple[tuple[int, ...], int, str]) -> Speak:
+    """Agents that say what is written for (path, agent), one line for each reply there."""
+
+    def speak(protocol: Protocol, episode: Episode, ask: Ask, index: int) -> Completion:
+        texts = [text for path, agent, text in lines if (path, agent) == (ask.path, ask.agent)]
+        return Completion(texts[index], "stop", "m")
+
+    return speak
+
+
+def random_words(protocol: Protocol, episode: Episode, ask: Ask, index: int) -> Completion:
+    """Any kind of reply in any protocol: a pure function of its place in the game."""
+    rng = generator(fold_in(episode.key, *ask.path, ask.agent, index, "attempt", ask.attempt))
+    move = next(move for move in movers(protocol, episode) if move.agent == ask.agent)
+    words = f"<{rng.integers(10**9)}> & é"
+    text = "\n".join(f"{header} {words}" for header in protocol.headers(move)) or words
+    if protocol.is_verifier(ask.agent) and rng.random() < 0.3:
+        spectrum = SPECTRA[protocol.spectrum]
+        text = f"Decision: {spectrum[int(rng.integers(len(spectrum)))].text}"
+    if rng.random() < 0.15:
+        text = "Decision: perhaps" if protocol.is_verifier(ask.agent) else ""
+    finish: FinishReason = "length" if rng.random() < 0.2 else "stop"
+    return Completion(text, finish, "m")
+
+
+class Played(NamedTuple):
+    params: HyperParameters
+    games: tuple[Rollout, ...]
+
+
+@st.composite
+def played(draw: st.DrawFn, names: tuple[str, ...] = tuple(PROTOCOLS)) -> Played:
+    """Random games of a random protocol, several of them from one tree."""
+    name = draw(st.sampled_from(names))
+    length = {"max_message_rounds": draw(st.integers(3, 5))}
+    turns = {"sequential": draw(st.booleans()), "prover0_first": draw(st.booleans())}
+    params = make_params(
+        {
+            "interaction_protocol": name,
+            "nip_protocol": length,
+            "mnip_protocol": {**length, **turns},
+            "debate_protocol": {**length, **turns},
+            "protocol_common": {
+                "verifier_first": draw(st.booleans()),
+                "verifier_decision_spectrum": draw(st.sampled_from(sorted(SPECTRA))),
+                "prover_invalid_response_penalty": draw(st.sampled_from([None, -0.5])),
+                "verifier_no_guess_reward": draw(st.sampled_from([0.0, 0.125])),
+                "force_guess": draw(st.sampled_from([None, None, "y"])),
+            },
+        }
+    )
+    root_key, games = key(draw(st.integers(0, 2**32))), list[Rollout]()
+    k = 1 if name == "multi_channel_test" else draw(st.integers(1, 2))
+    for i in range(draw(st.integers(1, 3))):
+        point = make_datapoint("p", f"Is it {i}?", f"{HOSTILE_CODE}{i}", i % 2)
+        game_key = fold_in(root_key, i)
+        root = grow(params, game_key, random_words, lambda moves: k, draw(st.integers(1, 2)), point)
+        games.extend(rollouts(root, point, game_key))
+    return Played(params, tuple(games[:20]))
+
+
+def last_real(arrays: Arrays) -> NDArray[np.bool_]:
+    """`[R, T]` whether a row is the last that was played."""
+    last: NDArray[np.bool_] = (arrays["done"] | arrays["terminated"]) & ~arrays["padding"]
+    return last
+
+
+def chat_rows(prompt: NDArray[Any]) -> list[tuple[str | None, ...]]:
+    """The rows of `[P, 3]` that hold a message."""
+    return [tuple(row) for row in prompt.tolist() if row != [None, None, None]]
+
+
+# ------------------------------------------------------------------------------- worked out by hand
+
+
+def nip_games() -> Played:
+    """Three rounds, the verifier first; two replies of the verifier, one of the prover."""
+    params = make_params({"nip_protocol": {"max_message_rounds": 3}})
+    root = grow(
+        params,
+        key(0),
+        scripted(
+            ((), 1, "Why?"),
+            ((), 1, "No.\n**Decision:** reject"),
+            ((0,), 0, "Because."),
+            ((0, 0), 1, "Decision: accept"),
+            ((0, 0), 1, "Hm."),
+        ),
+        lambda moves: 2 if moves[0].agent == 1 else 1,
+    )
+    return Played(params, rollouts(root, POINT, key(0)))
+
+
+def test_rollouts_are_the_games_of_a_tree_from_left_to_right() -> None:
+    games = nip_games().games
+    texts = [[said.raw for turn in game.turns for said in turn] for game in games]
+    assert texts == [
+        ["Why?", "Because.", "Decision: accept"],
+        ["Why?", "Because.", "Hm."],
+        ["No.\n**Decision:** reject"],
+    ]
+    assert [game.end for game in games] == ["decided", "rounds", "decided"]
+    assert [game.rewards for game in games] == [
+        ((0.0, 0.0), (0.0, 0.0), (1.0, -1.0)),
+        ((0.0, 0.0), (0.0, 0.0), (0.0, -1.0)),
+        ((0.0, 1.0),),
+    ]
+    assert {(game.datapoint, game.key) for game in games} == {(POINT, key(0))}
+
+
+def test_nip_by_hand() -> None:
+    arrays = {name: array.tolist() for name, array in to_arrays(*nip_games()).items()}
+    F, T = False, True
+    assert arrays["round"] == [[0, 1, 2], [0, 1, 2], [0, 1, 1]]
+    assert arrays["padding"] == [[F, F, F], [F, F, F], [F, T, T]]
+    assert arrays["done"] == [[F, F, T], [F, F, F], [T, T, T]]
+    assert arrays["agent_done"] == [[[d, d] for d in row] for row in arrays["done"]]
+    assert arrays["terminated"] == [[F, F, F], [F, F, T], [F, F, F]]
+    assert arrays["end"] == [
+        ["open", "open", "decided"],
+        ["open", "open", "rounds"],
+        ["decided"] * 3,
+    ]
+    silent = [2, 2]
+    assert arrays["decision"] == [
+        [silent, silent, [2, 1]],
+        [silent, silent, silent],
+        [[2, 0], silent, silent],
+    ]
+    np.testing.assert_array_equal(
+        arrays["continuous_decision"],
+        [
+            [[NONE, NONE], [NONE, NONE], [NONE, 1.0]],
+            [[NONE, NONE], [NONE, NONE], [NONE, NONE]],
+            [[NONE, -1.0], [NONE, NONE], [NONE, NONE]],
+        ],
+    )
+    assert arrays["raw_decision"] == [
+        [[None, ""], ["", None], [None, "accept"]],
+        [[None, ""], ["", None], [None, ""]],
+        [[None, "reject"], [None, None], [None, None]],
+    ]
+    assert arrays["message"] == [
+        [[[None], ["Why?"]], [["Because."], [None]], [[None], [None]]],
+        [[[None], ["Why?"]], [["Because."], [None]], [[None], ["Hm."]]],
+        [[[None], [None]]] * 3,
+    ]
+    assert arrays["raw_message"][0] == [
+        [None, "Why?"],
+        ["Because.", None],
+        [None, "Decision: accept"],
+    ]
+    assert arrays["raw_message"][2] == [[None, "No.\n**Decision:** reject"], [None] * 2, [None] * 2]
+    assert arrays["reward"] == [
+        [[0, 0], [0, 0], [1, -1]],
+        [[0, 0], [0, 0], [0, -1]],
+        [[0, 1], [0, 0], [0, 0]],
+    ]
+
+
+def test_nip_by_hand_what_is_remembered() -> None:
+    arrays = {name: array.tolist() for name, array in to_arrays(*nip_games()).items()}
+    nothing = [[None]] * 3
+    assert arrays["message_history"] == [
+        [nothing, [["Why?"], [None], [None]], [["Why?"], ["Because."], [None]]],
+        [nothing, [["Why?"], [None], [None]], [["Why?"], ["Because."], [None]]],
+        [nothing, nothing, nothing],
+    ]
+    assert arrays["message_agent_id"][0] == [[[-1]] * 3, [[1], [-1], [-1]], [[1], [0], [-1]]]
+    assert arrays["message_agent_id"][2] == [[[-1]] * 3] * 3
+    decided = [[None, "No.\n**Decision:** reject"], [None] * 2, [None] * 2]
+    assert arrays["raw_message_history"][2] == [[[None] * 2] * 3, decided, decided]
+    for name, value in {
+        "question": POINT.question,
+        "solution": POINT.solution,
+        "datapoint_id": POINT.id,
+        "y": 0,
+        "prover_stance": POINT.stance,
+        "seed": game_seed(key(0)),
+    }.items():
+        assert arrays[name] == [[value] * 3] * 3
+
+
+@pytest.mark.parametrize("name", ["mnip", "debate"])
+def test_two_provers_at_once_each_in_its_own_channel(name: str) -> None:
+    params = make_params(
+        {"interaction_protocol": name, f"{name}_protocol": {"max_message_rounds": 3}}
+    )
+    asked = "Question for Expert_1: A?\nQuestion for Expert_2: B?"
+    root = grow(
+        params,
+        key(0),
+        scripted(
+            ((), 2, asked), ((0,), 0, "a"), ((0,), 1, "b"), ((0, 0), 2, "So.\nDecision: reject")
+        ),
+    )
+    arrays = {n: a[0].tolist() for n, a in to_arrays(params, rollouts(root, POINT, key(0))).items()}
+    silent = [None, None]
+    question = ["Question for Expert_1: A?", "Question for Expert_2: B?"]
+    assert arrays["message"] == [
+        [silent, silent, question],
+        [["a", None], [None, "b"], silent],
+        [silent] * 3,
+    ]
+    assert arrays["message_history"][2] == [question, ["a", "b"], silent]
+    assert arrays["message_agent_id"] == [
+        [[-1, -1]] * 3,
+        [[2, 2], [-1, -1], [-1, -1]],
+        [[2, 2], [0, 1], [-1, -1]],
+    ]
+    assert arrays["raw_message_history"][2] == [[None, None, asked], ["a", "b", None], [None] * 3]
+    assert arrays["decision"] == [[2, 2, 2], [2, 2, 2], [2, 2, 0]]
+    assert arrays["reward"][2] == [0.0 if name == "mnip" else 1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("parity", [0, 1])
+def test_the_prover_that_was_not_drawn_is_silent_everywhere(parity: int) -> None:
+    params = make_params({"interaction_protocol": "merlin_arthur"})
+    game_key = next(key(i) for i in range(99) if game_seed(key(i)) % 2 == parity)
+    speak = scripted(((), parity, "It holds."), ((0,), 2, "Decision: accept"))
+    arrays = to_arrays(params, rollouts(grow(params, game_key, speak), POINT, game_key))
+    silent = 1 - parity
+    for name in ("message", "raw_message", "raw_decision", "prompt"):
+        assert set(arrays[name][:, :, silent].ravel().tolist()) == {None}
+        assert set(arrays[name][:, :, parity].ravel().tolist()) != {None}
+    assert set(arrays["raw_message_history"][..., silent].ravel().tolist()) == {None}
+    assert arrays["decision"][0, :, silent].tolist() == [2, 2]
+    assert arrays["valid_response"][0, :, silent].tolist() == [True, True]
+    assert arrays["message_agent_id"].tolist() == [[[[-1], [-1]], [[parity], [-1]]]]
+    assert arrays["seed"][0, 0] % 2 == parity
+
+
+def test_replies_that_could_not_be_used() -> None:
+    params = make_params({"interaction_protocol": "adp"})
+    texts = {(0, 0): "", (0, 1): "Yes.", (1, 0): "Decision: perhaps", (1, 1): "Decision: perhaps"}
+
+    def speak(protocol: Protocol, episode: Episode, ask: Ask, index: int) -> Completion:
+        cut: FinishReason = "stop" if ask.agent == 0 else "length"
+        return Completion(texts[ask.agent, ask.attempt], cut, "m")
+
+    root = grow(params, key(0), speak, attempts=2)
+    arrays = to_arrays(params, rollouts(root, POINT, key(0)))
+    assert arrays["retry_count"].tolist() == [[[[1], [0]], [[0], [2]]]]
+    assert arrays["valid_response"].tolist() == [[[True, True], [True, False]]]
+    assert arrays["token_limit"].tolist() == [[[[False], [False]], [[False], [True]]]]
+    assert arrays["raw_message"].tolist() == [[["Yes.", None], [None, "Decision: perhaps"]]]
+    assert arrays["raw_decision"].tolist() == [[["", None], [None, ""]]]
+    assert arrays["end"].tolist() == [["open", "rounds"]]
+
+
+# --------------------------------------------------------------------------------------------- laws
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_shapes_and_types_with_and_without_games(name: str) -> None:
+    params = make_params({"interaction_protocol": name})
+    protocol = protocol_of(params)
+    T, C, A = protocol.max_message_rounds, len(protocol.channels), len(protocol.agents)
+    games = rollouts(grow(params, key(1), random_words), POINT, key(1))
+    for R, arrays in ((0, to_arrays(params, ())), (2, to_arrays(params, games * 2))):
+        P = 2 * (T * C + 10)
+        sizes = {"R": R, "T": T, "C": C, "A": A, "P": P, "3": 3}
+        assert list(arrays) == [column.name for column in COLUMNS]
+        for column in COLUMNS:
+            assert arrays[column.name].shape == tuple(sizes[d] for d in column.shape)
+            assert arrays[column.name].dtype == np.dtype(column.dtype)
+
+
+def test_every_column_is_described_with_its_shape() -> None:
+    described = {
+        name: shape.replace(", ", "")
+        for names, shape in re.findall(
+            r"^ {8}(\w+(?:, \w+)*) +\[([\w, ]+)\] ", to_arrays.__doc__ or "", re.MULTILINE
+        )
+        for name in names.split(", ")
+    }
+    assert described == {column.name: column.shape for column in COLUMNS}
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+@settings(max_examples=15)
+@given(st.data())
+def test_padding_never_looks_like_a_decision_nor_a_reply(name: str, data: st.DataObject) -> None:
+    params, games = data.draw(played((name,)))
+    arrays = to_arrays(params, games)
+    padding = arrays["padding"]
+    assert padding.tolist() == [
+        [t >= len(game.turns) for t in range(padding.shape[1])] for game in games
+    ]
+    assert np.all(arrays["decision"][padding] == 2)
+    assert np.all(np.isnan(arrays["continuous_decision"][padding]))
+    assert np.all(arrays["valid_response"][padding])
+    for column in ("reward", "retry_count", "token_limit"):
+        assert not arrays[column][padding].any()
+    for column in ("message", "raw_message", "raw_decision", "prompt"):
+        assert set(arrays[column][padding].ravel().tolist()) <= {None}
+
+
+@given(played())
+def test_the_last_real_row_is_that_in_which_the_game_ends(played: Played) -> None:
+    arrays = to_arrays(*played)
+    assert last_real(arrays).sum(axis=1).tolist() == [1] * len(played.games)
+    assert last_real(arrays).argmax(axis=1).tolist() == [len(g.turns) - 1 for g in played.games]
+    over = arrays["done"] | arrays["terminated"]
+    assert np.all(np.diff(over.astype(int), axis=1) >= 0)
+    assert not np.any(arrays["done"] & arrays["terminated"])
+    for r, game in enumerate(played.games):
+        assert set(arrays["end"][r, over[r]].tolist()) == {game.end}
+        assert set(arrays["end"][r, ~over[r]].tolist()) <= {"open"}
+        assert arrays["done"][r, -1] == (game.end == "decided")
+    assert np.all(arrays["agent_done"] == arrays["done"][:, :, None])
+
+
+@given(played())
+def test_a_game_is_decided_in_its_last_real_row_alone(played: Played) -> None:
+    arrays = to_arrays(*played)
+    decided = np.any(arrays["decision"] != 2, axis=2)
+    assert np.array_equal(decided, arrays["done"] & last_real(arrays))
+    assert np.array_equal(arrays["decision"] == 2, np.isnan(arrays["continuous_decision"]))
+
+
+@given(played())
+def test_rewards_over_all_rounds_are_the_games_totals(played: Played) -> None:
+    totals = to_arrays(*played)["reward"].sum(axis=1)
+    for total, game in zip(totals, played.games, strict=True):
+        assert total == pytest.approx([sum(of) for of in zip(*game.rewards, strict=True)])
+
+
+@given(played())
+def test_prompts_are_the_chats_of_whoever_speaks(played: Played) -> None:
+    params, games = played
+    prompts = to_arrays(params, games)["prompt"]
+    for r, game in enumerate(games):
+        for t in range(prompts.shape[1]):
+            episode = Episode(game.key, game.datapoint.label, game.datapoint.stance, game.turns[:t])
+            speaking = {said.agent for turn in game.turns[t : t + 1] for said in turn}
+            for agent in range(prompts.shape[2]):
+                chat = (
+                    build_chat(params, game.datapoint, episode, agent) if agent in speaking else ()
+                )
+                shown = [(message.content, message.role, message.name) for message in chat]
+                assert chat_rows(prompts[r, t, agent]) == shown
+                assert chat_rows(prompts[r, t, agent, : len(chat)]) == shown
+
+
+@given(played())
+def test_a_row_remembers_the_rounds_before_it_and_no_others(played: Played) -> None:
+    arrays = to_arrays(*played)
+    for r, game in enumerate(played.games):
+        for t in range(arrays["round"].shape[1]):
+            before = game.turns[:t]
+            assert arrays["round"][r, t] == len(before)
+            row = {name: arrays[name][r, t] for name in arrays}
+            assert texts_of(row["raw_message_history"]) == raw_of(before)
+            assert texts_of(row["message_history"]) == messages_of(before)
+            senders = {place: row["message_agent_id"][place] for place in messages_of(before)}
+            assert senders == {
+                (s, channel): said.agent
+                for s, turn in enumerate(before)
+                for said in turn
+                for channel, _ in said.messages
+            }
+            assert (row["message_agent_id"] != -1).sum() == len(senders)
+
+
+def texts_of(history: NDArray[Any]) -> dict[tuple[int, ...], str]:
+    places = np.ndindex(history.shape)
+    return {place: str(history[place]) for place in places if history[place] is not None}
+
+
+def raw_of(turns: tuple[Turn, ...]) -> dict[tuple[int, ...], str]:
+    return {(s, said.agent): said.raw for s, turn in enumerate(turns) for said in turn}
+
+
+def messages_of(turns: tuple[Turn, ...]) -> dict[tuple[int, ...], str]:
+    return {
+        (s, channel): text
+        for s, turn in enumerate(turns)
+        for said in turn
+        for channel, text in said.messages
+    }
+
+
+@given(played())
+def test_every_reply_that_could_not_be_used_is_marked_and_no_other(played: Played) -> None:
+    arrays = to_arrays(*played)
+    bad = {
+        (r, t, said.agent)
+        for r, game in enumerate(played.games)
+        for t, turn in enumerate(game.turns)
+        for said in turn
+        if said.error is not None
+    }
+    assert {tuple(place) for place in np.argwhere(~arrays["valid_response"]).tolist()} == bad
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_tree_has_one_rollout_for_each_of_its_leaves(name: str) -> None:
+    params = make_params({"interaction_protocol": name, "mnip_protocol": {"max_message_rounds": 4}})
+    root = grow(params, key(3), random_words, lambda moves: 2)
+    games, leaves = rollouts(root, POINT, key(3)), [n for n in walk(root) if not n.children]
+    assert [game.turns[-1] for game in games] == [leaf.turn for leaf in leaves]
+    assert [game.end for game in games] == [leaf.end for leaf in leaves]
+
+
+# ---------------------------------------------------------------------------------- what is refused
+
+
+def one_game(*tables: Mapping[str, Any]) -> Played:
+    params = make_params(*tables)
+    return Played(params, rollouts(grow(params, key(5), random_words), POINT, key(5)))
+
+
+def test_rollouts_of_different_protocols_are_refused() -> None:
+    params, games = nip_games()
+    short = {"mnip_protocol": {"max_message_rounds": 3}}
+    (other,) = one_game({"interaction_protocol": "mnip"}, short).games
+    with pytest.raises(ValueError, match="rollout 3: round 0 of nip"):
+        to_arrays(params, (*games, other))
+    (same_agents,) = one_game({"interaction_protocol": "adp"}).games
+    with pytest.raises(ValueError, match="rollout 0: round 0 of nip"):
+        to_arrays(params, (same_agents,))
+
+
+def test_rollouts_with_more_rounds_than_the_protocol_has_are_refused() -> None:
+    shorter = make_params({"nip_protocol": {"max_message_rounds": 2}})
+    with pytest.raises(ValueError, match="rollout 0: 3 rounds, but nip has 2 at most"):
+        to_arrays(shorter, nip_games().games)
+
+
+def test_games_that_have_not_ended_are_refused() -> None:
+    params, games = nip_games()
+    first = games[0]
+    cut = first._replace(turns=first.turns[:2], rewards=first.rewards[:2], end="open")
+    never_begun = Rollout(POINT, key(0), (), (), "open")
+    longer = make_params({"nip_protocol": {"max_message_rounds": 5}})
+    for how, game in ((params, cut), (params, never_begun), (longer, games[1])):
+        with pytest.raises(ValueError, match="this game of nip is 'open'"):
+            to_arrays(how, (game,))
+
+
+def test_a_wrong_end_or_number_of_rewards_is_refused() -> None:
+    params, games = nip_games()
+    with pytest.raises(ValueError, match="ends as 'rounds', but this game of nip is 'decided'"):
+        to_arrays(params, (games[0]._replace(end="rounds"),))
+    for rewards in ((), ((0.0, 0.0),) * 2, ((0.0,),) * 3):
+        with pytest.raises(ValueError, match="not a reward for each round and agent of nip"):
+            to_arrays(params, (games[0]._replace(rewards=rewards),))
+
+
+# ---------------------------------------------------------------------------------------- on a disk
+
+
+def test_texts_are_saved_as_pickles(tmp_path: Path) -> None:
+    arrays, file = to_arrays(*nip_games()), tmp_path / "games.npz"
+    with pytest.warns(UserWarning, match="pickle"):
+        np.savez(file, allow_pickle=True, **arrays)
+    with np.load(file, allow_pickle=True) as loaded:
+        for name, array in arrays.items():
+            assert loaded[name].dtype == array.dtype
+            np.testing.assert_array_equal(loaded[name].tolist(), array.tolist())
+    with np.load(file) as loaded, pytest.raises(ValueError, match="allow_pickle"):
+        loaded["message"]
+
+
+def test_texts_are_kept_to_the_last_character() -> None:
+    text = "é\N{PILE OF POO}\r\n ends with zeros \0\0"
+    params = make_params({"nip_protocol": {"max_message_rounds": 3}})
+    speak = scripted(((), 1, text), ((0,), 0, text), ((0, 0), 1, "Decision: accept"))
+    arrays = to_arrays(params, rollouts(grow(params, key(0), speak), POINT, key(0)))
+    assert arrays["raw_message"][0, 0, 1] == text
+    assert arrays["message_history"][0, 2, :, 0].tolist() == [text, text, None]
+    assert text in [content for content, *_ in chat_rows(arrays["prompt"][0, 2, 1])]

@@ -1,0 +1,351 @@
+"""What the prompts tell the models: all of it, to the right one, and only what is true."""
+
+import re
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from nip_fn.chat import (
+    Chat,
+    Message,
+    build_chat,
+    ensure_last_message_is_assistant,
+    replace_last_message_with_true_label,
+)
+from nip_fn.config import from_dict, merge
+from nip_fn.data import make_datapoint
+from nip_fn.episode import Episode, Said, movers, reset, step
+from nip_fn.keys import key
+from nip_fn.params import HyperParameters
+from nip_fn.protocols.protocol import game_seed, verifier_rounds
+from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
+from nip_fn.spectra import SPECTRA, decision_instructions, strongest
+
+POINT = make_datapoint("p", "Add two numbers & <print> them.", "def f(a, b): return a - b", 0)
+SUPERVISED = {"agents": {"_default": {"use_supervisor_message": "all"}}}
+
+# Whose prompts are written for its roles; the test protocol makes do with those of any protocol.
+WRITTEN = [name for name in PROTOCOLS if name != "multi_channel_test"]
+
+
+def params_of(protocol: str, *tables: dict[str, Any]) -> HyperParameters:
+    table: dict[str, Any] = {"interaction_protocol": protocol}
+    for other in tables:
+        table = merge(table, other)
+    return from_dict(table).unwrap()
+
+
+def common(**fields: object) -> dict[str, Any]:
+    return {"protocol_common": fields}
+
+
+def chats(
+    params: HyperParameters, seed: int = 0, point: Any = POINT
+) -> list[tuple[int, int, Chat]]:
+    """(round, agent, chat) at every turn of a game in which nobody decides."""
+    protocol, episode = protocol_of(params), reset(point, key(seed))
+    shown = []
+    while moves := movers(protocol, episode):
+        turn = []
+        for move in moves:
+            round = len(episode.turns)
+            shown.append((round, move.agent, build_chat(params, point, episode, move.agent)))
+            words = f"words-{round}-{move.agent}"
+            turn.append(Said(move.agent, words, tuple((c, words) for c in move.channels)))
+        episode, _ = step(protocol, episode, tuple(turn))
+    return shown
+
+
+def text_of(chat: Chat) -> str:
+    return "\n".join(message.content for message in chat)
+
+
+# ------------------------------------------------------------------------------- all of it
+
+
+@pytest.mark.parametrize("version", ["v1", "tiny"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_every_prompt_renders_whatever_the_rules(protocol: str, version: str) -> None:
+    rules = product(sorted(SPECTRA), (False, True), (False, True), (0, 1))
+    for spectrum, randomised, shared, first in rules:
+        params = params_of(
+            protocol,
+            SUPERVISED,
+            common(
+                verifier_decision_spectrum=spectrum,
+                randomize_prover_stance=randomised,
+                shared_reward=shared,
+                verifier_first=bool(first),
+            ),
+            {"code_validation": {"system_prompt_version": version}},
+        )
+        for _, _, chat in chats(params):
+            assert chat[0].role == "system"
+            assert chat[-1].role == "user"
+            assert POINT.question in chat[0].content
+            assert f"```python\n{POINT.solution}\n```" in chat[0].content
+            text = text_of(chat)
+            assert not re.search(r"\{\{|\{%|\n\n\n| \n|\bNone\b|  ", text), text
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_verifiers_are_told_how_to_decide_and_provers_are_not(protocol: str, spectrum: Any) -> None:
+    params = params_of(protocol, SUPERVISED, common(verifier_decision_spectrum=spectrum))
+    for _, agent, chat in chats(params):
+        told = decision_instructions(spectrum) in chat[0].content
+        assert told == protocol_of(params).is_verifier(agent)
+        assert ("Decision:" in text_of(chat)) == protocol_of(params).is_verifier(agent)
+
+
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_instructions_name_decisions_of_the_spectrum_only(spectrum: Any) -> None:
+    texts = {decision.text for decision in SPECTRA[spectrum]}
+    named = set(re.findall(r"`Decision: ([^`]+)`", decision_instructions(spectrum)))
+    assert named <= texts
+    assert len(texts) > 10 or named == texts
+
+
+@pytest.mark.parametrize("protocol", WRITTEN)
+def test_the_word_limit_reaches_every_prover(protocol: str) -> None:
+    params = params_of(protocol, {"agents": {"_default": {"max_response_words": 77}}})
+    for _, agent, chat in chats(params):
+        assert ("at most 77 words" in chat[0].content) != protocol_of(params).is_verifier(agent)
+
+
+# ------------------------------------------------------------------------------ what is true
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("randomised", [False, True])
+@pytest.mark.parametrize("protocol", WRITTEN)
+def test_provers_are_told_the_side_that_they_are_paid_for(
+    protocol: str, randomised: bool, seed: int
+) -> None:
+    params = params_of(protocol, SUPERVISED, common(randomize_prover_stance=randomised))
+    game = protocol_of(params)
+    for stance in (0, 1):
+        point = make_datapoint("p", "q", f"s{stance * 5}", 1)
+        assert point.stance in (0, 1)
+        for _, agent, chat in chats(params, seed, point):
+            if not game.is_verifier(agent):
+                side = "accept" if game.stance(agent, point.stance) else "reject"
+                other = "reject" if side == "accept" else "accept"
+                assert f"Yours is: {side} the code." in chat[0].content
+                assert f"decides to {side} the code" in chat[0].content
+                assert chat[-1].content.endswith(f"verdict: {side}.")
+                assert other not in text_of(chat)
+
+
+@pytest.mark.parametrize("protocol", ["nip", "adp", "mnip"])
+def test_a_verifier_is_never_told_a_randomised_side(protocol: str) -> None:
+    params = params_of(protocol, SUPERVISED, common(randomize_prover_stance=True))
+    sides = []
+    for stance in (0, 1):
+        point = replace(POINT, stance=stance)
+        sides.append(
+            [c for _, agent, c in chats(params, 0, point) if protocol_of(params).is_verifier(agent)]
+        )
+    assert sides[0] == sides[1]
+    assert "not told which one" in sides[0][0][0].content
+
+
+def test_a_verifier_is_told_fixed_sides() -> None:
+    def told(protocol: str) -> str:
+        params = params_of(protocol)
+        verifier = len(agent_names(protocol)) - 1
+        return next(c[0].content for _, agent, c in chats(params) if agent == verifier)
+
+    for protocol in ("nip", "adp"):
+        assert "Expert has been told to argue that the code is right" in told(protocol)
+    assert "Both have been told to argue that the code is right" in told("mnip")
+    assert "Expert_1 has been told to argue that the code is wrong" in told("debate")
+    assert "Expert_2 has been told to argue that the code is right" in told("debate")
+    assert "one has been told to argue that the code is right" in told("merlin_arthur")
+
+
+def test_the_verifier_of_merlin_arthur_cannot_tell_who_spoke() -> None:
+    params = params_of("merlin_arthur", SUPERVISED)
+    even, odd = (
+        next(seed for seed in range(20) if game_seed(key(seed)) % 2 == parity) for parity in (0, 1)
+    )
+    shown = {}
+    for seed in (even, odd):
+        *_, (_, agent, chat) = chats(params, seed)
+        assert agent == 2
+        shown[seed] = [(m.role, re.sub(r"words-0-\d", "words", m.content), m.name) for m in chat]
+        assert not re.search(r"Expert_\d", text_of(chat))
+    assert shown[even] == shown[odd]
+
+
+@pytest.mark.parametrize("protocol", WRITTEN)
+def test_shared_rewards_are_no_secret(protocol: str) -> None:
+    for shared in (False, True):
+        params = params_of(protocol, common(shared_reward=shared))
+        for _, agent, chat in chats(params):
+            if not protocol_of(params).is_verifier(agent):
+                assert ("reaches the right verdict" in chat[0].content) == shared
+
+
+# ---------------------------------------------------------------------------------- the turns
+
+LENGTHS = [
+    (protocol, rounds, sequential, first)
+    for protocol in ("nip", "debate", "mnip")
+    for rounds in (3, 4, 8, 9)
+    for sequential in ((False,) if protocol == "nip" else (False, True))
+    for first in (False, True)
+]
+
+
+@pytest.mark.parametrize("rule", ["none", "all"])
+@pytest.mark.parametrize(("protocol", "rounds", "sequential", "first"), LENGTHS)
+def test_questions_are_counted_down_to_the_last_turn_which_is_announced(
+    protocol: str, rounds: int, sequential: bool, first: bool, rule: str
+) -> None:
+    length: dict[str, Any] = {"max_message_rounds": rounds}
+    if protocol != "nip":
+        length["sequential"] = sequential
+    params = params_of(
+        protocol,
+        {f"{protocol}_protocol": length},
+        {"agents": {"_default": {"use_supervisor_message": rule}}},
+        common(verifier_first=first),
+    )
+    game = protocol_of(params)
+    shown = [chat for _, agent, chat in chats(params) if game.is_verifier(agent)]
+    turns = len(verifier_rounds(game, key(0)))
+    assert len(shown) == turns
+    assert ["Decide now" in chat[-1].content for chat in shown] == [False] * (turns - 1) + [True]
+    if rule == "all":
+        counted = [re.search(r"ask (\d+) more", chat[-1].content) for chat in shown[:-1]]
+        assert [int(found[1]) for found in counted if found] == list(range(turns - 1, 0, -1))
+    most = re.search(r"ask at most (\d+) ", shown[0][0].content)
+    assert (int(most[1]) if most else 0) == turns - 1
+    assert ("cannot ask anything" in shown[0][0].content) == (turns == 1)
+
+
+def test_a_verifier_is_told_while_its_verdict_does_not_count() -> None:
+    params = params_of(
+        "nip", SUPERVISED, {"nip_protocol": {"max_message_rounds": 7, "min_message_rounds": 4}}
+    )
+    shown = [chat[-1].content for _, agent, chat in chats(params) if agent == 1]
+    assert ["does not count yet" in text for text in shown] == [True, True, False, False]
+
+
+def test_a_prover_answers_once_it_is_asked_and_opens_before() -> None:
+    for first in (False, True):
+        params = params_of("debate", SUPERVISED, common(verifier_first=first))
+        for round, agent, chat in chats(params):
+            if agent != 2:
+                assert ("answer what you were asked" in chat[-1].content) == (first or round > 0)
+
+
+# ------------------------------------------------------------------------------ chats for models
+
+
+@pytest.mark.parametrize(
+    ("provider", "joined"),
+    [("OpenAI", False), ("OpenRouter", True), ("SelfHosted", True), ("local", True)],
+)
+def test_chats_suit_the_provider_unless_told_otherwise(provider: str, joined: bool) -> None:
+    """Names where the provider keeps them; alternating roles where a template may insist."""
+    agents = {"_default": {"model_provider": provider, "use_supervisor_message": "all"}}
+    *_, (_, _, chat) = chats(params_of("debate", {"agents": agents}))
+    texts = text_of(chat)
+    assert ("Expert_1: words" in texts) == joined
+    assert ("Supervisor: You have no" in texts) == joined
+    roles = [message.role for message in chat[1:]]
+    assert all(a != b for a, b in pairwise(roles)) == joined
+    assert {m.name for m in chat} >= (set() if joined else {"Expert_1", "Expert_2", "Supervisor"})
+    plain = {"name_speakers_in_content": False, "merge_same_role_messages": False}
+    other = params_of("debate", {"agents": agents}, {"agents": {"_default": plain}})
+    *_, (_, _, unchanged) = chats(other)
+    assert "Expert_1: words" not in text_of(unchanged)
+    assert len(unchanged) > len(roles) or not joined
+
+
+def test_history_reaches_over_rounds_in_which_an_agent_heard_nothing() -> None:
+    """Sequential mnip: prover1 hears nothing while prover0 answers, and goes on hearing after."""
+    params = params_of(
+        "mnip",
+        {"mnip_protocol": {"max_message_rounds": 9, "sequential": True}},
+        {"agents": {"_default": {"merge_same_role_messages": False}}},
+    )
+    last = {agent: text_of(chat[1:]) for _, agent, chat in chats(params)}
+    for agent, own in ((0, (1, 4)), (1, (2, 5))):
+        heard = re.findall(r"words-(\d)-(\d)", last[agent])
+        answers = [(str(round), str(agent)) for round in own[:1]]
+        questions = [(str(round), "2") for round in (0, 3)]
+        assert heard == sorted([*answers, *questions])
+
+
+def test_the_last_message_is_made_the_assistants() -> None:
+    params = params_of("nip", {"nip_protocol": {"max_message_rounds": 5}})
+    prover = [chat for _, agent, chat in chats(params) if agent == 0]
+    assert ensure_last_message_is_assistant(prover[0]).failure()
+    ended = ensure_last_message_is_assistant(prover[1]).unwrap()
+    assert ended == prover[1][: len(ended)]
+    assert ended[-1] == Message("assistant", "words-1-0")
+    assert ensure_last_message_is_assistant(ended).unwrap() == ended
+    assert ensure_last_message_is_assistant(()).failure()
+
+
+@pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.parametrize("spectrum", SPECTRA)
+def test_the_true_label_is_said_in_the_words_of_the_spectrum(spectrum: Any, label: int) -> None:
+    chat = (Message("system", "s"), Message("user", "u"), Message("assistant", "Decision: x"))
+    told = replace_last_message_with_true_label(chat, label, spectrum).unwrap()
+    assert told[:-1] == chat[:-1]
+    assert told[-1].content == f"Decision: {strongest(spectrum, label).text}"
+    assert strongest(spectrum, label).discrete == label
+    assert replace_last_message_with_true_label(chat[:-1], label, spectrum).failure()
+
+
+# ---------------------------------------------------------------------------- users' own prompts
+
+
+def with_template(text: str | None, path: str | None = "prompt.jinja") -> dict[str, Any]:
+    own = {"system_prompt_template": text, "system_prompt_template_path": path}
+    return {"agents": {"verifier": own}}
+
+
+def test_an_own_template_replaces_the_system_prompt_and_nothing_else() -> None:
+    text = "Judge.\n{{ question }} / {{ solution }} / {{ max_questions }}\n{{ agent_name }}"
+    params = params_of("nip", with_template(text))
+    plain = params_of("nip")
+    for (_, agent, chat), (_, _, usual) in zip(chats(params), chats(plain), strict=True):
+        if agent == 1:
+            expected = f"Judge.\n{POINT.question} / {POINT.solution} / 3\nVerifier"
+            assert chat[0] == Message("system", expected)
+        else:
+            assert chat[0] == usual[0]
+        assert chat[1:] == usual[1:]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{{ qestion }}", ["qestion", "question"]),
+        ("{% if %}", ["agents.verifier.system_prompt_template"]),
+        ("{{ question.__class__.__mro__ }}", ["unsafe"]),
+        ("{% for i in range(10000000) %}x{% endfor %}", ["system_prompt_template", "range"]),
+        ("{{ 1 / 0 }}", ["division"]),
+        ("{% include 'v1/none.jinja' %}", ["v1/none.jinja"]),
+        (None, ["system_prompt_template_path", "read the file"]),
+    ],
+)
+def test_a_template_that_cannot_work_is_refused_when_the_run_starts(
+    text: str | None, words: list[str]
+) -> None:
+    line = from_dict(with_template(text)).failure()
+    assert "\n" not in line
+    assert all(word.lower() in line.lower() for word in words), line
+
+
+def test_an_empty_history_still_has_a_user() -> None:
+    params = params_of("solo_verifier")
+    chat = build_chat(params, POINT, Episode(key(0), 0, 0), 0)
+    assert [message.role for message in chat] == ["system", "user"]
