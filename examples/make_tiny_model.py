@@ -12,19 +12,26 @@ Thoroughness is left for the game to teach.
 import argparse
 import time
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from msgspec.structs import replace
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+from nip_fn.chat import build_chat
+from nip_fn.config import from_dict, merge
 from nip_fn.data import Datapoint
 from nip_fn.datasets.arithmetic import NUM_STEPS, Example, datapoint_of, examples, mutate
+from nip_fn.episode import Episode, Said
 from nip_fn.keys import fold_in, generator, key, seed_of
-from nip_fn.prompts import render
+from nip_fn.params import HyperParameters
+from nip_fn.presets import EMBEDDED
+from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
 
 Message = dict[str, str]
 OUT = Path(__file__).parent.parent / "adapters" / "nip_fn_adapters" / "tiny"
@@ -127,32 +134,32 @@ def prover_turn(
 
 def verifier_chat(datapoint: Datapoint, told: Sequence[str], left: int) -> list[Message]:
     """The chat before a turn of the verifier, which spoke first; `left` questions are left."""
-    return _chat(datapoint, "verifier", "Expert", told, 0, num_questions_left=left)
+    return _chat(datapoint, VERIFIER, told, rounds=len(told) + 1 + 2 * left)
 
 
 def prover_chat(datapoint: Datapoint, told: Sequence[str], stance: bool = True) -> list[Message]:
     """The chat before a turn of the prover; `stance` True: it argues for accept."""
-    verdict = "accept" if stance else "reject"
-    return _chat(datapoint, "prover", "Verifier", told, 1, agent_stance_string=verdict)
+    return _chat(replace(datapoint, stance=int(stance)), PROVER, told, rounds=len(told) + 2)
 
 
-def _chat(
-    datapoint: Datapoint, agent: str, other: str, told: Sequence[str], own: int, **context: object
-) -> list[Message]:
-    question, solution = datapoint.question, datapoint.solution
-    system = render("tiny", "nip", agent, question=question, solution=solution, **context)
-    supervisor = render("tiny", "nip", f"{agent}_supervisor", **context)
-    history = [
-        {"role": "assistant", "content": text}
-        if i % 2 == own
-        else {"role": "user", "content": f"{other}: {text}"}
-        for i, text in enumerate(told)
-    ]
-    return [
-        {"role": "system", "content": system},
-        *history,
-        {"role": "user", "content": supervisor},
-    ]
+def _chat(datapoint: Datapoint, agent: int, told: Sequence[str], rounds: int) -> list[Message]:
+    """What the program itself shows the agent after these words, in a game of so many rounds."""
+    turns = tuple(
+        (Said((VERIFIER, PROVER)[i % 2], text, ((MAIN, text),)),) for i, text in enumerate(told)
+    )
+    episode = Episode(key(0), datapoint.label, datapoint.stance, turns)
+    chat = build_chat(_params(rounds), datapoint, episode, agent)
+    return [{"role": message.role, "content": message.content} for message in chat]
+
+
+@cache
+def _params(rounds: int) -> HyperParameters:
+    """The embedded settings; the prover takes the datapoint's side."""
+    rules = {
+        "nip_protocol": {"max_message_rounds": rounds},
+        "protocol_common": {"randomize_prover_stance": True},
+    }
+    return from_dict(merge(EMBEDDED, rules)).unwrap()
 
 
 # ---------------------------------------------------------------- tokenizer and model
