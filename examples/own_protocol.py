@@ -43,7 +43,7 @@ def sample(agent: int, key: nip.Key) -> nip.Completion:
 nip.check_protocol(cross_examination)
 PROTOCOLS["cross_examination"] = cross_examination
 params = nip.from_dict({"interaction_protocol": "cross_examination"}).unwrap()
-malt, point = nip.trainer_of(params), nip.make_datapoint("max", "Largest?", "max(xs)", label=0)
+malt, point = nip.trainer_of(params, 0), nip.make_datapoint("max", "Largest?", "max(xs)", label=0)
 rules = nip.Rules(cross_examination(params), lambda moves: 3, attempts=(1, 1, 1))
 game_key, reply_key, pair_key = nip.split(nip.key(2026), 3)
 root = nip.plant(rules, start := nip.reset(point, game_key))
@@ -52,7 +52,8 @@ while slots := [(ask, index) for ask in nip.waiting(root) for index in ask.indic
         completion = sample(ask.agent, nip.fold_in(reply_key, *ask.path, ask.agent, index))
         given = nip.Given(ask.path, ask.agent, index, ask.attempt, completion)
         root, _ = nip.answer(rules, root, start, given)
-pairs = malt.select(params, (root,), pair_key)
+harvest = nip.Harvest(params, 0, (point,), (root,), (game_key,))
+pairs = malt.select(harvest, pair_key)
 for group in make_groups(params):
-    row, *more = malt.rows(params, (point,), (root,), (game_key,), pairs, group)
+    row, *more = malt.rows(harvest, pairs, group)
     print(f"{group.name}: {row.chosen!r} rather than {row.rejected!r}, and {len(more)} more pairs")

@@ -27,7 +27,7 @@ from nip_fn.run import pending, scan, step
 from nip_fn.spectra import SPECTRA, Decision
 from nip_fn.state import EMPTY, RunState, digest
 from nip_fn.trainers.registry import trainer_of
-from nip_fn.trainers.trainer import Trainer
+from nip_fn.trainers.trainer import Harvest, Trainer, sequence
 from nip_fn.tree import Tree, backup, flatten
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "Event",
     "Given",
     "Group",
+    "Harvest",
     "HyperParameters",
     "Job",
     "Key",
@@ -96,6 +97,7 @@ __all__ = [
     "rollouts",
     "scan",
     "select_pairs",
+    "sequence",
     "split",
     "step",
     "to_arrays",

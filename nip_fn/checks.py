@@ -36,8 +36,6 @@ REFUSED: tuple[tuple[str, object, str], ...] = (
     ("checkpoint_run_id", None, NO_WANDB),
     ("checkpoint_version", "latest", NO_WANDB),
     ("quantization", "none", NO_SERVER),
-    ("use_lora", True, "this version trains LoRA adapters only"),
-    ("stack_lora_adapters", False, "this version trains the last adapter further, or a fresh one"),
 )
 
 # Fields that agents of one shared model group must agree on, because they describe the one model.
@@ -75,10 +73,13 @@ def problems(params: HyperParameters) -> Iterator[str]:
             "protocol_common.zero_knowledge: its simulator must see the numbers behind a message, "
             "which agents that write text do not give; leave it false"
         )
-    if params.malt.num_initial_ei_iterations:
+    if params.rl.rollouts_per_iteration is not None and params.rl.frames_per_batch is not None:
+        yield "rl: rollouts_per_iteration and frames_per_batch are both set; keep one"
+    frames, rounds = params.rl.frames_per_batch, protocol_of(params).max_message_rounds
+    if frames is not None and frames % rounds:
         yield (
-            "malt.num_initial_ei_iterations: expert iteration is not part of this version; "
-            "leave it at 0"
+            f"rl.frames_per_batch: {frames} is no multiple of the {rounds} rounds of a dialogue; "
+            f"write {frames - frames % rounds or rounds}"
         )
     yield from _turn_problems(params)
     yield from group_problems(params.agents)
@@ -107,6 +108,8 @@ def agent_problems(agent: AgentParameters) -> Iterator[str]:
             f"{where}.system_prompt_template_path: its text is not there; read the file into "
             "system_prompt_template (as nip-fn train does)"
         )
+    if agent.stack_lora_adapters and not agent.use_lora:
+        yield f"{where}.stack_lora_adapters: without LoRA there is nothing to stack; set use_lora"
     yield from _lora_problems(agent)
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from nip_fn.data import Datapoint, Split
-from nip_fn.finetune import Job
+from nip_fn.finetune import Job, Probe, Score
 from nip_fn.growth import Ask, Path
 from nip_fn.params import HyperParameters
 from nip_fn.reply import Completion
@@ -74,11 +74,13 @@ class JobCreated(RecordedEvent, frozen=True, array_like=True, tag="job_created")
 
 
 class JobFinished(RecordedEvent, frozen=True, array_like=True, tag="job_finished"):
-    """A training ended, and left this adapter."""
+    """A training ended, and left this adapter, or none where it failed."""
 
     job: str
-    adapter: str
+    adapter: str | None
     report: tuple[tuple[str, float], ...] = ()  # (name, value), as the trainer measured
+    scores: tuple[Score, ...] = ()  # of the job's probes
+    problem: str = ""  # why there is no adapter
 
 
 class Published(RecordedEvent, frozen=True, array_like=True, tag="published"):
@@ -86,9 +88,16 @@ class Published(RecordedEvent, frozen=True, array_like=True, tag="published"):
 
     group: str
     adapter: str
+    scores: tuple[float, ...] = ()  # log-probabilities of the probes under what is served
 
 
-Event = RunStarted | Drawn | Replied | StageDone | JobCreated | JobFinished | Published
+class Extended(RecordedEvent, frozen=True, array_like=True, tag="extended"):
+    """A run that was done goes on to this number of iterations."""
+
+    num_iterations: int
+
+
+Event = RunStarted | Drawn | Replied | StageDone | JobCreated | JobFinished | Published | Extended
 
 
 class Draw(msgspec.Struct, frozen=True):
@@ -126,10 +135,13 @@ class Train(msgspec.Struct, frozen=True):
 
 
 class Publish(msgspec.Struct, frozen=True):
-    """Serve an adapter; answered by `Published`."""
+    """Serve an adapter, and score the probes under it; answered by `Published`."""
 
     group: str
+    model: str
     adapter: str
+    probes: tuple[Probe, ...]
+    expected: tuple[Score, ...]  # () where the trainer could not tell
 
 
 Effect = Draw | AskTree | Seal | CreateJob | Train | Publish

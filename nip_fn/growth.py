@@ -1,18 +1,22 @@
 """Growing a tree of replies: a persistent rose tree that knows which replies it still waits for.
 
 A node is a position after a round.  An open node has `k` slots for each agent that moves there, and
-its children open as soon as the last of its own slots is filled, whatever happens elsewhere.  A new
-reply copies only the nodes on its path (O(depth)), and the tree is a function of the *set* of
-replies that it holds, not of the order in which they came.
+its children open as soon as the last of its own slots is filled, whatever happens elsewhere.  Where
+m agents move at once, the children are either k, one for everyone's i-th reply ("joint"), or k^m,
+one for each way to combine a reply of every mover ("product").  A new reply copies only the nodes
+on its path (O(depth)), and the tree is a function of the *set* of replies that it holds, not of the
+order in which they came.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import product
 from typing import NamedTuple
 
 import msgspec
 from returns.result import Result, Success
 
 from nip_fn.episode import Episode, Said, Turn, forced_decision, may_decide, movers, step
+from nip_fn.params import SimultaneousBranching
 from nip_fn.protocols.protocol import End, Move, Protocol
 from nip_fn.reply import Completion, Reply, ReplyError, parse_reply
 
@@ -36,7 +40,7 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
     reward: tuple[float, ...] = ()  # [A] received on arriving
     end: End = "open"
     slots: tuple[Slot, ...] = ()  # [movers * k], mover by mover
-    children: tuple["Node", ...] = ()  # [k] once every slot is filled
+    children: tuple["Node", ...] = ()  # [k], or [k^movers], once every slot is filled
 
 
 class Ask(NamedTuple):
@@ -64,6 +68,7 @@ class Rules(NamedTuple):
     protocol: Protocol
     branching: Callable[[tuple[Move, ...]], int]  # (who moves) -> k
     attempts: tuple[int, ...]  # [A] at a reply before it is recorded as invalid
+    simultaneous_branching: SimultaneousBranching = "joint"  # replies of agents that move at once
 
 
 def plant(rules: Rules, episode: Episode) -> Node:
@@ -190,13 +195,45 @@ def _heard(
     )
 
 
+def rounds_of(num_movers: int, k: int, how: SimultaneousBranching) -> tuple[tuple[int, ...], ...]:
+    """Which of its k replies each mover gives in each of the rounds that follow a node, in order.
+
+    >>> rounds_of(2, 2, "joint")
+    ((0, 0), (1, 1))
+    >>> rounds_of(2, 2, "product")
+    ((0, 0), (0, 1), (1, 0), (1, 1))
+    """
+    if how == "product":
+        return tuple(product(range(k), repeat=num_movers))
+    return tuple((index,) * num_movers for index in range(k))
+
+
+def replies_of(node: Node) -> tuple[dict[int, int], ...]:
+    """For each child, which of its k replies at `node` each mover gave on the way there.
+
+    How the node branched shows in the number of its children.  Nodes without slots, made by hand,
+    are taken to have had a slot for each child.
+    """
+    if not node.children:
+        return ()
+    agents = tuple(dict.fromkeys(slot.agent for slot in node.slots))
+    if not agents:
+        return tuple({said.agent: i for said in c.turn} for i, c in enumerate(node.children))
+    k = len(node.slots) // len(agents)
+    how: SimultaneousBranching = "joint" if len(node.children) == k else "product"
+    return tuple(
+        dict(zip(agents, indices, strict=True)) for indices in rounds_of(len(agents), k, how)
+    )
+
+
 def _branch(rules: Rules, slots: tuple[Slot, ...], episode: Episode) -> tuple[Node, ...]:
-    """One child for each rank: every mover's reply of that rank, played at once."""
+    """One child for each round that the replies make up, joined or crossed (`rounds_of`)."""
     agents = tuple(dict.fromkeys(slot.agent for slot in slots))
     k = len(slots) // len(agents)
     children = []
-    for rank in range(k):
-        turn = tuple(slot.said for slot in slots[rank::k] if slot.said is not None)
+    for indices in rounds_of(len(agents), k, rules.simultaneous_branching):
+        spoken = (slots[mover * k + index].said for mover, index in enumerate(indices))
+        turn = tuple(said for said in spoken if said is not None)
         arrived, reward = step(rules.protocol, episode, turn)
         children.append(_arrive(rules, arrived, turn, reward))
     return tuple(children)

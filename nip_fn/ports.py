@@ -6,7 +6,8 @@ from typing import NamedTuple, Protocol
 from returns.result import Result
 
 from nip_fn.data import Datapoint, Split
-from nip_fn.finetune import Job
+from nip_fn.events import Publish
+from nip_fn.finetune import Job, Score
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
 from nip_fn.state import Row
@@ -26,8 +27,10 @@ class Sampler(Protocol):
 class Tuned(NamedTuple):
     """What a training left."""
 
-    adapter: str  # its name: GROUP-ITERATION-HASH of the weights
+    adapter: str | None  # its name: GROUP-ITERATION-HASH of the weights; None: it failed
     report: tuple[tuple[str, float], ...]  # (name, value): loss and the like
+    scores: tuple[Score, ...] = ()  # of the job's probes; () where the trainer cannot tell
+    problem: str = ""  # why there is no adapter: the loss diverged, or the like
 
 
 class Tuner(Protocol):
@@ -41,8 +44,12 @@ class Tuner(Protocol):
 class Publisher(Protocol):
     """Makes an adapter answer."""
 
-    def __call__(self, group: str, adapter: str) -> Awaitable[Result[None, str]]:
-        """Success once requests that name the adapter are answered by it."""
+    def __call__(self, effect: Publish) -> Awaitable[Result[tuple[float, ...], str]]:
+        """Success once requests that name the adapter are answered by it.
+
+        With the log-probabilities of the effect's probes under what answers now; () where the
+        provider cannot score replies.
+        """
         ...
 
 

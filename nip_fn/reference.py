@@ -12,7 +12,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.config import from_dict, merge, nest
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.reference_rules import NO_EI, RULES, SECTIONS, Rule
+from nip_fn.reference_rules import RULES, SECTIONS, Rule
 from nip_fn.tags import Path
 
 MARKS = ("scenario", "_package_version", "_package_name")  # that only its configurations have
@@ -80,9 +80,8 @@ def _problems(leaves: tuple[Leaf, ...], ignore: bool) -> Iterator[str]:
             if not ignore:
                 yield f"{address}: the nip library has no such parameter{_near(path)}"
         elif rule.only is not None and value not in rule.only:
-            why = NO_EI if (address, value) == ("trainer", "pure_text_ei") else rule.why
             known = " or ".join(map(repr, rule.only))
-            yield f"{address}: {value!r} is refused: {why}; only {known} can be read"
+            yield f"{address}: {value!r} is refused: {rule.why}; only {known} can be read"
         elif rule.to and address != targets.setdefault(_target(rule.to, path), address):
             other = targets[_target(rule.to, path)]
             yield f"{address}: {other} is its other name, and is set too; keep one"

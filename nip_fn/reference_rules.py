@@ -7,7 +7,7 @@ its other networks read is left out.
 from typing import NamedTuple
 
 from nip_fn.agent_params import AgentParameters
-from nip_fn.params import CommonProtocolParameters
+from nip_fn.params import CommonProtocolParameters, PureTextEiParameters
 from nip_fn.tags import TYPE_NAMES
 
 # Fields of our agents that the library's lack.
@@ -41,7 +41,6 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         *("_type", "binarification_method", "selected_classes", "binarification_seed"),
         "make_balanced",
     ),
-    "pure_text_ei": ("_type",),
     "zk_protocol": ("_type",),
     # without effect while base_run_type is "none"
     "base_run": (
@@ -66,7 +65,25 @@ KEPT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ),
     ),
     ("rl", "rl", ("num_iterations", "lr", "num_epochs", "num_test_iterations")),
-    ("text_rl", "text_rl", ("test_scheme",)),
+    (
+        "text_rl",
+        "text_rl",
+        (
+            *("test_scheme", "test_on_whole_dataset", "fine_tune_on_all_previous_rollouts"),
+            "verifier_guess_replacement_proportion",
+            "verifier_guess_replacement_annealing",
+            "verifier_guess_replacement_annealing_rate",
+        ),
+    ),
+    (
+        "pure_text_ei",
+        "ei",
+        tuple(
+            name
+            for name in PureTextEiParameters.__struct_fields__
+            if name not in ("rollouts_per_iteration", "lr")  # our own
+        ),
+    ),
     (
         "pure_text_malt",
         "malt",
@@ -84,37 +101,14 @@ KEPT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("dataset_options", "dataset_options", ("max_train_size", "max_test_size")),
 )
 
-_NO_GUESSES = "this version does not write verifiers' replies for them"
-NO_EI = "this version does not train by expert iteration"
 _ALL_RECORDED = "every reply is recorded, and `nip-fn replay` shows it"
 _NO_CHOICE = "this version does not have this choice of data"
 _NO_ZK = "this version plays no zero-knowledge protocols"
 
 # Fields of the library that this version honours at their default only: section, field, default.
 AT_DEFAULT: tuple[tuple[str, str, object, str], ...] = (
-    (
-        "text_rl",
-        "fine_tune_on_all_previous_rollouts",
-        False,
-        "a training here learns from its own iteration",
-    ),
-    ("text_rl", "verifier_guess_replacement_proportion", 0.0, _NO_GUESSES),
-    ("text_rl", "verifier_guess_replacement_annealing", "none", _NO_GUESSES),
-    ("text_rl", "verifier_guess_replacement_annealing_rate", 0.1, _NO_GUESSES),
     ("text_rl", "save_transcripts", True, _ALL_RECORDED),
     ("text_rl", "transcript_format", "yaml", _ALL_RECORDED),
-    (
-        "text_rl",
-        "test_on_whole_dataset",
-        True,
-        "a test is of all held-out problems; dataset_options.max_test_size limits them",
-    ),
-    ("pure_text_ei", "rollout_selection_method", "threshold", NO_EI),
-    ("pure_text_ei", "reward_threshold", 0.9, NO_EI),
-    ("pure_text_ei", "weighting_sample_size_factor", 0.5, NO_EI),
-    ("pure_text_ei", "weighting_minimum", None, NO_EI),
-    ("pure_text_ei", "weighting_use_replacement", True, NO_EI),
-    ("pure_text_ei", "weighting_epsilon", 0.01, NO_EI),
     ("zk_protocol", "simulator_reward_coefficient", 1.0, _NO_ZK),
     ("zk_protocol", "aux_prover_reward_coefficient", 1.0, _NO_ZK),
     ("code_validation", "apps_difficulty", "interview", _NO_CHOICE),
@@ -146,7 +140,7 @@ class Rule(NamedTuple):
     becomes: tuple[tuple[object, object], ...] = ()  # values that are called otherwise here
 
 
-_NO_TENSORS = "this version trains language models only, by pure_text_malt"
+_NO_TENSORS = "this version trains language models only"
 
 # Fields that have another name, or values with another name.
 RENAMED: dict[str, Rule] = {
@@ -154,7 +148,10 @@ RENAMED: dict[str, Rule] = {
         only=("code_validation",), why="this version plays about solutions of problems only"
     ),
     "trainer": Rule(
-        "trainer", ("pure_text_malt",), _NO_TENSORS, becomes=(("pure_text_malt", "malt"),)
+        "trainer",
+        ("pure_text_ei", "pure_text_malt"),
+        _NO_TENSORS,
+        becomes=(("pure_text_ei", "ei"), ("pure_text_malt", "malt")),
     ),
     "dataset": Rule(
         "dataset",

@@ -15,8 +15,9 @@ from nip_fn.keys import Key, fold_in
 from nip_fn.pairs import Pair
 from nip_fn.params import HyperParameters
 from nip_fn.run import step
-from nip_fn.state import EMPTY, RunState, Stage, stage_key
+from nip_fn.state import EMPTY, RunState, Stage, harvest_of, stage_key
 from nip_fn.trainers.registry import trainer_of
+from nip_fn.trainers.trainer import Harvest, Selection
 from nip_fn.tree import Tree, backup, children_of, flatten
 
 
@@ -27,7 +28,8 @@ class Grown(NamedTuple):
     stage: Stage
     datapoints: tuple[Datapoint, ...]
     forest: tuple[Node, ...]
-    selection: tuple[Pair, ...]
+    keys: tuple[Key, ...]  # of the games, one a tree
+    selection: Selection
     select_key: Key
 
     def trees_about(self, datapoint_id: str) -> tuple[int, ...]:
@@ -69,6 +71,7 @@ def _grown(state: RunState) -> Grown:
         stage=state.stage,
         datapoints=state.datapoints,
         forest=state.forest,
+        keys=harvest_of(state).keys,
         selection=state.selection,
         select_key=fold_in(stage_key(state), "select"),
     )
@@ -76,7 +79,17 @@ def _grown(state: RunState) -> Grown:
 
 # What can be changed without asking any model again.
 SELECTION_PARAMETERS = (
+    "ei.reward_threshold",
+    "ei.rollout_selection_method",
+    "ei.weighting_epsilon",
+    "ei.weighting_minimum",
+    "ei.weighting_sample_size_factor",
+    "ei.weighting_use_replacement",
+    "malt.balance_pairs",
+    "malt.deduplicate_pairs",
     "malt.interval_threshold_proportion",
+    "malt.max_pairs_per_datapoint",
+    "malt.min_pair_margin",
     "malt.pair_selection_method",
     "malt.value_backup",
     "seed",
@@ -85,7 +98,7 @@ SELECTION_PARAMETERS = (
 
 def reselect(
     replayed: Replayed, params: HyperParameters
-) -> Result[tuple[tuple[Grown, tuple[Pair, ...]], ...], str]:
+) -> Result[tuple[tuple[Grown, Selection], ...], str]:
     """For each forest that was selected from, what `params` would have selected from it.
 
     Only parameters of the selection may differ from the recorded ones.
@@ -97,19 +110,20 @@ def reselect(
             f"{refused[0]}: the recorded replies cannot tell; "
             f"only {', '.join(SELECTION_PARAMETERS)} can be changed in a replay"
         )
-    select = trainer_of(params).select
     return Success(
         tuple(
-            (grown, select(params, grown.forest, _reseeded(grown, params)))
+            (grown, _reselected(grown, params))
             for grown in replayed.stages
             if grown.stage == "sample"
         )
     )
 
 
-def _reseeded(grown: Grown, params: HyperParameters) -> Key:
+def _reselected(grown: Grown, params: HyperParameters) -> Selection:
     state = RunState(params=params, iteration=grown.iteration, stage=grown.stage)
-    return fold_in(stage_key(state), "select")
+    harvest = Harvest(params, grown.iteration, grown.datapoints, grown.forest, grown.keys)
+    select = trainer_of(params, grown.iteration).select
+    return select(harvest, fold_in(stage_key(state), "select"))
 
 
 def summary(state: RunState) -> tuple[dict[str, Any], ...]:
@@ -138,7 +152,7 @@ def mark(grown: Grown, index: int, params: HyperParameters, names: tuple[str, ..
     tree = flatten(grown.forest[index])
     marks: dict[int, tuple[str, ...]] = {}
     for pair in grown.selection:
-        if pair.tree == index:
+        if isinstance(pair, Pair) and pair.tree == index:
             for node, verdict in ((pair.chosen, "chosen"), (pair.rejected, "rejected")):
                 marks[node] = (*marks.get(node, ()), f"{verdict} for {names[pair.agent]}")
     return Marked(tree, children_of(tree), backup(tree, params.malt.value_backup), marks)

@@ -28,6 +28,7 @@ from nip_fn.events import (
     Drawn,
     Effect,
     Event,
+    Extended,
     JobCreated,
     JobFinished,
     Publish,
@@ -38,20 +39,34 @@ from nip_fn.events import (
     StageDone,
     Train,
 )
-from nip_fn.finetune import MIN_EXAMPLES, Adapter, Job, is_due, make_groups, make_job
+from nip_fn.finetune import (
+    MIN_EXAMPLES,
+    Adapter,
+    Job,
+    Score,
+    canary_metrics,
+    is_due,
+    make_groups,
+    make_job,
+    row_metrics,
+)
 from nip_fn.growth import Given, answer, plant, waiting
 from nip_fn.keys import fold_in, key, permutation
-from nip_fn.metrics import Metrics, effort_metrics, outcome_metrics, pair_metrics
+from nip_fn.metrics import Metrics, lineage_metrics, stage_metrics
+from nip_fn.pairs import Pair
 from nip_fn.params import HyperParameters
 from nip_fn.protocols.registry import protocol_of
+from nip_fn.selection import Chosen, chosen_metrics
 from nip_fn.state import (
     EMPTY,
+    Bank,
     JobState,
     Row,
     RunState,
     Stage,
     digest,
     episode_of,
+    harvest_of,
     is_tested,
     rules,
     stage_key,
@@ -76,6 +91,8 @@ def step(state: RunState, event: Event) -> tuple[RunState, tuple[Effect, ...]]:
             return _advance(_check(state, event))
         case JobCreated() | JobFinished() | Published():
             return _job(state, event)
+        case Extended():
+            return _entered(_extend(state, event))
 
 
 def scan(events: Iterable[Event], state: RunState = EMPTY) -> Iterator[RunState]:
@@ -102,11 +119,11 @@ def pending(state: RunState) -> tuple[Effect, ...]:
             return tuple(
                 Train(under_way.job) if under_way.created else CreateJob(under_way.job)
                 for under_way in state.jobs
-                if under_way.adapter is None
+                if not under_way.ended
             )
         case "publish":
             return tuple(
-                Publish(under_way.job.group, under_way.adapter)
+                _publish(under_way.job, under_way.adapter, under_way.scores)
                 for under_way in state.jobs
                 if under_way.adapter is not None and not under_way.published
             )
@@ -119,10 +136,14 @@ def _is_over(state: RunState) -> bool:
         case "test" | "sample":
             return bool(state.forest) and not state.num_waiting
         case "train":
-            return all(job.adapter is not None for job in state.jobs)
+            return all(job.ended for job in state.jobs)
         case "publish":
-            return all(job.published for job in state.jobs)
+            return all(job.published or job.adapter is None for job in state.jobs)
     return False
+
+
+def _publish(job: Job, adapter: str, expected: tuple[Score, ...]) -> Publish:
+    return Publish(job.group, job.model, adapter, job.probes if expected else (), expected)
 
 
 # ------------------------------------------------------------------------------ the cases of `step`
@@ -135,6 +156,14 @@ def _start(state: RunState, event: RunStarted) -> RunState:
     if problem:
         raise ValueError(problem)
     return RunState(params=event.params, dataset=event.dataset, groups=make_groups(event.params))
+
+
+def _extend(state: RunState, event: Extended) -> RunState:
+    """A run that was done, about to sample with the models that it ended with."""
+    if state.stage != "done" or event.num_iterations <= state.params.rl.num_iterations:
+        raise ValueError(f"{state.stage!r} cannot go on to {event.num_iterations} iterations")
+    rl = replace(state.params.rl, num_iterations=event.num_iterations)
+    return replace(state, params=replace(state.params, rl=rl), stage="sample")
 
 
 def data_problem(params: HyperParameters, dataset: DatasetInfo) -> str | None:
@@ -167,15 +196,31 @@ def _draw(state: RunState) -> Draw:
     if state.stage == "test":
         split = params.test_dataset_split
         limit = params.dataset_options.max_test_size
+        if not params.text_rl.test_on_whole_dataset:
+            limit = min(limit or 2**62, _num_sampled(state, state.iteration))
         return Draw(split, tuple(range(state.dataset.size(split)))[:limit])
-    size = min(state.dataset.train_size, params.dataset_options.max_train_size or 2**62)
-    count = params.rl.rollouts_per_iteration or size
-    start = state.iteration * count
+    size, count = _train_size(state), _num_sampled(state, state.iteration)
+    start = sum(_num_sampled(state, earlier) for earlier in range(state.iteration))
     epochs = range(start // size, (start + count - 1) // size + 1)
     orders = {epoch: permutation(fold_in(root, "epoch", epoch), size) for epoch in epochs}
     return Draw(
         "train", tuple(int(orders[n // size][n % size]) for n in range(start, start + count))
     )
+
+
+def _train_size(state: RunState) -> int:
+    """The datapoints that are trained on at all."""
+    return min(state.dataset.train_size, state.params.dataset_options.max_train_size or 2**62)
+
+
+def _num_sampled(state: RunState, iteration: int) -> int:
+    """The datapoints of an iteration."""
+    rl, ei = state.params.rl, state.params.ei
+    if ei.rollouts_per_iteration and trainer_of(state.params, iteration).name == "ei":
+        return ei.rollouts_per_iteration
+    if rl.frames_per_batch is not None:
+        return rl.frames_per_batch // protocol_of(state.params).max_message_rounds
+    return rl.rollouts_per_iteration or _train_size(state)
 
 
 def _plant(state: RunState, datapoints: tuple[Datapoint, ...]) -> RunState:
@@ -208,16 +253,19 @@ def _reply(state: RunState, event: Replied) -> tuple[RunState, tuple[Effect, ...
 def _harvest(state: RunState) -> RunState:
     """What the grown forest of a stage comes to."""
     protocol = protocol_of(state.params)
-    metrics = (
-        *outcome_metrics(state.datapoints, state.forest),
-        *effort_metrics(protocol, state.forest),
-    )
+    pairs: tuple[Pair, ...] | None = None
+    chosen: tuple[Chosen, ...] = ()
     if state.stage == "sample":
-        selection = trainer_of(state.params).select(
-            state.params, state.forest, fold_in(stage_key(state), "select")
-        )
+        trainer = trainer_of(state.params, state.iteration)
+        selection = trainer.select(harvest_of(state), fold_in(stage_key(state), "select"))
         state = replace(state, selection=selection)
-        metrics = (*metrics, *pair_metrics(protocol, selection))
+        pairs = tuple(one for one in selection if isinstance(one, Pair))
+        chosen = tuple(one for one in selection if isinstance(one, Chosen))
+    metrics = (
+        *stage_metrics(protocol, state.datapoints, state.forest, pairs),
+        *(chosen_metrics(protocol, chosen) if chosen else ()),
+        *lineage_metrics(state.groups),
+    )
     return _with_row(state, metrics)
 
 
@@ -251,8 +299,8 @@ def _advance(state: RunState) -> tuple[RunState, tuple[Effect, ...]]:
             cleared = replace(state, datapoints=(), forest=())
             return _entered(replace(cleared, stage="done" if over else "sample"))
         case "sample":
-            jobs = tuple(JobState(job) for job in _plan(state))
-            return _entered(_trained(replace(state, stage="train", jobs=jobs)))
+            banked, jobs = _plan(state)
+            return _entered(_trained(replace(state, stage="train", banked=banked, jobs=jobs)))
         case "train":
             cleared = replace(state, datapoints=(), forest=(), selection=())
             jobs = state.jobs if state.params.text_rl.switch_adapters else ()
@@ -262,18 +310,25 @@ def _advance(state: RunState) -> tuple[RunState, tuple[Effect, ...]]:
     raise ValueError(f"stage {state.stage!r} cannot be sealed")
 
 
-def _plan(state: RunState) -> tuple[Job, ...]:
-    """The trainings after sampling: one for each trained group with enough examples."""
-    keys = tuple(tree_key(state, index) for index in range(len(state.forest)))
-    trainer = trainer_of(state.params)
-    jobs = []
+def _plan(state: RunState) -> tuple[tuple[Bank, ...], tuple[JobState, ...]]:
+    """The trainings after sampling, one for each group that is due and has enough examples.
+
+    And all rows so far, where later iterations are to train on them, too.
+    """
+    params, trainer = state.params, trainer_of(state.params, state.iteration)
+    harvest, banked, jobs = harvest_of(state), list(state.banked), list[JobState]()
     for group in state.groups:
-        rows = trainer.rows(
-            state.params, state.datapoints, state.forest, keys, state.selection, group
-        )
-        if is_due(state.params, group, state.iteration) and len(rows) >= MIN_EXAMPLES:
-            jobs.append(make_job(state.params, group, state.iteration, rows, stage_key(state)))
-    return tuple(jobs)
+        rows = trainer.rows(harvest, state.selection, group)
+        if params.text_rl.fine_tune_on_all_previous_rollouts:
+            banked.append(Bank(trainer.name, group.name, rows))
+            same = (trainer.name, group.name)
+            rows = tuple(
+                row for bank in banked if (bank.trainer, bank.group) == same for row in bank.rows
+            )
+        if is_due(params, group, state.iteration) and len(rows) >= MIN_EXAMPLES:
+            job = make_job(params, group, state.iteration, rows, stage_key(state))
+            jobs.append(JobState(job))
+    return tuple(banked), tuple(jobs)
 
 
 def _job(
@@ -288,11 +343,19 @@ def _job(
             state = _with_job(state, at, replace(under_way, created=True))
             return state, (Train(under_way.job),)
         case JobFinished():
-            ended = replace(under_way, adapter=event.adapter, report=event.report)
+            ended = replace(
+                under_way,
+                ended=True,
+                adapter=event.adapter,
+                report=event.report,
+                scores=event.scores,
+                problem=event.problem,
+            )
             done = _trained(_with_job(state, at, ended))
             return done, pending(done) if _is_over(done) else ()
         case Published():
-            done = _published(_with_job(state, at, replace(under_way, published=True)))
+            served = replace(under_way, published=True, canary=event.scores)
+            done = _published(_with_job(state, at, served))
             return done, pending(done) if _is_over(done) else ()
 
 
@@ -306,7 +369,7 @@ def _is_awaited(
             new = (event.job, event.data_hash) == (job.name, job.data_hash)
             return new and stage == "train" and not under_way.created
         case JobFinished():
-            running = under_way.created and under_way.adapter is None
+            running = under_way.created and not under_way.ended
             return event.job == job.name and stage == "train" and running
         case Published():
             ready = (event.group, event.adapter) == (job.group, under_way.adapter)
@@ -321,7 +384,11 @@ def _trained(state: RunState) -> RunState:
     """Once every job has ended: the lineages grow, and what the jobs reported is a row."""
     if not _is_over(state):
         return state
-    adapters = {under_way.job.group: _adapter(under_way) for under_way in state.jobs}
+    adapters = {
+        under_way.job.group: _adapter(under_way.job, under_way.adapter)
+        for under_way in state.jobs
+        if under_way.adapter is not None
+    }
     groups = tuple(
         replace(group, lineage=(*group.lineage, adapters[group.name]))
         if group.name in adapters
@@ -332,29 +399,41 @@ def _trained(state: RunState) -> RunState:
     reports = tuple(
         (f"{under_way.job.group}.{name}", value)
         for under_way in state.jobs
-        for name, value in under_way.report
+        for name, value in (*row_metrics(under_way.job.rows), *under_way.report)
     )
-    counts = (("jobs", float(len(state.jobs))), ("jobs_skipped", float(due - len(state.jobs))))
+    counts = (
+        ("jobs", float(len(state.jobs))),
+        ("jobs_skipped", float(due - len(state.jobs))),
+        ("jobs_failed", float(len(state.jobs) - len(adapters))),
+    )
     return _with_row(replace(state, groups=groups), (*counts, *reports))
 
 
-def _adapter(under_way: JobState) -> Adapter:
-    job = under_way.job
+def _adapter(job: Job, name: str) -> Adapter:
     return Adapter(
-        name=under_way.adapter or "",
+        name=name,
         iteration=job.iteration,
         parent=job.start,
         reference=job.reference,
         data_hash=job.data_hash,
+        method=job.method,
     )
 
 
 def _published(state: RunState) -> RunState:
-    """Once every adapter is served: the groups sample with it."""
+    """Once every adapter is served: the groups sample with it, and what was scored is a row."""
     if not _is_over(state):
         return state
-    served = {under_way.job.group: under_way.adapter for under_way in state.jobs}
+    served = {
+        under_way.job.group: under_way.adapter for under_way in state.jobs if under_way.published
+    }
     groups = tuple(
         replace(group, serving=served.get(group.name, group.serving)) for group in state.groups
     )
-    return replace(state, groups=groups)
+    metrics = tuple(
+        (f"{under_way.job.group}.{name}", value)
+        for under_way in state.jobs
+        for name, value in canary_metrics(under_way.scores, under_way.canary)
+    )
+    state = replace(state, groups=groups)
+    return _with_row(state, metrics) if metrics else state

@@ -9,7 +9,7 @@ import msgspec
 from nip_fn.data import Datapoint
 from nip_fn.episode import Episode, reset
 from nip_fn.events import DatasetInfo
-from nip_fn.finetune import Group, Job
+from nip_fn.finetune import Group, Job, Score, TrainingRow
 from nip_fn.growth import Node, Rules
 from nip_fn.keys import Key, fold_in, key
 from nip_fn.metrics import Metrics
@@ -17,7 +17,9 @@ from nip_fn.pairs import Pair
 from nip_fn.params import HyperParameters
 from nip_fn.protocols.protocol import Move
 from nip_fn.protocols.registry import protocol_of
+from nip_fn.selection import Chosen
 from nip_fn.trainers.registry import trainer_of
+from nip_fn.trainers.trainer import Harvest, Selection
 
 Stage = Literal["start", "test", "sample", "train", "publish", "done"]
 
@@ -35,9 +37,21 @@ class JobState(msgspec.Struct, frozen=True, array_like=True):
 
     job: Job
     created: bool = False
-    adapter: str | None = None  # what it left; None until it ended
+    ended: bool = False
+    adapter: str | None = None  # what it left; None until it ended, and where it failed
     report: tuple[tuple[str, float], ...] = ()
+    scores: tuple[Score, ...] = ()
+    problem: str = ""  # why it failed
     published: bool = False
+    canary: tuple[float, ...] = ()  # scores of the probes under what is served
+
+
+class Bank(msgspec.Struct, frozen=True, array_like=True):
+    """What an iteration gave a group to train on."""
+
+    trainer: str
+    group: str
+    rows: tuple[TrainingRow, ...]
 
 
 class RunState(msgspec.Struct, frozen=True):
@@ -50,9 +64,10 @@ class RunState(msgspec.Struct, frozen=True):
     datapoints: tuple[Datapoint, ...] = ()  # of the stage under way
     forest: tuple[Node, ...] = ()  # the trees of the stage; tree i is about datapoint i modulo
     num_waiting: int = 0  # replies that the forest waits for
-    selection: tuple[Pair, ...] = ()  # of the iteration
+    selection: Selection = ()  # of the iteration
     groups: tuple[Group, ...] = ()
     jobs: tuple[JobState, ...] = ()  # of the iteration, by group
+    banked: tuple[Bank, ...] = ()  # of all iterations, where later ones train on them, too
     rows: tuple[Row, ...] = ()  # one for each stage that ended
     past: str = ""  # the digest at the end of the last stage
     seconds: tuple[tuple[int, Stage, float], ...] = ()  # of each ended stage; not in the digest
@@ -78,7 +93,7 @@ def digest(state: RunState) -> str:
         state.stage,
         tuple(datapoint.id for datapoint in state.datapoints),
         tuple(map(_node_facts, state.forest)),
-        tuple(map(_pair_facts, state.selection)),
+        tuple(map(_selection_facts, state.selection)),
         tuple(
             (group.name, group.model, tuple(a.name for a in group.lineage), group.serving)
             for group in state.groups
@@ -97,15 +112,20 @@ def _node_facts(node: Node) -> tuple[object, ...]:
     return said, node.reward, node.end, slots, tuple(map(_node_facts, node.children))
 
 
-def _pair_facts(pair: Pair) -> tuple[object, ...]:
-    place = (pair.tree, pair.parent, pair.agent, pair.chosen, pair.rejected)
-    return place, pair.chosen_value, pair.rejected_value
+def _selection_facts(selected: Pair | Chosen) -> tuple[object, ...]:
+    match selected:
+        case Pair(tree, parent, agent, chosen, rejected, chosen_value, rejected_value):
+            place = (tree, parent, agent, chosen, rejected)
+            return place, chosen_value, rejected_value
+        case Chosen(tree, agent, reward, replaced):
+            return tree, agent, reward, replaced
 
 
 def _job_facts(under_way: JobState) -> tuple[object, ...]:
     job = under_way.job
     asked = (job.name, job.data_hash, job.start, job.reference, job.seed)
-    return asked, under_way.created, under_way.adapter, under_way.published
+    left = (under_way.adapter, under_way.problem, under_way.published)
+    return asked, under_way.created, under_way.ended, left
 
 
 def stage_key(state: RunState) -> Key:
@@ -125,12 +145,12 @@ def tree_key(state: RunState, tree: int) -> Key:
 
 def rules(state: RunState) -> Rules:
     """How the trees of the stage under way grow: trees to train on, plain dialogues to test."""
-    return _rules(state.params, state.stage == "sample")
+    return _rules(state.params, state.iteration, state.stage == "sample")
 
 
 @lru_cache(maxsize=64)
-def _rules(params: HyperParameters, branches: bool) -> Rules:
-    trainer = trainer_of(params)
+def _rules(params: HyperParameters, iteration: int, branches: bool) -> Rules:
+    trainer = trainer_of(params, iteration)
 
     def branching(moves: tuple[Move, ...]) -> int:
         return trainer.branching(params, moves) if branches else 1
@@ -139,6 +159,7 @@ def _rules(params: HyperParameters, branches: bool) -> Rules:
         protocol=protocol_of(params),
         branching=branching,
         attempts=tuple(agent.num_invalid_generation_retries for agent in params.agents),
+        simultaneous_branching=params.malt.simultaneous_branching,
     )
 
 
@@ -151,6 +172,12 @@ def is_tested(params: HyperParameters, iteration: int) -> bool:
         "last": last,
         "first_and_last": first or last,
     }[params.text_rl.test_scheme]
+
+
+def harvest_of(state: RunState) -> Harvest:
+    """What the sampling under way has come to."""
+    keys = tuple(tree_key(state, index) for index in range(len(state.forest)))
+    return Harvest(state.params, state.iteration, state.datapoints, state.forest, keys)
 
 
 def datapoint_of(state: RunState, tree: int) -> Datapoint:

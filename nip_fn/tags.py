@@ -17,6 +17,7 @@ TYPE_NAMES: dict[str, tuple[str, ...]] = {
     "agents.*.body_lr_factor": ("LrFactors",),
     "rl": ("RlTrainerParameters",),
     "text_rl": ("TextRlParameters",),
+    "ei": ("PureTextEiParameters",),
     "malt": ("PureTextMaltParameters",),
     "protocol_common": ("CommonProtocolParameters",),
     "nip_protocol": ("NipProtocolParameters", "LongProtocolParameters"),

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nip_fn.episode import Turn
-from nip_fn.growth import Node, Path
+from nip_fn.growth import Node, Path, replies_of
 from nip_fn.params import ValueBackup
 from nip_fn.protocols.protocol import End
 
 ROOT = 0
 NO_PARENT = -1
+NO_REPLY = -1
 
 
 class Tree(NamedTuple):
@@ -24,6 +25,8 @@ class Tree(NamedTuple):
     parent_N: `[N]` the index of each node's parent, `NO_PARENT` for the root.
     round_N: `[N]` how many rounds have been played there.
     acted_NA: `[N, A]` whether words of the agent led to the node.
+    reply_NA: `[N, A]` which of the agent's replies at the parent led there, `NO_REPLY` if none did;
+        siblings with the same number share that reply.
     usable_NA: `[N, A]` whether they were a message or a decision, not an invalid reply.
     reward_NA: `[N, A]` what the agent received on arriving there.
     end_N: `[N]` how the game stands there.
@@ -34,6 +37,7 @@ class Tree(NamedTuple):
     parent_N: NDArray[np.int32]  # [N]
     round_N: NDArray[np.int32]  # [N]
     acted_NA: NDArray[np.bool_]  # [N, A]
+    reply_NA: NDArray[np.int32]  # [N, A]
     usable_NA: NDArray[np.bool_]  # [N, A]
     reward_NA: NDArray[np.float64]  # [N, A]
     end_N: tuple[End, ...]
@@ -58,7 +62,11 @@ def flatten(root: Node) -> Tree:
     num_agents = len(root.reward)
     acted = np.zeros((len(nodes), num_agents), dtype=np.bool_)
     usable = np.zeros_like(acted)
+    reply = np.full(acted.shape, NO_REPLY, dtype=np.int32)
+    given = ({}, *(indices for node in nodes for indices in replies_of(node)))
     for index, node in enumerate(nodes):
+        for agent, number in given[index].items():
+            reply[index, agent] = number
         for said in node.turn:
             acted[index, said.agent] = bool(said.raw.strip())
             usable[index, said.agent] = said.error is None
@@ -66,6 +74,7 @@ def flatten(root: Node) -> Tree:
         parent_N=np.array(parents, dtype=np.int32),
         round_N=np.array([len(path) for path in paths], dtype=np.int32),
         acted_NA=acted,
+        reply_NA=reply,
         usable_NA=usable,
         reward_NA=np.array([node.reward for node in nodes], dtype=np.float64),
         end_N=tuple(node.end for node in nodes),

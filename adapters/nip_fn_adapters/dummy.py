@@ -6,6 +6,7 @@ from string import ascii_lowercase
 from numpy.random import Generator
 from returns.result import Result, Success
 
+from nip_fn.events import Publish
 from nip_fn.finetune import Job
 from nip_fn.keys import Key, generator
 from nip_fn.params import DummyParameters
@@ -64,6 +65,6 @@ def dummy_tuner() -> Tuner:
     return tune
 
 
-async def serve_at_once(group: str, adapter: str) -> Result[None, str]:
-    """A publisher for samplers that find an adapter by its name when they are asked for it."""
-    return Success(None)
+async def serve_at_once(effect: Publish) -> Result[tuple[float, ...], str]:
+    """A publisher for samplers that find an adapter by its name, and cannot score replies."""
+    return Success(())

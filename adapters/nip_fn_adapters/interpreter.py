@@ -28,6 +28,7 @@ from nip_fn.events import (
     StageDone,
     Train,
 )
+from nip_fn.finetune import canary_problem
 from nip_fn.ports import World
 from nip_fn.reply import Completion
 from nip_fn.requests import request
@@ -169,10 +170,22 @@ class _Loop:
                 )
             case Train(job):
                 tuned = await self._world.tuner(job)
-                return tuned.map(lambda done: (JobFinished(job.name, done.adapter, done.report),))
-            case Publish(group, adapter):
-                published = await self._world.publisher(group, adapter)
-                return published.map(lambda _: (Published(group, adapter),))
+                return tuned.map(
+                    lambda done: (
+                        JobFinished(job.name, done.adapter, done.report, done.scores, done.problem),
+                    )
+                )
+            case Publish() as effect:
+                published = await self._world.publisher(effect)
+                return published.bind(lambda scores: _published(effect, scores))
+
+
+def _published(effect: Publish, scores: tuple[float, ...]) -> Answer:
+    """What is recorded of a switch; a failure where the wrong model seems to answer."""
+    problem = canary_problem(effect.expected, scores)
+    if problem:
+        return Failure(f"{effect.adapter} is not what is served for {effect.group}: {problem}")
+    return Success((Published(effect.group, effect.adapter, scores),))
 
 
 def _writable(completion: Completion) -> Completion:

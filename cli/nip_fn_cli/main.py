@@ -52,7 +52,7 @@ def train(
             "A configuration that the nip library saved is read, too."
         ),
     ] = None,
-    trainer: Annotated[str | None, typer.Option(help="How to train: malt.")] = None,
+    trainer: Annotated[str | None, typer.Option(help="How to train: malt or ei.")] = None,
     protocol: Annotated[
         str | None,
         typer.Option(help="The game: nip, adp, debate, mnip, merlin_arthur or solo_verifier."),
@@ -67,6 +67,10 @@ def train(
         str | None, typer.Option("--run", help="The run's name; one is made up if left out.")
     ] = None,
     resume: Annotated[bool, typer.Option(help="Go on with the run of that name.")] = False,
+    more_iterations: Annotated[
+        int | None,
+        typer.Option(help="With --resume: so many more, after a run that is done.", min=1),
+    ] = None,
     runs: RunsOption = Path("runs"),
 ) -> None:
     """Train, recording everything; at the end, print what came of it."""
@@ -74,7 +78,7 @@ def train(
     from nip_fn_cli.train import train_command
 
     flags = Flags(config, trainer, protocol, provider, seed, iterations, tuple(set_ or ()))
-    train_command(flags, runs=runs, name=run, resume=resume)
+    train_command(flags, runs=runs, name=run, resume=resume, more=more_iterations)
 
 
 @app.command()

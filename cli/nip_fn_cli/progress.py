@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from nip_fn.events import Drawn, Event, Replied, StageDone
+from nip_fn.events import Drawn, Event, JobFinished, Replied, StageDone
+from nip_fn.finetune import MIN_EXAMPLES, is_due
 from nip_fn.growth import Node, waiting
 from nip_fn.state import RunState, is_tested
 
@@ -66,8 +67,12 @@ class Display:
                     f"iteration {event.iteration}: {event.stage} done, {self._done:,} replies, "
                     f"{event.seconds:.1f} s"
                 )
+            for note in notes(state, event):
+                self._console.print(note)
             self._done = self._asked = 0
             self._stage_began = time.monotonic()
+        elif isinstance(event, JobFinished) and event.problem:
+            self._console.print(f"training {event.job} failed, nothing changes: {event.problem}")
         elif isinstance(event, Drawn):
             self._asked = state.num_waiting
         if time.monotonic() - self._drawn > REFRESH_SECONDS:
@@ -91,6 +96,19 @@ class Display:
             "rate": self._tokens / elapsed if elapsed > 0 else 0.0,
             "left": "" if left is None else f"about {left // 60:.0f} min {left % 60:02.0f} s left",
         }
+
+
+def notes(state: RunState, event: StageDone) -> tuple[str, ...]:
+    """What a person should know when a stage has ended, besides that it has."""
+    if event.stage != "sample":
+        return ()
+    trained = {under_way.job.group for under_way in state.jobs}
+    return tuple(
+        f"iteration {event.iteration}: {group.name} is not trained, fewer than {MIN_EXAMPLES} "
+        "examples were selected"
+        for group in state.groups
+        if is_due(state.params, group, event.iteration) and group.name not in trained
+    )
 
 
 def count_replies(state: RunState) -> tuple[int, int]:

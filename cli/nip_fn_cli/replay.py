@@ -10,6 +10,7 @@ from returns.result import Failure
 from nip_fn.config import differences, merge, params_hash, to_dict
 from nip_fn.episode import Said, Turn
 from nip_fn.growth import Node
+from nip_fn.pairs import Pair
 from nip_fn.params import HyperParameters
 from nip_fn.replay import Grown, Marked, Replayed, mark, replay, reselect, summary
 from nip_fn.state import digest
@@ -126,8 +127,8 @@ def _what_if(replayed: Replayed, sets: tuple[str, ...], show: Show) -> None:
     for title in (
         "iteration",
         "agent",
-        "pairs then",
-        "pairs now",
+        "selected then",
+        "selected now",
         "in both",
         "margin then",
         "margin now",
@@ -146,20 +147,28 @@ def _compared(
 ) -> dict[str, Any]:
     then = [pair for pair in grown.selection if pair.agent == agent]
     now = [pair for pair in other if pair.agent == agent]
-    places = {(pair.tree, pair.chosen, pair.rejected) for pair in then}
+    places = set(map(_place, then))
     return {
         "iteration": grown.iteration,
         "agent": params.agents[agent].name,
-        "pairs": len(then),
-        "pairs_now": len(now),
-        "in_both": sum((pair.tree, pair.chosen, pair.rejected) in places for pair in now),
+        "selected": len(then),
+        "selected_now": len(now),
+        "in_both": sum(_place(one) in places for one in now),
         "margin": _margin(then),
         "margin_now": _margin(now),
     }
 
 
-def _margin(pairs: list[Any]) -> float:
+def _place(selected: Any) -> tuple[int, ...]:
+    """What tells one selected pair, or dialogue, from another."""
+    if isinstance(selected, Pair):
+        return selected.tree, selected.chosen, selected.rejected
+    return selected.tree, selected.replaced
+
+
+def _margin(selection: list[Any]) -> float:
     """The mean difference of the expected rewards in the pairs; 0 of none."""
+    pairs = [one for one in selection if isinstance(one, Pair)]
     return sum(p.chosen_value - p.rejected_value for p in pairs) / len(pairs) if pairs else 0.0
 
 

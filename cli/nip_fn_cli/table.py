@@ -32,10 +32,7 @@ def print_table(state: RunState) -> None:
 
 
 def _columns(state: RunState) -> dict[str, Cell]:
-    pairs = {
-        f"pairs {agent.name}": _number(f"sample.{agent.name}.pairs")
-        for agent in state.params.agents
-    }
+    selected = {f"selected {agent.name}": _selected(agent.name) for agent in state.params.agents}
     return {
         "iteration": _number("iteration"),
         "held-out accuracy [95 %]": _accuracy,
@@ -43,7 +40,7 @@ def _columns(state: RunState) -> dict[str, Cell]:
         "right": _percent("test.accuracy_1"),
         "always fail": _percent("test.always_fail_share"),
         "nodes": _number("sample.nodes"),
-        **pairs,
+        **selected,
         "tokens": lambda record: _sum(record, "test.tokens", "sample.tokens"),
         "seconds": lambda record: f"{record['seconds']:.1f}",
     }
@@ -62,6 +59,12 @@ def _percent(name: str) -> Cell:
 
 def _number(name: str) -> Cell:
     return lambda record: f"{record[name]:,.0f}" if name in record else "-"
+
+
+def _selected(agent: str) -> Cell:
+    """Preference pairs, or dialogues to imitate."""
+    names = (f"sample.{agent}.pairs", f"sample.{agent}.chosen")
+    return lambda record: _sum(record, *names) if names[0] in record else "-"
 
 
 def _sum(record: dict[str, Any], *names: str) -> str:

@@ -11,7 +11,7 @@ from returns.result import Failure
 
 from nip_fn.config import DEFAULT_AGENT, differences, merge, params_hash, to_dict
 from nip_fn.data import Dataset
-from nip_fn.events import RunStarted
+from nip_fn.events import Extended, RunStarted
 from nip_fn.params import HyperParameters
 from nip_fn.ports import World
 from nip_fn.presets import EMBEDDED
@@ -37,22 +37,27 @@ class Start(NamedTuple):
     models: Models
     state: RunState
     dataset: Dataset
-    first: tuple[RunStarted, ...]  # to be recorded before anything else
+    first: tuple[RunStarted | Extended, ...]  # to be recorded before anything else
 
     @property
     def params(self) -> HyperParameters:
         """The run's."""
-        return self.first[0].params if self.first else self.state.params
+        starts = (event for event in self.first if isinstance(event, RunStarted))
+        return next((event.params for event in starts), self.state.params)
 
 
-def train_command(flags: Flags, *, runs: Path, name: str | None, resume: bool) -> None:
+def train_command(
+    flags: Flags, *, runs: Path, name: str | None, resume: bool, more: int | None
+) -> None:
     """Run the command."""
     given = overrides(flags)
+    if more is not None and not resume:
+        die(Exit.USAGE, "--more-iterations goes with --resume --run NAME")
     if resume:
         if name is None:
             die(Exit.USAGE, f"--resume needs --run NAME; {_known(runs)}")
         folder = runs / name
-        start = _resume(folder, given, flags.provider)
+        start = _extended(_resume(folder, given, flags.provider), more)
     else:
         params = _new_params(given, flags.provider)
         folder = runs / (name or _free_name(runs, params))
@@ -110,6 +115,15 @@ def _resume(folder: Path, given: dict[str, Any], provider: str | None) -> Start:
     if datasets.describe(dataset) != state.dataset:
         die(Exit.RUN, f"{state.dataset.name}: not the data that {folder} was started with")
     return Start(appending, wire(state.params, folder), state, dataset, ())
+
+
+def _extended(start: Start, more: int | None) -> Start:
+    """The start of so many more iterations, after a run that is done."""
+    if more is None:
+        return start
+    if start.state.stage != "done":
+        die(Exit.USAGE, "--more-iterations: the run is not done; resume it without, then with it")
+    return start._replace(first=(Extended(start.state.params.rl.num_iterations + more),))
 
 
 def _wanted(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from returns.result import Result
 
 from nip_fn.agent_params import AgentParameters, agent_group
+from nip_fn.events import Publish
 from nip_fn.finetune import Job
 from nip_fn.params import HyperParameters
 from nip_fn.ports import Publisher, Sampler, Tuned, Tuner
@@ -41,8 +42,8 @@ def wire(params: HyperParameters, run: Path) -> Models:
     def tune(job: Job) -> Awaitable[Result[Tuned, str]]:
         return by_group[job.group].tuner(job)
 
-    def publish(group: str, adapter: str) -> Awaitable[Result[None, str]]:
-        return by_group[group].publisher(group, adapter)
+    def publish(effect: Publish) -> Awaitable[Result[tuple[float, ...], str]]:
+        return by_group[effect.group].publisher(effect)
 
     return Models(sample, tune, publish)
 
@@ -65,10 +66,12 @@ def _dummy(params: HyperParameters, run: Path) -> Models:
 
 
 def _local(params: HyperParameters, run: Path) -> Models:
+    from nip_fn_adapters.local.publisher import local_publisher
     from nip_fn_adapters.local.sampler import local_sampler
     from nip_fn_adapters.local.tuner import local_tuner
 
-    return Models(local_sampler(run / "adapters"), local_tuner(run), dummy.serve_at_once)
+    sampler = local_sampler(run / "adapters")
+    return Models(sampler, local_tuner(run), local_publisher(sampler))
 
 
 _MODELS: dict[str, Callable[[HyperParameters, Path], Models]] = {"dummy": _dummy, "local": _local}

@@ -1,20 +1,17 @@
-"""MALT: trees of replies, expected rewards, one preference pair a node and agent, DPO.
+"""MALT: trees of replies, expected rewards, preference pairs, DPO.
 
 After Motwani et al., "MALT: Improving Reasoning with Multi-Agent LLM Training", 2024, as the *nip*
 library adapts it to prover-verifier games.
 """
 
 from nip_fn.chat import build_chat
-from nip_fn.data import Datapoint
-from nip_fn.episode import reset
 from nip_fn.finetune import Group, PreferenceRow, trained_agents
-from nip_fn.growth import Node, descend
 from nip_fn.keys import Key, fold_in
-from nip_fn.pairs import Pair, select_pairs
+from nip_fn.pairs import Pair, refine, select_pairs
 from nip_fn.params import HyperParameters
 from nip_fn.protocols.protocol import Move
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.trainers.trainer import Trainer
+from nip_fn.trainers.trainer import Harvest, Selection, Trainer
 from nip_fn.tree import backup, flatten
 
 
@@ -26,12 +23,13 @@ def branching(params: HyperParameters, moves: tuple[Move, ...]) -> int:
     return params.malt.num_responses_per_timestep
 
 
-def select(params: HyperParameters, forest: tuple[Node, ...], key: Key) -> tuple[Pair, ...]:
+def select(harvest: Harvest, key: Key) -> tuple[Pair, ...]:
     """The preference pairs of all trees for all trained agents, tree by tree; `key` is consumed."""
+    params = harvest.params
     protocol, agents = protocol_of(params), trained_agents(params)
     pairs: list[Pair] = []
-    for index, root in enumerate(forest):
-        tree = flatten(root)
+    trees = tuple(map(flatten, harvest.forest))
+    for index, tree in enumerate(trees):
         pairs.extend(
             select_pairs(
                 tree,
@@ -43,38 +41,31 @@ def select(params: HyperParameters, forest: tuple[Node, ...], key: Key) -> tuple
                 key=fold_in(key, index),
             )
         )
-    return tuple(pairs)
+    return refine(tuple(pairs), trees, params.malt, fold_in(key, "refine"))
 
 
-def rows(
-    params: HyperParameters,
-    datapoints: tuple[Datapoint, ...],
-    forest: tuple[Node, ...],
-    keys: tuple[Key, ...],
-    selection: tuple[Pair, ...],
-    group: Group,
-) -> tuple[PreferenceRow, ...]:
+def rows(harvest: Harvest, selection: Selection, group: Group) -> tuple[PreferenceRow, ...]:
     """The group's pairs as DPO rows, on exactly the chats that the replies were given to."""
-    trees = {index: flatten(forest[index]) for index in {pair.tree for pair in selection}}
+    pairs = [pair for pair in selection if isinstance(pair, Pair) and pair.agent in group.agents]
+    trees = {index: flatten(harvest.forest[index]) for index in {pair.tree for pair in pairs}}
     examples = []
-    for pair in selection:
-        if pair.agent in group.agents:
-            tree, datapoint = trees[pair.tree], datapoints[pair.tree % len(datapoints)]
-            _, episode = descend(
-                forest[pair.tree], reset(datapoint, keys[pair.tree]), tree.path_N[pair.parent]
+    for pair in pairs:
+        tree = trees[pair.tree]
+        episode = harvest.episode(pair.tree, tree.path_N[pair.parent])
+        said = {
+            node: next(said for said in tree.turn_N[node] if said.agent == pair.agent)
+            for node in (pair.chosen, pair.rejected)
+        }
+        examples.append(
+            PreferenceRow(
+                prompt=build_chat(
+                    harvest.params, harvest.datapoint(pair.tree), episode, pair.agent
+                ),
+                chosen=said[pair.chosen].raw,
+                rejected=said[pair.rejected].raw,
             )
-            said = {
-                node: next(said for said in tree.turn_N[node] if said.agent == pair.agent)
-                for node in (pair.chosen, pair.rejected)
-            }
-            examples.append(
-                PreferenceRow(
-                    prompt=build_chat(params, datapoint, episode, pair.agent),
-                    chosen=said[pair.chosen].raw,
-                    rejected=said[pair.rejected].raw,
-                )
-            )
+        )
     return tuple(examples)
 
 
-malt = Trainer(branching=branching, select=select, rows=rows)
+malt = Trainer("malt", branching, select, rows)

@@ -1,12 +1,18 @@
-"""From a trainer's id to the trainer."""
+"""From a trainer's id to the trainer of an iteration."""
+
+from collections.abc import Callable
 
 from nip_fn.params import HyperParameters, TrainerName
+from nip_fn.trainers.ei import ei
 from nip_fn.trainers.malt import malt
-from nip_fn.trainers.trainer import Trainer
+from nip_fn.trainers.trainer import Schedule, Trainer, sequence
 
-TRAINERS: dict[TrainerName, Trainer] = {"malt": malt}
+TRAINERS: dict[TrainerName, Callable[[HyperParameters], Schedule]] = {
+    "ei": lambda params: sequence(ei, 0, ei),
+    "malt": lambda params: sequence(ei, params.malt.num_initial_ei_iterations, malt),
+}
 
 
-def trainer_of(params: HyperParameters) -> Trainer:
-    """The trainer that the parameters ask for."""
-    return TRAINERS[params.trainer]
+def trainer_of(params: HyperParameters, iteration: int) -> Trainer:
+    """Who trains in that iteration."""
+    return TRAINERS[params.trainer](params)(iteration)

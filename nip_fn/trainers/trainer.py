@@ -4,30 +4,52 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from nip_fn.data import Datapoint
-from nip_fn.finetune import Group, PreferenceRow
-from nip_fn.growth import Node
+from nip_fn.episode import Episode, reset
+from nip_fn.finetune import Group, TrainingRow
+from nip_fn.growth import Node, Path, descend
 from nip_fn.keys import Key
 from nip_fn.pairs import Pair
 from nip_fn.params import HyperParameters
 from nip_fn.protocols.protocol import Move
+from nip_fn.selection import Chosen
+
+Selection = tuple[Pair | Chosen, ...]
+
+
+class Harvest(NamedTuple):
+    """What the sampling of an iteration came to."""
+
+    params: HyperParameters
+    iteration: int
+    datapoints: tuple[Datapoint, ...]  # tree i is about datapoint i modulo their number
+    forest: tuple[Node, ...]
+    keys: tuple[Key, ...]  # of the games, one a tree
+
+    def datapoint(self, tree: int) -> Datapoint:
+        """What a tree is about."""
+        return self.datapoints[tree % len(self.datapoints)]
+
+    def episode(self, tree: int, path: Path) -> Episode:
+        """The game at a node of a tree."""
+        start = reset(self.datapoint(tree), self.keys[tree])
+        return descend(self.forest[tree], start, path)[1]
 
 
 class Trainer(NamedTuple):
     """How the agents learn from an iteration; composition, not inheritance, makes new ones."""
 
+    name: str
     # (parameters, who moves) -> how many replies each mover gives there
     branching: Callable[[HyperParameters, tuple[Move, ...]], int]
-    # (parameters, the grown trees, key) -> what was selected; the key is consumed
-    select: Callable[[HyperParameters, tuple[Node, ...], Key], tuple[Pair, ...]]
-    # (parameters, datapoints, trees, tree keys, selection, group) -> the rows to train on
-    rows: Callable[
-        [
-            HyperParameters,
-            tuple[Datapoint, ...],
-            tuple[Node, ...],
-            tuple[Key, ...],
-            tuple[Pair, ...],
-            Group,
-        ],
-        tuple[PreferenceRow, ...],
-    ]
+    # (the grown trees, key) -> what was selected; the key is consumed
+    select: Callable[[Harvest, Key], Selection]
+    # (the grown trees, what was selected in them, group) -> the rows to train the group on
+    rows: Callable[[Harvest, Selection, Group], tuple[TrainingRow, ...]]
+
+
+Schedule = Callable[[int], Trainer]  # iteration -> who trains in it
+
+
+def sequence(first: Trainer, num_iterations: int, then: Trainer) -> Schedule:
+    """`first` trains in so many iterations, `then` in all that follow."""
+    return lambda iteration: first if iteration < num_iterations else then

@@ -30,48 +30,12 @@ from nip_fn_adapters.local.models import (
     load_tokenizer,
     log_probability,
 )
-from nip_fn_adapters.local.train import encode_rows, make_trainer
+from nip_fn_adapters.local.rows import encode_rows
+from nip_fn_adapters.local.train import loss_problem, make_trainer
 from nip_fn_adapters.local.tuner import local_tuner
 
 from .tiny_llama import chat, make_tiny_llama
-
-CHOSEN, REJECTED = "bug: no.", "all is right"
-
-
-def rows(number: int) -> tuple[PreferenceRow, ...]:
-    """Rows that all prefer the same reply."""
-    return tuple(PreferenceRow(chat("x" * i), CHOSEN, REJECTED) for i in range(number))
-
-
-def make_job(model: Path) -> Job:
-    """A training of six steps."""
-    return Job(
-        name="verifier-0",
-        group="verifier",
-        iteration=0,
-        model=str(model),
-        start=None,
-        reference=None,
-        learning_rate=5e-3,
-        num_epochs=2,
-        beta=0.1,
-        lora_rank=4,
-        lora_alpha=8,
-        lora_dropout=0.0,
-        batch_size=8,
-        seed=1,
-        rows=rows(24),
-    )
-
-
-def tune(run: Path, *jobs: Job) -> list[Result[Tuned, str]]:
-    """All jobs, asked for at once."""
-
-    async def ask() -> list[Result[Tuned, str]]:
-        tuner = local_tuner(run)
-        return list(await asyncio.gather(*map(tuner, jobs)))
-
-    return asyncio.run(ask())
+from .training import CHOSEN, REJECTED, make_job, rows, supervised_rows, tune
 
 
 class Trained(NamedTuple):
@@ -82,6 +46,12 @@ class Trained(NamedTuple):
     first: Tuned
     second: Tuned  # the first, trained further on the same rows, with the base as reference
 
+    @property
+    def name(self) -> str:
+        """The first adapter's."""
+        assert self.first.adapter is not None
+        return self.first.adapter
+
     def margin(self, adapter: str | None) -> float:
         """How much likelier the preferred reply is, in nats, on average over the rows."""
         policy = load_policy(self.job.model, self.run / "adapters", adapter).unwrap()
@@ -89,6 +59,7 @@ class Trained(NamedTuple):
             log_probability(policy, row.prompt, row.chosen)
             - log_probability(policy, row.prompt, row.rejected)
             for row in self.job.rows
+            if isinstance(row, PreferenceRow)
         ]
         return sum(margins) / len(margins)
 
@@ -112,8 +83,8 @@ def test_training_raises_the_margin_of_the_preferred_replies(trained: Trained) -
 def test_an_adapter_is_named_after_its_job_and_holds_no_path_of_this_machine(
     trained: Trained,
 ) -> None:
-    folder = trained.run / "adapters" / trained.first.adapter
-    name, _, digest = trained.first.adapter.rpartition("-")
+    folder = trained.run / "adapters" / trained.name
+    name, _, digest = trained.name.rpartition("-")
     assert (name, len(digest)) == ("verifier-0", 8)
     assert {file.name for file in folder.iterdir()} == {
         "adapter_config.json",
@@ -125,12 +96,13 @@ def test_a_report_holds_finite_numbers(trained: Trained) -> None:
     report = dict(trained.first.report)
     assert all(math.isfinite(value) for value in report.values())
     assert report["rows"] == 24
-    assert report["truncated"] == 0
+    assert report["truncated"] == report["dropped"] == 0
     assert report["steps"] == 6
     assert report["loss_first"] == pytest.approx(math.log(2), abs=1e-4)  # policy = reference
     assert report["loss_last"] < report["loss_first"]
     assert report["reward_accuracy"] > 0.9
     assert report["reward_margin"] > 0
+    assert report["kl"] > 0.1
     prompt, replies = 16 + sum(range(24)) / 24, len(CHOSEN) + len(REJECTED) + 2
     assert report["train_tokens"] == 2 * 24 * (2 * prompt + replies)
 
@@ -165,11 +137,11 @@ def trained_result(trained: Trained) -> Result[Tuned, str]:
 def test_the_same_job_trains_the_same_weights(trained: Trained, tmp_path: Path) -> None:
     one, other = tune(tmp_path, trained.job, replace(trained.job, name="verifier-5", seed=2))
     assert one.unwrap().adapter == trained.first.adapter
-    assert other.unwrap().adapter[-8:] != trained.first.adapter[-8:]
+    assert str(other.unwrap().adapter)[-8:] != trained.name[-8:]
 
 
 def test_a_merged_adapter_answers_like_the_adapter(trained: Trained) -> None:
-    run, adapter = trained.run, trained.first.adapter
+    run, adapter = trained.run, trained.name
     policy = load_policy(trained.job.model, run / "adapters", adapter).unwrap()
     unmerged = load_adapter(load_base(Path(trained.job.model)), run / "adapters" / adapter).eval()
     one = log_probability(policy, chat("x"), CHOSEN)
@@ -195,7 +167,7 @@ def test_the_reference_is_the_policy_that_the_job_names(
         rows=rows(4),
     )
     files = JobFiles(trained.run, job.name)
-    trainer, _ = make_trainer(job, Path(job.model), files)
+    trainer, _ = make_trainer(job, files)
     batch = next(iter(trainer.get_train_dataloader()))
     trainer.model.eval()
     loss = float(trainer.compute_loss(trainer.model, batch))
@@ -235,7 +207,7 @@ def test_what_is_trained_on_is_what_the_sampler_reads_and_writes(trained: Traine
     text = policy.tokenizer.decode(drawn.tokens[:-1], skip_special_tokens=True)
     row = PreferenceRow(chat("ab"), text, REJECTED)
     job = replace(trained.job, name="verifier-3", rows=(row,))
-    trainer, encoded = make_trainer(job, Path(job.model), JobFiles(trained.run, job.name))
+    trainer, encoded = make_trainer(job, JobFiles(trained.run, job.name))
     (example,) = trainer.train_dataset
     assert example["prompt_ids"] == prompt
     assert example["chosen_ids"] == drawn.tokens
@@ -257,38 +229,83 @@ def test_only_rows_that_the_model_cannot_hold_are_cut_and_they_are_counted(
     assert (len(whole.rows), whole.truncated) == (4, 0)
     assert whole.max_length == 16 + 50 + len(REJECTED) + 1
     cut = encode_rows(tokenizer, some, 16 + 50 + 3)
-    assert (len(cut.rows), cut.max_length, cut.truncated) == (4, 16 + 50 + 3, 1)
+    assert (len(cut.rows), cut.max_length, cut.truncated, cut.dropped) == (4, 16 + 50 + 3, 1, 0)
+    assert [len(cut.rows[3][name]) for name in ("chosen_ids", "rejected_ids")] == [3, 3]
     left_out = encode_rows(tokenizer, some, 16 + 50)
-    assert (len(left_out.rows), left_out.truncated) == (3, 1)
+    assert (len(left_out.rows), left_out.truncated, left_out.dropped) == (3, 0, 1)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
 def test_the_dropout_is_the_jobs(trained: Trained, dropout: float) -> None:
     job = replace(trained.job, name="verifier-4", lora_dropout=dropout)
-    trainer, _ = make_trainer(job, Path(job.model), JobFiles(trained.run, job.name))
+    trainer, _ = make_trainer(job, JobFiles(trained.run, job.name))
     rates = {getattr(module, "p", None) for module in trainer.model.modules()} - {None}
     assert rates <= {dropout}
     assert dropout in rates or not dropout
 
 
-def test_a_training_that_fails_says_why_and_leaves_no_adapter(
-    trained: Trained, tmp_path: Path
-) -> None:
+def test_what_a_training_lacks_is_a_failure_that_names_it(trained: Trained, tmp_path: Path) -> None:
     failures = tune(
         tmp_path,
-        replace(trained.job, learning_rate=1e30),
         replace(trained.job, name="verifier-1", start="verifier-0-nothing"),
         replace(trained.job, name="verifier-2", model="nowhere"),
         replace(trained.job, name="verifier-3", rows=()),
+        replace(trained.job, name="verifier-4", rows=(PreferenceRow(chat("x" * 256), "", ""),)),
     )
     causes = [failed.failure() for failed in failures]
-    for cause, word in zip(
-        causes, ("rl.lr", "verifier-0-nothing", "nowhere", "no rows"), strict=True
-    ):
+    words = ("verifier-0-nothing", "nowhere", "no rows", "can hold")
+    for cause, word in zip(causes, words, strict=True):
         assert word in cause
         assert "log.txt" in cause
         assert "\n" not in cause
     assert list((tmp_path / "adapters").iterdir()) == []
+
+
+def test_a_training_that_comes_to_nothing_is_a_result_and_is_not_repeated(
+    trained: Trained, tmp_path: Path
+) -> None:
+    """A loss that is no number, and one that has grown."""
+    sft = replace(trained.job, name="verifier-1", rows=supervised_rows(24))
+    jobs = (
+        replace(trained.job, learning_rate=1e30),
+        replace(sft, learning_rate=100.0, use_lora=False),
+    )
+    first = tune(tmp_path, *jobs)
+    for answer, words in zip(first, ("not a finite number", "the loss grew from"), strict=True):
+        tuned = answer.unwrap()
+        assert (tuned.adapter, tuned.scores) == (None, ())
+        assert words in tuned.problem
+        assert "rl.lr" in tuned.problem
+        assert "\n" not in tuned.problem
+        report = dict(tuned.report)
+        assert report["rows"] == 24
+        assert report["seconds"] > 0
+        assert all(map(math.isfinite, report.values()))
+    assert list((tmp_path / "adapters").iterdir()) == []
+    logs = [JobFiles(tmp_path, job.name).log for job in jobs]
+    before = [log.stat().st_mtime_ns for log in logs]
+    assert tune(tmp_path, *jobs) == first
+    assert [log.stat().st_mtime_ns for log in logs] == before
+
+
+@pytest.mark.parametrize(
+    ("losses", "last_epoch", "word"),
+    [
+        ([0.69, 0.5], 0.6, ""),
+        ([0.69, 3.0], 3.0, ""),  # above three times the first, but no more than five
+        ([4.0, 11.0], 11.0, ""),  # above five, but not three times the first
+        ([4.0, 13.0], 12.5, "grew"),
+        ([0.0, 6.0], 5.5, "grew"),
+        ([1.0, math.nan, 1.0], math.nan, "finite"),
+        ([1.0, math.inf], math.inf, "finite"),
+    ],
+)
+def test_a_loss_has_diverged_when_it_is_large_and_several_times_the_first(
+    losses: list[float], last_epoch: float, word: str
+) -> None:
+    problem = loss_problem(losses, last_epoch)
+    assert word in problem
+    assert bool(problem) == bool(word)
 
 
 def test_a_child_that_is_killed_is_a_failure_and_a_second_try_leaves_one_adapter(

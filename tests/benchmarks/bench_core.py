@@ -63,7 +63,7 @@ def answers(state: RunState, effect: Effect) -> Iterator[Event]:
             yield JobCreated(job.name, job.data_hash)
         case Train(job):
             yield JobFinished(job.name, f"{job.name}-{job.data_hash[:8]}")
-        case Publish(group, adapter):
+        case Publish(group, _, adapter):
             yield Published(group, adapter)
 
 

@@ -160,7 +160,16 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
             "rollouts_per_iteration": draw(st.sampled_from([12, 1, 3, None])),
             "num_test_iterations": draw(st.integers(1, 2)),
         },
+        "trainer": draw(st.sampled_from(["malt", "malt", "ei"])),
+        "ei": {
+            "rollout_selection_method": draw(st.sampled_from(["threshold", "weighted_sampling"])),
+            "reward_threshold": draw(st.sampled_from([-1.0, 0.0, 0.9])),
+            "weighting_use_replacement": draw(st.booleans()),
+        },
         "text_rl": {
+            "fine_tune_on_all_previous_rollouts": draw(st.booleans()),
+            "verifier_guess_replacement_proportion": draw(st.sampled_from([0.0, 0.0, 0.5])),
+            "verifier_guess_replacement_annealing": draw(st.sampled_from(["none", "linear"])),
             "test_scheme": draw(st.sampled_from(["none", "all", "last", "first_and_last"])),
             "switch_adapters": draw(st.integers(0, 3)) < 3,
         },
@@ -170,6 +179,7 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
             "pair_selection_method": draw(st.sampled_from(["positive_negative", "interval"])),
             "interval_threshold_proportion": draw(st.sampled_from([0.0, 0.1, 0.5])),
             "value_backup": draw(st.sampled_from(["children", "leaves"])),
+            "num_initial_ei_iterations": draw(st.sampled_from([0, 0, 1, 2])),
         },
         "protocol_common": {
             "verifier_first": verifier_first,
@@ -200,7 +210,8 @@ def setups(draw: st.DrawFn) -> Setup:
             "prover_reward": 1.0,
             "force_guess": None,
         }
-        overlay = merge(MANY_PAIRS, {"protocol_common": rules})
+        trainer = {"trainer": "malt", "malt": {"num_initial_ei_iterations": 0}}
+        overlay = merge(merge(MANY_PAIRS, trainer), {"protocol_common": rules})
         return Setup(make_params(_tables(draw, ["nip"]), overlay), decision_rate=0.5)
     return Setup(
         params=make_params(_tables(draw, [*LONG, *PROTOCOLS])),
@@ -264,7 +275,7 @@ def perform(setup: Setup, state: RunState, effect: Effect) -> Event:
             seed = repr((job.name, job.start, job.reference, job.seed, job.data_hash))
             mark = blake2b(seed.encode(), digest_size=4).hexdigest()
             return JobFinished(job.name, f"{job.name}-{mark}", (("rows", float(len(job.rows))),))
-        case Publish(group, adapter):
+        case Publish(group, _, adapter):
             return Published(group, adapter)
 
 

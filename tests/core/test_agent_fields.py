@@ -234,12 +234,21 @@ FIELDS: dict[str, tuple[object, Honoured | Refused | Wired]] = {
     "quantization": ("none", Refused("bitsandbytes", "serves no model")),
     "num_epochs": (None, Honoured(trained("num_epochs", 7, num_epochs=7))),
     "dpo_beta": (None, Honoured(trained("beta", 0.5, dpo_beta=0.5))),
-    "use_lora": (True, Refused(False, "LoRA")),
+    "use_lora": (True, Honoured(trained("use_lora", False, use_lora=False))),
     "lora_rank": (64, Honoured(trained("lora_rank", 8, lora_rank=8))),
     "lora_alpha": (None, Honoured(trained("lora_alpha", 8, lora_alpha=8))),
     "lora_alpha_scale": (1.0, Honoured(trained("lora_alpha", 128, lora_alpha_scale=2.0))),
     "lora_dropout": (0.05, Honoured(trained("lora_dropout", 0.5, lora_dropout=0.5))),
-    "stack_lora_adapters": (False, Refused(True, "adapter")),
+    "stack_lora_adapters": (
+        False,
+        Honoured(
+            lambda: (
+                job(True, stack_lora_adapters=True, fine_tune_from_scratch=False).stack
+                and not job(True, fine_tune_from_scratch=False).stack
+                and not job(stack_lora_adapters=True).stack  # nothing to stack on yet
+            )
+        ),
+    ),
     "per_device_train_batch_size": (
         2,
         Honoured(trained("batch_size", 5, per_device_train_batch_size=5)),

@@ -1,6 +1,7 @@
 import re
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,14 +12,16 @@ from nip_fn.config import from_dict
 from nip_fn.data import make_datapoint
 from nip_fn.episode import Episode, movers, reset
 from nip_fn.events import AskTree, Replied
-from nip_fn.finetune import PreferenceRow
+from nip_fn.finetune import Job, PreferenceRow
 from nip_fn.growth import Given, Path, Rules, after, answer, descend, plant
 from nip_fn.keys import key
+from nip_fn.pairs import Pair
 from nip_fn.params import HyperParameters
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.reply import Completion
 from nip_fn.requests import request
+from nip_fn.spectra import strongest
 from nip_fn.state import RunState, episode_of, rules
 from nip_fn.tree import flatten
 
@@ -270,22 +273,39 @@ def _check_rows(run: Play) -> int:
         for before, moment in pairwise(run)
         if isinstance(e := moment.event, Replied) and before.state.stage == "sample"
     }  # of several attempts, the last
-    checked = 0
+    said = {
+        (chats[iteration, "sample", tree, path, agent], text)
+        for (iteration, tree, path, agent, _), text in raw.items()
+    }
+    spectrum, checked = protocol_of(run[-1].state.params).spectrum, 0
     for state in ends(run, "train"):
         for job in (under_way.job for under_way in state.jobs):
-            agents = next(group.agents for group in state.groups if group.name == job.group)
-            pairs = [pair for pair in state.selection if pair.agent in agents]
-            for pair, row in zip(pairs, job.rows, strict=True):
-                path_N = flatten(state.forest[pair.tree]).path_N
-                parent = path_N[pair.parent]
-                place = (state.iteration, pair.tree, parent, pair.agent)
-                assert row == PreferenceRow(
-                    prompt=chats[state.iteration, "sample", pair.tree, parent, pair.agent],
-                    chosen=raw[*place, path_N[pair.chosen][-1]],
-                    rejected=raw[*place, path_N[pair.rejected][-1]],
-                )
-                checked += 1
+            for row in job.rows:
+                if isinstance(row, PreferenceRow):
+                    assert (row.prompt, row.chosen) in said
+                    assert (row.prompt, row.rejected) in said
+                else:
+                    labels = {f"Decision: {strongest(spectrum, y).text}" for y in (0, 1)}
+                    assert (row.prompt, row.reply) in said or row.reply in labels
+                    assert any(row.prompt == prompt for prompt, _ in said)
+            checked += _check_pairs(state, job, chats, raw)
     return checked
+
+
+def _check_pairs(state: RunState, job: Job, chats: Any, raw: Any) -> int:
+    """Compares the rows of an iteration with its pairs, one by one."""
+    agents = next(group.agents for group in state.groups if group.name == job.group)
+    pairs = [p for p in state.selection if isinstance(p, Pair) and p.agent in agents]
+    for pair, row in zip(pairs, job.rows[len(job.rows) - len(pairs) :], strict=True):
+        path_N = flatten(state.forest[pair.tree]).path_N
+        parent = path_N[pair.parent]
+        place = (state.iteration, pair.tree, parent, pair.agent)
+        assert row == PreferenceRow(
+            prompt=chats[state.iteration, "sample", pair.tree, parent, pair.agent],
+            chosen=raw[*place, path_N[pair.chosen][-1]],
+            rejected=raw[*place, path_N[pair.rejected][-1]],
+        )
+    return len(pairs)
 
 
 @pytest.mark.parametrize("version", ["v1", "tiny"])

@@ -17,6 +17,7 @@ from nip_fn.events import (
     DatasetInfo,
     Drawn,
     Event,
+    Extended,
     JobCreated,
     JobFinished,
     Published,
@@ -24,6 +25,7 @@ from nip_fn.events import (
     RunStarted,
     StageDone,
 )
+from nip_fn.finetune import Score
 from nip_fn.reply import Completion, FinishReason
 
 from .games import DATASET, Setup, make_params, setups
@@ -42,6 +44,7 @@ COMPLETIONS = st.builds(
 DATAPOINTS = st.builds(
     Datapoint, TEXT, TEXT, TEXT, TEXT, label=st.integers(0, 1), stance=st.integers(0, 1)
 )
+SCORES = st.lists(st.builds(Score, NUMBER, NUMBER), max_size=3).map(tuple)
 REPORTS = st.lists(st.tuples(TEXT, NUMBER), max_size=3).map(tuple)
 PATHS = st.lists(st.integers(0, 9), max_size=4).map(tuple)
 EVENTS: dict[type, st.SearchStrategy[Event]] = {
@@ -55,8 +58,9 @@ EVENTS: dict[type, st.SearchStrategy[Event]] = {
     Replied: st.builds(Replied, NATURAL, PATHS, NATURAL, NATURAL, NATURAL, COMPLETIONS),
     StageDone: st.builds(StageDone, NATURAL, TEXT, TEXT, NUMBER),
     JobCreated: st.builds(JobCreated, TEXT, TEXT),
-    JobFinished: st.builds(JobFinished, TEXT, TEXT, REPORTS),
-    Published: st.builds(Published, TEXT, TEXT),
+    JobFinished: st.builds(JobFinished, TEXT, st.none() | TEXT, REPORTS, SCORES, TEXT),
+    Published: st.builds(Published, TEXT, TEXT, st.lists(NUMBER, max_size=3).map(tuple)),
+    Extended: st.builds(Extended, NATURAL),
 }
 
 REPLY = Replied(1, (0, 1), 1, 2, 0, Completion("Décision: <&> 🙂", "stop", "m", 3, 4))
@@ -241,7 +245,7 @@ def test_a_field_added_later_is_ignored_by_older_readers_and_a_missing_one_has_i
     None
 ):
     for fields, expected in (
-        (["job_finished", "j", "a", [], "new"], JobFinished("j", "a", ())),
+        (["job_finished", "j", "a", [], [], "", "new"], JobFinished("j", "a", ())),
         (["job_finished", "j", "a"], JobFinished("j", "a", ())),
     ):
         payload = msgspec.msgpack.encode(fields)

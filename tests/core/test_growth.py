@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from nip_fn.data import make_datapoint
 from nip_fn.episode import reset
 from nip_fn.events import Replied
-from nip_fn.growth import Ask, Given, Node, Path, Rules, answer, plant, waiting
+from nip_fn.growth import Ask, Given, Node, Path, Rules, answer, plant, replies_of, waiting
 from nip_fn.keys import key
 from nip_fn.metrics import leaves
 from nip_fn.params import HyperParameters
@@ -47,7 +47,10 @@ def with_paths(node: Node, path: Path = ()) -> list[tuple[Path, Node]]:
 @given(setups())
 def test_a_tree_has_at_most_k_to_the_number_of_rounds_leaves(setup: Setup) -> None:
     params = setup.params
-    k, rounds = params.malt.num_responses_per_timestep, protocol_of(params).max_message_rounds
+    protocol = protocol_of(params)
+    k, rounds = params.malt.num_responses_per_timestep, protocol.max_message_rounds
+    if params.malt.simultaneous_branching == "product":
+        k **= len(protocol.agents)
     for state in ends(play(setup), "test", "sample"):
         for root in state.forest:
             assert len(leaves(root)) <= (k if state.stage == "sample" else 1) ** rounds
@@ -72,17 +75,22 @@ def test_nothing_is_said_after_the_verifiers_last_turn(setup: Setup) -> None:
 def test_open_nodes_have_k_children_or_one_where_only_frozen_agents_move(setup: Setup) -> None:
     malt = setup.params.malt
     for state in ends(play(setup), "sample"):
+        early = state.iteration < malt.num_initial_ei_iterations
+        branches_once = setup.params.trainer == "ei" or early
         for root in state.forest:
             for node in (each for each in walk(root) if each.children):
                 moved = {said.agent for said in node.children[0].turn}
                 frozen = all(setup.params.agents[agent].freeze_agent for agent in moved)
-                one = frozen and malt.frozen_agents_generate_one_response
-                assert len(node.children) == (1 if one else malt.num_responses_per_timestep)
+                one = branches_once or (frozen and malt.frozen_agents_generate_one_response)
+                k = 1 if one else malt.num_responses_per_timestep
+                crossed = malt.simultaneous_branching == "product"
+                assert len(node.children) == (k ** len(moved) if crossed else k)
 
 
 @settings(max_examples=20)
 @given(setups())
-def test_child_i_is_where_reply_i_led(setup: Setup) -> None:
+def test_a_child_is_where_its_replies_led(setup: Setup) -> None:
+    """Child i is where everyone's i-th reply led, unless replies are crossed."""
     run = play(setup)
     for state in ends(run, "sample"):
         heard = {
@@ -92,11 +100,15 @@ def test_child_i_is_where_reply_i_led(setup: Setup) -> None:
             and (before.state.iteration, before.state.stage) == (state.iteration, "sample")
         }  # of several attempts, the last
         for index, root in enumerate(state.forest):
-            for path, node in with_paths(root)[1:]:
-                for said in node.turn:
-                    completion = heard[index, path[:-1], said.agent, path[-1]]
-                    assert said.raw == (completion.text or "")
-                    assert said.model == completion.model
+            for path, parent in with_paths(root):
+                for numbers, node in zip(replies_of(parent), parent.children, strict=True):
+                    for said in node.turn:
+                        completion = heard[index, path, said.agent, numbers[said.agent]]
+                        assert said.raw == (completion.text or "")
+                        assert said.model == completion.model
+                if setup.params.malt.simultaneous_branching == "joint":
+                    for rank, numbers in enumerate(replies_of(parent)):
+                        assert set(numbers.values()) == {rank}
 
 
 TWO = make_params(

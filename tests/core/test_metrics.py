@@ -1,29 +1,46 @@
-from math import sqrt
+from collections import Counter
+from collections.abc import Sequence
+from math import fsum, isfinite, log, sqrt
+from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nip_fn.data import Datapoint, make_datapoint
 from nip_fn.episode import Said
-from nip_fn.growth import Node
+from nip_fn.finetune import Adapter, Group
+from nip_fn.growth import Node, Slot
 from nip_fn.metrics import (
+    MAX_LEVELS,
     Z_95,
+    Metrics,
+    confidence_levels,
     decided,
+    deviation,
     effort_metrics,
+    entropy,
     leaves,
+    lineage_metrics,
+    mean,
     nodes,
     outcome_metrics,
     pair_metrics,
+    stage_metrics,
+    standard_error,
     wilson_interval,
 )
-from nip_fn.pairs import Pair
+from nip_fn.pairs import Pair, positions
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.protocol import End
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.spectra import SPECTRA, UNDECIDED
+from nip_fn.spectra import SPECTRA, UNDECIDED, SpectrumName
+from nip_fn.survey import survey
+from nip_fn.tree import flatten
 
 from .games import Setup, ends, make_params, play, setups
+from .trees import shuffle, trees
 
 PROTOCOL = protocol_of(make_params())
 DECISIONS = {
@@ -63,18 +80,94 @@ def test_wilsons_bounds_are_where_the_score_test_turns(case: tuple[int, int]) ->
         assert abs(share - bound) == pytest.approx(error, abs=1e-6)
 
 
-def leaf(end: End, decision: str | None = None, agent: int = VERIFIER) -> Node:
+@given(st.integers(1, 10**4).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_the_standard_error_is_that_of_the_mean_of_zeros_and_ones(case: tuple[int, int]) -> None:
+    successes, trials = case
+    outcomes = [1.0] * successes + [0.0] * (trials - successes)
+    assert standard_error(*case) == pytest.approx(deviation(outcomes) / sqrt(trials), abs=1e-12)
+
+
+def test_mean_and_deviation_by_hand() -> None:
+    assert (mean([2.0]), deviation([2.0])) == (2.0, 0.0)
+    assert (mean([1.0, 2.0, 3.0, 6.0]), deviation([1.0, 2.0, 3.0, 6.0])) == (3.0, sqrt(14 / 4))
+
+
+@given(st.floats(-1e6, 1e6), st.integers(1, 10))
+def test_equal_values_do_not_deviate(value: float, num: int) -> None:
+    assert deviation([value] * num) == 0.0
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.randoms(use_true_random=False))
+def test_the_order_of_values_does_not_matter(values: list[float], random: Random) -> None:
+    others = random.sample(values, len(values))
+    assert (mean(values), deviation(values)) == (mean(others), deviation(others))
+
+
+@pytest.mark.parametrize(
+    ("counts", "nats"),
+    [
+        ([], 0.0),
+        ([7], 0.0),
+        ([5, 5], log(2)),
+        ([1, 1, 1, 1], log(4)),
+        ([4, 1, 1, 2], 1.75 * log(2)),
+        ([1, 2, 3], log(6) - (2 * log(2) + 3 * log(3)) / 6),
+    ],
+)
+def test_entropy_by_hand(counts: list[int], nats: float) -> None:
+    assert entropy(counts) == pytest.approx(nats, abs=1e-15)
+
+
+def test_entropy_has_the_same_digits_on_any_machine() -> None:
+    assert entropy([1, 2, 3]).hex() == "0x1.02eb63cff3f80p+0"
+    assert entropy(range(1, 102)).hex() == "0x1.1b50b3f2e09ddp+2"
+
+
+@given(st.lists(st.integers(1, 10**5), min_size=1, max_size=101), st.randoms())
+def test_entropy_lies_between_0_and_the_logarithm_of_the_number(
+    counts: list[int], random: Random
+) -> None:
+    assert 0 <= entropy(counts) <= log(len(counts)) + 1e-12
+    assert entropy(random.sample(counts, len(counts))) == entropy(counts)
+
+
+@pytest.mark.parametrize(
+    ("spectrum", "levels"),
+    [
+        ("accept_reject", ()),
+        ("likert_scale_4", (1 / 2, 1)),
+        ("likert_scale_5", (0, 1 / 2, 1)),
+        ("likert_scale_6", (1 / 3, 2 / 3, 1)),
+        ("likert_scale_7", (0, 1 / 3, 2 / 3, 1)),
+        ("out_of_10", (0, 0.2, 0.4, 0.6, 1)),
+        ("out_of_100", (0, 0.24, 0.5, 0.74, 1)),
+    ],
+)
+def test_the_confidence_levels_of_a_spectrum(
+    spectrum: SpectrumName, levels: tuple[float, ...]
+) -> None:
+    assert confidence_levels(spectrum) == levels
+    assert len(levels) <= MAX_LEVELS
+    assert len({f"{level:.2f}" for level in levels}) == len(levels)
+
+
+def leaf(
+    end: End,
+    decision: str | None = None,
+    agent: int = VERIFIER,
+    reward: tuple[float, float] = (0.0, 0.0),
+) -> Node:
     said = Said(agent, "x", decision=DECISIONS[decision] if decision else None)
-    return Node(turn=(said,), reward=(0.0, 0.0), end=end)
+    return Node(turn=(said,), reward=reward, end=end)
 
 
 def tree(*children: Node) -> Node:
     return Node(reward=(0.0, 0.0), children=children)
 
 
-def inner(*children: Node) -> Node:
+def inner(*children: Node, reward: tuple[float, float] = (0.0, 0.0)) -> Node:
     said = Said(PROVER, "x", attempts=3, token_limit=True, prompt_tokens=7, completion_tokens=5)
-    return Node(turn=(said,), reward=(0.0, 0.0), children=children)
+    return Node(turn=(said,), reward=reward, children=children)
 
 
 def points(*labels: int) -> list[Datapoint]:
@@ -96,15 +189,21 @@ def test_outcomes_of_a_forest_made_by_hand() -> None:
     assert dict(outcome_metrics(points(1, 0), FOREST)) == pytest.approx(
         {
             "accuracy": 2 / 8,
+            "accuracy_stderr": sqrt(2 / 8 * 6 / 8 / 8),
             "accuracy_low": low,
             "accuracy_high": high,
             "accuracy_0": 0.0,
             "accuracy_1": 2 / 3,
+            "precision": 2 / 4,
+            "recall": 2 / 3,
             "always_fail_share": 1 / 2,
+            "worst_datapoint_accuracy": 0.0,
             "acceptance_rate": 4 / 8,
+            "no_decision_rate": 2 / 8,
             "neither_share": 1 / 8,
             "rounds_share": 1 / 8,
             "invalid_share": 1 / 8,
+            "decision_entropy": 1.75 * log(2),  # accept 4, reject 1, neither 1, none 2
             "episode_length": 10 / 8,
             "games": 8,
         }
@@ -113,10 +212,45 @@ def test_outcomes_of_a_forest_made_by_hand() -> None:
 
 def test_a_class_without_games_has_no_accuracy() -> None:
     only_right = dict(outcome_metrics(points(1), FOREST[:1]))
+    assert only_right["recall"] == 0.5
     assert "accuracy_0" not in only_right
     assert only_right["accuracy_1"] == 0.5
     only_buggy = dict(outcome_metrics(points(0), FOREST[:1]))
-    assert "accuracy_1" not in only_buggy
+    assert not {"accuracy_1", "recall"} & only_buggy.keys()
+    assert only_buggy["precision"] == 0.0
+
+
+def test_without_acceptance_there_is_no_precision() -> None:
+    metrics = dict(outcome_metrics(points(1, 0), [tree(leaf("decided", "reject"))] * 2))
+    assert "precision" not in metrics
+    assert (metrics["accuracy"], metrics["recall"], metrics["acceptance_rate"]) == (0.5, 0.0, 0.0)
+
+
+def test_without_games_nothing_is_defined_but_counts() -> None:
+    assert outcome_metrics([], []) == (("games", 0.0),)
+    assert set(dict(stage_metrics(PROTOCOL, [], [], ())).values()) == {0.0}
+
+
+def test_a_game_that_is_still_open_is_no_decision_and_none_of_the_three_ends() -> None:
+    metrics = dict(outcome_metrics(points(0), [tree(leaf("open"), leaf("decided", "reject"))]))
+    assert metrics["no_decision_rate"] == 0.5
+    assert metrics["rounds_share"] == metrics["invalid_share"] == 0.0
+
+
+def test_the_worst_datapoint_pools_all_its_trees() -> None:
+    """The first: 1 of 3 and 1 of 1; the second: 2 of 3 and 0 of 1; pooled, both have 2 of 4."""
+    right, wrong = leaf("decided", "accept"), leaf("decided", "reject")
+    forest = [tree(right, wrong, wrong), tree(right, right, wrong), tree(right), tree(wrong)]
+    assert dict(outcome_metrics(points(1, 1), forest))["worst_datapoint_accuracy"] == 2 / 4
+    single = dict(outcome_metrics(points(1, 1), forest[:2]))
+    assert single["worst_datapoint_accuracy"] == 1 / 3
+
+
+def test_a_datapoint_drawn_twice_is_one_datapoint() -> None:
+    """As at the end of an epoch: one of its two trees fails, but the datapoint does not."""
+    right, wrong = leaf("decided", "accept"), leaf("decided", "reject")
+    metrics = dict(outcome_metrics(points(1) * 2, [tree(wrong), tree(right)]))
+    assert (metrics["always_fail_share"], metrics["worst_datapoint_accuracy"]) == (0.0, 0.5)
 
 
 def test_a_datapoint_always_fails_only_if_none_of_its_trees_holds_a_right_decision() -> None:
@@ -150,6 +284,77 @@ def test_only_a_decision_can_be_correct(
     assert (decided(leaf(end, decision)) == label) is correct
 
 
+GRADED = protocol_of(
+    make_params({"protocol_common": {"verifier_decision_spectrum": "likert_scale_5"}})
+)
+
+
+def named(metrics: Metrics, *parts: str) -> dict[str, float]:
+    return {name: value for name, value in metrics if any(part in name for part in parts)}
+
+
+def test_selective_accuracy_by_hand() -> None:
+    """Six games about a right solution, five decided; the surer, the fewer."""
+    forest = [
+        tree(
+            leaf("decided", "strongly agree"),
+            leaf("decided", "strongly disagree"),
+            leaf("decided", "agree"),
+            leaf("decided", "agree"),
+            leaf("decided", UNDECIDED),
+            leaf("rounds"),
+        )
+    ]
+    metrics = stage_metrics(GRADED, points(1), forest)
+    assert named(metrics, "selective") == {
+        "selective.0.00.coverage": 5 / 6,
+        "selective.0.00.accuracy": 3 / 5,
+        "selective.0.50.coverage": 4 / 6,
+        "selective.0.50.accuracy": 3 / 4,
+        "selective.1.00.coverage": 2 / 6,
+        "selective.1.00.accuracy": 1 / 2,
+    }
+
+
+def test_selective_accuracy_of_none_is_left_out_and_so_are_levels_without_degrees() -> None:
+    metrics = stage_metrics(GRADED, points(0), [tree(leaf("decided", "disagree"))])
+    assert named(metrics, "selective.1.00") == {"selective.1.00.coverage": 0.0}
+    assert named(metrics, "selective.0.50") == {
+        "selective.0.50.coverage": 1.0,
+        "selective.0.50.accuracy": 1.0,
+    }
+    assert not named(stage_metrics(PROTOCOL, points(1, 0), FOREST), "selective")
+
+
+def test_rewards_of_games_made_by_hand() -> None:
+    """The prover's games: 0.5 + 1, 0.5 - 1 and 3; the verifier's: -1 + 2, -1 + 2 and 1."""
+    forest = [
+        tree(
+            inner(
+                leaf("decided", "accept", reward=(1.0, 2.0)),
+                leaf("rounds", reward=(-1.0, 2.0)),
+                reward=(0.5, -1.0),
+            )
+        ),
+        tree(leaf("decided", "accept", reward=(3.0, 1.0))),
+    ]
+    assert named(stage_metrics(PROTOCOL, points(1), forest), "reward") == pytest.approx(
+        {
+            "prover.reward": 4 / 3,
+            "prover.reward_std": sqrt((1 / 36 + 121 / 36 + 100 / 36) / 3),
+            "verifier.reward": 1.0,
+            "verifier.reward_std": 0.0,
+        }
+    )
+
+
+def test_the_rewards_of_a_game_are_summed_exactly() -> None:
+    forest = [tree(inner(leaf("rounds", reward=(0.3, 0.0)), reward=(0.1, 0.0)))] * 3
+    (first, *_) = survey(forest).games
+    assert first.reward == (fsum([0.0, 0.1, 0.3]), 0.0)
+    assert dict(stage_metrics(PROTOCOL, points(1), forest))["prover.reward_std"] == 0.0
+
+
 def test_effort_of_a_forest_made_by_hand() -> None:
     bad = Node(
         turn=(Said(VERIFIER, "", error="no_content", attempts=2, completion_tokens=1),),
@@ -167,12 +372,20 @@ def test_effort_of_a_forest_made_by_hand() -> None:
         "prover.retries": 2,
         "prover.invalid": 0,
         "prover.token_limit": 1,
+        "prover.reply_length": 5 / 3,
         "verifier.replies": 3,
         "verifier.tokens": 2,
         "verifier.retries": 2,
         "verifier.invalid": 2,
         "verifier.token_limit": 0,
+        "verifier.reply_length": 2 / 5,
     }
+
+
+def test_an_agent_that_said_nothing_has_no_reply_length() -> None:
+    metrics = dict(effort_metrics(PROTOCOL, [tree(leaf("decided", "accept"))]))
+    assert metrics["prover.replies"] == 0
+    assert "prover.reply_length" not in metrics
 
 
 def test_pairs_are_counted_by_agent_with_their_mean_margin() -> None:
@@ -185,6 +398,204 @@ def test_pairs_are_counted_by_agent_with_their_mean_margin() -> None:
         "verifier.pairs": 2,
         "verifier.margin": 1.25,
     }
+
+
+def test_a_reply_that_several_siblings_share_counts_once() -> None:
+    """Two agents at once, two replies of each, crossed: four children, four replies."""
+    first, second = (
+        tuple(Said(agent, raw, completion_tokens=5) for raw in "ab") for agent in (PROVER, VERIFIER)
+    )
+    children = tuple(
+        Node(turn=(own, other), reward=(0.0, 0.0), end="rounds")
+        for own in first
+        for other in second
+    )
+    slots = tuple(Slot(said.agent, said) for said in (*first, *second))
+    forest = [Node(reward=(0.0, 0.0), slots=slots, children=children)]
+    metrics = dict(stage_metrics(PROTOCOL, points(1), forest, [Pair(0, 0, PROVER, 1, 3, 1.0, 0.0)]))
+    assert (metrics["games"], metrics["replies"], metrics["tokens"]) == (4, 4, 20)
+    assert (metrics["prover.replies"], metrics["verifier.replies"]) == (2, 2)
+    assert (metrics["prover.pair_share"], metrics["verifier.pair_share"]) == (1.0, 0.0)
+    one = Node(reward=(0.0, 0.0), slots=slots[::2], children=children[:1])
+    assert survey([one]).positions == {}
+
+
+def silent(end: End) -> Node:
+    return Node(turn=(Said(VERIFIER, " \n", error="no_content"),), reward=(0.0, 0.0), end=end)
+
+
+def test_pairs_by_round_and_as_a_share_of_positions_by_hand() -> None:
+    """Breadth first: 0 the root, 1-3 the prover's words, 4-5 and 6-7 and 8-9 the verifier's.
+
+    The prover has one position, the root.  The verifier has two: at node 3 it was silent once.
+    """
+    yes, no = leaf("decided", "accept"), leaf("decided", "reject")
+    forest = [tree(yes), tree(inner(yes, no), inner(no, no), inner(yes, silent("rounds")))]
+    pairs = [
+        Pair(1, 0, PROVER, 1, 2, 0.5, -0.5),
+        Pair(1, 1, VERIFIER, 4, 5, 2.0, 0.0),
+    ]
+    metrics = stage_metrics(PROTOCOL, points(1), forest, pairs)
+    assert named(metrics, "pair", "margin") == {
+        "prover.pairs": 1,
+        "prover.margin": 1.0,
+        "prover.pair_share": 1.0,
+        "prover.round_0.pairs": 1,
+        "prover.round_0.margin": 1.0,
+        "verifier.pairs": 1,
+        "verifier.margin": 2.0,
+        "verifier.pair_share": 0.5,
+        "verifier.round_1.pairs": 1,
+        "verifier.round_1.margin": 2.0,
+    }
+
+
+def test_a_position_that_gave_two_pairs_counts_once() -> None:
+    forest = [tree(*[leaf("decided", text) for text in ("accept", "accept", "reject")])]
+    pairs = [Pair(0, 0, VERIFIER, 1, 3, 1.0, 0.0), Pair(0, 0, VERIFIER, 2, 3, 1.0, 0.0)]
+    metrics = dict(stage_metrics(PROTOCOL, points(1), forest, pairs))
+    assert (metrics["verifier.pairs"], metrics["verifier.pair_share"]) == (2, 1.0)
+
+
+def test_positions_without_a_pair_count_and_agents_without_positions_have_no_share() -> None:
+    forest = [tree(leaf("decided", "accept"), leaf("decided", "reject"))]
+    assert named(stage_metrics(PROTOCOL, points(1), forest, ()), "pair", "margin") == {
+        "prover.pairs": 0,
+        "verifier.pairs": 0,
+        "verifier.pair_share": 0.0,
+        "verifier.round_0.pairs": 0,
+    }
+
+
+def test_a_test_stage_says_nothing_of_pairs() -> None:
+    assert not named(stage_metrics(PROTOCOL, points(1, 0), FOREST), "pair", "margin")
+
+
+def lineage(*names: str) -> tuple[Adapter, ...]:
+    return tuple(
+        Adapter(name=name, iteration=i, parent=None, reference=None, data_hash="")
+        for i, name in enumerate(names)
+    )
+
+
+def test_lineage_by_hand() -> None:
+    groups = [
+        Group("all", (0, 1), "m", True),
+        Group("old", (0,), "m", True, lineage("a", "b", "c"), "b"),
+        Group("prover", (0,), "m", True, lineage("a", "b"), "b"),
+        Group("tested", (1,), "m", True, lineage("a"), None),
+    ]
+    assert dict(lineage_metrics(groups)) == {
+        "all.adapters": 0,
+        "all.serving": 0,
+        "old.adapters": 3,
+        "old.serving": 2,
+        "prover.adapters": 2,
+        "prover.serving": 2,
+        "tested.adapters": 1,
+        "tested.serving": 0,
+    }
+    with pytest.raises(ValueError, match="not in tuple"):
+        lineage_metrics([Group("lost", (0,), "m", True, lineage("a"), "b")])
+
+
+@given(st.lists(trees(st.sampled_from([-1.0, 0.0, 0.1, 0.5])), max_size=3))
+def test_a_survey_finds_what_flattened_trees_hold(forest: list[Node]) -> None:
+    seen = survey(forest)
+    flat = [flatten(root) for root in forest]
+    assert seen.num_nodes == sum(one.num_nodes for one in flat)
+    assert sum(map(len, seen.said.values())) == sum(
+        len(turn) for one in flat for turn in one.turn_N
+    )
+    for index, one in enumerate(flat):
+        rounds = [seen.round_at(index, node) for node in range(one.num_nodes)]
+        assert rounds == one.round_N.tolist()
+    assert seen.positions == Counter(
+        (at.agent, int(one.round_N[at.parent])) for one in flat for at in positions(one, (0, 1))
+    )
+
+
+def paths(node: Node) -> list[list[Node]]:
+    if not node.children:
+        return [[node]]
+    return [[node, *path] for child in node.children for path in paths(child)]
+
+
+@given(st.lists(trees(st.floats(-1, 1)), min_size=1, max_size=3))
+def test_each_path_to_a_leaf_is_a_game(forest: list[Node]) -> None:
+    expected = [
+        (
+            tree,
+            len(path) - 1,
+            fsum(node.reward[0] for node in path),
+            fsum(node.reward[1] for node in path),
+        )
+        for tree, root in enumerate(forest)
+        for path in paths(root)
+    ]
+    games = [(game.tree, game.rounds, *game.reward) for game in survey(forest).games]
+    assert sorted(games) == sorted(expected)
+
+
+def moved(pairs: Sequence[Pair], before: Sequence[Node], after: Sequence[Node]) -> list[Pair]:
+    """The pairs of one forest as pairs of the same one with its siblings in another order."""
+
+    def place(pair: Pair, node: int) -> int:
+        if node == 0:
+            return 0
+        turn = flatten(before[pair.tree]).turn_N[node]
+        return next(i for i, other in enumerate(flatten(after[pair.tree]).turn_N) if other is turn)
+
+    return [
+        replace(
+            pair,
+            parent=place(pair, pair.parent),
+            chosen=place(pair, pair.chosen),
+            rejected=place(pair, pair.rejected),
+        )
+        for pair in pairs
+    ]
+
+
+SHARES = ("_share", "_rate", "accuracy", "coverage", "precision", "recall", "_low", "_high")
+
+
+@settings(max_examples=20)
+@given(setups(), st.randoms(use_true_random=False))
+def test_the_measures_of_any_stage(setup: Setup, random: Random) -> None:
+    """Named once, finite, shares within bounds, and blind to the order of siblings."""
+    protocol = protocol_of(setup.params)
+    for state in ends(play(setup), "test", "sample"):
+        chosen = [one for one in state.selection if isinstance(one, Pair)]
+        pairs = chosen if state.stage == "sample" else None
+        logged = stage_metrics(protocol, state.datapoints, state.forest, pairs)
+        metrics = dict(logged)
+        assert len(metrics) == len(logged)
+        row = dict(state.rows[-1].metrics)
+        assert {name: row[name] for name in row.keys() & metrics.keys()}.items() <= metrics.items()
+        for name, value in logged:
+            assert type(value) is float
+            assert isfinite(value)
+            assert not name.endswith(SHARES) or 0 <= value <= 1
+        games = [leaf for root in state.forest for leaf in leaves(root)]
+        undecided = metrics["rounds_share"] + metrics["invalid_share"]
+        assert undecided == pytest.approx(metrics["no_decision_rate"])
+        assert metrics["no_decision_rate"] == mean([game.end != "decided" for game in games])
+        assert metrics["worst_datapoint_accuracy"] <= metrics["accuracy"]
+        assert (metrics["worst_datapoint_accuracy"] == 0) == (metrics["always_fail_share"] > 0)
+        coverage = [value for name, value in logged if name.endswith(".coverage")]
+        assert coverage == sorted(coverage, reverse=True)
+        assert len(coverage) == len(confidence_levels(protocol.spectrum))
+        for index, agent in enumerate(setup.params.agents):
+            rounds = [
+                value
+                for name, value in logged
+                if name.startswith(f"{agent.name}.round_") and name.endswith(".pairs")
+            ]
+            assert sum(rounds) == sum(pair.agent == index for pair in pairs or ())
+        shuffled = [shuffle(root, random) for root in state.forest]
+        others = None if pairs is None else moved(pairs, state.forest, shuffled)
+        assert stage_metrics(protocol, state.datapoints, shuffled, others) == logged
 
 
 @settings(max_examples=20)
@@ -203,4 +614,4 @@ def test_shares_are_shares_and_games_are_leaves(setup: Setup) -> None:
             assert 0 <= metrics[name] <= 1
         if state.stage == "sample":
             pairs = [metrics[f"{agent.name}.pairs"] for agent in setup.params.agents]
-            assert sum(pairs) == len(state.selection)
+            assert sum(pairs) == sum(isinstance(one, Pair) for one in state.selection)

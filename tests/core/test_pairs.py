@@ -13,22 +13,36 @@ from numpy.typing import NDArray
 from nip_fn.episode import Said
 from nip_fn.finetune import trained_agents
 from nip_fn.growth import Node
-from nip_fn.keys import key
-from nip_fn.pairs import Pair, eligible_pairs, interval, positions, positive_negative, select_pairs
+from nip_fn.keys import Key, key
+from nip_fn.pairs import (
+    Pair,
+    best_worst,
+    eligible_pairs,
+    interval,
+    positions,
+    positive_negative,
+    select_pairs,
+)
 from nip_fn.params import HyperParameters, PureTextMaltParameters, ValueBackup
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.protocol import reward_mid_point
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.trainers.malt import select
+from nip_fn.trainers import malt
+from nip_fn.trainers.trainer import Harvest
 from nip_fn.tree import ROOT, Tree, backup, flatten
 
 from .games import Setup, ends, make_params, play, setups
 from .trees import Eligible, golden, golden_files, name_of, shuffle, trees, walk
 
 NAN = float("nan")
-METHODS = ("positive_negative", "interval")
+DRAWING = ("positive_negative", "interval", "best_worst")  # one pair a node and agent
+METHODS = (*DRAWING, "all")
 PARAMS = make_params({"malt": {"interval_threshold_proportion": 0.25}})  # 1/4 and, of [-1, 1], 1/2
 QUARTERS = st.sampled_from([-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0])
+
+
+def select(params: HyperParameters, forest: tuple[Node, ...], key: Key) -> tuple[Pair, ...]:
+    return malt.select(Harvest(params, 0, (), forest, ()), key)
 
 
 def with_method(params: HyperParameters, method: str) -> HyperParameters:
@@ -69,10 +83,16 @@ def eligible_by_definition(
         least, most = protocol.reward_bounds(agent)
         for one, other in product(own, own):
             high, low = (value[name_of(each.turn)][agent] for each in (one, other))
-            if params.malt.pair_selection_method == "positive_negative":
-                good = high >= (least + most) / 2 > low
-            else:
-                good = high - low > params.malt.interval_threshold_proportion * (most - least)
+            known = [v for each in own if (v := value[name_of(each.turn)][agent]) == v]
+            match params.malt.pair_selection_method:
+                case "positive_negative":
+                    good = high >= (least + most) / 2 > low
+                case "interval":
+                    good = high - low > params.malt.interval_threshold_proportion * (most - least)
+                case "best_worst":
+                    good = high > low and (high, low) == (max(known), min(known))
+                case "all":
+                    good = high > low
             if good:
                 found.add((name_of(node.turn), agent, name_of(one.turn), name_of(other.turn)))
     return found
@@ -139,10 +159,10 @@ def test_a_value_on_the_mid_point_is_positive_in_any_order_of_the_siblings() -> 
         assert backup(flatten(root))[ROOT, PROVER] >= reward_mid_point(protocol_of(params), PROVER)
 
 
-@pytest.mark.parametrize("method", METHODS)
-@given(root=trees(QUARTERS), seed=st.integers(0, 2**32), data=st.data())
+@pytest.mark.parametrize("method", DRAWING)
+@given(root=trees(QUARTERS), seed=st.integers(0, 2**32))
 def test_selected_pairs_are_eligible_siblings_at_most_one_for_each_node_and_agent(
-    method: str, root: Node, seed: int, data: st.DataObject
+    method: str, root: Node, seed: int
 ) -> None:
     params = with_method(PARAMS, method)
     tree = flatten(root)
@@ -221,6 +241,33 @@ def test_an_interval_is_wider_than_the_threshold_not_as_wide() -> None:
     assert interval(np.array([1.0, 1.0]), 0.0) == ()
 
 
+def test_the_best_and_the_worst_are_all_that_tie_and_none_where_all_are_equal() -> None:
+    every = np.ones(5, dtype=np.bool_)
+    assert best_worst(np.array([0.0, 1.0, NAN, 0.5, 0.0]), every) == ((1, 0), (1, 4))
+    assert best_worst(np.array([1.0, 1.0, NAN, 0.5, 1.0]), every) == ((0, 3), (1, 3), (4, 3))
+    assert best_worst(np.array([1.0, 1.0, NAN, 1.0, 1.0]), every) == ()
+    assert best_worst(np.full(5, NAN), every) == ()
+
+
+def test_the_best_is_the_best_that_can_be_used_and_the_worst_need_not_be() -> None:
+    usable = np.array([False, True, True, False])
+    assert best_worst(np.array([2.0, 1.0, 0.0, -1.0]), usable) == ((1, 3),)
+    assert best_worst(np.array([2.0, 1.0, 1.0, 1.5]), usable) == ()
+    assert best_worst(np.array([2.0, 1.0, 0.0, 1.0]), ~usable) == ((0, 2),)
+    assert best_worst(np.array([2.0, 1.0, 0.0, 1.0]), usable & ~usable) == ()
+
+
+@given(root=trees(QUARTERS), seed=st.integers(0, 2**32))
+def test_all_takes_every_eligible_pair_and_draws_nothing(root: Node, seed: int) -> None:
+    params = with_method(PARAMS, "all")
+    tree = flatten(root)
+    names = [name_of(turn) for turn in tree.turn_N]
+    chosen = select_in(params, tree, backup(tree), seed)
+    picked = [(names[p.parent], p.agent, names[p.chosen], names[p.rejected]) for p in chosen]
+    assert len(picked) == len(set(picked))
+    assert set(picked) == eligible_in(params, tree, backup(tree))
+
+
 def test_the_mid_point_and_the_threshold_are_those_of_the_agent() -> None:
     """Prover: [0, 1], so 1/2 and 1/4.  Verifier: [-1, 1], so 0 and 1/2."""
     protocol = protocol_of(PARAMS)
@@ -255,7 +302,7 @@ def test_pairs_of_whole_runs_are_between_siblings_of_agents_that_are_trained(set
     protocol = protocol_of(setup.params)
     malt: PureTextMaltParameters = setup.params.malt
     for state in ends(play(setup), "sample"):
-        for pair in state.selection:
+        for pair in (each for each in state.selection if isinstance(each, Pair)):
             tree = flatten(state.forest[pair.tree])
             assert not setup.params.agents[pair.agent].freeze_agent
             (chosen,) = (s for s in tree.turn_N[pair.chosen] if s.agent == pair.agent)

@@ -193,10 +193,18 @@ def test_rounds_that_contradict_one_another_are_refused(
     assert problem(table).startswith(f"nip_protocol.{address}_rounds: ")
 
 
-def test_expert_iteration_is_refused() -> None:
-    assert problem(nest("malt.num_initial_ei_iterations", 1)).startswith(
-        "malt.num_initial_ei_iterations: "
-    )
+@pytest.mark.parametrize(
+    ("rl", "words"),
+    [
+        ({"rollouts_per_iteration": 3, "frames_per_batch": 16}, "keep one"),
+        ({"frames_per_batch": 17}, "write 16"),
+        ({"frames_per_batch": 3}, "write 8"),
+    ],
+)
+def test_the_size_of_an_iteration_is_said_once_and_in_whole_dialogues(rl: Any, words: str) -> None:
+    line = problem({"rl": rl})
+    assert line.startswith("rl")
+    assert words in line
 
 
 def test_an_agent_answers_to_its_own_name() -> None:

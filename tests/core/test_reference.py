@@ -409,7 +409,6 @@ def test_only_a_configuration_of_the_library_is_taken_for_one() -> None:
     ("address", "value", "words"),
     [
         ("scenario", "graph_isomorphism", ["solutions"]),
-        ("trainer", "pure_text_ei", ["expert iteration"]),
         ("trainer", "vanilla_ppo", ["language models only"]),
         ("trainer", "solo_agent", ["language models only"]),
         ("dataset", "test", ["data set", "'codeparrot/apps'"]),
@@ -462,12 +461,21 @@ def test_what_every_configuration_has_must_be_there(name: str) -> None:
 
 
 def test_what_our_own_checks_refuse_is_refused_after_all() -> None:
-    warm = merge(V2, {"pure_text_malt": {"num_initial_ei_iterations": 1}})
-    assert "num_initial_ei_iterations" in from_reference(warm).bind(from_dict).failure()
     loaded = merge(V2, nest("agents.prover.load_checkpoint_and_parameters", True))
     assert "load_checkpoint" in from_reference(loaded).bind(from_dict).failure()
     rounds = merge(V2, nest("nip_protocol.max_message_rounds", "many"))
     assert problem(rounds).startswith("nip_protocol.max_message_rounds: ")
+
+
+def test_expert_iteration_is_read_with_all_its_parameters() -> None:
+    own = {"rollout_selection_method": "weighted_sampling", "weighting_minimum": -0.5}
+    guesses = {"verifier_guess_replacement_proportion": 0.2}
+    table = merge(V2, {"trainer": "pure_text_ei", "pure_text_ei": own, "text_rl": guesses})
+    params = from_reference(table).bind(from_dict).unwrap()
+    assert params.trainer == "ei"
+    assert params.ei.rollout_selection_method == "weighted_sampling"
+    assert params.ei.weighting_minimum == -0.5
+    assert params.text_rl.verifier_guess_replacement_proportion == 0.2
 
 
 def test_unknown_keys_are_left_out_if_asked_for() -> None:

@@ -27,7 +27,8 @@ from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.replay import replay
 from nip_fn.reply import Completion
 from nip_fn.run import pending, scan, step
-from nip_fn.state import EMPTY, RunState, digest
+from nip_fn.state import EMPTY, RunState, digest, harvest_of
+from nip_fn.trainers.registry import trainer_of
 
 from .games import (
     BUSY,
@@ -408,11 +409,17 @@ def test_a_group_trains_when_it_has_enough_pairs_and_is_not_frozen(setup: Setup)
     for state in ends(run, "sample"):
         after = next(m.state for m in run if m.state.past == digest(state))
         jobs = {under_way.job.group: under_way.job for under_way in after.jobs}
+        trainer = trainer_of(setup.params, state.iteration)
         for group in state.groups:
-            pairs = [pair for pair in state.selection if pair.agent in group.agents]
-            assert (group.name in jobs) == (group.trainable and len(pairs) >= MIN_EXAMPLES)
+            rows = trainer.rows(harvest_of(state), state.selection, group)
+            if setup.params.text_rl.fine_tune_on_all_previous_rollouts:
+                same = (trainer.name, group.name)
+                banks = [bank for bank in state.banked if (bank.trainer, bank.group) == same]
+                rows = (*(row for bank in banks for row in bank.rows), *rows)
+            assert (group.name in jobs) == (group.trainable and len(rows) >= MIN_EXAMPLES)
             if group.name in jobs:
-                assert len(jobs[group.name].rows) == len(pairs)
+                assert jobs[group.name].rows == rows
+                assert jobs[group.name].method == ("sft" if trainer.name == "ei" else "dpo")
 
 
 def test_the_busy_setup_trains_both_agents_in_both_iterations() -> None:

@@ -3,7 +3,7 @@
 RUN/jobs/NAME/job.msgpack    the job, written before the training begins
 RUN/jobs/NAME/log.txt        what the training printed
 RUN/jobs/NAME/result.json    what it left, written last
-RUN/adapters/ADAPTER/        the adapter: safetensors and its configuration
+RUN/adapters/ADAPTER/        the adapter, a LoRA or a whole model: safetensors and configuration
 """
 
 from hashlib import blake2b
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from nip_fn.finetune import Job
+from nip_fn.finetune import Job, Score
 from nip_fn.ports import Tuned
 from nip_fn_adapters.store import replace_file
 
@@ -20,8 +20,10 @@ class JobResult(msgspec.Struct, frozen=True):
     """What a training left, and of which job."""
 
     job_hash: str
-    adapter: str
-    report: tuple[tuple[str, float], ...]
+    adapter: str | None  # None: the training came to nothing
+    report: tuple[tuple[str, float], ...]  # finite numbers only
+    scores: tuple[Score, ...] = ()  # of the job's probes
+    problem: str = ""  # why there is no adapter
 
 
 class JobFiles(msgspec.Struct, frozen=True):
@@ -80,6 +82,8 @@ def finished(files: JobFiles, job: Job) -> Tuned | None:
         result = msgspec.json.decode(data, type=JobResult)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    if result.job_hash != job_hash(job) or not (files.adapters / result.adapter).is_dir():
+    if result.job_hash != job_hash(job):
         return None
-    return Tuned(result.adapter, result.report)
+    if result.adapter is not None and not (files.adapters / result.adapter).is_dir():
+        return None
+    return Tuned(result.adapter, result.report, result.scores, result.problem)

@@ -57,13 +57,18 @@ def model_directory(name: str) -> Result[Path, str]:
 
 
 def adapter_directory(adapters: Path, name: str | None) -> Result[Path | None, str]:
-    """The folder of the adapter `name`; None for the base model."""
+    """The folder of the adapter `name`: a LoRA, or a whole model; None for the base model."""
     if name is None:
         return Success(None)
     path = adapters / name
-    if (path / "adapter_config.json").is_file():
+    if is_lora(path) or (path / "config.json").is_file():
         return Success(path)
     return Failure(f"there is no adapter {name} in {adapters}")
+
+
+def is_lora(adapter: Path) -> bool:
+    """Whether the adapter is a LoRA; otherwise it is the whole model that a training left."""
+    return (adapter / "adapter_config.json").is_file()
 
 
 def load_policy(model: str, adapters: Path, adapter: str | None) -> Result[Policy, str]:
@@ -77,9 +82,7 @@ def load_policy(model: str, adapters: Path, adapter: str | None) -> Result[Polic
 
 def _load(base: Path, adapter: Path | None) -> Result[Policy, str]:
     try:
-        model, tokenizer = load_base(base), load_tokenizer(base)
-        if adapter is not None:
-            model = load_adapter(model, adapter).merge_and_unload()
+        model, tokenizer = load_model(base, adapter), load_tokenizer(base)
     except (OSError, ValueError, RuntimeError) as error:
         return Failure(f"{adapter or base} cannot be loaded: {one_line(error)}")
     if any(kind != FULL_ATTENTION for kind in getattr(model.config, "layer_types", None) or ()):
@@ -88,6 +91,13 @@ def _load(base: Path, adapter: Path | None) -> Result[Policy, str]:
         return Failure(f"the tokenizer of {base} has no chat template or no end token")
     stops, defaults = _stops(model, tokenizer), _defaults(model)
     return Success(Policy(model.eval(), tokenizer, context_of(model), stops, defaults))
+
+
+def load_model(base: Path, adapter: Path | None) -> Any:
+    """The base, the base with a LoRA merged into its weights, or the whole model of a training."""
+    if adapter is None or not is_lora(adapter):
+        return load_base(adapter or base)
+    return load_adapter(load_base(base), adapter).merge_and_unload()
 
 
 def load_base(folder: Path) -> Any:
@@ -108,13 +118,17 @@ def load_tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
-def load_adapter(model: Any, folder: Path, *, is_trainable: bool = False) -> Any:
-    """The model with the adapter on top, under peft's name "default"."""
-    from peft import PeftModel
+def load_adapter(model: Any, folder: Path, *, train_with_dropout: float | None = None) -> Any:
+    """The model with the LoRA on top, under peft's name "default"; frozen unless to be trained."""
+    from peft import PeftConfig, PeftModel
 
+    config = PeftConfig.from_pretrained(folder)
+    trainable = train_with_dropout is not None
+    if trainable:
+        config.lora_dropout = train_with_dropout
     with warnings.catch_warnings():  # peft asks transformers for a name that it is giving up
         warnings.simplefilter("ignore", FutureWarning)
-        return PeftModel.from_pretrained(model, folder, is_trainable=is_trainable)
+        return PeftModel.from_pretrained(model, folder, config=config, is_trainable=trainable)
 
 
 def context_of(model: Any) -> int | None:
@@ -167,18 +181,25 @@ def encode_reply(tokenizer: Any, reply: str) -> list[int]:
 
 
 def log_probability(policy: Policy, chat: Chat, reply: str) -> float:
-    """The log-probability (in nats, at temperature 1) of the reply and its end after the chat."""
+    """The log-probability (in nats, at temperature 1) of the reply and its end after the chat.
+
+    Tokens past the model's context are left out, as they are in training.
+    """
+    prompt = encode_chat(policy.tokenizer, chat)
+    room = None if policy.context is None else max(0, policy.context - len(prompt))
+    tokens = encode_reply(policy.tokenizer, reply)[:room]
+    return float(token_log_probabilities(policy.model, prompt, tokens).sum()) if tokens else 0.0
+
+
+def token_log_probabilities(model: Any, prompt: list[int], reply: list[int]) -> Any:
+    """The log-probability of each of the reply's tokens after those before it: float64 `[R]`."""
     import torch
 
-    prompt = encode_chat(policy.tokenizer, chat)
-    tokens = encode_reply(policy.tokenizer, reply)
-    device = policy.model.device
     with torch.inference_mode():
-        inputs = torch.tensor([prompt + tokens], device=device)
-        logits = policy.model(inputs, logits_to_keep=len(tokens) + 1).logits[0, :-1]
+        inputs = torch.tensor([prompt + reply], device=model.device)
+        logits = model(inputs, logits_to_keep=len(reply) + 1).logits[0, :-1]
         scores = torch.log_softmax(logits.float(), dim=-1)
-        chosen = scores.gather(1, torch.tensor(tokens, device=device)[:, None])
-    return float(chosen.double().sum())
+        return scores.gather(1, inputs[0, len(prompt) :, None])[:, 0].double()
 
 
 def set_threads(threads: int) -> None:

@@ -1,12 +1,8 @@
 """The child that trains one adapter: `python -m nip_fn_adapters.local.train RUN JOB THREADS`.
 
-Real DPO by trl on a peft LoRA over all linear layers.  Three things are not left to trl:
-
-- The reference policy is the one that the job names, as a frozen model of its own.  By itself trl
-  would take the base model for an adapter that it makes, a copy of the adapter for one it is given.
-- The tokens are those that the sampler reads and draws.  By itself trl would tokenize whole chats,
-  and train on whatever the chat template writes after the end token (often a line end).
-- The dropout is the job's.  By itself trl would turn it off in the LoRA layers too.
+A training that comes to nothing (a loss that is no number, or that has grown) is a result like any
+other: it is written down, and the job is not done again.  What is missing or broken around it ends
+the process with a line that says so.
 """
 
 import ctypes
@@ -17,40 +13,54 @@ import signal
 import sys
 import threading
 import time
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from returns.result import Failure, Result
 
-from nip_fn.finetune import Job, PreferenceRow
+from nip_fn.finetune import Job, Score
+from nip_fn_adapters.local.dpo import dpo_trainer, kl_per_reply
 from nip_fn_adapters.local.jobs import JobFiles, JobResult, job_hash, read_job, write_result
 from nip_fn_adapters.local.models import (
+    Defaults,
+    Policy,
     adapter_directory,
     context_of,
-    encode_chat,
-    encode_reply,
-    load_adapter,
-    load_base,
+    is_lora,
     load_tokenizer,
+    log_probability,
     model_directory,
     require,
 )
-from nip_fn_adapters.store import sync_path
+from nip_fn_adapters.local.rows import Encoded, encode_rows
+from nip_fn_adapters.local.sft import sft_trainer
+from nip_fn_adapters.local.weights import (
+    are_finite,
+    load_reference,
+    load_trainable,
+    save,
+    scale_of,
+)
 
 PACKAGES = ("torch", "transformers", "datasets", "peft", "trl")
-WEIGHTS = "adapter_model.safetensors"
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
+# A training has diverged when its last epoch's mean loss is more than this many times the first
+# step's, and above this many nats.  The floor is for losses that begin near zero.  A DPO loss of 5
+# says that the reply to avoid has become 5 / beta nats likelier; a supervised loss of 5, that the
+# next token is known no better than by a uniform guess among 150.
+DIVERGED_FACTOR, DIVERGED_FLOOR = 3.0, 5.0
+SMALLER = "try a smaller rl.lr"
 Report = tuple[tuple[str, float], ...]
 T = TypeVar("T")
 
 
-class Encoded(NamedTuple):
-    """The rows of a job as tokens."""
+class Trained(NamedTuple):
+    """What came of a training."""
 
-    rows: list[dict[str, list[int]]]  # prompt_ids, chosen_ids, rejected_ids
-    max_length: int  # of a prompt with a reply
-    truncated: int  # rows that the model cannot hold whole: cut, or left out with the prompt alone
+    model: Any
+    report: Report
+    scores: tuple[Score, ...]  # of the job's probes
+    problem: str  # why the model is of no use; "" where it is
 
 
 def main() -> None:
@@ -60,12 +70,15 @@ def main() -> None:
     began = time.monotonic()
     files = JobFiles(Path(run), name)
     job = read_job(files)
-    _check(job, files)
+    base, start, _ = places(job, files)
     _or_exit(require(*PACKAGES))
-    model, report = train(job, files, threads=int(threads))
-    adapter = save(model, files, job)
+    trained = train(job, files, threads=int(threads))
+    adapter = None if trained.problem else save(trained.model, files, job, base, start)
+    shutil.rmtree(files.folder / "trainer", ignore_errors=True)
+    report = tuple(entry for entry in trained.report if math.isfinite(entry[1]))
     report = (*report, ("seconds", round(time.monotonic() - began, 3)))
-    write_result(files, JobResult(job_hash(job), adapter, report))
+    scores = () if adapter is None else trained.scores
+    write_result(files, JobResult(job_hash(job), adapter, report, scores, trained.problem))
 
 
 def _die_with_parent() -> None:
@@ -88,42 +101,69 @@ def _or_exit(result: Result[T, str]) -> T:
     return result.unwrap()
 
 
-def _check(job: Job, files: JobFiles) -> None:
-    """Exit with what is missing, before the seconds that the imports take."""
-    _or_exit(model_directory(job.model))
-    for adapter in (job.start, job.reference):
-        _or_exit(adapter_directory(files.adapters, adapter))
+class Places(NamedTuple):
+    """The folders that a job's names stand for; None: the base model."""
+
+    base: Path
+    start: Path | None
+    reference: Path | None
+
+
+def places(job: Job, files: JobFiles) -> Places:
+    """Where the job's models lie; exits with what is missing, before the imports take seconds."""
+    base = _or_exit(model_directory(job.model))
+    start, reference = (
+        _or_exit(adapter_directory(files.adapters, name)) for name in (job.start, job.reference)
+    )
     if not job.rows:
         sys.exit(f"{job.name} has no rows")
+    if job.use_lora and job.stack and start is not None and is_lora(start):
+        _or_exit(scale_of(start))
+    return Places(base, start, reference)
 
 
-def train(job: Job, files: JobFiles, *, threads: int) -> tuple[Any, Report]:
-    """The trained peft model, and what the training came to."""
+def train(job: Job, files: JobFiles, *, threads: int) -> Trained:
+    """The trained model, and what the training came to."""
     import torch
     from transformers import set_seed
 
     torch.set_num_threads(threads)
     set_seed(job.seed)
-    trainer, encoded = make_trainer(job, _or_exit(model_directory(job.model)), files)
+    trainer, encoded = make_trainer(job, files)
+    before = _probe(job, trainer.model, trainer.processing_class)
     trainer.train()
+    model = _bare(trainer, trainer.model)
+    after = _probe(job, model, trainer.processing_class)
+    scores = tuple(map(Score, before, after))
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
-    if not all(math.isfinite(entry["loss"]) for entry in logs):
-        sys.exit("the loss is not a finite number; try a smaller rl.lr")
-    weights = (weight for weight in trainer.model.parameters() if weight.requires_grad)
-    if not all(bool(torch.isfinite(weight).all()) for weight in weights):
-        sys.exit("a weight is not a finite number; try a smaller rl.lr")
     last_epoch = [entry for entry in logs if entry["epoch"] > job.num_epochs - 1 + 1e-6]
     report = (
         ("rows", float(len(job.rows))),
         ("truncated", float(encoded.truncated)),
+        ("dropped", float(encoded.dropped)),
         ("steps", float(len(logs))),
         ("train_tokens", float(logs[-1]["num_tokens"])),
         ("loss_first", float(logs[0]["loss"])),
         ("loss_last", float(logs[-1]["loss"])),
+        *_method_report(job, trainer, encoded, last_epoch),
+    )
+    losses = [float(entry["loss"]) for entry in logs]
+    problem = loss_problem(losses, _mean(last_epoch, "loss")) or _model_problem(model, scores)
+    return Trained(model, report, scores, problem)
+
+
+def _method_report(
+    job: Job, trainer: Any, encoded: Encoded, last_epoch: list[dict[str, float]]
+) -> Report:
+    """What only one of the methods can tell."""
+    if job.method == "sft":
+        return (("token_accuracy", _mean(last_epoch, "mean_token_accuracy")),)
+    policy, reference = (_bare(trainer, model) for model in (trainer.model, trainer.ref_model))
+    return (
         ("reward_accuracy", _mean(last_epoch, "rewards/accuracies")),
         ("reward_margin", _mean(last_epoch, "rewards/margins")),
+        ("kl", kl_per_reply(policy, reference, encoded.rows)),
     )
-    return trainer.model, report
 
 
 def _mean(entries: list[dict[str, float]], name: str) -> float:
@@ -131,112 +171,69 @@ def _mean(entries: list[dict[str, float]], name: str) -> float:
     return float(sum(entry[name] for entry in entries) / len(entries))
 
 
-def encode_rows(tokenizer: Any, rows: tuple[PreferenceRow, ...], context: int | None) -> Encoded:
-    """The rows as the tokens that the sampler reads and draws, nothing cut that fits `context`."""
-    encoded = []
-    for row in rows:
-        prompt = encode_chat(tokenizer, row.prompt)
-        chosen, rejected = (encode_reply(tokenizer, text) for text in (row.chosen, row.rejected))
-        encoded.append({"prompt_ids": prompt, "chosen_ids": chosen, "rejected_ids": rejected})
-    lengths = [
-        len(row["prompt_ids"]) + max(len(row["chosen_ids"]), len(row["rejected_ids"]))
-        for row in encoded
-    ]
-    max_length = min([max(lengths, default=0), *([context] if context is not None else [])])
-    return Encoded(
-        rows=[row for row in encoded if len(row["prompt_ids"]) < max_length],
-        max_length=max_length,
-        truncated=sum(length > max_length for length in lengths),
-    )
+def _bare(trainer: Any, model: Any) -> Any:
+    """The model without the lower precision that it was trained with on a GPU, for evaluation."""
+    return trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False).eval()
 
 
-def make_trainer(job: Job, folder: Path, files: JobFiles) -> tuple[Any, Encoded]:
+def _probe(job: Job, model: Any, tokenizer: Any) -> list[float]:
+    """The log-probability, in nats, of each of the job's probes."""
+    policy = Policy(model.eval(), tokenizer, context_of(model), stops=(), defaults=Defaults())
+    return [log_probability(policy, chat, reply) for chat, reply in job.probes]
+
+
+def loss_problem(losses: list[float], last_epoch: float) -> str:
+    """Why a training with these losses, and this mean over its last epoch, failed; "" if not."""
+    if not all(map(math.isfinite, losses)):
+        return f"the loss is not a finite number; {SMALLER}"
+    if last_epoch > max(DIVERGED_FACTOR * losses[0], DIVERGED_FLOOR):
+        return f"the loss grew from {losses[0]:.3g} to {last_epoch:.3g}; {SMALLER}"
+    return ""
+
+
+def _model_problem(model: Any, scores: tuple[Score, ...]) -> str:
+    if not are_finite(model):
+        return f"a weight is not a finite number; {SMALLER}"
+    if not all(math.isfinite(score.after) for score in scores):
+        return f"the trained model gives a reply no finite probability; {SMALLER}"
+    return ""
+
+
+def make_trainer(job: Job, files: JobFiles) -> tuple[Any, Encoded]:
     """trl's trainer for the job, and the rows as it sees them."""
-    import torch
-    from datasets import Dataset
-    from trl import DPOConfig, DPOTrainer
-
-    class TokensTrainer(DPOTrainer):  # type: ignore[misc]
-        def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
-            return dataset  # tokens already
-
-    tokenizer = load_tokenizer(folder)
-    policy = load_policy(job, folder, files.adapters)
+    base, start, reference = places(job, files)
+    tokenizer, policy = load_tokenizer(base), load_trainable(job, base, start)
     encoded = encode_rows(tokenizer, job.rows, context_of(policy))
     if not encoded.rows:
         sys.exit(f"{job.name} has no rows that {job.model} can hold")
-    config = DPOConfig(
-        output_dir=str(files.folder / "trainer"),
-        beta=job.beta,
-        learning_rate=job.learning_rate,
-        num_train_epochs=job.num_epochs,
-        per_device_train_batch_size=job.batch_size,
-        max_length=encoded.max_length,
-        disable_dropout=job.lora_dropout == 0,
-        seed=job.seed,
-        use_cpu=not torch.cuda.is_available(),
-        bf16=torch.cuda.is_available(),
-        gradient_checkpointing=False,
-        dataloader_pin_memory=torch.cuda.is_available(),
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-    )
-    trainer = TokensTrainer(
-        model=policy,
-        ref_model=load_reference(job, folder, files.adapters),
-        args=config,
-        train_dataset=Dataset.from_list(encoded.rows),
-        processing_class=tokenizer,
-    )
-    return trainer, encoded
+    options = _options(job, files)
+    if job.method == "sft":
+        return sft_trainer(policy, tokenizer, encoded, options), encoded
+    named = load_reference(base, reference)
+    return dpo_trainer(job, policy, named, tokenizer, encoded, options), encoded
 
 
-def load_policy(job: Job, folder: Path, adapters: Path) -> Any:
-    """The model to train: the adapter that the job starts from, or a fresh one on the base."""
-    from peft import LoraConfig, get_peft_model
+def _options(job: Job, files: JobFiles) -> dict[str, Any]:
+    """What trl's configurations of both methods share."""
+    import torch
 
-    base = load_base(folder)
-    start = _or_exit(adapter_directory(adapters, job.start))
-    if start is not None:
-        return load_adapter(base, start, is_trainable=True)
-    lora = LoraConfig(
-        task_type="CAUSAL_LM",
-        target_modules="all-linear",
-        r=job.lora_rank,
-        lora_alpha=job.lora_alpha,
-        lora_dropout=job.lora_dropout,
-    )
-    return get_peft_model(base, lora)
-
-
-def load_reference(job: Job, folder: Path, adapters: Path) -> Any:
-    """The DPO reference policy that the job names, frozen."""
-    reference = load_base(folder)
-    adapter = _or_exit(adapter_directory(adapters, job.reference))
-    if adapter is not None:
-        reference = load_adapter(reference, adapter).merge_and_unload()
-    return reference.requires_grad_(False).eval()
-
-
-def save(model: Any, files: JobFiles, job: Job) -> str:
-    """Write the adapter, then give it its name in one step; the name is returned."""
-    model.peft_config["default"].base_model_name_or_path = job.model  # not where it lies here
-    model.save_pretrained(files.unfinished, safe_serialization=True)
-    (files.unfinished / "README.md").unlink(missing_ok=True)
-    for file in (*files.unfinished.iterdir(), files.unfinished):
-        sync_path(file)
-    digest = blake2b((files.unfinished / WEIGHTS).read_bytes(), digest_size=4).hexdigest()
-    adapter = f"{job.name}-{digest}"
-    if (files.adapters / adapter).exists():  # an earlier try came as far as this
-        shutil.rmtree(files.unfinished)
-    else:
-        files.unfinished.rename(files.adapters / adapter)
-    sync_path(files.adapters)
-    shutil.rmtree(files.folder / "trainer", ignore_errors=True)
-    return adapter
+    has_gpu = torch.cuda.is_available()
+    return {
+        "output_dir": str(files.folder / "trainer"),
+        "learning_rate": job.learning_rate,
+        "num_train_epochs": job.num_epochs,
+        "per_device_train_batch_size": job.batch_size,
+        "seed": job.seed,
+        "use_cpu": not has_gpu,
+        "bf16": has_gpu,
+        "gradient_checkpointing": False,
+        "dataloader_pin_memory": has_gpu,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
 
 
 if __name__ == "__main__":

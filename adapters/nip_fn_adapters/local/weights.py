@@ -1,0 +1,154 @@
+"""What a training starts from, what it stays close to, and what it leaves in its folder.
+
+start            the job trains           and leaves
+base, LoRA       all weights              a whole model
+base             a LoRA                   the LoRA
+LoRA             that LoRA, further       the LoRA
+LoRA, stacked    a LoRA on top            one LoRA, the sum of both
+whole model      all weights, or a LoRA   a whole model
+"""
+
+import json
+import math
+import shutil
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from returns.result import Failure, Result, Success
+
+from nip_fn.finetune import Job
+from nip_fn_adapters.local.jobs import JobFiles
+from nip_fn_adapters.local.models import is_lora, load_adapter, load_base, load_model
+from nip_fn_adapters.store import sync_path
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+GENERATION = "generation_config.json"
+# What peft can put into a LoRA that a plain sum of two cannot hold.
+NOT_STACKED = (
+    "use_dora",
+    "modules_to_save",
+    "rank_pattern",
+    "alpha_pattern",
+    "trainable_token_indices",
+)
+
+
+def load_trainable(job: Job, base: Path, start: Path | None) -> Any:
+    """The model to train; its only dropout is the job's, in its LoRA layers."""
+    from peft import LoraConfig, get_peft_model
+
+    if not job.use_lora:
+        return _without_dropout(load_model(base, start)).requires_grad_(True)
+    if start is not None and is_lora(start) and not job.stack:
+        model = _without_dropout(load_base(base))
+        return load_adapter(model, start, train_with_dropout=job.lora_dropout)
+    lora = LoraConfig(
+        task_type="CAUSAL_LM",
+        target_modules="all-linear",
+        r=job.lora_rank,
+        lora_alpha=job.lora_alpha,
+        lora_dropout=job.lora_dropout,
+    )
+    return get_peft_model(_without_dropout(load_model(base, start)), lora)
+
+
+def _without_dropout(model: Any) -> Any:
+    """The model, whose own dropout (of modules, and the attention's) is turned off."""
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+    return model
+
+
+def load_reference(base: Path, adapter: Path | None) -> Any:
+    """A DPO reference policy, frozen."""
+    return load_model(base, adapter).requires_grad_(False).eval()
+
+
+def are_finite(model: Any) -> bool:
+    """Whether all weights that were trained are finite numbers."""
+    import torch
+
+    trained = (weight for weight in model.parameters() if weight.requires_grad)
+    return all(bool(torch.isfinite(weight).all()) for weight in trained)
+
+
+def save(model: Any, files: JobFiles, job: Job, base: Path, start: Path | None) -> str:
+    """Write the adapter, then give it its name in one step; the name is returned."""
+    _write(model, files.unfinished, job, base, start)
+    for file in (*files.unfinished.iterdir(), files.unfinished):
+        sync_path(file)
+    digest = blake2b(digest_size=4)
+    for file in sorted(files.unfinished.glob("*.safetensors")):  # a big model has several
+        digest.update(file.read_bytes())
+    adapter = f"{job.name}-{digest.hexdigest()}"
+    if (files.adapters / adapter).exists():  # an earlier try came as far as this
+        shutil.rmtree(files.unfinished)
+    else:
+        files.unfinished.rename(files.adapters / adapter)
+    sync_path(files.adapters)
+    return adapter
+
+
+def _write(model: Any, folder: Path, job: Job, base: Path, start: Path | None) -> None:
+    """Write the LoRA or the whole model, with no path of this machine in it."""
+    if job.use_lora and (start is None or is_lora(start)):
+        model.peft_config["default"].base_model_name_or_path = job.model  # not where it lies here
+        model.save_pretrained(folder, safe_serialization=True)
+        (folder / "README.md").unlink(missing_ok=True)
+        if start is not None and job.stack:
+            add_below(folder, start)
+        return
+    whole = model.merge_and_unload() if job.use_lora else model
+    whole.config._name_or_path = job.model
+    whole.save_pretrained(folder)
+    (folder / GENERATION).unlink(missing_ok=True)  # the trainer may have changed it
+    if (base / GENERATION).is_file():
+        shutil.copyfile(base / GENERATION, folder / GENERATION)
+
+
+def scale_of(folder: Path) -> Result[float, str]:
+    """What a LoRA's B·A is multiplied by; failure where it is more than such a product."""
+    config = json.loads((folder / CONFIG).read_text("utf-8"))
+    more = [name for name in NOT_STACKED if config.get(name)]
+    more += ["bias"] if config.get("bias", "none") != "none" else []
+    if more or isinstance(config["target_modules"], str):
+        what = ", ".join(more) or "target_modules as a pattern"
+        return Failure(f"no LoRA can be stacked on {folder.name}, which has {what}")
+    rank = config["r"]
+    return Success(config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank))
+
+
+def add_below(folder: Path, below: Path) -> None:
+    """Make the LoRA in `folder` the sum of itself and the one in `below`, exactly.
+
+    B₁·A₁·s₁ + B₂·A₂·s₂ = [s₁·B₁ s₂·B₂]·[A₁; A₂]: the ranks add up and the scale becomes 1.
+    """
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    paths = (below, folder)
+    configs = [json.loads((path / CONFIG).read_text("utf-8")) for path in paths]
+    scales = [scale_of(path).unwrap() for path in paths]
+    ranks = [config["r"] for config in configs]
+    parts = [load_file(path / WEIGHTS) for path in paths]
+    weights = {}
+    for name in sorted({name for part in parts for name in part}):
+        axis = 0 if name.endswith("lora_A.weight") else 1
+        shape = list(next(part[name] for part in parts if name in part).shape)
+        pieces = []
+        for part, scale, rank in zip(parts, scales, ranks, strict=True):
+            shape[axis] = rank
+            piece = part[name] if name in part else torch.zeros(shape)
+            pieces.append(piece * scale if axis == 1 else piece)
+        weights[name] = torch.cat(pieces, dim=axis).contiguous()
+    targets = sorted({target for config in configs for target in config["target_modules"]})
+    config = {**configs[1], "r": sum(ranks), "lora_alpha": sum(ranks), "target_modules": targets}
+    save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
+    text = json.dumps({**config, "use_rslora": False}, indent=2, sort_keys=True)
+    (folder / CONFIG).write_text(text, "utf-8")

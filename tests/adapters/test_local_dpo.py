@@ -1,0 +1,121 @@
+"""The loss of direct preference optimisation, against plain torch."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch.nn.functional import logsigmoid
+
+from nip_fn.finetune import Job, PreferenceRow
+from nip_fn_adapters.local.dpo import kl_per_reply
+from nip_fn_adapters.local.jobs import JobFiles
+from nip_fn_adapters.local.models import (
+    encode_chat,
+    encode_reply,
+    load_adapter,
+    load_base,
+    load_model,
+    load_tokenizer,
+)
+from nip_fn_adapters.local.rows import encode_rows
+from nip_fn_adapters.local.train import make_trainer
+
+from .tiny_llama import chat, make_tiny_llama
+from .training import CHOSEN, REJECTED, make_job, tune
+
+
+@pytest.fixture(scope="module")
+def run_and_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Job, str, str]:
+    """A run with two adapters, one trained on from the other."""
+    run = tmp_path_factory.mktemp("run")
+    job = make_job(make_tiny_llama(run / "model"))
+    first = tune(run, job)[0].unwrap().adapter
+    further = replace(job, name="verifier-1", start=first, num_epochs=1)
+    second = tune(run, further)[0].unwrap().adapter
+    assert first is not None
+    assert second is not None
+    return run, job, first, second
+
+
+def log_probability(model: Any, prompt: list[int], reply: list[int]) -> Any:
+    """Of the reply after the prompt, token by token, with its gradient."""
+    total: Any = torch.zeros(())
+    logits = model(torch.tensor([prompt + reply])).logits[0]
+    for at, token in enumerate(reply, start=len(prompt)):
+        total = total + logits[at - 1].log_softmax(-1)[token]
+    return total
+
+
+def dpo_loss(policy: Any, reference: Any, tokenizer: Any, job: Job) -> Any:
+    """Equation 7 of Rafailov et al. (2023), the mean over the rows."""
+    losses = []
+    for row in job.rows:
+        assert isinstance(row, PreferenceRow)
+        prompt = encode_chat(tokenizer, row.prompt)
+        ratios = []
+        for text in (row.chosen, row.rejected):
+            reply = encode_reply(tokenizer, text)
+            with torch.no_grad():
+                named = log_probability(reference, prompt, reply)
+            ratios.append(log_probability(policy, prompt, reply) - named)
+        losses.append(-logsigmoid(job.beta * (ratios[0] - ratios[1])))
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize("reference", ["previous", "earlier", "base"])
+def test_loss_and_gradients_are_those_of_plain_torch(
+    run_and_job: tuple[Path, Job, str, str], reference: str
+) -> None:
+    run, job, first, second = run_and_job
+    replies = (CHOSEN, "no", "the proof is wrong.")
+    job = replace(
+        job,
+        rows=tuple(PreferenceRow(chat("x" * i), r, REJECTED) for i, r in enumerate(replies)),
+        start=second,
+        reference={"previous": second, "earlier": first, "base": None}[reference],
+        batch_size=3,
+    )
+    base, adapters = Path(job.model), run / "adapters"
+    plain = load_adapter(load_base(base), adapters / second, train_with_dropout=0.0)
+    named = load_model(base, adapters / job.reference if job.reference else None)
+    expected = dpo_loss(plain, named, load_tokenizer(base), job)
+    expected.backward()
+    trainer, _ = make_trainer(job, JobFiles(run, "verifier-5"))
+    batch = next(iter(trainer.get_train_dataloader()))
+    loss = trainer.compute_loss(trainer.model.train(), batch)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(float(expected.detach()), abs=1e-5)
+    weights = {n: w for n, w in plain.named_parameters() if w.requires_grad}
+    compared = {n: w for n, w in trainer.model.named_parameters() if w.requires_grad}
+    assert weights.keys() == compared.keys()
+    for name, weight in compared.items():
+        torch.testing.assert_close(weight.grad, weights[name].grad, atol=1e-5, rtol=1e-5)
+    assert any(float(weight.grad.abs().max()) > 1e-3 for weight in compared.values())
+
+
+def test_the_kl_is_nought_at_the_reference_and_as_computed_by_hand_elsewhere(
+    run_and_job: tuple[Path, Job, str, str],
+) -> None:
+    run, job, first, _ = run_and_job
+    base = Path(job.model)
+    tokenizer, reference = load_tokenizer(base), load_base(base)
+    policy = load_model(base, run / "adapters" / first)
+    row = PreferenceRow(chat("ab"), "no", REJECTED)
+    encoded = encode_rows(tokenizer, (row,), None)
+    assert kl_per_reply(reference, reference, encoded.rows) == 0
+    prompt, expected = encode_chat(tokenizer, row.prompt), 0.0
+    for token in encode_reply(tokenizer, "no"):
+        with torch.no_grad():
+            of_policy, of_reference = (
+                float(model(torch.tensor([prompt])).logits[0, -1].double().softmax(-1)[token])
+                for model in (policy, reference)
+            )
+        ratio = of_reference / of_policy
+        expected += ratio - 1 - float(torch.tensor(ratio, dtype=torch.float64).log())
+        prompt = [*prompt, token]
+    assert expected > 0.1
+    assert kl_per_reply(policy, reference, encoded.rows) == pytest.approx(expected, rel=1e-4)
+    many = encoded.rows * 200
+    assert kl_per_reply(policy, reference, many) == pytest.approx(expected, rel=1e-4)

@@ -1,0 +1,111 @@
+"""The canary: what the trainer measures on probes is what the sampler then serves."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from nip_fn.events import Publish
+from nip_fn.finetune import Job, PreferenceRow, SupervisedRow, canary_problem
+from nip_fn.ports import Tuned
+from nip_fn_adapters.local.models import (
+    encode_chat,
+    encode_reply,
+    load_policy,
+    log_probability,
+    token_log_probabilities,
+)
+from nip_fn_adapters.local.publisher import local_publisher
+from nip_fn_adapters.local.sampler import local_sampler
+
+from .tiny_llama import CONTEXT, chat, make_tiny_llama
+from .training import CHOSEN, REJECTED, make_job, rows, tune
+
+LONG = "x" * (CONTEXT - 16 - 4)  # leaves room for four tokens of a reply
+
+
+@pytest.fixture(scope="module", params=["dpo", "sft", "whole"])
+def tuned(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Job, Tuned]:
+    """A training of each kind; one of its probes is longer than the model holds."""
+    run = tmp_path_factory.mktemp("run")
+    job = make_job(make_tiny_llama(run / "model"))
+    job = replace(job, rows=(PreferenceRow(chat(LONG), CHOSEN, REJECTED), *rows(15)))
+    if request.param == "sft":
+        supervised = tuple(SupervisedRow(row.prompt, CHOSEN) for row in job.rows)
+        job = replace(job, rows=supervised)
+    if request.param == "whole":
+        job = replace(job, use_lora=False, learning_rate=1e-3)
+    return run, job, tune(run, job)[0].unwrap()
+
+
+def published(run: Path, effect: Publish) -> tuple[float, ...]:
+    """The scores of what is served."""
+
+    async def publish() -> tuple[float, ...]:
+        answer = await local_publisher(local_sampler(run / "adapters"))(effect)
+        return answer.unwrap()
+
+    return asyncio.run(publish())
+
+
+def effect_of(job: Job, tuned: Tuned) -> Publish:
+    """What the core asks for after the training."""
+    assert tuned.adapter is not None
+    return Publish(job.group, job.model, tuned.adapter, job.probes, tuned.scores)
+
+
+def test_what_is_served_scores_the_probes_as_the_trainer_did(
+    tuned: tuple[Path, Job, Tuned],
+) -> None:
+    run, job, result = tuned
+    served = published(run, effect_of(job, result))
+    assert len(served) == len(result.scores) == len(job.probes) == 4
+    assert served == pytest.approx([score.after for score in result.scores], abs=1e-3)
+    assert canary_problem(result.scores, served) is None
+    assert dict(result.report)["truncated"] == 1
+
+
+def test_the_scores_before_are_those_of_what_the_training_began_with(
+    tuned: tuple[Path, Job, Tuned],
+) -> None:
+    """Of the base, and for a further training of the adapter; a stale server would be noticed."""
+    run, job, result = tuned
+    sampler = local_sampler(run / "adapters")
+
+    async def score() -> list[float]:
+        return [
+            (await sampler.log_probability(job.model, None, chat, reply)).unwrap()
+            for chat, reply in job.probes
+        ]
+
+    base = asyncio.run(score())
+    assert base == pytest.approx([score.before for score in result.scores], abs=1e-3)
+    assert "before the training" in (canary_problem(result.scores, tuple(base)) or "")
+    further = replace(job, name="verifier-1", start=result.adapter, num_epochs=1)
+    again = tune(run, further)[0].unwrap()
+    before = [score.before for score in again.scores]
+    assert before == pytest.approx([score.after for score in result.scores], abs=1e-3)
+
+
+def test_an_adapter_that_is_not_there_is_a_failure(tuned: tuple[Path, Job, Tuned]) -> None:
+    run, job, result = tuned
+    effect = replace(effect_of(job, result), adapter="verifier-9-nothing")
+
+    async def publish() -> str:
+        answer = await local_publisher(local_sampler(run / "adapters"))(effect)
+        return answer.failure()
+
+    assert "verifier-9-nothing" in asyncio.run(publish())
+
+
+def test_a_score_is_of_the_tokens_that_the_model_holds(tmp_path: Path) -> None:
+    policy = load_policy(str(make_tiny_llama(tmp_path)), tmp_path, None).unwrap()
+    prompt = encode_chat(policy.tokenizer, chat(LONG))
+    reply = encode_reply(policy.tokenizer, CHOSEN)[: CONTEXT - len(prompt)]
+    assert len(reply) == 4
+    expected = float(token_log_probabilities(policy.model, prompt, reply).sum())
+    assert log_probability(policy, chat(LONG), CHOSEN) == expected
+    assert log_probability(policy, chat(LONG + "xxxx"), CHOSEN) == 0.0

@@ -1,0 +1,222 @@
+"""What trainings leave: LoRAs trained further, LoRAs stacked, and whole models."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+import torch
+from msgspec.structs import replace
+from safetensors.torch import load_file, save_file
+
+from nip_fn.finetune import Job
+from nip_fn.ports import Tuned
+from nip_fn_adapters.local.jobs import JobFiles
+from nip_fn_adapters.local.models import load_adapter, load_base, load_model
+from nip_fn_adapters.local.train import make_trainer
+from nip_fn_adapters.local.weights import CONFIG, WEIGHTS, add_below
+
+from .tiny_llama import make_tiny_llama
+from .training import make_job, supervised_rows, tune
+
+FRESH = """
+import sys
+from pathlib import Path
+import msgspec
+from nip_fn.finetune import Job
+from nip_fn_adapters.local.models import load_policy, log_probability
+run, names = Path(sys.argv[1]), sys.argv[2:]
+job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
+scores = {}
+for name in names:
+    policy = load_policy(job.model, run / "adapters", name).unwrap()
+    scores[name] = [log_probability(policy, chat, reply) for chat, reply in job.probes]
+sys.stdout.buffer.write(msgspec.json.encode(scores))
+"""
+
+
+class Line(NamedTuple):
+    """A run whose trainings build on one another; all score the same probes."""
+
+    run: Path
+    job: Job  # the first
+    done: dict[str, Tuned]  # by the training's name
+    fresh: dict[str, list[float]]  # what a fresh process says of the probes, by adapter
+
+    def folder(self, name: str) -> Path:
+        """Where the adapter of a training lies."""
+        return self.run / "adapters" / str(self.done[name].adapter)
+
+    def config(self, name: str) -> dict[str, Any]:
+        """The configuration of its LoRA."""
+        found: dict[str, Any] = json.loads((self.folder(name) / CONFIG).read_text("utf-8"))
+        return found
+
+
+# Each training, what it starts from, and how it differs from the first.
+PLAN: dict[str, tuple[str | None, dict[str, Any]]] = {
+    "first": (None, {}),
+    "further": ("first", {"reference": "first"}),
+    "on_top": ("first", {"stack": True, "lora_rank": 3, "lora_alpha": 5}),
+    "whole": ("first", {"use_lora": False, "learning_rate": 1e-3}),
+    "on_top_twice": ("on_top", {"stack": True, "lora_rank": 2, "lora_alpha": 4}),
+    "on_top_further": ("on_top", {"reference": "on_top"}),
+    "whole_further": ("whole", {"use_lora": False, "learning_rate": 1e-3, "reference": "whole"}),
+    "on_whole": ("whole", {}),
+    "scratch": (None, {}),
+}
+BEGUN = (("first",), ("further", "on_top"), ("whole", "scratch"))
+WAVES = (*BEGUN, ("on_top_twice", "on_top_further"), ("whole_further", "on_whole"))
+
+
+@pytest.fixture(scope="module")
+def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
+    """All trainings of the plan, and then a fresh process."""
+    run = tmp_path_factory.mktemp("run")
+    first = replace(make_job(make_tiny_llama(run / "model")), num_epochs=1)
+    done: dict[str, Tuned] = {}
+    for wave in WAVES:
+        jobs = []
+        for name in wave:
+            start, changes = PLAN[name]
+            changes = {**changes, "start": done[start].adapter if start else None}
+            if "reference" in changes:
+                changes["reference"] = done[changes["reference"]].adapter
+            jobs.append(replace(first, name=f"verifier-{list(PLAN).index(name)}", **changes))
+        for name, answer in zip(wave, tune(run, *jobs), strict=True):
+            done[name] = answer.unwrap()
+    names = [str(tuned.adapter) for tuned in done.values()]
+    fresh = subprocess.run(
+        [sys.executable, "-c", FRESH, str(run), *names],
+        input=msgspec.msgpack.encode(first),
+        capture_output=True,
+        check=True,
+    )
+    return Line(run, first, done, json.loads(fresh.stdout))
+
+
+@pytest.mark.parametrize("name", PLAN)
+def test_a_fresh_process_loads_what_was_there_at_the_end_of_training(line: Line, name: str) -> None:
+    tuned = line.done[name]
+    assert tuned.problem == ""
+    after = [score.after for score in tuned.scores]
+    assert line.fresh[str(tuned.adapter)] == pytest.approx(after, abs=1e-4, rel=0)
+
+
+@pytest.mark.parametrize("name", [name for name, (start, _) in PLAN.items() if start])
+def test_a_training_goes_on_from_all_that_came_before(line: Line, name: str) -> None:
+    """It begins where the one before it ended, and does not end there."""
+    start = str(PLAN[name][0])
+    before = [score.before for score in line.done[name].scores]
+    assert before == pytest.approx(line.fresh[str(line.done[start].adapter)], abs=1e-4, rel=0)
+    assert all(abs(score.after - score.before) > 0.1 for score in line.done[name].scores)
+
+
+def test_training_from_scratch_knows_nothing_of_what_came_before(line: Line) -> None:
+    first, scratch = line.done["first"], line.done["scratch"]
+    assert str(scratch.adapter)[-8:] == str(first.adapter)[-8:]
+    assert scratch.scores == first.scores
+
+
+def test_a_stacked_adapter_is_one_lora_that_holds_the_earlier_one_as_it_was(line: Line) -> None:
+    config, below = line.config("on_top"), load_file(line.folder("first") / WEIGHTS)
+    assert (config["r"], config["lora_alpha"]) == (4 + 3, 4 + 3)
+    assert line.config("on_top_twice")["r"] == 4 + 3 + 2
+    assert line.config("on_top_further")["r"] == 4 + 3
+    for name, weight in load_file(line.folder("on_top") / WEIGHTS).items():
+        if "lora_A" in name:
+            assert torch.equal(weight[:4], below[name])
+        else:
+            assert torch.equal(weight[:, :4], below[name] * (8 / 4))
+    assert "model" not in {file.stem for file in line.folder("on_top").iterdir()}
+
+
+def test_a_sum_of_two_loras_may_be_of_different_layers_and_scales(
+    line: Line, tmp_path: Path
+) -> None:
+    """Its product in each layer is the sum of theirs, and nothing where there is none."""
+    for number, (target, rank, config) in enumerate(
+        [("q_proj", 2, {"use_rslora": True}), ("v_proj", 3, {})]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        whole = {**line.config("first"), "r": rank, "lora_alpha": 5, "target_modules": [target]}
+        (folder / CONFIG).write_text(json.dumps({**whole, **config}), "utf-8")
+        weights = load_file(line.folder("first") / WEIGHTS)
+        cut = {
+            name: (weight[:rank] if "lora_A" in name else weight[:, :rank]).contiguous()
+            for name, weight in weights.items()
+            if target in name
+        }
+        save_file(cut, folder / WEIGHTS, metadata={"format": "pt"})
+    base = Path(line.job.model)
+    expected = load_adapter(load_model(base, tmp_path / "0"), tmp_path / "1").merge_and_unload()
+    add_below(tmp_path / "1", tmp_path / "0")
+    summed = load_model(base, tmp_path / "1").state_dict()
+    for name, weight in expected.state_dict().items():
+        torch.testing.assert_close(summed[name], weight, atol=1e-6, rtol=1e-6)
+    assert any(not torch.equal(summed[n], w) for n, w in load_base(base).state_dict().items())
+
+
+def test_only_the_new_lora_of_a_stack_is_trained(line: Line) -> None:
+    job = replace(line.job, start=line.done["first"].adapter, stack=True, lora_rank=3)
+    trainer, _ = make_trainer(job, JobFiles(line.run, "verifier-20"))
+    trained = {name: w for name, w in trainer.model.named_parameters() if w.requires_grad}
+    assert all("lora_" in name for name in trained)
+    assert {min(weight.shape) for weight in trained.values()} == {3}
+
+
+def test_an_adapter_that_is_trained_further_has_the_dropout_of_its_new_job(line: Line) -> None:
+    job = replace(line.job, start=line.done["first"].adapter, lora_dropout=0.5)
+    trainer, _ = make_trainer(job, JobFiles(line.run, "verifier-24"))
+    assert {getattr(module, "p", None) for module in trainer.model.modules()} - {None} == {0.5}
+
+
+def test_all_weights_are_trained_without_a_lora(line: Line) -> None:
+    """Also those of a model that an adapter was merged into, and into a model of its own."""
+    for start in ("first", "whole"):
+        job = replace(line.job, start=line.done[start].adapter, use_lora=False)
+        trainer, _ = make_trainer(job, JobFiles(line.run, "verifier-21"))
+        assert all(weight.requires_grad for weight in trainer.model.parameters())
+    changed, base = (
+        load_model(Path(line.job.model), folder).state_dict()
+        for folder in (line.folder("whole"), line.folder("first"))
+    )
+    assert changed.keys() == base.keys()
+    assert not any(torch.equal(changed[name], weight) for name, weight in base.items())
+
+
+def test_a_whole_model_is_a_folder_of_weights_and_configuration_alone(line: Line) -> None:
+    for name in ("whole", "whole_further", "on_whole"):
+        files = {file.name: file for file in line.folder(name).iterdir()}
+        assert set(files) == {"config.json", "generation_config.json", "model.safetensors"}
+        base = Path(line.job.model) / "generation_config.json"
+        assert files["generation_config.json"].read_bytes() == base.read_bytes()
+        config = json.loads(files["config.json"].read_text("utf-8"))
+        assert str(line.run) not in json.dumps({**config, "_name_or_path": ""})
+
+
+def test_a_stack_on_what_is_no_plain_lora_is_a_failure_before_any_training(line: Line) -> None:
+    folder = line.run / "adapters" / "verifier-x"
+    folder.mkdir()
+    (folder / CONFIG).write_text(json.dumps({**line.config("first"), "use_dora": True}), "utf-8")
+    job = replace(line.job, name="verifier-22", start="verifier-x", stack=True)
+    (answer,) = tune(line.run, job)
+    assert "verifier-x" in answer.failure()
+    assert "use_dora" in answer.failure()
+
+
+def test_a_whole_model_is_fine_tuned_by_supervision_too(line: Line) -> None:
+    job = replace(
+        line.job,
+        name="verifier-23",
+        rows=supervised_rows(16),
+        use_lora=False,
+        learning_rate=1e-3,
+        start=line.done["whole"].adapter,
+    )
+    (answer,) = tune(line.run, job)
+    assert all(score.after > score.before for score in answer.unwrap().scores)

@@ -1,0 +1,124 @@
+"""What happens around a training: a failed one changes nothing, a wrong switch stops the run."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from returns.result import Result, Success
+
+from nip_fn.events import Event, Publish, RunStarted
+from nip_fn.finetune import NUM_PROBES, Job, Score, canary_problem
+from nip_fn.ports import Publisher, Tuned, Tuner, World
+from nip_fn.replay import replay
+from nip_fn.state import EMPTY, RunState
+from nip_fn_adapters import datasets, dummy, store
+from nip_fn_adapters.interpreter import interpret
+
+from .conftest import small_dataset, small_params
+
+BEFORE, AFTER = -7.0, -3.0
+
+
+def scored_tuner() -> Tuner:
+    """The dummy tuner, which claims to have scored the probes."""
+    tune = dummy.dummy_tuner()
+
+    async def scored(job: Job) -> Result[Tuned, str]:
+        left = (await tune(job)).unwrap()
+        return Success(left._replace(scores=(Score(BEFORE, AFTER),) * len(job.probes)))
+
+    return scored
+
+
+def failing_tuner(iteration: int) -> Tuner:
+    """The dummy tuner, whose trainings diverge in one iteration."""
+    tune = dummy.dummy_tuner()
+
+    async def failing(job: Job) -> Result[Tuned, str]:
+        if job.iteration == iteration:
+            return Success(Tuned(None, (("steps", 3.0),), problem="the loss is not a number"))
+        return await tune(job)
+
+    return failing
+
+
+def serving(score: float) -> Publisher:
+    """A publisher whose model gives every probe that log-probability."""
+
+    async def serve(effect: Publish) -> Result[tuple[float, ...], str]:
+        assert 0 < len(effect.probes) <= NUM_PROBES
+        return Success((score,) * len(effect.probes))
+
+    return serve
+
+
+def run(folder: Path, tuner: Tuner, publisher: Publisher) -> Result[RunState, str]:
+    """A small run, or what is left of it."""
+    first: tuple[Event, ...] = (
+        RunStarted(small_params(), datasets.describe(small_dataset()), "0"),
+    )
+    if (folder / store.CHECKPOINT).exists():
+        opened, recording = store.reopen(folder).unwrap()
+        state, first = replay(recording.events).unwrap().state, ()
+    else:
+        opened, state = store.create(folder).unwrap(), EMPTY
+    world = World(
+        sampler=dummy.dummy_sampler(small_params().dummy),
+        tuner=tuner,
+        publisher=publisher,
+        source=datasets.source(small_dataset()),
+        store=opened,
+        tracker=lambda row, seconds: None,
+    )
+    try:
+        return asyncio.run(interpret(state, world, first=first))
+    finally:
+        opened.close()
+
+
+def test_a_switch_to_what_was_trained_goes_on_and_is_measured(tmp_path: Path) -> None:
+    state = run(tmp_path / "a", scored_tuner(), serving(AFTER + 0.01)).unwrap()
+    assert state.stage == "done"
+    rows = [dict(row.metrics) for row in state.rows if row.stage == "publish"]
+    assert len(rows) == 2
+    for row in rows:
+        assert row["verifier.canary_gap"] == pytest.approx(0.01)
+        assert row["verifier.canary_shift"] == pytest.approx(AFTER - BEFORE)
+
+
+@pytest.mark.parametrize(
+    ("served", "words"),
+    [(BEFORE, "before seems"), (-40.0, "another model"), (float("nan"), "another model")],
+)
+def test_a_wrong_switch_stops_the_run_which_goes_on_once_it_is_mended(
+    served: float, words: str, tmp_path: Path
+) -> None:
+    stopped = run(tmp_path / "a", scored_tuner(), serving(served)).failure()
+    assert words in stopped
+    assert "\n" not in stopped
+    mended = run(tmp_path / "a", scored_tuner(), serving(AFTER)).unwrap()
+    straight = run(tmp_path / "b", scored_tuner(), serving(AFTER)).unwrap()
+    assert mended.stage == "done"
+    assert replace(mended, seconds=()) == replace(straight, seconds=())
+
+
+def test_a_failed_training_keeps_the_adapter_before_it(tmp_path: Path) -> None:
+    state = run(tmp_path / "a", failing_tuner(iteration=1), dummy.serve_at_once).unwrap()
+    assert state.stage == "done"
+    trained = [dict(row.metrics) for row in state.rows if row.stage == "train"]
+    assert [row["jobs_failed"] for row in trained] == [0, trained[1]["jobs"]]
+    assert trained[1]["jobs"] > 0
+    (verifier,) = (group for group in state.groups if group.name == "verifier")
+    assert [adapter.iteration for adapter in verifier.lineage] == [0]
+    assert verifier.serving == verifier.lineage[0].name
+
+
+def test_scores_are_compared_within_a_tolerance() -> None:
+    expected = (Score(-7.0, -3.0), Score(-100.0, -100.2))
+    assert canary_problem(expected, (-3.05, -100.0)) is None
+    assert canary_problem(expected, ()) is None
+    assert "probe 1" in (canary_problem(expected, (-3.0, -97.0)) or "")
+    assert "before" in (canary_problem((Score(-50.0, -49.8),), (-50.0,)) or "")  # a small training
+    assert canary_problem((Score(-50.0, -49.8),), (-49.83,)) is None
+    assert canary_problem((Score(-50.0, -50.0),), (-50.0,)) is None  # which changed nothing

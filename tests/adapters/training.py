@@ -1,0 +1,55 @@
+"""Small trainings on a small model, in real child processes."""
+
+import asyncio
+from pathlib import Path
+
+from returns.result import Result
+
+from nip_fn.finetune import Job, PreferenceRow, SupervisedRow
+from nip_fn.ports import Tuned
+from nip_fn_adapters.local.tuner import local_tuner
+
+from .tiny_llama import chat
+
+CHOSEN, REJECTED = "bug: no.", "all is right"
+
+
+def rows(number: int) -> tuple[PreferenceRow, ...]:
+    """Rows that all prefer the same reply."""
+    return tuple(PreferenceRow(chat("x" * i), CHOSEN, REJECTED) for i in range(number))
+
+
+def make_job(model: Path) -> Job:
+    """A training of six steps."""
+    return Job(
+        name="verifier-0",
+        group="verifier",
+        iteration=0,
+        model=str(model),
+        start=None,
+        reference=None,
+        learning_rate=5e-3,
+        num_epochs=2,
+        beta=0.1,
+        lora_rank=4,
+        lora_alpha=8,
+        lora_dropout=0.0,
+        batch_size=8,
+        seed=1,
+        rows=rows(24),
+    )
+
+
+def tune(run: Path, *jobs: Job) -> list[Result[Tuned, str]]:
+    """All jobs, asked for at once."""
+
+    async def ask() -> list[Result[Tuned, str]]:
+        tuner = local_tuner(run)
+        return list(await asyncio.gather(*map(tuner, jobs)))
+
+    return asyncio.run(ask())
+
+
+def supervised_rows(number: int) -> tuple[SupervisedRow, ...]:
+    """Rows that all have the same reply."""
+    return tuple(SupervisedRow(chat("x" * i), CHOSEN) for i in range(number))

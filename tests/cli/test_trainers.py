@@ -1,0 +1,107 @@
+"""Expert Iteration, warm-up, and runs that go on after they were done, with the real command."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Finished
+
+NipFn = Callable[..., Finished]
+
+SMALL = (
+    "--provider", "dummy", "--iterations", "2", "--run", "a",
+    "--set", "rl.rollouts_per_iteration=40", "--set", "ei.rollouts_per_iteration=40", "--set", "dataset_options.max_test_size=10",
+    "--set", "malt.num_responses_per_timestep=2", "--set", "dummy.decision_rate=0.7",
+)  # fmt: skip
+
+
+def sets(*assignments: str) -> tuple[str, ...]:
+    return tuple(part for one in assignments for part in ("--set", one))
+
+
+def digest_of(output: str) -> str:
+    found = re.search(r"digest +(\w{32})", output)
+    assert found
+    return found[1]
+
+
+def facts(nip_fn: NipFn, *options: str) -> dict[str, Any]:
+    replayed = nip_fn("replay", "runs/a", "--json", *options)
+    assert replayed.returncode == 0, replayed.stderr
+    told: dict[str, Any] = json.loads(replayed.stdout)
+    return told
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--trainer", "ei"],
+        ["--trainer", "ei", *sets("ei.rollout_selection_method=weighted_sampling")],
+        ["--trainer", "ei", *sets("text_rl.verifier_guess_replacement_proportion=0.5")],
+        ["--trainer", "ei", *sets("text_rl.fine_tune_on_all_previous_rollouts=true")],
+        ["--trainer", "ei", "--protocol", "debate"],
+        ["--trainer", "malt", *sets("malt.num_initial_ei_iterations=1")],
+        ["--trainer", "malt", *sets("agents._default.shared_model_group=both")],
+        ["--trainer", "malt", *sets("malt.simultaneous_branching=product"), "--protocol", "mnip"],
+    ],
+)
+def test_every_way_to_train_is_recorded_and_replayed(options: list[str], nip_fn: NipFn) -> None:
+    run = nip_fn("train", *SMALL, *options)
+    assert run.returncode == 0, run.stderr
+    told = facts(nip_fn)
+    assert told["digest"] == digest_of(run.stdout)
+    assert told["digests_match"]
+    assert any(len(adapters) == 2 for adapters in told["lineage"].values())
+
+
+def test_rows_of_earlier_iterations_are_trained_on_again(nip_fn: NipFn) -> None:
+    option = sets("text_rl.fine_tune_on_all_previous_rollouts=true")
+    nip_fn("train", *SMALL, "--trainer", "ei", *option)
+    first, second, _ = facts(nip_fn)["iterations"]
+    assert second["train.verifier.rows"] > 1.5 * first["train.verifier.rows"]
+
+
+def test_a_warm_up_imitates_and_then_prefers(nip_fn: NipFn) -> None:
+    nip_fn("train", *SMALL, *sets("malt.num_initial_ei_iterations=1"))
+    first, second, _ = facts(nip_fn)["iterations"]
+    assert first["sample.verifier.chosen"] > 0
+    assert first["sample.nodes"] < second["sample.nodes"]
+    assert second["sample.verifier.pairs"] > 0
+    assert "sample.verifier.chosen" not in second
+
+
+def test_a_run_that_is_done_goes_on_with_what_it_has_learnt(nip_fn: NipFn, tmp_path: Path) -> None:
+    done = nip_fn("train", *SMALL, "--trainer", "ei")
+    before = facts(nip_fn)
+    more = nip_fn("train", "--resume", "--run", "a", "--more-iterations", "2")
+    assert more.returncode == 0, more.stderr
+    after = facts(nip_fn)
+    assert after["digest"] == digest_of(more.stdout) != digest_of(done.stdout)
+    assert len(after["iterations"]) == len(before["iterations"]) + 2
+    for name, adapters in before["lineage"].items():
+        assert after["lineage"][name][: len(adapters)] == adapters
+    assert len(after["lineage"]["verifier"]) == 4
+    longer = nip_fn("train", *SMALL, "--trainer", "ei", "--iterations", "4", "--run", "b")
+    assert digest_of(longer.stdout) == after["digest"]  # as if it had been asked for at once
+
+
+def test_only_a_run_that_is_done_can_be_extended(nip_fn: NipFn, tmp_path: Path) -> None:
+    nip_fn("train", *SMALL, "--trainer", "ei")
+    checkpoint = tmp_path / "runs/a/checkpoint.msgpack"
+    recorded = checkpoint.read_bytes()
+    checkpoint.write_bytes(recorded[: len(recorded) // 2])
+    refused = nip_fn("train", "--resume", "--run", "a", "--more-iterations", "1")
+    assert refused.returncode == 2
+    assert "not done" in refused.stderr
+
+
+def test_what_another_threshold_would_have_selected(nip_fn: NipFn) -> None:
+    nip_fn("train", *SMALL, "--trainer", "ei")
+    told = facts(nip_fn, *sets("ei.reward_threshold=-2.0"))
+    for row in told["selections"]:
+        assert row["selected_now"] == 40
+        assert row["in_both"] == row["selected"]
