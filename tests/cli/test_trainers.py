@@ -14,7 +14,8 @@ NipFn = Callable[..., Finished]
 
 SMALL = (
     "--provider", "dummy", "--iterations", "2", "--run", "a",
-    "--set", "rl.rollouts_per_iteration=40", "--set", "ei.rollouts_per_iteration=40", "--set", "dataset_options.max_test_size=10",
+    "--set", "rl.rollouts_per_iteration=40", "--set", "ei.rollouts_per_iteration=40",
+    "--set", "dataset_options.max_test_size=10",
     "--set", "malt.num_responses_per_timestep=2", "--set", "dummy.decision_rate=0.7",
 )  # fmt: skip
 
