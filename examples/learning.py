@@ -1,12 +1,13 @@
-"""Does the verifier learn?  The embedded default over five seeds, and a control for each.
+"""Do the agents learn?  The embedded default over five seeds, several trainers, and a control.
 
-    python examples/learning.py                 # seeds 1 to 5, about 25 minutes on two cores
-    python examples/learning.py --seeds 1       # one seed and its control
+    python examples/learning.py                          # all arms, seeds 1 to 5
+    python examples/learning.py --seeds 1 --arms malt    # one run
 
-Each run is `nip-fn train --trainer malt --seed S`.  The accuracy is that of the verifier on
-held-out problems, sampled at temperature 1, before the first and after the last training.  The
-control trains the same adapters and records them, but goes on sampling with the base model
-(`text_rl.switch_adapters = false`), so its difference is noise.
+Each run is `nip-fn train --seed S` with the options of its arm.  All arms sample about as many
+replies to train on.  The accuracy is that of the verifier on held-out problems, sampled at
+temperature 1, before the first and after the last training.  The control trains the adapters of
+MALT and records them, but goes on sampling with the base model (`text_rl.switch_adapters = false`),
+so its difference is noise.
 
 What to expect: see the table in README.md.
 """
@@ -25,6 +26,12 @@ from nip_fn.keys import generator, key
 
 COMMAND = Path(sys.executable).parent / "nip-fn"
 RESAMPLES = 10_000
+ARMS = {
+    "malt": ("--trainer=malt",),
+    "ei": ("--trainer=ei",),
+    "ei-then-malt": ("--trainer=malt", "--set=malt.num_initial_ei_iterations=1"),
+    "control": ("--trainer=malt", "--set=text_rl.switch_adapters=false"),
+}
 
 
 class Outcome(NamedTuple):
@@ -33,6 +40,7 @@ class Outcome(NamedTuple):
     seed: int
     base: float  # held-out accuracy of the base model
     final: float  # held-out accuracy after the last training
+    replies: int  # sampled to train on
     seconds: float
 
     @property
@@ -41,22 +49,23 @@ class Outcome(NamedTuple):
         return self.final - self.base
 
 
-def train(seed: int, runs: Path, *, switch: bool, sets: list[str]) -> Outcome:
+def train(arm: str, seed: int, runs: Path, sets: list[str]) -> Outcome:
     """Train one run (or go on with it, where an earlier try was stopped), and read it back."""
-    name = f"learning-{seed}" if switch else f"control-{seed}"
-    options = [f"--set=text_rl.switch_adapters={str(switch).lower()}"]
-    options += [f"--set={assignment}" for assignment in sets]
+    name = f"{arm}-{seed}"
+    options = [*ARMS[arm], *(f"--set={assignment}" for assignment in sets)]
     if (runs / name / "checkpoint.msgpack").exists():
         options.append("--resume")
     began = time.monotonic()
-    command = [str(COMMAND), "train", "--trainer=malt", f"--seed={seed}", f"--run={name}"]
-    subprocess.run([*command, f"--runs={runs}", *options], check=True, stdout=sys.stderr)
+    command = [str(COMMAND), "train", f"--seed={seed}", f"--run={name}", f"--runs={runs}"]
+    subprocess.run([*command, *options], check=True, stdout=sys.stderr)
     seconds = time.monotonic() - began
     replayed = subprocess.run(
         [COMMAND, "replay", runs / name, "--json"], check=True, capture_output=True, text=True
     )
-    tested = [record["test.accuracy"] for record in json.loads(replayed.stdout)["iterations"]]
-    return Outcome(seed, tested[0], tested[-1], seconds)
+    records = json.loads(replayed.stdout)["iterations"]
+    tested = [record["test.accuracy"] for record in records]
+    replies = sum(int(record.get("sample.replies", 0)) for record in records)
+    return Outcome(seed, tested[0], tested[-1], replies, seconds)
 
 
 def bootstrap_interval(values: list[float]) -> tuple[float, float]:
@@ -67,43 +76,41 @@ def bootstrap_interval(values: list[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def print_table(title: str, outcomes: list[Outcome]) -> None:
-    """One row a seed, and the mean with its interval over seeds."""
-    print(f"\n{title}\n")
-    print("| seed | base model | trained | rise | seconds |")
-    print("|---:|---:|---:|---:|---:|")
-    for one in outcomes:
-        print(
-            f"| {one.seed} | {one.base:.1%} | {one.final:.1%} | {100 * one.rise:+.1f} "
-            f"| {one.seconds:.0f} |"
-        )
-    rises = [one.rise for one in outcomes]
-    low, high = bootstrap_interval(rises)
-    mean = sum(rises) / len(rises)
-    print(
-        f"\nmean rise {100 * mean:+.1f} points, 95 % bootstrap interval over seeds "
-        f"[{100 * low:+.1f}, {100 * high:+.1f}], least {100 * min(rises):+.1f}"
+def print_table(outcomes: dict[str, list[Outcome]]) -> None:
+    """One row a seed, one column an arm; and the mean rises with their intervals over seeds."""
+    arms = list(outcomes)
+    print(f"\n| seed | base model | {' | '.join(arms)} |\n|---:|---:|{'---:|' * len(arms)}")
+    for row in zip(*outcomes.values(), strict=True):
+        cells = " | ".join(f"{one.final:.1%} ({100 * one.rise:+.1f})" for one in row)
+        print(f"| {row[0].seed} | {row[0].base:.1%} | {cells} |")
+    rises = {arm: [one.rise for one in runs] for arm, runs in outcomes.items()}
+    intervals = {arm: bootstrap_interval(values) for arm, values in rises.items()}
+    means = " | ".join(
+        f"{100 * sum(rises[arm]) / len(rises[arm]):+.1f} "
+        f"[{100 * intervals[arm][0]:+.1f}, {100 * intervals[arm][1]:+.1f}]"
+        for arm in arms
     )
+    print(f"| mean rise | | {means} |")
+    replies = (sum(one.replies for one in runs) // len(runs) for runs in outcomes.values())
+    print(f"| replies | | {' | '.join(f'{count:,}' for count in replies)} |")
+    seconds = (sum(one.seconds for one in runs) / len(runs) for runs in outcomes.values())
+    print(f"| seconds | | {' | '.join(f'{mean:.0f}' for mean in seconds)} |")
 
 
 def main() -> None:
     """Train, test, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--set", dest="sets", action="append", default=[], metavar="A.B=C")
-    parser.add_argument("--no-control", action="store_true")
     arguments = parser.parse_args()
-    learned = [
-        train(seed, arguments.runs, switch=True, sets=arguments.sets) for seed in arguments.seeds
-    ]
-    print_table("MALT", learned)
-    if not arguments.no_control:
-        control = [
-            train(seed, arguments.runs, switch=False, sets=arguments.sets)
-            for seed in arguments.seeds
-        ]
-        print_table("control: adapters trained, never switched", control)
+    print_table(
+        {
+            arm: [train(arm, seed, arguments.runs, arguments.sets) for seed in arguments.seeds]
+            for arm in arguments.arms
+        }
+    )
 
 
 if __name__ == "__main__":

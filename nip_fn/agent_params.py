@@ -72,15 +72,16 @@ class AgentParameters(Record, frozen=True):
         bool, Meta(description="tensor agents only: leave it false")
     ] = False
     load_checkpoint_and_parameters: Annotated[
-        bool, Meta(description="Weights & Biases only: leave it false (see train --resume)")
+        bool,
+        Meta(description="go on from an earlier run: its parameters of this agent, its adapter"),
     ] = False
     checkpoint_entity: Annotated[str, Meta(description="Weights & Biases only: leave it out")] = ""
     checkpoint_project: Annotated[str, Meta(description="Weights & Biases only: leave it out")] = ""
     checkpoint_run_id: Annotated[
-        str | None, Meta(description="Weights & Biases only: leave it out")
+        str | None, Meta(description="that run: its name, or its folder")
     ] = None
     checkpoint_version: Annotated[
-        str, Meta(description='Weights & Biases only: leave it at "latest"')
+        str, Meta(description='the iteration after which its adapter is taken, or "latest"')
     ] = "latest"
     use_orthogonal_initialisation: Annotated[
         bool, Meta(description="tensor agents only: leave it true")

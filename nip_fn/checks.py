@@ -18,8 +18,7 @@ from nip_fn.protocols.registry import protocol_of
 
 NO_NETWORK = "it steers networks other than language models"
 NO_WANDB = (
-    "it names a run at Weights & Biases; here a run is a folder, and "
-    "`nip-fn train --resume --run NAME` goes on with it"
+    "it names a place at Weights & Biases; here a run is a folder, and checkpoint_run_id names it"
 )
 NO_SERVER = "this version serves no model of its own"
 
@@ -30,11 +29,8 @@ REFUSED: tuple[tuple[str, object, str], ...] = (
     ("normalize_message_history", False, NO_NETWORK),
     ("use_orthogonal_initialisation", True, NO_NETWORK),
     ("orthogonal_initialisation_gain", 1.0, NO_NETWORK),
-    ("load_checkpoint_and_parameters", False, NO_WANDB),
     ("checkpoint_entity", "", NO_WANDB),
     ("checkpoint_project", "", NO_WANDB),
-    ("checkpoint_run_id", None, NO_WANDB),
-    ("checkpoint_version", "latest", NO_WANDB),
     ("quantization", "none", NO_SERVER),
 )
 
@@ -96,6 +92,13 @@ def agent_problems(agent: AgentParameters) -> Iterator[str]:
         for part in ("critic", "body"):
             if getattr(agent.agent_lr_factor, part) != 1.0:
                 yield f"{where}.agent_lr_factor.{part}: {NO_NETWORK}; leave it at 1.0"
+    if agent.load_checkpoint_and_parameters and agent.checkpoint_run_id is None:
+        yield f"{where}.checkpoint_run_id: name the run to load, or its folder"
+    if agent.checkpoint_run_id is not None and not agent.load_checkpoint_and_parameters:
+        yield (
+            f"{where}.checkpoint_run_id: nothing is loaded from it; "
+            "set load_checkpoint_and_parameters, too"
+        )
     schedule = agent.update_schedule
     if isinstance(schedule, ContiguousPeriodicUpdateSchedule) and not (
         schedule.start < schedule.stop <= schedule.period

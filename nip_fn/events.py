@@ -3,7 +3,7 @@
 import msgspec
 
 from nip_fn.data import Datapoint, Split
-from nip_fn.finetune import Job, Probe, Score
+from nip_fn.finetune import Adapter, Job, Probe, Score
 from nip_fn.growth import Ask, Path
 from nip_fn.params import HyperParameters
 from nip_fn.reply import Completion
@@ -38,6 +38,7 @@ class RunStarted(RecordedEvent, frozen=True, array_like=True, tag="run_started")
     params: HyperParameters
     dataset: DatasetInfo
     version: str  # of nip-fn
+    loaded: tuple[tuple[str, Adapter], ...] = ()  # (group, what an earlier run trained for it)
 
 
 class Drawn(RecordedEvent, frozen=True, array_like=True, tag="drawn"):

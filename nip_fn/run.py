@@ -155,7 +155,14 @@ def _start(state: RunState, event: RunStarted) -> RunState:
     problem = data_problem(event.params, event.dataset)
     if problem:
         raise ValueError(problem)
-    return RunState(params=event.params, dataset=event.dataset, groups=make_groups(event.params))
+    loaded = dict(event.loaded)
+    groups = tuple(
+        replace(group, lineage=(loaded[group.name],), serving=loaded[group.name].name)
+        if group.name in loaded
+        else group
+        for group in make_groups(event.params)
+    )
+    return RunState(params=event.params, dataset=event.dataset, groups=groups)
 
 
 def _extend(state: RunState, event: Extended) -> RunState:

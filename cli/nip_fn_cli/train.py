@@ -12,6 +12,7 @@ from returns.result import Failure
 from nip_fn.config import DEFAULT_AGENT, differences, merge, params_hash, to_dict
 from nip_fn.data import Dataset
 from nip_fn.events import Extended, RunStarted
+from nip_fn.finetune import Adapter
 from nip_fn.params import HyperParameters
 from nip_fn.ports import World
 from nip_fn.presets import EMBEDDED
@@ -24,6 +25,7 @@ from nip_fn_adapters.store import CHECKPOINT, AppendStore
 from nip_fn_adapters.tracker import METRICS, JsonLines
 from nip_fn_cli.config import Flags, overrides, resolve, with_provider
 from nip_fn_cli.exits import READ_EXITS, Exit, die, say
+from nip_fn_cli.loading import Loaded, copy_adapters, lineages, with_loaded
 from nip_fn_cli.progress import Display
 from nip_fn_cli.table import print_table
 from nip_fn_cli.templates import with_templates
@@ -59,33 +61,44 @@ def train_command(
         folder = runs / name
         start = _extended(_resume(folder, given, flags.provider), more)
     else:
-        params = _new_params(given, flags.provider)
-        folder = runs / (name or _free_name(runs, params))
-        start = _create(folder, params)
+        new = _new(given, flags.provider, runs)
+        folder = runs / (name or _free_name(runs, new.params))
+        start = _create(folder, new)
     say(f"configuration {params_hash(start.params)}, run {folder}")
     state = _go_on(start, folder)
     _report(state, folder)
 
 
-def _new_params(given: dict[str, Any], provider: str | None) -> HyperParameters:
-    return resolve(with_templates(with_provider(merge(EMBEDDED, given), provider)))
+class New(NamedTuple):
+    """What a new run is to be."""
+
+    params: HyperParameters
+    loaded: tuple[Loaded, ...]  # what its agents go on from
+    lineages: tuple[tuple[str, Adapter], ...]  # and so its groups
 
 
-def _create(folder: Path, params: HyperParameters) -> Start:
-    dataset, models = _dataset(params), wire(params, folder)
-    problem = data_problem(params, datasets.describe(dataset))
+def _new(given: dict[str, Any], provider: str | None, runs: Path) -> New:
+    table, loaded = with_loaded(merge(EMBEDDED, given), runs)
+    params = resolve(with_templates(with_provider(table, provider)))
+    return New(params, loaded, lineages(loaded, params))
+
+
+def _create(folder: Path, new: New) -> Start:
+    dataset, models = _dataset(new.params), wire(new.params, folder)
+    problem = data_problem(new.params, datasets.describe(dataset))
     if problem:
         die(Exit.USAGE, problem)
     opened = store.create(folder)
     if isinstance(opened, Failure):
         die(Exit.RUN, opened.failure())
-    return _first(opened.unwrap(), models, params, dataset)
+    return _first(opened.unwrap(), models, new, dataset, folder)
 
 
 def _first(
-    appending: AppendStore, models: Models, params: HyperParameters, dataset: Dataset
+    appending: AppendStore, models: Models, new: New, dataset: Dataset, folder: Path
 ) -> Start:
-    event = RunStarted(params, datasets.describe(dataset), version("nip-fn"))
+    copy_adapters(new.loaded, folder)
+    event = RunStarted(new.params, datasets.describe(dataset), version("nip-fn"), new.lineages)
     return Start(appending, models, EMPTY, dataset, (event,))
 
 
@@ -100,8 +113,8 @@ def _resume(folder: Path, given: dict[str, Any], provider: str | None) -> Start:
     if recording.torn:
         say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
     if not recording.events:  # died before it began
-        params = _new_params(given, provider)
-        return _first(appending, wire(params, folder), params, _dataset(params))
+        new = _new(given, provider, folder.parent)
+        return _first(appending, wire(new.params, folder), new, _dataset(new.params), folder)
     replayed = replay(recording.events)
     if isinstance(replayed, Failure):
         die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {replayed.failure()}")

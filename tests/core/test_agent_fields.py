@@ -18,18 +18,20 @@ from returns.result import Success
 
 from nip_fn.agent_params import AgentParameters, ConstantUpdateSchedule
 from nip_fn.config import from_dict, get, merge, to_dict
-from nip_fn.events import AskTree, CreateJob
+from nip_fn.events import AskTree, CreateJob, RunStarted
 from nip_fn.finetune import Adapter, Job, make_groups, make_job
 from nip_fn.keys import key
 from nip_fn.params import HyperParameters
 from nip_fn.reference_rules import OWN_AGENT_FIELDS
 from nip_fn.requests import Request, request
-from nip_fn.state import rules
+from nip_fn.run import step
+from nip_fn.state import EMPTY, rules
 from nip_fn_cli.exits import Exit
+from nip_fn_cli.loading import chosen_version
 from nip_fn_cli.templates import with_templates
 from nip_fn_cli.wiring import wire
 
-from .games import MANY_PAIRS, RETRIES, Play, Setup, make_params, play
+from .games import DATASET, MANY_PAIRS, RETRIES, Play, Setup, make_params, play
 
 TINY = {
     "rl": {"num_iterations": 1, "rollouts_per_iteration": 1},
@@ -72,6 +74,24 @@ def trainings(**fields: object) -> set[str]:
     run = play(Setup(params, decision_rate=0.5))
     jobs = [e.job.name for moment in run for e in moment.emitted if isinstance(e, CreateJob)]
     return {name for name in jobs if name.startswith("verifier")}
+
+
+def what_is_loaded_is_served() -> bool:
+    """Two fields that go together; tests/cli/test_loading.py has the whole way."""
+    fields = {"load_checkpoint_and_parameters": True, "checkpoint_run_id": "a"}
+    params = make_params({"agents": {"prover": fields}})
+    old = Adapter("prover-1-00", 1, None, None, "")
+    state, _ = step(EMPTY, RunStarted(params, DATASET, "0", (("prover", old),)))
+    return [group.serving for group in state.groups] == [old.name, None]
+
+
+def a_version_is_an_iteration() -> bool:
+    lineage = tuple(Adapter(f"prover-{i}-00", i, None, None, "") for i in range(3))
+    return [chosen_version("", lineage, v) for v in ("latest", "1", 0)] == [
+        lineage[2],
+        lineage[1],
+        lineage[0],
+    ]
 
 
 def wired(**fields: object) -> str:
@@ -206,11 +226,11 @@ FIELDS: dict[str, tuple[object, Honoured | Refused | Wired]] = {
     "update_schedule": (ConstantUpdateSchedule(), Honoured(other_iterations_are_left_out)),
     "use_manual_architecture": (False, Refused(True, TENSORS)),
     "normalize_message_history": (False, Refused(True, TENSORS)),
-    "load_checkpoint_and_parameters": (False, Refused(True, WANDB)),
+    "load_checkpoint_and_parameters": (False, Honoured(what_is_loaded_is_served)),
     "checkpoint_entity": ("", Refused("a-team", WANDB)),
     "checkpoint_project": ("", Refused("proofs", WANDB)),
-    "checkpoint_run_id": (None, Refused("r1", WANDB)),
-    "checkpoint_version": ("latest", Refused("v3", WANDB)),
+    "checkpoint_run_id": (None, Honoured(what_is_loaded_is_served)),
+    "checkpoint_version": ("latest", Honoured(a_version_is_an_iteration)),
     "use_orthogonal_initialisation": (True, Refused(False, TENSORS)),
     "orthogonal_initialisation_gain": (1.0, Refused(2.0, TENSORS)),
     "model_provider": (

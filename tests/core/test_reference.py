@@ -462,7 +462,7 @@ def test_what_every_configuration_has_must_be_there(name: str) -> None:
 
 def test_what_our_own_checks_refuse_is_refused_after_all() -> None:
     loaded = merge(V2, nest("agents.prover.load_checkpoint_and_parameters", True))
-    assert "load_checkpoint" in from_reference(loaded).bind(from_dict).failure()
+    assert "checkpoint_run_id" in from_reference(loaded).bind(from_dict).failure()
     rounds = merge(V2, nest("nip_protocol.max_message_rounds", "many"))
     assert problem(rounds).startswith("nip_protocol.max_message_rounds: ")
 
