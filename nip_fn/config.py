@@ -84,6 +84,22 @@ def to_dict(params: HyperParameters, *, type_tags: bool = False) -> dict[str, An
     return tagged(written) if type_tags else written
 
 
+# What an agent keeps of its own when it is loaded: where it comes from, and whether it learns.
+LOAD_PRESERVED = (
+    "load_checkpoint_and_parameters",
+    "checkpoint_entity",
+    "checkpoint_project",
+    "checkpoint_run_id",
+    "checkpoint_version",
+    "freeze_agent",
+)
+
+
+def load_agent(own: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of an agent that is loaded: all that was saved, but for `LOAD_PRESERVED`."""
+    return {**saved, **{name: own[name] for name in LOAD_PRESERVED if name in own}}
+
+
 def default_table() -> dict[str, Any]:
     """The nested table of all defaults; those of agents are in `agents._default`."""
     agent = msgspec.to_builtins(AgentParameters())

@@ -255,6 +255,7 @@ def effort_metrics(protocol: Protocol, forest: Sequence[Node]) -> Metrics:
 
     nodes: positions in the trees, roots included
     AGENT.replies, AGENT.tokens: replies used, tokens written (failed attempts included)
+    AGENT.requests: one for all its replies at a position, and one for each retry
     AGENT.retries: failed attempts;  AGENT.invalid: replies that stayed unusable
     AGENT.token_limit: replies cut at the limit
     AGENT.reply_length: mean number of tokens written at an attempt, failed or not
@@ -271,16 +272,17 @@ def _effort(protocol: Protocol, seen: Survey) -> Metrics:
         ("tokens", float(sum(reply.completion_tokens for reply in every))),
     ]
     for index, agent in enumerate(protocol.agents):
-        own = _agent_effort(seen.said.get(index, ()))
+        own = _agent_effort(seen.said.get(index, ()), seen.turns.get(index, 0))
         metrics += [(f"{agent.name}.{name}", value) for name, value in own]
     return tuple(metrics)
 
 
-def _agent_effort(said: Sequence[Said]) -> Metrics:
+def _agent_effort(said: Sequence[Said], turns: int) -> Metrics:
     attempts = sum(reply.attempts for reply in said)
     tokens = sum(reply.completion_tokens for reply in said)
     return (
         ("replies", float(len(said))),
+        ("requests", float(turns + attempts - len(said))),
         ("tokens", float(tokens)),
         ("retries", float(attempts - len(said))),
         ("invalid", float(sum(reply.error is not None for reply in said))),

@@ -149,6 +149,13 @@ class TextRlParameters(Record, frozen=True):
     verifier_guess_replacement_annealing_rate: Annotated[
         Share, Meta(description="the rate r of that fall")
     ] = 0.1
+    save_transcripts: Annotated[
+        bool,
+        Meta(description="write all dialogues, too, into the run's transcripts folder"),
+    ] = False
+    transcript_format: Annotated[
+        Literal["yaml", "json"], Meta(description="how they are written")
+    ] = "yaml"
     switch_adapters: Annotated[
         bool, Meta(description="sample with what was trained; false: a control that never learns")
     ] = True

@@ -10,7 +10,7 @@ from typing import Any
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.config import from_dict, merge, nest
+from nip_fn.config import from_dict, load_agent, merge, nest
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.reference_rules import RULES, SECTIONS, Rule
 from nip_fn.tags import Path
@@ -44,6 +44,19 @@ def from_reference(
     return _rollouts(table.get("rl") or {}, ours).map(
         lambda rollouts: merge(ours, {"rl": {"rollouts_per_iteration": rollouts}})
     )
+
+
+def load_from_wandb_config(
+    own: Mapping[str, Any], saved: Mapping[str, Any]
+) -> Result[dict[str, Any], str]:
+    """The table of an agent, loaded from what the library saved of one.
+
+    `saved` is `config["agents"][name]` of one of its runs.  All fields are as saved, except those
+    that say where the agent comes from and whether it learns (`config.LOAD_PRESERVED`).
+    """
+    any_run = {"scenario": "code_validation", "trainer": "pure_text_malt"}
+    whole = {**any_run, "dataset": "codeparrot/apps", "agents": {"agent": saved}}
+    return from_reference(whole).map(lambda ours: load_agent(own, ours["agents"]["agent"]))
 
 
 Leaf = tuple[Path, Any]

@@ -73,6 +73,7 @@ KEPT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "verifier_guess_replacement_proportion",
             "verifier_guess_replacement_annealing",
             "verifier_guess_replacement_annealing_rate",
+            *("save_transcripts", "transcript_format"),
         ),
     ),
     (
@@ -101,14 +102,11 @@ KEPT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("dataset_options", "dataset_options", ("max_train_size", "max_test_size")),
 )
 
-_ALL_RECORDED = "every reply is recorded, and `nip-fn replay` shows it"
 _NO_CHOICE = "this version does not have this choice of data"
 _NO_ZK = "this version plays no zero-knowledge protocols"
 
 # Fields of the library that this version honours at their default only: section, field, default.
 AT_DEFAULT: tuple[tuple[str, str, object, str], ...] = (
-    ("text_rl", "save_transcripts", True, _ALL_RECORDED),
-    ("text_rl", "transcript_format", "yaml", _ALL_RECORDED),
     ("zk_protocol", "simulator_reward_coefficient", 1.0, _NO_ZK),
     ("zk_protocol", "aux_prover_reward_coefficient", 1.0, _NO_ZK),
     ("code_validation", "apps_difficulty", "interview", _NO_CHOICE),

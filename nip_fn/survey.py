@@ -32,12 +32,14 @@ class Survey(NamedTuple):
     ends: for each tree and depth, how many nodes lie there or above: the breadth-first index at
           which the nodes of the next depth begin.
     said: the replies of each agent that gave any, each once however many siblings share it.
+    turns: for each agent, at how many nodes it was asked.
     positions: for each agent and round, at how many nodes it gave two replies or more with words.
     """
 
     games: tuple[Game, ...]
     ends: tuple[tuple[int, ...], ...]
     said: Mapping[int, Sequence[Said]]
+    turns: Mapping[int, int]
     positions: Mapping[tuple[int, int], int]  # (agent, round) -> nodes
 
     @property
@@ -55,6 +57,7 @@ def survey(forest: Sequence[Node]) -> Survey:
     games: list[Game] = []
     ends: list[tuple[int, ...]] = []
     said: defaultdict[int, list[Said]] = defaultdict(list)
+    turns: Counter[int] = Counter()
     positions: Counter[tuple[int, int]] = Counter()
     for tree, root in enumerate(forest):
         widths: list[int] = []
@@ -69,6 +72,7 @@ def survey(forest: Sequence[Node]) -> Survey:
                     replies = _replies(node)
                     for reply in replies:
                         said[reply.agent].append(reply)
+                    turns.update({reply.agent for reply in replies})
                     for agent in _choosers(replies):
                         positions[agent, depth] += 1
                 else:
@@ -76,7 +80,7 @@ def survey(forest: Sequence[Node]) -> Survey:
                     games.append(Game(tree, node.end, decision_of(node), depth, reward))
             level = below
         ends.append(tuple(accumulate(widths)))
-    return Survey(tuple(games), tuple(ends), said, positions)
+    return Survey(tuple(games), tuple(ends), said, turns, positions)
 
 
 def decision_of(leaf: Node) -> Decision | None:

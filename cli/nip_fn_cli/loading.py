@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from returns.result import Failure
 
 from nip_fn.agent_params import agent_group
-from nip_fn.config import DEFAULT_AGENT, merge, to_dict
+from nip_fn.config import DEFAULT_AGENT, load_agent, merge, to_dict
 from nip_fn.finetune import Adapter, group_of
 from nip_fn.params import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
@@ -16,16 +16,6 @@ from nip_fn.state import RunState
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.exits import READ_EXITS, Exit, die
-
-# What a loaded agent keeps of what was written for it.
-PRESERVED = (
-    "load_checkpoint_and_parameters",
-    "checkpoint_entity",
-    "checkpoint_project",
-    "checkpoint_run_id",
-    "checkpoint_version",
-    "freeze_agent",
-)
 
 
 class Loaded(NamedTuple):
@@ -51,8 +41,7 @@ def with_loaded(table: dict[str, Any], runs: Path) -> tuple[dict[str, Any], tupl
         if fields.get("load_checkpoint_and_parameters") is True:
             found, state = _find(name, fields, runs)
             recorded = to_dict(state.params)["agents"][name]
-            kept = {field: fields[field] for field in PRESERVED if field in fields}
-            written[name] = {**recorded, **kept}
+            written[name] = load_agent(fields, recorded)
             loaded.append(found)
     return {**table, "agents": {**agents, **written}}, tuple(loaded)
 

@@ -7,13 +7,15 @@ from typing import Any, NamedTuple
 import msgspec
 from returns.result import Failure
 
+from nip_fn.arrays import rollouts
 from nip_fn.config import differences, merge, params_hash, to_dict
-from nip_fn.episode import Said, Turn
-from nip_fn.growth import Node
 from nip_fn.pairs import Pair
 from nip_fn.params import HyperParameters
+from nip_fn.protocols.protocol import Protocol
+from nip_fn.protocols.registry import protocol_of
 from nip_fn.replay import Grown, Marked, Replayed, mark, replay, reselect, summary
 from nip_fn.state import digest
+from nip_fn.transcripts import transcript, words
 from nip_fn.tree import ROOT
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
@@ -176,42 +178,25 @@ def _margin(selection: list[Any]) -> float:
 
 
 def _trees(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
-    names = tuple(agent.name for agent in replayed.state.params.agents)
+    params = replayed.state.params
+    protocol, names = protocol_of(params), tuple(agent.name for agent in params.agents)
     return [
-        {
-            **_about(grown, index),
-            "tree": _nested(mark(grown, index, replayed.state.params, names), names),
-        }
+        {**_about(grown, index), "tree": _nested(mark(grown, index, params, names), protocol)}
         for grown, index in _found(replayed, show.tree or "", show.iteration, ("sample",))
     ]
 
 
 def _transcripts(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
-    names = tuple(agent.name for agent in replayed.state.params.agents)
+    protocol = protocol_of(replayed.state.params)
     return [
-        {
-            **_about(grown, index),
-            "rounds": [_turn(turn, names) for turn in turns],
-            "end": leaf.end,
-            "rewards": _total_rewards(path, names),
-        }
+        {**_about(grown, index), **transcript(protocol, rollout)}
         for grown, index in _found(
             replayed, show.transcript or "", show.iteration, ("test", "sample")
         )
-        for path in _games(grown.forest[index])
-        for leaf, turns in [(path[-1], [node.turn for node in path[1:]])]
+        for rollout in rollouts(
+            grown.forest[index], grown.datapoints[index % len(grown.datapoints)], grown.keys[index]
+        )
     ]
-
-
-def _games(node: Node) -> list[tuple[Node, ...]]:
-    """All ways from the root to a leaf."""
-    if not node.children:
-        return [(node,)]
-    return [(node, *rest) for child in node.children for rest in _games(child)]
-
-
-def _total_rewards(path: tuple[Node, ...], names: tuple[str, ...]) -> dict[str, float]:
-    return {name: sum(node.reward[agent] for node in path) for agent, name in enumerate(names)}
 
 
 def _found(
@@ -244,24 +229,16 @@ def _about(grown: Grown, index: int) -> dict[str, Any]:
     }
 
 
-def _turn(turn: Turn, names: tuple[str, ...]) -> dict[str, str]:
-    return {names[said.agent]: _text(said) for said in turn}
-
-
-def _text(said: Said) -> str:
-    return said.raw if said.error is None else f"{said.raw} [{said.error}]"
-
-
-def _nested(marked: Marked, names: tuple[str, ...], node: int = ROOT) -> dict[str, Any]:
-    tree = marked.tree
+def _nested(marked: Marked, protocol: Protocol, node: int = ROOT) -> dict[str, Any]:
+    tree, names = marked.tree, [agent.name for agent in protocol.agents]
     return {
         "node": node,
-        "said": _turn(tree.turn_N[node], names),
+        "said": words(protocol, tree.turn_N[node]),
         "end": tree.end_N[node],
         "reward": dict(zip(names, tree.reward_NA[node].tolist(), strict=True)),
         "expected_reward": dict(zip(names, marked.value_NA[node].tolist(), strict=True)),
         "marks": list(marked.marks.get(node, ())),
-        "children": [_nested(marked, names, child) for child in marked.children_N[node]],
+        "children": [_nested(marked, protocol, child) for child in marked.children_N[node]],
     }
 
 

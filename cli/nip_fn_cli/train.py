@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Iterable
 from importlib.metadata import version
 from itertools import chain, count
 from pathlib import Path
@@ -11,7 +12,7 @@ from returns.result import Failure
 
 from nip_fn.config import DEFAULT_AGENT, differences, merge, params_hash, to_dict
 from nip_fn.data import Dataset
-from nip_fn.events import Extended, RunStarted
+from nip_fn.events import Event, Extended, RunStarted
 from nip_fn.finetune import Adapter
 from nip_fn.params import HyperParameters
 from nip_fn.ports import World
@@ -20,9 +21,10 @@ from nip_fn.replay import replay
 from nip_fn.run import data_problem
 from nip_fn.state import EMPTY, RunState, digest
 from nip_fn_adapters import datasets, store
-from nip_fn_adapters.interpreter import interpret
+from nip_fn_adapters.interpreter import Observer, interpret
 from nip_fn_adapters.store import CHECKPOINT, AppendStore
 from nip_fn_adapters.tracker import METRICS, JsonLines
+from nip_fn_adapters.transcripts import TranscriptFiles
 from nip_fn_cli.config import Flags, overrides, resolve, with_provider
 from nip_fn_cli.exits import READ_EXITS, Exit, die, say
 from nip_fn_cli.loading import Loaded, copy_adapters, lineages, with_loaded
@@ -162,7 +164,10 @@ def _go_on(start: Start, folder: Path) -> RunState:
         tracker=JsonLines(folder, start.state),
     )
     with Display(start.state) as display:
-        result = asyncio.run(_interpret(start, world, display))
+        followers: list[Observer] = [display]
+        if start.params.text_rl.save_transcripts:
+            followers.append(TranscriptFiles(folder))
+        result = asyncio.run(_interpret(start, world, followers))
     start.store.close()
     again = f"nip-fn train --resume --run {folder.name} --runs {folder.parent}"
     if isinstance(result, Failure):
@@ -173,9 +178,13 @@ def _go_on(start: Start, folder: Path) -> RunState:
     return state
 
 
-async def _interpret(start: Start, world: World, display: Display) -> Any:
+async def _interpret(start: Start, world: World, followers: Iterable[Observer]) -> Any:
     """The run under the first Ctrl-C's protection: it stops cleanly, the second kills."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def tell(state: RunState, event: Event) -> None:
+        for follower in followers:
+            follower(state, event)
 
     def on_signal() -> None:
         say("stopping after the replies that are under way; again to stop at once")
@@ -185,7 +194,7 @@ async def _interpret(start: Start, world: World, display: Display) -> Any:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
-    return await interpret(start.state, world, first=start.first, stop=stop, observe=display)
+    return await interpret(start.state, world, first=start.first, stop=stop, observe=tell)
 
 
 def _dataset(params: HyperParameters) -> Dataset:

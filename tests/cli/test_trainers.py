@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from .conftest import Finished
 
@@ -106,3 +107,23 @@ def test_what_another_threshold_would_have_selected(nip_fn: NipFn) -> None:
     for row in told["selections"]:
         assert row["selected_now"] == 40
         assert row["in_both"] == row["selected"]
+
+
+@pytest.mark.parametrize("kind", ["yaml", "json"])
+def test_transcripts_are_written_where_asked_for(kind: str, nip_fn: NipFn, tmp_path: Path) -> None:
+    """They hold every game, word for word as the replay shows it."""
+    option = sets("text_rl.save_transcripts=true", f"text_rl.transcript_format={kind}")
+    run = nip_fn("train", *SMALL, "--trainer", "ei", "--protocol", "debate", *option)
+    assert run.returncode == 0, run.stderr
+    folder = tmp_path / "runs/a/transcripts"
+    stages = [f"test-{i}" for i in range(3)] + [f"sample-{i}" for i in range(2)]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(f"{s}.{kind}" for s in stages)
+    text = (folder / f"sample-1.{kind}").read_text("utf-8")
+    games = yaml.safe_load(text) if kind == "yaml" else json.loads(text)
+    assert len(games) == 40
+    told = nip_fn(
+        "replay", "runs/a", "--transcript", games[0]["datapoint"], "--iteration", "1", "--json"
+    )
+    shown = [game for game in json.loads(told.stdout) if game["stage"] == "sample"]
+    for field in ("rounds", "messages", "end", "rewards", "question", "solution"):
+        assert shown[0][field] == games[0][field]

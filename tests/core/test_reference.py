@@ -11,7 +11,7 @@ from returns.result import Result, Success
 
 from nip_fn.agent_params import AlternatingPeriodicUpdateSchedule, LrFactors, lora_alpha
 from nip_fn.config import from_dict, get, merge, nest, to_dict
-from nip_fn.reference import from_reference, is_reference
+from nip_fn.reference import from_reference, is_reference, load_from_wandb_config
 from nip_fn.reference_rules import AT_DEFAULT, LEFT_OUT, RULES
 
 Table = dict[str, Any]
@@ -413,7 +413,6 @@ def test_only_a_configuration_of_the_library_is_taken_for_one() -> None:
         ("trainer", "solo_agent", ["language models only"]),
         ("dataset", "test", ["data set", "'codeparrot/apps'"]),
         ("code_validation.system_prompt_version", "v3", ["'v1' or 'v2'"]),
-        ("text_rl.transcript_format", "json", ["nip-fn replay"]),
         ("base_run.base_run_type", "rerun_tests", ["--resume"]),
         ("agents.prover.is_random", True, ["write text"]),
         ("agents.prover._type", "RandomAgentParameters", ["class"]),
@@ -550,3 +549,14 @@ def test_any_value_anywhere_gives_a_result(address: str, value: object, ignore: 
     read = from_reference(table, ignore_extra_keys=ignore)
     assert isinstance(read, Result)
     assert isinstance(read.bind(from_dict), Result)
+
+
+def test_an_agent_is_loaded_from_what_the_library_saved_of_it() -> None:
+    own = {"checkpoint_run_id": "a", "freeze_agent": True, "temperature": 0.3}
+    saved = {**V2["agents"]["prover"], "freeze_agent": False, "checkpoint_run_id": "theirs"}
+    loaded = load_from_wandb_config(own, saved).unwrap()
+    assert loaded["checkpoint_run_id"] == "a"
+    assert loaded["freeze_agent"] is True
+    assert loaded["lora_rank"] == V2["agents"]["prover"]["lora_rank"]
+    assert loaded.get("temperature") != 0.3
+    assert "zzz" in load_from_wandb_config(own, {**saved, "zzz": 1}).failure()
