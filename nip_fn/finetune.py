@@ -59,7 +59,7 @@ def canary_problem(expected: tuple[Score, ...], served: tuple[float, ...]) -> st
     if not from_before * CANARY_STALE >= from_after:
         return (
             f"its log-probabilities are {from_after:.3f} nats from those of what was trained and "
-            f"{from_before:.3f} from the earlier ones: the model from before seems to answer"
+            f"{from_before:.3f} from the earlier ones: the model from before the training answers"
         )
     return None
 

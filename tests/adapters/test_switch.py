@@ -89,7 +89,7 @@ def test_a_switch_to_what_was_trained_goes_on_and_is_measured(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("served", "words"),
-    [(BEFORE, "before seems"), (-40.0, "another model"), (float("nan"), "another model")],
+    [(BEFORE, "before the training"), (-40.0, "another model"), (float("nan"), "another model")],
 )
 def test_a_wrong_switch_stops_the_run_which_goes_on_once_it_is_mended(
     served: float, words: str, tmp_path: Path
