@@ -127,11 +127,13 @@ def _reselected(grown: Grown, params: HyperParameters) -> Selection:
 
 
 def summary(state: RunState) -> tuple[dict[str, Any], ...]:
-    """One record an iteration: test metrics as they are, the others prefixed by their stage."""
+    """One record an iteration: metrics prefixed by their stage, or by the split that was tested."""
+    split = state.params.test_dataset_split
     table: dict[int, dict[str, Any]] = {}
     for row in state.rows:
         record = table.setdefault(row.iteration, {"iteration": row.iteration, "seconds": 0.0})
-        record.update({f"{row.stage}.{name}": value for name, value in row.metrics})
+        prefix = split if row.stage == "test" else row.stage
+        record.update({f"{prefix}.{name}": value for name, value in row.metrics})
     for iteration, _, seconds in state.seconds:
         if iteration in table:
             table[iteration]["seconds"] += seconds

@@ -42,6 +42,7 @@ from nip_fn.events import (
 from nip_fn.finetune import (
     MIN_EXAMPLES,
     Adapter,
+    GroupState,
     Job,
     Score,
     canary_metrics,
@@ -49,6 +50,7 @@ from nip_fn.finetune import (
     make_groups,
     make_job,
     row_metrics,
+    set_state,
 )
 from nip_fn.growth import Given, answer, plant, waiting
 from nip_fn.keys import fold_in, key, permutation
@@ -157,7 +159,7 @@ def _start(state: RunState, event: RunStarted) -> RunState:
         raise ValueError(problem)
     loaded = dict(event.loaded)
     groups = tuple(
-        replace(group, lineage=(loaded[group.name],), serving=loaded[group.name].name)
+        set_state(group, GroupState((loaded[group.name],), loaded[group.name].name))
         if group.name in loaded
         else group
         for group in make_groups(event.params)

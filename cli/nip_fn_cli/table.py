@@ -32,25 +32,26 @@ def print_table(state: RunState) -> None:
 
 
 def _columns(state: RunState) -> dict[str, Cell]:
+    split = state.params.test_dataset_split
     selected = {f"selected {agent.name}": _selected(agent.name) for agent in state.params.agents}
     return {
         "iteration": _number("iteration"),
-        "held-out accuracy [95 %]": _accuracy,
-        "buggy": _percent("test.accuracy_0"),
-        "right": _percent("test.accuracy_1"),
-        "always fail": _percent("test.always_fail_share"),
+        "held-out accuracy [95 %]": lambda record: _accuracy(record, split),
+        "buggy": _percent(f"{split}.accuracy_0"),
+        "right": _percent(f"{split}.accuracy_1"),
+        "always fail": _percent(f"{split}.always_fail_share"),
         "nodes": _number("sample.nodes"),
         **selected,
-        "tokens": lambda record: _sum(record, "test.tokens", "sample.tokens"),
+        "tokens": lambda record: _sum(record, f"{split}.tokens", "sample.tokens"),
         "seconds": lambda record: f"{record['seconds']:.1f}",
     }
 
 
-def _accuracy(record: dict[str, Any]) -> str:
-    if "test.accuracy" not in record:
+def _accuracy(record: dict[str, Any], split: str) -> str:
+    if f"{split}.accuracy" not in record:
         return "-"
-    low, high = record["test.accuracy_low"], record["test.accuracy_high"]
-    return f"{record['test.accuracy']:.1%} [{low:.1%}, {high:.1%}]"
+    mean, low, high = (record[f"{split}.accuracy{end}"] for end in ("", "_low", "_high"))
+    return f"{mean:.1%} [{low:.1%}, {high:.1%}]"
 
 
 def _percent(name: str) -> Cell:

@@ -127,3 +127,11 @@ def test_transcripts_are_written_where_asked_for(kind: str, nip_fn: NipFn, tmp_p
     shown = [game for game in json.loads(told.stdout) if game["stage"] == "sample"]
     for field in ("rounds", "messages", "end", "rewards", "question", "solution"):
         assert shown[0][field] == games[0][field]
+
+
+def test_what_was_tested_is_called_by_its_split(nip_fn: NipFn) -> None:
+    run = nip_fn("train", *SMALL, "--trainer", "ei", *sets("test_dataset_split=validation"))
+    assert "%" in run.stdout
+    for record in facts(nip_fn)["iterations"]:
+        assert 0 <= record["validation.accuracy"] <= 1
+        assert not any(name.startswith("test.") for name in record)

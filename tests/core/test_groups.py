@@ -1,0 +1,27 @@
+"""Model groups: what they have learnt can be taken out, kept, and put back."""
+
+import msgspec
+import pytest
+
+from nip_fn.finetune import Adapter, GroupState, get_state, make_groups, set_state
+from nip_fn.state import RunState
+
+from .games import BUSY, make_params, play
+
+
+def test_the_state_of_a_group_survives_a_file_and_another_run() -> None:
+    last: RunState = play(BUSY)[-1].state
+    for trained, blank in zip(last.groups, make_groups(BUSY.params), strict=True):
+        assert len(trained.lineage) == 2
+        kept = msgspec.msgpack.encode(get_state(trained))
+        state = msgspec.msgpack.decode(kept, type=GroupState)
+        assert set_state(blank, state) == trained
+        assert get_state(set_state(blank, state)) == state
+        assert set_state(trained, GroupState()) == blank
+
+
+def test_only_what_was_trained_can_be_served() -> None:
+    group, *_ = make_groups(make_params())
+    lineage = (Adapter("prover-0-00", 0, None, None, ""),)
+    with pytest.raises(ValueError, match="prover-9"):
+        set_state(group, GroupState(lineage, "prover-9-99"))
