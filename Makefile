@@ -21,7 +21,7 @@ check: .venv/.ready
 bench: .venv/.ready
 	$(BIN)/python tests/benchmarks/run.py
 
-# The learning experiment: five seeds and their controls (about 25 minutes on two cores).
+# The learning experiment: five seeds, three trainers and a control (about an hour on two cores).
 learn: .venv/.ready
 	$(BIN)/python examples/learning.py
 

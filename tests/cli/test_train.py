@@ -127,10 +127,12 @@ def test_a_folder_that_cannot_be_written_is_one_line(nip_fn: NipFn, tmp_path: Pa
     assert "runs" in failed.stderr
 
 
-def test_the_first_interrupt_stops_cleanly(nip_fn: NipFn, start: Start) -> None:
+def test_the_first_interrupt_stops_cleanly(nip_fn: NipFn, start: Start, tmp_path: Path) -> None:
     expected = digest_of(nip_fn("train", *SMALL, "--run", "whole").stdout)
     process = start("train", *SMALL, "--run", "a")
-    time.sleep(0.9)
+    checkpoint = tmp_path / "runs/a/checkpoint.msgpack"
+    while process.poll() is None and not (checkpoint.exists() and checkpoint.stat().st_size > 9999):
+        time.sleep(0.01)  # however long the machine takes to begin
     process.send_signal(signal.SIGINT)
     _, talk = process.communicate(timeout=60)
     if process.returncode != 0:  # it was quick enough to be stopped
