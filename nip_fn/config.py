@@ -44,6 +44,12 @@ def nest(address: str, value: Any) -> dict[str, Any]:
     return dict(nested)
 
 
+def spread(agents: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """The table of each agent: its own fields over those that all agents share."""
+    shared = agents.get(DEFAULT_AGENT, {})
+    return {name: merge(shared, agents.get(name, {})) for name in names}
+
+
 def from_dict(
     table: Mapping[str, Any], *, ignore_extra_keys: bool = False
 ) -> Result[HyperParameters, str]:
@@ -64,8 +70,7 @@ def from_dict(
     problem = problem or next(_agents_problems(agents, protocol), None)
     if problem:
         return Failure(problem)
-    shared = agents.get(DEFAULT_AGENT, {})
-    resolved = [_resolve_agent(name, merge(shared, agents.get(name, {}))) for name in names]
+    resolved = [_resolve_agent(name, own) for name, own in spread(agents, names).items()]
     try:
         params = msgspec.convert({**table, "agents": resolved}, HyperParameters)
     except (msgspec.ValidationError, TypeError) as error:
@@ -158,16 +163,25 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _agents_problems(agents: Any, protocol: str) -> Iterator[str]:
-    """What is wrong with the table of agents as a table."""
+def shape_problems(agents: Any) -> Iterator[str]:
+    """Where the value of `agents` is no table of tables."""
     if not isinstance(agents, Mapping):
         yield "agents: expected a table from agent name to its parameters"
         return
-    names = agent_names(protocol)
     for name, fields in agents.items():
         if not isinstance(fields, Mapping):
             yield f"agents.{name}: expected a table of parameters, got {fields!r}"
-        elif "name" in fields and fields["name"] != name:
+
+
+def _agents_problems(agents: Any, protocol: str) -> Iterator[str]:
+    """What is wrong with the table of agents as a table."""
+    misshapen = tuple(shape_problems(agents))
+    if misshapen:
+        yield from misshapen
+        return
+    names = agent_names(protocol)
+    for name, fields in agents.items():
+        if "name" in fields and fields["name"] != name:
             yield f"agents.{name}.name: the protocol calls this agent {name!r}"
         elif name not in (*names, DEFAULT_AGENT):
             yield (

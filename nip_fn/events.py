@@ -116,11 +116,10 @@ class AskTree(msgspec.Struct, frozen=True):
 
 
 class Seal(msgspec.Struct, frozen=True):
-    """Record that the stage is over; answered by `StageDone`."""
+    """Record that the stage is over, and the state's digest; answered by `StageDone`."""
 
     iteration: int
     stage: str
-    digest: str
 
 
 class CreateJob(msgspec.Struct, frozen=True):

@@ -175,6 +175,11 @@ class SupervisedRow(msgspec.Struct, frozen=True, omit_defaults=True, tag="superv
 TrainingRow = PreferenceRow | SupervisedRow
 
 
+def method_of(rows: tuple[TrainingRow, ...]) -> Method:
+    """How rows of that kind are trained on."""
+    return "sft" if rows and isinstance(rows[0], SupervisedRow) else "dpo"
+
+
 def row_metrics(rows: tuple[TrainingRow, ...]) -> tuple[tuple[str, float], ...]:
     """What a training's data repeats, and where it contradicts itself.
 
@@ -219,7 +224,7 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def method(self) -> Method:
         """Direct preference optimisation, or supervised fine-tuning."""
-        return "sft" if self.rows and isinstance(self.rows[0], SupervisedRow) else "dpo"
+        return method_of(self.rows)
 
     @property
     def data_hash(self) -> str:
@@ -245,8 +250,8 @@ def make_job(
     the base model.
     """
     agent: AgentParameters = params.agents[group.agents[0]]
-    imitates = bool(rows) and isinstance(rows[0], SupervisedRow)
-    rate = params.ei.lr if imitates and params.ei.lr is not None else params.rl.lr
+    own_rate = params.ei.lr if method_of(rows) == "sft" else None
+    rate = params.rl.lr if own_rate is None else own_rate
     start = None if agent.fine_tune_from_scratch else group.latest
     return Job(
         name=f"{group.name}-{iteration}",

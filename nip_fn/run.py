@@ -107,7 +107,7 @@ def scan(events: Iterable[Event], state: RunState = EMPTY) -> Iterator[RunState]
 def pending(state: RunState) -> tuple[Effect, ...]:
     """Everything that the state waits for: what is to be done when a run is resumed."""
     if _is_over(state):
-        return (Seal(state.iteration, state.stage, digest(state)),)
+        return (Seal(state.iteration, state.stage),)
     match state.stage:
         case "test" | "sample" if not state.forest:
             return (_draw(state),)

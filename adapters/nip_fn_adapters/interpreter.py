@@ -33,7 +33,7 @@ from nip_fn.ports import World
 from nip_fn.reply import Completion
 from nip_fn.requests import request
 from nip_fn.run import pending, step
-from nip_fn.state import RunState
+from nip_fn.state import RunState, digest
 
 Answer = Result[tuple[Event, ...], str]
 
@@ -111,9 +111,9 @@ class _Loop:
             match self.effects.popleft():
                 case Draw(split, indices):
                     self.record(Drawn(self._world.source(split, indices)))
-                case Seal(iteration, stage, digest):
+                case Seal(iteration, stage):
                     seconds = time.monotonic() - self._stage_began
-                    self.record(StageDone(iteration, stage, digest, seconds))
+                    self.record(StageDone(iteration, stage, digest(self.state), seconds))
                 case CreateJob(job):
                     self.record(JobCreated(job.name, job.data_hash))
                     self._world.store.sync()  # before anything is paid

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 from returns.result import Failure
 
-from nip_fn.config import DEFAULT_AGENT, default_table, from_dict, merge, nest
+from nip_fn.config import DEFAULT_AGENT, default_table, from_dict, merge, nest, shape_problems
 from nip_fn.params import HyperParameters
 from nip_fn.reference import from_reference, is_reference
 from nip_fn_cli.exits import Exit, die
@@ -36,7 +36,11 @@ def overrides(flags: Flags) -> dict[str, Any]:
         "rl.num_iterations": flags.iterations,
     }
     given = [nest(address, value) for address, value in options.items() if value is not None]
-    return reduce(merge, [*given, *map(parse_set, flags.sets)], table)
+    table = reduce(merge, [*given, *map(parse_set, flags.sets)], table)
+    problem = next(shape_problems(table.get("agents", {})), None)
+    if problem:
+        _refuse(problem)
+    return table
 
 
 def read_table(path: Path) -> dict[str, Any]:

@@ -4,18 +4,15 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from returns.result import Failure
-
 from nip_fn.agent_params import agent_group
-from nip_fn.config import DEFAULT_AGENT, load_agent, merge, to_dict
+from nip_fn.config import load_agent, spread, to_dict
 from nip_fn.finetune import Adapter, group_of
 from nip_fn.params import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
-from nip_fn.replay import replay
 from nip_fn.state import RunState
-from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
-from nip_fn_cli.exits import READ_EXITS, Exit, die
+from nip_fn_cli.exits import Exit, die
+from nip_fn_cli.recordings import read_recording, replay_recording
 
 
 class Loaded(NamedTuple):
@@ -33,11 +30,10 @@ def with_loaded(table: dict[str, Any], runs: Path) -> tuple[dict[str, Any], tupl
     whether it is frozen.
     """
     protocol, agents = table.get("interaction_protocol", "nip"), table.get("agents", {})
-    if protocol not in PROTOCOLS or not isinstance(agents, dict):
+    if not isinstance(protocol, str) or protocol not in PROTOCOLS:
         return table, ()  # refused elsewhere, with a better line
-    shared, written, loaded = agents.get(DEFAULT_AGENT, {}), {}, []
-    for name in agent_names(protocol):
-        fields = merge(shared, agents.get(name, {}))
+    written, loaded = {}, []
+    for name, fields in spread(agents, agent_names(protocol)).items():
         if fields.get("load_checkpoint_and_parameters") is True:
             found, state = _find(name, fields, runs)
             recorded = to_dict(state.params)["agents"][name]
@@ -67,9 +63,10 @@ def lineages(
 def copy_adapters(loaded: tuple[Loaded, ...], run: Path) -> None:
     """Give the run its own copies of the adapters, so that it needs the earlier run no more."""
     for one in loaded:
-        source = one.folder / "adapters" / one.adapter.name if one.adapter else None
-        target = run / "adapters" / one.adapter.name if one.adapter else None
-        if source and target and source.is_dir() and not target.exists():
+        if one.adapter is None:
+            continue
+        source, target = (place / "adapters" / one.adapter.name for place in (one.folder, run))
+        if source.is_dir() and not target.exists():
             shutil.copytree(source, target)
 
 
@@ -81,7 +78,7 @@ def _find(agent: str, fields: dict[str, Any], runs: Path) -> tuple[Loaded, RunSt
     folder = Path(name) if (Path(name) / CHECKPOINT).exists() else runs / name
     if not (folder / CHECKPOINT).exists():
         die(Exit.USAGE, f"{where}.checkpoint_run_id: there is no run {name!r} here or in {runs}")
-    state = _state(folder)
+    state = replay_recording(folder / CHECKPOINT, read_recording(folder / CHECKPOINT)).state
     members = [spec.name for spec in state.params.agents]
     if agent not in members:
         die(Exit.USAGE, f"{where}: {folder} has no such agent; it has {', '.join(members)}")
@@ -103,15 +100,3 @@ def chosen_version(where: str, lineage: tuple[Adapter, ...], version: Any) -> Ad
             f"{known}, and latest",
         )
     return found[-1]
-
-
-def _state(folder: Path) -> RunState:
-    reading = store.read(folder / CHECKPOINT)
-    if isinstance(reading, Failure):
-        problem = reading.failure()
-        die(READ_EXITS[problem.kind], f"{folder / CHECKPOINT}: {problem.message}")
-    replayed = replay(reading.unwrap().events)
-    if isinstance(replayed, Failure):
-        die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {replayed.failure()}")
-    state: RunState = replayed.unwrap().state
-    return state

@@ -13,14 +13,14 @@ from nip_fn.pairs import Pair
 from nip_fn.params import HyperParameters
 from nip_fn.protocols.protocol import Protocol
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.replay import Grown, Marked, Replayed, mark, replay, reselect, summary
+from nip_fn.replay import Grown, Marked, Replayed, mark, reselect, summary
 from nip_fn.state import digest
 from nip_fn.transcripts import transcript, words
 from nip_fn.tree import ROOT
-from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.config import parse_set, resolve
-from nip_fn_cli.exits import READ_EXITS, Exit, die
+from nip_fn_cli.exits import Exit, die
+from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.table import console, print_table
 
 
@@ -50,14 +50,7 @@ def replay_command(path: Path, *, until: int | None, sets: tuple[str, ...], show
 
 
 def _replay(path: Path, until: int | None) -> Replayed:
-    try:
-        reading = store.read(path, until)
-    except OSError as error:
-        die(Exit.RUN, f"{path}: {error.strerror}")
-    if isinstance(reading, Failure):
-        problem = reading.failure()
-        die(READ_EXITS[problem.kind], f"{path}: {problem.message}")
-    recording = reading.unwrap()
+    recording = read_recording(path, until)
     if recording.torn:
         die(
             Exit.TRUNCATED,
@@ -65,10 +58,7 @@ def _replay(path: Path, until: int | None) -> Replayed:
             f"before it are whole: look at them with --until {len(recording.events)}, or go on "
             "with the run (nip-fn train --resume)",
         )
-    replayed = replay(recording.events)
-    if isinstance(replayed, Failure):
-        die(Exit.MISMATCH, f"{path}: {replayed.failure()}")
-    return replayed.unwrap()
+    return replay_recording(path, recording)
 
 
 def _summary(replayed: Replayed, show: Show) -> None:

@@ -10,14 +10,13 @@ from typing import Any, NamedTuple
 
 from returns.result import Failure
 
-from nip_fn.config import DEFAULT_AGENT, differences, merge, params_hash, to_dict
+from nip_fn.config import DEFAULT_AGENT, differences, merge, params_hash, spread, to_dict
 from nip_fn.data import Dataset
 from nip_fn.events import Event, Extended, RunStarted
 from nip_fn.finetune import Adapter
 from nip_fn.params import HyperParameters
 from nip_fn.ports import World
 from nip_fn.presets import EMBEDDED
-from nip_fn.replay import replay
 from nip_fn.run import data_problem
 from nip_fn.state import EMPTY, RunState, digest
 from nip_fn_adapters import datasets, store
@@ -26,9 +25,10 @@ from nip_fn_adapters.store import CHECKPOINT, AppendStore
 from nip_fn_adapters.tracker import METRICS, JsonLines
 from nip_fn_adapters.transcripts import TranscriptFiles
 from nip_fn_cli.config import Flags, overrides, resolve, with_provider
-from nip_fn_cli.exits import READ_EXITS, Exit, die, say
+from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.loading import Loaded, copy_adapters, lineages, with_loaded
 from nip_fn_cli.progress import Display
+from nip_fn_cli.recordings import refuse, replay_recording
 from nip_fn_cli.table import print_table
 from nip_fn_cli.templates import with_templates
 from nip_fn_cli.wiring import Models, wire
@@ -110,17 +110,14 @@ def _resume(folder: Path, given: dict[str, Any], provider: str | None) -> Start:
         problem = opened.failure()
         if isinstance(problem, str):
             die(Exit.RUN, problem)
-        die(READ_EXITS[problem.kind], f"{folder / CHECKPOINT}: {problem.message}")
+        refuse(folder / CHECKPOINT, problem)
     appending, recording = opened.unwrap()
     if recording.torn:
         say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
     if not recording.events:  # died before it began
         new = _new(given, provider, folder.parent)
         return _first(appending, wire(new.params, folder), new, _dataset(new.params), folder)
-    replayed = replay(recording.events)
-    if isinstance(replayed, Failure):
-        die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {replayed.failure()}")
-    state = replayed.unwrap().state
+    state = replay_recording(folder / CHECKPOINT, recording).state
     if state.faults:
         die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {state.faults[0]}")
     changed = differences(state.params, _wanted(state.params, given, provider))
@@ -147,8 +144,7 @@ def _wanted(
     """The recorded parameters with the given ones laid over them, agent by agent."""
     given = with_provider(given, provider)
     agents = given.get("agents", {})
-    shared = agents.get(DEFAULT_AGENT, {})
-    single = {agent.name: merge(shared, agents.get(agent.name, {})) for agent in recorded.agents}
+    single = spread(agents, tuple(agent.name for agent in recorded.agents))
     unknown = {name: fields for name, fields in agents.items() if name != DEFAULT_AGENT}
     return resolve(merge(to_dict(recorded), {**given, "agents": {**unknown, **single}}))
 

@@ -267,8 +267,8 @@ def perform(setup: Setup, state: RunState, effect: Effect) -> Event:
             asked = request(state, effect)
             completion = reply(asked, asked.keys[0], setup)
             return Replied(tree, ask.path, ask.agent, ask.indices[0], ask.attempt, completion)
-        case Seal(iteration, stage, sealed):
-            return StageDone(iteration, stage, sealed, 0.5)
+        case Seal(iteration, stage):
+            return StageDone(iteration, stage, digest(state), 0.5)
         case CreateJob(job):
             return JobCreated(job.name, job.data_hash)
         case Train(job):
