@@ -1,0 +1,405 @@
+"""Fingerprints of programs: equal for programs that differ only in names and layout.
+
+A program is put down as the list of its syntax tree's nodes, in which each name that the program
+binds is a number; the fingerprint is a hash of that list.
+
+>>> fingerprint("def f(a):  # one\\n    return a + 1") == fingerprint("def g(b):\\n\\n  return b+1")
+True
+>>> fingerprint("def f(a): return a + 1") == fingerprint("def f(a): return a - 1")
+False
+"""
+
+import ast
+import re
+import warnings
+from collections.abc import Callable
+from hashlib import blake2b
+from typing import Any, Literal
+
+SIZE = 16
+# Depth of the deepest syntax tree that is looked at.  Python can manage a few times more, but how
+# many times depends on how deep in calls it already is; what a program is must not.
+DEEPEST = 120
+
+
+def parsed(code: str) -> ast.Module:
+    """The syntax tree of code, without warnings.
+
+    Raises SyntaxError for all that is none: another Python, null bytes, lone surrogates, nesting
+    that is too deep to parse.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except (ValueError, MemoryError, RecursionError) as error:
+        raise SyntaxError(str(error) or "nested too deeply") from None
+
+
+def fingerprint(code: str) -> str:
+    """32 hexadecimal digits, the same for programs whose syntax trees differ only in the names that
+    the programs bind themselves, in annotations, docstrings, `pass`, or in a closing
+    `if __name__ == "__main__"` that only shows the functions off.
+
+    Attributes, keywords of calls, builtins and constants count.  Text that is no Python of this
+    version has a fingerprint of its own kind, of its words and its indentation.  Never raises.
+    """
+    try:
+        return tree_fingerprint(parsed(code))
+    except (SyntaxError, RecursionError):
+        return _digest(_words(code), b"text")
+
+
+def tree_fingerprint(tree: ast.Module) -> str:
+    """The fingerprint of a syntax tree; SyntaxError for one deeper than `DEEPEST`."""
+    walk = _Walk()
+    walk.block(_without_guard(tree.body), walk.module, 0)
+    return _digest(walk.resolved(), b"tree")
+
+
+def _digest(words: list[str], kind: bytes) -> str:
+    text = "\0".join(words).encode("utf-8", "surrogatepass")
+    return blake2b(text, digest_size=SIZE, person=kind).hexdigest()
+
+
+# ----------------------------------------------------------------------------------------- scopes
+
+Kind = Literal["module", "class", "function", "comprehension"]
+
+
+class _Scope:
+    """The names that a part of a program binds."""
+
+    __slots__ = ("bound", "declared", "kind", "numbers", "outer", "words")
+
+    def __init__(self, outer: "_Scope | None", kind: Kind) -> None:
+        self.outer = outer
+        self.kind = kind
+        self.bound: set[str] = set()
+        self.declared: dict[str, _Scope | None] = {}  # global: the module; nonlocal: None
+        self.numbers: dict[str, str] = {}  # of the names bound here
+        self.words: dict[str, str] = {}  # for the names seen from here
+
+    def bind(self, name: str) -> None:
+        """Note that the name is bound here, or in the scope that it was declared to belong to."""
+        if name not in self.declared:
+            self.bound.add(name)
+        elif (owner := self.declared[name]) is not None:
+            owner.bound.add(name)
+
+
+def _owner(scope: _Scope | None, name: str) -> _Scope | None:
+    """The scope that binds the name seen from here; None for one that the program does not bind.
+
+    A name of a class is an attribute as well, and for that not renamed.
+    """
+    at = scope
+    while at is not None:
+        if name in at.declared:
+            at = at.declared[name] or at.outer
+        elif name in at.bound and (at.kind != "class" or at is scope):
+            return at if at.kind != "class" else None
+        else:
+            at = at.outer
+    return None
+
+
+# ------------------------------------------------------------------------------------------ trees
+
+
+class _Walk:
+    """Writes a tree down; names are filled in at the end, when all that is bound is known."""
+
+    def __init__(self) -> None:
+        self.out: list[str] = []
+        self.names: list[tuple[int, _Scope, str]] = []
+        self.module = _Scope(None, "module")
+
+    def resolved(self) -> list[str]:
+        """The words of the tree, with a number for each name that is bound."""
+        out, count = self.out, 0
+        for place, scope, name in self.names:
+            word = scope.words.get(name)
+            if word is None:
+                owner = _owner(scope, name)
+                if owner is None:
+                    word = "." + name
+                elif (number := owner.numbers.get(name)) is not None:
+                    word = number
+                else:
+                    word = owner.numbers[name] = str(count)
+                    count += 1
+                scope.words[name] = word
+            out[place] = word
+        return out
+
+    def bind(self, name: str, scope: _Scope) -> None:
+        """Write down a name that is bound in the scope."""
+        scope.bind(name)
+        self.names.append((len(self.out), scope, name))
+        self.out.append("")
+
+    def block(self, body: list[ast.stmt], scope: _Scope, depth: int) -> None:
+        """Write down statements, without those that do nothing."""
+        self.out.append("{")
+        for statement in body:
+            kind = statement.__class__
+            if kind is ast.Pass or (kind is ast.Expr and _is_constant(statement)):
+                continue
+            self.node(statement, scope, depth)
+        self.out.append("}")
+
+    def node(self, node: Any, scope: _Scope, depth: int) -> None:
+        """Write down a node and all below it."""
+        kind = node.__class__
+        if kind is ast.Name:
+            if node.ctx.__class__ is not ast.Load:
+                scope.bind(node.id)
+            self.names.append((len(self.out), scope, node.id))
+            self.out.append("")
+        elif kind is ast.Constant:
+            self.out.append(f"{node.value.__class__.__name__} {node.value!r}")
+        elif depth > DEEPEST:
+            raise SyntaxError("nested too deeply")
+        elif (special := _SPECIAL.get(kind)) is not None:
+            special(self, node, scope, depth + 1)
+        else:
+            self.fields(node, scope, depth + 1)
+
+    def fields(self, node: Any, scope: _Scope, depth: int) -> None:
+        """Write down a node that opens no scope."""
+        out, write, kind = self.out, self.node, node.__class__
+        label, fields = _LAYOUTS.get(kind) or _layout(kind)
+        out.append(label)
+        for field in fields:
+            value = getattr(node, field)
+            if value.__class__ is not list:
+                if isinstance(value, _LEAVES):
+                    out.append(value.__class__.__name__)
+                elif isinstance(value, ast.AST):
+                    write(value, scope, depth)
+                else:
+                    out.append(repr(value))
+            elif field in _BLOCKS:
+                self.block(value, scope, depth)
+            else:
+                out.append("[")
+                for item in value:
+                    if isinstance(item, ast.AST):
+                        write(item, scope, depth)
+                    else:
+                        out.append(repr(item))
+                out.append("]")
+
+
+def _is_constant(statement: Any) -> bool:
+    return isinstance(statement.value, ast.Constant)
+
+
+_LEAVES = (ast.operator, ast.boolop, ast.unaryop)
+_BLOCKS = frozenset({"body", "orelse", "finalbody"})
+_UNSEEN = frozenset({"annotation", "ctx", "kind", "returns", "type_comment", "type_params"})
+_BINDS: dict[type, str] = {
+    ast.ExceptHandler: "name",
+    ast.MatchAs: "name",
+    ast.MatchStar: "name",
+    ast.MatchMapping: "rest",
+}
+_LAYOUTS: dict[type, tuple[str, tuple[str, ...]]] = {}  # filled as classes are met
+
+
+def _layout(kind: type[ast.AST]) -> tuple[str, tuple[str, ...]]:
+    """The name of a class of nodes, and its fields that count."""
+    unseen = {*_UNSEEN, _BINDS.get(kind)}
+    layout = (kind.__name__, tuple(field for field in kind._fields if field not in unseen))
+    return _LAYOUTS.setdefault(kind, layout)
+
+
+def _function(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
+    walk.out.append(node.__class__.__name__)
+    walk.bind(node.name, scope)
+    for decorator in node.decorator_list:
+        walk.node(decorator, scope, depth)
+    walk.block(node.body, _arguments(walk, node.args, scope, depth), depth)
+
+
+def _lambda(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
+    walk.out.append("Lambda")
+    walk.node(node.body, _arguments(walk, node.args, scope, depth), depth)
+
+
+def _arguments(walk: _Walk, args: ast.arguments, scope: _Scope, depth: int) -> _Scope:
+    """Write down arguments; the scope of the body that follows."""
+    for default in (*args.defaults, *args.kw_defaults):
+        if default is None:
+            walk.out.append("required")
+        else:
+            walk.node(default, scope, depth)
+    inner = _Scope(scope, "function")
+    for mark, group in (
+        ("(", args.posonlyargs),
+        ("/", args.args),
+        ("*", [args.vararg]),
+        (",", args.kwonlyargs),
+        ("**", [args.kwarg]),
+    ):
+        walk.out.append(mark)
+        for arg in group:
+            if arg is not None:
+                walk.bind(arg.arg, inner)
+    return inner
+
+
+def _class(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
+    walk.out.append("ClassDef")
+    walk.bind(node.name, scope)
+    for part in (*node.decorator_list, *node.bases, *node.keywords):
+        walk.node(part, scope, depth)
+    walk.block(node.body, _Scope(scope, "class"), depth)
+
+
+def _comprehension(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
+    walk.out.append(node.__class__.__name__)
+    inner = _Scope(scope, "comprehension")
+    for place, part in enumerate(node.generators):
+        walk.node(part.iter, inner if place else scope, depth)
+        walk.out.append("async" if part.is_async else "for")
+        walk.node(part.target, inner, depth)
+        for condition in part.ifs:
+            walk.out.append("if")
+            walk.node(condition, inner, depth)
+    walk.out.append("of")
+    for field in node._fields:
+        if field != "generators":
+            walk.node(getattr(node, field), inner, depth)
+
+
+def _walrus(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
+    around = scope
+    while around.kind == "comprehension" and around.outer is not None:
+        around = around.outer
+    walk.out.append("NamedExpr")
+    walk.bind(node.target.id, around)
+    walk.node(node.value, scope, depth)
+
+
+def _annotated(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
+    if node.value is not None:
+        walk.fields(ast.Assign([node.target], node.value), scope, depth)
+    elif isinstance(node.target, ast.Name):
+        scope.bind(node.target.id)
+
+
+def _imported(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
+    whole = node.asname is None and "." in node.name
+    walk.out += ["alias", "whole" if whole else "part", node.name]
+    walk.bind(node.asname or node.name.partition(".")[0], scope)
+
+
+def _declaration(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
+    for name in node.names:
+        scope.declared[name] = walk.module if isinstance(node, ast.Global) else None
+        walk.out.append(node.__class__.__name__)
+        walk.bind(name, scope)
+
+
+def _capture(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
+    name = getattr(node, _BINDS[node.__class__])
+    if name is None:
+        walk.out.append("nameless")
+    else:
+        walk.bind(name, scope)
+    walk.fields(node, scope, depth)
+
+
+_SPECIAL: dict[type, Callable[[_Walk, Any, _Scope, int], None]] = {
+    ast.FunctionDef: _function,
+    ast.AsyncFunctionDef: _function,
+    ast.Lambda: _lambda,
+    ast.ClassDef: _class,
+    ast.ListComp: _comprehension,
+    ast.SetComp: _comprehension,
+    ast.DictComp: _comprehension,
+    ast.GeneratorExp: _comprehension,
+    ast.NamedExpr: _walrus,
+    ast.AnnAssign: _annotated,
+    ast.alias: _imported,
+    ast.Global: _declaration,
+    ast.Nonlocal: _declaration,
+    **dict.fromkeys(_BINDS, _capture),
+}
+
+
+def is_guard(statement: ast.stmt) -> bool:
+    """Whether a statement is `if __name__ == "__main__":` without an else."""
+    match statement:
+        case ast.If(
+            test=ast.Compare(
+                left=ast.Name(id="__name__"),
+                ops=[ast.Eq()],
+                comparators=[ast.Constant(value="__main__")],
+            ),
+            orelse=[],
+        ):
+            return True
+    return False
+
+
+def _without_guard(body: list[ast.stmt]) -> list[ast.stmt]:
+    """The statements of a module, as if a guard that closes it were not there.
+
+    What it guards stays, as if unguarded, unless it only shows off functions defined before:
+    calls and assertions that read no input, and are no plain `main()`.
+    """
+    if not body or not is_guard(body[-1]):
+        return body
+    guarded: list[ast.stmt] = body[-1].body  # type: ignore[attr-defined]
+    defines = any(isinstance(one, _DEFINITIONS) for one in body)
+    shows = all(map(_shows_off, guarded))
+    return body[:-1] if defines and shows else [*body[:-1], *guarded]
+
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def _shows_off(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Expr(value=ast.Call(func=ast.Name(), args=[], keywords=[])):
+            return False
+        case ast.Expr(value=ast.Call()) | ast.Assert():
+            return not any(
+                getattr(node, "id", getattr(node, "attr", None)) in ("input", "stdin", "open")
+                for node in ast.walk(statement)
+            )
+    return False
+
+
+# ------------------------------------------------------------------------------------------- text
+
+_TOKENS = re.compile(
+    r"""(?P<comment>\#[^\n]*)
+      | (?P<text>\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3}
+                |"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+      | (?P<line>(?:[^\S\n]*\n)+[^\S\n]*)
+      | (?P<space>[^\S\n]+)
+      | (?P<word>\w+)
+      | (?P<mark>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def _words(code: str) -> list[str]:
+    """The words of a text, without comments; a new line is the width of its indentation."""
+    unix = code.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
+    words: list[str] = []
+    for token in _TOKENS.finditer(unix):
+        if token.lastgroup == "line":
+            width = len(token[0].rpartition("\n")[2].expandtabs(8))
+            if words and words[-1].startswith("\n"):
+                words.pop()
+            words.append(f"\n{width}")
+        elif token.lastgroup not in ("comment", "space"):
+            words.append(token[0])
+    while words and words[-1].startswith("\n"):
+        words.pop()
+    return words
