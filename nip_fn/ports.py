@@ -8,6 +8,7 @@ from returns.result import Result
 from nip_fn.data import Datapoint, Split
 from nip_fn.events import Publish
 from nip_fn.finetune import Job, Score
+from nip_fn.programs import Limits, Program, Ran
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
 from nip_fn.state import Row
@@ -78,6 +79,19 @@ class Tracker(Protocol):
 
     def __call__(self, row: Row, seconds: float) -> None:
         """Take note of what a stage came to."""
+        ...
+
+
+class Sandbox(Protocol):
+    """Runs code that nobody trusts."""
+
+    @property
+    def name(self) -> str:
+        """What it isolates by, for people to read."""
+        ...
+
+    def __call__(self, program: Program, limits: Limits) -> Awaitable[Result[tuple[Ran, ...], str]]:
+        """How each of the program's inputs ended, in their order; or why nothing could be run."""
         ...
 
 

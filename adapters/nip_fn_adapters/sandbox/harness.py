@@ -1,0 +1,304 @@
+"""Runs a program on each of its inputs, in processes that it forks and outlives.
+
+Runs inside the sandbox: the standard library and its neighbours only.  It never runs a line of
+the program itself; the programs' processes can neither signal nor read it, nor write where it
+writes.
+"""
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+from nip_fn_adapters.sandbox import child
+
+RESULTS = 1  # the descriptor
+READY = b"ready\n"
+ENDINGS = ("returned", "raised", "memory", "output")
+ALONE = ("bubblewrap", "namespaces")  # walls with namespaces of their own
+OVERHEAD = 4096  # of a report over the text in it
+
+# Imported before the first fork where the program names them, so that no run waits for them.
+COMMON = (
+    "typing", "collections", "functools", "itertools", "heapq", "bisect", "math", "re", "string",
+    "random", "copy", "operator", "fractions", "decimal", "dataclasses", "datetime", "threading",
+)  # fmt: skip
+
+
+class Piped(NamedTuple):
+    """What came out of a run, and what cut it short: "timeout", "output", "died" or ""."""
+
+    out: bytes
+    report: bytes
+    cut: str
+    status: int
+
+
+class Keeper:
+    """Forks, watches and ends the runs of one program."""
+
+    def __init__(self, job: dict[str, Any]) -> None:
+        """Build the walls that the job asks for, as far as a fork cannot pass them on."""
+        self._limits: dict[str, float] = job["limits"]
+        self._room = int(self._limits["output_kb"]) << 10
+        self._alone = job["walls"] in ALONE
+        self._forks = job["walls"] == "limits"  # runs may, and their children may be anywhere
+        self._clears = self._alone or bool(job["scratch"])
+        self._confine, self._others = _walls(job)
+        self._until = time.monotonic() + self._limits["total_seconds"]
+
+    def run_all(self, job: dict[str, Any], tell: Callable[[str, bytes], None]) -> None:
+        """Run the job's program on each input; tell how each ended."""
+        for name in COMMON:
+            if f"import {name}" in job["code"] or f"from {name}" in job["code"]:
+                __import__(name)
+        ending, code = self.attempt(partial(child.compiled, job["code"]), room=1 << 24)
+        for text in job["inputs"]:
+            ended = (ending, code)
+            if ending == "returned":
+                ended = self._on_input(job["function"], code, text)
+            if ended[0] == "timeout" and self._limits["give_up"]:
+                self._until = 0.0
+            tell(*ended)
+
+    def _on_input(self, function: str | None, code: bytes, text: str) -> tuple[str, bytes]:
+        if function is None:
+            return self.attempt(partial(child.script, code), stdin=text, printed=True)
+        return self.attempt(partial(child.call, code, function, text, self._room))
+
+    def attempt(
+        self, act: child.Act, stdin: str = "", printed: bool = False, room: int = 0
+    ) -> tuple[str, bytes]:
+        """How the act ended in a process of its own, and its text, or what it printed."""
+        until = min(time.monotonic() + self._limits["seconds"], self._until)
+        if until <= time.monotonic():
+            return "timeout", b""
+        piped = self._run(act, stdin, until, (room or self._room) + OVERHEAD)
+        if piped.cut:
+            return piped.cut, b""
+        ending, _, text = piped.report.partition(b"\n")
+        if ending.decode("ascii", "replace") in ENDINGS:
+            return ending.decode(), piped.out if printed and ending == b"returned" else text
+        if os.WIFSIGNALED(piped.status):
+            number = os.WTERMSIG(piped.status)
+            return "timeout" if number == signal.SIGXCPU else "died", b"signal %d" % number
+        return "died", b"exit %d" % os.waitstatus_to_exitcode(piped.status)
+
+    def _run(self, act: child.Act, stdin: str, until: float, room: int) -> Piped:
+        source = _readable(stdin)
+        readers, writers = zip(*(os.pipe() for _ in range(3)), strict=True)  # out, errors, report
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                self._confine()
+                child.limit(self._limits, self._others)
+                child.be(act, (source, *writers[:2]), writers[2])
+            finally:
+                os._exit(1)
+        for descriptor in (source, *writers):
+            os.close(descriptor)
+        watched = {reader: bytearray() for reader in readers}
+        cut, status = "died", 0
+        try:
+            cut, status = _watch(pid, watched, until, room)
+        finally:
+            self._sweep(pid if cut else 0)
+            for reader in readers:
+                os.close(reader)
+        out, _, report = (bytes(data) for data in watched.values())
+        return Piped(out, report, cut, status)
+
+    def _sweep(self, pid: int) -> None:
+        """End what a run left, its own process `pid` unless that is 0, and clear its files."""
+        while True:
+            for left in self._left(pid):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(left, signal.SIGKILL)
+            try:
+                ended = os.waitpid(-1, os.WNOHANG if self._forks else 0)[0]
+            except ChildProcessError:
+                break
+            if ended == 0:
+                time.sleep(0.001)
+            if ended == pid:
+                pid = 0
+        if self._clears:
+            with suppress(OSError, RecursionError):
+                _clear(".")
+
+    def _left(self, pid: int) -> list[int]:
+        """What to kill: the whole namespace, or the run's process, its group, and orphans."""
+        if self._alone:
+            return [-1]
+        own = [pid] if pid else []
+        return [*own, *(-child for child in own), *_children()] if self._forks else own
+
+
+def _walls(job: dict[str, Any]) -> tuple[Callable[[], None], int]:
+    """What each run must do before it begins, and how many processes count against its limit."""
+    walls, alone, spare = job["walls"], job["walls"] in ALONE, job["spare"]
+    others = 1 if job["own_count"] or spare else _threads_of_all()
+    if walls == "namespaces" and not spare:
+        others += 1  # the process that waits outside, as the same user
+    if not alone:
+        os.chdir(job["scratch"] or "/")
+    if not sys.platform.startswith("linux"):
+        return lambda: None, others
+    from nip_fn_adapters.sandbox import kernel, seccomp
+    from nip_fn_adapters.sandbox.walls import die_first, enter_namespaces, give_up_privileges
+
+    kernel.die_with_parent()
+    die_first()
+    if walls == "namespaces":
+        megabytes = int(job["limits"]["files_mb"])
+        enter_namespaces(job["readable"], job["links"], megabytes, own_users=not spare)
+    rules = -1
+    if walls == "landlock":
+        rules = kernel.landlock_rules(job["readable"], ("/dev/null",))
+    if alone:
+        if os.getpid() != 1:  # all that can be seen is going to be killed and removed
+            raise RuntimeError("not the first process of a namespace")
+        os.chdir("/tmp")
+    give_up_privileges(spare, job["read_all"] and not alone)
+    kernel.die_with_parent()  # a change of user forgets it
+    kernel.adopt_orphans()
+
+    filtered = walls != "limits" and seccomp.known()
+    program = seccomp.filter_for(alone) if filtered else b""
+
+    def confine() -> None:
+        if not alone:
+            kernel.die_with_parent()
+        if rules >= 0:
+            kernel.landlock_restrict(rules)
+        if program:
+            kernel.install_filter(seccomp.for_process(program, os.getpid()))
+
+    return confine, others
+
+
+def _threads_of_all() -> int:
+    """How many threads the machine has: no user has more."""
+    try:
+        with open("/proc/loadavg") as file:
+            return int(file.read().split()[3].split("/")[1])
+    except OSError:
+        return 4096
+
+
+def _readable(text: str) -> int:
+    """A descriptor from which the text can be read."""
+    data = text.encode("utf-8", "surrogatepass")
+    if not data:
+        return os.open(os.devnull, os.O_RDONLY)
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("stdin")
+    else:
+        descriptor = os.open("stdin", os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        os.unlink("stdin")
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _watch(pid: int, watched: dict[int, bytearray], until: float, room: int) -> tuple[str, int]:
+    """Read what a run writes until its process ends; what cut it short, and the exit status."""
+    poller, ended = select.poll(), -1
+    poller.register(RESULTS, 0)  # an error there: nobody reads any longer
+    if hasattr(os, "pidfd_open"):
+        with suppress(OSError):
+            ended = os.pidfd_open(pid)
+            poller.register(ended, select.POLLIN)
+    for reader in watched:
+        os.set_blocking(reader, False)
+        poller.register(reader, select.POLLIN)
+    try:
+        while True:
+            left = until - time.monotonic()
+            if left <= 0:
+                return "timeout", 0
+            events = poller.poll(left * 1000 + 1 if ended >= 0 else min(left * 1000, 5))
+            if any(descriptor == RESULTS for descriptor, _ in events):
+                return "died", 0
+            gone, status = (0, 0)
+            if ended < 0 or any(descriptor == ended for descriptor, _ in events):
+                gone, status = os.waitpid(pid, os.WNOHANG)
+            readable = watched if gone else [name for name, _ in events if name != ended]
+            for reader in readable:
+                if not _take(reader, watched[reader], room, bool(gone)):
+                    poller.unregister(reader)
+            if sum(map(len, watched.values())) > room:
+                return "output", 0
+            if gone:
+                return "", status
+    finally:
+        if ended >= 0:
+            os.close(ended)
+
+
+def _take(reader: int, data: bytearray, room: int, all_of_it: bool) -> bool:
+    """Add what can be read, up to a little more than the room; whether more may come."""
+    while len(data) <= room:
+        try:
+            piece = os.read(reader, 1 << 16)
+        except BlockingIOError:
+            return True
+        if not piece:
+            return all_of_it
+        data += piece
+        if not all_of_it:
+            break
+    return True
+
+
+def _children() -> list[int]:
+    """The processes that are children of this one, orphans that it adopted among them."""
+    found = []
+    with suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdigit() and _parent(name) == os.getpid():
+                found.append(int(name))
+    return found
+
+
+def _parent(process: str) -> int:
+    with suppress(OSError), open(f"/proc/{process}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+    return 0
+
+
+def _clear(folder: str) -> None:
+    """Remove what is in a folder."""
+    for entry in list(os.scandir(folder)):
+        if entry.is_dir(follow_symlinks=False):
+            with suppress(OSError):
+                os.chmod(entry.path, 0o700)
+            _clear(entry.path)
+            os.rmdir(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def main(job: dict[str, Any]) -> None:
+    """Do the job, and write how each input ended to the standard output."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    results = os.fdopen(RESULTS, "wb")
+    keeper = Keeper(job)
+    results.write(READY)
+    results.flush()
+
+    def tell(ending: str, text: bytes) -> None:
+        results.write(b"%s %d\n" % (ending.encode(), len(text)) + text)
+        results.flush()
+
+    keeper.run_all(job, tell)
+    results.close()
+    os._exit(0)

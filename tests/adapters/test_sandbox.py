@@ -1,0 +1,459 @@
+"""Whatever a program does, it ends as a result, touches nothing, and leaves nothing behind."""
+
+import asyncio
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from returns.result import Failure, Success
+
+from nip_fn.programs import Limits, Program, Ran
+from nip_fn_adapters.sandbox import BACKENDS, Level, Sandbox, backends, open_sandbox
+from nip_fn_adapters.sandbox.box import _parse
+
+from .hostile import (
+    AT_THE_END,
+    ATTACKS,
+    CALLER,
+    COUNTING,
+    DAEMON,
+    ENDLESS,
+    FILLING,
+    FORGER,
+    GREEDY,
+    VALUES,
+)
+
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the walls are Linux's"
+)
+
+QUICK = {"seconds": 0.5, "total_seconds": 20.0, "memory_mb": 256, "processes": 8, "files_mb": 4}
+PATIENT = QUICK | {"seconds": 20.0}
+LONGEST_CALL = 10.0
+SECRET = "a-secret-that-must-not-be-seen"
+WALLED = [backend.name for backend in BACKENDS if backend.level >= Level.LANDLOCK]
+FORKING = ("bubblewrap", "namespaces", "limits")
+
+Runs = tuple[Ran, ...]
+
+
+def run_on(
+    box: Sandbox, code: str, *inputs: str, function: str | None = "f", **limits: float
+) -> Runs:
+    """The runs, none of which may take the caller long."""
+    began = time.monotonic()
+    program = Program(code=code, function=function, inputs=inputs or ("[]",))
+    runs = asyncio.run(box(program, Limits(**(QUICK | limits)))).unwrap()
+    assert len(runs) == len(program.inputs)
+    assert time.monotonic() - began < LONGEST_CALL
+    return runs
+
+
+def opened(name: str) -> Sandbox:
+    box = open_sandbox(only=name, unsafe=True)
+    if isinstance(box, Failure):
+        pytest.skip(box.failure().partition("; install")[0])
+    return box.unwrap()
+
+
+@pytest.fixture(params=[backend.name for backend in BACKENDS])
+def box(request: pytest.FixtureRequest) -> Sandbox:
+    return opened(request.param)
+
+
+@pytest.fixture(params=WALLED)
+def walled(request: pytest.FixtureRequest) -> Sandbox:
+    return opened(request.param)
+
+
+def name_of(box: Sandbox) -> str:
+    return box._backend.name
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    """Every orphan becomes a child of the tests' process, which must have none."""
+    subreaper, libc = 36, ctypes.CDLL(None)
+    libc.prctl(subreaper, 1, 0, 0, 0)
+    before = set(children())
+    yield
+    wait_until(lambda: set(children()) <= before)
+    libc.prctl(subreaper, 0, 0, 0, 0)
+    assert not list(Path(tempfile.gettempdir()).glob(f"nip-fn-{os.getpid()}-*"))
+
+
+def children() -> Iterator[int]:
+    for folder in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            words = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(words[1]) == os.getpid():
+                if words[0] == "Z":  # an orphan that we adopted and that has ended
+                    os.waitpid(int(folder.name), os.WNOHANG)
+                yield int(folder.name)
+
+
+def wait_until(true: Callable[[], bool], seconds: float = 5.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it never came true"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("None", "None"),
+        ("[True, 1, -2.5, 'a\\n', b'x']", "[True, 1, -2.5, 'a\\n', b'x']"),
+        ("(1,), ()", "((1,), ())"),
+        ("{'b': [1], 'a': {}}", "{'b': [1], 'a': {}}"),
+        ("{3, 1, 2}, set(), frozenset({'b', 'a'})", "({1, 2, 3}, set(), {'a', 'b'})"),
+        ("float('inf'), -float('inf'), 0.1 + 0.2", "(1e999, -1e999, 0.30000000000000004)"),
+        ("7 ** 1000", str(7**1000)),
+        ("Pair(1, 'x')", "(1, 'x')"),
+        ("collections.OrderedDict(a=1)", "{'a': 1}"),
+        ("collections.Counter('aab')", "{'a': 2, 'b': 1}"),
+        ("collections.defaultdict(list, {1: [2]})", "{1: [2]}"),
+        ("Liar(3), Text('t'), Many([1, 2]), Color.RED", "(3, 't', [1, 2], 1)"),
+        ("(i for i in [1])", "<generator>"),
+        ("[range(3), {}.keys(), f, Odd()]", "[<range>, <dict_keys>, <function>, <Odd>]"),
+        ("'\\ud800'", "'\\ud800'"),
+    ],
+)  # fmt: skip
+def test_values_come_back_as_literals(code: str, text: str) -> None:
+    strongest = open_sandbox(unsafe=True).unwrap()
+    assert run_on(strongest, VALUES, repr([code]), **PATIENT) == (Ran("returned", text),)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("[][0]", "IndexError: list index out of range"),
+        ("10 ** 5000", "ValueError: Exceeds the limit (4300 digits)"),
+        ("loop()", "RecursionError: "),
+        ("exit()", "SystemExit"),
+        ("f(1, 2)", "TypeError: f() takes 1 positional"),
+        ("eval('(' * 300)", "SyntaxError: "),
+    ],
+)
+def test_errors_come_back_in_words(code: str, text: str) -> None:
+    (ran,) = run_on(open_sandbox(unsafe=True).unwrap(), VALUES, repr([code]), **PATIENT)
+    assert ran.ending == "raised"
+    assert ran.text.startswith(text)
+    assert len(ran.text) <= 500
+
+
+def test_each_input_meets_the_code_afresh(box: Sandbox) -> None:
+    code = "seen = []\ndef f(x):\n    print('noise')\n    seen.append(x)\n    return seen"
+    assert [ran.text for ran in run_on(box, code, "[1]", "[2]", **PATIENT)] == ["[1]", "[2]"]
+    method = "class Solution:\n    def f(self, x, y):\n        return x + y"
+    assert run_on(box, method, "[1, 2]", **PATIENT) == (Ran("returned", "3"),)
+    assert run_on(box, "g = 1", **PATIENT)[0].text.startswith("NameError: no function 'f'")
+    assert [r.text[:11] for r in run_on(box, "def f(", "[]", "[]", **PATIENT)] == [
+        "SyntaxError"
+    ] * 2
+    fixed = "def f(): return [hash('abc'), list({'a', 'b', 'c', 'd'}).index('a')]"
+    assert len({run_on(box, fixed, **PATIENT) for _ in range(3)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("print(int(input()) + int(input()))", Ran("returned", "7\n")),
+        ("import sys; print(len(sys.stdin.read())); sys.exit(0)", Ran("returned", "4\n")),
+        ("print('a'); exit()", Ran("returned", "a\n")),
+        ("assert __name__ == '__main__'", Ran("returned", "")),
+        ("print('a'); raise SystemExit(3)", Ran("raised", "SystemExit: 3")),
+        ("import os; os.write(1, b'\\xff')", Ran("returned", "�")),
+        ("import atexit; atexit.register(print, 'last')", Ran("returned", "last\n")),
+        ("input(); input(); input()", Ran("raised", "EOFError: EOF when reading a line")),
+    ],
+)  # fmt: skip
+def test_scripts_read_and_print(box: Sandbox, code: str, expected: Ran) -> None:
+    assert run_on(box, code, "3\n4\n", function=None, **PATIENT) == (expected,)
+
+
+def test_what_does_not_end_is_ended(box: Sandbox) -> None:
+    kinds = ["plain", "deaf", "closed", "huge", "asleep", "forks"]
+    *runs, bomb = run_on(box, ENDLESS, *(repr([kind]) for kind in (*kinds, "threads")))
+    endings = {kind: ran.ending for kind, ran in zip(kinds, runs, strict=True)}
+    assert endings == dict.fromkeys(kinds, "timeout")
+    assert bomb.ending in ("timeout", "memory")
+    runs = run_on(box, AT_THE_END, "thread", "atexit", "neither", function=None)
+    assert [ran.ending for ran in runs] == ["timeout", "timeout", "returned"]
+    at_import = run_on(box, "while True: pass\ndef f(): pass", "[]", "[]", total_seconds=0.7)
+    assert [ran.ending for ran in at_import] == ["timeout"] * 2
+
+
+WAYS_TO_END = {
+    "list": "memory", "bytes": "memory", "doubling": "memory", "print": "output",
+    "errors": "output", "value": "output", "shared": "output", "exit": "died", "killed": "died",
+    "segfault": "died", "deep": "raised", "nested": "raised", "repr": "raised",
+    "pickle": "raised", "message": "raised", "hostile": "raised",
+}  # fmt: skip
+
+
+def test_what_takes_too_much_is_stopped(box: Sandbox) -> None:
+    inputs = [repr([kind]) for kind in (*WAYS_TO_END, "bottomless")]
+    *runs, bottomless = run_on(box, GREEDY, *inputs, seconds=2.0)
+    assert dict(zip(WAYS_TO_END, (ran.ending for ran in runs), strict=True)) == WAYS_TO_END
+    assert all(len(ran.text) <= 500 for ran in runs)
+    assert bottomless.ending in ("memory", "died", "timeout")
+    script = run_on(box, "while True: print('x' * 9999)", "", function=None)
+    assert script == (Ran("output"),)
+
+
+def test_processes_and_threads_are_counted(box: Sandbox) -> None:
+    exact = box.level == Level.NAMESPACES or backends.spare_user() != 0
+    (forks,) = run_on(box, COUNTING, function="forks", seconds=5.0)
+    (threads,) = run_on(box, COUNTING, function="threads", seconds=5.0)
+    if exact:
+        assert threads == Ran("returned", "7")
+        assert forks == Ran("returned", "7" if name_of(box) in FORKING else "0")
+    else:  # the kernel counts all that the user runs
+        assert threads.ending == "returned"
+        assert forks.ending == "returned"
+
+
+def test_a_daemon_does_not_outlive_its_run(box: Sandbox) -> None:
+    (ran,) = run_on(box, DAEMON, **PATIENT)  # the rest is nothing_left_behind's to see
+    assert ran.ending == ("returned" if name_of(box) in FORKING else "raised")
+
+
+def test_a_run_cannot_speak_for_another(walled: Sandbox) -> None:
+    runs = run_on(walled, FORGER, "[0]", "[1]", "[0]", seconds=2.0)
+    assert runs[0] == runs[2] == Ran("returned", "'true'")
+
+
+@pytest.fixture
+def exposed() -> Iterator[Path]:
+    """A folder that every user may read and write, with a secret in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder)
+        path.chmod(0o777)
+        (path / "secret").write_text(SECRET)
+        (path / "secret").chmod(0o666)
+        yield path
+
+
+class Heard:
+    """Listeners of all kinds, which must hear nothing."""
+
+    def __init__(self, folder: Path) -> None:
+        self.signals: list[int] = []
+        self.name = f"nip-fn-test-{os.getpid()}"
+        self.path = str(folder / "socket")
+        unix, inet = socket.AF_UNIX, socket.AF_INET
+        stream, datagram = socket.SOCK_STREAM, socket.SOCK_DGRAM
+        self.tcp = self._listen(inet, stream, ("127.0.0.1", 0))
+        self.udp = self._listen(inet, datagram, ("127.0.0.1", 0))
+        self._others = [
+            self._listen(unix, stream, f"\0{self.name}"),
+            self._listen(unix, datagram, f"\0{self.name}-d"),
+            self._listen(unix, stream, self.path),
+        ]
+        os.chmod(self.path, 0o777)
+        self._before = {n: signal.signal(n, self._note) for n in (signal.SIGURG, signal.SIGIO)}
+
+    def _listen(self, family: int, kind: int, address: object) -> socket.socket:
+        listener = socket.socket(family, kind)
+        listener.bind(address)
+        if kind == socket.SOCK_STREAM:
+            listener.listen()
+        listener.setblocking(False)
+        return listener
+
+    def _note(self, number: int, frame: object) -> None:
+        self.signals.append(number)
+
+    def close(self) -> list[str]:
+        """Stop listening; what was heard."""
+        heard = [f"signal {number}" for number in self.signals]
+        listeners, self._others = (self.tcp, self.udp, *self._others), []
+        for listener in listeners:
+            if listener.fileno() < 0:
+                continue
+            with suppress(BlockingIOError), listener:
+                stream = listener.type == socket.SOCK_STREAM
+                heard.append(_accepted(listener) if stream else str(listener.recv(9)))
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        return heard
+
+
+def _accepted(listener: socket.socket) -> str:
+    connection, address = listener.accept()
+    connection.close()
+    return f"a connection from {address}"
+
+
+@pytest.fixture
+def heard(exposed: Path) -> Iterator[Heard]:
+    listeners = Heard(exposed)
+    yield listeners
+    listeners.close()
+
+
+def attacks(exposed: Path, heard: Heard) -> list[tuple[str, str | int]]:
+    """Each of which returns only where it got through."""
+    secret, me, root = str(exposed / "secret"), os.getpid(), Path(__file__).parents[2]
+    return [
+        *[("read", path) for path in (secret, "/etc/passwd", __file__, f"/proc/{me}/maps")],
+        *[("list", str(path)) for path in (exposed, root, f"/proc/{me}/fd")],
+        ("read", str(root / "pyproject.toml")),
+        *[(how, secret) for how in ("write", "mode", "cut", "link", "remove")],
+        ("create", str(exposed)),
+        ("create", os.path.dirname(os.__file__)),
+        ("environ", SECRET),
+        ("own environ", SECRET),
+        ("tcp", heard.tcp.getsockname()[1]),
+        ("udp", heard.udp.getsockname()[1]),
+        ("abstract", heard.name),
+        ("file socket", heard.path),
+        ("pair", f"{heard.name}-d"),
+        *[(how, me) for how in ("signal", "signal queue", "signal owner", "ptrace")],
+        *[(how, os.getppid()) for how in ("signal", "ptrace")],
+        ("run", "/bin/true"),
+        ("dumpable", 0),
+        ("namespaces", 0x10000000),
+        ("chroot", "/"),
+        ("hidden memory", 0),
+        ("user", 1),
+        ("limits of", 0),
+        ("limits of", me),
+    ]
+
+
+def test_no_attack_gets_out(
+    walled: Sandbox, exposed: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SANDBOX_SECRET", SECRET)
+    tried = attacks(exposed, heard)
+    runs = run_on(walled, ATTACKS, *(repr(list(attack)) for attack in tried), seconds=3.0)
+    through = [attack for attack, ran in zip(tried, runs, strict=True) if ran.ending != "raised"]
+    assert through == []
+    assert SECRET not in str(runs)
+    assert heard.close() == []
+    assert (exposed / "secret").read_text() == SECRET
+    assert (exposed / "secret").stat().st_mode & 0o777 == 0o666
+    assert sorted(path.name for path in exposed.iterdir()) == ["secret", "socket"]
+
+
+def test_the_same_attacks_get_out_where_there_are_no_walls(exposed: Path, heard: Heard) -> None:
+    tried = [
+        (how, x)
+        for how, x in attacks(exposed, heard)
+        if how in ("tcp", "udp", "abstract", "file socket", "pair", "run", "write", "mode")
+        or x == str(exposed / "secret")
+    ]
+    runs = run_on(opened("limits"), ATTACKS, *(repr(list(a)) for a in tried), **PATIENT)
+    through = {how for (how, _), ran in zip(tried, runs, strict=True) if ran.ending == "returned"}
+    assert through >= {"tcp", "udp", "abstract", "file socket", "pair", "run", "read", "write"}
+    assert len(heard.close()) >= 5
+
+
+def test_files_are_bounded_and_gone_at_the_next_input(walled: Sandbox) -> None:
+    runs = run_on(walled, FILLING, "['.']", "['.']", "['/dev/shm']", "['.']", seconds=2.0)
+    if walled.level == Level.NAMESPACES:
+        assert runs == (Ran("returned", "([], True, True)"),) * 4
+    else:
+        assert {ran.ending for ran in runs} == {"raised"}
+
+
+def test_many_calls_at_once(walled: Sandbox) -> None:
+    async def all_of_them() -> list[object]:
+        code, limits = "def f(x):\n    return x * x", Limits(**(PATIENT | {"total_seconds": 60.0}))
+        return await asyncio.gather(
+            *(walled(Program(code, "f", (f"[{n}]", "[0]")), limits) for n in range(40))
+        )
+
+    expected = [Success((Ran("returned", str(n * n)), Ran("returned", "0"))) for n in range(40)]
+    assert asyncio.run(all_of_them()) == expected
+
+
+def test_a_cancelled_call_ends_its_program(box: Sandbox) -> None:
+    async def cancel() -> float:
+        program = Program("import time\ndef f():\n    time.sleep(99)", "f", ("[]",))
+        call = asyncio.create_task(box(program, Limits(seconds=90.0)))
+        await asyncio.sleep(0.3)
+        assert list(children())
+        began = time.monotonic()
+        call.cancel()
+        with suppress(asyncio.CancelledError):
+            await call
+        return time.monotonic() - began
+
+    assert asyncio.run(cancel()) < 5.0
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_program_dies_with_its_caller(walled: Sandbox, how: signal.Signals) -> None:
+    command = [sys.executable, "-c", CALLER, name_of(walled)]
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=quiet) as caller:
+        assert caller.stdout
+        assert caller.stdout.readline() == b"ready\n"
+        time.sleep(0.3)
+        caller.send_signal(how)
+        caller.wait(LONGEST_CALL)  # the rest is nothing_left_behind's to see
+
+
+def test_a_sandbox_that_breaks_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    box, program = opened("limits"), Program("def f(): pass", "f", ("[]",))
+    for command, line in (
+        (("/bin/sh", "-c", "echo no room >&2"), "limits) does not work: no room"),
+        (("/bin/true",), "limits) does not work: it ended without a word"),
+        (("/no/such/python",), "limits) does not start: "),
+    ):
+        monkeypatch.setattr(backends, "START", command)
+        assert line in asyncio.run(box(program, Limits())).failure()
+
+
+def test_too_weak_a_sandbox_is_refused_in_words() -> None:
+    for name in ("limits", "filter"):
+        refusal = open_sandbox(only=name).failure()
+        assert "too weak" in refusal
+        assert "apt install bubblewrap" in refusal
+        assert "--unsafe" in refusal
+        assert "\n" not in refusal
+    accepted = open_sandbox(only="limits", unsafe=True).unwrap()
+    assert accepted.level == Level.LIMITS
+    assert "your rights" in accepted.name
+    assert "none of bubblewrap" in open_sandbox(only="chroot").failure()
+    assert open_sandbox(minimum=Level.NAMESPACES, only="landlock").failure()
+
+
+@pytest.mark.parametrize(
+    ("output", "runs"),
+    [
+        (b"returned 2\n42raised 0\n", [Ran("returned", "42"), Ran("raised")]),
+        (b"returned 2\n42returned 9\n1", [Ran("returned", "42")]),
+        (b"passed 1\n1", []),
+        (b"returned -1\n1", []),
+        (b"returned 99999999999999999999\n1", []),
+        (b"\xff\xfe", []),
+    ],
+)
+def test_what_the_harness_says_is_read_with_care(output: bytes, runs: list[Ran]) -> None:
+    assert _parse(output) == runs
+
+
+@pytest.mark.parametrize("give_up", [False, True])
+def test_after_a_test_out_of_time_the_later_ones_are_run_or_given_up(
+    box: Sandbox, give_up: bool
+) -> None:
+    code = "def f(n):\n    while n == 1:\n        pass\n    return n"
+    runs = run_on(box, code, "[0]", "[1]", "[2]", "[1]", "[3]", give_up=give_up)
+    later = [Ran("timeout")] * 3 if give_up else [Ran("returned", "2"), Ran("timeout"), runs[4]]
+    assert list(runs) == [Ran("returned", "0"), Ran("timeout"), *later]
+    assert (runs[4] == Ran("returned", "3")) is not give_up

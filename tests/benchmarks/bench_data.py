@@ -1,0 +1,141 @@
+"""What laying out a data set costs: rows per second, and memory as rows grow in number."""
+
+import csv
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from os import environ
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from nip_fn.config import from_dict
+from nip_fn_adapters.data.opening import CACHE_VARIABLE, open_data
+
+SOLUTIONS = 5  # of each problem
+READ_AT_A_TIME = 100
+
+
+def rows(count: int) -> Iterator[dict[str, Any]]:
+    """Solutions of 20 to 23 lines, all different, five of each problem."""
+    for number in range(count):
+        problem, random = number // SOLUTIONS, Random(number)
+        yield {
+            "problem_id": f"problem-{problem}",
+            "question": question(problem),
+            "solution": solution(problem, random),
+            "label": number % 2,
+            "difficulty": ("introductory", "interview", "competition")[problem % 3],
+            "tests": f"solve([{problem}, 2, 3], {problem}) == {problem * 7}",
+        }
+
+
+def question(problem: int) -> str:
+    """About a thousand characters, as those of APPS."""
+    sentence = f"Given a list of integers and the number {problem}, count what lies between. "
+    return f"Problem {problem}.\n" + sentence * 12
+
+
+def solution(problem: int, random: Random) -> str:
+    """A program that looks like one."""
+    body = [
+        f"        if values[i] % {random.randrange(2, 99)} == {random.randrange(9)}:\n"
+        f"            total += values[i] - {random.randrange(1000)}\n"
+        f"            seen[i] = {random.randrange(99)}"
+        for _ in range(random.randrange(4, 6))
+    ]
+    lines = [
+        "def solve(values, limit):",
+        f'    """Problem {problem}."""',
+        "    total, seen = 0, {}",
+        "    for i in range(len(values)):",
+        *body,
+        "    best = max(seen.values(), default=0)",
+        f"    while best > {problem}:",
+        "        best -= limit or 1",
+        "    return sorted(seen, key=lambda value: (-seen[value], value))[:best], total",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def write(path: Path, count: int) -> None:
+    """A file of so many rows, of the form that its name tells."""
+    if path.suffix == ".parquet":
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(list(rows(count))), path)
+        return
+    with path.open("w", newline="", encoding="utf-8") as file:
+        if path.suffix == ".jsonl":
+            file.writelines(json.dumps(row) + "\n" for row in rows(count))
+        else:
+            writer = csv.DictWriter(file, list(next(rows(1))))
+            writer.writeheader()
+            writer.writerows(rows(count))
+
+
+def measure(path: Path) -> dict[str, float]:
+    """Lay a file out, open it again, read it all: seconds, and the peak of memory in MB."""
+    params = from_dict({"dataset": str(path)}).unwrap()
+
+    def peak() -> float:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    before, began = peak(), time.perf_counter()
+    open_data(params).unwrap()
+    made, kept = time.perf_counter(), peak()
+    data = open_data(params).unwrap()
+    opened = time.perf_counter()
+    size = data.info.train_size
+    for start in range(0, size, READ_AT_A_TIME):
+        data.source("train", range(start, min(start + READ_AT_A_TIME, size)))
+    read = time.perf_counter()
+    return {
+        "seconds": made - began, "again": opened - made, "read": size / (read - opened),
+        "peak": kept, "grown": kept - before,
+    }  # fmt: skip
+
+
+def fresh(path: Path) -> dict[str, float]:
+    """The same, in a process that has done nothing before."""
+    done = subprocess.run(
+        [sys.executable, __file__, str(path)],
+        check=True,
+        capture_output=True,
+        env={**environ, CACHE_VARIABLE: str(path.parent / "cache")},
+    )
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def run() -> list[tuple[str, str]]:
+    """Rows of (what, figure)."""
+    table, figures = list[tuple[str, str]](), dict[int, dict[str, float]]()
+    with TemporaryDirectory() as folder:
+        for suffix, count in ((".jsonl", 10_000), (".jsonl", 100_000), (".csv", 2000),
+                              (".parquet", 2000)):  # fmt: skip
+            path = Path(folder) / f"{count}{suffix}"
+            write(path, count)
+            found = fresh(path)
+            what = f"{count:,} rows of {suffix.removeprefix('.').upper()}"
+            rate = f"{count / found['seconds']:,.0f} rows/s"
+            table.append((f"data: {what}, first use", f"{rate}, peak {found['peak']:.0f} MB"))
+            if suffix == ".jsonl":
+                figures[count] = found
+    few, many = figures[10_000], figures[100_000]
+    ratio = f"{many['peak'] / few['peak']:.2f}; {many['grown'] / 100:.2f} kB a row"
+    return [
+        *table,
+        ("data: peak memory, 100,000 rows / 10,000 rows (aim: far below 10)", ratio),
+        ("data: 100,000 rows, each later use", f"{many['again']:.2f} s"),
+        ("data: drawn from the laid-out file", f"{many['read']:,.0f} datapoints/s"),
+    ]
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure(Path(sys.argv[1]))))
