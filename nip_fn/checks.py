@@ -77,6 +77,9 @@ def problems(params: HyperParameters) -> Iterator[str]:
             f"rl.frames_per_batch: {frames} is no multiple of the {rounds} rounds of a dialogue; "
             f"write {frames - frames % rounds or rounds}"
         )
+    shares = params.dataset_options.validation_share + params.dataset_options.test_share
+    if shares >= 1:
+        yield f"dataset_options: validation_share and test_share leave {1 - shares:g} to train with"
     yield from _turn_problems(params)
     yield from group_problems(params.agents)
     yield from _template_problems(params)

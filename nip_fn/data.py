@@ -21,6 +21,11 @@ class Datapoint(msgspec.Struct, frozen=True, cache_hash=True):
     stance: int  # the side a prover with a randomised stance takes: 0 reject, 1 accept
 
 
+def text_hash(text: str) -> str:
+    """A short name for a text: 16 hexadecimal digits of its content."""
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
 def make_datapoint(problem_id: str, question: str, solution: str, label: int) -> Datapoint:
     """A datapoint with its content hash as id and its stance.
 

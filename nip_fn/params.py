@@ -244,15 +244,41 @@ class PureTextMaltParameters(Record, frozen=True):
 
 
 class DatasetParameters(Record, frozen=True):
-    """How much of the data is used."""
+    """Which of the data are used, and how they are split."""
 
     max_train_size: Annotated[Count | None, Meta(description="train datapoints at most")] = None
     max_test_size: Annotated[Count | None, Meta(description="held-out datapoints at most")] = None
+    reduce_shuffle_seed: Annotated[
+        int, Meta(description="draws those; the same ones, and more, for a larger size")
+    ] = 42
+    difficulty: Annotated[
+        str | None, Meta(description="only problems of this difficulty (not for APPS: see below)")
+    ] = None
+    balance_classes: Annotated[
+        bool, Meta(description="right and buggy solutions in equal number, in turn, in each split")
+    ] = False
+    validation_share: Annotated[
+        Share, Meta(description="of the problems, where the data are not split already")
+    ] = 0.15
+    test_share: Annotated[Share, Meta(description="likewise")] = 0.15
+    skip_bad_rows: Annotated[
+        bool, Meta(description="leave out rows that cannot be read, and count them")
+    ] = False
 
 
 class CodeValidationParameters(Record, frozen=True):
-    """The wording of the task."""
+    """The wording of the task, and the choice of data from APPS."""
 
+    apps_difficulty: Annotated[
+        Literal["introductory", "interview", "competition", "all"],
+        Meta(description="only problems of this difficulty, from APPS and buggy-apps"),
+    ] = "interview"
+    apps_solution_number: Annotated[
+        Natural, Meta(description="which of a problem's solutions, from APPS (not buggy-apps)")
+    ] = 0
+    apps_exclude_flagged: Annotated[
+        bool, Meta(description="no problems that buggy-apps gives flags to")
+    ] = True
     system_prompt_version: Annotated[
         Literal["v1", "tiny"], Meta(description='prompts for any model, or for "builtin:tiny"')
     ] = "v1"
@@ -262,7 +288,9 @@ class HyperParameters(Record, frozen=True):
     """All that defines a run; two runs with equal parameters and data are the same experiment."""
 
     trainer: Annotated[TrainerName, Meta(description="how the agents are trained")] = "malt"
-    dataset: Annotated[str, Meta(description="the problems")] = "builtin:arithmetic"
+    dataset: Annotated[
+        str, Meta(description='"builtin:NAME", "hf:NAME", or the path of a file or directory')
+    ] = "builtin:arithmetic"
     interaction_protocol: Annotated[str, Meta(description="the game")] = "nip"
     seed: Annotated[
         int, Meta(description="the root of all randomness", ge=-(2**63), le=2**63 - 1)

@@ -99,20 +99,24 @@ KEPT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("debate_protocol", "debate_protocol", _TWO_PROVERS),
     ("mnip_protocol", "mnip_protocol", _TWO_PROVERS),
     ("code_validation", "code_validation", ()),
-    ("dataset_options", "dataset_options", ("max_train_size", "max_test_size")),
+    (
+        "dataset_options",
+        "dataset_options",
+        ("max_train_size", "max_test_size", "reduce_shuffle_seed"),
+    ),
+    (
+        "code_validation",
+        "code_validation",
+        ("apps_difficulty", "apps_solution_number", "apps_exclude_flagged"),
+    ),
 )
 
-_NO_CHOICE = "this version does not have this choice of data"
 _NO_ZK = "this version plays no zero-knowledge protocols"
 
 # Fields of the library that this version honours at their default only: section, field, default.
 AT_DEFAULT: tuple[tuple[str, str, object, str], ...] = (
     ("zk_protocol", "simulator_reward_coefficient", 1.0, _NO_ZK),
     ("zk_protocol", "aux_prover_reward_coefficient", 1.0, _NO_ZK),
-    ("code_validation", "apps_difficulty", "interview", _NO_CHOICE),
-    ("code_validation", "apps_solution_number", 0, _NO_CHOICE),
-    ("code_validation", "apps_exclude_flagged", True, _NO_CHOICE),
-    ("dataset_options", "reduce_shuffle_seed", 42, _NO_CHOICE),
     (
         "base_run",
         "base_run_type",

@@ -17,13 +17,15 @@ from nip_fn_cli.exits import Exit, die
 class Flags(NamedTuple):
     """What the user wrote on the command line to describe a run."""
 
-    config: Path | None
-    trainer: str | None
-    protocol: str | None
-    provider: str | None
-    seed: int | None
-    iterations: int | None
-    sets: tuple[str, ...]
+    config: Path | None = None
+    trainer: str | None = None
+    protocol: str | None = None
+    provider: str | None = None
+    dataset: str | None = None
+    skip_bad_rows: bool | None = None
+    seed: int | None = None
+    iterations: int | None = None
+    sets: tuple[str, ...] = ()
 
 
 def overrides(flags: Flags) -> dict[str, Any]:
@@ -32,6 +34,8 @@ def overrides(flags: Flags) -> dict[str, Any]:
     options = {
         "trainer": flags.trainer,
         "interaction_protocol": flags.protocol,
+        "dataset": flags.dataset,
+        "dataset_options.skip_bad_rows": flags.skip_bad_rows,
         "seed": flags.seed,
         "rl.num_iterations": flags.iterations,
     }

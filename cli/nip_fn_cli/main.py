@@ -20,6 +20,9 @@ app = typer.Typer(
 )
 
 RunsOption = Annotated[Path, typer.Option("--runs", help="The folder that holds the runs.")]
+SkipOption = Annotated[
+    bool, typer.Option("--skip-bad-rows", help="Leave out rows that cannot be read; count them.")
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="A.B=C", help="Set one parameter; may be repeated."),
@@ -60,6 +63,14 @@ def train(
     provider: Annotated[
         str | None, typer.Option(help="Who samples and trains: local or dummy.")
     ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="builtin:arithmetic, builtin:python, hf:NAME, or a .jsonl, .csv or .parquet file "
+            "or a directory that a data set was saved to."
+        ),
+    ] = None,
+    skip_bad_rows: SkipOption = False,
     seed: Annotated[int | None, typer.Option(help="The root of all randomness.")] = None,
     iterations: Annotated[int | None, typer.Option(help="How many trainings.")] = None,
     set_: SetOption = None,
@@ -77,7 +88,17 @@ def train(
     from nip_fn_cli.config import Flags
     from nip_fn_cli.train import train_command
 
-    flags = Flags(config, trainer, protocol, provider, seed, iterations, tuple(set_ or ()))
+    flags = Flags(
+        config=config,
+        trainer=trainer,
+        protocol=protocol,
+        provider=provider,
+        dataset=dataset,
+        skip_bad_rows=skip_bad_rows or None,
+        seed=seed,
+        iterations=iterations,
+        sets=tuple(set_ or ()),
+    )
     train_command(flags, runs=runs, name=run, resume=resume, more=more_iterations)
 
 
@@ -128,6 +149,144 @@ def doctor() -> None:
     from nip_fn_cli.doctor import doctor_command
 
     doctor_command()
+
+
+data = typer.Typer(
+    help="Look at data sets, check them, and make buggy solutions.", no_args_is_help=True
+)
+app.add_typer(data, name="data")
+
+DatasetArgument = Annotated[
+    str, typer.Argument(help="As for nip-fn train --dataset.", metavar="DATASET")
+]
+JobsOption = Annotated[
+    int | None, typer.Option(help="Programs at a time; one a processor.", min=1, max=1024)
+]
+UnsafeOption = Annotated[
+    bool, typer.Option("--unsafe", help="Run code even where nothing isolates it.")
+]
+SecondsOption = Annotated[float, typer.Option(help="That each test may take.", min=0.1)]
+
+
+@data.command()
+def stats(
+    dataset: DatasetArgument,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Count tokens as this model does, not characters.")
+    ] = None,
+    set_: SetOption = None,
+    skip_bad_rows: SkipOption = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print what a data set holds: rows, problems, balance, difficulties, lengths, hash."""
+    from nip_fn_cli.data import data_params, stats_command
+
+    params = data_params(dataset, tuple(set_ or ()), skip_bad_rows)
+    stats_command(params, tokenizer=tokenizer, as_json=json)
+
+
+@data.command()
+def check(
+    dataset: DatasetArgument,
+    prove: Annotated[bool, typer.Option(help="Run the tests of all solutions.")] = True,
+    jobs: JobsOption = None,
+    seconds: SecondsOption = 4.0,
+    unsafe: UnsafeOption = False,
+    set_: SetOption = None,
+    skip_bad_rows: SkipOption = False,
+) -> None:
+    """Check rows, duplicates, leaks between splits, and labels against tests."""
+    from nip_fn_cli.data import Proving, check_command, data_params
+
+    params = data_params(dataset, tuple(set_ or ()), skip_bad_rows)
+    check_command(params, Proving(jobs, unsafe, seconds), prove=prove)
+
+
+OutOption = Annotated[
+    Path, typer.Option("--out", help="The .jsonl file to write; it can be a DATASET afterwards.")
+]
+WantedOption = Annotated[int, typer.Option(help="Bugs of each right solution.", min=1, max=100)]
+LimitOption = Annotated[int | None, typer.Option(help="Right solutions at most.", min=1)]
+
+
+@data.command()
+def mutate(
+    dataset: DatasetArgument,
+    out: OutOption,
+    wanted: WantedOption = 2,
+    most_tried: Annotated[
+        int, typer.Option(help="Mutants of each right solution that are run, at most.", min=1)
+    ] = 40,
+    limit: LimitOption = None,
+    seed: Annotated[int, typer.Option(help="Draws those mutants.")] = 0,
+    jobs: JobsOption = None,
+    seconds: SecondsOption = 1.0,
+    unsafe: UnsafeOption = False,
+    set_: SetOption = None,
+    skip_bad_rows: SkipOption = False,
+) -> None:
+    """Make buggy solutions out of right ones by small changes to their syntax trees.
+
+    A bug is kept only if tests show it: it ends in time, gives a wrong answer to at least one and
+    the right one to another.  The same command goes on where an earlier one was stopped.
+    """
+    from nip_fn_cli.bugs import Making, mutate_command
+    from nip_fn_cli.data import Proving, data_params
+
+    params = data_params(dataset, tuple(set_ or ()), skip_bad_rows)
+    making = Making(out, wanted, limit, seed, Proving(jobs, unsafe, seconds))
+    mutate_command(params, making, most_tried=most_tried)
+
+
+@data.command()
+def bug(
+    dataset: DatasetArgument,
+    out: OutOption,
+    model: Annotated[str, typer.Option(help="The model that writes the bugs.")],
+    provider: Annotated[str, typer.Option(help="Who serves it: local or dummy.")] = "local",
+    wanted: WantedOption = 2,
+    attempts: Annotated[
+        int, typer.Option(help="Requests for each right solution, at most.", min=1)
+    ] = 3,
+    max_tokens: Annotated[int, typer.Option(help="Of a reply.", min=1)] = 2048,
+    temperature: Annotated[float | None, typer.Option(help="Of the model.", min=0.0)] = None,
+    max_requests: Annotated[int, typer.Option(help="The budget in requests.", min=1)] = 1000,
+    budget_tokens: Annotated[
+        int, typer.Option(help="The budget in tokens, prompts included; what is under way ends.")
+    ] = 10_000_000,
+    limit: LimitOption = None,
+    seed: Annotated[int, typer.Option(help="Draws the model's replies.")] = 0,
+    jobs: JobsOption = None,
+    seconds: SecondsOption = 1.0,
+    unsafe: UnsafeOption = False,
+    set_: SetOption = None,
+    skip_bad_rows: SkipOption = False,
+) -> None:
+    """Make buggy solutions out of right ones by asking a model for them.
+
+    They are judged by tests as those of nip-fn data mutate are.  The same command goes on where an
+    earlier one was stopped, also at the end of its budget.
+    """
+    from nip_fn_cli.bugs import Asking, Making, bug_command
+    from nip_fn_cli.data import Proving, data_params
+
+    params = data_params(dataset, tuple(set_ or ()), skip_bad_rows)
+    making = Making(out, wanted, limit, seed, Proving(jobs, unsafe, seconds))
+    asking = Asking(provider, model, attempts, max_tokens, temperature, max_requests, budget_tokens)
+    bug_command(params, making, asking)
+
+
+@data.command()
+def show(
+    dataset: DatasetArgument,
+    name: Annotated[str, typer.Argument(help="A datapoint's id, or a problem's.", metavar="ID")],
+    set_: SetOption = None,
+    skip_bad_rows: SkipOption = False,
+) -> None:
+    """Print a problem: its statement, its code, and what differs from the right solution."""
+    from nip_fn_cli.data import data_params, show_command
+
+    show_command(data_params(dataset, tuple(set_ or ()), skip_bad_rows), name)
 
 
 def main() -> None:

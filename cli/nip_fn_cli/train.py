@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from returns.result import Failure
 
 from nip_fn.config import DEFAULT_AGENT, differences, merge, params_hash, spread, to_dict
-from nip_fn.data import Dataset
 from nip_fn.events import Event, Extended, RunStarted
 from nip_fn.finetune import Adapter
 from nip_fn.params import HyperParameters
@@ -19,12 +18,14 @@ from nip_fn.ports import World
 from nip_fn.presets import EMBEDDED
 from nip_fn.run import data_problem
 from nip_fn.state import EMPTY, RunState, digest
-from nip_fn_adapters import datasets, store
+from nip_fn_adapters import store
+from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.interpreter import Observer, interpret
 from nip_fn_adapters.store import CHECKPOINT, AppendStore
 from nip_fn_adapters.tracker import METRICS, JsonLines
 from nip_fn_adapters.transcripts import TranscriptFiles
 from nip_fn_cli.config import Flags, overrides, resolve, with_provider
+from nip_fn_cli.datasets import open_or_die, told
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.loading import Loaded, copy_adapters, lineages, with_loaded
 from nip_fn_cli.progress import Display
@@ -40,7 +41,7 @@ class Start(NamedTuple):
     store: AppendStore
     models: Models
     state: RunState
-    dataset: Dataset
+    data: Data
     first: tuple[RunStarted | Extended, ...]  # to be recorded before anything else
 
     @property
@@ -66,6 +67,7 @@ def train_command(
         new = _new(given, flags.provider, runs)
         folder = runs / (name or _free_name(runs, new.params))
         start = _create(folder, new)
+    say(told(start.data))
     say(f"configuration {params_hash(start.params)}, run {folder}")
     state = _go_on(start, folder)
     _report(state, folder)
@@ -86,22 +88,20 @@ def _new(given: dict[str, Any], provider: str | None, runs: Path) -> New:
 
 
 def _create(folder: Path, new: New) -> Start:
-    dataset, models = _dataset(new.params), wire(new.params, folder)
-    problem = data_problem(new.params, datasets.describe(dataset))
+    data, models = open_or_die(new.params), wire(new.params, folder)
+    problem = data_problem(new.params, data.info)
     if problem:
         die(Exit.USAGE, problem)
     opened = store.create(folder)
     if isinstance(opened, Failure):
         die(Exit.RUN, opened.failure())
-    return _first(opened.unwrap(), models, new, dataset, folder)
+    return _first(opened.unwrap(), models, new, data, folder)
 
 
-def _first(
-    appending: AppendStore, models: Models, new: New, dataset: Dataset, folder: Path
-) -> Start:
+def _first(appending: AppendStore, models: Models, new: New, data: Data, folder: Path) -> Start:
     copy_adapters(new.loaded, folder)
-    event = RunStarted(new.params, datasets.describe(dataset), version("nip-fn"), new.lineages)
-    return Start(appending, models, EMPTY, dataset, (event,))
+    event = RunStarted(new.params, data.info, version("nip-fn"), new.lineages)
+    return Start(appending, models, EMPTY, data, (event,))
 
 
 def _resume(folder: Path, given: dict[str, Any], provider: str | None) -> Start:
@@ -116,17 +116,17 @@ def _resume(folder: Path, given: dict[str, Any], provider: str | None) -> Start:
         say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
     if not recording.events:  # died before it began
         new = _new(given, provider, folder.parent)
-        return _first(appending, wire(new.params, folder), new, _dataset(new.params), folder)
+        return _first(appending, wire(new.params, folder), new, open_or_die(new.params), folder)
     state = replay_recording(folder / CHECKPOINT, recording).state
     if state.faults:
         die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {state.faults[0]}")
     changed = differences(state.params, _wanted(state.params, given, provider))
     if changed:
         die(Exit.USAGE, f"{changed[0]} differs from the run's; a resumed run keeps its parameters")
-    dataset = _dataset(state.params)
-    if datasets.describe(dataset) != state.dataset:
+    data = open_or_die(state.params)
+    if data.info != state.dataset:
         die(Exit.RUN, f"{state.dataset.name}: not the data that {folder} was started with")
-    return Start(appending, wire(state.params, folder), state, dataset, ())
+    return Start(appending, wire(state.params, folder), state, data, ())
 
 
 def _extended(start: Start, more: int | None) -> Start:
@@ -155,7 +155,7 @@ def _go_on(start: Start, folder: Path) -> RunState:
         sampler=models.sampler,
         tuner=models.tuner,
         publisher=models.publisher,
-        source=datasets.source(start.dataset),
+        source=start.data.source,
         store=start.store,
         tracker=JsonLines(folder, start.state),
     )
@@ -191,14 +191,6 @@ async def _interpret(start: Start, world: World, followers: Iterable[Observer]) 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     return await interpret(start.state, world, first=start.first, stop=stop, observe=tell)
-
-
-def _dataset(params: HyperParameters) -> Dataset:
-    loaded = datasets.load(params.dataset)
-    if isinstance(loaded, Failure):
-        die(Exit.USAGE, loaded.failure())
-    dataset: Dataset = loaded.unwrap()
-    return dataset
 
 
 def _free_name(runs: Path, params: HyperParameters) -> str:

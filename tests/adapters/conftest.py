@@ -16,7 +16,8 @@ from nip_fn.replay import replay
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
 from nip_fn.state import EMPTY, Row, RunState
-from nip_fn_adapters import datasets, dummy, store
+from nip_fn_adapters import dummy, store
+from nip_fn_adapters.data.opening import CACHE_VARIABLE, in_memory
 from nip_fn_adapters.interpreter import interpret
 
 
@@ -78,12 +79,12 @@ class Sitting:
         else:
             opened, state = store.create(self._folder).unwrap(), EMPTY
         dataset = small_dataset()
-        first = RunStarted(small_params(), datasets.describe(dataset), "0")
+        first = RunStarted(small_params(), in_memory(dataset).info, "0")
         world = World(
             sampler=self.asked,
             tuner=dummy.dummy_tuner(),
             publisher=dummy.serve_at_once,
-            source=datasets.source(dataset),
+            source=in_memory(dataset).source,
             store=wrap(opened),
             tracker=_no_tracker,
         )
@@ -98,3 +99,13 @@ class Sitting:
 def sitting() -> type[Sitting]:
     """`sitting(folder)()` plays a small run to its end."""
     return Sitting
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, with caches for data sets of its own."""
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

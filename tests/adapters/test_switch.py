@@ -12,7 +12,8 @@ from nip_fn.finetune import NUM_PROBES, Job, Score, canary_problem
 from nip_fn.ports import Publisher, Tuned, Tuner, World
 from nip_fn.replay import replay
 from nip_fn.state import EMPTY, RunState
-from nip_fn_adapters import datasets, dummy, store
+from nip_fn_adapters import dummy, store
+from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 
 from .conftest import small_dataset, small_params
@@ -55,9 +56,7 @@ def serving(score: float) -> Publisher:
 
 def run(folder: Path, tuner: Tuner, publisher: Publisher) -> Result[RunState, str]:
     """A small run, or what is left of it."""
-    first: tuple[Event, ...] = (
-        RunStarted(small_params(), datasets.describe(small_dataset()), "0"),
-    )
+    first: tuple[Event, ...] = (RunStarted(small_params(), in_memory(small_dataset()).info, "0"),)
     if (folder / store.CHECKPOINT).exists():
         opened, recording = store.reopen(folder).unwrap()
         state, first = replay(recording.events).unwrap().state, ()
@@ -67,7 +66,7 @@ def run(folder: Path, tuner: Tuner, publisher: Publisher) -> Result[RunState, st
         sampler=dummy.dummy_sampler(small_params().dummy),
         tuner=tuner,
         publisher=publisher,
-        source=datasets.source(small_dataset()),
+        source=in_memory(small_dataset()).source,
         store=opened,
         tracker=lambda row, seconds: None,
     )

@@ -24,7 +24,7 @@ def written(folder: Path, text: str, name: str = "c.json") -> Path:
 
 def read(file: Path, *sets: str) -> dict[str, Any]:
     """The table of a file and --set."""
-    return overrides(Flags(file, None, None, None, None, None, sets))
+    return overrides(Flags(file, sets=sets))
 
 
 def test_json_says_what_toml_says(tmp_path: Path) -> None:

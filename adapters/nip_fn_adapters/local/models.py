@@ -4,7 +4,7 @@ Importing this module loads none of the heavy packages; calling its functions do
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -116,6 +116,18 @@ def load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def token_counter(name: str) -> Result[Callable[[str], int], str]:
+    """How many tokens a model's tokenizer makes of a text; the name is that of the model."""
+    found = require("transformers").bind(lambda _: model_directory(name))
+    if isinstance(found, Failure):
+        return Failure(found.failure())
+    try:
+        tokenizer = load_tokenizer(found.unwrap())
+    except (OSError, ValueError) as error:
+        return Failure(one_line(error))
+    return Success(lambda text: len(tokenizer.encode(text, add_special_tokens=False)))
 
 
 def load_adapter(model: Any, folder: Path, *, train_with_dropout: float | None = None) -> Any:

@@ -1,0 +1,218 @@
+"""Rows of files and of what the `datasets` library holds, a few at a time."""
+
+import csv
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+from returns.result import Failure, Result, Success
+
+BATCH = 1000  # rows of a Parquet file in memory at a time
+
+# (which row, the row or why it is none)
+Rows = Iterator[tuple[str, Mapping[str, Any] | str]]
+
+
+class Unreadable(Exception):
+    """A file breaks off or is damaged: what it is, and why its rows cannot be read on."""
+
+
+def jsonl_rows(path: Path) -> Rows:
+    """The objects of a file with one to a line; blank lines are none."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if number == 1:
+                line = line.removeprefix(b"\xef\xbb\xbf")
+            if line.strip():
+                yield f"line {number}", _json_object(line)
+
+
+def _json_object(line: bytes) -> Mapping[str, Any] | str:
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return f"not JSON: {error}"
+    return value if isinstance(value, dict) else f"a {type(value).__name__}, not an object"
+
+
+def csv_rows(path: Path) -> Rows:
+    """The rows below the header of a file in UTF-8; other bytes become halves of surrogates."""
+    with _open_csv(path, "surrogateescape") as file:
+        reader = csv.DictReader(file, strict=True)
+        number = 0
+        while True:
+            number += 1
+            try:
+                row = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield f"row {number}", f"not CSV: {error} (line {reader.line_num})"
+                continue
+            yield f"row {number}", _full(row)
+
+
+def _open_csv(path: Path, errors: str) -> TextIO:
+    csv.field_size_limit(1 << 30)
+    return path.open(newline="", encoding="utf-8-sig", errors=errors)
+
+
+def _full(row: dict[str | Any, Any]) -> Mapping[str, Any] | str:
+    """The row, unless it is longer than the header; one that is shorter lacks its last columns."""
+    if None in row:
+        return f"{len(row[None])} more columns than the header has"
+    return row
+
+
+def parquet_rows(path: Path) -> Rows:
+    """The rows of a Parquet file; raises Unreadable."""
+    import pyarrow
+    import pyarrow.parquet as parquet
+
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=BATCH):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"row {number}", row
+    except (pyarrow.ArrowException, ValueError, OSError) as error:
+        raise Unreadable(f"{path}, after row {number}: {_line(error)}") from error
+
+
+# By the end of a file's name.
+READERS: dict[str, Callable[[Path], Rows]] = {
+    ".jsonl": jsonl_rows,
+    ".csv": csv_rows,
+    ".parquet": parquet_rows,
+}
+
+
+def table_rows(table: Any) -> Rows:
+    """The rows of a table of the `datasets` library; raises Unreadable."""
+    number = 0
+    try:
+        for number, row in enumerate(table, 1):
+            yield f"row {number}", row
+    except Exception as error:  # whatever the library comes up with
+        raise Unreadable(f"after row {number}: {_line(error)}") from error
+
+
+def columns_of(path: Path) -> Result[list[str], str]:
+    """The names of a file's columns; those of the first hundred objects, of a file of JSON."""
+    if path.suffix.lower() == ".parquet":
+        return _parquet_columns(path)
+    if path.suffix.lower() == ".csv":
+        return _csv_columns(path)
+    names: dict[str, None] = {}
+    problems = []
+    for place, row in islice(jsonl_rows(path), 100):
+        if isinstance(row, str):
+            problems.append(f"{place}: {row}")
+        else:
+            names.update(dict.fromkeys(row))
+    return Success(list(names)) if names or not problems else Failure(problems[0])
+
+
+def _csv_columns(path: Path) -> Result[list[str], str]:
+    with _open_csv(path, "replace") as file:
+        try:
+            return Success(next(csv.reader(file, strict=True), []))
+        except csv.Error as error:
+            return Failure(f"not CSV: {error}")
+
+
+def _parquet_columns(path: Path) -> Result[list[str], str]:
+    try:
+        import pyarrow
+        import pyarrow.parquet as parquet
+    except ImportError:
+        return Failure("Parquet needs the data extra; mend it with: pip install 'nip-fn[data]'")
+    try:
+        return Success(list(parquet.read_schema(path).names))
+    except pyarrow.ArrowException as error:
+        return Failure(f"not a Parquet file: {_line(error)}")
+
+
+def _line(error: Exception) -> str:
+    """What an error says, in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+def from_hub(name: str) -> Result[Mapping[str, Any], str]:
+    """The tables of a data set of the hub, one a split."""
+    return _load(lambda datasets: _download(datasets, name)).lash(
+        lambda problem: Failure(
+            f"{problem}; on a machine that reaches the hub, `hf download --repo-type dataset "
+            f"{name} --local-dir DIRECTORY` fetches it, and --dataset DIRECTORY reads it"
+        )
+    )
+
+
+def _download(datasets: Any, name: str) -> Any:
+    try:
+        return datasets.load_dataset(name)
+    except RuntimeError as error:
+        if "script" not in str(error):
+            raise
+        # A data set that is made by a script, as APPS is; the hub keeps it converted, too.
+        return datasets.load_dataset(name, revision="refs/convert/parquet")
+
+
+def from_directory(path: Path) -> Result[Mapping[str, Any], str]:
+    """The tables that the `datasets` library saved, or the data files that were downloaded."""
+    saved = any((path / name).exists() for name in ("dataset_dict.json", "state.json"))
+    if saved:
+        return _load(lambda datasets: datasets.load_from_disk(str(path)))
+    return _load(lambda datasets: _load_downloaded(datasets, path))
+
+
+def _load_downloaded(datasets: Any, path: Path) -> Any:
+    try:
+        return datasets.load_dataset(str(path))
+    except RuntimeError as error:
+        if "script" not in str(error):
+            raise
+        # APPS: the script that made it lies beside the data, which are files of JSON lines.
+        return datasets.load_dataset("json", data_dir=str(path))
+
+
+def _load(load: Callable[[Any], Any]) -> Result[Mapping[str, Any], str]:
+    try:
+        import datasets
+    except ImportError:
+        return Failure("needs the data extra; mend it with: pip install 'nip-fn[data]'")
+    datasets.disable_progress_bars()
+    datasets.utils.logging.set_verbosity_error()
+    logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
+    try:
+        loaded = load(datasets)
+    except Exception as error:  # whatever the library, the hub or the network comes up with
+        return Failure(_line(error))
+    tables = dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
+    if not any(len(table) for table in tables.values()):
+        return Failure("holds no rows")
+    return Success(tables)
+
+
+def fingerprint(tables: Mapping[str, Any]) -> str:
+    """A hash of what the tables' files hold; tables in memory have one of their own."""
+    digest = blake2b(digest_size=16)
+    for split, table in tables.items():
+        paths = [Path(file["filename"]) for file in table.cache_files]
+        digest.update(f"{split}:{digest_of(paths) if paths else table._fingerprint}".encode())
+    return digest.hexdigest()
+
+
+def digest_of(paths: Iterable[Path]) -> str:
+    """A hash of what files hold."""
+    digest = blake2b(digest_size=16)
+    for path in paths:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()

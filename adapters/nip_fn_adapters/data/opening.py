@@ -1,0 +1,203 @@
+"""A data set by its name, laid out at its first use and kept for the next."""
+
+import errno
+import os
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+from returns.result import Failure, Result, Success
+
+from nip_fn.data import SPLITS, Datapoint, Dataset, Split, content_hash
+from nip_fn.datasets import arithmetic
+from nip_fn.events import DatasetInfo
+from nip_fn.keys import key
+from nip_fn.params import HyperParameters
+from nip_fn.ports import Source
+from nip_fn.programs import Tests
+from nip_fn.solutions import LabelledSolution, Laid, datapoint_of
+from nip_fn_adapters.data.building import BadRows, Balance, Report, build, decode_solution
+from nip_fn_adapters.data.files import Unreadable, digest_of
+from nip_fn_adapters.data.sources import RowSource, open_source
+
+# Goes up whenever the same rows are laid out otherwise.
+LAYOUT = 2
+
+# The built-in data sets never change with a run's seed: the same name is the same data.
+BUILTIN_SEED = 0
+
+UNFINISHED = "unfinished-"
+DAY = 24 * 60 * 60.0
+
+CACHE_VARIABLE = "NIP_FN_CACHE"
+
+
+class Data(NamedTuple):
+    """A data set that can be drawn from."""
+
+    report: Report
+    source: Source
+    solutions: Callable[[], Iterator[Laid]]  # split by split, in the order of their positions
+
+    @property
+    def info(self) -> DatasetInfo:
+        """What a run records of it."""
+        return self.report.info
+
+
+def open_data(params: HyperParameters) -> Result[Data, str | BadRows]:
+    """The data set that the parameters name; or why there is none."""
+    if params.dataset == "builtin:arithmetic":
+        return Success(in_memory(_arithmetic()))
+    opened = open_source(params.dataset, params.code_validation)
+    if isinstance(opened, Failure):
+        return Failure(f"dataset: {opened.failure()}")
+    rows = opened.unwrap()
+    folder, name = cache_folder(), _cache_key(rows, params)
+    kept = _kept(folder, name)
+    if kept is None:
+        return _build(rows, params, folder, name).map(_from_file)
+    return Success(_from_file(kept))
+
+
+def cache_folder() -> Path:
+    """Where laid out data sets are kept: `$NIP_FN_CACHE`, or in the user's folder for caches."""
+    chosen = os.environ.get(CACHE_VARIABLE)
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(chosen or f"{home}/nip-fn").expanduser() / "datasets"
+
+
+def _cache_key(rows: RowSource, params: HyperParameters) -> str:
+    """Names the content of a source and every option that bears on what becomes of it."""
+    options = (LAYOUT, rows.name, rows.fingerprint, params.dataset_options, params.code_validation)
+    return blake2b(msgspec.msgpack.encode(options), digest_size=16).hexdigest()
+
+
+def _kept(folder: Path, name: str) -> Path | None:
+    """The file of a data set that was laid out before; none that was damaged since.
+
+    Its name ends in a hash of what it holds.
+    """
+    found = sorted(folder.glob(f"{name}-*.sqlite"))
+    return next((path for path in found if path.stem == f"{name}-{digest_of([path])}"), None)
+
+
+def _build(
+    rows: RowSource, params: HyperParameters, folder: Path, name: str
+) -> Result[Path, str | BadRows]:
+    """Lay out a data set beside its place and move it there when it is whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _sweep(folder)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=UNFINISHED) as beside:
+        unfinished = Path(beside) / "data.sqlite"
+        try:
+            report = build(rows, params.dataset_options, unfinished)
+        except Unreadable as error:
+            return Failure(f"dataset: {rows.name}: {error}")
+        except sqlite3.OperationalError as error:
+            raise OSError(errno.EIO, str(error), str(folder)) from error
+        if isinstance(report, Failure):
+            return report
+        whole = folder / f"{name}-{digest_of([unfinished])}.sqlite"
+        os.replace(unfinished, whole)
+        return Success(whole)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what was left behind by processes that were killed a day ago or earlier."""
+    for left in folder.glob(f"{UNFINISHED}*"):
+        with suppress(OSError):  # another process may be at it
+            if time.time() - max(path.stat().st_mtime for path in (left, *left.iterdir())) > DAY:
+                shutil.rmtree(left)
+
+
+def _from_file(path: Path) -> Data:
+    return Data(_report(path), _source(path), lambda: _solutions(path))
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+
+
+def _report(path: Path) -> Report:
+    """What was made of a data set when it was laid out."""
+    row = _connect(path).execute("SELECT value FROM facts WHERE name = 'report'").fetchone()
+    return msgspec.msgpack.decode(row[0], type=Report)
+
+
+def _source(path: Path) -> Source:
+    db = _connect(path)
+
+    def draw(split: Split, indices: Sequence[int]) -> tuple[Datapoint, ...]:
+        query = "SELECT solution FROM points WHERE split = ? AND position = ?"
+        found = (db.execute(query, (split, index)).fetchone() for index in indices)
+        return tuple(datapoint_of(decode_solution(row[0])) for row in found)
+
+    return draw
+
+
+def _solutions(path: Path) -> Iterator[Laid]:
+    db = _connect(path)
+    query = (
+        "SELECT id, solution, tests.tests FROM points LEFT JOIN tests ON tests.number = "
+        "points.tests WHERE split = ? AND position NOT NULL ORDER BY position"
+    )
+    for split in SPLITS:
+        for name, solution, tests in db.execute(query, (split,)):
+            known = None if tests is None else msgspec.msgpack.decode(tests, type=Tests)
+            yield Laid(split, name, replace(decode_solution(solution), tests=known))
+
+
+@cache
+def _arithmetic() -> Dataset:
+    return arithmetic.make_dataset(
+        key(BUILTIN_SEED), num_train=2000, num_validation=500, num_test=1000
+    )
+
+
+def in_memory(dataset: Dataset) -> Data:
+    """A data set that is at hand, to draw from."""
+    points = {split: dataset.split(split) for split in SPLITS}
+    everything = [point for split in SPLITS for point in points[split]]
+    info = DatasetInfo(
+        name=dataset.name,
+        hash=content_hash(everything),
+        train_size=len(dataset.train),
+        validation_size=len(dataset.validation),
+        test_size=len(dataset.test),
+    )
+
+    def draw(split: Split, indices: Sequence[int]) -> tuple[Datapoint, ...]:
+        return tuple(points[split][index] for index in indices)
+
+    def solutions() -> Iterator[Laid]:
+        for split in SPLITS:
+            for point in points[split]:
+                yield Laid(split, point.id, _labelled(point))
+
+    right = {split: sum(point.label for point in points[split]) for split in SPLITS}
+    balance = tuple(
+        Balance(split, right[split], len(points[split]) - right[split])
+        for split in SPLITS
+        if points[split]
+    )
+    return Data(Report(info, balance, rows=len(everything)), draw, solutions)
+
+
+def _labelled(point: Datapoint) -> LabelledSolution:
+    return LabelledSolution(
+        question=point.question,
+        solution=point.solution,
+        label=point.label,
+        problem_id=point.problem_id,
+        stance=point.stance,
+    )
