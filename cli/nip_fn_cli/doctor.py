@@ -6,14 +6,20 @@ import sys
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
+from returns.result import Failure
 from rich.table import Table
 
 from nip_fn_adapters.local.models import model_directory
+from nip_fn_adapters.sandbox import open_sandbox
 from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.table import console
 
 TINY = "builtin:tiny"
-OPTIONAL = {"local": "sampling and training here", "dev": "the tests"}
+OPTIONAL = {
+    "local": "sampling and training here",
+    "data": "data sets of the hub, and Parquet files",
+    "dev": "the tests",
+}
 
 
 def doctor_command() -> None:
@@ -30,9 +36,18 @@ def doctor_command() -> None:
         table.add_row(extra or "always", str(requirement).partition(";")[0], found, mend)
     model = model_directory(TINY)
     table.add_row("local", TINY, str(model.value_or("missing")), "")
+    table.add_row("data", "sandbox", *_sandbox())
     console().print(table)
     if broken & {"", "local"}:
         die(Exit.ADAPTER, "the embedded default cannot run yet; see the column on the right")
+
+
+def _sandbox() -> tuple[str, str]:
+    """What confines code that nobody trusts, and what would be better."""
+    opened = open_sandbox()
+    if isinstance(opened, Failure):
+        return "none", "apt install bubblewrap"
+    return opened.unwrap().name, ""
 
 
 def _python_mend() -> str:

@@ -21,6 +21,7 @@ class Exit(IntEnum):
     MISMATCH = 8  # what was derived differs from what was recorded
     ADAPTER = 9  # a model, a training or a data set failed
     SYSTEM = 10  # a file or the system refused
+    BUDGET = 11  # stopped before it would cost more than allowed; can be gone on with
     INTERRUPTED = 130  # stopped by Ctrl-C; the run can be resumed
 
 

@@ -1,6 +1,7 @@
 """The table of a run: a row an iteration."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -15,9 +16,10 @@ Cell = Callable[[dict[str, Any]], str]
 
 
 def console() -> Console:
-    """Standard output, wide enough for a row when nobody watches."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(width=WIDTH, highlight=False)
+    """Standard output, wide enough for a row when nobody watches; it takes texts as they are."""
+    plain = partial(Console, highlight=False, markup=False, emoji=False)
+    out = plain()
+    return out if out.is_terminal else plain(width=WIDTH)
 
 
 def print_table(state: RunState) -> None:

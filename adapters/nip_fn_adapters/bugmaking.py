@@ -1,0 +1,202 @@
+"""Makes buggy solutions, by mutation or by a model, and lets tests judge them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from returns.result import Failure, Result, Success
+
+from nip_fn.bugs import (
+    Candidate,
+    Judged,
+    best,
+    bug_chat,
+    from_mutant,
+    from_reply,
+    is_subtle,
+    judged,
+)
+from nip_fn.keys import Key, fold_in
+from nip_fn.mutation import draw_order, mutants
+from nip_fn.ports import Sampler, Sandbox
+from nip_fn.programs import Limits, Tally, Tests, program, tally
+from nip_fn.requests import Request
+from nip_fn.solutions import Laid
+
+CHOICE = 4  # bugs that each wanted one is chosen from
+
+
+class Made(NamedTuple):
+    """What came of one right solution."""
+
+    bugs: tuple[Judged, ...] = ()
+    tried: int = 0  # candidates that were run
+    problem: str = ""  # why none could be made of it
+    requests: int = 0
+    tokens: int = 0
+
+
+class OutOfBudget(Exception):
+    """No further request may be made."""
+
+
+Maker = Callable[[Laid], Awaitable[Result[Made, str]]]
+
+
+class Workshop(NamedTuple):
+    """What any making of bugs needs."""
+
+    sandbox: Sandbox
+    limits: Limits
+    key: Key
+    wanted: int  # bugs of each right solution
+
+    async def prove(self, laid: Laid, code: str) -> Result[Tally, str]:
+        """How code does on the tests of a solution."""
+        tests = laid.solution.tests or Tests()
+        ran = await self.sandbox(program(code, tests), self.limits)
+        return ran.map(lambda runs: tally(tests, runs))
+
+    async def judge(
+        self, laid: Laid, candidates: Iterable[Candidate], enough: int | None = None
+    ) -> Result[list[Judged], str]:
+        """The candidates, judged one after the other, until there are enough with a bug."""
+        found: list[Judged] = []
+        for candidate in candidates:
+            if sum(is_subtle(one.tally) for one in found) == enough:
+                break
+            proven = await self.prove(laid, candidate.code)
+            if isinstance(proven, Failure):
+                return Failure(proven.failure())
+            found.append(judged(laid.solution.solution, candidate, proven.unwrap()))
+        return Success(found)
+
+
+def by_mutation(workshop: Workshop, most_tried: int) -> Maker:
+    """Makes bugs by mutating the syntax tree: of each solution at most so many mutants are tried,
+    until the wanted ones can be the subtlest of four times as many.
+    """
+
+    async def make(laid: Laid) -> Result[Made, str]:
+        refused = await _refused(workshop, laid)
+        if refused is not None:
+            return refused
+        try:
+            found = await asyncio.to_thread(mutants, laid.solution.solution)
+        except SyntaxError as error:
+            return Success(Made(problem=f"no Python of this version: {error.msg}"))
+        order = draw_order(found, fold_in(workshop.key, "mutation", laid.id))[:most_tried]
+        results = await workshop.judge(laid, map(from_mutant, order), CHOICE * workshop.wanted)
+        return results.map(
+            lambda all_: Made(best(laid.solution.solution, all_, workshop.wanted), len(all_))
+        )
+
+    return make
+
+
+async def _refused(workshop: Workshop, laid: Laid) -> Result[Made, str] | None:
+    """Why no bug can be made of a solution; None where it passes its own tests."""
+    proven = await workshop.prove(laid, laid.solution.solution)
+    if isinstance(proven, Failure):
+        return Failure(proven.failure())
+    counts: Tally = proven.unwrap()
+    if counts.all_passed:
+        return None
+    return Success(Made(problem=f"passes {counts.passed} of its own {counts.tests} tests"))
+
+
+@dataclass
+class Budget:
+    """What may still be asked of a model."""
+
+    requests: int
+    tokens: int
+
+    def reserve(self, requests: int) -> None:
+        """Set requests aside, before the first of them; raises OutOfBudget."""
+        if requests > self.requests or self.tokens <= 0:
+            raise OutOfBudget
+        self.requests -= requests
+
+    def settle(self, unused: int, tokens: int) -> None:
+        """Give back requests that were not needed, and take the tokens of those that were."""
+        self.requests += unused
+        self.tokens -= tokens
+
+
+class Writer(NamedTuple):
+    """A model that is to write bugs, and how it is asked."""
+
+    sampler: Sampler
+    model: str
+    max_tokens: int
+    temperature: float | None
+    attempts: int  # requests for each solution at most
+    budget: Budget
+
+
+def by_model(workshop: Workshop, writer: Writer) -> Maker:
+    """Makes bugs by asking a model for them; a request asks for as many replies as bugs are wanted.
+
+    The maker raises OutOfBudget, before it asks anything, where the budget might not do for a
+    solution.
+    """
+
+    async def make(laid: Laid) -> Result[Made, str]:
+        writer.budget.reserve(writer.attempts)
+        refused = await _refused(workshop, laid)
+        if refused is not None:
+            writer.budget.settle(writer.attempts, 0)
+            return refused
+        made = await _written(workshop, writer, laid)
+        if isinstance(made, Success):
+            spent = made.unwrap()
+            writer.budget.settle(writer.attempts - spent.requests, spent.tokens)
+        return made
+
+    return make
+
+
+async def _written(workshop: Workshop, writer: Writer, laid: Laid) -> Result[Made, str]:
+    """What a model makes of a solution, in as many requests as it takes."""
+    candidates: list[Judged] = []
+    made = Made()
+    for attempt in range(writer.attempts):
+        completions = await writer.sampler(_request(workshop, writer, laid, attempt))
+        if isinstance(completions, Failure):
+            return Failure(completions.failure())
+        replies = completions.unwrap()
+        tokens = sum(reply.prompt_tokens + reply.completion_tokens for reply in replies)
+        new = [from_reply(reply.text or "", reply.model) for reply in replies]
+        results = await workshop.judge(laid, filter(None, new))
+        if isinstance(results, Failure):
+            return Failure(results.failure())
+        candidates += results.unwrap()
+        made = Made(
+            best(laid.solution.solution, candidates, workshop.wanted),
+            len(candidates),
+            requests=attempt + 1,
+            tokens=made.tokens + tokens,
+        )
+        if len(made.bugs) == workshop.wanted:
+            break
+    return Success(made)
+
+
+def _request(workshop: Workshop, writer: Writer, laid: Laid, attempt: int) -> Request:
+    place = fold_in(workshop.key, "model", laid.id, attempt)
+    return Request(
+        model=writer.model,
+        adapter=None,
+        chat=bug_chat(laid.solution),
+        keys=tuple(fold_in(place, index) for index in range(workshop.wanted)),
+        temperature=writer.temperature,
+        top_p=None,
+        repetition_penalty=None,
+        max_tokens=writer.max_tokens,
+        agent="bug_writer",
+        is_verifier=False,
+        headers=(),
+        decisions=(),
+    )

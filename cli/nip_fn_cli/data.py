@@ -1,0 +1,215 @@
+"""`nip-fn data`: what a data set holds, and whether it can be trusted."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import aclosing
+from functools import partial
+from itertools import chain
+from os import cpu_count
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import asdict
+from returns.result import Failure
+
+from nip_fn.config import merge
+from nip_fn.inspection import SplitStatistics, label_problem, leaks, statistics
+from nip_fn.params import HyperParameters
+from nip_fn.ports import Sandbox
+from nip_fn.presets import EMBEDDED
+from nip_fn.programs import Limits, Tally, Tests, program, tally
+from nip_fn.solutions import Laid
+from nip_fn_adapters.data.opening import Data
+from nip_fn_adapters.pool import in_order
+from nip_fn_cli.config import Flags, overrides, resolve
+from nip_fn_cli.datasets import open_or_die
+from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.showing import print_problem
+from nip_fn_cli.table import console
+
+
+class Proving(NamedTuple):
+    """How tests are to be run."""
+
+    jobs: int | None  # at a time; None: one a processor
+    unsafe: bool
+    seconds: float  # that each test may take
+
+    @property
+    def at_a_time(self) -> int:
+        """How many programs run at a time."""
+        return self.jobs or cpu_count() or 1
+
+    @property
+    def limits(self) -> Limits:
+        """What each program may use."""
+        return Limits(seconds=self.seconds)
+
+
+def data_params(dataset: str, sets: tuple[str, ...], skip_bad_rows: bool) -> HyperParameters:
+    """The parameters that bear on a data set."""
+    flags = Flags(dataset=dataset, sets=sets, skip_bad_rows=skip_bad_rows or None)
+    return resolve(merge(EMBEDDED, overrides(flags)))
+
+
+def stats_command(params: HyperParameters, *, tokenizer: str | None, as_json: bool) -> None:
+    """Print what a data set holds."""
+    data = open_or_die(params)
+    unit, length = _length(tokenizer)
+    found = statistics(data.solutions(), length)
+    if as_json:
+        report = {**asdict(data.report), "info": asdict(data.info), "lengths_in": unit}
+        print(msgspec.json.encode({**report, "splits": [*map(_table, found)]}).decode())
+        return
+    _print_statistics(found, unit)
+    for line in _left_out(data):
+        print(line)
+    print(f"hash {data.info.hash}")
+
+
+def _table(split: SplitStatistics) -> dict[str, Any]:
+    return {
+        **split._asdict(),
+        "buggy": split.buggy,
+        "difficulties": dict(split.difficulties),
+        "question": split.question._asdict(),
+        "solution": split.solution._asdict(),
+    }
+
+
+def _length(tokenizer: str | None) -> tuple[str, Callable[[str], int]]:
+    """What lengths are counted in, and how."""
+    if tokenizer is None:
+        return "characters", len
+    from nip_fn_adapters.local.models import token_counter
+
+    counter = token_counter(tokenizer)
+    if isinstance(counter, Failure):
+        die(Exit.USAGE, f"--tokenizer {tokenizer}: {counter.failure()}")
+    return "tokens", counter.unwrap()
+
+
+def _print_statistics(found: Iterable[SplitStatistics], unit: str) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    lengths = [f"{what}, {unit}" for what in ("question", "solution")]
+    titles = ("datapoints", "problems", "right", "buggy", "with tests", "difficulties")
+    for title in ("split", *titles, *lengths):
+        table.add_column(title, justify="left" if title in ("split", "difficulties") else "right")
+    for one in found:
+        share = one.right / one.datapoints
+        table.add_row(
+            one.split,
+            f"{one.datapoints:,}",
+            f"{one.problems:,}",
+            f"{one.right:,} ({share:.0%})",
+            f"{one.buggy:,} ({1 - share:.0%})",
+            f"{one.with_tests:,}",
+            ", ".join(f"{name} {count:,}" for name, count in one.difficulties),
+            *(
+                f"{x.median:,.0f} / {x.most:,.0f} / {x.longest:,}"
+                for x in (one.question, one.solution)
+            ),
+        )
+    console().print(table)
+    print("lengths: median / 95th percentile / longest")
+
+
+def _left_out(data: Data) -> Iterator[str]:
+    report = data.report
+    for count, why in (
+        (report.bad, "bad rows"),
+        (report.duplicates, "that repeat another row"),
+        (report.other_difficulty, "of another difficulty"),
+        (report.crossing, "that a held-out split has nearly the same of"),
+        (report.surplus, "for balance"),
+    ):
+        if count:
+            yield f"left out: {count:,} {why}"
+    if report.unused:
+        yield f"columns that nothing is read from: {', '.join(report.unused)}"
+
+
+def check_command(params: HyperParameters, proving: Proving, *, prove: bool) -> None:
+    """Check a data set; ends with a code of its own where something is wrong."""
+    data = open_or_die(params, most_shown=1000)
+    faults = 0
+    for line in leaks(data.solutions()):
+        faults += 1
+        print(line)
+    for split in statistics(data.solutions(), len):
+        if not split.right or not split.buggy:
+            print(f"{split.split}: all {split.datapoints:,} solutions have the same label")
+    for line in _left_out(data):
+        print(line)
+    if prove:
+        faults += _prove(data, proving)
+    if faults:
+        die(Exit.ADAPTER, f"{data.info.name}: {faults} {'fault' if faults == 1 else 'faults'}")
+    print(f"{data.info.name}: no fault found")
+
+
+def _prove(data: Data, proving: Proving) -> int:
+    """Run all tests there are; how many labels they do not bear out."""
+    tested = (laid for laid in data.solutions() if laid.solution.tests)
+    first = next(tested, None)
+    if first is None:
+        print("no solution has tests, so no label is proven")
+        return 0
+    sandbox = sandbox_or_die(proving)
+    counts: Counter[bool] = Counter()
+
+    async def prove() -> None:
+        work = partial(_tally, sandbox, proving.limits)
+        everything = in_order(chain([first], tested), work, proving.at_a_time)
+        async with aclosing(everything) as results:
+            async for laid, result in results:
+                problem = label_problem(laid.solution, result)
+                counts[problem is None] += 1
+                if problem:
+                    print(f"{laid.id} ({laid.split}, {laid.solution.problem_id}): {problem}")
+
+    asyncio.run(prove())
+    print(f"labels: {counts[True]:,} proven by tests, {counts[False]:,} not borne out")
+    return counts[False]
+
+
+async def _tally(sandbox: Sandbox, limits: Limits, laid: Laid) -> Tally:
+    tests = laid.solution.tests or Tests()
+    ran = await sandbox(program(laid.solution.solution, tests), limits)
+    if isinstance(ran, Failure):
+        die(Exit.ADAPTER, ran.failure())
+    return tally(tests, ran.unwrap())
+
+
+def sandbox_or_die(proving: Proving) -> Sandbox:
+    """A sandbox; says what it is."""
+    from nip_fn_adapters.sandbox import open_sandbox
+
+    opened = open_sandbox(unsafe=proving.unsafe)
+    if isinstance(opened, Failure):
+        die(Exit.ADAPTER, opened.failure())
+    sandbox = opened.unwrap()
+    say(f"sandbox: {sandbox.name}")
+    return sandbox
+
+
+def show_command(params: HyperParameters, name: str) -> None:
+    """Print all that is known of a datapoint, or of all of a problem."""
+    data = open_or_die(params)
+    found = [one for one in data.solutions() if one.solution.problem_id in (name, f"python/{name}")]
+    found = found or [laid for laid in data.solutions() if laid.id.startswith(name)]
+    if not found:
+        die(Exit.USAGE, f"{name}: {data.info.name} has no such datapoint or problem")
+    if len({laid.solution.problem_id for laid in found}) > 1:
+        ids = ", ".join(laid.id for laid in found[:5])
+        die(Exit.USAGE, f"{name}: several datapoints are named so, such as {ids}")
+    problem = found[0].solution.problem_id
+    right = [
+        laid.solution.solution
+        for laid in data.solutions()
+        if laid.solution.problem_id == problem and laid.solution.label
+    ]
+    print_problem(found, right)

@@ -1,0 +1,170 @@
+"""Bugs made of right solutions, judged by tests that really run."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from returns.result import Failure, Result, Success
+
+from nip_fn.keys import fold_in, key
+from nip_fn.mutation import mutants
+from nip_fn.ports import Sampler
+from nip_fn.programs import Limits, read_checks
+from nip_fn.reply import Completion
+from nip_fn.requests import Request
+from nip_fn.solutions import LabelledSolution, Laid
+from nip_fn_adapters.bugmaking import (
+    CHOICE,
+    Budget,
+    Made,
+    Maker,
+    OutOfBudget,
+    Workshop,
+    Writer,
+    by_model,
+    by_mutation,
+)
+from nip_fn_adapters.sandbox import open_sandbox
+
+RIGHT = """\
+def longest(words):
+    best = ""
+    for word in words:
+        if len(word) > len(best):
+            best = word
+    return best
+"""
+TESTS = """
+longest(["a", "bb", "c"]) == "bb"
+longest(["aa", "bb"]) == "aa"
+longest([]) == ""
+longest(["", "x"]) == "x"
+longest(["ccc", "a", "bb"]) == "ccc"
+"""
+LAST_WINS = RIGHT.replace(">", ">=")
+CRASHES = RIGHT.replace('""', "words[9]")
+ENDLESS = RIGHT.replace("    return best", "    while best:\n        pass\n    return best")
+
+
+def laid(code: str = RIGHT) -> Laid:
+    solution = LabelledSolution("Which is longest?", code, 1, "p", tests=read_checks(TESTS))
+    return Laid("train", "id", solution)
+
+
+def workshop(wanted: int = 2) -> Workshop:
+    return Workshop(open_sandbox().unwrap(), Limits(seconds=0.5, give_up=True), key(0), wanted)
+
+
+def make(maker: Maker, one: Laid) -> Result[Made, str]:
+    async def run() -> Result[Made, str]:
+        return await maker(one)
+
+    return asyncio.run(run())
+
+
+class Script:
+    """A sampler that writes what it is told to, a list of replies for each request."""
+
+    def __init__(self, *replies: Sequence[str | None]) -> None:
+        self.replies, self.requests = list(replies), list[Request]()
+
+    async def __call__(self, request: Request) -> Result[tuple[Completion, ...], str]:
+        self.requests.append(request)
+        if not self.replies:
+            return Failure("the model is gone")
+        texts = self.replies.pop(0)
+        return Success(tuple(Completion(text, "stop", "writer", 10, 5) for text in texts))
+
+
+def block(code: str) -> str:
+    return f"Here it is:\n```python\n{code}```\n"
+
+
+def writer(sampler: Sampler, attempts: int = 2, requests: int = 10, tokens: int = 1000) -> Writer:
+    return Writer(sampler, "m", 100, None, attempts, Budget(requests, tokens))
+
+
+def test_mutation_finds_the_subtlest_of_several_bugs() -> None:
+    made = make(by_mutation(workshop(), most_tried=60), laid()).unwrap()
+    assert len(made.bugs) == 2
+    codes = {mutant.code for mutant in mutants(RIGHT)}
+    for bug in made.bugs:
+        assert bug.candidate.code in codes
+        assert bug.tally.wrong
+        assert bug.tally.passed
+        assert not bug.tally.stopped
+    assert made.bugs[0].tally.passed == 4
+    assert 2 * CHOICE <= made.tried <= 60
+
+
+def test_mutation_is_deterministic_in_its_key() -> None:
+    def found(seed: int) -> Made:
+        shop = workshop()._replace(key=fold_in(key(0), seed))
+        return make(by_mutation(shop, most_tried=3), laid()).unwrap()
+
+    assert found(1) == found(1)
+    assert any(found(1).bugs != found(seed).bugs for seed in range(2, 8))
+
+
+def test_no_bug_is_made_of_a_solution_that_fails_its_own_tests() -> None:
+    made = make(by_mutation(workshop(), most_tried=60), laid(LAST_WINS)).unwrap()
+    assert made == Made(problem="passes 4 of its own 5 tests")
+    sampler = Script()
+    asked = writer(sampler)
+    assert make(by_model(workshop(), asked), laid(LAST_WINS)).unwrap().problem
+    assert not sampler.requests
+    assert asked.budget.requests == 10
+
+
+def test_a_program_that_does_not_parse_is_told_of() -> None:
+    made = make(by_mutation(workshop(), most_tried=5), laid("print 'two'\n")).unwrap()
+    assert not made.bugs
+    assert made.problem == "passes 0 of its own 5 tests"
+
+
+@pytest.mark.parametrize("code", [RIGHT, CRASHES, ENDLESS, "x = (\n", RIGHT.replace("best", "b")])
+def test_what_a_model_writes_counts_only_if_tests_show_a_wrong_answer(code: str) -> None:
+    made = make(by_model(workshop(1), writer(Script([block(code)]), 1)), laid()).unwrap()
+    assert made.bugs == ()
+    assert made.tried == 1
+
+
+def test_a_model_is_asked_again_until_there_are_enough_bugs() -> None:
+    shorter = RIGHT.replace("> len(best)", "< len(best) or not best")
+    sampler = Script([None, "I can not."], [block(LAST_WINS), block(RIGHT)], [block(shorter)])
+    made = make(by_model(workshop(), writer(sampler, attempts=5)), laid()).unwrap()
+    assert [bug.candidate.code for bug in made.bugs] == [LAST_WINS, shorter]
+    assert (made.requests, made.tokens, made.tried) == (3, 75, 3)
+    assert [len(request.keys) for request in sampler.requests] == [2, 2, 2]
+    keys = [one for request in sampler.requests for one in request.keys]
+    assert len(set(keys)) == len(keys)
+    assert all(bug.candidate.origin.how == "writer" for bug in made.bugs)
+
+
+def test_a_model_that_fails_stops_the_making() -> None:
+    failed = make(by_model(workshop(), writer(Script())), laid())
+    assert failed.failure() == "the model is gone"
+
+
+def test_a_budget_is_set_aside_before_it_is_spent() -> None:
+    asked = writer(Script(*[[block(LAST_WINS)]] * 9), attempts=3, requests=7)
+    maker = by_model(workshop(1), asked)
+    make(maker, laid()).unwrap()
+    assert asked.budget == Budget(requests=6, tokens=985)
+    make(maker, laid()).unwrap()
+    for left in (5, 4, 3, 2):
+        assert asked.budget.requests == left
+        if left > 2:
+            make(maker, laid()).unwrap()
+    with pytest.raises(OutOfBudget):
+        make(maker, laid())
+    assert asked.budget.requests == 2
+
+
+def test_no_solution_is_begun_when_the_tokens_are_spent() -> None:
+    asked = writer(Script(*[[block(LAST_WINS)]] * 2), tokens=20)
+    maker = by_model(workshop(1), asked)
+    make(maker, laid()).unwrap()
+    make(maker, laid()).unwrap()
+    with pytest.raises(OutOfBudget):
+        make(maker, laid())

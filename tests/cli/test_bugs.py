@@ -1,0 +1,137 @@
+"""`nip-fn data mutate` and `nip-fn data bug`: the real command, the real sandbox, real files."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import COMMAND, SMALL, Finished
+
+Command = Callable[..., Finished]
+Start = Callable[..., "subprocess.Popen[str]"]
+
+MUTATE = ("data", "mutate", "builtin:python", "--out", "bugs.jsonl", "--limit", "6")
+BUG = ("data", "bug", "builtin:python", "--provider", "dummy", "--model", "m", "--limit", "4")
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the command makes of six solutions, undisturbed."""
+    folder = tmp_path_factory.mktemp("made")
+    subprocess.run([COMMAND, *MUTATE], cwd=folder, check=True, capture_output=True)
+    return folder / "bugs.jsonl"
+
+
+def test_mutation_makes_a_data_set_whose_labels_are_proven(
+    nip_fn: Command, made: Path, tmp_path: Path
+) -> None:
+    found = rows(made)
+    assert len({row["problem_id"] for row in found if row["label"]}) == 6
+    assert sum(row["label"] == 0 for row in found) == 12
+    for row in found:
+        assert row["tests"]["function"]
+        assert row["split"]
+        assert ("origin" in row) == (row["label"] == 0)
+        if "origin" in row:
+            assert 0 < row["origin"]["passed"] < row["origin"]["tests"]
+            assert row["origin"]["how"]
+            assert row["origin"].get("after", "") in row["solution"]
+    checked = nip_fn("data", "check", made)
+    assert checked.returncode == 0, checked.stderr
+    assert "18 proven by tests, 0 not borne out" in checked.stdout
+    shown = nip_fn("data", "show", made, found[0]["problem_id"])
+    assert "made by mutation" in shown.stdout
+    assert "\n- " in shown.stdout
+    assert "\n+ " in shown.stdout
+
+
+def test_what_is_made_can_be_trained_on(nip_fn: Command, made: Path) -> None:
+    one_split = made.with_name("free.jsonl")
+    free = [{**row, "split": None} for row in rows(made)]
+    one_split.write_text("".join(json.dumps(row) + "\n" for row in free))
+    shares = ("--set", "dataset_options.test_share=0.4")
+    trained = nip_fn("train", *SMALL, *shares, "--dataset", one_split, "--run", "a")
+    assert trained.returncode == 0, trained.stderr
+    replayed = nip_fn("replay", "runs/a", "--json")
+    assert replayed.returncode == 0, replayed.stderr
+
+
+def test_the_same_bugs_are_made_in_any_process(nip_fn: Command, made: Path, tmp_path: Path) -> None:
+    again = nip_fn(*MUTATE, "--jobs", 1, PYTHONHASHSEED="7")
+    assert again.returncode == 0, again.stderr
+    assert (tmp_path / "bugs.jsonl").read_bytes() == made.read_bytes()
+    assert not (tmp_path / "bugs.jsonl.journal").exists()
+
+
+def test_a_killed_command_goes_on_where_it_was(
+    nip_fn: Command, start: Start, made: Path, tmp_path: Path
+) -> None:
+    journal, out = tmp_path / "bugs.jsonl.journal", tmp_path / "bugs.jsonl"
+    for kill in range(2):
+        process = start(*MUTATE, "--jobs", 1)
+        while process.poll() is None and (
+            not journal.exists() or len(journal.read_bytes().splitlines()) < 2 + kill
+        ):
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with out.open("ab") as file:
+        file.write(b'{"half a row')
+    finished = nip_fn(*MUTATE, "--jobs", 1)
+    assert finished.returncode == 0, finished.stderr
+    assert "going on with bugs.jsonl" in finished.stderr
+    assert out.read_bytes() == made.read_bytes()
+
+
+def test_a_finished_file_is_not_written_over(nip_fn: Command, made: Path, tmp_path: Path) -> None:
+    (tmp_path / "bugs.jsonl").write_bytes(made.read_bytes())
+    refused = nip_fn(*MUTATE)
+    assert refused.returncode == 2
+    assert "bugs.jsonl exists already" in refused.stderr
+    assert (tmp_path / "bugs.jsonl").read_bytes() == made.read_bytes()
+
+
+def test_a_file_is_not_gone_on_with_under_other_options(nip_fn: Command, tmp_path: Path) -> None:
+    stopped = nip_fn(*BUG, "--out", "b.jsonl", "--max-requests", 4)
+    assert stopped.returncode == 11, stopped.stderr
+    refused = nip_fn(*BUG, "--out", "b.jsonl", "--seed", 5)
+    assert refused.returncode == 2
+    assert "other options" in refused.stderr
+
+
+def test_a_budget_stops_in_time_and_a_larger_one_goes_on(nip_fn: Command, tmp_path: Path) -> None:
+    stopped = nip_fn(*BUG, "--out", "b.jsonl", "--max-requests", 7)
+    assert stopped.returncode == 11
+    assert "6 requests" in stopped.stdout
+    assert "go on with the same command" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    finished = nip_fn(*BUG, "--out", "b.jsonl", "--max-requests", 12)
+    assert finished.returncode == 0, finished.stderr
+    assert "2 right solutions are done" in finished.stderr
+    assert "12 requests" in finished.stdout
+    assert "0 of 4 right solutions" in finished.stdout
+
+
+def test_data_without_tests_cannot_be_made_bugs_of(nip_fn: Command) -> None:
+    refused = nip_fn("data", "mutate", "builtin:arithmetic", "--out", "a.jsonl")
+    assert refused.returncode == 2
+    assert "no right solution with tests" in refused.stderr
+
+
+def test_a_model_that_is_not_there_is_named(nip_fn: Command) -> None:
+    failed = nip_fn(*BUG, "--provider", "local", "--model", "/no/model", "--out", "a.jsonl")
+    assert failed.returncode == 9
+    assert "/no/model" in failed.stderr
+    assert "Traceback" not in failed.stderr
+    elsewhere = nip_fn(*BUG, "--provider", "carrier-pigeon", "--out", "b.jsonl")
+    assert elsewhere.returncode == 2
+    assert "carrier-pigeon" in elsewhere.stderr
