@@ -104,7 +104,7 @@ class RlParameters(Record, frozen=True):
     """The training loop."""
 
     num_iterations: Annotated[
-        Count, Meta(description="trainings; each samples, selects and trains")
+        Natural, Meta(description="trainings; each samples, selects and trains; 0: only a test")
     ] = 8
     rollouts_per_iteration: Annotated[
         Count | None,

@@ -177,7 +177,7 @@ def _extend(state: RunState, event: Extended) -> RunState:
 
 def data_problem(params: HyperParameters, dataset: DatasetInfo) -> str | None:
     """Why a run with these parameters cannot use that data; None where it can."""
-    needed: list[Split] = ["train"]
+    needed: list[Split] = ["train"] if params.rl.num_iterations else []
     if params.text_rl.test_scheme != "none":
         needed.append(params.test_dataset_split)
     empty = [split for split in needed if not dataset.size(split)]

@@ -102,6 +102,53 @@ def train(
     train_command(flags, runs=runs, name=run, resume=resume, more=more_iterations)
 
 
+@app.command(name="eval")
+def eval_(
+    config: Annotated[
+        Path | None, typer.Argument(help="As for nip-fn train; nothing is trained.")
+    ] = None,
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option(help="A game; may be repeated.  Left out: nip, and solo_verifier to compare."),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="A model for all agents; may be repeated.")
+    ] = None,
+    provider: Annotated[str | None, typer.Option(help="Who samples: local or dummy.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="As for nip-fn train.")] = None,
+    split: Annotated[str | None, typer.Option(help="validation or test.")] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="Dialogues about each datapoint.", min=1)
+    ] = None,
+    skip_bad_rows: SkipOption = False,
+    seed: Annotated[int | None, typer.Option(help="The root of all randomness.")] = None,
+    set_: SetOption = None,
+    run: Annotated[
+        str | None, typer.Option("--run", help="A name for the runs; made up if left out.")
+    ] = None,
+    runs: RunsOption = Path("runs"),
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Test protocols and models without training: how often the verifier is right, or always fails.
+
+    Every test is recorded as a run, for nip-fn replay; the same command goes on where an earlier
+    one was stopped.
+    """
+    from nip_fn_cli.config import Flags
+    from nip_fn_cli.eval import Choice, eval_command
+
+    flags = Flags(
+        config=config,
+        provider=provider,
+        dataset=dataset,
+        skip_bad_rows=skip_bad_rows or None,
+        seed=seed,
+        sets=tuple(set_ or ()),
+    )
+    choice = Choice(tuple(protocol or ()), tuple(model or ()), split, repeats, run, json)
+    eval_command(flags, choice, runs)
+
+
 @app.command()
 def replay(
     checkpoint: Annotated[Path, typer.Argument(help="A run's checkpoint.msgpack, or its folder.")],

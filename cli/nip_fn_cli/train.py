@@ -1,54 +1,19 @@
 """`nip-fn train`: start a run or go on with one."""
 
-import asyncio
-import signal
-from collections.abc import Iterable
-from importlib.metadata import version
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from returns.result import Failure
-
-from nip_fn.config import DEFAULT_AGENT, differences, merge, params_hash, spread, to_dict
-from nip_fn.events import Event, Extended, RunStarted
-from nip_fn.finetune import Adapter
+from nip_fn.config import params_hash
+from nip_fn.events import Extended
 from nip_fn.params import HyperParameters
-from nip_fn.ports import World
-from nip_fn.presets import EMBEDDED
-from nip_fn.run import data_problem
-from nip_fn.state import EMPTY, RunState, digest
-from nip_fn_adapters import store
-from nip_fn_adapters.data.opening import Data
-from nip_fn_adapters.interpreter import Observer, interpret
-from nip_fn_adapters.store import CHECKPOINT, AppendStore
-from nip_fn_adapters.tracker import METRICS, JsonLines
-from nip_fn_adapters.transcripts import TranscriptFiles
-from nip_fn_cli.config import Flags, overrides, resolve, with_provider
-from nip_fn_cli.datasets import open_or_die, told
+from nip_fn.state import RunState, digest
+from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.tracker import METRICS
+from nip_fn_cli.config import Flags, overrides
+from nip_fn_cli.datasets import told
 from nip_fn_cli.exits import Exit, die, say
-from nip_fn_cli.loading import Loaded, copy_adapters, lineages, with_loaded
-from nip_fn_cli.progress import Display
-from nip_fn_cli.recordings import refuse, replay_recording
+from nip_fn_cli.sitting import Start, create, go_on, plan, reopen
 from nip_fn_cli.table import print_table
-from nip_fn_cli.templates import with_templates
-from nip_fn_cli.wiring import Models, wire
-
-
-class Start(NamedTuple):
-    """Where a run goes on from."""
-
-    store: AppendStore
-    models: Models
-    state: RunState
-    data: Data
-    first: tuple[RunStarted | Extended, ...]  # to be recorded before anything else
-
-    @property
-    def params(self) -> HyperParameters:
-        """The run's."""
-        starts = (event for event in self.first if isinstance(event, RunStarted))
-        return next((event.params for event in starts), self.state.params)
 
 
 def train_command(
@@ -62,71 +27,17 @@ def train_command(
         if name is None:
             die(Exit.USAGE, f"--resume needs --run NAME; {_known(runs)}")
         folder = runs / name
-        start = _extended(_resume(folder, given, flags.provider), more)
+        start = _extended(reopen(folder, given, flags.provider), more)
     else:
-        new = _new(given, flags.provider, runs)
+        new = plan(given, flags.provider, runs)
         folder = runs / (name or _free_name(runs, new.params))
-        start = _create(folder, new)
+        start = create(folder, new)
     say(told(start.data))
     say(f"configuration {params_hash(start.params)}, run {folder}")
-    state = _go_on(start, folder)
+    state = go_on(
+        start, folder, f"nip-fn train --resume --run {folder.name} --runs {folder.parent}"
+    )
     _report(state, folder)
-
-
-class New(NamedTuple):
-    """What a new run is to be."""
-
-    params: HyperParameters
-    loaded: tuple[Loaded, ...]  # what its agents go on from
-    lineages: tuple[tuple[str, Adapter], ...]  # and so its groups
-
-
-def _new(given: dict[str, Any], provider: str | None, runs: Path) -> New:
-    table, loaded = with_loaded(merge(EMBEDDED, given), runs)
-    params = resolve(with_templates(with_provider(table, provider)))
-    return New(params, loaded, lineages(loaded, params))
-
-
-def _create(folder: Path, new: New) -> Start:
-    data, models = open_or_die(new.params), wire(new.params, folder)
-    problem = data_problem(new.params, data.info)
-    if problem:
-        die(Exit.USAGE, problem)
-    opened = store.create(folder)
-    if isinstance(opened, Failure):
-        die(Exit.RUN, opened.failure())
-    return _first(opened.unwrap(), models, new, data, folder)
-
-
-def _first(appending: AppendStore, models: Models, new: New, data: Data, folder: Path) -> Start:
-    copy_adapters(new.loaded, folder)
-    event = RunStarted(new.params, data.info, version("nip-fn"), new.lineages)
-    return Start(appending, models, EMPTY, data, (event,))
-
-
-def _resume(folder: Path, given: dict[str, Any], provider: str | None) -> Start:
-    opened = store.reopen(folder)
-    if isinstance(opened, Failure):
-        problem = opened.failure()
-        if isinstance(problem, str):
-            die(Exit.RUN, problem)
-        refuse(folder / CHECKPOINT, problem)
-    appending, recording = opened.unwrap()
-    if recording.torn:
-        say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
-    if not recording.events:  # died before it began
-        new = _new(given, provider, folder.parent)
-        return _first(appending, wire(new.params, folder), new, open_or_die(new.params), folder)
-    state = replay_recording(folder / CHECKPOINT, recording).state
-    if state.faults:
-        die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {state.faults[0]}")
-    changed = differences(state.params, _wanted(state.params, given, provider))
-    if changed:
-        die(Exit.USAGE, f"{changed[0]} differs from the run's; a resumed run keeps its parameters")
-    data = open_or_die(state.params)
-    if data.info != state.dataset:
-        die(Exit.RUN, f"{state.dataset.name}: not the data that {folder} was started with")
-    return Start(appending, wire(state.params, folder), state, data, ())
 
 
 def _extended(start: Start, more: int | None) -> Start:
@@ -136,61 +47,6 @@ def _extended(start: Start, more: int | None) -> Start:
     if start.state.stage != "done":
         die(Exit.USAGE, "--more-iterations: the run is not done; resume it without, then with it")
     return start._replace(first=(Extended(start.state.params.rl.num_iterations + more),))
-
-
-def _wanted(
-    recorded: HyperParameters, given: dict[str, Any], provider: str | None
-) -> HyperParameters:
-    """The recorded parameters with the given ones laid over them, agent by agent."""
-    given = with_provider(given, provider)
-    agents = given.get("agents", {})
-    single = spread(agents, tuple(agent.name for agent in recorded.agents))
-    unknown = {name: fields for name, fields in agents.items() if name != DEFAULT_AGENT}
-    return resolve(merge(to_dict(recorded), {**given, "agents": {**unknown, **single}}))
-
-
-def _go_on(start: Start, folder: Path) -> RunState:
-    models = start.models
-    world = World(
-        sampler=models.sampler,
-        tuner=models.tuner,
-        publisher=models.publisher,
-        source=start.data.source,
-        store=start.store,
-        tracker=JsonLines(folder, start.state),
-    )
-    with Display(start.state) as display:
-        followers: list[Observer] = [display]
-        if start.params.text_rl.save_transcripts:
-            followers.append(TranscriptFiles(folder))
-        result = asyncio.run(_interpret(start, world, followers))
-    start.store.close()
-    again = f"nip-fn train --resume --run {folder.name} --runs {folder.parent}"
-    if isinstance(result, Failure):
-        die(Exit.ADAPTER, f"{result.failure()}; all replies so far are kept, go on with: {again}")
-    state: RunState = result.unwrap()
-    if state.stage != "done":
-        die(Exit.INTERRUPTED, f"stopped; nothing is lost, go on with: {again}")
-    return state
-
-
-async def _interpret(start: Start, world: World, followers: Iterable[Observer]) -> Any:
-    """The run under the first Ctrl-C's protection: it stops cleanly, the second kills."""
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-
-    def tell(state: RunState, event: Event) -> None:
-        for follower in followers:
-            follower(state, event)
-
-    def on_signal() -> None:
-        say("stopping after the replies that are under way; again to stop at once")
-        stop.set()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.remove_signal_handler(number)
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, on_signal)
-    return await interpret(start.state, world, first=start.first, stop=stop, observe=tell)
 
 
 def _free_name(runs: Path, params: HyperParameters) -> str:

@@ -76,7 +76,7 @@ def test_an_unknown_key_of_all_agents_is_refused() -> None:
         ("seed", "six", "`int`"),
         ("seed", True, "`int`"),
         ("rl", 3, "`object`"),
-        ("rl.num_iterations", 0, ">= 1"),
+        ("rl.num_iterations", -1, ">= 0"),
         ("rl.num_iterations", 1.5, "`int`"),
         ("rl.lr", 0.0, "> 0.0"),
         ("rl.lr", float("nan"), "> 0.0"),

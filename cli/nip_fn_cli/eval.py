@@ -1,0 +1,173 @@
+"""`nip-fn eval`: test protocols and models without training any."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.table import Table
+
+from nip_fn.config import merge, params_hash
+from nip_fn.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
+from nip_fn.metrics import Metrics
+from nip_fn.state import RunState
+from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_cli.config import Flags, overrides
+from nip_fn_cli.datasets import told
+from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.recordings import read_recording, replay_recording
+from nip_fn_cli.sitting import create, go_on, plan, reopen
+from nip_fn_cli.table import console
+
+BASELINE = "solo_verifier"
+
+
+class Choice(NamedTuple):
+    """What is to be tested, and how."""
+
+    protocols: tuple[str, ...]
+    models: tuple[str, ...]  # (): as the configuration says
+    split: str | None
+    repeats: int | None  # games about each datapoint
+    name: str | None
+    json: bool
+
+
+class Case(NamedTuple):
+    """One protocol with one model."""
+
+    protocol: str
+    model: str | None
+    given: dict[str, Any]
+
+    @property
+    def folder(self) -> str:
+        """The name of its run."""
+        words = self.protocol if self.model is None else f"{self.protocol}-{self.model}"
+        return re.sub(r"[^A-Za-z0-9_.]+", "-", words).strip("-.")
+
+
+class Tested(NamedTuple):
+    """What a test came to."""
+
+    case: Case
+    state: RunState
+    verdicts: Verdicts
+
+    @property
+    def metrics(self) -> Metrics:
+        """All that was measured."""
+        return self.state.rows[0].metrics
+
+
+def eval_command(flags: Flags, choice: Choice, runs: Path) -> None:
+    """Run the command: the same one goes on where an earlier one was stopped."""
+    cases = _cases(flags, choice)
+    plans = [plan(case.given, flags.provider, runs) for case in cases]
+    folders = [case.folder for case in cases]
+    if len(set(folders)) < len(folders):
+        die(Exit.USAGE, "two of the models have the same name but for its punctuation")
+    whole = params_hash(plans[0].params)[:8]
+    place = runs / (choice.name or f"eval-{whole}-{len(cases)}")
+    tested = [_test(case, place / case.folder, flags, runs) for case in cases]
+    rows = [_row(one, tested) for one in tested]
+    if choice.json:
+        print(json.dumps({"runs": str(place), "tests": rows}, indent=2))
+        return
+    _print(rows)
+    print(f"\nLook closer: nip-fn replay {place / cases[0].folder} --help")
+
+
+def _cases(flags: Flags, choice: Choice) -> list[Case]:
+    table = overrides(flags)
+    fixed: dict[str, Any] = {"rl": {"num_iterations": 0}, "text_rl": {"test_scheme": "all"}}
+    if choice.split is not None:
+        fixed["test_dataset_split"] = choice.split
+    if choice.repeats is not None:
+        fixed["rl"]["num_test_iterations"] = choice.repeats
+    protocols = choice.protocols or (table.get("interaction_protocol", "nip"), BASELINE)
+    cases = []
+    for model in choice.models or (None,):
+        for protocol in dict.fromkeys(protocols):
+            own: dict[str, Any] = {"interaction_protocol": protocol}
+            if model is not None:
+                own["agents"] = {"_default": {"model_name": model}}
+            cases.append(Case(protocol, model, merge(merge(table, fixed), own)))
+    return cases
+
+
+def _test(case: Case, folder: Path, flags: Flags, runs: Path) -> Tested:
+    """The test, played as far as it has not been."""
+    if (folder / CHECKPOINT).exists():
+        start = reopen(folder, case.given, flags.provider)
+    else:
+        start = create(folder, plan(case.given, flags.provider, runs))
+    if start.state.stage == "done":
+        start.store.close()
+    else:
+        say(f"{case.folder}: {told(start.data)}")
+        go_on(start, folder, "the same command")
+    path = folder / CHECKPOINT
+    replayed = replay_recording(path, read_recording(path))
+    stage = replayed.stages[0]
+    return Tested(case, replayed.state, verdicts(stage.datapoints, stage.forest))
+
+
+def _row(one: Tested, everything: list[Tested]) -> dict[str, Any]:
+    """What is printed of a test; what it gains is over the baseline with the same model."""
+    metrics = dict(one.metrics)
+    baseline = next(
+        (
+            other
+            for other in everything
+            if other.case.protocol == BASELINE and other.case.model == one.case.model
+        ),
+        None,
+    )
+    compared = baseline is not None and baseline is not one
+    models = dict.fromkeys(agent.model_name for agent in one.state.params.agents)
+    return {
+        "protocol": one.case.protocol,
+        "model": ", ".join(models),
+        "datapoints": len(one.verdicts.right),
+        "games": one.verdicts.games,
+        "accuracy": accuracy(one.verdicts)._asdict(),
+        "always_fails": always_fails(one.verdicts)._asdict(),
+        "gain": gain(one.verdicts, baseline.verdicts)._asdict() if compared and baseline else None,
+        **{name: metrics.get(name) for name in ("accuracy_0", "accuracy_1", "no_decision_rate")},
+        "tokens": metrics["tokens"],
+        "prompt_tokens": metrics["prompt_tokens"],
+    }
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    titles = ("protocol", "model", "datapoints x games", "accuracy [95 %]", "always fails [95 %]")
+    others = (f"over {BASELINE} [95 %]", "buggy", "right", "undecided", "tokens")
+    for title in (*titles, *others):
+        table.add_column(title, justify="left" if title in titles[:2] else "right")
+    for row in rows:
+        table.add_row(
+            row["protocol"],
+            row["model"],
+            f"{row['datapoints']:,} x {row['games']}",
+            _estimate(row["accuracy"]),
+            _estimate(row["always_fails"]),
+            _estimate(row["gain"], signed=True),
+            *(_share(row[name]) for name in ("accuracy_0", "accuracy_1", "no_decision_rate")),
+            f"{row['prompt_tokens'] + row['tokens']:,.0f}",
+        )
+    console().print(table)
+
+
+def _estimate(found: dict[str, float] | None, signed: bool = False) -> str:
+    if found is None:
+        return "-"
+    value, low, high = Estimate(**found)
+    if signed:
+        return f"{value * 100:+.1f} [{low * 100:+.1f}, {high * 100:+.1f}]"
+    return f"{value:.1%} [{low:.1%}, {high:.1%}]"
+
+
+def _share(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

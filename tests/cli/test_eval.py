@@ -1,0 +1,112 @@
+"""`nip-fn eval`: the real command."""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Finished
+
+Command = Callable[..., Finished]
+
+EVAL = (
+    "eval", "--provider", "dummy", "--seed", "3", "--set", "dataset_options.max_test_size=40",
+    "--set", "nip_protocol.max_message_rounds=5",
+)  # fmt: skip
+
+
+def results(finished: Finished) -> list[dict[str, Any]]:
+    assert finished.returncode == 0, finished.stderr
+    found: list[dict[str, Any]] = json.loads(finished.stdout)["tests"]
+    return found
+
+
+def test_a_protocol_is_compared_with_the_verifier_alone(nip_fn: Command, tmp_path: Path) -> None:
+    printed = nip_fn(*EVAL, "--run", "e")
+    assert printed.returncode == 0, printed.stderr
+    lines = printed.stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:3]] == ["nip", "solo_verifier"]
+    assert "40 x 1" in lines[1]
+    assert sorted(path.name for path in (tmp_path / "runs" / "e").iterdir()) == [
+        "nip",
+        "solo_verifier",
+    ]
+
+
+def test_the_numbers_are_those_of_the_recorded_runs(nip_fn: Command) -> None:
+    protocols = ("--protocol", "debate", "--protocol", "solo_verifier", "--protocol", "nip")
+    found = results(nip_fn(*EVAL, *protocols, "--repeats", 3, "--run", "e", "--json"))
+    assert [one["protocol"] for one in found] == ["debate", "solo_verifier", "nip"]
+    solo = found[1]["accuracy"]["value"]
+    for one in found:
+        replayed = nip_fn("replay", f"runs/e/{one['protocol']}", "--json")
+        assert replayed.returncode == 0, replayed.stderr
+        (iteration,) = json.loads(replayed.stdout)["iterations"]
+        assert one["accuracy"]["value"] == pytest.approx(iteration["test.accuracy"])
+        assert one["always_fails"]["value"] == pytest.approx(iteration["test.always_fail_share"])
+        assert one["games"] == 3
+        assert one["accuracy"]["low"] <= one["accuracy"]["value"] <= one["accuracy"]["high"]
+        if one["protocol"] == "solo_verifier":
+            assert one["gain"] is None
+        else:
+            assert one["gain"]["value"] == pytest.approx(one["accuracy"]["value"] - solo)
+
+
+def test_models_are_compared_each_with_its_own_baseline(nip_fn: Command) -> None:
+    found = results(nip_fn(*EVAL, "--model", "a/b", "--model", "c", "--run", "e", "--json"))
+    assert [(one["model"], one["protocol"]) for one in found] == [
+        ("a/b", "nip"),
+        ("a/b", "solo_verifier"),
+        ("c", "nip"),
+        ("c", "solo_verifier"),
+    ]
+
+
+def test_another_split_and_other_data(nip_fn: Command) -> None:
+    options = ("--split", "validation", "--dataset", "builtin:python", "--json")
+    found = results(nip_fn(*EVAL, *options))
+    assert all(one["datapoints"] == 40 for one in found)
+    refused = nip_fn(*EVAL, "--split", "train")
+    assert refused.returncode == 2
+    assert "test_dataset_split" in refused.stderr
+
+
+def test_the_same_command_goes_on_and_plays_nothing_twice(
+    nip_fn: Command, start: Callable[..., Any], tmp_path: Path
+) -> None:
+    whole = nip_fn(*EVAL, "--repeats", 40, "--run", "whole", "--json")
+    place = tmp_path / "runs" / "e"
+    process = start(*EVAL, "--repeats", 40, "--run", "e", "--json")
+    while process.poll() is None and not (place / "nip" / "checkpoint.msgpack").exists():
+        time.sleep(0.01)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    recorded = (place / "nip" / "checkpoint.msgpack").read_bytes()
+    again = nip_fn(*EVAL, "--repeats", 40, "--run", "e", "--json")
+    assert results(again) == results(whole)
+    kept = (place / "nip" / "checkpoint.msgpack").read_bytes()
+    assert len(kept) >= len(recorded) > 0
+    sizes = {path: path.stat().st_size for path in place.rglob("checkpoint.msgpack")}
+    assert results(nip_fn(*EVAL, "--repeats", 40, "--run", "e", "--json")) == results(whole)
+    assert sizes == {path: path.stat().st_size for path in place.rglob("checkpoint.msgpack")}
+
+
+def test_other_parameters_need_another_name(nip_fn: Command) -> None:
+    results(nip_fn(*EVAL, "--run", "e", "--json"))
+    refused = nip_fn(*EVAL, "--run", "e", "--seed", 4)
+    assert refused.returncode == 2
+    assert "seed differs" in refused.stderr
+
+
+def test_names_that_cannot_be_told_apart_are_refused(nip_fn: Command) -> None:
+    refused = nip_fn(*EVAL, "--model", "a/b", "--model", "a:b")
+    assert refused.returncode == 2
+    assert "same name" in refused.stderr
+    unknown = nip_fn(*EVAL, "--protocol", "chess")
+    assert unknown.returncode == 2
+    assert "chess" in unknown.stderr

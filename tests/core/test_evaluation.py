@@ -1,0 +1,72 @@
+"""The two measures of a test, their intervals, and what a protocol gains over a baseline."""
+
+from math import sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nip_fn.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
+from nip_fn.metrics import outcome_metrics, wilson_interval
+
+from .games import Setup, ends, play, setups
+
+
+def of(*right: int, games: int = 1) -> Verdicts:
+    return Verdicts(tuple(f"p{i}" for i in range(len(right))), right, games)
+
+
+found = st.integers(1, 4).flatmap(
+    lambda games: st.lists(st.integers(0, games), min_size=1, max_size=12).map(
+        lambda right: of(*right, games=games)
+    )
+)
+
+
+def test_one_game_about_each_gives_the_interval_of_wilson() -> None:
+    assert accuracy(of(1, 1, 0, 1)) == Estimate(0.75, *wilson_interval(3, 4))
+
+
+def test_several_games_about_one_are_one_observation() -> None:
+    whole = accuracy(of(4, 4, 0, 0, games=4))
+    deviation = sqrt(4 * 0.25 / 3)
+    assert whole.value == 0.5
+    assert whole.high - whole.value == pytest.approx(
+        min(0.5, 1.959963984540054 * deviation / sqrt(4))
+    )
+    assert accuracy(of(2, 2, 2, 2, games=4)) == Estimate(0.5, 0.5, 0.5)
+
+
+def test_a_datapoint_always_fails_when_no_game_about_it_is_right() -> None:
+    assert always_fails(of(0, 3, 1, 0, games=3)) == Estimate(0.5, *wilson_interval(2, 4))
+
+
+@given(found)
+def test_values_lie_in_their_intervals_and_these_between_0_and_1(one: Verdicts) -> None:
+    for value, low, high in (accuracy(one), always_fails(one)):
+        assert 0 <= low <= value + 1e-12
+        assert value - 1e-12 <= high <= 1 + 1e-12
+
+
+@given(found)
+def test_nothing_is_gained_over_oneself(one: Verdicts) -> None:
+    assert gain(one, one) == Estimate(0.0, 0.0, 0.0)
+
+
+def test_a_gain_is_paired() -> None:
+    apart = gain(of(1, 1, 0, 0), of(0, 0, 1, 1))
+    together = gain(of(1, 1, 1, 0), of(1, 1, 0, 0))
+    assert apart.value == 0.0
+    assert together.value == 0.25
+    assert apart.high - apart.value > together.high - together.value
+    with pytest.raises(ValueError, match="other datapoints"):
+        gain(of(1, 1), of(1, 1, 1))
+
+
+@given(setups())
+def test_the_measures_are_those_that_a_run_logs(setup: Setup) -> None:
+    for state in ends(play(setup), "test"):
+        logged = dict(outcome_metrics(state.datapoints, state.forest))
+        one = verdicts(state.datapoints, state.forest)
+        assert accuracy(one).value == pytest.approx(logged["accuracy"])
+        assert always_fails(one).value == pytest.approx(logged["always_fail_share"])
