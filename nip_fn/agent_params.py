@@ -102,6 +102,28 @@ class AgentParameters(Record, frozen=True):
         Port, Meta(description="port of the language-model server (SelfHosted)")
     ] = 5000
     vllm_server_port: Annotated[Port, Meta(description="port of its vLLM (SelfHosted)")] = 8000
+    api_base_url: Annotated[
+        str | None,
+        Meta(
+            description="where a compatible API is served; several, with commas between, share the "
+            "requests; None: as the provider says"
+        ),
+    ] = None
+    api_key_variable: Annotated[
+        str | None,
+        Meta(
+            description="the environment variable that holds the API key; None: OPENAI_API_KEY or "
+            "OPENROUTER_API_KEY, and no key for SelfHosted"
+        ),
+    ] = None
+    replies_per_request: Annotated[
+        Literal["auto", "all", "one"],
+        Meta(description='sibling replies in one request ("n"), or each its own; "auto": tried'),
+    ] = "auto"
+    use_batch_api: Annotated[
+        bool,
+        Meta(description="ask in batches: at half the price, where each step may take a day"),
+    ] = False
     use_dummy_api: Annotated[
         bool, Meta(description="no model at all: random replies, trainings that train nothing")
     ] = False

@@ -244,11 +244,7 @@ class Job(msgspec.Struct, frozen=True):
 def make_job(
     params: HyperParameters, group: Group, iteration: int, rows: tuple[TrainingRow, ...], key: Key
 ) -> Job:
-    """The training that follows an iteration; `key` is consumed by its seed.
-
-    The reference is named, never implied: the policy that the training starts from ("previous"), or
-    the base model.
-    """
+    """The training that follows an iteration; `key` is consumed by its seed."""
     agent: AgentParameters = params.agents[group.agents[0]]
     own_rate = params.ei.lr if method_of(rows) == "sft" else None
     rate = params.rl.lr if own_rate is None else own_rate
@@ -259,7 +255,7 @@ def make_job(
         iteration=iteration,
         model=group.model,
         start=start,
-        reference=group.latest if agent.dpo_reference == "previous" else None,
+        reference=_reference(agent, group, start),
         learning_rate=rate * lr_factor(agent),
         num_epochs=agent.num_epochs or params.rl.num_epochs,
         beta=agent.dpo_beta or 0.1,
@@ -272,3 +268,13 @@ def make_job(
         use_lora=agent.use_lora,
         stack=agent.stack_lora_adapters and start is not None,
     )
+
+
+def _reference(agent: AgentParameters, group: Group, start: str | None) -> str | None:
+    """The reference, named and never implied: the last adapter ("previous"), or the base model.
+
+    OpenAI's API takes none: there it is always what the training starts from.
+    """
+    if agent.model_provider == "OpenAI" and not agent.use_dummy_api:
+        return start
+    return group.latest if agent.dpo_reference == "previous" else None

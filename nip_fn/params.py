@@ -149,6 +149,12 @@ class TextRlParameters(Record, frozen=True):
     verifier_guess_replacement_annealing_rate: Annotated[
         Share, Meta(description="the rate r of that fall")
     ] = 0.1
+    fine_tune_poll_seconds: Annotated[
+        Positive, Meta(description="between two looks at a training or a batch at a provider")
+    ] = 30.0
+    fine_tune_limit_hours: Annotated[
+        Positive, Meta(description="for a training at a provider to end; resuming waits again")
+    ] = 24.0
     save_transcripts: Annotated[
         bool,
         Meta(description="write all dialogues, too, into the run's transcripts folder"),

@@ -1,6 +1,6 @@
 """What an adapter must provide: the doors between the pure core and the world."""
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from returns.result import Result
@@ -95,6 +95,10 @@ class Sandbox(Protocol):
         ...
 
 
+def nothing_waits() -> None:
+    """Of samplers that send each request as soon as they are called."""
+
+
 class World(NamedTuple):
     """All adapters of a run."""
 
@@ -104,3 +108,6 @@ class World(NamedTuple):
     source: Source
     store: Store
     tracker: Tracker
+    # Called when a run is stopped: what is under way may end, calls of the sampler that wait for
+    # their turn are cancelled.
+    hold_back: Callable[[], None] = nothing_waits

@@ -34,8 +34,11 @@ class Completion(msgspec.Struct, frozen=True, array_like=True):
     text: str | None
     finish_reason: FinishReason
     model: str  # the model or adapter that wrote it
-    prompt_tokens: int = 0
+    prompt_tokens: int = 0  # that were paid for; of a request for several, the first has them all
     completion_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt's, those that the provider had at hand
+    seconds: float = 0.0  # from asking to having it
+    request_id: str = ""  # the provider's
 
 
 class Reply(msgspec.Struct, frozen=True):

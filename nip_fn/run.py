@@ -55,6 +55,7 @@ from nip_fn.finetune import (
 from nip_fn.growth import Given, answer, plant, waiting
 from nip_fn.keys import fold_in, key, permutation
 from nip_fn.metrics import Metrics, lineage_metrics, stage_metrics
+from nip_fn.money import trained_tokens
 from nip_fn.pairs import Pair
 from nip_fn.params import HyperParameters
 from nip_fn.protocols.registry import protocol_of
@@ -408,7 +409,7 @@ def _trained(state: RunState) -> RunState:
     reports = tuple(
         (f"{under_way.job.group}.{name}", value)
         for under_way in state.jobs
-        for name, value in (*row_metrics(under_way.job.rows), *under_way.report)
+        for name, value in (*row_metrics(under_way.job.rows), *_reported(under_way))
     )
     counts = (
         ("jobs", float(len(state.jobs))),
@@ -416,6 +417,14 @@ def _trained(state: RunState) -> RunState:
         ("jobs_failed", float(len(state.jobs) - len(adapters))),
     )
     return _with_row(replace(state, groups=groups), (*counts, *reports))
+
+
+def _reported(under_way: JobState) -> Metrics:
+    """What a training reported, and in any case `train_tokens`: those that were paid for."""
+    if "train_tokens" in dict(under_way.report):
+        return under_way.report
+    tokens = trained_tokens(under_way.job, under_way.adapter, under_way.report)
+    return (*under_way.report, ("train_tokens", tokens))
 
 
 def _adapter(job: Job, name: str) -> Adapter:

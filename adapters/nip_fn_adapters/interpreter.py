@@ -137,6 +137,8 @@ class _Loop:
 
     def _accept(self, task: "asyncio.Task[Answer]") -> list[str]:
         del self._in_flight[task]
+        if task.cancelled():  # it was held back
+            return []
         answer = task.result()
         for event in answer.value_or(()):
             self.record(event)
@@ -145,6 +147,7 @@ class _Loop:
     async def _drain(self) -> list[str]:
         """Record the replies that are still coming in, within the grace: they may be paid for."""
         failures: list[str] = []
+        self._world.hold_back()
         patience = asyncio.create_task(asyncio.sleep(GRACE_SECONDS, True))
         while not patience.done() and any(
             isinstance(effect, AskTree) for effect in self._in_flight.values()

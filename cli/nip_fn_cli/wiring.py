@@ -2,19 +2,21 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from returns.result import Result
+from returns.result import Failure, Result
 
 from nip_fn.agent_params import AgentParameters, agent_group
 from nip_fn.events import Publish
 from nip_fn.finetune import Job
 from nip_fn.params import HyperParameters
-from nip_fn.ports import Publisher, Sampler, Tuned, Tuner
+from nip_fn.ports import Publisher, Sampler, Tuned, Tuner, nothing_waits
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
 from nip_fn_adapters import dummy
-from nip_fn_cli.exits import Exit, die
+from nip_fn_cli.exits import Exit, die, say
+
+T = TypeVar("T")
 
 
 class Models(NamedTuple):
@@ -23,11 +25,12 @@ class Models(NamedTuple):
     sampler: Sampler
     tuner: Tuner
     publisher: Publisher
+    hold_back: Callable[[], None] = nothing_waits  # see `World`
 
 
 def wire(params: HyperParameters, run: Path) -> Models:
     """The adapters that the agents ask for, each agent and group at its own; the run's adapters
-    live in its folder.
+    live in its folder.  Ends the command where a key is missing.
     """
     kinds = {_kind(agent) for agent in params.agents}
     models = {kind: _MODELS[kind](params, run) for kind in sorted(kinds)}
@@ -45,20 +48,18 @@ def wire(params: HyperParameters, run: Path) -> Models:
     def publish(effect: Publish) -> Awaitable[Result[tuple[float, ...], str]]:
         return by_group[effect.group].publisher(effect)
 
-    return Models(sample, tune, publish)
+    def hold_back() -> None:
+        for one in models.values():
+            one.hold_back()
+
+    return Models(sample, tune, publish, hold_back)
 
 
 def _kind(agent: AgentParameters) -> str:
-    """Which adapters serve an agent; ends the command where this version has none."""
+    """Which adapters serve an agent."""
     if agent.use_dummy_api:
         return "dummy"
-    if agent.model_provider not in _MODELS:
-        die(
-            Exit.USAGE,
-            f"agents.{agent.name}.model_provider: {agent.model_provider} is not served by this "
-            'version; choose "local", or --provider dummy for agents without a model',
-        )
-    return agent.model_provider
+    return "local" if agent.model_provider == "local" else "api"
 
 
 def _dummy(params: HyperParameters, run: Path) -> Models:
@@ -74,4 +75,62 @@ def _local(params: HyperParameters, run: Path) -> Models:
     return Models(sampler, local_tuner(run), local_publisher(sampler))
 
 
-_MODELS: dict[str, Callable[[HyperParameters, Path], Models]] = {"dummy": _dummy, "local": _local}
+def _api(params: HyperParameters, run: Path) -> Models:
+    try:
+        from nip_fn_adapters.api.batches import Times, batch_sampler
+        from nip_fn_adapters.api.endpoints import environment
+        from nip_fn_adapters.api.publisher import api_publisher
+        from nip_fn_adapters.api.sampler import Manners, api_sampler, served_by
+        from nip_fn_adapters.api.tuner import Patience, api_tuner, trainings
+    except ModuleNotFoundError as error:
+        die(Exit.USAGE, f"models behind an API need {error.name}: install nip-fn[api]")
+    agents = [agent for agent in params.agents if _kind(agent) == "api"]
+    for agent in agents:
+        _check_api(agent, is_trained=params.rl.num_iterations > 0 and not agent.freeze_agent)
+    variables = environment()
+    served = {agent.name: _or_die(served_by(agent, variables)) for agent in agents}
+    groups = _or_die(trainings(params, variables))
+    wandb_project = variables.get("WANDB_OPENAI_FINETUNE_PROJECT")
+    manners, poll = Manners(tell=say), params.text_rl.fine_tune_poll_seconds
+    patience = Patience(poll=poll, limit=params.text_rl.fine_tune_limit_hours * 3600)
+    batched = {agent.use_batch_api for agent in agents}
+    if len(batched) > 1:
+        die(Exit.USAGE, "agents.*.use_batch_api: all agents at an API, or none")
+    sampler = (
+        batch_sampler(run, served, manners=manners, times=Times(poll=poll))
+        if batched == {True}
+        else api_sampler(served, manners)
+    )
+    tuner = api_tuner(run, groups, patience=patience, wandb_project=wandb_project, tell=say)
+    return Models(sampler, tuner, api_publisher(groups, tell=say), sampler.hold_back)
+
+
+def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
+    """End the command where an agent's model cannot be had from an API, or not be trained there."""
+    where, provider = f"agents.{agent.name}", agent.model_provider
+    if agent.model_name.startswith("builtin:"):
+        die(
+            Exit.USAGE,
+            f"{where}.model_name: {agent.model_name} is served by provider local alone; name a "
+            f"model that {provider} serves, as in --model NAME",
+        )
+    if is_trained and provider != "OpenAI":
+        die(
+            Exit.USAGE,
+            f"{where}.model_provider: training at {provider} comes with a later version; freeze "
+            f"the agent (--set {where}.freeze_agent=true), or choose --provider openai, local or "
+            "dummy",
+        )
+
+
+def _or_die(result: Result[T, str]) -> T:
+    if isinstance(result, Failure):
+        die(Exit.USAGE, result.failure())
+    return result.unwrap()
+
+
+_MODELS: dict[str, Callable[[HyperParameters, Path], Models]] = {
+    "api": _api,
+    "dummy": _dummy,
+    "local": _local,
+}

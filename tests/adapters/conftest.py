@@ -1,7 +1,8 @@
 """A small run with the dummy provider, on real files."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from returns.result import Result
 from nip_fn.config import from_dict
 from nip_fn.data import Datapoint, Dataset, make_datapoint
 from nip_fn.events import RunStarted
+from nip_fn.finetune import Job
 from nip_fn.params import HyperParameters
 from nip_fn.ports import Store, World
 from nip_fn.replay import replay
@@ -19,6 +21,8 @@ from nip_fn.state import EMPTY, Row, RunState
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.data.opening import CACHE_VARIABLE, in_memory
 from nip_fn_adapters.interpreter import interpret
+
+from ..provider import Provider
 
 
 def small_params() -> HyperParameters:
@@ -59,7 +63,7 @@ class Asked:
         return await self._sample(request)
 
 
-def _no_tracker(row: Row, seconds: float) -> None:
+def no_tracker(row: Row, seconds: float) -> None:
     """Keep nothing."""
 
 
@@ -86,7 +90,7 @@ class Sitting:
             publisher=dummy.serve_at_once,
             source=in_memory(dataset).source,
             store=wrap(opened),
-            tracker=_no_tracker,
+            tracker=no_tracker,
         )
         begin = () if state.stage != "start" else (first,)
         try:
@@ -109,3 +113,29 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+_numbers = count()
+
+
+@pytest.fixture
+def job() -> Job:
+    """A fine-tuning job on rows that no other test has."""
+    from .tuning import make_job, preferences
+
+    return make_job(rows=preferences(12, f"test {next(_numbers)}, example"))
+
+
+@pytest.fixture(scope="module")
+def tuning_provider() -> Iterator[Provider]:
+    from .tuning import KEY
+
+    with Provider(key=KEY) as provider:
+        yield provider
+
+
+@pytest.fixture
+def provider(tuning_provider: Provider) -> Provider:
+    """A provider with plain settings for jobs; what earlier tests left there stays."""
+    tuning_provider.configure(faults=[], job_seconds=0.0, job_outcome="succeeded", list_lag=0.0)
+    return tuning_provider

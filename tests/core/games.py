@@ -149,6 +149,7 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
                 "num_invalid_generation_retries": draw(st.integers(1, 3)),
                 "fine_tune_from_scratch": draw(st.booleans()),
                 "dpo_reference": draw(st.sampled_from(["previous", "base"])),
+                "model_provider": draw(st.sampled_from(["local", "OpenAI"])),
                 "name_speakers_in_content": draw(st.booleans()),
                 "merge_same_role_messages": draw(st.booleans()),
                 **shared,

@@ -1,14 +1,14 @@
 """Every field of the nip library's text agents: its default, and what shows that it is honoured.
 
 A field is honoured (something that a run does depends on it), refused (set to anything but its
-default it is an error that says why), or wired: it describes a provider that this version does not
+default it is an error that says why), or wired: it describes a training that this version does not
 have, so it is kept as data, and the command ends with a line when it comes to the wiring.
 """
 
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -26,6 +26,8 @@ from nip_fn.reference_rules import OWN_AGENT_FIELDS
 from nip_fn.requests import Request, request
 from nip_fn.run import step
 from nip_fn.state import EMPTY, rules
+from nip_fn_adapters.api.endpoints import KEY_VARIABLES
+from nip_fn_adapters.api.sampler import Served, served_by
 from nip_fn_cli.exits import Exit
 from nip_fn_cli.loading import chosen_version
 from nip_fn_cli.templates import with_templates
@@ -94,12 +96,16 @@ def a_version_is_an_iteration() -> bool:
     ]
 
 
-def wired(**fields: object) -> str:
+def wired(keys: dict[str, str], **fields: object) -> str:
     """What the command says when it comes to the wiring; "" if there is an adapter."""
     params = make_params({"agents": {"_default": fields}})
     said: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nip_fn_cli.exits.say", said.append)
+        for name in KEY_VARIABLES.values():
+            patch.delenv(name, raising=False)
+        for name, value in keys.items():
+            patch.setenv(name, value)
         try:
             wire(params, Path("run"))
         except typer.Exit as ended:
@@ -183,7 +189,62 @@ def template_is_read_and_rendered() -> bool:
 
 
 def dummies_need_no_provider() -> bool:
-    return wired(use_dummy_api=True) == "" != wired(use_dummy_api=False)
+    return wired({}, use_dummy_api=True) == "" != wired({}, use_dummy_api=False)
+
+
+def asked_at(**fields: object) -> Served:
+    """How an agent with these fields is asked."""
+    keys = {**dict.fromkeys(KEY_VARIABLES.values(), "usual"), "MINE": "own"}
+    agent = make_params({"agents": {"_default": fields}}).agents[0]
+    served: Served = served_by(agent, keys).unwrap()
+    return served
+
+
+def urls(**fields: object) -> list[str]:
+    """The addresses at which an agent with these fields is asked."""
+    return [server.url for server in asked_at(**fields).endpoints]
+
+
+def providers_have_addresses() -> bool:
+    addresses = [urls(model_provider=name)[0] for name in ("OpenAI", "OpenRouter", "SelfHosted")]
+    return addresses == [
+        "https://api.openai.com/v1",
+        "https://openrouter.ai/api/v1",
+        "http://localhost:8000/v1",
+    ]
+
+
+def own_servers_have_addresses() -> bool:
+    own = {"model_provider": "SelfHosted", "language_model_server_scheme_host": "http://gpu-1"}
+    return urls(**own, vllm_server_port=8001) == ["http://gpu-1:8001/v1"]
+
+
+def addresses_can_be_given() -> bool:
+    return urls(api_base_url="http://a/v1/, http://b/v1") == ["http://a/v1", "http://b/v1"]
+
+
+def keys_can_be_named() -> bool:
+    keys = [asked_at(api_key_variable=name).endpoints[0].key for name in (None, "MINE")]
+    return keys == ["usual", "own"]
+
+
+def replies_come_together_or_not() -> bool:
+    """As tests/adapters/test_api_sampler.py shows at a server."""
+    return all(
+        asked_at(replies_per_request=how).replies_per_request == how
+        for how in ("auto", "all", "one")
+    )
+
+
+def batches_are_asked_for() -> bool:
+    """As tests/adapters/test_api_batches.py shows at a server."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OPENAI_API_KEY", "k")
+        one, other = (
+            wire(make_params({"agents": {"_default": {"use_batch_api": batched}}}), Path("run"))
+            for batched in (False, True)
+        )
+    return type(one.sampler) is not type(other.sampler)
 
 
 # ------------------------------------------------------------------------------------ the table
@@ -203,14 +264,10 @@ class Refused(NamedTuple):
 
 
 class Wired(NamedTuple):
-    """It describes a provider that this version does not have: data, until the wiring."""
+    """It describes a training that this version does not have: data, until the wiring."""
 
     fields: dict[str, object]
     reason: str
-
-
-def self_hosted(**fields: object) -> Wired:
-    return Wired({"model_provider": "SelfHosted", **fields}, "SelfHosted is not served")
 
 
 TENSORS, WANDB = "networks other than language models", "Weights & Biases"
@@ -233,17 +290,20 @@ FIELDS: dict[str, tuple[object, Honoured | Refused | Wired]] = {
     "checkpoint_version": ("latest", Honoured(a_version_is_an_iteration)),
     "use_orthogonal_initialisation": (True, Refused(False, TENSORS)),
     "orthogonal_initialisation_gain": (1.0, Refused(2.0, TENSORS)),
-    "model_provider": (
-        "OpenAI",
-        Wired({"model_provider": "OpenRouter"}, "OpenRouter is not served"),
-    ),
+    "model_provider": ("OpenAI", Honoured(providers_have_addresses)),
     "model_name": ("gpt-4o-mini-2024-07-18", Honoured(model_is_named)),
     "language_model_server_scheme_host": (
         "http://localhost",
-        self_hosted(language_model_server_scheme_host="http://gpu-1"),
+        Honoured(own_servers_have_addresses),
     ),
-    "language_model_server_port": (5000, self_hosted(language_model_server_port=5001)),
-    "vllm_server_port": (8000, self_hosted(vllm_server_port=8001)),
+    "language_model_server_port": (
+        5000,
+        Wired(
+            {"model_provider": "SelfHosted", "language_model_server_port": 5001},
+            "training at SelfHosted comes with a later version",
+        ),
+    ),
+    "vllm_server_port": (8000, Honoured(own_servers_have_addresses)),
     "use_dummy_api": (False, Honoured(dummies_need_no_provider)),
     "shared_model_group": (None, Honoured(model_is_shared)),
     "temperature": (None, Honoured(sent("temperature", 0.5))),
@@ -281,6 +341,14 @@ FIELDS: dict[str, tuple[object, Honoured | Refused | Wired]] = {
     "num_invalid_generation_retries": (20, Honoured(attempts_are_counted)),
 }
 
+# What the nip library does not have; tests/core/test_chat.py and others show the rest.
+OWN: dict[str, Callable[[], bool]] = {
+    "api_base_url": addresses_can_be_given,
+    "api_key_variable": keys_can_be_named,
+    "replies_per_request": replies_come_together_or_not,
+    "use_batch_api": batches_are_asked_for,
+}
+
 
 def of_kind(kind: type) -> list[str]:
     """The fields of which this becomes."""
@@ -295,6 +363,7 @@ def test_our_agents_have_these_fields_and_defaults_and_a_few_of_their_own() -> N
         "system_prompt_template",
         "name_speakers_in_content",
         "merge_same_role_messages",
+        *OWN,
     }
     theirs = {name: default for name, default in ours.items() if name not in OWN_AGENT_FIELDS}
     assert theirs == {name: default for name, (default, _) in FIELDS.items()}
@@ -305,6 +374,11 @@ def test_a_field_is_honoured(name: str) -> None:
     fate = FIELDS[name][1]
     assert isinstance(fate, Honoured)
     assert fate.shown_by()
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_field_of_our_own_is_honoured(name: str) -> None:
+    assert OWN[name]()
 
 
 @pytest.mark.parametrize("name", of_kind(Refused))
@@ -318,20 +392,52 @@ def test_a_field_is_refused_with_the_reason(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", of_kind(Wired))
-def test_a_field_of_an_absent_provider_is_data_until_the_wiring(name: str) -> None:
+def test_a_field_of_an_absent_training_is_data_until_the_wiring(name: str) -> None:
     fate = FIELDS[name][1]
     assert isinstance(fate, Wired)
     params: HyperParameters = from_dict({"agents": {"prover": fate.fields}}).unwrap()
     assert get(params, f"agents.prover.{name}") == fate.fields[name]
     assert from_dict(merge(to_dict(params), {})) == Success(params)
-    line = wired(**fate.fields)
+    line = wired({}, **fate.fields)
     assert line.startswith("nip-fn: agents.prover.model_provider: ")
     assert fate.reason in line
     assert line.endswith(f" ({int(Exit.USAGE)})")
 
 
-def test_every_provider_but_the_local_one_ends_at_the_wiring() -> None:
-    absent: dict[str, Any] = {
-        name: wired(model_provider=name) for name in ("OpenAI", "SelfHosted", "OpenRouter")
-    }
-    assert all(f"{name} is not served" in line for name, line in absent.items())
+@pytest.mark.parametrize("provider", ["OpenRouter", "SelfHosted"])
+def test_a_provider_that_cannot_train_serves_agents_that_are_frozen(provider: str) -> None:
+    keys = {"OPENROUTER_API_KEY": "k"}
+    line = wired(keys, model_provider=provider)
+    assert f"training at {provider} comes with a later version; freeze the agent (--set " in line
+    assert wired(keys, model_provider=provider, freeze_agent=True) == ""
+
+
+@pytest.mark.parametrize(("provider", "variable"), sorted(KEY_VARIABLES.items()))
+def test_a_key_is_asked_for_before_anything_else(provider: str, variable: str) -> None:
+    fields = {"model_provider": provider, "freeze_agent": True}
+    line = wired({}, **fields)
+    assert line == (
+        f"nip-fn: agents.prover: {provider} needs an API key; set {variable} in the environment or "
+        f"in a file .env ({int(Exit.USAGE)})"
+    )
+    assert wired({variable: "k"}, **fields) == ""
+    assert "set MY_KEY in the environment" in wired({}, **fields, api_key_variable="MY_KEY")
+
+
+def test_a_model_that_only_this_process_has_is_not_asked_for_at_a_provider() -> None:
+    line = wired({"OPENAI_API_KEY": "k"}, model_name="builtin:tiny")
+    assert line.startswith("nip-fn: agents.prover.model_name: builtin:tiny is served by provider ")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("", "localhost:8000/v1", "http://", "http://[::1", "ftp://x/v1", "http://a:99999/v1"),
+        *("http://a b/v1", "http://a/v1, nothing", "https://me:sk-1@a/v1", "https://a/v1?key=sk-1"),
+    ],
+)
+def test_an_address_at_which_nothing_can_be_asked_is_refused(address: str) -> None:
+    line = wired({"OPENAI_API_KEY": "k"}, api_base_url=address)
+    assert line.startswith("nip-fn: agents.prover.api_base_url: ")
+    assert "sk" not in line
+    assert line.endswith(f" ({int(Exit.USAGE)})")

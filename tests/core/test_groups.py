@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 
-from nip_fn.finetune import Adapter, GroupState, get_state, make_groups, set_state
+from nip_fn.finetune import Adapter, GroupState, get_state, make_groups, make_job, set_state
+from nip_fn.keys import key
 from nip_fn.state import RunState
 
 from .games import BUSY, make_params, play
@@ -25,3 +26,32 @@ def test_only_what_was_trained_can_be_served() -> None:
     lineage = (Adapter("prover-0-00", 0, None, None, ""),)
     with pytest.raises(ValueError, match="prover-9"):
         set_state(group, GroupState(lineage, "prover-9-99"))
+
+
+@pytest.mark.parametrize(
+    ("agent", "start", "reference"),
+    [
+        ({"model_provider": "local"}, None, "prover-0-00"),
+        ({"model_provider": "local", "dpo_reference": "base"}, None, None),
+        ({"model_provider": "OpenAI"}, None, None),
+        ({"model_provider": "OpenAI", "fine_tune_from_scratch": False}, *2 * ("prover-0-00",)),
+        (
+            {
+                "model_provider": "OpenAI",
+                "fine_tune_from_scratch": False,
+                "dpo_reference": "base",
+            },
+            *2 * ("prover-0-00",),
+        ),
+        ({"model_provider": "OpenAI", "use_dummy_api": True}, None, "prover-0-00"),
+    ],
+)
+def test_a_job_names_the_reference_that_its_provider_will_use(
+    agent: dict[str, object], start: str | None, reference: str | None
+) -> None:
+    """OpenAI's API always takes the model that the training starts from."""
+    params = make_params({"agents": {"_default": agent}})
+    group, *_ = make_groups(params)
+    lineage = (Adapter("prover-0-00", 0, None, None, ""),)
+    job = make_job(params, set_state(group, GroupState(lineage)), 1, (), key(0))
+    assert (job.start, job.reference) == (start, reference)

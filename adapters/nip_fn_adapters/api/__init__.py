@@ -1,0 +1,1 @@
+"""Models behind an API that speaks OpenAI's language: sampling and fine-tuning."""

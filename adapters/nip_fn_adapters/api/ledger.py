@@ -1,0 +1,61 @@
+"""What a run notes down of its fine-tuning jobs at a provider.
+
+RUN/api/identity             tells the run's jobs from those of every other run, equal ones included
+RUN/jobs/NAME/remote.json    when a job was asked for, and its id once that is known
+
+The identity is drawn, not derived: two runs with equal parameters and seed record equal first
+events, and must not share their jobs.
+"""
+
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from nip_fn_adapters.api.jobs import Intent
+from nip_fn_adapters.store import replace_file, sync_path
+
+
+class Note(msgspec.Struct, frozen=True):
+    """A job that was asked for at a provider, whatever came of it."""
+
+    tag: str
+    asked: float  # when, in s since 1970
+    id: str | None = None  # None: no answer has come yet
+
+
+def identity(run: Path) -> str:
+    """The run's own 16 hexadecimal digits, drawn at the first call and safe on the disk since."""
+    file = run / "api" / "identity"
+    if not file.exists():
+        _write(file, secrets.token_hex(8).encode())
+        sync_path(run)
+    return file.read_text("ascii").strip()
+
+
+def read_note(run: Path, intent: Intent) -> Note | None:
+    """What is noted of the intent's job; None where nothing is, or another intent's."""
+    try:
+        note = msgspec.json.decode(_file(run, intent).read_bytes(), type=Note)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return note if note.tag == intent.tag else None
+
+
+def write_note(run: Path, intent: Intent, note: Note) -> None:
+    """Note that down, in place of what was noted."""
+    _write(_file(run, intent), msgspec.json.encode(note))
+
+
+def drop_note(run: Path, intent: Intent) -> None:
+    """Forget that the job was asked for: it was refused."""
+    _file(run, intent).unlink(missing_ok=True)
+
+
+def _file(run: Path, intent: Intent) -> Path:
+    return run / "jobs" / intent.job.name / "remote.json"
+
+
+def _write(file: Path, data: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file, data + b"\n")

@@ -1,0 +1,48 @@
+"""The rows of a training as the lines of a file that OpenAI's fine-tuning takes."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from nip_fn.chat import Chat, Message
+from nip_fn.finetune import PreferenceRow, TrainingRow
+
+_NO_NAME = re.compile(r"[\s<|\\/>]+")  # not allowed in a speaker's name
+
+
+def training_file(rows: tuple[TrainingRow, ...]) -> bytes:
+    """JSON Lines in UTF-8, one for each row in its order; the same rows give the same bytes."""
+    return b"".join(msgspec.json.encode(example(row)) + b"\n" for row in rows)
+
+
+def example(row: TrainingRow) -> dict[str, Any]:
+    """A row in the documented form of its method.
+
+    Of a supervised row the last message alone is learnt: the assistant's earlier ones, which would
+    be learnt, too, are rows of their own, and get the weight 0.
+    """
+    if isinstance(row, PreferenceRow):
+        return {
+            "input": {"messages": [message_of(message) for message in row.prompt]},
+            "preferred_output": _output(row.chosen),
+            "non_preferred_output": _output(row.rejected),
+        }
+    return {"messages": [*_unlearnt(row.prompt), *_output(row.reply)]}
+
+
+def _unlearnt(chat: Chat) -> list[dict[str, Any]]:
+    weights = {"assistant": {"weight": 0}}
+    return [{**message_of(message), **weights.get(message.role, {})} for message in chat]
+
+
+def _output(reply: str) -> list[dict[str, Any]]:
+    return [message_of(Message("assistant", reply))]
+
+
+def message_of(message: Message) -> dict[str, Any]:
+    """A message as the API takes it, in rows as in requests for replies."""
+    written = {"role": message.role, "content": message.content}
+    if message.name:
+        written["name"] = _NO_NAME.sub("_", message.name)[:64]
+    return written

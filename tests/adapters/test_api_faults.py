@@ -1,0 +1,360 @@
+"""The fault menu: whole runs at a provider whose answers go wrong, through real HTTP."""
+
+import threading
+import time
+from collections.abc import Iterator
+from http.server import HTTPServer, SimpleHTTPRequestHandler
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from nip_fn.reply import Completion
+from nip_fn.state import digest
+from nip_fn_adapters.api.sampler import Manners
+from nip_fn_adapters.store import CHECKPOINT
+
+from ..provider import Provider
+from .sampling import (
+    KEY,
+    QUICK,
+    Game,
+    answered_bodies,
+    ask,
+    chats,
+    is_readable,
+    make_request,
+    make_sampler,
+    patient,
+)
+
+Contents = dict[tuple[Any, ...], Completion]
+
+
+class Whole(NamedTuple):
+    """A run in which nothing goes wrong."""
+
+    digest: str
+    contents: Contents
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[Provider]:
+    with Provider(key=KEY, caching=False) as provider:
+        yield provider
+
+
+@pytest.fixture(scope="module")
+def whole(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    game = Game(tmp_path_factory.mktemp("whole") / "run", provider.url)
+    state = game.sit().unwrap()
+    assert state.stage == "done"
+    assert len(game.replies()) > 40
+    assert game.told == []
+    return Whole(digest(state), game.contents())
+
+
+@pytest.fixture
+def game(provider: Provider, tmp_path: Path) -> Iterator[Game]:
+    """The same run, before it has begun."""
+    yield Game(tmp_path / "run", provider.url)
+    provider.configure(faults=[])
+
+
+def since(provider: Provider, entry: int) -> list[dict[str, Any]]:
+    return chats(provider)[entry:]
+
+
+def log_mark(provider: Provider) -> int:
+    return len(chats(provider))
+
+
+# ------------------------------------------------------------------------------------ mended
+
+# Whatever befalls each request at its first attempt, a second one mends.
+MENDED: list[dict[str, Any]] = [
+    {"fault": "429"},
+    {"fault": "429-retry-after", "retry_after": 1},
+    {"fault": "429-retry-after", "retry_after": 300},
+    {"fault": "429-retry-after", "retry_after": "soon"},
+    {"fault": "500"},
+    {"fault": "502"},
+    {"fault": "503"},
+    {"fault": "503", "retry_after": 20},
+    {"fault": "504"},
+    {"fault": "529"},
+    {"fault": "408"},
+    {"fault": "409"},
+    {"fault": "timeout"},
+    {"fault": "timeout-after"},
+    {"fault": "reset"},
+    {"fault": "reset-mid-body"},
+    {"fault": "lost"},
+    {"fault": "malformed"},
+    {"fault": "null-body"},
+    {"fault": "empty-choices"},
+    {"fault": "error-200"},
+    {"fault": "error-choice"},
+    {"fault": "reversed"},
+]
+
+
+@pytest.mark.parametrize("fault", MENDED, ids=lambda fault: "-".join(map(str, fault.values())))
+def test_what_a_retry_can_mend_leaves_no_trace(
+    provider: Provider, whole: Whole, game: Game, fault: dict[str, Any]
+) -> None:
+    mark = log_mark(provider)
+    first_time = {"kind": "chat", "per_request": True, "until": 1}
+    provider.configure(faults=[{**fault, "match": first_time}])
+    ends_like(whole, game)
+    log = since(provider, mark)
+    assert sum(entry["fault"] == fault["fault"] for entry in log) == len(answered_bodies(log))
+    assert set(answered_bodies(log).values()) == {1}, "no reply is asked for twice"
+
+
+def test_everything_that_can_be_mended_at_once_leaves_no_trace(
+    provider: Provider, whole: Whole, game: Game
+) -> None:
+    mark = log_mark(provider)
+    turns = range(2, 2 + len(MENDED))
+    matches = [{"kind": "chat", "nth": (turn, turn + 2 * len(MENDED))} for turn in turns]
+    provider.configure(
+        faults=[{**fault, "match": match} for fault, match in zip(MENDED, matches, strict=True)]
+    )
+    ends_like(whole, game)
+    log = since(provider, mark)
+    assert {entry["fault"] for entry in log} == {None, *(fault["fault"] for fault in MENDED)}
+    assert set(answered_bodies(log).values()) == {1}, "no reply is asked for twice"
+
+
+def ends_like(whole: Whole, game: Game, manners: Manners = QUICK) -> None:
+    state = game.sit(manners).unwrap()
+    assert state.stage == "done"
+    assert game.contents() == whole.contents
+    assert digest(state) == whole.digest
+    assert all(map(is_readable, game.told))
+
+
+def test_retry_after_300_is_waited_for(provider: Provider) -> None:
+    """The openai client by itself would not: it gives up at anything above 120 s."""
+    fault = {"fault": "429-retry-after", "retry_after": 300, "times": 1}
+    provider.configure(faults=[fault])
+    mark, began = log_mark(provider), time.monotonic()
+    (answer,) = ask(make_sampler(provider.url, manners=QUICK._replace(speed=200)), make_request())
+    assert len(answer.unwrap()) == 2
+    assert 300 / 200 <= time.monotonic() - began < 5
+    assert [entry["status"] for entry in since(provider, mark)] == [429, 200]
+
+
+# ------------------------------------------------------------------------------------ documented
+
+# What the recorded replies say where the provider answers so every third time: nothing is asked
+# again as it was; the game counts a failed attempt, and asks anew in its place.
+ODD: list[tuple[str, set[tuple[bool, str]]]] = [
+    ("null-content", {(False, "stop")}),
+    ("empty-content", {(False, "stop")}),
+    ("content_filter", {(False, "content_filter")}),
+    ("refusal", {(False, "content_filter")}),
+    ("unknown-finish", {(True, "other")}),
+    ("no-finish-reason", {(True, "other")}),
+    ("length", {(True, "length")}),
+]
+
+
+@pytest.mark.parametrize(("fault", "found"), ODD, ids=[fault for fault, _ in ODD])
+def test_an_odd_reply_is_recorded_as_what_it_is(
+    provider: Provider, game: Game, fault: str, found: set[tuple[bool, str]]
+) -> None:
+    mark = log_mark(provider)
+    provider.configure(faults=[{"fault": fault, "match": {"kind": "chat", "every": 3}}])
+    state = game.sit().unwrap()
+    assert state.stage == "done"
+    log = since(provider, mark)
+    odd = {entry["request_id"] for entry in log if entry["fault"] == fault}
+    recorded = [reply.completion for reply in game.replies()]
+    assert {
+        (bool(one.text), one.finish_reason) for one in recorded if one.request_id in odd
+    } == found
+    assert {one.finish_reason for one in recorded if one.request_id not in odd} == {"stop"}
+    assert sum(one.completion_tokens for one in recorded) == sum(
+        entry["completion_tokens"] for entry in log
+    )
+    assert len({str(entry["body"]) for entry in log}) == len(log), "no reply is asked for twice"
+    assert game.told == []
+
+
+@pytest.mark.parametrize("fault", ["wrong-n", "wrong-n-more"])
+def test_a_wrong_number_of_replies_is_made_good(provider: Provider, game: Game, fault: str) -> None:
+    mark = log_mark(provider)
+    provider.configure(faults=[{"fault": fault, "match": {"kind": "chat", "every": 3}}])
+    state = game.sit().unwrap()
+    assert state.stage == "done"
+    log = since(provider, mark)
+    recorded = [reply.completion for reply in game.replies()]
+    assert sum(one.completion_tokens for one in recorded) == sum(
+        entry["completion_tokens"] for entry in log
+    )
+    assert len({str(entry["body"]) for entry in log}) == len(log), "no reply is asked for twice"
+    (line,) = game.told
+    assert "makes one reply at a time" in line
+    assert is_readable(line)
+
+
+def test_a_prompt_that_is_withheld_for_its_content_counts_as_such(provider: Provider) -> None:
+    body_says = {"fault": "400", "message": "The prompt was filtered."}
+    provider.configure(faults=[body_says])
+    (answer,) = ask(make_sampler(provider.url), make_request())
+    assert "The prompt was filtered." in answer.failure(), "without a code it is any other 400"
+    provider.configure(faults=[])
+
+
+# ------------------------------------------------------------------------------------ fatal
+
+FATAL: list[tuple[dict[str, Any], str]] = [
+    (
+        {"fault": "401"},
+        "{url} refuses the API key (401) for {agent}'s m; check OPENAI_API_KEY, in the environment "
+        "or in a file .env",
+    ),
+    (
+        {"fault": "403"},
+        "{url} refuses the API key (403) for {agent}'s m; check OPENAI_API_KEY, in the environment "
+        "or in a file .env",
+    ),
+    (
+        {"fault": "402"},
+        "{url} has nothing left to charge (402) for {agent}'s m: Insufficient credits. Add more "
+        "and try again.; pay in there",
+    ),
+    (
+        {"fault": "429-quota"},
+        "{url} has nothing left to charge (429) for {agent}'s m: You exceeded your current quota.; "
+        "pay in there",
+    ),
+    (
+        {"fault": "404-model"},
+        "{url} does not have what is asked for (404) for {agent}'s m: The model does not exist.; "
+        "check model_name and api_base_url",
+    ),
+    (
+        {"fault": "413"},
+        "{url} finds the chat too long (413) for {agent}'s m: Request entity too large.; fewer "
+        "rounds or shorter messages, or a model with a longer context",
+    ),
+    (
+        {"fault": "400-context"},
+        "{url} finds the chat too long (400) for {agent}'s m: This model's maximum context length "
+        "is 8192 tokens. Please reduce the messages.; fewer rounds or shorter messages, or a model "
+        "with a longer context",
+    ),
+    (
+        {"fault": "400"},
+        "{url} refuses the request (400) for {agent}'s m: Invalid value for 'messages'.",
+    ),
+    (
+        {"fault": "429-retry-after", "retry_after": 3600},
+        "{url} takes no more requests (429) for {agent}'s m: Rate limit reached for requests.; it "
+        "asks to wait for 3,600 s, longer than the 600 s that are allowed",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"), FATAL, ids=["-".join(map(str, fault.values())) for fault, _ in FATAL]
+)
+def test_what_no_retry_can_mend_ends_the_run_with_a_line_and_all_that_was_answered_is_kept(
+    provider: Provider, whole: Whole, game: Game, fault: dict[str, Any], line: str
+) -> None:
+    mark = log_mark(provider)
+    provider.configure(faults=[{**fault, "match": {"kind": "chat", "after": 9}}], latency=0.02)
+    said = game.sit().failure()
+    provider.configure(faults=[], latency=0.0)
+    assert said in {line.format(url=provider.url, agent=agent) for agent in ("verifier", "prover")}
+    assert is_readable(said)
+    answered = [entry for entry in since(provider, mark) if entry["status"] == 200]
+    assert len(answered) == 9
+    recorded = game.replies()
+    assert {r.completion.request_id for r in recorded} == {e["request_id"] for e in answered}
+    state = game.sit().unwrap()
+    assert digest(state) == whole.digest
+    assert game.contents() == whole.contents
+    assert set(answered_bodies(since(provider, mark)).values()) == {1}
+    assert KEY.encode() not in (game.folder / CHECKPOINT).read_bytes()
+
+
+@pytest.mark.parametrize("fault", ["500", "timeout", "malformed", "empty-choices"])
+def test_what_never_gets_better_ends_after_so_many_attempts(provider: Provider, fault: str) -> None:
+    provider.configure(faults=[{"fault": fault}])
+    mark = log_mark(provider)
+    manners = patient(max_attempts=3)._replace(timeout=0.2)
+    (answer,) = ask(make_sampler(provider.url, manners=manners), make_request())
+    provider.configure(faults=[])
+    assert len(since(provider, mark)) == 3
+    assert "; 3 attempts in " in answer.failure()
+    assert is_readable(answer.failure())
+
+
+def test_a_failed_reply_does_not_cancel_its_neighbours(provider: Provider) -> None:
+    provider.configure(
+        latency=0.1, faults=[{"fault": "404-model", "match": {"contains": "This is 3."}}]
+    )
+    answers = ask(make_sampler(provider.url), *(make_request(f"{i}") for i in range(8)))
+    provider.configure(latency=0.0, faults=[])
+    assert [len(answer.value_or(())) for answer in answers] == [2, 2, 2, 0, 2, 2, 2, 2]
+
+
+# ------------------------------------------------------------------------------------ away
+
+
+def test_a_server_that_dies_and_comes_back_minutes_later_is_waited_for(
+    provider: Provider, whole: Whole, game: Game
+) -> None:
+    """It is away for a second, which is more than six minutes at the speed of these tests."""
+    mark = log_mark(provider)
+    provider.configure(latency=0.01, faults=[{"fault": "die", "match": {"kind": "chat", "nth": 9}}])
+
+    def bring_back() -> None:
+        while provider.pid is not None:
+            time.sleep(0.01)
+        time.sleep(1.0)
+        provider.restart(latency=0.0, faults=[])
+
+    helper = threading.Thread(target=bring_back)
+    helper.start()
+    result = game.sit()
+    helper.join()
+    assert digest(result.unwrap()) == whole.digest
+    assert game.contents() == whole.contents
+    assert set(answered_bodies(since(provider, mark)).values()) == {1}
+    assert game.told
+    assert all(map(is_readable, game.told))
+    assert all(
+        line.startswith(f"{provider.url} cannot be reached for m: ") for line in game.told
+    ), game.told
+    assert len(game.told) <= 1 + 2 * 400 / 30, "not more than once in 30 s"
+
+
+def test_a_server_that_was_never_there_is_not_waited_for_long(tmp_path: Path) -> None:
+    with Provider(key=KEY) as gone:
+        url = gone.url
+    game = Game(tmp_path / "run", url)
+    began = time.monotonic()
+    line = game.sit().failure()
+    assert time.monotonic() - began < 5
+    assert line.startswith(f"{url} cannot be reached for verifier's m: ")
+    assert line.endswith("; check the address (api_base_url), and that the server runs")
+    assert is_readable(line)
+    assert game.replies() == []
+
+
+def test_something_else_that_listens_there_is_told_apart() -> None:
+    """A server of files, which knows nothing of chats."""
+    with HTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        (answer,) = ask(make_sampler(url), make_request())
+        server.shutdown()
+    assert answer.failure() == (
+        f"{url} does not have what is asked for (501) for verifier's m; check model_name and "
+        "api_base_url"
+    )
