@@ -22,6 +22,7 @@ class Said(msgspec.Struct, frozen=True, array_like=True):
     model: str = ""  # the model or adapter that wrote it
     prompt_tokens: int = 0  # of all attempts together
     completion_tokens: int = 0
+    cached_tokens: int = 0
 
 
 Turn = tuple[Said, ...]  # all that was said in one round, in the schedule's order

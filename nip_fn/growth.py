@@ -31,6 +31,7 @@ class Slot(msgspec.Struct, frozen=True, array_like=True):
     attempts: int = 0  # failed so far
     prompt_tokens: int = 0  # spent on them
     completion_tokens: int = 0
+    cached_tokens: int = 0
 
 
 class Node(msgspec.Struct, frozen=True, array_like=True):
@@ -159,9 +160,10 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
     attempts = slot.attempts + 1
     prompt_tokens = slot.prompt_tokens + completion.prompt_tokens
     completion_tokens = slot.completion_tokens + completion.completion_tokens
+    cached_tokens = slot.cached_tokens + completion.cached_tokens
     reply = parsed.value_or(None)
     if reply is None and attempts < rules.attempts[agent]:
-        return Slot(agent, None, attempts, prompt_tokens, completion_tokens)
+        return Slot(agent, None, attempts, prompt_tokens, completion_tokens, cached_tokens)
     said = Said(
         agent=agent,
         raw=completion.text or "",
@@ -173,6 +175,7 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
         model=completion.model,
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
+        cached_tokens=cached_tokens,
     )
     return Slot(agent, said)
 

@@ -255,6 +255,7 @@ def effort_metrics(protocol: Protocol, forest: Sequence[Node]) -> Metrics:
 
     nodes: positions in the trees, roots included
     AGENT.replies, AGENT.tokens: replies used, tokens written (failed attempts included)
+    AGENT.prompt_tokens, AGENT.cached_tokens: tokens sent, and of these what was at hand
     AGENT.requests: one for all its replies at a position, and one for each retry
     AGENT.retries: failed attempts;  AGENT.invalid: replies that stayed unusable
     AGENT.token_limit: replies cut at the limit
@@ -269,6 +270,7 @@ def _effort(protocol: Protocol, seen: Survey) -> Metrics:
         ("nodes", float(seen.num_nodes)),
         ("replies", float(len(every))),
         ("prompt_tokens", float(sum(reply.prompt_tokens for reply in every))),
+        ("cached_tokens", float(sum(reply.cached_tokens for reply in every))),
         ("tokens", float(sum(reply.completion_tokens for reply in every))),
     ]
     for index, agent in enumerate(protocol.agents):
@@ -283,6 +285,8 @@ def _agent_effort(said: Sequence[Said], turns: int) -> Metrics:
     return (
         ("replies", float(len(said))),
         ("requests", float(turns + attempts - len(said))),
+        ("prompt_tokens", float(sum(reply.prompt_tokens for reply in said))),
+        ("cached_tokens", float(sum(reply.cached_tokens for reply in said))),
         ("tokens", float(tokens)),
         ("retries", float(attempts - len(said))),
         ("invalid", float(sum(reply.error is not None for reply in said))),

@@ -17,6 +17,10 @@ OWN_AGENT_FIELDS = (
     "system_prompt_template",
     "name_speakers_in_content",
     "merge_same_role_messages",
+    "api_base_url",
+    "api_key_variable",
+    "replies_per_request",
+    "use_batch_api",
 )
 
 # Sections and fields that only trainers of other networks, or no trainer at all, would read.

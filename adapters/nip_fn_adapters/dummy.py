@@ -3,6 +3,7 @@
 from hashlib import blake2b
 from string import ascii_lowercase
 
+from msgspec.structs import replace
 from numpy.random import Generator
 from returns.result import Result, Success
 
@@ -24,7 +25,8 @@ def dummy_sampler(rates: DummyParameters) -> Sampler:
     """
 
     async def sample(request: Request) -> Result[tuple[Completion, ...], str]:
-        return Success(tuple(_reply(request, key, rates) for key in request.keys))
+        first, *others = (_reply(request, key, rates) for key in request.keys)
+        return Success((first, *(replace(reply, prompt_tokens=0) for reply in others)))
 
     return sample
 

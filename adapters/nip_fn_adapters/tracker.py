@@ -1,9 +1,15 @@
-"""Metrics as JSON Lines: one line a stage, derived from the run and never read back."""
+"""Metrics as JSON Lines: one line a stage, derived from the run and never read back.
+
+With NAME.dollars of each agent, or group that was trained; null where the price is unknown.
+"""
 
 from pathlib import Path
 
 import msgspec
 
+from nip_fn.money import Prices
+from nip_fn.params import HyperParameters
+from nip_fn.spending import spent_in
 from nip_fn.state import Row, RunState
 from nip_fn_adapters.store import replace_file
 
@@ -13,14 +19,14 @@ METRICS = "metrics.jsonl"
 class JsonLines:
     """`metrics.jsonl` in a run's folder.  Fulfils the `Tracker` port."""
 
-    def __init__(self, run: Path, state: RunState) -> None:
+    def __init__(self, run: Path, params: HyperParameters, state: RunState, prices: Prices) -> None:
         """Write what `state` knows already; whatever the file held before is derived anew."""
-        self._path = run / METRICS
+        self._path, self._params, self._prices = run / METRICS, params, prices
         seconds = {(iteration, stage): value for iteration, stage, value in state.seconds}
         replace_file(
             self._path,
             b"".join(
-                _line(row, seconds[row.iteration, row.stage])
+                self._line(row, seconds[row.iteration, row.stage])
                 for row in state.rows
                 if (row.iteration, row.stage) in seconds
             ),
@@ -29,9 +35,10 @@ class JsonLines:
     def __call__(self, row: Row, seconds: float) -> None:
         """Append one stage."""
         with self._path.open("ab") as file:
-            file.write(_line(row, seconds))
+            file.write(self._line(row, seconds))
 
-
-def _line(row: Row, seconds: float) -> bytes:
-    fields = {"iteration": row.iteration, "stage": row.stage, **dict(row.metrics)}
-    return msgspec.json.encode({**fields, "seconds": round(seconds, 3)}) + b"\n"
+    def _line(self, row: Row, seconds: float) -> bytes:
+        fields = {"iteration": row.iteration, "stage": row.stage, **dict(row.metrics)}
+        spent = spent_in(self._params, row, self._prices)
+        dollars = {f"{one.name}.dollars": one.dollars for one in spent}
+        return msgspec.json.encode({**fields, **dollars, "seconds": round(seconds, 3)}) + b"\n"

@@ -13,6 +13,9 @@ from nip_fn.params import HyperParameters
 from nip_fn.reference import from_reference, is_reference
 from nip_fn_cli.exits import Exit, die
 
+# As they are written on the command line.
+PROVIDERS = {"openai": "OpenAI", "openrouter": "OpenRouter", "self-hosted": "SelfHosted"}
+
 
 class Flags(NamedTuple):
     """What the user wrote on the command line to describe a run."""
@@ -21,6 +24,9 @@ class Flags(NamedTuple):
     trainer: str | None = None
     protocol: str | None = None
     provider: str | None = None
+    model: str | None = None
+    base_url: str | None = None
+    batch: bool | None = None
     dataset: str | None = None
     skip_bad_rows: bool | None = None
     seed: int | None = None
@@ -34,6 +40,9 @@ def overrides(flags: Flags) -> dict[str, Any]:
     options = {
         "trainer": flags.trainer,
         "interaction_protocol": flags.protocol,
+        f"agents.{DEFAULT_AGENT}.model_name": flags.model,
+        f"agents.{DEFAULT_AGENT}.api_base_url": flags.base_url,
+        f"agents.{DEFAULT_AGENT}.use_batch_api": flags.batch,
         "dataset": flags.dataset,
         "dataset_options.skip_bad_rows": flags.skip_bad_rows,
         "seed": flags.seed,
@@ -111,6 +120,7 @@ def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]
     """
     if provider is None:
         return table
+    provider = PROVIDERS.get(provider, provider)
     dummy = provider == "dummy"
     fields = {"use_dummy_api": dummy, **({} if dummy else {"model_provider": provider})}
     names = {DEFAULT_AGENT, *table.get("agents", {})}

@@ -10,11 +10,13 @@ from rich.table import Table
 from nip_fn.config import merge, params_hash
 from nip_fn.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
 from nip_fn.metrics import Metrics
+from nip_fn.spending import dollars
 from nip_fn.state import RunState
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.datasets import told
 from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.money import Money, check_budget
 from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.sitting import create, go_on, plan, reopen
 from nip_fn_cli.table import console
@@ -53,6 +55,7 @@ class Tested(NamedTuple):
     case: Case
     state: RunState
     verdicts: Verdicts
+    dollars: float | None  # None: unknown
 
     @property
     def metrics(self) -> Metrics:
@@ -60,7 +63,7 @@ class Tested(NamedTuple):
         return self.state.rows[0].metrics
 
 
-def eval_command(flags: Flags, choice: Choice, runs: Path) -> None:
+def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None:
     """Run the command: the same one goes on where an earlier one was stopped."""
     cases = _cases(flags, choice)
     plans = [plan(case.given, flags.provider, runs) for case in cases]
@@ -69,7 +72,13 @@ def eval_command(flags: Flags, choice: Choice, runs: Path) -> None:
         die(Exit.USAGE, "two of the models have the same name but for its punctuation")
     whole = params_hash(plans[0].params)[:8]
     place = runs / (choice.name or f"eval-{whole}-{len(cases)}")
-    tested = [_test(case, place / case.folder, flags, runs) for case in cases]
+    for one in plans:
+        check_budget(one.params, money)
+    tested: list[Tested] = []
+    for case in cases:
+        spent = sum(one.dollars or 0.0 for one in tested)
+        left = money if money.budget is None else money._replace(budget=money.budget - spent)
+        tested.append(_test(case, place / case.folder, flags, left, runs))
     rows = [_row(one, tested) for one in tested]
     if choice.json:
         print(json.dumps({"runs": str(place), "tests": rows}, indent=2))
@@ -96,7 +105,7 @@ def _cases(flags: Flags, choice: Choice) -> list[Case]:
     return cases
 
 
-def _test(case: Case, folder: Path, flags: Flags, runs: Path) -> Tested:
+def _test(case: Case, folder: Path, flags: Flags, money: Money, runs: Path) -> Tested:
     """The test, played as far as it has not been."""
     if (folder / CHECKPOINT).exists():
         start = reopen(folder, case.given, flags.provider)
@@ -106,11 +115,12 @@ def _test(case: Case, folder: Path, flags: Flags, runs: Path) -> Tested:
         start.store.close()
     else:
         say(f"{case.folder}: {told(start.data)}")
-        go_on(start, folder, "the same command")
+        go_on(start, folder, "the same command", money)
     path = folder / CHECKPOINT
     replayed = replay_recording(path, read_recording(path))
     stage = replayed.stages[0]
-    return Tested(case, replayed.state, verdicts(stage.datapoints, stage.forest))
+    found, spent = verdicts(stage.datapoints, stage.forest), dollars(replayed.state, money.prices)
+    return Tested(case, replayed.state, found, spent)
 
 
 def _row(one: Tested, everything: list[Tested]) -> dict[str, Any]:
@@ -137,13 +147,14 @@ def _row(one: Tested, everything: list[Tested]) -> dict[str, Any]:
         **{name: metrics.get(name) for name in ("accuracy_0", "accuracy_1", "no_decision_rate")},
         "tokens": metrics["tokens"],
         "prompt_tokens": metrics["prompt_tokens"],
+        "dollars": one.dollars,
     }
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     titles = ("protocol", "model", "datapoints x games", "accuracy [95 %]", "always fails [95 %]")
-    others = (f"over {BASELINE} [95 %]", "buggy", "right", "undecided", "tokens")
+    others = (f"over {BASELINE} [95 %]", "buggy", "right", "undecided", "tokens", "dollars")
     for title in (*titles, *others):
         table.add_column(title, justify="left" if title in titles[:2] else "right")
     for row in rows:
@@ -156,6 +167,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
             _estimate(row["gain"], signed=True),
             *(_share(row[name]) for name in ("accuracy_0", "accuracy_1", "no_decision_rate")),
             f"{row['prompt_tokens'] + row['tokens']:,.0f}",
+            "unknown" if row["dollars"] is None else f"{row['dollars']:.4g}",
         )
     console().print(table)
 

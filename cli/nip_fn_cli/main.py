@@ -28,6 +28,34 @@ SetOption = Annotated[
     typer.Option("--set", metavar="A.B=C", help="Set one parameter; may be repeated."),
 ]
 
+BudgetOption = Annotated[
+    float | None,
+    typer.Option(help="Dollars that may be spent, all sittings of a run together.", min=0.0),
+]
+PricesOption = Annotated[
+    Path | None,
+    typer.Option(help="A .toml file of prices that go before the listed ones.", metavar="FILE"),
+]
+
+ProviderOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Who samples and trains: local, openai, openrouter, self-hosted or dummy (no model)."
+    ),
+]
+ModelOption = Annotated[
+    str | None, typer.Option(help="Of all agents that name none of their own.", metavar="NAME")
+]
+BaseUrlOption = Annotated[
+    str | None,
+    typer.Option(help="Where a compatible API is; several, with commas between, share the work."),
+]
+
+
+BatchOption = Annotated[
+    bool, typer.Option("--batch", help="Ask in batches: half the price, up to a day a step.")
+]
+
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -60,9 +88,10 @@ def train(
         str | None,
         typer.Option(help="The game: nip, adp, debate, mnip, merlin_arthur or solo_verifier."),
     ] = None,
-    provider: Annotated[
-        str | None, typer.Option(help="Who samples and trains: local or dummy.")
-    ] = None,
+    provider: ProviderOption = None,
+    model: ModelOption = None,
+    base_url: BaseUrlOption = None,
+    batch: BatchOption = False,
     dataset: Annotated[
         str | None,
         typer.Option(
@@ -82,10 +111,19 @@ def train(
         int | None,
         typer.Option(help="With --resume: so many more, after a run that is done.", min=1),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be asked for, and its price.")
+    ] = False,
+    rate: Annotated[
+        float, typer.Option(help="Requests a second that --dry-run counts with.", min=0.001)
+    ] = 10.0,
+    budget: BudgetOption = None,
+    prices: PricesOption = None,
     runs: RunsOption = Path("runs"),
 ) -> None:
     """Train, recording everything; at the end, print what came of it."""
     from nip_fn_cli.config import Flags
+    from nip_fn_cli.money import money_or_die
     from nip_fn_cli.train import train_command
 
     flags = Flags(
@@ -93,13 +131,24 @@ def train(
         trainer=trainer,
         protocol=protocol,
         provider=provider,
+        model=model,
+        base_url=base_url,
+        batch=batch or None,
         dataset=dataset,
         skip_bad_rows=skip_bad_rows or None,
         seed=seed,
         iterations=iterations,
         sets=tuple(set_ or ()),
     )
-    train_command(flags, runs=runs, name=run, resume=resume, more=more_iterations)
+    train_command(
+        flags,
+        runs=runs,
+        name=run,
+        resume=resume,
+        more=more_iterations,
+        money=money_or_die(budget, prices),
+        dry=rate if dry_run else None,
+    )
 
 
 @app.command(name="eval")
@@ -114,7 +163,9 @@ def eval_(
     model: Annotated[
         list[str] | None, typer.Option(help="A model for all agents; may be repeated.")
     ] = None,
-    provider: Annotated[str | None, typer.Option(help="Who samples: local or dummy.")] = None,
+    provider: ProviderOption = None,
+    base_url: BaseUrlOption = None,
+    batch: BatchOption = False,
     dataset: Annotated[str | None, typer.Option(help="As for nip-fn train.")] = None,
     split: Annotated[str | None, typer.Option(help="validation or test.")] = None,
     repeats: Annotated[
@@ -123,6 +174,8 @@ def eval_(
     skip_bad_rows: SkipOption = False,
     seed: Annotated[int | None, typer.Option(help="The root of all randomness.")] = None,
     set_: SetOption = None,
+    budget: BudgetOption = None,
+    prices: PricesOption = None,
     run: Annotated[
         str | None, typer.Option("--run", help="A name for the runs; made up if left out.")
     ] = None,
@@ -136,17 +189,20 @@ def eval_(
     """
     from nip_fn_cli.config import Flags
     from nip_fn_cli.eval import Choice, eval_command
+    from nip_fn_cli.money import money_or_die
 
     flags = Flags(
         config=config,
         provider=provider,
+        base_url=base_url,
+        batch=batch or None,
         dataset=dataset,
         skip_bad_rows=skip_bad_rows or None,
         seed=seed,
         sets=tuple(set_ or ()),
     )
     choice = Choice(tuple(protocol or ()), tuple(model or ()), split, repeats, run, json)
-    eval_command(flags, choice, runs)
+    eval_command(flags, choice, money_or_die(budget, prices), runs)
 
 
 @app.command()

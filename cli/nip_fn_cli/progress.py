@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -23,8 +24,9 @@ REFRESH_SECONDS = 0.1
 class Display:
     """Follows a run; feed it each event and the state after it."""
 
-    def __init__(self, state: RunState) -> None:
-        """Start at `state`, which may be the middle of a run."""
+    def __init__(self, state: RunState, spent: Callable[[], str] = str) -> None:
+        """Start at `state`, which may be the middle of a run; `spent` tells what it has cost."""
+        self._spent = spent
         self._done, self._asked = count_replies(state)
         self._tokens = 0
         self._began = self._stage_began = self._drawn = time.monotonic()
@@ -34,6 +36,7 @@ class Display:
             BarColumn(),
             TaskProgressColumn(),
             TextColumn(COUNTS),
+            TextColumn("{task.fields[spent]}"),
             TextColumn("{task.fields[left]}"),
             console=self._console,
             disable=not sys.stderr.isatty(),
@@ -65,7 +68,7 @@ class Display:
             if not sys.stderr.isatty() and self._done:
                 self._console.print(
                     f"iteration {event.iteration}: {event.stage} done, {self._done:,} replies, "
-                    f"{event.seconds:.1f} s"
+                    f"{event.seconds:.1f} s{self._spent() and ', '}{self._spent()}"
                 )
             for note in notes(state, event):
                 self._console.print(note)
@@ -94,6 +97,7 @@ class Display:
             "done": self._done,
             "asked": self._asked,
             "rate": self._tokens / elapsed if elapsed > 0 else 0.0,
+            "spent": self._spent(),
             "left": "" if left is None else f"about {left // 60:.0f} min {left % 60:02.0f} s left",
         }
 

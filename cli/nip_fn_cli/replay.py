@@ -20,6 +20,7 @@ from nip_fn.tree import ROOT
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.config import parse_set, resolve
 from nip_fn_cli.exits import Exit, die
+from nip_fn_cli.money import money_or_die
 from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.table import console, print_table
 
@@ -66,7 +67,7 @@ def _summary(replayed: Replayed, show: Show) -> None:
     if show.json:
         _print_json(_facts(replayed))
         return
-    print_table(state)
+    print_table(state, money_or_die().prices)
     verdict = "DIFFERS from the recorded one" if state.faults else "all recorded digests match"
     print(f"\ndigest      {digest(state)} ({verdict})")
     print(f"events      {replayed.num_events:,}, up to iteration {state.iteration}, {state.stage}")

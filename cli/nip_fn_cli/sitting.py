@@ -1,6 +1,7 @@
 """A sitting of a run: it is started or gone on with, until it is done or stopped."""
 
 import asyncio
+import gc
 import signal
 from collections.abc import Iterable
 from importlib.metadata import version
@@ -27,6 +28,7 @@ from nip_fn_cli.config import resolve, with_provider
 from nip_fn_cli.datasets import open_or_die
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.loading import Loaded, copy_adapters, lineages, with_loaded
+from nip_fn_cli.money import Money, Tally, money_or_die, with_purse
 from nip_fn_cli.progress import Display
 from nip_fn_cli.recordings import refuse, replay_recording
 from nip_fn_cli.templates import with_templates
@@ -119,23 +121,30 @@ def _wanted(
     return resolve(merge(to_dict(recorded), {**given, "agents": {**unknown, **single}}))
 
 
-def go_on(start: Start, folder: Path, again: str) -> RunState:
+def go_on(start: Start, folder: Path, again: str, money: Money | None = None) -> RunState:
     """The state in which the run is done; `again` is the command that goes on when it is not."""
-    models = start.models
+    money = money or money_or_die()
+    models, purse = with_purse(start.models, start.params, start.state, money)
+    tally = Tally(start.state, money.prices)
     world = World(
         sampler=models.sampler,
         tuner=models.tuner,
         publisher=models.publisher,
         source=start.data.source,
         store=start.store,
-        tracker=JsonLines(folder, start.state),
+        tracker=JsonLines(folder, start.params, start.state, money.prices),
+        hold_back=models.hold_back,
     )
-    with Display(start.state) as display:
-        followers: list[Observer] = [display]
+    gc.freeze()  # the collector took a quarter of a fast run's time; what is loaded stays
+    gc.set_threshold(50_000)
+    with Display(start.state, lambda: str(tally)) as display:
+        followers: list[Observer] = [tally, display]
         if start.params.text_rl.save_transcripts:
             followers.append(TranscriptFiles(folder))
         result = asyncio.run(_interpret(start, world, followers))
     start.store.close()
+    if isinstance(result, Failure) and purse and result.failure() == purse.refusal:
+        die(Exit.BUDGET, f"{purse.refusal}; go on with: {again} --budget MORE")
     if isinstance(result, Failure):
         die(Exit.ADAPTER, f"{result.failure()}; all replies so far are kept, go on with: {again}")
     state: RunState = result.unwrap()

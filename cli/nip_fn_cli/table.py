@@ -7,30 +7,41 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from nip_fn.money import Prices
 from nip_fn.replay import summary
 from nip_fn.state import RunState
+from nip_fn_cli.money import spending_table
 
 WIDTH = 180  # where the output is not a terminal
 
 Cell = Callable[[dict[str, Any]], str]
 
 
-def console() -> Console:
+def console(width: int | None = None) -> Console:
     """Standard output, wide enough for a row when nobody watches; it takes texts as they are."""
     plain = partial(Console, highlight=False, markup=False, emoji=False)
-    out = plain()
+    out = plain(width=width)
+    if width is not None:
+        return out
     return out if out.is_terminal else plain(width=WIDTH)
 
 
-def print_table(state: RunState) -> None:
-    """One row an iteration; its test is of the model that its trees were sampled from."""
+def print_table(state: RunState, prices: Prices) -> None:
+    """One row an iteration; its test is of the model that its trees were sampled from.
+
+    Below it, what was spent.
+    """
     columns = _columns(state)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in columns:
         table.add_column(title, justify="right", no_wrap=True)
     for record in summary(state):
         table.add_row(*(cell(record) for cell in columns.values()))
-    console().print(table)
+    out = console()
+    out.print(table)
+    if state.rows:
+        out.print()
+        out.print(spending_table(state, prices))
 
 
 def _columns(state: RunState) -> dict[str, Cell]:

@@ -5,22 +5,34 @@ from pathlib import Path
 
 from nip_fn.config import params_hash
 from nip_fn.events import Extended
+from nip_fn.money import Prices
 from nip_fn.params import HyperParameters
 from nip_fn.state import RunState, digest
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_adapters.tracker import METRICS
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.datasets import told
+from nip_fn_cli.dryrun import dry_run
 from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.money import Money, check_budget
 from nip_fn_cli.sitting import Start, create, go_on, plan, reopen
 from nip_fn_cli.table import print_table
 
 
 def train_command(
-    flags: Flags, *, runs: Path, name: str | None, resume: bool, more: int | None
+    flags: Flags,
+    *,
+    runs: Path,
+    name: str | None,
+    resume: bool,
+    more: int | None,
+    money: Money,
+    dry: float | None = None,
 ) -> None:
-    """Run the command."""
+    """Run the command; `dry`: only say what it would come to at so many requests a second."""
     given = overrides(flags)
+    if dry is not None and resume:
+        die(Exit.USAGE, "--dry-run is about a whole run, from its beginning; leave out --resume")
     if more is not None and not resume:
         die(Exit.USAGE, "--more-iterations goes with --resume --run NAME")
     if resume:
@@ -28,16 +40,21 @@ def train_command(
             die(Exit.USAGE, f"--resume needs --run NAME; {_known(runs)}")
         folder = runs / name
         start = _extended(reopen(folder, given, flags.provider), more)
+        check_budget(start.params, money)
     else:
         new = plan(given, flags.provider, runs)
+        if dry is not None:
+            dry_run(new, money, dry)
+            return
+        check_budget(new.params, money)
         folder = runs / (name or _free_name(runs, new.params))
         start = create(folder, new)
     say(told(start.data))
     say(f"configuration {params_hash(start.params)}, run {folder}")
     state = go_on(
-        start, folder, f"nip-fn train --resume --run {folder.name} --runs {folder.parent}"
+        start, folder, f"nip-fn train --resume --run {folder.name} --runs {folder.parent}", money
     )
-    _report(state, folder)
+    _report(state, folder, money.prices)
 
 
 def _extended(start: Start, more: int | None) -> Start:
@@ -61,8 +78,8 @@ def _known(runs: Path) -> str:
     return f"in {runs} there are: {', '.join(names)}" if names else f"there is no run in {runs}"
 
 
-def _report(state: RunState, folder: Path) -> None:
-    print_table(state)
+def _report(state: RunState, folder: Path, prices: Prices) -> None:
+    print_table(state, prices)
     print(f"\ndigest      {digest(state)}")
     print(f"checkpoint  {folder / CHECKPOINT}")
     print(f"metrics     {folder / METRICS}")

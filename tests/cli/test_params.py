@@ -86,7 +86,7 @@ def test_every_parameter_is_there_once_and_means_something() -> None:
 @pytest.mark.parametrize(
     ("address", "kind", "default"),
     [
-        ("rl.num_iterations", "int >= 1", "8"),
+        ("rl.num_iterations", "int >= 0", "8"),
         ("rl.rollouts_per_iteration", "int >= 1 or none", "none"),
         ("malt.pair_selection_method", "one of all, best_worst, interval, positive_negative", None),
         ("malt.interval_threshold_proportion", "float >= 0, <= 1", "0.1"),

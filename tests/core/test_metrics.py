@@ -166,7 +166,15 @@ def tree(*children: Node) -> Node:
 
 
 def inner(*children: Node, reward: tuple[float, float] = (0.0, 0.0)) -> Node:
-    said = Said(PROVER, "x", attempts=3, token_limit=True, prompt_tokens=7, completion_tokens=5)
+    said = Said(
+        PROVER,
+        "x",
+        attempts=3,
+        token_limit=True,
+        prompt_tokens=7,
+        completion_tokens=5,
+        cached_tokens=4,
+    )
     return Node(turn=(said,), reward=reward, children=children)
 
 
@@ -366,9 +374,12 @@ def test_effort_of_a_forest_made_by_hand() -> None:
         "nodes": 6,
         "replies": 4,
         "prompt_tokens": 7,
+        "cached_tokens": 4,
         "tokens": 7,
         "prover.replies": 1,
         "prover.requests": 3,
+        "prover.prompt_tokens": 7,
+        "prover.cached_tokens": 4,
         "prover.tokens": 5,
         "prover.retries": 2,
         "prover.invalid": 0,
@@ -376,6 +387,8 @@ def test_effort_of_a_forest_made_by_hand() -> None:
         "prover.reply_length": 5 / 3,
         "verifier.replies": 3,
         "verifier.requests": 4,
+        "verifier.prompt_tokens": 0,
+        "verifier.cached_tokens": 0,
         "verifier.tokens": 2,
         "verifier.retries": 2,
         "verifier.invalid": 2,

@@ -1,0 +1,166 @@
+"""Keeps a run within a budget: nothing is asked for that could cost more than is left.
+
+What is under way has the most that it can cost set aside; when it is answered, what it did cost
+takes that place.  A request that does not fit beside what is set aside waits, in line, and only
+where it does not fit with nothing under way is it refused, and everything behind it: the budget is
+used up as far as can be done without risk, and whatever was paid for has been answered.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from returns.result import Failure, Result
+
+from nip_fn.finetune import Job
+from nip_fn.money import Price, Usage, cost, most_prompt, most_training, trained_tokens
+from nip_fn.ports import Sampler, Tuned, Tuner
+from nip_fn.reply import Completion
+from nip_fn.requests import Request
+
+ROUNDING = 1e-9  # dollars
+
+
+class Purse:
+    """What may be spent, was spent and is set aside, in dollars."""
+
+    def __init__(self, limit: float, spent: float = 0.0) -> None:
+        """`spent`: in earlier sittings, which count, too."""
+        self.limit, self.spent = limit, spent
+        self.refusal: str | None = None  # why nothing more is asked for
+        self._set_aside = 0.0
+        self._under_way = 0
+        self._line: deque[tuple[float, asyncio.Future[bool]]] = deque()
+
+    async def reserve(self, most: float) -> bool:
+        """Once there is enough for something that costs so much at most; False: there is not.
+
+        After True, `settle` must follow.
+        """
+        if self.refusal is not None:
+            return False
+        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._line.append((most, turn))
+        self._serve()
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.result():
+                self.settle(most, 0.0)
+            raise
+
+    def settle(self, most: float, spent: float) -> None:
+        """What had so much set aside for it is over, and did cost that much."""
+        self._under_way -= 1
+        self._set_aside = self._set_aside - most if self._under_way else 0.0
+        self.spent += spent
+        self._serve()
+
+    def refuse(self, why: str) -> None:
+        """Let nothing more be asked for."""
+        self.refusal = self.refusal or why
+        while self._line:
+            _, turn = self._line.popleft()
+            if not turn.done():
+                turn.set_result(False)
+
+    def hold_back(self) -> None:
+        """Cancel what waits in line; see `World`."""
+        for _, turn in self._line:
+            turn.cancel()
+        self._line.clear()
+
+    def _serve(self) -> None:
+        """Let those at the head of the line go that can be afforded."""
+        while self._line:
+            most, turn = self._line[0]
+            if turn.done():  # nobody waits for it any more
+                self._line.popleft()
+            elif self.spent + self._set_aside + most <= self.limit + ROUNDING:
+                self._line.popleft()
+                self._set_aside += most
+                self._under_way += 1
+                turn.set_result(True)
+            elif self._under_way:
+                return
+            else:
+                self.refuse(
+                    f"${self.spent:.4f} of the budget of ${self.limit:g} are spent, and what comes "
+                    f"next could cost ${most:.4f}"
+                )
+
+
+def within_budget(
+    sampler: Sampler,
+    purse: Purse,
+    price: Callable[[Request], Price | None],
+) -> Sampler:
+    """The sampler, asked only for what can be afforded; a failure where nothing more can be."""
+
+    async def sample(request: Request) -> Result[tuple[Completion, ...], str]:
+        paid = price(request)
+        most = cost(most_usage(request), paid)
+        if most is None:
+            return Failure(f"agents.{request.agent}: the price of {request.model} is unknown")
+        if not most:
+            return await sampler(request)
+        if not await purse.reserve(most):
+            return Failure(purse.refusal or "")
+        spent = 0.0
+        try:
+            answer = await sampler(request)
+            completions = answer.value_or(())
+            spent = cost(usage_of(completions), paid) or 0.0
+            if any(reply.text for reply in completions) and not any(usage_of(completions)):
+                purse.refuse(
+                    f"agents.{request.agent}: {request.model} is served without a word about the "
+                    "tokens that it takes, so a budget cannot be kept"
+                )
+        finally:
+            purse.settle(most, spent)
+        return answer
+
+    return sample
+
+
+def most_usage(request: Request) -> Usage:
+    """More tokens than a request can take; siblings may come to be asked for one by one."""
+    num = len(request.keys)
+    return Usage(prompt=num * most_prompt(request.chat), completion=num * request.max_tokens)
+
+
+def usage_of(completions: Sequence[Completion]) -> Usage:
+    """The tokens of completions, as their provider counted them."""
+    return Usage(
+        sum(reply.prompt_tokens for reply in completions),
+        sum(reply.cached_tokens for reply in completions),
+        sum(reply.completion_tokens for reply in completions),
+    )
+
+
+def training_within_budget(
+    tuner: Tuner, purse: Purse, price: Callable[[Job], Price | None]
+) -> Tuner:
+    """The tuner, asked only for trainings that can be afforded."""
+
+    async def tune(job: Job) -> Result[Tuned, str]:
+        paid = price(job)
+        most = cost(Usage(trained=most_training(job)), paid)
+        if most is None:
+            return Failure(f"{job.name}: the price of training {job.model} is unknown")
+        if not most:
+            return await tuner(job)
+        if not await purse.reserve(most):
+            return Failure(purse.refusal or "")
+        spent = 0.0
+        try:
+            answer = await tuner(job)
+            if not isinstance(answer, Failure):
+                tuned = answer.unwrap()
+                trained = trained_tokens(job, tuned.adapter, tuned.report)
+                spent = cost(Usage(trained=trained), paid) or 0.0
+        finally:
+            purse.settle(most, spent)
+        return answer
+
+    return tune

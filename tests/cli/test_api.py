@@ -1,0 +1,263 @@
+"""The real command with models behind an API: at the fake provider, over real HTTP."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nip_fn.events import Replied
+from nip_fn_adapters import store
+from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_cli.exits import Exit
+
+from ..provider import Provider
+from .conftest import Finished
+
+Command = Callable[..., Finished]
+
+KEY = "sk-distinctive-7Qz4vXw2pL9"
+
+FROZEN = (
+    "--seed", "5", "--iterations", "1", "--set", "agents._default.freeze_agent=true",
+    "--set", "rl.rollouts_per_iteration=12", "--set", "dataset_options.max_test_size=12",
+    "--set", "malt.num_responses_per_timestep=2", "--model", "m",
+)  # fmt: skip
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider(key=KEY, caching=False) as provider:
+        yield provider
+
+
+@pytest.fixture
+def train(nip_fn: Command, provider: Provider) -> Command:
+    """`train("--run", ...)` at the provider, with its key."""
+
+    def run(*arguments: object, **variables: str) -> Finished:
+        where = ("--provider", "openai", "--base-url", provider.url)
+        given = {"OPENAI_API_KEY": KEY, **variables}
+        return nip_fn("train", *FROZEN, *where, *arguments, **given)
+
+    return run
+
+
+def digest(finished: Finished) -> str:
+    assert finished.returncode == 0, finished.stderr
+    (line,) = [line for line in finished.stdout.splitlines() if line.startswith("digest")]
+    return line
+
+
+def traces(folder: Path, *finished: Finished) -> list[str]:
+    """Where the key is to be found: in files, or in what was printed."""
+    secret = KEY.encode()
+    files = [str(path) for path in folder.rglob("*") if path.is_file()]
+    found = [file for file in files if secret in Path(file).read_bytes()]
+    return found + [text for one in finished for text in (one.stdout, one.stderr) if KEY in text]
+
+
+def recorded(run: Path) -> list[Replied]:
+    events = store.read(run / CHECKPOINT).unwrap().events
+    return [event for event in events if isinstance(event, Replied)]
+
+
+# ------------------------------------------------------------------------------------ runs
+
+
+def test_a_run_is_recorded_and_replayed(
+    train: Command, nip_fn: Command, provider: Provider, tmp_path: Path
+) -> None:
+    whole = train("--run", "a")
+    replies = recorded(tmp_path / "runs" / "a")
+    log = [entry for entry in provider.log() if entry["kind"] == "chat"]
+    assert {r.completion.request_id for r in replies} == {e["request_id"] for e in log}
+    for name in ("prompt_tokens", "completion_tokens"):
+        counted = sum(getattr(reply.completion, name) for reply in replies)
+        assert counted == provider.counters()[name]
+    replayed = nip_fn("replay", "runs/a")
+    assert digest(whole).split()[1] in replayed.stdout
+    assert "all recorded digests match" in replayed.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [("openrouter", "OPENROUTER_API_KEY"), ("openai", "OPENAI_API_KEY"), ("self-hosted", "MINE")],
+)
+def test_every_provider_plays(
+    nip_fn: Command, provider: Provider, name: str, variable: str
+) -> None:
+    where = ("--provider", name, "--base-url", provider.url)
+    own = ("--set", 'agents._default.api_key_variable="MINE"') if variable == "MINE" else ()
+    done = nip_fn("train", *FROZEN, *where, *own, **{variable: KEY})
+    assert done.returncode == 0, done.stderr
+    bodies = [entry["body"] for entry in provider.log()]
+    assert all(("prompt_cache_key" in body) == (name == "openai") for body in bodies)
+
+
+def test_models_are_compared(nip_fn: Command, provider: Provider) -> None:
+    where = ("--provider", "openai", "--base-url", provider.url, "--json")
+    size = ("--set", "dataset_options.max_test_size=12")
+    done = nip_fn("eval", "--model", "a", "--model", "b", *size, *where, OPENAI_API_KEY=KEY)
+    assert done.returncode == 0, done.stderr
+    tests: list[dict[str, Any]] = json.loads(done.stdout)["tests"]
+    assert [(one["model"], one["protocol"]) for one in tests] == [
+        (model, protocol) for model in "ab" for protocol in ("nip", "solo_verifier")
+    ]
+    assert {entry["model"] for entry in provider.log()} == {"a", "b"}
+
+
+def test_the_key_may_be_in_a_file(nip_fn: Command, provider: Provider, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(f"OPENAI_API_KEY={KEY}\n")
+    where = ("--provider", "openai", "--base-url", provider.url)
+    done = nip_fn("train", *FROZEN, *where)
+    assert done.returncode == 0, done.stderr
+    assert traces(tmp_path / "runs", done) == []
+
+
+# ------------------------------------------------------------------------------------ stopped
+
+
+def start(provider: Provider, tmp_path: Path, environment: dict[str, str]) -> Any:
+    """The command in the background."""
+    from .conftest import COMMAND
+
+    where = ("--provider", "openai", "--base-url", provider.url, "--run", "b")
+    return subprocess.Popen(
+        [COMMAND, "train", *FROZEN, *where],
+        cwd=tmp_path,
+        env={**environment, "OPENAI_API_KEY": KEY},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def wait_for_chats(provider: Provider, number: int) -> None:
+    deadline = time.monotonic() + 60
+    while len(provider.log()) < number:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_is_stopped_goes_on_and_asks_for_nothing_again(
+    train: Command,
+    provider: Provider,
+    tmp_path: Path,
+    environment: dict[str, str],
+    how: signal.Signals,
+) -> None:
+    expected = digest(train("--run", "a"))
+    before = len(provider.log())
+    provider.configure(latency=0.3)
+    process = start(provider, tmp_path, environment)
+    wait_for_chats(provider, before + 20)
+    process.send_signal(how)
+    _, said = process.communicate(timeout=60)
+    provider.configure(latency=0.0)
+    kept = recorded(tmp_path / "runs" / "b")
+    resumed = train("--resume", "--run", "b")
+    assert digest(resumed) == expected
+    log = provider.log()[before:]
+    answers = {entry["request_id"]: str(entry["body"]) for entry in log}
+    asked = list(answers.values())
+    again = {body for body in asked if asked.count(body) > 1}
+    assert not again & {answers[reply.completion.request_id] for reply in kept}
+    if how == signal.SIGINT:
+        assert process.returncode == Exit.INTERRUPTED
+        assert "stopped; nothing is lost, go on with: nip-fn train --resume --run b" in said
+        assert again == set(), "what was under way has been waited for"
+    assert traces(tmp_path / "runs", resumed) == []
+
+
+# ------------------------------------------------------------------------------------ refused
+
+
+def test_without_a_key_nothing_is_asked_and_no_run_begins(
+    train: Command, provider: Provider, tmp_path: Path
+) -> None:
+    done = train("--run", "a", OPENAI_API_KEY="")
+    assert done.returncode == Exit.USAGE
+    assert done.stderr.splitlines()[-1].startswith(
+        "nip-fn: agents.prover: OpenAI needs an API key; set OPENAI_API_KEY in the environment"
+    )
+    assert not (tmp_path / "runs" / "a").exists()
+    assert provider.log() == []
+
+
+def test_training_where_there_is_none_is_refused_with_a_way_out(
+    nip_fn: Command, provider: Provider
+) -> None:
+    where = ("--provider", "openrouter", "--model", "m", "--base-url", provider.url)
+    done = nip_fn("train", *where, OPENROUTER_API_KEY=KEY)
+    assert done.returncode == Exit.USAGE
+    assert "training at OpenRouter comes with a later version; freeze the agent" in done.stderr
+    assert provider.log() == []
+
+
+def test_help_does_not_wait_for_the_client() -> None:
+    """The packages of an API are imported by what uses them alone."""
+    import sys
+
+    code = "import sys, nip_fn_cli.main, nip_fn_cli.train; print('openai' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+# ------------------------------------------------------------------------------------ secrets
+
+FATAL = ("401", "402", "403", "404-model", "413", "400", "400-context", "422", "429-quota")
+TRANSIENT = (
+    "429", "500", "502", "503", "reset", "reset-mid-body", "lost", "malformed", "empty-choices",
+    "null-content", "content_filter", "length", "refusal", "wrong-n", "error-200",
+)  # fmt: skip
+
+
+def leaves_no_trace(folder: Path, *finished: Finished) -> bool:
+    """With everything that the client is able to log."""
+    assert all("HTTP Response: POST" in one.stderr for one in finished)
+    assert not any("Traceback" in one.stderr for one in finished)
+    assert list(folder.rglob(CHECKPOINT))
+    return traces(folder, *finished) == []
+
+
+@pytest.mark.parametrize("fault", FATAL)
+def test_the_key_is_in_no_file_and_no_line_where_the_run_ends(
+    train: Command, provider: Provider, tmp_path: Path, fault: str
+) -> None:
+    """The provider quotes the key at a 401."""
+    provider.configure(faults=[{"fault": fault, "match": {"kind": "chat", "after": 6}}])
+    done = train("--run", "a", OPENAI_LOG="debug")
+    assert done.returncode == Exit.ADAPTER
+    assert leaves_no_trace(tmp_path / "runs", done)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"nip-fn: {provider.url} ")
+    assert last.endswith(
+        "all replies so far are kept, go on with: nip-fn train --resume --run a --runs runs"
+    )
+
+
+def test_the_key_is_in_no_file_and_no_line_where_the_run_goes_on(
+    train: Command, provider: Provider, tmp_path: Path
+) -> None:
+    faults = [
+        {"fault": fault, "match": {"kind": "chat", "nth": 2 + turn}}
+        for turn, fault in enumerate(TRANSIENT)
+    ]
+    provider.configure(faults=faults)
+    done = train("--run", "a", OPENAI_LOG="debug")
+    assert done.returncode == 0, done.stderr
+    assert {entry["fault"] for entry in provider.log()} == {None, *TRANSIENT}
+    assert leaves_no_trace(tmp_path / "runs", done)
+
+
+def test_the_key_is_found_where_it_is(tmp_path: Path) -> None:
+    """What the tests above rely on."""
+    (tmp_path / "file").write_bytes(b"\x00" + KEY.encode() + b"\x00")
+    assert traces(tmp_path) == [str(tmp_path / "file")]
+    assert len(traces(tmp_path / "no", Finished([], 0, KEY, f"key: {KEY}"))) == 2
