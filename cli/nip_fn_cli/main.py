@@ -235,6 +235,19 @@ def replay(
 
 
 @app.command()
+def cancel(
+    run: Annotated[Path, typer.Argument(help="The run's folder.", metavar="RUN")],
+) -> None:
+    """Cancel the fine-tuning jobs that a run has under way at a provider.
+
+    Resuming the run goes on without what they would have trained.
+    """
+    from nip_fn_cli.cancel import cancel_command
+
+    cancel_command(run)
+
+
+@app.command()
 def params(
     json_schema: Annotated[
         bool, typer.Option("--json-schema", help="Print a JSON Schema of a configuration instead.")

@@ -1,5 +1,6 @@
 """Which adapters a run gets."""
 
+import resource
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -9,6 +10,7 @@ from returns.result import Failure, Result
 from nip_fn.agent_params import AgentParameters, agent_group
 from nip_fn.events import Publish
 from nip_fn.finetune import Job
+from nip_fn.pace import Bounds
 from nip_fn.params import HyperParameters
 from nip_fn.ports import Publisher, Sampler, Tuned, Tuner, nothing_waits
 from nip_fn.reply import Completion
@@ -17,6 +19,8 @@ from nip_fn_adapters import dummy
 from nip_fn_cli.exits import Exit, die, say
 
 T = TypeVar("T")
+
+OTHER_FILES = 128  # that a process may have open besides its connections to servers
 
 
 class Models(NamedTuple):
@@ -91,7 +95,7 @@ def _api(params: HyperParameters, run: Path) -> Models:
     served = {agent.name: _or_die(served_by(agent, variables)) for agent in agents}
     groups = _or_die(trainings(params, variables))
     wandb_project = variables.get("WANDB_OPENAI_FINETUNE_PROJECT")
-    manners, poll = Manners(tell=say), params.text_rl.fine_tune_poll_seconds
+    manners, poll = Manners(tell=say, bounds=_open_files()), params.text_rl.fine_tune_poll_seconds
     patience = Patience(poll=poll, limit=params.text_rl.fine_tune_limit_hours * 3600)
     batched = {agent.use_batch_api for agent in agents}
     if len(batched) > 1:
@@ -103,6 +107,16 @@ def _api(params: HyperParameters, run: Path) -> Models:
     )
     tuner = api_tuner(run, groups, patience=patience, wandb_project=wandb_project, tell=say)
     return Models(sampler, tuner, api_publisher(groups, tell=say), sampler.hold_back)
+
+
+def _open_files() -> Bounds:
+    """As many requests in flight as the system lets this process have connections; ask for more."""
+    bounds, (soft, hard) = Bounds(), resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = bounds.highest + OTHER_FILES
+    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return bounds._replace(highest=max(1, most - OTHER_FILES))
 
 
 def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:

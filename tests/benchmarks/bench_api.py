@@ -146,22 +146,24 @@ def _no_tracker(row: Row, seconds: float) -> None:
 
 
 def _latency(provider: Provider) -> Figures:
-    provider.configure(latency=LATENCY)
-    for forest in (
-        Forest(64, 2, 5),
-        Forest(64, 2, 5, 0.75),
-        Forest(2, 3, 9, 0.75),
-        Forest(8, 2, 5),
+    for forest, latency in (
+        (Forest(64, 2, 5), LATENCY),
+        (Forest(64, 2, 5, 0.75), LATENCY),
+        (Forest(2, 3, 9, 0.75), LATENCY),
+        (Forest(8, 2, 5), LATENCY),
+        (Forest(64, 2, 5), 10 * LATENCY),
     ):
+        provider.configure(latency=latency)
         played = play(provider, forest)
-        path = played.depth * LATENCY
+        path = played.depth * latency
         each = played.cpu / played.requests
         yield (
-            f"{forest}, {LATENCY * 1e3:.0f} ms a reply: {played.requests:,} requests",
+            f"{forest}, {latency * 1e3:.0f} ms a reply: {played.requests:,} requests",
             f"{played.wall / path:.2f} x the critical path of {played.depth} replies; "
             f"{played.wall / (path + played.cpu):.2f} x with this process's own {each * 1e3:.1f} "
             "ms a request",
         )
+    provider.configure(latency=LATENCY)
     small = Forest(1, 2, 5)
     alone = play(provider, small, ONE_AT_A_TIME)
     yield (

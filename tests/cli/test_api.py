@@ -16,7 +16,7 @@ from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.exits import Exit
 
 from ..provider import Provider
-from .conftest import Finished
+from .conftest import COMMAND, Finished
 
 Command = Callable[..., Finished]
 
@@ -119,13 +119,29 @@ def test_the_key_may_be_in_a_file(nip_fn: Command, provider: Provider, tmp_path:
     assert traces(tmp_path / "runs", done) == []
 
 
+def test_no_more_connections_are_opened_than_the_system_allows(
+    provider: Provider, tmp_path: Path, environment: dict[str, str]
+) -> None:
+    provider.configure(latency=0.2)
+    many = FROZEN + ("--set", "dataset_options.max_test_size=100")
+    command = [COMMAND, "train", *many, "--provider", "openai", "--base-url", provider.url]
+    done = subprocess.run(
+        ["bash", "-c", 'ulimit -n 150; exec "$@"', "_", *command],
+        cwd=tmp_path,
+        env={**environment, "OPENAI_API_KEY": KEY},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert provider.counters()["in_flight_max"] == 150 - 128
+
+
 # ------------------------------------------------------------------------------------ stopped
 
 
 def start(provider: Provider, tmp_path: Path, environment: dict[str, str]) -> Any:
     """The command in the background."""
-    from .conftest import COMMAND
-
     where = ("--provider", "openai", "--base-url", provider.url, "--run", "b")
     return subprocess.Popen(
         [COMMAND, "train", *FROZEN, *where],

@@ -1,0 +1,71 @@
+"""The real command, killed again and again while it samples and trains at the fake provider."""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from nip_fn.events import JobCreated, Replied
+from nip_fn_adapters import store
+from nip_fn_adapters.store import CHECKPOINT
+
+from ..provider import Provider
+from .conftest import COMMAND, Finished
+
+KEY = "sk-of-the-killed-3b1f"
+KILLS = 30 if os.environ.get("EXPLORE") else 10
+TRAIN = (
+    "train", "--provider", "openai", "--model", "m", "--seed", "5", "--iterations", "2",
+    "--set", "rl.rollouts_per_iteration=16", "--set", "dataset_options.max_test_size=16",
+    "--set", "malt.num_responses_per_timestep=2", "--set", "text_rl.fine_tune_poll_seconds=0.1",
+    "--set", "code_validation.system_prompt_version=v1", "--run", "a",
+)  # fmt: skip
+
+
+def test_nothing_recorded_is_asked_again_and_each_job_is_created_once(
+    nip_fn: Callable[..., Finished], environment: dict[str, str], tmp_path: Path
+) -> None:
+    random, kills = Random(11), 0
+    run = tmp_path / "runs" / "a"
+    settings = {"key": KEY, "latency": [0.1, 0.4], "job_seconds": 0.5, "caching": False}
+    with Provider(**settings) as provider:
+        where = ("--base-url", provider.url)
+        while kills < KILLS:
+            command = (
+                TRAIN if not (run / CHECKPOINT).exists() else ("train", "--resume", *TRAIN[-2:])
+            )
+            process = subprocess.Popen(
+                [COMMAND, *command, *where],
+                cwd=tmp_path,
+                env={**environment, "OPENAI_API_KEY": KEY},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            before = provider.counters()["requests"]
+            while process.poll() is None and provider.counters()["requests"] == before:
+                time.sleep(0.02)
+            try:
+                process.wait(random.uniform(0.0, 1.5))
+                break
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+                kills += 1
+        ended = nip_fn("train", "--resume", *TRAIN[-2:], *where, OPENAI_API_KEY=KEY)
+        assert ended.returncode == 0, ended.stderr
+        log, jobs = provider.log(), provider.jobs()
+    assert kills >= 3
+    events = store.read(run / CHECKPOINT).unwrap().events
+    recorded = {e.completion.request_id for e in events if isinstance(e, Replied)}
+    chats = [entry for entry in log if entry["kind"] == "chat"]
+    done: set[str] = set()
+    for entry in chats:
+        assert str(entry["body"]) not in done
+        if entry["request_id"] in recorded:
+            done.add(str(entry["body"]))
+    assert recorded <= {entry["request_id"] for entry in chats}
+    assert len(jobs) == sum(isinstance(event, JobCreated) for event in events) > 0
+    assert nip_fn("replay", "runs/a").returncode == 0
