@@ -149,6 +149,12 @@ class TextRlParameters(Record, frozen=True):
     verifier_guess_replacement_annealing_rate: Annotated[
         Share, Meta(description="the rate r of that fall")
     ] = 0.1
+    max_requests_in_flight: Annotated[
+        Count, Meta(description="at each server behind an API, at a time; found below that")
+    ] = 1024
+    request_timeout_seconds: Annotated[
+        Positive, Meta(description="for an API to answer a request, before it is asked again")
+    ] = 600.0
     fine_tune_poll_seconds: Annotated[
         Positive, Meta(description="between two looks at a training or a batch at a provider")
     ] = 30.0

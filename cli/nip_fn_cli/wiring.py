@@ -95,8 +95,10 @@ def _api(params: HyperParameters, run: Path) -> Models:
     served = {agent.name: _or_die(served_by(agent, variables)) for agent in agents}
     groups = _or_die(trainings(params, variables))
     wandb_project = variables.get("WANDB_OPENAI_FINETUNE_PROJECT")
-    manners, poll = Manners(tell=say, bounds=_open_files()), params.text_rl.fine_tune_poll_seconds
-    patience = Patience(poll=poll, limit=params.text_rl.fine_tune_limit_hours * 3600)
+    own, poll = params.text_rl, params.text_rl.fine_tune_poll_seconds
+    bounds = _open_files(own.max_requests_in_flight)
+    manners = Manners(tell=say, bounds=bounds, timeout=own.request_timeout_seconds)
+    patience = Patience(poll=poll, limit=own.fine_tune_limit_hours * 3600)
     batched = {agent.use_batch_api for agent in agents}
     if len(batched) > 1:
         die(Exit.USAGE, "agents.*.use_batch_api: all agents at an API, or none")
@@ -109,9 +111,9 @@ def _api(params: HyperParameters, run: Path) -> Models:
     return Models(sampler, tuner, api_publisher(groups, tell=say), sampler.hold_back)
 
 
-def _open_files() -> Bounds:
-    """As many requests in flight as the system lets this process have connections; ask for more."""
-    bounds, (soft, hard) = Bounds(), resource.getrlimit(resource.RLIMIT_NOFILE)
+def _open_files(highest: int) -> Bounds:
+    """That many requests in flight, or as many as the system lets this process have connections."""
+    bounds, (soft, hard) = Bounds(highest=highest), resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = bounds.highest + OTHER_FILES
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:

@@ -238,14 +238,14 @@ FATAL: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"fault": "413"},
-        "{url} finds the chat too long (413) for {agent}'s m: Request entity too large.; fewer "
+        "{url} finds the request too large (413) for {agent}'s m: Request entity too large.; fewer "
         "rounds or shorter messages, or a model with a longer context",
     ),
     (
         {"fault": "400-context"},
-        "{url} finds the chat too long (400) for {agent}'s m: This model's maximum context length "
-        "is 8192 tokens. Please reduce the messages.; fewer rounds or shorter messages, or a model "
-        "with a longer context",
+        "{url} finds the request too large (400) for {agent}'s m: This model's maximum context "
+        "length is 8192 tokens. Please reduce the messages.; fewer rounds or shorter messages, or "
+        "a model with a longer context",
     ),
     (
         {"fault": "400"},

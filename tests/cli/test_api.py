@@ -123,7 +123,7 @@ def test_no_more_connections_are_opened_than_the_system_allows(
     provider: Provider, tmp_path: Path, environment: dict[str, str]
 ) -> None:
     provider.configure(latency=0.2)
-    many = FROZEN + ("--set", "dataset_options.max_test_size=100")
+    many = (*FROZEN, "--set", "dataset_options.max_test_size=100")
     command = [COMMAND, "train", *many, "--provider", "openai", "--base-url", provider.url]
     done = subprocess.run(
         ["bash", "-c", 'ulimit -n 150; exec "$@"', "_", *command],

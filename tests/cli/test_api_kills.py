@@ -16,9 +16,9 @@ from ..provider import Provider
 from .conftest import COMMAND, Finished
 
 KEY = "sk-of-the-killed-3b1f"
-KILLS = 30 if os.environ.get("EXPLORE") else 10
+KILLS, ITERATIONS = (30, 6) if os.environ.get("EXPLORE") else (6, 2)
 TRAIN = (
-    "train", "--provider", "openai", "--model", "m", "--seed", "5", "--iterations", "2",
+    "train", "--provider", "openai", "--model", "m", "--seed", "5", "--iterations", str(ITERATIONS),
     "--set", "rl.rollouts_per_iteration=16", "--set", "dataset_options.max_test_size=16",
     "--set", "malt.num_responses_per_timestep=2", "--set", "text_rl.fine_tune_poll_seconds=0.1",
     "--set", "code_validation.system_prompt_version=v1", "--run", "a",
@@ -48,7 +48,7 @@ def test_nothing_recorded_is_asked_again_and_each_job_is_created_once(
             while process.poll() is None and provider.counters()["requests"] == before:
                 time.sleep(0.02)
             try:
-                process.wait(random.uniform(0.0, 1.5))
+                process.wait(random.uniform(0.0, 1.0))
                 break
             except subprocess.TimeoutExpired:
                 process.send_signal(signal.SIGKILL)
@@ -57,7 +57,7 @@ def test_nothing_recorded_is_asked_again_and_each_job_is_created_once(
         ended = nip_fn("train", "--resume", *TRAIN[-2:], *where, OPENAI_API_KEY=KEY)
         assert ended.returncode == 0, ended.stderr
         log, jobs = provider.log(), provider.jobs()
-    assert kills >= 3
+    assert kills == KILLS
     events = store.read(run / CHECKPOINT).unwrap().events
     recorded = {e.completion.request_id for e in events if isinstance(e, Replied)}
     chats = [entry for entry in log if entry["kind"] == "chat"]

@@ -24,8 +24,7 @@ from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.ledger import identity
 from nip_fn_adapters.api.persist import Errand
 from nip_fn_adapters.api.replies import Answered, Problem, Quirks
-from nip_fn_adapters.api.sampler import GOOD_MANNERS, ApiSampler, Manners, Served
-from nip_fn_adapters.api.sampler import _Wanted as Wanted
+from nip_fn_adapters.api.sampler import GOOD_MANNERS, ApiSampler, Manners, Served, Wanted
 from nip_fn_adapters.api.uploads import each, ensure_upload, text_of
 from nip_fn_adapters.store import replace_file
 

@@ -16,12 +16,12 @@ _CAUSES: dict[FailureKind, str] = {
     "connection": "cannot be reached",
     "timeout": "does not answer in time",
     "conflict": "is busy",
-    "malformed": "does not answer in the JSON of chat completions",
+    "malformed": "does not answer in the JSON of OpenAI's API",
     "empty": "answers without a reply",
     "key": "refuses the API key",
     "quota": "has nothing left to charge",
     "model": "does not have what is asked for",
-    "too_large": "finds the chat too long",
+    "too_large": "finds the request too large",
     "refused": "refuses the request",
 }
 

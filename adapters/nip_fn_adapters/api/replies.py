@@ -15,6 +15,7 @@ from nip_fn.pace import seconds
 from nip_fn.reply import Completion, FinishReason
 from nip_fn.requests import Request
 from nip_fn.retries import FailureKind, kind_of
+from nip_fn_adapters.api.rows import message_of
 
 SEED_BITS = 31  # a positive number in any provider's integers
 
@@ -26,7 +27,6 @@ _REASONS: dict[str | None, FinishReason] = {
     "content_filter": "content_filter",
 }
 _FILTER_CODES = frozenset({"content_filter", "content_policy_violation"})
-_NO_NAME = re.compile(r"[\s<|\\/>]+")  # not allowed in a speaker's name
 _LEFT_OUT = ("seed", "prompt_cache_key", "name")  # fields that a request can do without
 
 
@@ -118,11 +118,9 @@ def body_of(request: Request, keys: Sequence[Key], quirks: Quirks, caches: bool)
     )
 
 
-def _message(message: Message, quirks: Quirks) -> dict[str, str]:
-    written = {"role": message.role, "content": message.content}
-    if message.name and "name" not in quirks.left_out:
-        written["name"] = _NO_NAME.sub("_", message.name)[:64]
-    return written
+def _message(message: Message, quirks: Quirks) -> dict[str, Any]:
+    named = "name" not in quirks.left_out
+    return message_of(message if named else msgspec.structs.replace(message, name=None))
 
 
 def _cache_key(request: Request) -> str:

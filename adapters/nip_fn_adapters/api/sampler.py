@@ -78,7 +78,7 @@ def api_sampler(agents: Mapping[str, Served], manners: Manners = GOOD_MANNERS) -
     return ApiSampler(agents, manners)
 
 
-class _Wanted(NamedTuple):
+class Wanted(NamedTuple):
     """Replies to one chat, in one request."""
 
     request: Request
@@ -87,6 +87,7 @@ class _Wanted(NamedTuple):
 
     @property
     def model(self) -> str:
+        """The name that the server knows it by."""
         return self.request.adapter or self.request.model
 
     @property
@@ -124,7 +125,7 @@ class ApiSampler:
 
         Failure: a server refuses the request, or has failed for too long.
         """
-        return await self._sample(_Wanted(request, self._agents[request.agent], request.keys))
+        return await self._sample(Wanted(request, self._agents[request.agent], request.keys))
 
     def hold_back(self) -> None:
         """Send nothing more: calls that wait for their turn are cancelled, others may end."""
@@ -132,7 +133,7 @@ class ApiSampler:
         for pause in self._pauses:
             pause.cancel()
 
-    async def _sample(self, wanted: _Wanted) -> Answer:
+    async def _sample(self, wanted: Wanted) -> Answer:
         """Replies from one request where the server makes several at once, else from one each."""
         if len(wanted.keys) > 1 and not self._makes_several(wanted):
             singles = (wanted._replace(keys=(key,)) for key in wanted.keys)
@@ -143,12 +144,12 @@ class ApiSampler:
             return some
         return _joined((some, await self._sample(wanted._replace(keys=missing))))
 
-    def _makes_several(self, wanted: _Wanted) -> bool:
+    def _makes_several(self, wanted: Wanted) -> bool:
         how = wanted.served.replies_per_request
         known = (self._quirks[server, wanted.model] for server in wanted.served.endpoints)
         return how == "all" or (how == "auto" and all(quirks.together for quirks in known))
 
-    async def _persist(self, wanted: _Wanted) -> Answer:
+    async def _persist(self, wanted: Wanted) -> Answer:
         """The replies of one request, asked again as long as that may help.
 
         They are fewer than the keys where the server does not make as many at once.
@@ -168,7 +169,7 @@ class ApiSampler:
             if not again.keeps_turn:
                 await self._pause(again.pause)
 
-    async def _attempt(self, turn: Turn, wanted: _Wanted, before: "_Again") -> "Answer | _Again":
+    async def _attempt(self, turn: Turn, wanted: Wanted, before: "_Again") -> "Answer | _Again":
         """The answer, or how to go on."""
         server, began = turn.server, time.monotonic()
         quirks = self._quirks[server, wanted.model]
@@ -193,7 +194,7 @@ class ApiSampler:
         return _Again(history, decision.seconds, keeps_turn=got.kind == "rate_limit")
 
     async def _exchange(
-        self, server: Endpoint, wanted: _Wanted, quirks: Quirks
+        self, server: Endpoint, wanted: Wanted, quirks: Quirks
     ) -> tuple[Answered | Problem, Mapping[str, str]]:
         """What came of one request over the wire, and the headers of the answer."""
         content = replies.body_of(wanted.request, wanted.keys, quirks, wanted.served.caches)
@@ -234,7 +235,7 @@ class ApiSampler:
             finally:
                 del self._clients[server]
 
-    def _learn(self, wanted: _Wanted, server: Endpoint, used: Quirks, problem: Problem) -> bool:
+    def _learn(self, wanted: Wanted, server: Endpoint, used: Quirks, problem: Problem) -> bool:
         """Whether the server will take the request in another form, known from now on."""
         learnt = replies.learn(used, problem)
         if learnt is None or (learnt.together < used.together and _insists(wanted)):
@@ -242,11 +243,11 @@ class ApiSampler:
         self._remember(wanted, server, learnt)
         return True
 
-    def _note_number(self, wanted: _Wanted, server: Endpoint, num_choices: int) -> None:
+    def _note_number(self, wanted: Wanted, server: Endpoint, num_choices: int) -> None:
         if num_choices != len(wanted.keys) and not _insists(wanted):
             self._remember(wanted, server, Quirks(together=False))
 
-    def _remember(self, wanted: _Wanted, server: Endpoint, learnt: Quirks) -> None:
+    def _remember(self, wanted: Wanted, server: Endpoint, learnt: Quirks) -> None:
         known = self._quirks[server, wanted.model]
         self._quirks[server, wanted.model] = replies.both(known, learnt)
         for line in replies.differences(known, self._quirks[server, wanted.model]):
@@ -259,7 +260,7 @@ class ApiSampler:
         return policy._replace(max_away=min(policy.max_away, self._manners.max_unseen))
 
     def _tell(
-        self, server: Endpoint, wanted: _Wanted, problem: Problem, history: Sequence[Attempt]
+        self, server: Endpoint, wanted: Wanted, problem: Problem, history: Sequence[Attempt]
     ) -> None:
         """Say what holds a request up for long, not too often."""
         held_up = sum(attempt.seconds + attempt.waited for attempt in history)
@@ -295,12 +296,12 @@ def _joined(answers: Sequence[Answer]) -> Answer:
     return Success(completions)
 
 
-def _insists(wanted: _Wanted) -> bool:
+def _insists(wanted: Wanted) -> bool:
     """Whether several replies are to come from one request, whatever the server says."""
     return wanted.served.replies_per_request == "all"
 
 
-def _explain(server: Endpoint, wanted: _Wanted, problem: Problem, reason: str) -> str:
+def _explain(server: Endpoint, wanted: Wanted, problem: Problem, reason: str) -> str:
     """The line that a run ends with."""
     told = problems.told(server, f"{wanted.request.agent}'s {wanted.model}", problem)
     parts = (told, reason, problems.advice(problem, wanted.served.key_variable))
