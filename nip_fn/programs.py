@@ -43,7 +43,9 @@ class Tests(Record, frozen=True):
 class Limits(Record, frozen=True):
     """What one program may use; a test that exceeds a limit ends, and the next one begins."""
 
-    seconds: Annotated[Positive, Meta(description="of each test, on the clock")] = 4.0
+    seconds: Annotated[
+        Positive, Meta(description="of processor time of each test; four times that on the clock")
+    ] = 4.0
     total_seconds: Annotated[Positive, Meta(description="of all tests together")] = 60.0
     memory_mb: Annotated[Count, Meta(description="of address space")] = 512
     output_kb: Annotated[Count, Meta(description="printed or returned in a test")] = 256

@@ -281,7 +281,9 @@ JobsOption = Annotated[
 UnsafeOption = Annotated[
     bool, typer.Option("--unsafe", help="Run code even where nothing isolates it.")
 ]
-SecondsOption = Annotated[float, typer.Option(help="That each test may take.", min=0.1)]
+SecondsOption = Annotated[
+    float, typer.Option(help="Of processor time that each test may take.", min=0.1)
+]
 
 
 @data.command()

@@ -21,6 +21,8 @@ RESULTS = 1  # the descriptor
 READY = b"ready\n"
 ENDINGS = ("returned", "raised", "memory", "output")
 ALONE = ("bubblewrap", "namespaces")  # walls with namespaces of their own
+PATIENCE = 4  # on the clock, for each second of processor time that a run may take
+PROCESSOR_CLOCK = 2  # of a process, among the kernel's clocks
 OVERHEAD = 4096  # of a report over the text in it
 
 # Imported before the first fork where the program names them, so that no run waits for them.
@@ -75,10 +77,9 @@ class Keeper:
         self, act: child.Act, stdin: str = "", printed: bool = False, room: int = 0
     ) -> tuple[str, bytes]:
         """How the act ended in a process of its own, and its text, or what it printed."""
-        until = min(time.monotonic() + self._limits["seconds"], self._until)
-        if until <= time.monotonic():
+        if self._until <= time.monotonic():
             return "timeout", b""
-        piped = self._run(act, stdin, until, (room or self._room) + OVERHEAD)
+        piped = self._run(act, stdin, (room or self._room) + OVERHEAD)
         if piped.cut:
             return piped.cut, b""
         ending, _, text = piped.report.partition(b"\n")
@@ -89,7 +90,7 @@ class Keeper:
             return "timeout" if number == signal.SIGXCPU else "died", b"signal %d" % number
         return "died", b"exit %d" % os.waitstatus_to_exitcode(piped.status)
 
-    def _run(self, act: child.Act, stdin: str, until: float, room: int) -> Piped:
+    def _run(self, act: child.Act, stdin: str, room: int) -> Piped:
         source = _readable(stdin)
         readers, writers = zip(*(os.pipe() for _ in range(3)), strict=True)  # out, errors, report
         pid = os.fork()
@@ -106,7 +107,7 @@ class Keeper:
         watched = {reader: bytearray() for reader in readers}
         cut, status = "died", 0
         try:
-            cut, status = _watch(pid, watched, until, room)
+            cut, status = _watch(pid, watched, self._limits["seconds"], self._until, room)
         finally:
             self._sweep(pid if cut else 0)
             for reader in readers:
@@ -209,9 +210,12 @@ def _readable(text: str) -> int:
     return descriptor
 
 
-def _watch(pid: int, watched: dict[int, bytearray], until: float, room: int) -> tuple[str, int]:
+def _watch(
+    pid: int, watched: dict[int, bytearray], seconds: float, until: float, room: int
+) -> tuple[str, int]:
     """Read what a run writes until its process ends; what cut it short, and the exit status."""
     poller, ended = select.poll(), -1
+    last = min(time.monotonic() + PATIENCE * seconds, until)
     poller.register(RESULTS, 0)  # an error there: nobody reads any longer
     if hasattr(os, "pidfd_open"):
         with suppress(OSError):
@@ -222,7 +226,7 @@ def _watch(pid: int, watched: dict[int, bytearray], until: float, room: int) -> 
         poller.register(reader, select.POLLIN)
     try:
         while True:
-            left = until - time.monotonic()
+            left = min(seconds - _used(pid), last - time.monotonic())
             if left <= 0:
                 return "timeout", 0
             events = poller.poll(left * 1000 + 1 if ended >= 0 else min(left * 1000, 5))
@@ -242,6 +246,14 @@ def _watch(pid: int, watched: dict[int, bytearray], until: float, room: int) -> 
     finally:
         if ended >= 0:
             os.close(ended)
+
+
+def _used(pid: int) -> float:
+    """The seconds of processor time that a process has used, as Linux tells them."""
+    try:
+        return time.clock_gettime(~pid << 3 | PROCESSOR_CLOCK)
+    except OSError:  # it has just ended, or this is no Linux
+        return 0.0
 
 
 def _take(reader: int, data: bytearray, room: int, all_of_it: bool) -> bool:
