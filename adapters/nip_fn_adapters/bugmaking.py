@@ -1,6 +1,5 @@
 """Makes buggy solutions, by mutation or by a model, and lets tests judge them."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -83,7 +82,8 @@ def by_mutation(workshop: Workshop, most_tried: int) -> Maker:
         if refused is not None:
             return refused
         try:
-            found = await asyncio.to_thread(mutants, laid.solution.solution)
+            # Not in a thread: Python 3.11 may parse in one thread at a time only.
+            found = mutants(laid.solution.solution)
         except SyntaxError as error:
             return Success(Made(problem=f"no Python of this version: {error.msg}"))
         order = draw_order(found, fold_in(workshop.key, "mutation", laid.id))[:most_tried]
