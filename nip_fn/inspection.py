@@ -6,10 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nip_fn.data import SPLITS, Split, text_hash
-from nip_fn.fingerprint import fingerprint
+from nip_fn.data import SPLITS, Split
 from nip_fn.programs import Tally
 from nip_fn.solutions import LabelledSolution, Laid
+from nip_fn.splitting import marks_of
+
+# What splits must not share, in words: the keys of `Marks`.
+SHARED = ("problem", "question", "solution, but for names and layout,")
 
 UNKNOWN = "unknown"  # the difficulty of a problem of which it is not told
 
@@ -75,11 +78,7 @@ def leaks(solutions: Iterable[Laid]) -> Iterator[str]:
     """A line for everything that two splits have in common, but should not."""
     seen: dict[tuple[str, str], tuple[Split, str]] = {}
     for split, name, one in solutions:
-        for what, mark in (
-            ("problem", one.problem_id),
-            ("question", text_hash(" ".join(one.question.split()))),
-            ("solution, but for names and layout,", fingerprint(one.solution)),
-        ):
+        for what, mark in zip(SHARED, marks_of(one).keys, strict=True):
             there, other = seen.setdefault((what, mark), (split, name))
             if there != split:
                 yield f"{name} ({split}): {other} ({there}) has the same {what}"

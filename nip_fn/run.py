@@ -421,10 +421,8 @@ def _trained(state: RunState) -> RunState:
 
 def _reported(under_way: JobState) -> Metrics:
     """What a training reported, and in any case `train_tokens`: those that were paid for."""
-    if "train_tokens" in dict(under_way.report):
-        return under_way.report
     tokens = trained_tokens(under_way.job, under_way.adapter, under_way.report)
-    return (*under_way.report, ("train_tokens", tokens))
+    return tuple({**dict(under_way.report), "train_tokens": tokens}.items())
 
 
 def _adapter(job: Job, name: str) -> Adapter:

@@ -66,6 +66,11 @@ def datapoint_of(solution: LabelledSolution) -> Datapoint:
     return point if solution.stance is None else replace(point, stance=solution.stance)
 
 
+def wording_hash(question: str) -> str:
+    """The same for questions in the same words, however they are laid out."""
+    return text_hash(" ".join(question.split()))
+
+
 def read_row(row: Mapping[str, Any]) -> Result[LabelledSolution, BadField]:
     """A row of a user's own file; fields that are missing, null or "" count as not given.
 
@@ -84,7 +89,7 @@ def read_row(row: Mapping[str, Any]) -> Result[LabelledSolution, BadField]:
                 return Failure(BadField(name, str(error)))
         elif name in REQUIRED:
             return Failure(BadField(name, "is missing"))
-    fields.setdefault("problem_id", text_hash(" ".join(fields["question"].split())))
+    fields.setdefault("problem_id", wording_hash(fields["question"]))
     return Success(LabelledSolution(**fields))
 
 
@@ -174,15 +179,17 @@ def _typed(lines: object) -> str:
 def _label(value: object) -> int:
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return int(value.lower() == "true")
-    if value in (0, 1, "0", "1"):
-        return int(value)
-    raise ValueError(f"{shown(value)} is neither 1 (right) nor 0 (with a bug)")
+    return _zero_or_one(value, "1 (right) nor 0 (with a bug)")
 
 
 def _stance(value: object) -> int:
+    return _zero_or_one(value, "1 (accept) nor 0 (reject)")
+
+
+def _zero_or_one(value: object, meaning: str) -> int:
     if value in (0, 1, "0", "1"):
         return int(value)
-    raise ValueError(f"{shown(value)} is neither 1 (accept) nor 0 (reject)")
+    raise ValueError(f"{shown(value)} is neither {meaning}")
 
 
 def _split(value: object) -> Wanted:

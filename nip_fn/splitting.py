@@ -11,7 +11,8 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from nip_fn.data import Split
-from nip_fn.solutions import Wanted
+from nip_fn.fingerprint import fingerprint
+from nip_fn.solutions import LabelledSolution, Wanted, wording_hash
 
 
 class Marks(NamedTuple):
@@ -19,6 +20,12 @@ class Marks(NamedTuple):
 
     keys: tuple[str, ...]  # what it must not share with rows of other splits; the first names it
     wanted: Wanted | None = None
+
+
+def marks_of(solution: LabelledSolution) -> Marks:
+    """What keeps a solution apart from those of other splits."""
+    tree = fingerprint(solution.solution)
+    return Marks((solution.problem_id, wording_hash(solution.question), tree), solution.wanted)
 
 
 class Shares(NamedTuple):

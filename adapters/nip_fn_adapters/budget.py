@@ -8,7 +8,9 @@ used up as far as can be done without risk, and whatever was paid for has been a
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from returns.result import Failure, Result
 
@@ -17,6 +19,8 @@ from nip_fn.money import Price, Usage, cost, most_prompt, most_training, trained
 from nip_fn.ports import Sampler, Tuned, Tuner
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
+
+Paid = TypeVar("Paid")
 
 ROUNDING = 1e-9  # dollars
 
@@ -48,6 +52,23 @@ class Purse:
             if turn.done() and not turn.cancelled() and turn.result():
                 self.settle(most, 0.0)
             raise
+
+    async def pay(
+        self,
+        most: float,
+        work: Callable[[], Awaitable[Result[Paid, str]]],
+        cost_of: Callable[[Paid], float],
+    ) -> Result[Paid, str]:
+        """What the work comes to; it is begun only once the most that it can cost is set aside."""
+        if not await self.reserve(most):
+            return Failure(self.refusal or "")
+        spent = 0.0
+        try:
+            answer = await work()
+            spent = answer.map(cost_of).value_or(0.0)
+            return answer
+        finally:
+            self.settle(most, spent)
 
     def settle(self, most: float, spent: float) -> None:
         """What had so much set aside for it is over, and did cost that much."""
@@ -104,23 +125,22 @@ def within_budget(
             return Failure(f"agents.{request.agent}: the price of {request.model} is unknown")
         if not most:
             return await sampler(request)
-        if not await purse.reserve(most):
-            return Failure(purse.refusal or "")
-        spent = 0.0
-        try:
-            answer = await sampler(request)
-            completions = answer.value_or(())
-            spent = cost(usage_of(completions), paid) or 0.0
-            if any(reply.text for reply in completions) and not any(usage_of(completions)):
-                purse.refuse(
-                    f"agents.{request.agent}: {request.model} is served without a word about the "
-                    "tokens that it takes, so a budget cannot be kept"
-                )
-        finally:
-            purse.settle(most, spent)
-        return answer
+        return await purse.pay(most, lambda: sampler(request), partial(_bill, purse, request, paid))
 
     return sample
+
+
+def _bill(
+    purse: Purse, request: Request, paid: Price | None, completions: Sequence[Completion]
+) -> float:
+    """What the completions cost; where nobody says what they took, nothing more is asked for."""
+    used = usage_of(completions)
+    if any(reply.text for reply in completions) and not any(used):
+        purse.refuse(
+            f"agents.{request.agent}: {request.model} is served without a word about the tokens "
+            "that it takes, so a budget cannot be kept"
+        )
+    return cost(used, paid) or 0.0
 
 
 def most_usage(request: Request) -> Usage:
@@ -150,17 +170,11 @@ def training_within_budget(
             return Failure(f"{job.name}: the price of training {job.model} is unknown")
         if not most:
             return await tuner(job)
-        if not await purse.reserve(most):
-            return Failure(purse.refusal or "")
-        spent = 0.0
-        try:
-            answer = await tuner(job)
-            if not isinstance(answer, Failure):
-                tuned = answer.unwrap()
-                trained = trained_tokens(job, tuned.adapter, tuned.report)
-                spent = cost(Usage(trained=trained), paid) or 0.0
-        finally:
-            purse.settle(most, spent)
-        return answer
+
+        def bill(tuned: Tuned) -> float:
+            trained = trained_tokens(job, tuned.adapter, tuned.report)
+            return cost(Usage(trained=trained), paid) or 0.0
+
+        return await purse.pay(most, lambda: tuner(job), bill)
 
     return tune

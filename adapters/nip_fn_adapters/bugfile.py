@@ -7,7 +7,6 @@ is done with, with the length of the file after it.  The journal is gone when al
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -52,15 +51,8 @@ class BugFile:
         """All is done: nothing is to be gone on with."""
         journal_of(Path(self._rows.name)).unlink()
 
-    def __enter__(self) -> "BugFile":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Write no more."""
         self._rows.close()
         self._journal.close()
 

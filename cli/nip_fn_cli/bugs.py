@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,7 +67,7 @@ def mutate_command(params: HyperParameters, making: Making, *, most_tried: int) 
     """Make bugs by mutation."""
     data = open_or_die(params)
     asked = making.asked(data, by="mutation", most_tried=most_tried)
-    with _open(making.out, asked) as file:
+    with closing(_open(making.out, asked)) as file:
         _make(data, making, by_mutation(_workshop(making), most_tried), file)
 
 
@@ -76,7 +76,7 @@ def bug_command(params: HyperParameters, making: Making, asking: Asking) -> None
     data, sampler = open_or_die(params), _sampler(asking.provider)
     shown = asking._asdict()
     del shown["max_requests"], shown["budget_tokens"]  # may be more the next time
-    with _open(making.out, making.asked(data, by="model", **shown)) as file:
+    with closing(_open(making.out, making.asked(data, by="model", **shown))) as file:
         budget = Budget(
             asking.max_requests - sum(entry.requests for entry in file.entries),
             asking.budget_tokens - sum(entry.tokens for entry in file.entries),

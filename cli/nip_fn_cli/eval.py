@@ -18,7 +18,7 @@ from nip_fn_cli.datasets import told
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.money import Money, check_budget
 from nip_fn_cli.recordings import read_recording, replay_recording
-from nip_fn_cli.sitting import create, go_on, plan, reopen
+from nip_fn_cli.sitting import New, create, go_on, plan, reopen
 from nip_fn_cli.table import console
 
 BASELINE = "solo_verifier"
@@ -75,10 +75,10 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
     for one in plans:
         check_budget(one.params, money)
     tested: list[Tested] = []
-    for case in cases:
+    for case, new in zip(cases, plans, strict=True):
         spent = sum(one.dollars or 0.0 for one in tested)
         left = money if money.budget is None else money._replace(budget=money.budget - spent)
-        tested.append(_test(case, place / case.folder, flags, left, runs))
+        tested.append(_test(case, new, place / case.folder, flags, left))
     rows = [_row(one, tested) for one in tested]
     if choice.json:
         print(json.dumps({"runs": str(place), "tests": rows}, indent=2))
@@ -105,12 +105,12 @@ def _cases(flags: Flags, choice: Choice) -> list[Case]:
     return cases
 
 
-def _test(case: Case, folder: Path, flags: Flags, money: Money, runs: Path) -> Tested:
+def _test(case: Case, new: New, folder: Path, flags: Flags, money: Money) -> Tested:
     """The test, played as far as it has not been."""
     if (folder / CHECKPOINT).exists():
         start = reopen(folder, case.given, flags.provider)
     else:
-        start = create(folder, plan(case.given, flags.provider, runs))
+        start = create(folder, new)
     if start.state.stage == "done":
         start.store.close()
     else:
@@ -130,11 +130,11 @@ def _row(one: Tested, everything: list[Tested]) -> dict[str, Any]:
         (
             other
             for other in everything
-            if other.case.protocol == BASELINE and other.case.model == one.case.model
+            if (other.case.protocol, other.case.model) == (BASELINE, one.case.model)
+            and other is not one
         ),
         None,
     )
-    compared = baseline is not None and baseline is not one
     models = dict.fromkeys(agent.model_name for agent in one.state.params.agents)
     return {
         "protocol": one.case.protocol,
@@ -143,7 +143,7 @@ def _row(one: Tested, everything: list[Tested]) -> dict[str, Any]:
         "games": one.verdicts.games,
         "accuracy": accuracy(one.verdicts)._asdict(),
         "always_fails": always_fails(one.verdicts)._asdict(),
-        "gain": gain(one.verdicts, baseline.verdicts)._asdict() if compared and baseline else None,
+        "gain": gain(one.verdicts, baseline.verdicts)._asdict() if baseline else None,
         **{name: metrics.get(name) for name in ("accuracy_0", "accuracy_1", "no_decision_rate")},
         "tokens": metrics["tokens"],
         "prompt_tokens": metrics["prompt_tokens"],

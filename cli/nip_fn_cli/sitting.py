@@ -28,7 +28,7 @@ from nip_fn_cli.config import resolve, with_provider
 from nip_fn_cli.datasets import open_or_die
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.loading import Loaded, copy_adapters, lineages, with_loaded
-from nip_fn_cli.money import Money, Tally, money_or_die, with_purse
+from nip_fn_cli.money import Money, Tally, with_purse
 from nip_fn_cli.progress import Display
 from nip_fn_cli.recordings import refuse, replay_recording
 from nip_fn_cli.templates import with_templates
@@ -121,9 +121,8 @@ def _wanted(
     return resolve(merge(to_dict(recorded), {**given, "agents": {**unknown, **single}}))
 
 
-def go_on(start: Start, folder: Path, again: str, money: Money | None = None) -> RunState:
+def go_on(start: Start, folder: Path, again: str, money: Money) -> RunState:
     """The state in which the run is done; `again` is the command that goes on when it is not."""
-    money = money or money_or_die()
     models, purse = with_purse(start.models, start.params, start.state, money)
     tally = Tally(start.state, money.prices)
     world = World(

@@ -3,9 +3,6 @@
 import ast
 import builtins
 import keyword
-import os
-import subprocess
-import sys
 import tokenize
 import warnings
 from io import StringIO
@@ -16,6 +13,7 @@ from hypothesis import strategies as st
 
 from nip_fn.fingerprint import DEEPEST, fingerprint, is_guard, parsed
 
+from .fresh import printed
 from .mutation_examples import EXAMPLES, HARD
 from .test_mutation import LAYOUTS, corpus, laid_out, sources, without_docstrings
 
@@ -233,17 +231,7 @@ def test_processes_agree_whatever_their_hash_seed() -> None:
         "import sys, ast; from nip_fn.fingerprint import fingerprint\n"
         "print([fingerprint(code) for code in ast.literal_eval(sys.stdin.buffer.read().decode())])"
     )
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", script],
-            input=repr(codes).encode(),
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
-            timeout=60,
-        ).stdout.decode()
-        for seed in ("1", "2")
-    ]
+    outputs = [printed("-c", script, hash_seed=seed, given=repr(codes)) for seed in ("1", "2")]
     assert [ast.literal_eval(output) for output in outputs] == [list(map(fingerprint, codes))] * 2
 
 

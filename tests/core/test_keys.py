@@ -1,9 +1,5 @@
-import os
-import subprocess
-import sys
 from collections import Counter
 from hashlib import blake2b
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +10,7 @@ from nip_fn import checkpoint
 from nip_fn.keys import KEY_SIZE, Key, choice, fold_in, generator, key, permutation, seed_of, split
 from nip_fn.state import digest
 
+from .fresh import printed
 from .games import BUSY, events_of, play, shuffled
 
 PARTS = st.integers() | st.text(max_size=8)
@@ -115,20 +112,7 @@ def test_a_key_draws_the_numbers_that_it_has_always_drawn() -> None:
 
 
 def test_a_run_is_the_same_bytes_whatever_the_hash_seed() -> None:
-    outputs = [_run_with_hash_seed(seed) for seed in ("0", "1")]
+    outputs = [printed("-m", "tests.core.games", hash_seed=seed).split() for seed in ("0", "1")]
     run = play(BUSY, shuffled(1))
     recording = blake2b(checkpoint.write(events_of(run))).hexdigest()
     assert outputs == [[digest(run[-1].state), recording]] * 2
-
-
-def _run_with_hash_seed(seed: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.core.games"],
-        cwd=Path(__file__).parents[2],
-        env={**os.environ, "PYTHONHASHSEED": seed},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    return done.stdout.split()

@@ -1,7 +1,4 @@
 import copy
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -25,6 +22,7 @@ from nip_fn.params import HyperParameters
 from nip_fn.presets import EMBEDDED
 from nip_fn.protocols.registry import PROTOCOLS
 
+from .fresh import printed
 from .games import Setup, make_params, setups
 
 
@@ -376,17 +374,7 @@ def test_the_hash_of_parameters_is_the_same_in_any_process() -> None:
         "from nip_fn.config import from_dict, params_hash;"
         "print(params_hash(from_dict({'seed': 5}).unwrap()))"
     )
-    hashes = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        ).stdout.strip()
-        for seed in ("0", "7")
-    }
+    hashes = {printed("-c", code, hash_seed=seed).strip() for seed in ("0", "7")}
     assert hashes == {params_hash(from_dict({"seed": 5}).unwrap())}
 
 

@@ -1,11 +1,7 @@
 """Who speaks when and who hears it, as tables typed by hand."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,6 +15,7 @@ from nip_fn.protocols.protocol import Protocol, channels_seen, game_seed, verifi
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.spectra import SPECTRA
 
+from .fresh import printed
 from .games import make_params
 
 # ------------------------------------------------------------------------------- who speaks when
@@ -442,16 +439,7 @@ def random_orders() -> str:
 def test_a_fresh_process_reads_in_the_same_order_whatever_its_hash_seed() -> None:
     script = "from tests.core.test_protocol_tables import random_orders; print(random_orders())"
     for seed in ("0", "1", "random"):
-        done = subprocess.run(
-            [sys.executable, "-c", script],
-            cwd=Path(__file__).parents[2],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=60,
-        )
-        assert done.stdout.strip() == random_orders()
+        assert printed("-c", script, hash_seed=seed).strip() == random_orders()
 
 
 @pytest.mark.parametrize("name", [name for name in SEEN if name != "multi_channel_test"])

@@ -1,6 +1,3 @@
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
@@ -11,6 +8,8 @@ from hypothesis import strategies as st
 
 from nip_fn.data import SPLITS, Split
 from nip_fn.splitting import Marks, Shares, splits
+
+from .fresh import printed
 
 NAMES = st.sampled_from("abcdefgh")
 KEYS = st.tuples(NAMES, NAMES, NAMES)
@@ -142,16 +141,7 @@ def test_processes_with_different_string_hashes_split_alike() -> None:
         "rows = [Marks((f'p{n % 37}', f'q{n % 61}', f'c{n}')) for n in range(0, 300, 7)]\n"
         "print(splits(rows, Shares(0.3, 0.3)))\n"
     )
-    outputs = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("0", "1", "2")
-    }
+    outputs = {printed("-c", code, hash_seed=seed) for seed in ("0", "1", "2")}
     assert len(outputs) == 1
     assert "train" in outputs.pop()
 

@@ -18,20 +18,20 @@ from msgspec.structs import replace
 from returns.result import Failure
 
 from nip_fn.pace import Bounds
-from nip_fn.retries import RetryPolicy, kind_of
+from nip_fn.retries import RetryPolicy
 from nip_fn_adapters.api import replies
 from nip_fn_adapters.api.endpoints import Endpoint
+from nip_fn_adapters.api.jobs import RUN, TAG
 from nip_fn_adapters.api.ledger import identity
 from nip_fn_adapters.api.persist import Errand
 from nip_fn_adapters.api.replies import Answered, Problem, Quirks
 from nip_fn_adapters.api.sampler import GOOD_MANNERS, ApiSampler, Manners, Served, Wanted
-from nip_fn_adapters.api.uploads import each, ensure_upload, text_of
+from nip_fn_adapters.api.uploads import each, ensure_upload, look_for, text_of
 from nip_fn_adapters.store import replace_file
 
 URL = "/v1/chat/completions"
 WINDOW = "24h"
 MOST_LINES, MOST_BYTES = 50_000, 90_000_000  # in one batch
-TAG, RUN = "nip_fn", "nip_fn_run"  # what metadata calls a batch's tag and its run's identity
 ENDED = ("completed", "failed", "expired", "cancelled")
 
 # A request may be in a few batches, each of which may take a day.
@@ -117,7 +117,7 @@ class BatchSampler(ApiSampler):
         headers = {"x-request-id": told.request_id}
         if told.status == 200:
             return replies.read_answer(told.body, headers, wanted.request, len(wanted.keys)), {}
-        return _refusal(told), {}
+        return replies.read_refusal(told.body, told.status), {}
 
     def _desk(self, server: Endpoint, wanted: Wanted) -> "_Desk":
         place = server, wanted.model
@@ -285,14 +285,15 @@ class _Desk:
 
     async def _find(self, client: Any, note: Note) -> Any:
         """The batch as listed; where an answer was lost, the list is given time to show it."""
-        settled = note.asked + self._times.settle if note.asked and not note.id else 0.0
-        while True:
-            async for batch in each(client.batches.list(limit=100)):
-                if (getattr(batch, "metadata", None) or {}).get(TAG) == note.tag:
-                    return batch
-            if time.time() >= settled:
-                return None
-            await asyncio.sleep(min(1.0, self._times.settle / 10))
+        lost = note.asked if note.asked and not note.id else None
+        return await look_for(partial(_listed, client, note.tag), lost, self._times.settle)
+
+
+async def _listed(client: Any, tag: str) -> Any:
+    async for batch in each(client.batches.list(limit=100)):
+        if (getattr(batch, "metadata", None) or {}).get(TAG) == tag:
+            return batch
+    return None
 
 
 def _row(id: str, body: bytes) -> bytes:
@@ -325,27 +326,6 @@ async def _read(client: Any, batch: Any) -> dict[str, Told]:
                 line = Line(answer.status_code, bytes(answer.body), answer.request_id or "")
                 told[output.custom_id] = line
     return told
-
-
-class _Error(msgspec.Struct):
-    message: str | None = None
-    code: int | str | None = None
-    param: str | None = None
-
-
-class _Refused(msgspec.Struct):
-    error: _Error | None = None
-
-
-def _refusal(line: Line) -> Problem:
-    """Why the provider refused one request."""
-    try:
-        error = msgspec.json.decode(line.body, type=_Refused).error or _Error()
-    except msgspec.DecodeError:
-        error = _Error()
-    code = str(error.code or "")
-    said = replies.one_line(error.message or "")
-    return Problem(kind_of(line.status, code), line.status, said, code, error.param or "")
 
 
 def _undone(batch: Any) -> Problem:

@@ -28,7 +28,8 @@ STATUSES: dict[str, JobStatus] = {
 
 PAGE = 100  # jobs to a page of the list
 
-TAG, RUN = "nip_fn", "nip_fn_run"  # what metadata calls a job's tag and its run's identity
+# What metadata calls the tag of a job or a batch, and the identity of its run.
+TAG, RUN = "nip_fn", "nip_fn_run"
 
 
 class Intent(NamedTuple):

@@ -80,6 +80,7 @@ class _Usage(msgspec.Struct):
 class _Error(msgspec.Struct):
     message: str | None = None
     code: int | str | None = None
+    param: str | None = None
 
 
 class _Body(msgspec.Struct):
@@ -200,9 +201,23 @@ def read_answer(
 def _no_choices(body: _Body) -> Problem:
     if body.error is None:
         return Problem("empty", 200)
-    code, said = body.error.code, one_line(body.error.message or "")
+    code = body.error.code
     status = code if isinstance(code, int) and 400 <= code < 600 else 500
-    return Problem(kind_of(status, str(code)), status, said, str(code))
+    return _of_error(body.error, status)
+
+
+def read_refusal(content: bytes, status: int) -> Problem:
+    """Why a request was refused, from the body of the answer that says so."""
+    try:
+        error = _DECODER.decode(content).error or _Error()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        error = _Error()
+    return _of_error(error, status)
+
+
+def _of_error(error: _Error, status: int) -> Problem:
+    code, said = str(error.code or ""), one_line(error.message or "")
+    return Problem(kind_of(status, code), status, said, code, error.param or "")
 
 
 def _completions(

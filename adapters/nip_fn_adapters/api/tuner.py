@@ -20,6 +20,7 @@ from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Endpoint, endpoints_of,
 from nip_fn_adapters.api.jobs import Intent, Remote
 from nip_fn_adapters.api.ledger import Note, drop_note, identity, read_note, write_note
 from nip_fn_adapters.api.persist import Errand
+from nip_fn_adapters.api.uploads import look_for
 
 
 class Training(NamedTuple):
@@ -166,14 +167,9 @@ class _Desk(NamedTuple):
 
     async def _find(self, note: Note | None) -> Remote | None:
         """The job as listed; where an answer was lost, the list is given time to show it."""
-        found = await jobs.find_job(self.client, self.intent.tag)
-        if found or not note or note.id:
-            return found
-        settled = min(time.time(), note.asked) + self.patience.settle
-        while not found and time.time() < settled:
-            await asyncio.sleep(min(1.0, self.patience.settle / 10))
-            found = await jobs.find_job(self.client, self.intent.tag)
-        return found
+        lost = note.asked if note and not note.id else None
+        find = partial(jobs.find_job, self.client, self.intent.tag)
+        return await look_for(find, lost, self.patience.settle)
 
     async def _create(self, file: str, once: str) -> Remote:
         import openai

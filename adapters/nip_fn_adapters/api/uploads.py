@@ -1,7 +1,11 @@
 """Files at a provider, and lists of what it holds."""
 
-from collections.abc import AsyncIterator
-from typing import Any
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+Found = TypeVar("Found")
 
 
 async def ensure_upload(client: Any, name: str, data: bytes, purpose: str) -> str:
@@ -12,6 +16,21 @@ async def ensure_upload(client: Any, name: str, data: bytes, purpose: str) -> st
             return text_of(file, "id")
     upload = (name, data, "application/jsonl")
     return text_of(await client.files.create(file=upload, purpose=purpose), "id")
+
+
+async def look_for(
+    find: Callable[[], Awaitable[Found | None]], asked: float | None, settle: float
+) -> Found | None:
+    """What is listed of something that was asked for then, if it was: lists may show it late.
+
+    `asked` is in s since 1970; it has `settle` seconds to come up.
+    """
+    until = 0.0 if asked is None else min(time.time(), asked) + settle
+    while True:
+        found = await find()
+        if found or time.time() >= until:
+            return found
+        await asyncio.sleep(min(1.0, settle / 10))
 
 
 async def each(pages: Any) -> AsyncIterator[Any]:

@@ -18,11 +18,10 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.data import SPLITS, Datapoint, Split, content_hash, text_hash
 from nip_fn.events import DatasetInfo
-from nip_fn.fingerprint import fingerprint
 from nip_fn.params import DatasetParameters
 from nip_fn.programs import Tests
 from nip_fn.solutions import BadField, LabelledSolution, datapoint_of
-from nip_fn.splitting import Marks, Shares, splits
+from nip_fn.splitting import Marks, Shares, marks_of, splits
 from nip_fn_adapters.data.sources import RowSource
 
 MOST_KEPT = 1000  # bad rows that are told of one by one
@@ -172,8 +171,7 @@ def _take(
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (place, point.id, content, found.label, rank, encoded, tests),
     )
-    wording = text_hash(" ".join(found.question.split()))
-    return Marks((found.problem_id, wording, fingerprint(found.solution)), found.wanted)
+    return marks_of(found)
 
 
 def _tests(db: sqlite3.Connection, tests: Tests | None) -> int | None:

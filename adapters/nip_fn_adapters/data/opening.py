@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -130,7 +130,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _report(path: Path) -> Report:
     """What was made of a data set when it was laid out."""
-    row = _connect(path).execute("SELECT value FROM facts WHERE name = 'report'").fetchone()
+    with closing(_connect(path)) as db:
+        row = db.execute("SELECT value FROM facts WHERE name = 'report'").fetchone()
     return msgspec.msgpack.decode(row[0], type=Report)
 
 
