@@ -27,7 +27,7 @@ learn: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[local,data,api,dev]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[local,data,api,serve,dev]"
 	touch $@
 
 clean:
