@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test check bench learn clean
+.PHONY: train test test-vllm check bench learn clean
 
 # The main job on the embedded default: set everything up, train, print what came of it.
 train: .venv/.ready
@@ -10,6 +10,10 @@ train: .venv/.ready
 # Everything that must hold: style, types, the direction of imports, all tests.
 test: check
 	$(BIN)/pytest
+
+# What needs the real vLLM, which has an environment of its own: its pins are not trl's.
+test-vllm: .venv/.ready .venv-vllm/.ready
+	$(BIN)/pytest tests/vllm
 
 check: .venv/.ready
 	$(BIN)/ruff check .
@@ -30,5 +34,10 @@ learn: .venv/.ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[local,data,api,serve,dev]"
 	touch $@
 
+.venv-vllm/.ready: tests/vllm/install.py
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/python tests/vllm/install.py
+	touch $@
+
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-vllm build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

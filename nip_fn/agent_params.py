@@ -112,8 +112,8 @@ class AgentParameters(Record, frozen=True):
     api_key_variable: Annotated[
         str | None,
         Meta(
-            description="the environment variable that holds the API key; None: OPENAI_API_KEY or "
-            "OPENROUTER_API_KEY, and no key for SelfHosted"
+            description="the environment variable that holds the API key; None: OPENAI_API_KEY, "
+            "OPENROUTER_API_KEY, or NIP_FN_SERVER_TOKEN where that is set"
         ),
     ] = None
     replies_per_request: Annotated[

@@ -3,6 +3,7 @@
 A line begins with the address of the parameter, says what is wrong, and what to do.
 """
 
+import re
 from collections.abc import Iterator
 
 from jinja2 import TemplateError
@@ -10,6 +11,7 @@ from jinja2 import TemplateError
 from nip_fn.agent_params import AgentParameters, ContiguousPeriodicUpdateSchedule, agent_group
 from nip_fn.chat import prompt_variables
 from nip_fn.data import make_datapoint
+from nip_fn.hosting import MAX_RANK, highest_rank, is_hosted, is_trained, server_url
 from nip_fn.keys import key
 from nip_fn.params import HyperParameters
 from nip_fn.prompts import render_text
@@ -20,7 +22,8 @@ NO_NETWORK = "it steers networks other than language models"
 NO_WANDB = (
     "it names a place at Weights & Biases; here a run is a folder, and checkpoint_run_id names it"
 )
-NO_SERVER = "this version serves no model of its own"
+
+SCHEME_HOST = r"https?://([^\s/:@?#\[\]]+|\[[0-9A-Fa-f:]+\])/?"
 
 # What this program cannot honour: field, the one value that it takes, why.
 REFUSED: tuple[tuple[str, object, str], ...] = (
@@ -31,7 +34,6 @@ REFUSED: tuple[tuple[str, object, str], ...] = (
     ("orthogonal_initialisation_gain", 1.0, NO_NETWORK),
     ("checkpoint_entity", "", NO_WANDB),
     ("checkpoint_project", "", NO_WANDB),
-    ("quantization", "none", NO_SERVER),
 )
 
 # Fields that agents of one shared model group must agree on, because they describe the one model.
@@ -86,6 +88,7 @@ def problems(params: HyperParameters) -> Iterator[str]:
         yield f"dataset_options: validation_share and test_share leave {1 - shares:g} to train with"
     yield from _turn_problems(params)
     yield from group_problems(params.agents)
+    yield from _hosting_problems(params)
     yield from _template_problems(params)
 
 
@@ -120,6 +123,13 @@ def agent_problems(agent: AgentParameters) -> Iterator[str]:
         )
     if agent.stack_lora_adapters and not agent.use_lora:
         yield f"{where}.stack_lora_adapters: without LoRA there is nothing to stack; set use_lora"
+    at_openai = agent.model_provider == "OpenAI" and not agent.use_dummy_api
+    goes_on = not agent.fine_tune_from_scratch and not agent.freeze_agent
+    if at_openai and goes_on and agent.dpo_reference == "base":
+        yield (
+            f"{where}.dpo_reference: OpenAI's API takes no reference, it is always the model that "
+            "a training starts from; leave it at 'previous', or set fine_tune_from_scratch"
+        )
     yield from _lora_problems(agent)
 
 
@@ -149,6 +159,61 @@ def group_problems(agents: tuple[AgentParameters, ...]) -> Iterator[str]:
                     f"agents.{leader.name} and agents.{agent.name} share the model group "
                     f"{agent_group(agent)!r} but not {field}: {theirs!r} and {ours!r}"
                 )
+
+
+def _hosting_problems(params: HyperParameters) -> Iterator[str]:
+    """Where a language-model server is asked for what it cannot do, or another one is."""
+    first: dict[str, AgentParameters] = {}
+    for agent in params.agents:
+        where = f"agents.{agent.name}"
+        if is_hosted(agent):
+            yield from _hosted_problems(params, agent)
+            other = first.setdefault(server_url(agent), agent)
+            for field in ("model_name", "quantization"):
+                ours, theirs = getattr(agent, field), getattr(other, field)
+                if ours != theirs:
+                    yield (
+                        f"agents.{other.name} and {where} are at {server_url(agent)}, which serves "
+                        f"one model, but differ in {field}: {theirs!r} and {ours!r}; give each a "
+                        "server (language_model_server_port)"
+                    )
+        elif agent.quantization != "none" and not agent.use_dummy_api:
+            yield (
+                f"{where}.quantization: only a language-model server (SelfHosted, without "
+                "api_base_url) can be asked for it; leave it at 'none'"
+            )
+        elif _is_plain_vllm(agent) and is_trained(params, agent):
+            yield (
+                f"{where}.api_base_url: a vLLM by itself trains nothing; leave it out, for a "
+                f"language-model server, or freeze the agent ({where}.freeze_agent = true)"
+            )
+
+
+def _is_plain_vllm(agent: AgentParameters) -> bool:
+    """Whether the agent's model is at a vLLM that no language-model server stands before."""
+    return agent.model_provider == "SelfHosted" and not (agent.use_dummy_api or is_hosted(agent))
+
+
+def _hosted_problems(params: HyperParameters, agent: AgentParameters) -> Iterator[str]:
+    where = f"agents.{agent.name}"
+    if not re.fullmatch(SCHEME_HOST, agent.language_model_server_scheme_host):
+        yield (
+            f"{where}.language_model_server_scheme_host: "
+            f"{agent.language_model_server_scheme_host!r} is no scheme and host; expected one like "
+            "http://localhost (the port is language_model_server_port)"
+        )
+    if agent.use_batch_api:
+        yield f"{where}.use_batch_api: a language-model server has no batches; leave it false"
+    if not is_trained(params, agent):
+        return
+    if not agent.use_lora:
+        yield f"{where}.use_lora: vLLM is given adapters, not whole models; leave it true"
+    rank = highest_rank(params, agent)
+    if rank > MAX_RANK:
+        yield (
+            f"{where}.lora_rank: the adapters come to rank {rank}, and vLLM holds {MAX_RANK} at "
+            "most; lower it, or set stack_lora_adapters to false"
+        )
 
 
 def _turn_problems(params: HyperParameters) -> Iterator[str]:

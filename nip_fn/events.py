@@ -85,11 +85,12 @@ class JobFinished(RecordedEvent, frozen=True, array_like=True, tag="job_finished
 
 
 class Published(RecordedEvent, frozen=True, array_like=True, tag="published"):
-    """An adapter is being served from now on."""
+    """An adapter is being served from now on; or is not, and the one before it still is."""
 
     group: str
     adapter: str
     scores: tuple[float, ...] = ()  # log-probabilities of the probes under what is served
+    problem: str = ""  # why it is not served
 
 
 class Extended(RecordedEvent, frozen=True, array_like=True, tag="extended"):

@@ -21,6 +21,7 @@ PairBalance = Literal["none", "decisions", "agents"]
 SimultaneousBranching = Literal["joint", "product"]
 ValueBackup = Literal["children", "leaves"]
 ForceGuess = Literal["zero", "one", "y"]
+RefusedAdapters = Literal["stop", "skip"]
 
 
 class CommonProtocolParameters(Record, frozen=True):
@@ -171,6 +172,13 @@ class TextRlParameters(Record, frozen=True):
     switch_adapters: Annotated[
         bool, Meta(description="sample with what was trained; false: a control that never learns")
     ] = True
+    refused_adapters: Annotated[
+        RefusedAdapters,
+        Meta(
+            description="an adapter that cannot be served (poisoned, or another model answers) "
+            "stops the run, or is left out: the run goes on with the one before it"
+        ),
+    ] = "stop"
 
 
 class PureTextEiParameters(Record, frozen=True):

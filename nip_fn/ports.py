@@ -11,15 +11,25 @@ from nip_fn.finetune import Job, Score
 from nip_fn.programs import Limits, Program, Ran
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
+from nip_fn.serving import Progress
 from nip_fn.state import Row
+
+
+class Unanswered(NamedTuple):
+    """In the place of a completion that did not come, beside others that did."""
+
+    problem: str = ""  # why; "": it was held back before it was asked for
 
 
 class Sampler(Protocol):
     """Samples replies."""
 
-    def __call__(self, request: Request) -> Awaitable[Result[tuple[Completion, ...], str]]:
+    def __call__(
+        self, request: Request
+    ) -> Awaitable[Result[tuple[Completion | Unanswered, ...], str]]:
         """One completion for each of the request's keys, in their order; or why there is none.
 
+        Where some came and others did not, those that came are told of: they may be paid for.
         `Completion.model` names what really answered: the adapter, or the base model.
         """
         ...
@@ -34,6 +44,9 @@ class Tuned(NamedTuple):
     problem: str = ""  # why there is no adapter: the loss diverged, or the like
 
 
+Follow = Callable[[str, Progress], None]  # told of a job, by its name, and how far it is
+
+
 class Tuner(Protocol):
     """Trains adapters."""
 
@@ -42,14 +55,21 @@ class Tuner(Protocol):
         ...
 
 
+class Served(NamedTuple):
+    """What came of publishing an adapter."""
+
+    scores: tuple[float, ...] = ()  # log-probabilities of the probes under what answers now
+    problem: str = ""  # why it cannot be served, though others could: it is poisoned, or the like
+
+
 class Publisher(Protocol):
     """Makes an adapter answer."""
 
-    def __call__(self, effect: Publish) -> Awaitable[Result[tuple[float, ...], str]]:
-        """Success once requests that name the adapter are answered by it.
+    def __call__(self, effect: Publish) -> Awaitable[Result[Served, str]]:
+        """Success once requests that name the adapter are answered by it, or with why it is
+        refused; a failure where nothing can be said of it.
 
-        With the log-probabilities of the effect's probes under what answers now; () where the
-        provider cannot score replies.
+        The effect's probes are scored, but for providers that cannot score replies.
         """
         ...
 

@@ -42,6 +42,7 @@ from nip_fn.events import (
 from nip_fn.finetune import (
     MIN_EXAMPLES,
     Adapter,
+    Group,
     GroupState,
     Job,
     Score,
@@ -364,8 +365,8 @@ def _job(
             done = _trained(_with_job(state, at, ended))
             return done, pending(done) if _is_over(done) else ()
         case Published():
-            served = replace(under_way, published=True, canary=event.scores)
-            done = _published(_with_job(state, at, served))
+            told = replace(under_way, published=True, canary=event.scores, problem=event.problem)
+            done = _published(_with_job(state, at, told))
             return done, pending(done) if _is_over(done) else ()
 
 
@@ -437,19 +438,29 @@ def _adapter(job: Job, name: str) -> Adapter:
 
 
 def _published(state: RunState) -> RunState:
-    """Once every adapter is served: the groups sample with it, and what was scored is a row."""
+    """Once every adapter is served or refused: the groups sample with those that are served, and
+    what was refused and scored is a row.
+    """
     if not _is_over(state):
         return state
-    served = {
-        under_way.job.group: under_way.adapter for under_way in state.jobs if under_way.published
-    }
+    told = {under_way.job.group: under_way for under_way in state.jobs if under_way.published}
     groups = tuple(
-        replace(group, serving=served.get(group.name, group.serving)) for group in state.groups
+        _switched(group, told[group.name]) if group.name in told else group
+        for group in state.groups
     )
-    metrics = tuple(
-        (f"{under_way.job.group}.{name}", value)
-        for under_way in state.jobs
-        for name, value in canary_metrics(under_way.scores, under_way.canary)
+    refused = sum(under_way.problem != "" for under_way in told.values())
+    canaries = tuple(
+        (f"{name}.{metric}", value)
+        for name, under_way in told.items()
+        for metric, value in canary_metrics(under_way.scores, under_way.canary)
     )
     state = replace(state, groups=groups)
-    return _with_row(state, metrics) if metrics else state
+    return _with_row(state, (("adapters_refused", float(refused)), *canaries)) if told else state
+
+
+def _switched(group: Group, under_way: JobState) -> Group:
+    """The group with its new adapter; one that is refused is no part of its lineage any more."""
+    if not under_way.problem:
+        return replace(group, serving=under_way.adapter)
+    kept = tuple(adapter for adapter in group.lineage if adapter.name != under_way.adapter)
+    return replace(group, lineage=kept)

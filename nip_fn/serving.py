@@ -16,7 +16,7 @@ from nip_fn.chat import Message
 from nip_fn.finetune import Score
 
 # Names of adapters, jobs and owners are parts of paths and of URLs.
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$"
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}(?!\n)$"
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 
 TOKEN_VARIABLE = "NIP_FN_SERVER_TOKEN"

@@ -41,8 +41,8 @@ class JobState(msgspec.Struct, frozen=True, array_like=True):
     adapter: str | None = None  # what it left; None until it ended, and where it failed
     report: tuple[tuple[str, float], ...] = ()
     scores: tuple[Score, ...] = ()
-    problem: str = ""  # why it failed
-    published: bool = False
+    problem: str = ""  # why it failed, or why its adapter was refused
+    published: bool = False  # its adapter is served, or refused
     canary: tuple[float, ...] = ()  # scores of the probes under what is served
 
 

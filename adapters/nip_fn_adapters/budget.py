@@ -8,7 +8,7 @@ used up as far as can be done without risk, and whatever was paid for has been a
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from returns.result import Failure, Result
 
 from nip_fn.finetune import Job
 from nip_fn.money import Price, Usage, cost, most_prompt, most_training, trained_tokens
-from nip_fn.ports import Sampler, Tuned, Tuner
+from nip_fn.ports import Sampler, Tuned, Tuner, Unanswered
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
 
@@ -118,7 +118,7 @@ def within_budget(
 ) -> Sampler:
     """The sampler, asked only for what can be afforded; a failure where nothing more can be."""
 
-    async def sample(request: Request) -> Result[tuple[Completion, ...], str]:
+    async def sample(request: Request) -> Result[tuple[Completion | Unanswered, ...], str]:
         paid = price(request)
         most = cost(most_usage(request), paid)
         if most is None:
@@ -131,9 +131,13 @@ def within_budget(
 
 
 def _bill(
-    purse: Purse, request: Request, paid: Price | None, completions: Sequence[Completion]
+    purse: Purse,
+    request: Request,
+    paid: Price | None,
+    answers: Collection[Completion | Unanswered],
 ) -> float:
     """What the completions cost; where nobody says what they took, nothing more is asked for."""
+    completions = [one for one in answers if isinstance(one, Completion)]
     used = usage_of(completions)
     if any(reply.text for reply in completions) and not any(used):
         purse.refuse(
@@ -149,7 +153,7 @@ def most_usage(request: Request) -> Usage:
     return Usage(prompt=num * most_prompt(request.chat), completion=num * request.max_tokens)
 
 
-def usage_of(completions: Sequence[Completion]) -> Usage:
+def usage_of(completions: Collection[Completion]) -> Usage:
     """The tokens of completions, as their provider counted them."""
     return Usage(
         sum(reply.prompt_tokens for reply in completions),

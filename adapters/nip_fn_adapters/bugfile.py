@@ -1,38 +1,54 @@
 """A file of solutions that grows as they are made, and can be gone on with after a crash.
 
-Beside the rows lies a journal: a line for what was asked for, then one for each right solution that
-is done with, with the length of the file after it.  The journal is gone when all is done.
+Beside the rows lies a journal: a line for what was asked for, then one for each reply of a model as
+soon as it comes, for it may be paid for, and one for each right solution that is done with, with
+the length of the file after it.  The journal is gone when all is done.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
+from nip_fn.keys import Key
+from nip_fn.ports import Sampler, Unanswered
+from nip_fn.reply import Completion
+from nip_fn.requests import Request
 from nip_fn.solutions import LabelledSolution, write_row
+from nip_fn_adapters.bugmaking import Ask
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, tag="done"):
     """What became of one right solution."""
 
     id: str
     size: int  # of the file of rows, when it was done with
-    bugs: int
+    bugs: tuple[str, ...]  # how each of them was made
     tried: int
     problem: str
-    requests: int = 0
-    tokens: int = 0
+
+
+class Kept(msgspec.Struct, frozen=True, tag="reply"):
+    """A model's reply, and the key that it was asked for with."""
+
+    key: Key
+    reply: Completion
+
+
+_LINE = msgspec.json.Decoder(Entry | Kept)
 
 
 class BugFile:
     """Rows that are being written."""
 
-    def __init__(self, path: Path, entries: list[Entry]) -> None:
-        """Go on after these entries."""
-        self.entries = entries
+    def __init__(self, path: Path, lines: Sequence[Entry | Kept]) -> None:
+        """Go on after these lines of the journal."""
+        self.entries = [line for line in lines if isinstance(line, Entry)]
+        self.replies = {line.key: line.reply for line in lines if isinstance(line, Kept)}
         self._rows = path.open("ab")
         self._journal = journal_of(path).open("ab")
 
@@ -42,10 +58,33 @@ class BugFile:
             self._rows.write(msgspec.json.encode(write_row(row)) + b"\n")
         self._rows.flush()
         os.fsync(self._rows.fileno())
-        done = msgspec.structs.replace(entry, size=self._rows.tell())
-        self._journal.write(msgspec.json.encode(done) + b"\n")
-        self._journal.flush()
+        done = replace(entry, size=self._rows.tell())
+        self._note(done)
         self.entries.append(done)
+
+    def remembered(self, sampler: Sampler) -> Ask:
+        """Asks the sampler only for what it has not replied yet, and notes all that it replies."""
+
+        async def ask(request: Request) -> Result[tuple[Completion, ...], str]:
+            missing = tuple(key for key in request.keys if key not in self.replies)
+            answer = await sampler(replace(request, keys=missing)) if missing else Success(())
+            if isinstance(answer, Failure):
+                return Failure(answer.failure())
+            places = dict(zip(missing, answer.unwrap(), strict=True))
+            for key, place in places.items():
+                if isinstance(place, Completion):
+                    self._note(Kept(key, place))
+                    self.replies[key] = place
+            for place in places.values():
+                if isinstance(place, Unanswered):
+                    return Failure(place.problem)
+            return Success(tuple(self.replies[key] for key in request.keys))
+
+        return ask
+
+    def _note(self, line: Entry | Kept) -> None:
+        self._journal.write(msgspec.json.encode(line) + b"\n")
+        self._journal.flush()
 
     def finish(self) -> None:
         """All is done: nothing is to be gone on with."""
@@ -70,7 +109,7 @@ def open_bug_file(path: Path, asked: Mapping[str, Any]) -> Result[BugFile, str]:
             return Failure(f"{path} exists already; choose another --out, or remove it")
         path.parent.mkdir(parents=True, exist_ok=True)
         journal.write_bytes(msgspec.json.encode(asked) + b"\n")
-        return Success(BugFile(path, []))
+        return Success(BugFile(path, ()))
     lines = _whole_lines(journal)
     if not lines or msgspec.json.decode(lines[0]) != msgspec.json.decode(
         msgspec.json.encode(asked)
@@ -78,11 +117,11 @@ def open_bug_file(path: Path, asked: Mapping[str, Any]) -> Result[BugFile, str]:
         return Failure(
             f"{path} was begun with other options; give the same, or remove it and {journal}"
         )
-    entries = [msgspec.json.decode(line, type=Entry) for line in lines[1:]]
+    noted = [_LINE.decode(line) for line in lines[1:]]
     os.truncate(journal, sum(map(len, lines)))
     path.touch()
-    os.truncate(path, entries[-1].size if entries else 0)
-    return Success(BugFile(path, entries))
+    os.truncate(path, max((line.size for line in noted if isinstance(line, Entry)), default=0))
+    return Success(BugFile(path, noted))
 
 
 def _whole_lines(path: Path) -> list[bytes]:

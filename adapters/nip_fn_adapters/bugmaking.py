@@ -1,7 +1,7 @@
 """Makes buggy solutions, by mutation or by a model, and lets tests judge them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from returns.result import Failure, Result, Success
@@ -18,12 +18,14 @@ from nip_fn.bugs import (
 )
 from nip_fn.keys import Key, fold_in
 from nip_fn.mutation import draw_order, mutants
-from nip_fn.ports import Sampler, Sandbox
+from nip_fn.ports import Sandbox
 from nip_fn.programs import Limits, Tally, Tests, program, tally
+from nip_fn.reply import Completion
 from nip_fn.requests import Request
 from nip_fn.solutions import Laid
 
 CHOICE = 4  # bugs that each wanted one is chosen from
+WRITER = "bug_writer"  # the model that writes bugs, as an agent
 
 
 class Made(NamedTuple):
@@ -32,12 +34,6 @@ class Made(NamedTuple):
     bugs: tuple[Judged, ...] = ()
     tried: int = 0  # candidates that were run
     problem: str = ""  # why none could be made of it
-    requests: int = 0
-    tokens: int = 0
-
-
-class OutOfBudget(Exception):
-    """No further request may be made."""
 
 
 Maker = Callable[[Laid], Awaitable[Result[Made, str]]]
@@ -47,6 +43,7 @@ class Workshop(NamedTuple):
     """What any making of bugs needs."""
 
     sandbox: Sandbox
+    free: asyncio.Semaphore  # for as many programs as may run at a time
     limits: Limits
     key: Key
     wanted: int  # bugs of each right solution
@@ -54,7 +51,8 @@ class Workshop(NamedTuple):
     async def prove(self, laid: Laid, code: str) -> Result[Tally, str]:
         """How code does on the tests of a solution."""
         tests = laid.solution.tests or Tests()
-        ran = await self.sandbox(program(code, tests), self.limits)
+        async with self.free:
+            ran = await self.sandbox(program(code, tests), self.limits)
         return ran.map(lambda runs: tally(tests, runs))
 
     async def judge(
@@ -106,54 +104,25 @@ async def _refused(workshop: Workshop, laid: Laid) -> Result[Made, str] | None:
     return Success(Made(problem=f"passes {counts.passed} of its own {counts.tests} tests"))
 
 
-@dataclass
-class Budget:
-    """What may still be asked of a model."""
-
-    requests: int
-    tokens: int
-
-    def reserve(self, requests: int) -> None:
-        """Set requests aside, before the first of them; raises OutOfBudget."""
-        if requests > self.requests or self.tokens <= 0:
-            raise OutOfBudget
-        self.requests -= requests
-
-    def settle(self, unused: int, tokens: int) -> None:
-        """Give back requests that were not needed, and take the tokens of those that were."""
-        self.requests += unused
-        self.tokens -= tokens
+Ask = Callable[[Request], Awaitable[Result[tuple[Completion, ...], str]]]
 
 
 class Writer(NamedTuple):
     """A model that is to write bugs, and how it is asked."""
 
-    sampler: Sampler
+    ask: Ask
     model: str
     max_tokens: int
     temperature: float | None
     attempts: int  # requests for each solution at most
-    budget: Budget
 
 
 def by_model(workshop: Workshop, writer: Writer) -> Maker:
-    """Makes bugs by asking a model for them; a request asks for as many replies as bugs are wanted.
-
-    The maker raises OutOfBudget, before it asks anything, where the budget might not do for a
-    solution.
-    """
+    """Makes bugs by asking a model for them; a request asks for as many replies as are wanted."""
 
     async def make(laid: Laid) -> Result[Made, str]:
-        writer.budget.reserve(writer.attempts)
         refused = await _refused(workshop, laid)
-        if refused is not None:
-            writer.budget.settle(writer.attempts, 0)
-            return refused
-        made = await _written(workshop, writer, laid)
-        if isinstance(made, Success):
-            spent = made.unwrap()
-            writer.budget.settle(writer.attempts - spent.requests, spent.tokens)
-        return made
+        return await _written(workshop, writer, laid) if refused is None else refused
 
     return make
 
@@ -163,28 +132,22 @@ async def _written(workshop: Workshop, writer: Writer, laid: Laid) -> Result[Mad
     candidates: list[Judged] = []
     made = Made()
     for attempt in range(writer.attempts):
-        completions = await writer.sampler(_request(workshop, writer, laid, attempt))
-        if isinstance(completions, Failure):
-            return Failure(completions.failure())
-        replies = completions.unwrap()
-        tokens = sum(reply.prompt_tokens + reply.completion_tokens for reply in replies)
-        new = [from_reply(reply.text or "", reply.model) for reply in replies]
+        replies = await writer.ask(request_for(workshop, writer, laid, attempt))
+        if isinstance(replies, Failure):
+            return Failure(replies.failure())
+        new = [from_reply(reply.text or "", reply.model) for reply in replies.unwrap()]
         results = await workshop.judge(laid, filter(None, new))
         if isinstance(results, Failure):
             return Failure(results.failure())
         candidates += results.unwrap()
-        made = Made(
-            best(laid.solution.solution, candidates, workshop.wanted),
-            len(candidates),
-            requests=attempt + 1,
-            tokens=made.tokens + tokens,
-        )
+        made = Made(best(laid.solution.solution, candidates, workshop.wanted), len(candidates))
         if len(made.bugs) == workshop.wanted:
             break
     return Success(made)
 
 
-def _request(workshop: Workshop, writer: Writer, laid: Laid, attempt: int) -> Request:
+def request_for(workshop: Workshop, writer: Writer, laid: Laid, attempt: int) -> Request:
+    """What a model is asked for at one attempt at a solution."""
     place = fold_in(workshop.key, "model", laid.id, attempt)
     return Request(
         model=writer.model,
@@ -195,7 +158,7 @@ def _request(workshop: Workshop, writer: Writer, laid: Laid, attempt: int) -> Re
         top_p=None,
         repetition_penalty=None,
         max_tokens=writer.max_tokens,
-        agent="bug_writer",
+        agent=WRITER,
         is_verifier=False,
         headers=(),
         decisions=(),

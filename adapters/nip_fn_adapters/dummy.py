@@ -11,7 +11,7 @@ from nip_fn.events import Publish
 from nip_fn.finetune import Job
 from nip_fn.keys import Key, generator
 from nip_fn.params import DummyParameters
-from nip_fn.ports import Sampler, Tuned, Tuner
+from nip_fn.ports import Sampler, Served, Tuned, Tuner
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
 
@@ -67,6 +67,6 @@ def dummy_tuner() -> Tuner:
     return tune
 
 
-async def serve_at_once(effect: Publish) -> Result[tuple[float, ...], str]:
+async def serve_at_once(effect: Publish) -> Result[Served, str]:
     """A publisher for samplers that find an adapter by its name, and cannot score replies."""
-    return Success(())
+    return Success(Served())

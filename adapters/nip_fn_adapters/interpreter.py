@@ -29,13 +29,13 @@ from nip_fn.events import (
     Train,
 )
 from nip_fn.finetune import canary_problem
-from nip_fn.ports import World
+from nip_fn.ports import Served, Unanswered, World
 from nip_fn.reply import Completion
 from nip_fn.requests import request
 from nip_fn.run import pending, step
 from nip_fn.state import RunState, digest
 
-Answer = Result[tuple[Event, ...], str]
+Answer = Result[tuple[Event | Unanswered, ...], str]
 
 Observer = Callable[[RunState, Event], None]  # told of each event and the state after it
 
@@ -140,9 +140,15 @@ class _Loop:
         if task.cancelled():  # it was held back
             return []
         answer = task.result()
-        for event in answer.value_or(()):
-            self.record(event)
-        return [answer.failure()] if isinstance(answer, Failure) else []
+        if isinstance(answer, Failure):
+            return [answer.failure()]
+        failures = []
+        for one in answer.unwrap():
+            if not isinstance(one, Unanswered):
+                self.record(one)
+            elif one.problem:
+                failures.append(one.problem)
+        return failures
 
     async def _drain(self) -> list[str]:
         """Record the replies that are still coming in, within the grace: they may be paid for."""
@@ -167,7 +173,9 @@ class _Loop:
                 sampled = await self._world.sampler(request(self.state, effect))
                 return sampled.map(
                     lambda completions: tuple(
-                        Replied(tree, ask.path, ask.agent, index, ask.attempt, _writable(done))
+                        done
+                        if isinstance(done, Unanswered)
+                        else Replied(tree, ask.path, ask.agent, index, ask.attempt, _writable(done))
                         for index, done in zip(ask.indices, completions, strict=True)
                     )
                 )
@@ -180,15 +188,20 @@ class _Loop:
                 )
             case Publish() as effect:
                 published = await self._world.publisher(effect)
-                return published.bind(lambda scores: _published(effect, scores))
+                stops = self.state.params.text_rl.refused_adapters == "stop"
+                return published.bind(lambda served: _published(effect, served, stops=stops))
 
 
-def _published(effect: Publish, scores: tuple[float, ...]) -> Answer:
-    """What is recorded of a switch; a failure where the wrong model seems to answer."""
-    problem = canary_problem(effect.expected, scores)
-    if problem:
-        return Failure(f"{effect.adapter} is not what is served for {effect.group}: {problem}")
-    return Success((Published(effect.group, effect.adapter, scores),))
+def _published(effect: Publish, served: Served, *, stops: bool) -> Answer:
+    """What is recorded of a switch; a failure where it `stops` the run that the adapter is refused,
+    or that the wrong model seems to answer.
+    """
+    problem = served.problem or canary_problem(effect.expected, served.scores)
+    if not problem:
+        return Success((Published(effect.group, effect.adapter, served.scores),))
+    if stops:
+        return Failure(f"{effect.adapter} is refused for {effect.group}: {problem}")
+    return Success((Published(effect.group, effect.adapter, problem=problem),))
 
 
 def _writable(completion: Completion) -> Completion:

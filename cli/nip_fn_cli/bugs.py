@@ -2,28 +2,32 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, closing
+from functools import partial
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
-from returns.result import Failure
+from returns.result import Failure, Result, Success
 from rich.console import Console
 from rich.progress import Progress
 
 from nip_fn.bugs import buggy
+from nip_fn.config import merge
 from nip_fn.keys import key
-from nip_fn.params import DummyParameters, HyperParameters
-from nip_fn.ports import Sampler
+from nip_fn.money import Price, cost, price_of
+from nip_fn.params import HyperParameters
+from nip_fn.presets import EMBEDDED
 from nip_fn.solutions import Laid
+from nip_fn_adapters.budget import Purse, usage_of, within_budget
 from nip_fn_adapters.bugfile import BugFile, Entry, open_bug_file
 from nip_fn_adapters.bugmaking import (
-    Budget,
+    WRITER,
     Made,
     Maker,
-    OutOfBudget,
     Workshop,
     Writer,
     by_model,
@@ -31,9 +35,14 @@ from nip_fn_adapters.bugmaking import (
 )
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
+from nip_fn_cli.config import Flags, overrides, resolve, with_provider
 from nip_fn_cli.data import Proving, sandbox_or_die
 from nip_fn_cli.datasets import open_or_die
 from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.money import Money, check_budget, shown
+from nip_fn_cli.wiring import wire
+
+AT_A_TIME = 64  # right solutions that a model is asked about; of its requests the sampler decides
 
 
 class Making(NamedTuple):
@@ -52,15 +61,19 @@ class Making(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """Which model is asked for bugs, and how often."""
+    """How a model is asked for bugs."""
 
-    provider: str
-    model: str
-    attempts: int
     max_tokens: int
     temperature: float | None
-    max_requests: int
-    budget_tokens: int
+    attempts: int  # requests for each right solution at most
+
+
+class Work(NamedTuple):
+    """How bugs are made."""
+
+    maker: Maker
+    at_a_time: int  # right solutions
+    purse: Purse | None = None  # that it is paid from
 
 
 def mutate_command(params: HyperParameters, making: Making, *, most_tried: int) -> None:
@@ -68,23 +81,44 @@ def mutate_command(params: HyperParameters, making: Making, *, most_tried: int) 
     data = open_or_die(params)
     asked = making.asked(data, by="mutation", most_tried=most_tried)
     with closing(_open(making.out, asked)) as file:
-        _make(data, making, by_mutation(_workshop(making), most_tried), file)
+        maker = by_mutation(_workshop(making), most_tried)
+        _make(data, making, Work(maker, making.proving.at_a_time), file)
 
 
-def bug_command(params: HyperParameters, making: Making, asking: Asking) -> None:
-    """Make bugs with a model."""
-    data, sampler = open_or_die(params), _sampler(asking.provider)
-    shown = asking._asdict()
-    del shown["max_requests"], shown["budget_tokens"]  # may be more the next time
-    with closing(_open(making.out, making.asked(data, by="model", **shown))) as file:
-        budget = Budget(
-            asking.max_requests - sum(entry.requests for entry in file.entries),
-            asking.budget_tokens - sum(entry.tokens for entry in file.entries),
-        )
-        writer = Writer(
-            sampler, asking.model, asking.max_tokens, asking.temperature, asking.attempts, budget
-        )
-        _make(data, making, by_model(_workshop(making), writer), file)
+def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> None:
+    """Make bugs with a model, which is wired as an agent of a run is."""
+    params = _writer_params(flags)
+    check_budget(params, money)
+    (agent,) = params.agents
+    price = price_of(money.prices, agent, tuned=False)
+    folder = making.out.with_name(f"{making.out.name}.run")  # of what a provider has to be asked by
+    data, sampler = open_or_die(params), wire(params, folder).sampler
+    model = {"provider": flags.provider, "model": agent.model_name}
+    asked = making.asked(data, by="model", **model, **asking._asdict())
+    with closing(_open(making.out, asked)) as file:
+        purse = Purse(inf if money.budget is None else money.budget, _paid(file, price) or 0.0)
+        if money.budget is not None:
+            sampler = within_budget(sampler, purse, lambda request: price)
+        writer = Writer(file.remembered(sampler), agent.model_name, *asking)
+        try:
+            maker = by_model(_workshop(making), writer)
+            _make(data, making, Work(maker, AT_A_TIME, purse), file)
+        finally:
+            used = usage_of(file.replies.values())
+            tokens, dollars = used.prompt + used.completion, shown(_paid(file, price))
+            print(f"{len(file.replies):,} replies, {tokens:,.0f} tokens, {dollars}")
+
+
+def _paid(file: BugFile, price: Price | None) -> float | None:
+    """Dollars for all that a model replied; None where its price is unknown."""
+    return cost(usage_of(file.replies.values()), price)
+
+
+def _writer_params(flags: Flags) -> HyperParameters:
+    """The parameters that bear on the data, and on the one agent that writes bugs."""
+    params = resolve(with_provider(merge(EMBEDDED, overrides(flags)), flags.provider))
+    writer = replace(params.agents[0], name=WRITER, shared_model_group=None, freeze_agent=True)
+    return replace(params, agents=(writer,))
 
 
 def _open(path: Path, asked: Mapping[str, Any]) -> BugFile:
@@ -98,54 +132,65 @@ def _open(path: Path, asked: Mapping[str, Any]) -> BugFile:
 
 
 def _workshop(making: Making) -> Workshop:
-    limits = replace(making.proving.limits, give_up=True)
-    return Workshop(sandbox_or_die(making.proving), limits, key(making.seed), making.wanted)
+    proving = making.proving
+    return Workshop(
+        sandbox_or_die(proving),
+        asyncio.Semaphore(proving.at_a_time),
+        replace(proving.limits, give_up=True),
+        key(making.seed),
+        making.wanted,
+    )
 
 
-def _sampler(provider: str) -> Sampler:
-    """The sampler of a provider that needs no run."""
-    if provider not in ("dummy", "local"):
-        die(Exit.USAGE, f"--provider {provider}: this version asks local or dummy")
-    if provider == "dummy":
-        from nip_fn_adapters.dummy import dummy_sampler
-
-        return dummy_sampler(DummyParameters())
-    from nip_fn_adapters.local.sampler import local_sampler
-
-    return local_sampler(Path())
-
-
-def _make(data: Data, making: Making, maker: Maker, file: BugFile) -> None:
+def _make(data: Data, making: Making, work: Work, file: BugFile) -> None:
     """Make bugs of every right solution that has tests, and is not done with yet."""
     tasks = [laid.id for laid in islice(_tasks(data), making.limit)]
     if not tasks:
         die(Exit.USAGE, f"{data.info.name}: it has no right solution with tests")
     left = set(tasks) - {entry.id for entry in file.entries}
     todo = (laid for laid in islice(_tasks(data), making.limit) if laid.id in left)
-    operators: Counter[str] = Counter()
-
-    async def make(progress: Progress) -> None:
-        bar = progress.add_task("right solutions", total=len(tasks), completed=len(file.entries))
-        async with aclosing(in_order(todo, maker, making.proving.at_a_time)) as results:
-            async for laid, result in results:
-                if isinstance(result, Failure):
-                    die(Exit.ADAPTER, f"{result.failure()}; {_again(making)}")
-                made = result.unwrap()
-                operators.update(bug.candidate.origin.how for bug in made.bugs)
-                _add(file, laid, made)
-                progress.advance(bar)
-
     console = Console(stderr=True)
     try:
         with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-            asyncio.run(make(progress))
-    except OutOfBudget:
-        _summarise(file, making, operators)
-        die(Exit.BUDGET, f"the budget might not do for the next solution; {_again(making)}")
+            bar = progress.add_task(
+                "right solutions", total=len(tasks), completed=len(file.entries)
+            )
+            advance = partial(progress.advance, bar)
+            problem = asyncio.run(_make_all(todo, work, file, advance))
     except KeyboardInterrupt:
         die(Exit.INTERRUPTED, f"stopped; {_again(making)}")
-    file.finish()
-    _summarise(file, making, operators)
+    if problem is None:
+        file.finish()
+    _summarise(file, making)
+    if problem is not None:
+        spent = work.purse is not None and problem == work.purse.refusal
+        die(Exit.BUDGET if spent else Exit.ADAPTER, f"{problem}; {_again(making)}")
+
+
+async def _make_all(
+    todo: Iterator[Laid], work: Work, file: BugFile, advance: Callable[[], None]
+) -> str | None:
+    """Why a solution could not be done with, if one could not; what was under way then has ended.
+
+    Those behind it are left for the next time, so that the file is the same in the end.
+    """
+    problem: str | None = None
+
+    async def make(laid: Laid) -> Result[Made, str]:
+        nonlocal problem
+        made = await work.maker(laid) if problem is None else Failure(problem)
+        if isinstance(made, Failure):
+            problem = problem or made.failure()
+        return made
+
+    in_time = True
+    async with aclosing(in_order(todo, make, work.at_a_time)) as results:
+        async for laid, result in results:
+            in_time = in_time and isinstance(result, Success)
+            if in_time:
+                _add(file, laid, result.unwrap())
+                advance()
+    return problem
 
 
 def _tasks(data: Data) -> Iterator[Laid]:
@@ -156,31 +201,22 @@ def _add(file: BugFile, laid: Laid, made: Made) -> None:
     """Write a right solution and the bugs that were made of it; nothing where there are none."""
     right = replace(laid.solution, wanted=laid.split)
     rows = (right, *(buggy(right, bug) for bug in made.bugs)) if made.bugs else ()
-    file.add(
-        rows,
-        Entry(
-            id=laid.id,
-            size=0,
-            bugs=len(made.bugs),
-            tried=made.tried,
-            problem=made.problem,
-            requests=made.requests,
-            tokens=made.tokens,
-        ),
-    )
+    how = tuple(bug.candidate.origin.how for bug in made.bugs)
+    file.add(rows, Entry(id=laid.id, size=0, bugs=how, tried=made.tried, problem=made.problem))
 
 
 def _again(making: Making) -> str:
     return f"what is done is in {making.out}; go on with the same command"
 
 
-def _summarise(file: BugFile, making: Making, operators: Counter[str]) -> None:
+def _summarise(file: BugFile, making: Making) -> None:
     entries = file.entries
-    enough = sum(entry.bugs >= making.wanted for entry in entries)
+    enough = sum(len(entry.bugs) >= making.wanted for entry in entries)
+    operators = Counter(how for entry in entries for how in entry.bugs)
     print(
         f"{enough} of {len(entries)} right solutions ({enough / max(1, len(entries)):.1%}) have "
         f"{making.wanted} buggy ones; {sum(entry.tried for entry in entries):,} candidates tried, "
-        f"{sum(entry.bugs for entry in entries):,} kept in {making.out}"
+        f"{operators.total():,} kept in {making.out}"
     )
     for problem, count in Counter(
         entry.problem for entry in entries if entry.problem
@@ -188,6 +224,3 @@ def _summarise(file: BugFile, making: Making, operators: Counter[str]) -> None:
         print(f"{count:6,} left out: {problem}")
     for how, count in operators.most_common():
         print(f"{count:6,} {how}")
-    requests, tokens = (sum(getattr(e, name) for e in entries) for name in ("requests", "tokens"))
-    if requests:
-        print(f"{requests:,} requests, {tokens:,} tokens")

@@ -119,6 +119,10 @@ def train(
     ] = 10.0,
     budget: BudgetOption = None,
     prices: PricesOption = None,
+    serve: Annotated[
+        bool,
+        typer.Option("--serve", help="With a language-model server here, as long as the run."),
+    ] = False,
     runs: RunsOption = Path("runs"),
 ) -> None:
     """Train, recording everything; at the end, print what came of it."""
@@ -148,6 +152,7 @@ def train(
         more=more_iterations,
         money=money_or_die(budget, prices),
         dry=rate if dry_run else None,
+        serve=serve,
     )
 
 
@@ -245,6 +250,92 @@ def cancel(
     from nip_fn_cli.cancel import cancel_command
 
     cancel_command(run)
+
+
+@app.command()
+def serve(
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="The only base model to serve: a folder, ORG/NAME of the Hugging Face hub, or "
+            "builtin:tiny.  Left out: the first that a run asks for, but no folder.",
+            metavar="NAME",
+        ),
+    ] = None,
+    host: Annotated[
+        str,
+        typer.Option(help="Where to listen; beyond this machine only with $NIP_FN_SERVER_TOKEN."),
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Of this server.", min=0, max=65535)] = 5000,
+    vllm_port: Annotated[
+        int, typer.Option(help="Of vLLM; replicas have the ports after it.", min=1, max=65535)
+    ] = 8000,
+    replicas: Annotated[int, typer.Option(help="How many vLLMs share the requests.", min=1)] = 1,
+    vllm_command: Annotated[
+        str | None,
+        typer.Option(
+            help="What starts vLLM's OpenAI server; found by itself in .venv-vllm or where "
+            "$NIP_FN_VLLM names its Python.",
+            metavar="COMMAND",
+        ),
+    ] = None,
+    vllm_args: Annotated[
+        str, typer.Option(help="More options for vLLM, in one text; they win.", metavar="OPTIONS")
+    ] = "",
+    max_model_len: Annotated[
+        int | None, typer.Option(help="Tokens of a prompt and its reply; as the model.", min=1)
+    ] = None,
+    state: Annotated[
+        Path, typer.Option(help="The folder of all adapters and jobs; it survives restarts.")
+    ] = Path("server"),
+    keep_adapters: Annotated[
+        int,
+        typer.Option(help="Of each group, that stay on disk after they were replaced.", min=0),
+    ] = 5,
+    keep_serving: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-serving/--no-keep-serving",
+            help="While a training runs.  Left out: not with a GPU, whose memory is lent to it.",
+        ),
+    ] = None,
+    parallel_jobs: Annotated[int, typer.Option(help="Trainings at once.", min=1)] = 1,
+    accelerate_config: Annotated[
+        Path | None,
+        typer.Option(
+            help="Of accelerate, for several GPUs or machines.", metavar="FILE", exists=True
+        ),
+    ] = None,
+    max_upload_mb: Annotated[
+        int, typer.Option(help="Of a file of an adapter that a client sends.", min=1)
+    ] = 4096,
+    push_to_hub: Annotated[
+        str | None,
+        typer.Option(help="Also push what is trained to the hub ($HF_TOKEN).", metavar="NAMESPACE"),
+    ] = None,
+    start_limit: Annotated[
+        float, typer.Option(help="Seconds that vLLM may take to start.", min=1.0)
+    ] = 900.0,
+) -> None:
+    """Serve and train models for runs with --provider self-hosted, on the machine with the GPU.
+
+    Ctrl-C ends it with all that it has started; started again, it goes on.
+    """
+    from nip_fn_adapters.serving.settings import ServerSettings
+    from nip_fn_adapters.serving.training import TrainingSettings
+    from nip_fn_cli.serve import VllmOptions, serve_command, serves_on
+
+    settings = ServerSettings(
+        state=state,
+        model=model,
+        host=host,
+        keep_adapters=keep_adapters,
+        keep_serving=serves_on(keep_serving),
+        parallel_jobs=parallel_jobs,
+        max_upload_bytes=max_upload_mb << 20,
+    )
+    vllm = VllmOptions(vllm_command, vllm_args, vllm_port, replicas, max_model_len, start_limit)
+    serve_command(settings, vllm, TrainingSettings(accelerate_config, push_to_hub), port)
 
 
 @app.command()
@@ -361,17 +452,16 @@ def bug(
     dataset: DatasetArgument,
     out: OutOption,
     model: Annotated[str, typer.Option(help="The model that writes the bugs.")],
-    provider: Annotated[str, typer.Option(help="Who serves it: local or dummy.")] = "local",
+    provider: ProviderOption = "local",
+    base_url: BaseUrlOption = None,
     wanted: WantedOption = 2,
     attempts: Annotated[
         int, typer.Option(help="Requests for each right solution, at most.", min=1)
     ] = 3,
     max_tokens: Annotated[int, typer.Option(help="Of a reply.", min=1)] = 2048,
     temperature: Annotated[float | None, typer.Option(help="Of the model.", min=0.0)] = None,
-    max_requests: Annotated[int, typer.Option(help="The budget in requests.", min=1)] = 1000,
-    budget_tokens: Annotated[
-        int, typer.Option(help="The budget in tokens, prompts included; what is under way ends.")
-    ] = 10_000_000,
+    budget: BudgetOption = None,
+    prices: PricesOption = None,
     limit: LimitOption = None,
     seed: Annotated[int, typer.Option(help="Draws the model's replies.")] = 0,
     jobs: JobsOption = None,
@@ -383,15 +473,24 @@ def bug(
     """Make buggy solutions out of right ones by asking a model for them.
 
     They are judged by tests as those of nip-fn data mutate are.  The same command goes on where an
-    earlier one was stopped, also at the end of its budget.
+    earlier one was stopped, also at the end of its budget; no reply is asked for twice.
     """
     from nip_fn_cli.bugs import Asking, Making, bug_command
-    from nip_fn_cli.data import Proving, data_params
+    from nip_fn_cli.config import Flags
+    from nip_fn_cli.data import Proving
+    from nip_fn_cli.money import money_or_die
 
-    params = data_params(dataset, tuple(set_ or ()), skip_bad_rows)
+    flags = Flags(
+        provider=provider,
+        model=model,
+        base_url=base_url,
+        dataset=dataset,
+        skip_bad_rows=skip_bad_rows or None,
+        sets=tuple(set_ or ()),
+    )
     making = Making(out, wanted, limit, seed, Proving(jobs, unsafe, seconds))
-    asking = Asking(provider, model, attempts, max_tokens, temperature, max_requests, budget_tokens)
-    bug_command(params, making, asking)
+    asking = Asking(max_tokens, temperature, attempts)
+    bug_command(flags, making, asking, money_or_die(budget, prices))
 
 
 @data.command()

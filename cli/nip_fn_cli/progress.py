@@ -6,17 +6,18 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
+from msgspec.structs import replace
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+from rich.progress import Progress as Bars
 
-from nip_fn.events import Drawn, Event, JobFinished, Replied, StageDone
+from nip_fn.events import Drawn, Event, JobFinished, Published, Replied, StageDone
 from nip_fn.finetune import MIN_EXAMPLES, is_due
 from nip_fn.growth import Node, waiting
+from nip_fn.serving import Progress
 from nip_fn.state import RunState, is_tested
 
 LINE = "iteration {task.fields[iteration]}/{task.fields[iterations]}  {task.fields[stage]:<7}"
-COUNTS = "{task.fields[done]:,}/{task.fields[asked]:,} replies  {task.fields[rate]:,.0f} tokens/s"
-
 
 REFRESH_SECONDS = 0.1
 
@@ -27,22 +28,24 @@ class Display:
     def __init__(self, state: RunState, spent: Callable[[], str] = str) -> None:
         """Start at `state`, which may be the middle of a run; `spent` tells what it has cost."""
         self._spent = spent
+        self._state = state
         self._done, self._asked = count_replies(state)
+        self._trainings: dict[str, Progress] = {}  # of the stage, by job
         self._tokens = 0
         self._began = self._stage_began = self._drawn = time.monotonic()
         self._console = Console(stderr=True, highlight=False)
-        self._progress = Progress(
+        self._progress = Bars(
             TextColumn(LINE),
             BarColumn(),
             TaskProgressColumn(),
-            TextColumn(COUNTS),
+            TextColumn("{task.fields[doing]}"),
             TextColumn("{task.fields[spent]}"),
             TextColumn("{task.fields[left]}"),
             console=self._console,
             disable=not sys.stderr.isatty(),
             transient=True,
         )
-        self._task = self._progress.add_task("", total=None, **self._fields(state))
+        self._task = self._progress.add_task("", total=None, **self._fields())
 
     def __enter__(self) -> "Display":
         """Begin to draw."""
@@ -60,46 +63,88 @@ class Display:
 
     def __call__(self, state: RunState, event: Event) -> None:
         """Take note of one event."""
+        self._state = state
         if isinstance(event, Replied):
             self._done += 1
             self._asked = self._done + state.num_waiting
             self._tokens += event.completion.completion_tokens
         elif isinstance(event, StageDone):
-            if not sys.stderr.isatty() and self._done:
-                self._console.print(
-                    f"iteration {event.iteration}: {event.stage} done, {self._done:,} replies, "
-                    f"{event.seconds:.1f} s{self._spent() and ', '}{self._spent()}"
-                )
-            for note in notes(state, event):
-                self._console.print(note)
-            self._done = self._asked = 0
-            self._stage_began = time.monotonic()
-        elif isinstance(event, JobFinished) and event.problem:
-            self._console.print(f"training {event.job} failed, nothing changes: {event.problem}")
+            self._end_stage(event)
+        elif isinstance(event, JobFinished):
+            self._end_training(event)
+        elif isinstance(event, Published) and event.problem:
+            self._say(refusal(state, event))
         elif isinstance(event, Drawn):
             self._asked = state.num_waiting
         if time.monotonic() - self._drawn > REFRESH_SECONDS:
-            self._draw(state)
+            self._draw()
 
-    def _draw(self, state: RunState) -> None:
+    def _say(self, line: str) -> None:
+        self._console.print(line, soft_wrap=True, markup=False)
+
+    def follow(self, job: str, progress: Progress) -> None:
+        """Take note of how far a training is."""
+        self._trainings[job] = progress
+        self._draw()
+
+    def _end_stage(self, event: StageDone) -> None:
+        if not sys.stderr.isatty() and self._done:
+            self._say(
+                f"iteration {event.iteration}: {event.stage} done, {self._done:,} replies, "
+                f"{event.seconds:.1f} s{self._spent() and ', '}{self._spent()}"
+            )
+        for note in notes(self._state, event):
+            self._say(note)
+        self._done = self._asked = 0
+        self._stage_began = time.monotonic()
+
+    def _end_training(self, event: JobFinished) -> None:
+        last = self._trainings.pop(event.job, None)
+        if event.problem:
+            self._say(f"training {event.job} failed, nothing changes: {event.problem}")
+        elif last is not None and not sys.stderr.isatty():
+            self._say(training(event.job, replace(last, seconds_left=None)))
+
+    def _draw(self) -> None:
         self._drawn = time.monotonic()
-        self._progress.update(
-            self._task, completed=self._done, total=self._asked or None, **self._fields(state)
-        )
+        done, asked = self._done, self._asked
+        if self._trainings:
+            done = sum(one.step for one in self._trainings.values())
+            asked = sum(one.steps for one in self._trainings.values())
+        self._progress.update(self._task, completed=done, total=asked or None, **self._fields())
 
-    def _fields(self, state: RunState) -> dict[str, Any]:
-        elapsed = time.monotonic() - self._began
+    def _fields(self) -> dict[str, Any]:
+        state, elapsed = self._state, time.monotonic() - self._began
         left = seconds_left(state, time.monotonic() - self._stage_began)
+        rate = self._tokens / elapsed if elapsed > 0 else 0.0
+        replies = f"{self._done:,}/{self._asked:,} replies  {rate:,.0f} tokens/s"
+        trainings = "; ".join(training(job, one) for job, one in self._trainings.items())
         return {
             "iteration": min(state.iteration + 1, state.params.rl.num_iterations),
             "iterations": state.params.rl.num_iterations,
             "stage": state.stage,
-            "done": self._done,
-            "asked": self._asked,
-            "rate": self._tokens / elapsed if elapsed > 0 else 0.0,
+            "doing": trainings or replies,
             "spent": self._spent(),
             "left": "" if left is None else f"about {left // 60:.0f} min {left % 60:02.0f} s left",
         }
+
+
+def training(job: str, progress: Progress) -> str:
+    """How far a training is, in a line.
+
+    >>> training("verifier-0", Progress(3, 10, 0.614, 12.2))
+    'training verifier-0: step 3/10, loss 0.614, about 12 s left'
+    """
+    loss = "" if progress.loss is None else f", loss {progress.loss:.3g}"
+    left = f", about {progress.seconds_left:.0f} s left" if progress.seconds_left else ""
+    return f"training {job}: step {progress.step}/{progress.steps}{loss}{left}"
+
+
+def refusal(state: RunState, event: Published) -> str:
+    """What an adapter's refusal means for its group, in a line."""
+    group = next(group for group in state.groups if group.name == event.group)
+    goes_on = group.serving or f"the base model {group.model}"
+    return f"{event.adapter} is refused, {event.group} goes on with {goes_on}: {event.problem}"
 
 
 def notes(state: RunState, event: StageDone) -> tuple[str, ...]:

@@ -138,6 +138,8 @@ def go_on(start: Start, folder: Path, again: str, money: Money) -> RunState:
     gc.set_threshold(50_000)
     with Display(start.state, lambda: str(tally)) as display:
         followers: list[Observer] = [tally, display]
+        if models.relay is not None:
+            models.relay.follow = display.follow
         if start.params.text_rl.save_transcripts:
             followers.append(TranscriptFiles(folder))
         result = asyncio.run(_interpret(start, world, followers))

@@ -1,5 +1,6 @@
 """`nip-fn train`: start a run or go on with one."""
 
+from contextlib import nullcontext
 from itertools import chain, count
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from nip_fn_cli.datasets import told
 from nip_fn_cli.dryrun import dry_run
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.money import Money, check_budget
+from nip_fn_cli.serving_child import served_here
 from nip_fn_cli.sitting import Start, create, go_on, plan, reopen
 from nip_fn_cli.table import print_table
 
@@ -28,8 +30,12 @@ def train_command(
     more: int | None,
     money: Money,
     dry: float | None = None,
+    serve: bool = False,
 ) -> None:
-    """Run the command; `dry`: only say what it would come to at so many requests a second."""
+    """Run the command; `dry`: only say what it would come to at so many requests a second.
+
+    `serve`: with a language-model server of its own.
+    """
     given = overrides(flags)
     if dry is not None and resume:
         die(Exit.USAGE, "--dry-run is about a whole run, from its beginning; leave out --resume")
@@ -51,9 +57,9 @@ def train_command(
         start = create(folder, new)
     say(told(start.data))
     say(f"configuration {params_hash(start.params)}, run {folder}")
-    state = go_on(
-        start, folder, f"nip-fn train --resume --run {folder.name} --runs {folder.parent}", money
-    )
+    again = f"nip-fn train --resume --run {folder.name} --runs {folder.parent}"
+    with served_here(start.params, folder) if serve else nullcontext():
+        state = go_on(start, folder, f"{again}{' --serve' if serve else ''}", money)
     _report(state, folder, money.prices)
 
 

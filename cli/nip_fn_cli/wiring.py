@@ -10,16 +10,29 @@ from returns.result import Failure, Result
 from nip_fn.agent_params import AgentParameters, agent_group
 from nip_fn.events import Publish
 from nip_fn.finetune import Job
+from nip_fn.hosting import is_hosted
 from nip_fn.pace import Bounds
 from nip_fn.params import HyperParameters
-from nip_fn.ports import Publisher, Sampler, Tuned, Tuner, nothing_waits
+from nip_fn.ports import (
+    Follow,
+    Publisher,
+    Sampler,
+    Served,
+    Tuned,
+    Tuner,
+    Unanswered,
+    nothing_waits,
+)
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
+from nip_fn.retries import RetryPolicy
+from nip_fn.serving import Progress
 from nip_fn_adapters import dummy
 from nip_fn_cli.exits import Exit, die, say
 
 T = TypeVar("T")
 
+VLLM_AWAY = 900.0  # seconds that a vLLM which is started again may take to answer
 OTHER_FILES = 128  # that a process may have open besides its connections to servers
 
 
@@ -30,56 +43,103 @@ class Models(NamedTuple):
     tuner: Tuner
     publisher: Publisher
     hold_back: Callable[[], None] = nothing_waits  # see `World`
+    relay: "Relay | None" = None  # by which tuners tell how far they are
+
+
+class Relay:
+    """Passes on how far trainings are, from when there is somebody to tell."""
+
+    def __init__(self) -> None:
+        """Nobody is told yet."""
+        self.follow: Follow | None = None
+
+    def __call__(self, job: str, progress: Progress) -> None:
+        """A `Follow` for tuners."""
+        if self.follow is not None:
+            self.follow(job, progress)
 
 
 def wire(params: HyperParameters, run: Path) -> Models:
     """The adapters that the agents ask for, each agent and group at its own; the run's adapters
     live in its folder.  Ends the command where a key is missing.
     """
-    kinds = {_kind(agent) for agent in params.agents}
-    models = {kind: _MODELS[kind](params, run) for kind in sorted(kinds)}
+    kinds, relay = {kind_of(agent) for agent in params.agents}, Relay()
+    models = {kind: _MODELS[kind](params, run, relay) for kind in sorted(kinds)}
     if len(models) == 1:
-        return next(iter(models.values()))
-    by_agent = {agent.name: models[_kind(agent)] for agent in params.agents}
-    by_group = {agent_group(agent): models[_kind(agent)] for agent in params.agents}
+        return next(iter(models.values()))._replace(relay=relay)
+    by_agent = {agent.name: models[kind_of(agent)] for agent in params.agents}
+    by_group = {agent_group(agent): models[kind_of(agent)] for agent in params.agents}
 
-    def sample(request: Request) -> Awaitable[Result[tuple[Completion, ...], str]]:
+    def sample(request: Request) -> Awaitable[Result[tuple[Completion | Unanswered, ...], str]]:
         return by_agent[request.agent].sampler(request)
 
     def tune(job: Job) -> Awaitable[Result[Tuned, str]]:
         return by_group[job.group].tuner(job)
 
-    def publish(effect: Publish) -> Awaitable[Result[tuple[float, ...], str]]:
+    def publish(effect: Publish) -> Awaitable[Result[Served, str]]:
         return by_group[effect.group].publisher(effect)
 
     def hold_back() -> None:
         for one in models.values():
             one.hold_back()
 
-    return Models(sample, tune, publish, hold_back)
+    return Models(sample, tune, publish, hold_back, relay)
 
 
-def _kind(agent: AgentParameters) -> str:
+def kind_of(agent: AgentParameters) -> str:
     """Which adapters serve an agent."""
     if agent.use_dummy_api:
         return "dummy"
+    if is_hosted(agent):
+        return "self-hosted"
     return "local" if agent.model_provider == "local" else "api"
 
 
-def _dummy(params: HyperParameters, run: Path) -> Models:
+def _dummy(params: HyperParameters, run: Path, relay: Relay) -> Models:
     return Models(dummy.dummy_sampler(params.dummy), dummy.dummy_tuner(), dummy.serve_at_once)
 
 
-def _local(params: HyperParameters, run: Path) -> Models:
+def _local(params: HyperParameters, run: Path, relay: Relay) -> Models:
     from nip_fn_adapters.local.publisher import local_publisher
     from nip_fn_adapters.local.sampler import local_sampler
     from nip_fn_adapters.local.tuner import local_tuner
 
     sampler = local_sampler(run / "adapters")
-    return Models(sampler, local_tuner(run), local_publisher(sampler))
+    return Models(sampler, local_tuner(run, follow=relay), local_publisher(sampler))
 
 
-def _api(params: HyperParameters, run: Path) -> Models:
+def _self_hosted(params: HyperParameters, run: Path, relay: Relay) -> Models:
+    try:
+        from nip_fn_adapters.api.endpoints import environment
+        from nip_fn_adapters.api.sampler import Manners
+        from nip_fn_adapters.selfhosted.client import Patience
+        from nip_fn_adapters.selfhosted.host import hosts_of, of_groups
+        from nip_fn_adapters.selfhosted.publisher import hosted_publisher
+        from nip_fn_adapters.selfhosted.sampler import HostedSampler, Seat
+        from nip_fn_adapters.selfhosted.tuner import hosted_tuner
+    except ModuleNotFoundError as error:
+        die(Exit.USAGE, f"language-model servers need {error.name}: install nip-fn[api]")
+    own = params.text_rl
+    patience = Patience(
+        poll=min(own.fine_tune_poll_seconds, Patience().poll),
+        limit=own.fine_tune_limit_hours * 3600,
+    )
+    hosts = _or_die(hosts_of(params, run, environment(), patience=patience, tell=say))
+    groups = of_groups(params, hosts)
+    manners = Manners(
+        policy=RetryPolicy(max_away=VLLM_AWAY),
+        bounds=_open_files(own.max_requests_in_flight),
+        timeout=own.request_timeout_seconds,
+        tell=say,
+    )
+    agents = {agent.name: agent for agent in params.agents}
+    seats = {name: Seat(agents[name], host) for name, host in hosts.items()}
+    sampler = HostedSampler(seats, manners)
+    tuner = hosted_tuner(groups, follow=relay)
+    return Models(sampler, tuner, hosted_publisher(groups), sampler.hold_back)
+
+
+def _api(params: HyperParameters, run: Path, relay: Relay) -> Models:
     try:
         from nip_fn_adapters.api.batches import Times, batch_sampler
         from nip_fn_adapters.api.endpoints import environment
@@ -88,7 +148,7 @@ def _api(params: HyperParameters, run: Path) -> Models:
         from nip_fn_adapters.api.tuner import Patience, api_tuner, trainings
     except ModuleNotFoundError as error:
         die(Exit.USAGE, f"models behind an API need {error.name}: install nip-fn[api]")
-    agents = [agent for agent in params.agents if _kind(agent) == "api"]
+    agents = [agent for agent in params.agents if kind_of(agent) == "api"]
     for agent in agents:
         _check_api(agent, is_trained=params.rl.num_iterations > 0 and not agent.freeze_agent)
     variables = environment()
@@ -145,8 +205,9 @@ def _or_die(result: Result[T, str]) -> T:
     return result.unwrap()
 
 
-_MODELS: dict[str, Callable[[HyperParameters, Path], Models]] = {
+_MODELS: dict[str, Callable[[HyperParameters, Path, Relay], Models]] = {
     "api": _api,
     "dummy": _dummy,
     "local": _local,
+    "self-hosted": _self_hosted,
 }

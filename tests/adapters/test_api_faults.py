@@ -28,6 +28,13 @@ from .sampling import (
     patient,
 )
 
+# Three siblings at each node, each in a request of its own.
+ALONE = {
+    "malt": {"num_responses_per_timestep": 3},
+    "nip_protocol": {"max_message_rounds": 2},
+    "agents": {"_default": {"replies_per_request": "one"}},
+}
+
 Contents = dict[tuple[Any, ...], Completion]
 
 
@@ -280,6 +287,27 @@ def test_what_no_retry_can_mend_ends_the_run_with_a_line_and_all_that_was_answer
     assert game.contents() == whole.contents
     assert set(answered_bodies(since(provider, mark)).values()) == {1}
     assert KEY.encode() not in (game.folder / CHECKPOINT).read_bytes()
+
+
+def test_where_siblings_are_asked_for_singly_each_that_was_answered_is_kept(
+    provider: Provider, tmp_path: Path
+) -> None:
+    """Every third request fails for good: siblings of what was answered, wherever they are."""
+    undisturbed, game = (Game(tmp_path / name, provider.url, ALONE) for name in ("whole", "run"))
+    whole = undisturbed.sit().unwrap()
+    mark, sittings = log_mark(provider), 1
+    provider.configure(faults=[{"fault": "413", "match": {"share": 0.3}}], latency=[0.0, 0.02])
+    while (sat := game.sit()).value_or(None) is None:
+        assert is_readable(sat.failure())
+        sittings += 1
+        assert sittings < 60
+    provider.configure(faults=[], latency=0.0)
+    answered = [entry for entry in since(provider, mark) if entry["status"] == 200]
+    assert {r.completion.request_id for r in game.replies()} == {e["request_id"] for e in answered}
+    assert sittings > 3
+    assert set(answered_bodies(answered).values()) == {1}
+    assert digest(sat.unwrap()) == digest(whole)
+    assert game.contents() == undisturbed.contents()
 
 
 @pytest.mark.parametrize("fault", ["500", "timeout", "malformed", "empty-choices"])

@@ -10,6 +10,7 @@ import pytest
 
 from nip_fn.chat import Message
 from nip_fn.pace import Bounds
+from nip_fn.ports import Unanswered
 from nip_fn_adapters.api.sampler import Manners
 
 from ..provider import Provider
@@ -281,6 +282,25 @@ def test_what_waits_is_held_back_and_what_is_under_way_ends(provider: Provider) 
     assert [task.cancelled() for task in tasks] == [False] * 4 + [True] * 7
     assert all(len(task.result().unwrap()) == 2 for task in tasks[:4])
     assert len(chats(provider)) == 4
+
+
+def test_siblings_that_are_held_back_do_not_take_those_under_way_with_them(
+    provider: Provider,
+) -> None:
+    provider.configure(latency=0.2)
+    narrow = QUICK._replace(bounds=Bounds(1, 1, 1))
+    sampler = make_sampler(provider.url, manners=narrow, replies_per_request="one")
+
+    async def stop_early() -> Any:
+        task = asyncio.ensure_future(sampler(make_request(num=3)))
+        await asyncio.sleep(0.1)
+        sampler.hold_back()
+        return await task
+
+    first, *others = asyncio.run(stop_early()).unwrap()
+    assert first.text
+    assert others == [Unanswered(), Unanswered()]
+    assert len(chats(provider)) == 1
 
 
 def test_whoever_is_cancelled_leaves_room_for_others(provider: Provider) -> None:

@@ -13,6 +13,7 @@ from returns.result import Result, Success
 
 from nip_fn.events import Publish
 from nip_fn.finetune import Job
+from nip_fn.ports import Served
 from nip_fn_adapters.api.publisher import api_publisher
 
 from ..provider import Provider
@@ -156,7 +157,7 @@ def _page_server() -> Iterator[str]:
 # -------------------------------------------------------------------------------------- publishing
 
 
-def publish(provider: Provider, model: str, **patience: float) -> Result[tuple[float, ...], str]:
+def publish(provider: Provider, model: str, **patience: float) -> Result[Served, str]:
     publisher = api_publisher(groups(provider.url), patience=QUICK._replace(**patience))
     return asyncio.run(publisher(Publish("verifier", "gpt", model, (), ())))
 
@@ -165,12 +166,12 @@ def test_a_model_that_was_trained_is_published(
     provider: Provider, tmp_path: Path, job: Job
 ) -> None:
     (tuned,) = tune(tmp_path, provider.url, job)
-    assert publish(provider, str(tuned.unwrap().adapter)) == Success(())
+    assert publish(provider, str(tuned.unwrap().adapter)) == Success(Served())
 
 
 def test_a_model_that_answers_without_being_listed_is_published(provider: Provider) -> None:
     before = provider.counters()
-    assert publish(provider, "not-listed-but-there") == Success(())
+    assert publish(provider, "not-listed-but-there") == Success(Served())
     after = provider.counters()
     assert after["by_kind"]["chat"] - before["by_kind"].get("chat", 0) == 1
     assert after["completion_tokens"] - before["completion_tokens"] <= 1

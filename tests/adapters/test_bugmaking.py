@@ -2,27 +2,30 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from returns.result import Failure, Result, Success
 
 from nip_fn.keys import fold_in, key
 from nip_fn.mutation import mutants
-from nip_fn.ports import Sampler
+from nip_fn.ports import Unanswered
 from nip_fn.programs import Limits, read_checks
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
 from nip_fn.solutions import LabelledSolution, Laid
+from nip_fn_adapters.bugfile import journal_of, open_bug_file
 from nip_fn_adapters.bugmaking import (
     CHOICE,
-    Budget,
+    Ask,
     Made,
     Maker,
-    OutOfBudget,
     Workshop,
     Writer,
     by_model,
     by_mutation,
+    request_for,
 )
 from nip_fn_adapters.sandbox import open_sandbox
 
@@ -52,7 +55,8 @@ def laid(code: str = RIGHT) -> Laid:
 
 
 def workshop(wanted: int = 2) -> Workshop:
-    return Workshop(open_sandbox().unwrap(), Limits(seconds=0.5, give_up=True), key(0), wanted)
+    limits = Limits(seconds=0.5, give_up=True)
+    return Workshop(open_sandbox().unwrap(), asyncio.Semaphore(2), limits, key(0), wanted)
 
 
 def make(maker: Maker, one: Laid) -> Result[Made, str]:
@@ -63,7 +67,7 @@ def make(maker: Maker, one: Laid) -> Result[Made, str]:
 
 
 class Script:
-    """A sampler that writes what it is told to, a list of replies for each request."""
+    """A model that writes what it is told to, a list of replies for each request."""
 
     def __init__(self, *replies: Sequence[str | None]) -> None:
         self.replies, self.requests = list(replies), list[Request]()
@@ -80,8 +84,8 @@ def block(code: str) -> str:
     return f"Here it is:\n```python\n{code}```\n"
 
 
-def writer(sampler: Sampler, attempts: int = 2, requests: int = 10, tokens: int = 1000) -> Writer:
-    return Writer(sampler, "m", 100, None, attempts, Budget(requests, tokens))
+def writer(ask: Ask, attempts: int = 2) -> Writer:
+    return Writer(ask, "m", 100, None, attempts)
 
 
 def test_mutation_finds_the_subtlest_of_several_bugs() -> None:
@@ -110,10 +114,8 @@ def test_no_bug_is_made_of_a_solution_that_fails_its_own_tests() -> None:
     made = make(by_mutation(workshop(), most_tried=60), laid(LAST_WINS)).unwrap()
     assert made == Made(problem="passes 4 of its own 5 tests")
     sampler = Script()
-    asked = writer(sampler)
-    assert make(by_model(workshop(), asked), laid(LAST_WINS)).unwrap().problem
+    assert make(by_model(workshop(), writer(sampler)), laid(LAST_WINS)).unwrap().problem
     assert not sampler.requests
-    assert asked.budget.requests == 10
 
 
 def test_a_program_that_does_not_parse_is_told_of() -> None:
@@ -134,7 +136,7 @@ def test_a_model_is_asked_again_until_there_are_enough_bugs() -> None:
     sampler = Script([None, "I can not."], [block(LAST_WINS), block(RIGHT)], [block(shorter)])
     made = make(by_model(workshop(), writer(sampler, attempts=5)), laid()).unwrap()
     assert [bug.candidate.code for bug in made.bugs] == [LAST_WINS, shorter]
-    assert (made.requests, made.tokens, made.tried) == (3, 75, 3)
+    assert made.tried == 3
     assert [len(request.keys) for request in sampler.requests] == [2, 2, 2]
     keys = [one for request in sampler.requests for one in request.keys]
     assert len(set(keys)) == len(keys)
@@ -146,25 +148,43 @@ def test_a_model_that_fails_stops_the_making() -> None:
     assert failed.failure() == "the model is gone"
 
 
-def test_a_budget_is_set_aside_before_it_is_spent() -> None:
-    asked = writer(Script(*[[block(LAST_WINS)]] * 9), attempts=3, requests=7)
-    maker = by_model(workshop(1), asked)
-    make(maker, laid()).unwrap()
-    assert asked.budget == Budget(requests=6, tokens=985)
-    make(maker, laid()).unwrap()
-    for left in (5, 4, 3, 2):
-        assert asked.budget.requests == left
-        if left > 2:
-            make(maker, laid()).unwrap()
-    with pytest.raises(OutOfBudget):
-        make(maker, laid())
-    assert asked.budget.requests == 2
+# ------------------------------------------------------------------------------------- its file
+
+ASKED = {"by": "model"}
 
 
-def test_no_solution_is_begun_when_the_tokens_are_spent() -> None:
-    asked = writer(Script(*[[block(LAST_WINS)]] * 2), tokens=20)
-    maker = by_model(workshop(1), asked)
-    make(maker, laid()).unwrap()
-    make(maker, laid()).unwrap()
-    with pytest.raises(OutOfBudget):
-        make(maker, laid())
+def request(num: int = 3) -> Request:
+    return request_for(workshop(num), writer(Script()), laid(), 0)
+
+
+def test_no_reply_is_asked_for_twice_whatever_became_of_its_siblings(tmp_path: Path) -> None:
+    """A sampler that gives one reply, then fails, then gives the others."""
+    first, second, third = (Completion(text, "stop", "m") for text in "abc")
+    answers: list[Result[tuple[Completion | Unanswered, ...], str]] = [
+        Success((Unanswered("gone"), second, Unanswered())),
+        Failure("still gone"),
+        Success((first, third)),
+    ]
+    asked: list[Request] = []
+
+    async def sampler(request: Request) -> Result[tuple[Completion | Unanswered, ...], str]:
+        asked.append(request)
+        return answers.pop(0)
+
+    def sit() -> Result[tuple[Completion, ...], str]:
+        with closing(open_bug_file(tmp_path / "bugs.jsonl", ASKED).unwrap()) as file:
+            return asyncio.run(one_of(file.remembered(sampler), request()))
+
+    assert sit().failure() == "gone"
+    with journal_of(tmp_path / "bugs.jsonl").open("ab") as journal:
+        journal.write(b'{"type": "reply", "ke')  # killed while it wrote
+    assert sit().failure() == "still gone"
+    for _ in range(2):
+        assert sit().unwrap() == (first, second, third)
+    keys = request().keys
+    missing = (keys[0], keys[2])
+    assert [one.keys for one in asked] == [keys, missing, missing]
+
+
+async def one_of(ask: Ask, wanted: Request) -> Result[tuple[Completion, ...], str]:
+    return await ask(wanted)

@@ -46,7 +46,7 @@ def published(run: Path, effect: Publish) -> tuple[float, ...]:
 
     async def publish() -> tuple[float, ...]:
         answer = await local_publisher(local_sampler(run / "adapters"))(effect)
-        return answer.unwrap()
+        return answer.unwrap().scores
 
     return asyncio.run(publish())
 

@@ -19,6 +19,7 @@ from returns.result import Failure, Result
 from nip_fn.finetune import Job, PreferenceRow
 from nip_fn.keys import key
 from nip_fn.ports import Tuned
+from nip_fn.serving import Progress
 from nip_fn_adapters.local.decode import Asked, Timings, decode
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import (
@@ -329,6 +330,25 @@ def test_a_child_that_is_killed_is_a_failure_and_a_second_try_leaves_one_adapter
     (done,) = tune(tmp_path, job)
     assert [folder.name for folder in files.adapters.iterdir()] == [done.unwrap().adapter]
     assert not files.unfinished.exists()
+
+
+def test_whoever_follows_a_training_sees_it_begin_and_end(trained: Trained, tmp_path: Path) -> None:
+    heard: list[tuple[str, Progress]] = []
+    job = replace(trained.job, num_epochs=60)
+
+    async def train() -> Tuned:
+        tuner = local_tuner(tmp_path, follow=lambda name, progress: heard.append((name, progress)))
+        return (await tuner(job)).unwrap()
+
+    report = dict(asyncio.run(train()).report)
+    assert {name for name, _ in heard} == {job.name}
+    steps = [progress.step for _, progress in heard]
+    assert steps == sorted(steps)
+    assert steps[0] < steps[-1] == report["steps"]
+    assert {progress.steps for _, progress in heard} == {report["steps"]}
+    assert [progress.seconds_left is None for _, progress in heard] == [not step for step in steps]
+    last = heard[-1][1]
+    assert (last.seconds_left, last.loss) == (0, report["loss_last"])
 
 
 def test_a_training_ends_with_whoever_asked_for_it(trained: Trained, tmp_path: Path) -> None:

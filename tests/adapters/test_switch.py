@@ -9,7 +9,7 @@ from returns.result import Result, Success
 
 from nip_fn.events import Event, Publish, RunStarted
 from nip_fn.finetune import NUM_PROBES, Job, Score, canary_problem
-from nip_fn.ports import Publisher, Tuned, Tuner, World
+from nip_fn.ports import Publisher, Served, Tuned, Tuner, World
 from nip_fn.replay import replay
 from nip_fn.state import EMPTY, RunState
 from nip_fn_adapters import dummy, store
@@ -47,9 +47,9 @@ def failing_tuner(iteration: int) -> Tuner:
 def serving(score: float) -> Publisher:
     """A publisher whose model gives every probe that log-probability."""
 
-    async def serve(effect: Publish) -> Result[tuple[float, ...], str]:
+    async def serve(effect: Publish) -> Result[Served, str]:
         assert 0 < len(effect.probes) <= NUM_PROBES
-        return Success((score,) * len(effect.probes))
+        return Success(Served((score,) * len(effect.probes)))
 
     return serve
 

@@ -8,9 +8,20 @@ from returns.result import Result
 from nip_fn.finetune import Job, PreferenceRow, SupervisedRow
 from nip_fn.ports import Tuned
 from nip_fn_adapters.local.tuner import local_tuner
+from nip_fn_adapters.serving.training import TrainingSettings
 
 from .tiny_llama import chat
 
+CPUS = """
+compute_environment: LOCAL_MACHINE
+distributed_type: MULTI_GPU
+use_cpu: true
+num_processes: 2
+num_machines: 1
+machine_rank: 0
+main_process_port: 0
+mixed_precision: bf16
+"""
 CHOSEN, REJECTED = "bug: no.", "all is right"
 
 
@@ -53,3 +64,10 @@ def tune(run: Path, *jobs: Job) -> list[Result[Tuned, str]]:
 def supervised_rows(number: int) -> tuple[SupervisedRow, ...]:
     """Rows that all have the same reply."""
     return tuple(SupervisedRow(chat("x" * i), CHOSEN) for i in range(number))
+
+
+def two_processes(folder: Path) -> TrainingSettings:
+    """Two processes on the CPU, by a configuration of accelerate that asks for bf16."""
+    config = folder / "accelerate.yaml"
+    config.write_text(CPUS)
+    return TrainingSettings(config, threads=2)

@@ -4,18 +4,25 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ..provider import Provider
 from .conftest import COMMAND, SMALL, Finished
 
 Command = Callable[..., Finished]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 MUTATE = ("data", "mutate", "builtin:python", "--out", "bugs.jsonl", "--limit", "6")
+KEY = "sk-of-the-bug-writer-7c2e"
+API = (
+    "data", "bug", "builtin:python", "--provider", "openai", "--model", "m", "--limit", "12",
+    "--attempts", "2", "--max-tokens", "200",
+)  # fmt: skip
 BUG = ("data", "bug", "builtin:python", "--provider", "dummy", "--model", "m", "--limit", "4")
 
 
@@ -100,25 +107,105 @@ def test_a_finished_file_is_not_written_over(nip_fn: Command, made: Path, tmp_pa
     assert (tmp_path / "bugs.jsonl").read_bytes() == made.read_bytes()
 
 
-def test_a_file_is_not_gone_on_with_under_other_options(nip_fn: Command, tmp_path: Path) -> None:
-    stopped = nip_fn(*BUG, "--out", "b.jsonl", "--max-requests", 4)
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with Provider(key=KEY) as provider:
+        yield provider
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    file = tmp_path / "prices.toml"
+    file.write_text("[models]\nm = { prompt = 100.0, completion = 200.0 }\n")
+    return file
+
+
+def paid(provider: Provider) -> float:
+    told = provider.counters()
+    return float(told["prompt_tokens"] * 100 + told["completion_tokens"] * 200) / 1e6
+
+
+def test_a_model_behind_an_api_makes_bugs_within_a_budget(
+    nip_fn: Command, provider: Provider, prices: Path, tmp_path: Path
+) -> None:
+    where = (*API, "--base-url", provider.url, "--prices", prices)
+    whole = nip_fn(*where, "--out", "whole.jsonl", OPENAI_API_KEY=KEY)
+    assert whole.returncode == 0, whole.stderr
+    cost = paid(provider)
+    assert f"${cost:.4f}" in whole.stdout
+    made = rows(tmp_path / "whole.jsonl")
+    assert {row["origin"]["how"] for row in made if "origin" in row} == {"m"}
+    assert nip_fn("data", "check", "whole.jsonl").returncode == 0
+    # With half of it the command stops, with more it goes on, to the same end at the same price.
+    provider.configure(caching=False)
+    stopped = nip_fn(*where, "--out", "b.jsonl", "--budget", cost / 2, OPENAI_API_KEY=KEY)
     assert stopped.returncode == 11, stopped.stderr
-    refused = nip_fn(*BUG, "--out", "b.jsonl", "--seed", 5)
-    assert refused.returncode == 2
-    assert "other options" in refused.stderr
-
-
-def test_a_budget_stops_in_time_and_a_larger_one_goes_on(nip_fn: Command, tmp_path: Path) -> None:
-    stopped = nip_fn(*BUG, "--out", "b.jsonl", "--max-requests", 7)
-    assert stopped.returncode == 11
-    assert "6 requests" in stopped.stdout
     assert "go on with the same command" in stopped.stderr
     assert "Traceback" not in stopped.stderr
-    finished = nip_fn(*BUG, "--out", "b.jsonl", "--max-requests", 12)
+    assert cost < paid(provider) <= 1.5 * cost
+    again = nip_fn(*where, "--out", "b.jsonl", "--budget", 10 * cost, OPENAI_API_KEY=KEY)
+    assert again.returncode == 0, again.stderr
+    assert paid(provider) == pytest.approx(2 * cost)
+    assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+
+
+def test_killed_while_a_model_is_asked_it_asks_for_nothing_twice(
+    nip_fn: Command, start: Start, provider: Provider, tmp_path: Path
+) -> None:
+    (tmp_path / ".env").write_text(f"OPENAI_API_KEY={KEY}\n")
+    where = (*API, "--base-url", provider.url, "--out", "b.jsonl")
+    journal = tmp_path / "b.jsonl.journal"
+    provider.configure(latency=[0.05, 1.0])
+    process = start(*where)
+    while process.poll() is None and not (
+        journal.exists() and journal.read_bytes().count(b'"type":"reply"') > 2
+    ):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    lines = [
+        json.loads(line)
+        for line in journal.read_bytes().splitlines(keepends=True)
+        if line.endswith(b"\n")
+    ]
+    kept = {line["reply"][7] for line in lines if line.get("type") == "reply"}
+    finished = nip_fn(*where)
     assert finished.returncode == 0, finished.stderr
-    assert "2 right solutions are done" in finished.stderr
-    assert "12 requests" in finished.stdout
+    bodies = Counter(str(one["body"]) for one in provider.log() if one["request_id"] in kept)
+    asked = Counter(str(one["body"]) for one in provider.log())
+    assert bodies
+    assert all(asked[body] == 1 for body in bodies)
+
+
+def test_what_a_server_refuses_stops_the_command_with_a_line(
+    nip_fn: Command, provider: Provider
+) -> None:
+    where = (*API, "--base-url", provider.url, "--out", "b.jsonl")
+    assert "OPENAI_API_KEY" in nip_fn(*where).stderr
+    refused = nip_fn(*where, OPENAI_API_KEY="sk-another")
+    assert refused.returncode == 9
+    assert "refuses the API key" in refused.stderr
+    assert "go on with the same command" in refused.stderr
+    unknown = nip_fn(*where, "--budget", 1, OPENAI_API_KEY=KEY)
+    assert unknown.returncode == 2
+    assert "no price is known" in unknown.stderr
+
+
+def test_a_file_is_not_gone_on_with_under_other_options(
+    nip_fn: Command, prices: Path, tmp_path: Path
+) -> None:
+    where = (*BUG, "--out", "b.jsonl", "--prices", prices)
+    stopped = nip_fn(*where, "--budget", 0.5)
+    assert stopped.returncode == 11, stopped.stderr
+    refused = nip_fn(*where, "--seed", 5)
+    assert refused.returncode == 2
+    assert "other options" in refused.stderr
+    finished = nip_fn(*where)
+    assert finished.returncode == 0, finished.stderr
     assert "0 of 4 right solutions" in finished.stdout
+    assert "24 replies" in finished.stdout
 
 
 def test_data_without_tests_cannot_be_made_bugs_of(nip_fn: Command) -> None:

@@ -1,12 +1,19 @@
 """The command as a whole: help, version, doctor, and what it does not load."""
 
+import re
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 
+import nip_fn as nip_fn_package
+import nip_fn_adapters
+import nip_fn_cli
+from nip_fn_cli.exits import Exit
 from tests.cli.conftest import Finished
 
 NipFn = Callable[..., Finished]
@@ -34,7 +41,44 @@ def test_doctor_finds_everything_here(nip_fn: NipFn) -> None:
     told = nip_fn("doctor")
     assert told.returncode == 0, told.stderr
     assert "torch" in told.stdout
-    assert "missing" not in told.stdout
+    lines = [line for line in told.stdout.splitlines() if not line.startswith("serve ")]
+    assert not any("missing" in line for line in lines)
+
+
+def test_doctor_names_what_is_missing_and_the_command_that_installs_it(tmp_path: Path) -> None:
+    # Everything that is installed here, but for these.
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
+        if not entry.name.startswith(("torch", "litestar", "vllm")):
+            (packages / entry.name).symlink_to(entry)
+    sources = [str(Path(package.__file__).parents[1]) for package in (nip_fn_cli, nip_fn_adapters)]
+    sources.append(str(Path(nip_fn_package.__file__).parents[1]))
+    script = (
+        f"import sys; sys.path += {[str(packages), *sources]}\n"
+        "from nip_fn_cli.main import main; main()"
+    )
+    told = subprocess.run(
+        [sys.executable, "-S", "-c", script, "doctor"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"PATH": "", "COLUMNS": "300", "CUDA_VISIBLE_DEVICES": ""},
+    )
+    assert told.returncode == Exit.ADAPTER, told.stderr
+    found = {
+        what: (state, mend)
+        for what, state, mend in (
+            re.split(r"\s{2,}", line.strip())[-3:]
+            for line in told.stdout.splitlines()
+            if "  missing  " in line
+        )
+    }
+    assert found["torch>=2.13"] == ("missing", 'pip install "nip-fn[local]"')
+    assert found["litestar<3,>=2.20"] == ("missing", 'pip install "nip-fn[serve]"')
+    assert "nvidia-driver" in found["GPUs"][1]
+    assert "python -m venv .venv-vllm" in found["vLLM"][1]
+    assert len(found) == 4
 
 
 def test_help_loads_nothing_heavy() -> None:

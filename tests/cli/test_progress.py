@@ -1,11 +1,24 @@
 """The estimate of the time that is left."""
 
+import os
+import pty
+import subprocess
+import sys
+
 from msgspec.structs import replace
 
 from nip_fn.config import from_dict
 from nip_fn.state import RunState
 from nip_fn_cli.progress import seconds_left
 
+FOLLOWING = """
+from nip_fn.serving import Progress
+from nip_fn.state import RunState
+from nip_fn_cli.progress import Display
+
+with Display(RunState(stage="train")) as display:
+    display.follow("verifier-0", Progress(3, 10, 0.61, 12.2))
+"""
 PARAMS = from_dict({"rl": {"num_iterations": 3}, "text_rl": {"test_scheme": "all"}}).unwrap()
 ONE_ITERATION = ((0, "test", 1.0), (0, "sample", 10.0), (0, "train", 20.0), (0, "publish", 0.5))
 
@@ -20,6 +33,17 @@ def test_what_is_ahead_takes_as_long_as_it_took() -> None:
     assert seconds_left(state, 0.0) == 2 * 31.5 + 1.0
     later = replace(state, iteration=2, stage="train")
     assert seconds_left(later, 5.0) == 20.5 + 1.0 - 5.0
+
+
+def test_a_training_is_followed_on_a_terminal() -> None:
+    """A program of its own, whose standard error is a terminal."""
+    leader, follower = pty.openpty()
+    wide = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    subprocess.run([sys.executable, "-c", FOLLOWING], stderr=follower, env=wide, check=True)
+    os.close(follower)
+    shown = os.read(leader, 1 << 16).decode()
+    os.close(leader)
+    assert "training verifier-0: step 3/10, loss 0.61, about 12 s left" in shown
 
 
 def test_nothing_is_left_of_a_finished_run() -> None:

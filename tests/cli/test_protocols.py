@@ -106,7 +106,7 @@ def test_a_template_that_cannot_work_stops_the_run_before_it_starts(
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("provider", ["OpenAI", "SelfHosted", "OpenRouter"])
+@pytest.mark.parametrize("provider", ["OpenAI", "OpenRouter"])
 def test_a_provider_that_is_not_there_yet_is_refused(
     provider: str, nip_fn: NipFn, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ class Setup(NamedTuple):
     params: HyperParameters
     decision_rate: float = 0.4
     invalid_rate: float = 0.1
+    refusal_rate: float = 0.0  # of adapters that are to be served
 
 
 def make_params(*tables: Mapping[str, Any]) -> HyperParameters:
@@ -131,6 +132,17 @@ def _length(draw: st.DrawFn, protocol: str, verifier_first: bool) -> tuple[int, 
     return branching, {f"{protocol}_protocol": length}
 
 
+def _training(draw: st.DrawFn) -> dict[str, Any]:
+    """Where trainings run, start and refer to; OpenAI's refer to what they start from."""
+    provider, scratch = draw(st.sampled_from(["local", "OpenAI"])), draw(st.booleans())
+    free = provider == "local" or scratch
+    return {
+        "model_provider": provider,
+        "fine_tune_from_scratch": scratch,
+        "dpo_reference": draw(st.sampled_from(["previous", "base"] if free else ["previous"])),
+    }
+
+
 def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
     protocol = draw(st.sampled_from(protocols))
     names = agent_names(protocol)
@@ -147,9 +159,7 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
         "agents": {
             "_default": {
                 "num_invalid_generation_retries": draw(st.integers(1, 3)),
-                "fine_tune_from_scratch": draw(st.booleans()),
-                "dpo_reference": draw(st.sampled_from(["previous", "base"])),
-                "model_provider": draw(st.sampled_from(["local", "OpenAI"])),
+                **_training(draw),
                 "name_speakers_in_content": draw(st.booleans()),
                 "merge_same_role_messages": draw(st.booleans()),
                 **shared,
@@ -213,7 +223,9 @@ def setups(draw: st.DrawFn) -> Setup:
         }
         trainer = {"trainer": "malt", "malt": {"num_initial_ei_iterations": 0}}
         overlay = merge(merge(MANY_PAIRS, trainer), {"protocol_common": rules})
-        return Setup(make_params(_tables(draw, ["nip"]), overlay), decision_rate=0.5)
+        refusal_rate = draw(st.sampled_from([0.0, 0.5]))
+        params = make_params(_tables(draw, ["nip"]), overlay)
+        return Setup(params, decision_rate=0.5, refusal_rate=refusal_rate)
     return Setup(
         params=make_params(_tables(draw, [*LONG, *PROTOCOLS])),
         decision_rate=draw(st.sampled_from([0.5, 0.0, 0.3, 0.7, 1.0])),
@@ -277,7 +289,8 @@ def perform(setup: Setup, state: RunState, effect: Effect) -> Event:
             mark = blake2b(seed.encode(), digest_size=4).hexdigest()
             return JobFinished(job.name, f"{job.name}-{mark}", (("rows", float(len(job.rows))),))
         case Publish(group, _, adapter):
-            return Published(group, adapter)
+            refused = Random(adapter).random() < setup.refusal_rate
+            return Published(group, adapter, problem="it is poisoned" if refused else "")
 
 
 def singles(effects: Iterable[Effect]) -> tuple[Effect, ...]:

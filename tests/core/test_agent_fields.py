@@ -1,8 +1,7 @@
 """Every field of the nip library's text agents: its default, and what shows that it is honoured.
 
-A field is honoured (something that a run does depends on it), refused (set to anything but its
-default it is an error that says why), or wired: it describes a training that this version does not
-have, so it is kept as data, and the command ends with a line when it comes to the wiring.
+A field is honoured (something that a run does depends on it), or refused: set to anything but its
+default it is an error that says why.
 """
 
 import tempfile
@@ -17,17 +16,18 @@ from msgspec.structs import replace
 from returns.result import Success
 
 from nip_fn.agent_params import AgentParameters, ConstantUpdateSchedule
-from nip_fn.config import from_dict, get, merge, to_dict
+from nip_fn.config import from_dict
 from nip_fn.events import AskTree, CreateJob, RunStarted
 from nip_fn.finetune import Adapter, Job, make_groups, make_job
+from nip_fn.hosting import needs_of
 from nip_fn.keys import key
-from nip_fn.params import HyperParameters
 from nip_fn.reference_rules import OWN_AGENT_FIELDS
 from nip_fn.requests import Request, request
 from nip_fn.run import step
 from nip_fn.state import EMPTY, rules
 from nip_fn_adapters.api.endpoints import KEY_VARIABLES
 from nip_fn_adapters.api.sampler import Served, served_by
+from nip_fn_adapters.selfhosted.host import hosts_of
 from nip_fn_cli.exits import Exit
 from nip_fn_cli.loading import chosen_version
 from nip_fn_cli.templates import with_templates
@@ -219,6 +219,19 @@ def own_servers_have_addresses() -> bool:
     return urls(**own, vllm_server_port=8001) == ["http://gpu-1:8001/v1"]
 
 
+def language_model_servers_have_addresses() -> bool:
+    own = {"model_provider": "SelfHosted", "language_model_server_scheme_host": "https://gpu-1/"}
+    params = make_params({"agents": {"_default": {**own, "language_model_server_port": 5001}}})
+    hosts = hosts_of(params, Path("run"), {}).unwrap()
+    return {host.client.server.url for host in hosts.values()} == {"https://gpu-1:5001"}
+
+
+def quantization_is_asked_for() -> bool:
+    own = {"model_provider": "SelfHosted", "quantization": "bitsandbytes"}
+    params = make_params({"agents": {"_default": own}})
+    return needs_of(params, "http://localhost:5000").quantization == "bitsandbytes"
+
+
 def addresses_can_be_given() -> bool:
     return urls(api_base_url="http://a/v1/, http://b/v1") == ["http://a/v1", "http://b/v1"]
 
@@ -263,18 +276,11 @@ class Refused(NamedTuple):
     reason: str  # a word of it
 
 
-class Wired(NamedTuple):
-    """It describes a training that this version does not have: data, until the wiring."""
-
-    fields: dict[str, object]
-    reason: str
-
-
 TENSORS, WANDB = "networks other than language models", "Weights & Biases"
 
 # name: (default, what becomes of it).  The defaults of checkpoint_entity and checkpoint_project are
 # those of an environment that names no entity and no project.
-FIELDS: dict[str, tuple[object, Honoured | Refused | Wired]] = {
+FIELDS: dict[str, tuple[object, Honoured | Refused]] = {
     "agent_lr_factor": (
         None,
         Honoured(trained("learning_rate", 2e-5, agent_lr_factor={"actor": 2.0})),
@@ -298,10 +304,7 @@ FIELDS: dict[str, tuple[object, Honoured | Refused | Wired]] = {
     ),
     "language_model_server_port": (
         5000,
-        Wired(
-            {"model_provider": "SelfHosted", "language_model_server_port": 5001},
-            "training at SelfHosted comes with a later version",
-        ),
+        Honoured(language_model_servers_have_addresses),
     ),
     "vllm_server_port": (8000, Honoured(own_servers_have_addresses)),
     "use_dummy_api": (False, Honoured(dummies_need_no_provider)),
@@ -311,7 +314,7 @@ FIELDS: dict[str, tuple[object, Honoured | Refused | Wired]] = {
     "repetition_penalty": (None, Honoured(sent("repetition_penalty", 1.5))),
     "fine_tune_from_scratch": (True, Honoured(starts_afresh_or_goes_on)),
     "freeze_agent": (False, Honoured(frozen_is_not_trained)),
-    "quantization": ("none", Refused("bitsandbytes", "serves no model")),
+    "quantization": ("none", Honoured(quantization_is_asked_for)),
     "num_epochs": (None, Honoured(trained("num_epochs", 7, num_epochs=7))),
     "dpo_beta": (None, Honoured(trained("beta", 0.5, dpo_beta=0.5))),
     "use_lora": (True, Honoured(trained("use_lora", False, use_lora=False))),
@@ -391,25 +394,11 @@ def test_a_field_is_refused_with_the_reason(name: str) -> None:
     assert isinstance(from_dict({"agents": {"prover": {name: default}}}), Success)
 
 
-@pytest.mark.parametrize("name", of_kind(Wired))
-def test_a_field_of_an_absent_training_is_data_until_the_wiring(name: str) -> None:
-    fate = FIELDS[name][1]
-    assert isinstance(fate, Wired)
-    params: HyperParameters = from_dict({"agents": {"prover": fate.fields}}).unwrap()
-    assert get(params, f"agents.prover.{name}") == fate.fields[name]
-    assert from_dict(merge(to_dict(params), {})) == Success(params)
-    line = wired({}, **fate.fields)
-    assert line.startswith("nip-fn: agents.prover.model_provider: ")
-    assert fate.reason in line
-    assert line.endswith(f" ({int(Exit.USAGE)})")
-
-
-@pytest.mark.parametrize("provider", ["OpenRouter", "SelfHosted"])
-def test_a_provider_that_cannot_train_serves_agents_that_are_frozen(provider: str) -> None:
+def test_a_provider_that_cannot_train_serves_agents_that_are_frozen() -> None:
     keys = {"OPENROUTER_API_KEY": "k"}
-    line = wired(keys, model_provider=provider)
-    assert f"training at {provider} comes with a later version; freeze the agent (--set " in line
-    assert wired(keys, model_provider=provider, freeze_agent=True) == ""
+    line = wired(keys, model_provider="OpenRouter")
+    assert "training at OpenRouter comes with a later version; freeze the agent (--set " in line
+    assert wired(keys, model_provider="OpenRouter", freeze_agent=True) == ""
 
 
 @pytest.mark.parametrize(("provider", "variable"), sorted(KEY_VARIABLES.items()))

@@ -59,7 +59,7 @@ EVENTS: dict[type, st.SearchStrategy[Event]] = {
     StageDone: st.builds(StageDone, NATURAL, TEXT, TEXT, NUMBER),
     JobCreated: st.builds(JobCreated, TEXT, TEXT),
     JobFinished: st.builds(JobFinished, TEXT, st.none() | TEXT, REPORTS, SCORES, TEXT),
-    Published: st.builds(Published, TEXT, TEXT, st.lists(NUMBER, max_size=3).map(tuple)),
+    Published: st.builds(Published, TEXT, TEXT, st.lists(NUMBER, max_size=3).map(tuple), TEXT),
     Extended: st.builds(Extended, NATURAL),
 }
 

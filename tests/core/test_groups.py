@@ -35,14 +35,6 @@ def test_only_what_was_trained_can_be_served() -> None:
         ({"model_provider": "local", "dpo_reference": "base"}, None, None),
         ({"model_provider": "OpenAI"}, None, None),
         ({"model_provider": "OpenAI", "fine_tune_from_scratch": False}, *2 * ("prover-0-00",)),
-        (
-            {
-                "model_provider": "OpenAI",
-                "fine_tune_from_scratch": False,
-                "dpo_reference": "base",
-            },
-            *2 * ("prover-0-00",),
-        ),
         ({"model_provider": "OpenAI", "use_dummy_api": True}, None, "prover-0-00"),
     ],
 )

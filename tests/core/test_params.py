@@ -276,6 +276,20 @@ def test_agents_that_share_a_model_agree_about_it(field: str, value: object) -> 
     assert isinstance(from_dict({"agents": alike}), Success)
 
 
+def test_a_reference_that_openai_cannot_take_is_refused() -> None:
+    asked = {"model_provider": "OpenAI", "fine_tune_from_scratch": False, "dpo_reference": "base"}
+    line = problem({"agents": {"verifier": asked}})
+    assert line.startswith("agents.verifier.dpo_reference: OpenAI's API takes no reference")
+    for change in (
+        {"model_provider": "local"},
+        {"fine_tune_from_scratch": True},
+        {"dpo_reference": "previous"},
+        {"use_dummy_api": True},
+        {"freeze_agent": True},
+    ):
+        assert isinstance(from_dict({"agents": {"verifier": {**asked, **change}}}), Success)
+
+
 @pytest.mark.parametrize("field", ["temperature", "max_response_words", "use_supervisor_message"])
 def test_agents_that_share_a_model_may_speak_differently(field: str) -> None:
     values = {"temperature": 0.5, "max_response_words": 9, "use_supervisor_message": "all"}

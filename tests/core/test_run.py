@@ -82,13 +82,18 @@ def test_any_causal_order_of_the_same_replies_ends_in_the_same_digest(
     assert Counter(events_of(one)) == Counter(events_of(other))
 
 
-def test_any_interleaving_of_jobs_and_publications_ends_in_the_same_digest() -> None:
+@pytest.mark.parametrize(("refusal_rate", "refused"), [(0.0, 0), (0.25, 1), (1.0, 2)])
+def test_any_interleaving_of_jobs_and_publications_ends_in_the_same_digest(
+    refusal_rate: float, refused: int
+) -> None:
     """Two groups: create-and-train twice interleave in 6 ways, publications in 2."""
-    start = next(m for m in play(BUSY) if m.state.stage == "train" and len(m.emitted) == 2)
+    setup = BUSY._replace(refusal_rate=refusal_rate)
+    start = next(m for m in play(setup) if m.state.stage == "train" and len(m.emitted) == 2)
     assert len(start.waiting) == 2
-    finals = list(_all_orders(BUSY, start, until=start.state.iteration + 1))
+    finals = list(_all_orders(setup, start, until=start.state.iteration + 1))
     assert len(finals) == 6 * 2
     assert len({digest(state) for state in finals}) == 1
+    assert [len(group.lineage) for group in finals[0].groups].count(0) == refused
 
 
 def _all_orders(setup: Setup, moment: Moment, until: int) -> Iterator[RunState]:
@@ -380,10 +385,43 @@ def test_replies_come_from_the_adapter_that_was_published_last(setup: Setup) -> 
         match moment.event:
             case Replied(agent=agent, completion=completion):
                 assert completion.model == served.get(agent, setup.params.agents[agent].model_name)
-            case Published(group=name, adapter=adapter):
+            case Published(group=name, adapter=adapter, problem=""):
                 assert switching
                 group = next(g for g in before.state.groups if g.name == name)
                 served |= dict.fromkeys(group.agents, adapter)
+
+
+def test_a_group_whose_adapters_are_refused_stays_what_it_was() -> None:
+    table = {"agents": {"_default": {"fine_tune_from_scratch": False}}}
+    setup = Setup(make_params(MANY_PAIRS, table), decision_rate=0.5, refusal_rate=1.0)
+    run = play(setup)
+    assert {reply.completion.model for _, _, reply in replies_of(run)} == {
+        setup.params.agents[0].model_name
+    }
+    assert {(group.lineage, group.serving) for group in run[-1].state.groups} == {((), None)}
+    jobs = [under_way.job for state in ends(run, "train") for under_way in state.jobs]
+    assert [(job.start, job.reference) for job in jobs] == [(None, None)] * 4
+    rows = [dict(row.metrics) for row in run[-1].state.rows if row.stage == "publish"]
+    assert rows == [{"adapters_refused": 2.0}] * 2
+
+
+def test_after_a_refusal_the_adapter_before_it_is_trained_further() -> None:
+    table = {"agents": {"_default": {"fine_tune_from_scratch": False}}}
+    params = make_params(MANY_PAIRS, table, {"rl": {"num_iterations": 3}})
+    first, *_ = events_of(play(Setup(params, decision_rate=0.5)))
+    state, waiting = step(EMPTY, first)
+    in_flight = list(singles(waiting))
+    while in_flight:
+        event = perform(Setup(params, decision_rate=0.5), state, in_flight.pop())
+        if isinstance(event, Published) and state.iteration == 1:
+            event = replace(event, problem="another model answers")
+        state, effects = step(state, event)
+        in_flight.extend(singles(effects))
+    for group in state.groups:
+        oldest, newest = group.lineage
+        assert (oldest.iteration, newest.iteration) == (0, 2)
+        assert newest.parent == newest.reference == oldest.name
+        assert group.serving == newest.name
 
 
 @settings(max_examples=20)

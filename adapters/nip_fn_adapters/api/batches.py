@@ -20,7 +20,7 @@ from returns.result import Failure
 from nip_fn.pace import Bounds
 from nip_fn.retries import RetryPolicy
 from nip_fn_adapters.api import replies
-from nip_fn_adapters.api.endpoints import Endpoint
+from nip_fn_adapters.api.endpoints import Chats, Endpoint
 from nip_fn_adapters.api.jobs import RUN, TAG
 from nip_fn_adapters.api.ledger import identity
 from nip_fn_adapters.api.persist import Errand
@@ -129,8 +129,8 @@ class BatchSampler(ApiSampler):
                 self._errands,
                 self._manners.tell,
             )
-            client = partial(self._client, server)
-            self._desks[place] = _Desk(self._run, wanted.model, errand, client, self._times)
+            served = partial(self._served, server)
+            self._desks[place] = _Desk(self._run, wanted.model, errand, served, self._times)
         return self._desks[place]
 
 
@@ -142,11 +142,11 @@ class _Desk:
         run: Path,
         model: str,
         errand: Errand,
-        client: Callable[[], Awaitable[Any]],
+        served: Callable[[], Awaitable[Chats]],
         times: Times,
     ) -> None:
         self._folder, self._identity, self._model = run / "batches", identity(run), model
-        self._errand, self._client, self._times = errand, client, times
+        self._errand, self._served, self._times = errand, served, times
         self._waiting: _Wave = {}
         self._gathering: asyncio.Task[None] | None = None
         self._carried: set[asyncio.Task[None]] = set()
@@ -224,7 +224,7 @@ class _Desk:
                 waiting.told.set_result(told[id])
 
     async def _told(self, note: Note, part: _Wave) -> dict[str, Told]:
-        client = await self._client()
+        client = (await self._served()).client
         ensured = await self._errand.persist(partial(self._ensure, client, note.tag, part))
         if isinstance(ensured, Failure):
             return dict.fromkeys(part, _gone(ensured.failure()))

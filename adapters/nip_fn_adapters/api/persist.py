@@ -28,6 +28,7 @@ class Errand(NamedTuple):
     purpose: str  # for people, and to tell pauses apart
     policy: RetryPolicy
     tell: Callable[[str], None]
+    advice: Callable[[Problem, str | None], str] = advice  # what to do about it
 
     async def persist(self, call: Callable[[], Awaitable[T]]) -> Result[T, str]:
         """What `call` gives; or, in a line without the key, why it was given up.
@@ -49,7 +50,7 @@ class Errand(NamedTuple):
             decision = decide(history, self.policy, fold_in(key(0), self.purpose))
             line = told(self.server, self.purpose, problem)
             if isinstance(decision, GiveUp):
-                parts = (line, decision.reason, advice(problem, self.key_variable))
+                parts = (line, decision.reason, self.advice(problem, self.key_variable))
                 return Failure("; ".join(filter(None, parts)))
             if pause < WORTH_TELLING <= decision.seconds:
                 self.tell(f"{line}; trying again")

@@ -8,7 +8,7 @@ import openai
 
 from nip_fn.retries import FailureKind, kind_of
 from nip_fn_adapters.api.endpoints import NO_KEY, Endpoint
-from nip_fn_adapters.api.replies import Problem, one_line, retry_after
+from nip_fn_adapters.api.replies import Problem, one_line, read_refusal, retry_after
 
 _CAUSES: dict[FailureKind, str] = {
     "rate_limit": "takes no more requests",
@@ -48,6 +48,12 @@ def problem_of(error: Exception) -> Problem:
     if any(isinstance(cause, TimeoutError) for cause in causes):
         return Problem("timeout")
     return Problem("connection", said=one_line(causes[-1]))
+
+
+def problem_in(body: bytes, status: int, headers: Mapping[str, str]) -> Problem:
+    """What an answer stands for whose status is that of no success."""
+    problem = read_refusal(body, status)
+    return problem._replace(retry_after=retry_after(headers, datetime.now(UTC)))
 
 
 def _of_status(error: openai.APIStatusError, headers: Mapping[str, str]) -> Problem:

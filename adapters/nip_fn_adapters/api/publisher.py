@@ -13,7 +13,7 @@ from typing import Any
 from returns.result import Failure, Result, Success
 
 from nip_fn.events import Publish
-from nip_fn.ports import Publisher
+from nip_fn.ports import Publisher, Served
 from nip_fn_adapters.api.endpoints import make_client
 from nip_fn_adapters.api.tuner import Patience, Training
 
@@ -28,7 +28,7 @@ def api_publisher(
 ) -> Publisher:
     """A publisher that waits until the provider lists a model, or answers in its name."""
 
-    async def publish(effect: Publish) -> Result[tuple[float, ...], str]:
+    async def publish(effect: Publish) -> Result[Served, str]:
         training = groups[effect.group]
         server, deadline = training.endpoint, time.monotonic() + patience.limit
         errand = training.errand(f"looking for {effect.adapter}", patience.retries, tell)
@@ -38,7 +38,7 @@ def api_publisher(
                 if isinstance(served, Failure):
                     return Failure(served.failure())
                 if served.unwrap():
-                    return Success(())
+                    return Success(Served())
                 if time.monotonic() >= deadline:
                     return Failure(
                         f"{server.url} does not serve {effect.adapter} after {patience.limit:g} s"

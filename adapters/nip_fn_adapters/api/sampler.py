@@ -5,11 +5,11 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from itertools import chain
+from typing import Literal, NamedTuple
 
 import aiohttp
 import httpx2
-import openai
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
@@ -17,21 +17,21 @@ from nip_fn import pace, retries
 from nip_fn.agent_params import AgentParameters
 from nip_fn.keys import Key
 from nip_fn.pace import Bounds, Pace
+from nip_fn.ports import Unanswered
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
 from nip_fn.retries import Attempt, GiveUp, RetryPolicy
 from nip_fn_adapters.api import problems, replies
-from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Endpoint, endpoints_of, make_client
+from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Chats, Endpoint, endpoints_of
 from nip_fn_adapters.api.gate import Gate, Turn
 from nip_fn_adapters.api.replies import Answered, Problem, Quirks
 
 Answer = Result[tuple[Completion, ...], str]
+Places = tuple[Completion | Unanswered, ...]
 
 TELL_EVERY = 30.0  # seconds between two lines about one server
 WORTH_TELLING = 5.0  # seconds that a request has been held up
 CHARACTERS = 4  # of a token, about
-
-_JSON: Any = {"headers": {"Content-Type": "application/json"}}
 
 
 class Served(NamedTuple):
@@ -114,18 +114,25 @@ class ApiSampler:
         """Ask nothing yet; see `api_sampler`."""
         self._agents, self._manners = agents, manners
         self._gate = Gate(manners.bounds, self._clock, manners.speed)
-        self._clients: dict[Endpoint, tuple[Any, AsyncIterator[Any]]] = {}
+        self._chats: dict[Endpoint, tuple[Chats, AsyncIterator[Chats]]] = {}
         self._quirks: defaultdict[tuple[Endpoint, str], Quirks] = defaultdict(Quirks)
         self._seen: set[Endpoint] = set()  # servers that have answered
         self._told: dict[Endpoint, float] = {}
         self._pauses: set[asyncio.Future[None]] = set()
 
-    async def __call__(self, request: Request) -> Answer:
-        """One completion for each key, in their order.
+    async def __call__(self, request: Request) -> Result[Places, str]:
+        """One completion for each key, in their order, as far as they came.
 
-        Failure: a server refuses the request, or has failed for too long.
+        Failure: a server refuses the request, or has failed for too long, and none came.
         """
-        return await self._sample(Wanted(request, self._agents[request.agent], request.keys))
+        places = await self._sample(Wanted(request, self._agents[request.agent], request.keys))
+        missing = [place.problem for place in places if isinstance(place, Unanswered)]
+        if len(missing) < len(places):
+            return Success(places)
+        problem = next(filter(None, missing), None)
+        if problem is None:
+            raise asyncio.CancelledError  # all was held back
+        return Failure(problem)
 
     def hold_back(self) -> None:
         """Send nothing more: calls that wait for their turn are cancelled, others may end."""
@@ -133,16 +140,22 @@ class ApiSampler:
         for pause in self._pauses:
             pause.cancel()
 
-    async def _sample(self, wanted: Wanted) -> Answer:
+    async def _sample(self, wanted: Wanted) -> Places:
         """Replies from one request where the server makes several at once, else from one each."""
         if len(wanted.keys) > 1 and not self._makes_several(wanted):
-            singles = (wanted._replace(keys=(key,)) for key in wanted.keys)
-            return _joined(await asyncio.gather(*map(self._persist, singles)))
-        some = await self._persist(wanted)
-        missing = wanted.keys[len(some.value_or(wanted.keys)) :]
-        if not missing:
-            return some
-        return _joined((some, await self._sample(wanted._replace(keys=missing))))
+            singles = (self._sample(wanted._replace(keys=(key,))) for key in wanted.keys)
+            return tuple(chain.from_iterable(await asyncio.gather(*singles)))
+        try:
+            answer = await self._persist(wanted)
+        except asyncio.CancelledError:
+            if not _is_held_back():
+                raise
+            return (Unanswered(),) * len(wanted.keys)
+        if isinstance(answer, Failure):
+            return (Unanswered(answer.failure()),) * len(wanted.keys)
+        some: Places = answer.unwrap()
+        missing = wanted.keys[len(some) :]
+        return (*some, *(await self._sample(wanted._replace(keys=missing)))) if missing else some
 
     def _makes_several(self, wanted: Wanted) -> bool:
         how = wanted.served.replies_per_request
@@ -200,40 +213,36 @@ class ApiSampler:
         content = replies.body_of(wanted.request, wanted.keys, quirks, wanted.served.caches)
         try:
             async with asyncio.timeout(self._manners.timeout):
-                client = await self._client(server)
-                response = await client.post(
-                    "/chat/completions", cast_to=httpx2.Response, content=content, options=_JSON
-                )
-        except openai.APIStatusError as error:
-            self._seen.add(server)
-            return problems.problem_of(error), problems.headers_of(error.response)
-        except (openai.OpenAIError, aiohttp.ClientError, OSError) as error:
+                chats = await self._served(server)
+                response = await chats.post(content)
+        except (httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
             return problems.problem_of(error), {}
         self._seen.add(server)
         headers = problems.headers_of(response)
+        if response.status_code != 200:
+            return problems.problem_in(response.content, response.status_code, headers), headers
         most = len(wanted.keys)
         return replies.read_answer(response.content, headers, wanted.request, most), headers
 
-    async def _client(self, server: Endpoint) -> Any:
-        """The server's client, the same as long as the event loop runs."""
-        if server not in self._clients:
+    async def _served(self, server: Endpoint) -> Chats:
+        """The server's chats, the same as long as the event loop runs."""
+        if server not in self._chats:
             life = self._life(server)
-            self._clients[server] = (await anext(life), life)
-        return self._clients[server][0]
+            self._chats[server] = (await anext(life), life)
+        return self._chats[server][0]
 
-    async def _life(self, server: Endpoint) -> AsyncIterator[Any]:
-        """A client that is closed when the event loop ends, as loops end asynchronous generators.
+    async def _life(self, server: Endpoint) -> AsyncIterator[Chats]:
+        """Chats that are closed when the event loop ends, as loops end asynchronous generators.
 
         Nobody else could tell: a run may go on as long as there is anything to ask for.
         """
         highest = self._manners.bounds.highest
-        async with make_client(
-            server, timeout=self._manners.timeout, connections=highest
-        ) as client:
-            try:
-                yield client
-            finally:
-                del self._clients[server]
+        chats = Chats(server, timeout=self._manners.timeout, connections=highest)
+        try:
+            yield chats
+        finally:
+            del self._chats[server]
+            await chats.aclose()
 
     def _learn(self, wanted: Wanted, server: Endpoint, used: Quirks, problem: Problem) -> bool:
         """Whether the server will take the request in another form, known from now on."""
@@ -286,14 +295,10 @@ class ApiSampler:
             self._pauses.discard(pause)
 
 
-def _joined(answers: Sequence[Answer]) -> Answer:
-    """The replies of all, or the first failure."""
-    completions: tuple[Completion, ...] = ()
-    for answer in answers:
-        if isinstance(answer, Failure):
-            return answer
-        completions += answer.unwrap()
-    return Success(completions)
+def _is_held_back() -> bool:
+    """Whether what was waited for is cancelled, but not the task that waits."""
+    task = asyncio.current_task()
+    return task is not None and not task.cancelling()
 
 
 def _insists(wanted: Wanted) -> bool:

@@ -2,10 +2,14 @@
 
 RUN/jobs/NAME/job.msgpack    the job, written before the training begins
 RUN/jobs/NAME/log.txt        what the training printed
+RUN/jobs/NAME/progress.json  how far it is
+RUN/jobs/NAME/failure.txt    why it ended too early, in one line
 RUN/jobs/NAME/result.json    what it left, written last
 RUN/adapters/ADAPTER/        the adapter, a LoRA or a whole model: safetensors and configuration
 """
 
+import re
+import signal
 from hashlib import blake2b
 from pathlib import Path
 
@@ -30,7 +34,7 @@ class JobFiles(msgspec.Struct, frozen=True):
     """Where a job of a run keeps its files."""
 
     run: Path
-    name: str
+    name: str  # of the job's folder; the adapter is named after the job itself
 
     @property
     def folder(self) -> Path:
@@ -51,6 +55,16 @@ class JobFiles(msgspec.Struct, frozen=True):
     def log(self) -> Path:
         """What the training printed."""
         return self.folder / "log.txt"
+
+    @property
+    def progress(self) -> Path:
+        """How far the training is."""
+        return self.folder / "progress.json"
+
+    @property
+    def failure(self) -> Path:
+        """Why the training ended too early, in one line, where it could tell."""
+        return self.folder / "failure.txt"
 
 
 def job_hash(job: Job) -> str:
@@ -73,6 +87,18 @@ def read_job(files: JobFiles) -> Job:
 def write_result(files: JobFiles, result: JobResult) -> None:
     """Say what came of the job; from here on it is not done again."""
     replace_file(files.folder / "result.json", msgspec.json.encode(result))
+
+
+def last_words(files: JobFiles, code: int) -> str:
+    """Why a training ended with that exit code, in one line."""
+    printed = files.log.read_text("utf-8", errors="replace").splitlines()
+    line = next((line.strip() for line in reversed(printed) if re.search(r"\w", line)), "")
+    killed = re.search(r"\bSIG[A-Z]+\b", line)  # a launcher says so of its worker
+    if code < 0 or killed:
+        return f"killed by {killed[0] if killed else signal.Signals(-code).name}"
+    if files.failure.exists():
+        return files.failure.read_text("utf-8")
+    return line or f"exit code {code}"
 
 
 def finished(files: JobFiles, job: Job) -> Tuned | None:

@@ -3,6 +3,7 @@
 Importing this module loads none of the heavy packages; calling its functions does.
 """
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,10 +14,12 @@ from typing import Any, NamedTuple
 from returns.result import Failure, Result, Success
 
 from nip_fn.chat import Chat
+from nip_fn_adapters.local.hub import HUB_ID, hub_model
 
 PACKAGE = Path(__file__).parent.parent
 BUILTIN = {"builtin:tiny": PACKAGE / "tiny"}
 FULL_ATTENTION = "full_attention"
+SHARDING = ("FSDP", "DEEPSPEED")  # how accelerate trains a model in parts on several devices
 
 
 class Defaults(NamedTuple):
@@ -48,12 +51,25 @@ def require(*packages: str) -> Result[None, str]:
 
 
 def model_directory(name: str) -> Result[Path, str]:
-    """The folder of a model: a built-in one by its name, or the folder itself."""
+    """The folder of a model: a built-in one, one of the Hugging Face hub, or the folder itself.
+
+    A model of the hub is downloaded where it is not in the hub's cache.
+    """
+    if is_on_hub(name):
+        return hub_model(name)
     path = BUILTIN.get(name) or Path(name).expanduser()
     if (path / "config.json").is_file():
         return Success(path)
     known = ", ".join(BUILTIN)
-    return Failure(f"{name} is no model: {path} has no config.json (a folder or {known} is meant)")
+    return Failure(
+        f"{name} is no model: {path} has no config.json "
+        f"(a folder, ORG/NAME of the Hugging Face hub, or {known} is meant)"
+    )
+
+
+def is_on_hub(name: str) -> bool:
+    """Whether the name can only be that of a model on the Hugging Face hub."""
+    return HUB_ID.fullmatch(name) is not None and not Path(name).exists()
 
 
 def adapter_directory(adapters: Path, name: str | None) -> Result[Path | None, str]:
@@ -87,10 +103,9 @@ def _load(base: Path, adapter: Path | None) -> Result[Policy, str]:
         return Failure(f"{adapter or base} cannot be loaded: {one_line(error)}")
     if any(kind != FULL_ATTENTION for kind in getattr(model.config, "layer_types", None) or ()):
         return Failure(f"{base} has layers without full attention; serve it with vLLM instead")
-    if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
-        return Failure(f"the tokenizer of {base} has no chat template or no end token")
     stops, defaults = _stops(model, tokenizer), _defaults(model)
-    return Success(Policy(model.eval(), tokenizer, context_of(model), stops, defaults))
+    policy = Policy(model.eval(), tokenizer, context_of(model), stops, defaults)
+    return check_tokenizer(base, tokenizer).map(lambda _: policy)
 
 
 def load_model(base: Path, adapter: Path | None) -> Any:
@@ -101,14 +116,22 @@ def load_model(base: Path, adapter: Path | None) -> Any:
 
 
 def load_base(folder: Path) -> Any:
-    """The model as it was saved, in float32, on the GPU where there is one."""
+    """The model as it was saved, in float32, on this process's GPU where there is one.
+
+    A model that is to be trained in parts on several devices is left off them.
+    """
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True)
-    return model.to("cuda" if torch.cuda.is_available() else "cpu")
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, local_files_only=True, use_safetensors=True
+    )
+    in_parts = any(os.environ.get(f"ACCELERATE_USE_{way}") == "true" for way in SHARDING)
+    if in_parts or not torch.cuda.is_available():
+        return model
+    return model.to(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -116,6 +139,13 @@ def load_tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def check_tokenizer(base: Path, tokenizer: Any) -> Result[None, str]:
+    """Success where chats and replies can be written with the model's tokenizer."""
+    if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
+        return Failure(f"the tokenizer of {base} has no chat template or no end token")
+    return Success(None)
 
 
 def token_counter(name: str) -> Result[Callable[[str], int], str]:
@@ -207,7 +237,7 @@ def token_log_probabilities(model: Any, prompt: list[int], reply: list[int]) -> 
     """The log-probability of each of the reply's tokens after those before it: float64 `[R]`."""
     import torch
 
-    with torch.inference_mode():
+    with torch.no_grad():  # inference mode would not do for a model in parts
         inputs = torch.tensor([prompt + reply], device=model.device)
         logits = model(inputs, logits_to_keep=len(reply) + 1).logits[0, :-1]
         scores = torch.log_softmax(logits.float(), dim=-1)

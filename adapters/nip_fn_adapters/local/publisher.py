@@ -3,7 +3,7 @@
 from returns.result import Failure, Result, Success
 
 from nip_fn.events import Publish
-from nip_fn.ports import Publisher
+from nip_fn.ports import Publisher, Served
 from nip_fn_adapters.local.sampler import LocalSampler
 
 
@@ -14,13 +14,13 @@ def local_publisher(sampler: LocalSampler) -> Publisher:
     as the sampler has loaded it; or with why that cannot be loaded.
     """
 
-    async def publish(effect: Publish) -> Result[tuple[float, ...], str]:
+    async def publish(effect: Publish) -> Result[Served, str]:
         scores: tuple[float, ...] = ()
         for chat, reply in effect.probes:
             score = await sampler.log_probability(effect.model, effect.adapter, chat, reply)
             if isinstance(score, Failure):
                 return score
             scores += (score.unwrap(),)
-        return Success(scores)
+        return Success(Served(scores))
 
     return publish

@@ -1,37 +1,42 @@
 """The child that trains one adapter: `python -m nip_fn_adapters.local.train RUN JOB THREADS`.
 
+Accelerate may start it several times, for one training on several devices or machines.  All of
+these processes then do the same but for the batches that they train on, because a model in parts
+computes only where all take part; the main one tells what came of it.
+
 A training that comes to nothing (a loss that is no number, or that has grown) is a result like any
 other: it is written down, and the job is not done again.  What is missing or broken around it ends
 the process with a line that says so.
 """
 
-import ctypes
 import math
 import os
 import shutil
-import signal
 import sys
-import threading
 import time
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from returns.result import Failure, Result
 
 from nip_fn.finetune import Job, Score
+from nip_fn_adapters.local.children import die_with_parent
 from nip_fn_adapters.local.dpo import dpo_trainer, kl_per_reply
 from nip_fn_adapters.local.jobs import JobFiles, JobResult, job_hash, read_job, write_result
 from nip_fn_adapters.local.models import (
     Defaults,
     Policy,
     adapter_directory,
+    check_tokenizer,
     context_of,
     is_lora,
     load_tokenizer,
     log_probability,
     model_directory,
+    one_line,
     require,
 )
+from nip_fn_adapters.local.progress import progress_callback
 from nip_fn_adapters.local.rows import Encoded, encode_rows
 from nip_fn_adapters.local.sft import sft_trainer
 from nip_fn_adapters.local.weights import (
@@ -41,9 +46,9 @@ from nip_fn_adapters.local.weights import (
     save,
     scale_of,
 )
+from nip_fn_adapters.store import replace_file
 
 PACKAGES = ("torch", "transformers", "datasets", "peft", "trl")
-PR_SET_PDEATHSIG = 1  # of Linux's prctl
 # A training has diverged when its last epoch's mean loss is more than this many times the first
 # step's, and above this many nats.  The floor is for losses that begin near zero.  A DPO loss of 5
 # says that the reply to avoid has become 5 / beta nats likelier; a supervised loss of 5, that the
@@ -58,40 +63,46 @@ class Trained(NamedTuple):
     """What came of a training."""
 
     model: Any
+    weights: dict[str, Any]  # the whole model's, which may be in parts
     report: Report
     scores: tuple[Score, ...]  # of the job's probes
     problem: str  # why the model is of no use; "" where it is
 
 
 def main() -> None:
-    """Train the job that the arguments name."""
+    """Train the job that the arguments name, or leave one line that says why not."""
     run, name, threads = sys.argv[1:]
-    _die_with_parent()
-    began = time.monotonic()
+    die_with_parent()
     files = JobFiles(Path(run), name)
+    try:
+        _carry_out(files, int(threads))
+    except (Exception, SystemExit) as error:
+        if not files.failure.exists():  # the first of several processes knows the cause
+            kind = "" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
+            replace_file(files.failure, f"{kind}{one_line(error)}".encode())
+        raise
+
+
+def _carry_out(files: JobFiles, threads: int) -> None:
+    """Train, and write down what came of it."""
+    began = time.monotonic()
+    if "LOCAL_RANK" not in os.environ:  # one process trains on one GPU
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[0]
     job = read_job(files)
     base, start, _ = places(job, files)
     _or_exit(require(*PACKAGES))
-    trained = train(job, files, threads=int(threads))
-    adapter = None if trained.problem else save(trained.model, files, job, base, start)
+    trained = train(job, files, threads=threads)
+    if trained is None:
+        return
+    adapter = None
+    if not trained.problem:
+        adapter = save(trained.model, trained.weights, files, job, base, start)
     shutil.rmtree(files.folder / "trainer", ignore_errors=True)
     report = tuple(entry for entry in trained.report if math.isfinite(entry[1]))
     report = (*report, ("seconds", round(time.monotonic() - began, 3)))
     scores = () if adapter is None else trained.scores
     write_result(files, JobResult(job_hash(job), adapter, report, scores, trained.problem))
-
-
-def _die_with_parent() -> None:
-    """End with whoever asked for the training: by a signal on Linux, by the pipe's end anywhere."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    threading.Thread(target=_watch_pipe, daemon=True).start()
-
-
-def _watch_pipe() -> None:
-    while os.read(0, 1):  # ends when the parent does
-        pass
-    os._exit(1)
 
 
 def _or_exit(result: Result[T, str]) -> T:
@@ -122,18 +133,18 @@ def places(job: Job, files: JobFiles) -> Places:
     return Places(base, start, reference)
 
 
-def train(job: Job, files: JobFiles, *, threads: int) -> Trained:
-    """The trained model, and what the training came to."""
+def train(job: Job, files: JobFiles, *, threads: int) -> Trained | None:
+    """The trained model, and what the training came to; None but in the main process."""
     import torch
     from transformers import set_seed
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(max(1, threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     set_seed(job.seed)
     trainer, encoded = make_trainer(job, files)
+    trainer.add_callback(progress_callback(files))
     before = _probe(job, trainer.model, trainer.processing_class)
     trainer.train()
-    model = _bare(trainer, trainer.model)
-    after = _probe(job, model, trainer.processing_class)
+    after = _probe(job, _bare(trainer, trainer.model), trainer.processing_class)
     scores = tuple(map(Score, before, after))
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
     last_epoch = [entry for entry in logs if entry["epoch"] > job.num_epochs - 1 + 1e-6]
@@ -147,9 +158,15 @@ def train(job: Job, files: JobFiles, *, threads: int) -> Trained:
         ("loss_last", float(logs[-1]["loss"])),
         *_method_report(job, trainer, encoded, last_epoch),
     )
+    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    trainer.accelerator.end_training()  # from here on, no process waits for another
+    if not trainer.accelerator.is_main_process:
+        return None
     losses = [float(entry["loss"]) for entry in logs]
-    problem = loss_problem(losses, _mean(last_epoch, "loss")) or _model_problem(model, scores)
-    return Trained(model, report, scores, problem)
+    problem = loss_problem(losses, _mean(last_epoch, "loss"))
+    problem = problem or _model_problem(job, weights, scores)
+    model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+    return Trained(model, weights, report, scores, problem)
 
 
 def _method_report(
@@ -172,7 +189,12 @@ def _mean(entries: list[dict[str, float]], name: str) -> float:
 
 
 def _bare(trainer: Any, model: Any) -> Any:
-    """The model without the lower precision that it was trained with on a GPU, for evaluation."""
+    """The model without the lower precision that it was trained with on a GPU, for evaluation.
+
+    One in parts stays wrapped up, in what brings its parts together.
+    """
+    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+        return model.eval()
     return trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False).eval()
 
 
@@ -191,8 +213,8 @@ def loss_problem(losses: list[float], last_epoch: float) -> str:
     return ""
 
 
-def _model_problem(model: Any, scores: tuple[Score, ...]) -> str:
-    if not are_finite(model):
+def _model_problem(job: Job, weights: dict[str, Any], scores: tuple[Score, ...]) -> str:
+    if not are_finite(job, weights):
         return f"a weight is not a finite number; {SMALLER}"
     if not all(math.isfinite(score.after) for score in scores):
         return f"the trained model gives a reply no finite probability; {SMALLER}"
@@ -202,7 +224,9 @@ def _model_problem(model: Any, scores: tuple[Score, ...]) -> str:
 def make_trainer(job: Job, files: JobFiles) -> tuple[Any, Encoded]:
     """trl's trainer for the job, and the rows as it sees them."""
     base, start, reference = places(job, files)
-    tokenizer, policy = load_tokenizer(base), load_trainable(job, base, start)
+    tokenizer = load_tokenizer(base)
+    _or_exit(check_tokenizer(base, tokenizer))
+    policy = load_trainable(job, base, start)
     encoded = encode_rows(tokenizer, job.rows, context_of(policy))
     if not encoded.rows:
         sys.exit(f"{job.name} has no rows that {job.model} can hold")
@@ -217,7 +241,9 @@ def _options(job: Job, files: JobFiles) -> dict[str, Any]:
     """What trl's configurations of both methods share."""
     import torch
 
-    has_gpu = torch.cuda.is_available()
+    has_gpu, numbers = torch.cuda.is_available(), precision()
+    # Where the options below say nothing of it, this would decide: what accelerate was told.
+    os.environ["ACCELERATE_MIXED_PRECISION"] = numbers
     return {
         "output_dir": str(files.folder / "trainer"),
         "learning_rate": job.learning_rate,
@@ -225,7 +251,8 @@ def _options(job: Job, files: JobFiles) -> dict[str, Any]:
         "per_device_train_batch_size": job.batch_size,
         "seed": job.seed,
         "use_cpu": not has_gpu,
-        "bf16": has_gpu,
+        "bf16": numbers == "bf16",
+        "fp16": numbers == "fp16",
         "gradient_checkpointing": False,
         "dataloader_pin_memory": has_gpu,
         "logging_steps": 1,
@@ -234,6 +261,17 @@ def _options(job: Job, files: JobFiles) -> dict[str, Any]:
         "report_to": "none",
         "disable_tqdm": True,
     }
+
+
+def precision() -> Literal["bf16", "fp16", "no"]:
+    """The numbers to multiply matrices of: the shortest that the device is fast at; no: float32."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "no"
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bf16"
+    return "fp16" if torch.cuda.get_device_capability() >= (7, 0) else "no"
 
 
 if __name__ == "__main__":

@@ -70,17 +70,27 @@ def load_reference(base: Path, adapter: Path | None) -> Any:
     return load_model(base, adapter).requires_grad_(False).eval()
 
 
-def are_finite(model: Any) -> bool:
-    """Whether all weights that were trained are finite numbers."""
+def are_finite(job: Job, weights: dict[str, Any]) -> bool:
+    """Whether all weights that the job trained are finite numbers."""
     import torch
 
-    trained = (weight for weight in model.parameters() if weight.requires_grad)
+    trained = (w for name, w in weights.items() if not job.use_lora or "lora_" in name)
     return all(bool(torch.isfinite(weight).all()) for weight in trained)
 
 
-def save(model: Any, files: JobFiles, job: Job, base: Path, start: Path | None) -> str:
-    """Write the adapter, then give it its name in one step; the name is returned."""
-    _write(model, files.unfinished, job, base, start)
+def save(
+    model: Any,
+    weights: dict[str, Any],
+    files: JobFiles,
+    job: Job,
+    base: Path,
+    start: Path | None,
+) -> str:
+    """Write the adapter, then give it its name in one step; the name is returned.
+
+    `weights` are the whole model's, which may have been trained in parts on several devices.
+    """
+    _write(model, weights, files.unfinished, job, base, start)
     for file in (*files.unfinished.iterdir(), files.unfinished):
         sync_path(file)
     digest = blake2b(digest_size=4)
@@ -95,18 +105,25 @@ def save(model: Any, files: JobFiles, job: Job, base: Path, start: Path | None) 
     return adapter
 
 
-def _write(model: Any, folder: Path, job: Job, base: Path, start: Path | None) -> None:
+def _write(
+    model: Any,
+    weights: dict[str, Any],
+    folder: Path,
+    job: Job,
+    base: Path,
+    start: Path | None,
+) -> None:
     """Write the LoRA or the whole model, with no path of this machine in it."""
     if job.use_lora and (start is None or is_lora(start)):
         model.peft_config["default"].base_model_name_or_path = job.model  # not where it lies here
-        model.save_pretrained(folder, safe_serialization=True)
+        model.save_pretrained(folder, state_dict=weights)
         (folder / "README.md").unlink(missing_ok=True)
         if start is not None and job.stack:
             add_below(folder, start)
         return
     whole = model.merge_and_unload() if job.use_lora else model
     whole.config._name_or_path = job.model
-    whole.save_pretrained(folder)
+    whole.save_pretrained(folder, state_dict=None if job.use_lora else weights)
     (folder / GENERATION).unlink(missing_ok=True)  # the trainer may have changed it
     if (base / GENERATION).is_file():
         shutil.copyfile(base / GENERATION, folder / GENERATION)

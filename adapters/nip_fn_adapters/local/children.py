@@ -1,0 +1,116 @@
+"""Child processes that train: they end with whoever asked for them, and they end whole."""
+
+import asyncio
+import ctypes
+import os
+import shutil
+import signal
+import stat
+import sys
+import threading
+from asyncio.subprocess import PIPE, STDOUT, Process
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, BinaryIO
+
+from nip_fn_adapters.local.jobs import JobFiles
+
+PR_SET_PDEATHSIG = 1  # of Linux's prctl
+LOOK_SECONDS = 1.0
+
+
+def cores() -> int:
+    """The processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+async def train_in_child(
+    arguments: Sequence[str], files: JobFiles, threads: int, look: Callable[[], None]
+) -> int:
+    """The exit code of the Python that `arguments` start to train the job; as `run_child`.
+
+    What earlier tries left is taken away first, and the log begins anew.
+    """
+    shutil.rmtree(files.unfinished, ignore_errors=True)
+    for file in (files.progress, files.failure):
+        file.unlink(missing_ok=True)
+    variables = {
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "OMP_NUM_THREADS": str(threads),
+    }
+    with files.log.open("wb", buffering=0) as log:
+        return await run_child(arguments, log, variables, look)
+
+
+async def run_child(
+    arguments: Sequence[str], log: BinaryIO, variables: Mapping[str, str], look: Callable[[], None]
+) -> int:
+    """The exit code of a Python, once it and all that it started are gone.
+
+    All that they print goes to the log.  `look` is called about once a second, and when the child
+    has ended.  All are killed when the caller is cancelled.
+
+    They read from a pipe that nobody writes to: when this process dies, however it dies, the pipe
+    ends and so do they (`die_with_parent`).  They write to a pipe that ends with the last of them.
+    """
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-u", *arguments),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=STDOUT,
+        env={**os.environ, **variables},
+        start_new_session=True,  # Ctrl-C is for this process, which then decides
+    )
+    assert child.stdin is not None
+    copying = asyncio.ensure_future(_copy(child, log))
+    try:
+        while child.returncode is None and not copying.done():
+            await asyncio.wait({copying}, timeout=LOOK_SECONDS)
+            look()
+    except BaseException:
+        await _kill(child.pid)
+        raise
+    finally:
+        child.stdin.close()
+        await asyncio.wait({copying})
+        code = await child.wait()
+    return code
+
+
+async def _kill(parent: int) -> None:
+    """Kill a process and all that it started; they are dead on return, and hold no memory."""
+    import psutil  # type: ignore[import-untyped]  # there wherever accelerate is
+
+    family: list[Any] = []
+    with suppress(psutil.NoSuchProcess):
+        family = [psutil.Process(parent)]
+        family += family[0].children(recursive=True)
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            while process.status() != psutil.STATUS_ZOMBIE:
+                await asyncio.sleep(0.01)
+
+
+async def _copy(child: Process, log: BinaryIO) -> None:
+    """Write all that the child and its own children print to the log."""
+    assert child.stdout is not None
+    while printed := await child.stdout.read(1 << 16):
+        log.write(printed)
+
+
+def die_with_parent() -> None:
+    """End with whoever asked for the training: by a signal on Linux, by the pipe's end anywhere."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if stat.S_ISFIFO(os.fstat(0).st_mode):  # another machine's launcher may give nothing to read
+        threading.Thread(target=_watch_pipe, daemon=True).start()
+
+
+def _watch_pipe() -> None:
+    while os.read(0, 1):  # ends when the parent does
+        pass
+    os._exit(1)

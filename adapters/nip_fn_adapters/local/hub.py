@@ -1,0 +1,135 @@
+"""The Hugging Face hub: models are taken from it, trained adapters are pushed to it.
+
+`python -m nip_fn_adapters.local.hub FOLDER NAMESPACE` pushes an adapter.
+"""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from returns.result import Failure, Result, Success
+
+from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.local.children import die_with_parent
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+# All that a model is loaded from; no weights but safetensors, which hold no code.
+FILES = (
+    *("config.json", "generation_config.json", "chat_template.*", "tokenizer*", "*.model"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt"),
+    *("model.safetensors", "model-*.safetensors", "model.safetensors.index.json"),
+)
+IN_FOLDERS = "*/*"
+NAME_LIMIT = 96  # of the hub, in characters
+
+
+def hub_model(name: str) -> Result[Path, str]:
+    """The folder of the model ORG/NAME in the hub's cache, downloaded if it is not whole there.
+
+    Nothing is downloaded where $HF_HUB_OFFLINE is set.  A token is only taken from $HF_TOKEN.
+    """
+    try:
+        from huggingface_hub import constants
+        from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
+    except ModuleNotFoundError:
+        return Failure(
+            f"{name} is no folder, and models of the Hugging Face hub need huggingface_hub: "
+            'pip install "nip-fn[local]"'
+        )
+    try:
+        cached = _snapshot(name, local_files_only=True)
+        problem = _problem(cached)
+        if not problem:
+            return Success(cached)
+    except LocalEntryNotFoundError:
+        problem = "it is not there"
+    except HFValidationError as error:
+        return Failure(f"{name} is no folder, and cannot be on the hub: {one_line(error)}")
+    if constants.HF_HUB_OFFLINE:
+        return Failure(
+            f"{name} cannot be loaded from the Hugging Face hub's cache: {problem}; "
+            "where it is not whole, download it without HF_HUB_OFFLINE"
+        )
+    return _download(name)
+
+
+def _download(name: str) -> Result[Path, str]:
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    try:
+        folder = _snapshot(name, local_files_only=False)
+    except GatedRepoError:
+        return Failure(f"{name} is gated: accept its terms on the Hugging Face hub, set HF_TOKEN")
+    except RepositoryNotFoundError:
+        return Failure(
+            f"{name} is neither a folder nor a model of the Hugging Face hub; "
+            "correct the name, or set HF_TOKEN if it is private"
+        )
+    except Exception as error:  # of names, HTTP, the hub's own transport, and files
+        return Failure(f"{name} cannot be downloaded from the Hugging Face hub: {one_line(error)}")
+    problem = _problem(folder)
+    if problem:
+        return Failure(f"{name} of the Hugging Face hub is of no use: {problem}")
+    return Success(folder)
+
+
+def _snapshot(name: str, *, local_files_only: bool) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    return Path(
+        snapshot_download(
+            name,
+            local_files_only=local_files_only,
+            allow_patterns=list(FILES),
+            ignore_patterns=IN_FOLDERS,
+            token=os.environ.get("HF_TOKEN") or False,
+        )
+    )
+
+
+def _problem(folder: Path) -> str:
+    """Why a model cannot be loaded from the folder; "" where it can."""
+    index = folder / "model.safetensors.index.json"
+    if not (folder / "config.json").is_file():
+        return "it has no config.json"
+    if (folder / "model.safetensors").is_file():
+        return ""
+    if not index.is_file():
+        return "it has no weights as safetensors, and others may hold code"
+    shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+    missing = sorted(shard for shard in shards if not (folder / shard).is_file())
+    return f"{missing[0]} is missing" if missing else ""
+
+
+def repository(namespace: str, adapter: str) -> str:
+    """Where an adapter is pushed to.  A long name is cut at its head: its end tells it apart.
+
+    >>> repository("me", "run--verifier-3-0123abcd")
+    'me/run-verifier-3-0123abcd'
+    """
+    name = re.sub(r"([-.])[-.]+", r"\1", adapter)[-(NAME_LIMIT - len(namespace) - 1) :]
+    return f"{namespace}/{name.lstrip('-.')}"
+
+
+def main() -> None:
+    """Push the adapter in a folder, to a private repository; say in one line what came of it."""
+    folder, namespace = Path(sys.argv[1]), sys.argv[2]
+    die_with_parent()
+    from huggingface_hub import HfApi
+
+    name = repository(namespace, folder.name)
+    api = HfApi(token=os.environ.get("HF_TOKEN") or False)
+    try:
+        api.create_repo(name, private=True, exist_ok=True)
+        api.upload_folder(repo_id=name, folder_path=folder, commit_message="Push a trained adapter")
+    except Exception as error:  # as in `_download`
+        sys.exit(f"warning: {folder.name} was not pushed to {name}: {one_line(error)}")
+    print(f"pushed {folder.name} to {name}")
+
+
+if __name__ == "__main__":
+    main()

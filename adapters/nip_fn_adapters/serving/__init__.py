@@ -1,0 +1,1 @@
+"""The language-model server: vLLM, the adapters it serves, and a queue of training jobs."""

@@ -1,0 +1,272 @@
+"""The server's HTTP interface.  Bodies are the records of `nip_fn.serving`, as JSON."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.metadata import version as version_of
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from litestar import Litestar, Request, Response, delete, get, post, put
+from litestar.di import Provide
+from litestar.exceptions import HTTPException, ValidationException
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.plugins import JsonRenderPlugin, SwaggerRenderPlugin
+from litestar.params import Parameter
+from returns.result import Failure, Result
+
+from nip_fn.finetune import Job
+from nip_fn.serving import (
+    NAME_PATTERN,
+    AdapterFile,
+    AdapterInfo,
+    JobInfo,
+    Needs,
+    PublishAdapter,
+    Refusal,
+    ServedAdapter,
+    Version,
+    VllmStatus,
+)
+from nip_fn_adapters.serving.service import Service
+
+T = TypeVar("T")
+PathName = Annotated[str, Parameter(pattern=NAME_PATTERN)]
+logger = logging.getLogger(__name__)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why a request was not granted."""
+
+    detail: str
+
+
+REASONS = {
+    400: "the request cannot be read",
+    401: "the token is missing or wrong",
+    403: "the request comes from elsewhere, and no token is set",
+    404: "there is no such thing",
+    409: "it contradicts what is there",
+    413: "the body is too large",
+    422: "it was read, and cannot be done",
+    502: "vLLM answered with nonsense",
+    503: "vLLM cannot be had",
+}
+
+
+def _or(*statuses: int) -> dict[int, ResponseSpec]:
+    """The errors of an endpoint, besides those of any."""
+    return {
+        status: ResponseSpec(Problem, generate_examples=False, description=REASONS[status])
+        for status in (400, 401, 403, *statuses)
+    }
+
+
+def _granted(result: Result[T, Refusal]) -> T:
+    if isinstance(result, Failure):
+        status, reason = result.failure()
+        raise HTTPException(status_code=status, detail=reason)
+    return result.unwrap()
+
+
+@get("/health", responses={})
+async def health() -> dict[str, str]:
+    """Whether the server runs."""
+    return {"status": "ok"}
+
+
+@get("/version", responses={})
+async def version() -> Version:
+    """Which server this is."""
+    return Version(version_of("nip-fn"))
+
+
+@post("/vllm/start", status_code=202, responses=_or(404, 409, 413, 422, 503))
+async def start_vllm(service: Service, data: Needs) -> VllmStatus:
+    """Start vLLM, or start it again if it cannot do what is needed."""
+    return _granted(await service.start(data))
+
+
+@post("/vllm/stop", status_code=204, responses=_or())
+async def stop_vllm(service: Service) -> None:
+    """Stop vLLM."""
+    await service.stop()
+
+
+@post("/vllm/sleep", status_code=200, responses=_or(409, 503))
+async def sleep_vllm(service: Service) -> VllmStatus:
+    """Lend vLLM's memory out."""
+    return _granted(await service.sleep())
+
+
+@post("/vllm/wake", status_code=200, responses=_or(409, 503))
+async def wake_vllm(service: Service) -> VllmStatus:
+    """Give vLLM its memory back."""
+    return _granted(await service.wake())
+
+
+@get("/vllm/status", responses=_or())
+async def vllm_status(service: Service) -> VllmStatus:
+    """How the models are served."""
+    return await service.status()
+
+
+@get("/adapters", responses=_or())
+async def adapters(service: Service) -> tuple[AdapterInfo, ...]:
+    """All adapters."""
+    return service.shelf.infos()
+
+
+def _upload(limit: int) -> HTTPRouteHandler:
+    """The endpoint that takes files of adapters, of so many bytes each."""
+
+    @put(
+        "/adapters/{name:str}/{file:str}",
+        status_code=204,
+        responses=_or(409, 413),
+        request_max_body_size=limit,
+    )
+    async def put_adapter(
+        service: Service, name: PathName, file: AdapterFile, request: Request[Any, Any, Any]
+    ) -> None:
+        """Upload one of an adapter's two files; the adapter is there once both are."""
+        _granted(await service.shelf.put(name, file, request.stream()))
+
+    return put_adapter
+
+
+@post("/adapters/{name:str}/publish", status_code=200, responses=_or(404, 409, 413, 422, 502, 503))
+async def publish(service: Service, name: PathName, data: PublishAdapter) -> ServedAdapter:
+    """Serve an adapter in place of what its owner had; it may take until vLLM is online."""
+    return _granted(await service.publish(name, data))
+
+
+@delete("/adapters/{name:str}", responses=_or(404, 409))
+async def remove_adapter(service: Service, name: PathName) -> None:
+    """Delete an adapter that is not served."""
+    _granted(service.remove(name))
+
+
+@get("/training/jobs", responses=_or())
+async def jobs(service: Service) -> tuple[JobInfo, ...]:
+    """All jobs in the order in which they are trained, without their logs."""
+    return service.queue.infos()
+
+
+@get("/training/jobs/{id:str}", responses=_or(404))
+async def job(service: Service, id: PathName) -> JobInfo:
+    """A job."""
+    _known(service, id)
+    return service.queue.info(id)
+
+
+@put(
+    "/training/jobs/{id:str}",
+    responses=_or(409, 413, 422)
+    | {201: ResponseSpec(JobInfo, generate_examples=False, description="it is queued")},
+    status_code=200,
+)
+async def put_job(service: Service, id: PathName, data: Job) -> Response[JobInfo]:
+    """Queue a job; 200 where this very job had been queued before."""
+    info, is_new = _granted(service.put_job(id, data))
+    return Response(info, status_code=201 if is_new else 200)
+
+
+@delete("/training/jobs/{id:str}", responses=_or(404, 409))
+async def cancel_job(service: Service, id: PathName) -> None:
+    """Cancel a job that has not ended."""
+    _known(service, id)
+    _granted(await service.queue.cancel(id))
+
+
+@get("/training/jobs/{id:str}/log", media_type="text/plain", responses=_or(404))
+async def job_log(service: Service, id: PathName) -> str:
+    """What a training printed, or the end of it."""
+    _known(service, id)
+    return service.queue.log(id)
+
+
+def _known(service: Service, id: str) -> None:
+    if id not in service.queue:
+        raise HTTPException(status_code=404, detail=f"there is no job {id} on this server")
+
+
+def _tell(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+    """An error as its one line."""
+    return Response(Problem(_line(error)), status_code=error.status_code, headers=error.headers)
+
+
+def _line(error: HTTPException) -> str:
+    """What is wrong and, for a request that cannot be read, where."""
+    if not isinstance(error, ValidationException) or not isinstance(error.extra, list):
+        return error.detail
+    found = [f"{one.get('key', 'body')}: {one['message']}" for one in error.extra]
+    return "; ".join([error.detail, *found])
+
+
+def _too_deep(request: Request[Any, Any, Any], error: RecursionError) -> Response[Problem]:
+    return Response(Problem("the JSON is nested too deeply"), status_code=400)
+
+
+def _bug(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    logger.error("%s %s", request.method, request.url.path, exc_info=error)
+    return Response(Problem("the server failed; its log says why"), status_code=500)
+
+
+ENDPOINTS = (
+    health,
+    version,
+    start_vllm,
+    stop_vllm,
+    sleep_vllm,
+    wake_vllm,
+    vllm_status,
+    adapters,
+    publish,
+    remove_adapter,
+    jobs,
+    job,
+    put_job,
+    cancel_job,
+    job_log,
+)
+
+
+def make_app(service: Service) -> Litestar:
+    """The application over a service, which it opens and closes."""
+    settings = service.settings
+
+    @asynccontextmanager
+    async def life(app: Litestar) -> AsyncIterator[None]:
+        opened = await service.open()
+        if isinstance(opened, Failure):
+            logger.error("%s", opened.failure().reason)
+        working = asyncio.create_task(service.queue.work())
+        try:
+            yield
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
+            await service.close()
+
+    return Litestar(
+        [*ENDPOINTS, _upload(settings.max_upload_bytes)],
+        lifespan=[life],
+        dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
+        exception_handlers={
+            HTTPException: _tell,
+            RecursionError: _too_deep,
+            Exception: _bug,
+        },
+        request_max_body_size=settings.max_json_bytes,
+        openapi_config=OpenAPIConfig(
+            title="nip-fn language-model server",
+            version=version_of("nip-fn"),
+            use_handler_docstrings=True,
+            render_plugins=[SwaggerRenderPlugin(), JsonRenderPlugin()],
+        ),
+        logging_config=None,
+    )

@@ -1,0 +1,66 @@
+"""Run a command, and let nothing of it outlive whoever started it.
+
+    python -m nip_fn_adapters.serving.guard COMMAND [ARGUMENT ...] < PIPE
+
+The command's process id is printed; what it prints itself goes to standard error.  Nobody writes
+to the pipe: when it ends, because its owner closed it or died in whatever way, the command's
+process group is asked to end and, if it does not, killed.  So are those that the command leaves in
+its group when it ends by itself: vLLM's engine goes on for ever when its server is killed.
+
+The exit code is the command's, or 128 and the signal's number, as of a shell.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+
+GRACE = 10.0  # seconds in which a group may end by itself
+REAPING = 5.0  # seconds in which the kernel may take to end what was killed
+PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl
+
+
+def main() -> None:
+    """Run the command that the arguments are."""
+    if sys.platform == "linux":  # what loses its parent becomes a child of this process
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    command = subprocess.Popen(
+        sys.argv[1:], stdin=subprocess.DEVNULL, stdout=sys.stderr, process_group=0
+    )
+    signal.signal(signal.SIGTERM, lambda *_: _send(command.pid, signal.SIGTERM))
+    print(command.pid, flush=True)
+    threading.Thread(target=_watch_pipe, args=(command.pid,), daemon=True).start()
+    code = command.wait()
+    _send(command.pid, signal.SIGKILL)
+    _reap()
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+def _watch_pipe(group: int) -> None:
+    while os.read(0, 1):
+        pass
+    _send(group, signal.SIGTERM)
+    time.sleep(GRACE)  # the whole process ends before, if the command does
+    _send(group, signal.SIGKILL)
+
+
+def _send(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
+
+
+def _reap() -> None:
+    """Return once no child is left, or when that takes too long: one has left its group."""
+    end = time.monotonic() + REAPING
+    with suppress(ChildProcessError):
+        while time.monotonic() < end:
+            if os.waitpid(-1, os.WNOHANG) == (0, 0):
+                time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Training on the server's machine, through accelerate.
+
+`python -m nip_fn_adapters.serving.training RUN JOB THREADS [CONFIG]` is `accelerate launch` of
+`nip_fn_adapters.local.train`: one training, on all devices that accelerate is told of.
+"""
+
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from nip_fn_adapters.local.children import cores, die_with_parent, run_child, train_in_child
+from nip_fn_adapters.local.jobs import JobFiles, finished, read_job
+from nip_fn_adapters.local.models import require
+from nip_fn_adapters.local.progress import read_progress
+from nip_fn_adapters.local.tuner import CHILD
+from nip_fn_adapters.store import replace_file
+
+
+class TrainingSettings(NamedTuple):
+    """How jobs are trained."""
+
+    accelerate_config: Path | None = None  # None: one process for each GPU, or one on the CPU
+    hub_namespace: str | None = None  # a user or organisation to push finished adapters to
+    threads: int = cores()
+
+
+async def run_training(
+    folder: Path, name: str, settings: TrainingSettings, started: Callable[[], None]
+) -> int:
+    """The exit code of the training of the job in `folder`/jobs/`name`, once all of it has ended.
+
+    `started` is called when it begins to train.  All its processes are killed when the caller is
+    cancelled, and die with this one.  An adapter that cannot be pushed to the hub stays here, with
+    a warning in the log.
+    """
+    files = JobFiles(folder.absolute(), name)
+    has_started = False
+
+    def look() -> None:
+        nonlocal has_started
+        if not has_started and read_progress(files) is not None:
+            has_started = True
+            started()
+
+    arguments = ["-m", __name__, str(files.run), name, str(settings.threads)]
+    if settings.accelerate_config is not None:
+        arguments.append(str(settings.accelerate_config.absolute()))
+    code = await train_in_child(arguments, files, settings.threads, look)
+    if settings.hub_namespace is not None:
+        await _push(files, settings.hub_namespace)
+    return code
+
+
+async def _push(files: JobFiles, namespace: str) -> None:
+    """Push what the job left to the hub."""
+    done = finished(files, read_job(files))
+    if done is None or done.adapter is None:
+        return
+    arguments = ("-m", "nip_fn_adapters.local.hub", str(files.adapters / done.adapter), namespace)
+    with files.log.open("ab", buffering=0) as log:
+        await run_child(arguments, log, {}, lambda: None)
+
+
+def main() -> None:
+    """Be `accelerate launch` for the job that the arguments name."""
+    run, name, threads, *config = sys.argv[1:]
+    die_with_parent()
+    missing = require("accelerate", "torch").swap().value_or("")
+    if missing:
+        sys.exit(missing)
+    path = config[0] if config else str(_one_process_a_device(JobFiles(Path(run), name)))
+    sys.argv[1:] = ["--config_file", path, "--module", CHILD, run, name, threads]
+    runpy.run_module("accelerate.commands.launch", run_name="__main__")
+
+
+def _one_process_a_device(files: JobFiles) -> Path:
+    """A configuration of accelerate for this machine."""
+    import torch
+
+    gpus = torch.cuda.device_count()
+    config = {
+        "compute_environment": "LOCAL_MACHINE",
+        "distributed_type": "MULTI_GPU" if gpus > 1 else "NO",
+        "num_machines": 1,
+        "machine_rank": 0,
+        "num_processes": max(gpus, 1),
+        "main_process_port": 0,  # any that is free
+        "mixed_precision": "no",  # the training decides
+        "use_cpu": not gpus,
+        "debug": False,
+    }
+    path = files.folder / "accelerate.json"
+    replace_file(path, msgspec.json.encode(config))
+    return path
+
+
+if __name__ == "__main__":
+    main()

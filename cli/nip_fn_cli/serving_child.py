@@ -1,0 +1,113 @@
+"""A language-model server of a run's own, on this machine: `nip-fn train --serve`."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from nip_fn.agent_params import AgentParameters
+from nip_fn.hosting import is_hosted, server_url
+from nip_fn.params import HyperParameters
+from nip_fn_cli.exits import Exit, die, say
+
+STATE, LOG = "server", "server.log"  # in the run's folder
+COMMAND = "from nip_fn_cli.main import main; main()"
+HERE = ("localhost", "127.0.0.1")
+START_SECONDS = 120.0
+FREE_SECONDS = 15.0  # that the server of a run that was killed may still have its port
+POLL_SECONDS = 0.1
+
+
+@contextmanager
+def served_here(params: HyperParameters, run: Path) -> Iterator[None]:
+    """The server that the run's agents name, from when it listens to the end of the block.
+
+    Its adapters and jobs lie in the run's folder.  Ends the command where it cannot be started.
+    """
+    agent = _agent(params)
+    patience = FREE_SECONDS if (run / STATE).exists() else 0.0
+    for field in ("language_model_server_port", "vllm_server_port"):
+        _wait_until_free(field, getattr(agent, field), patience)
+    log = run / LOG
+    say(f"starting a language-model server at {server_url(agent)}, its log is {log}")
+    guard = _start(agent, run / STATE, log)
+    try:
+        _wait_until_there(guard, agent, log)
+        yield
+    finally:
+        assert guard.stdin is not None
+        guard.stdin.close()  # the sign to end it
+        guard.wait()
+
+
+def _agent(params: HyperParameters) -> AgentParameters:
+    """One of the agents at the server that is to be started."""
+    agents = {server_url(agent): agent for agent in params.agents if is_hosted(agent)}
+    if len(agents) != 1:
+        die(
+            Exit.USAGE,
+            "--serve starts one language-model server, and the agents are at "
+            f"{', '.join(agents) or 'none'}; it goes with --provider self-hosted",
+        )
+    (agent,) = agents.values()
+    if urlsplit(agent.language_model_server_scheme_host).hostname not in HERE:
+        die(
+            Exit.USAGE,
+            f"--serve starts a server on this machine, and the agents are at {server_url(agent)}; "
+            "run nip-fn serve there instead",
+        )
+    return agent
+
+
+def _start(agent: AgentParameters, state: Path, log: Path) -> "subprocess.Popen[bytes]":
+    """The server, guarded: it ends with this process, however that ends."""
+    from nip_fn_adapters.api.endpoints import environment
+    from nip_fn_adapters.serving import guard
+
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            (
+                *(sys.executable, "-m", guard.__name__),
+                *(sys.executable, "-c", COMMAND, "serve"),
+                *("--model", agent.model_name, "--state", str(state)),
+                *("--port", str(agent.language_model_server_port)),
+                *("--vllm-port", str(agent.vllm_server_port)),
+            ),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=file,
+            env=environment(),
+            start_new_session=True,  # Ctrl-C is for the run, which then ends it
+        )
+
+
+def _wait_until_free(field: str, port: int, patience: float) -> None:
+    """Return once nobody listens there; end the command where that does not come."""
+    end = time.monotonic() + patience
+    while _listens(port):
+        if time.monotonic() >= end:
+            die(
+                Exit.SYSTEM,
+                f"--serve: port {port} is taken; leave out --serve if a language-model server runs "
+                f"there, or choose another one (--set agents._default.{field}=PORT)",
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _wait_until_there(guard: "subprocess.Popen[bytes]", agent: AgentParameters, log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while not _listens(agent.language_model_server_port):
+        if guard.poll() is not None or time.monotonic() >= end:
+            lines = log.read_text("utf-8", errors="replace").strip().splitlines() or ["silently"]
+            die(Exit.ADAPTER, f"nip-fn serve has not started: {lines[-1].strip()}; see {log}")
+        time.sleep(POLL_SECONDS)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,273 @@
+"""What vLLM is started with and asked, with a fake vLLM in processes of its own."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("aiohttp")
+
+from nip_fn.chat import Message
+from nip_fn.serving import Needs, ProbeText, Refusal, RestartPolicy
+from nip_fn_adapters.serving import gpus
+from nip_fn_adapters.serving.fleet import Fleet
+
+from ..vllm import fake
+from .fleets import NEEDS, Machine, is_alive, online, refusal, until, until_status
+
+PROBE = ProbeText((Message("system", "be good"), Message("user", "well?", "Ann")), "yes.")
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    return Machine(tmp_path)
+
+
+def test_it_is_started_with_what_is_asked_for_and_ended_whole(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that outlives its server, and that ignores being asked, is ended, too."""
+    monkeypatch.setenv("VLLM_API_KEY", "of somebody else")
+
+    async def doing(fleet: Fleet) -> None:
+        assert (await fleet.status()).status == "not_started"
+        assert refusal(await fleet.load("a", machine.adapter("a"))).status == 503
+        await online(fleet, Needs("m/base", max_lora_rank=17, max_loras=2))
+        status = await fleet.status()
+        assert (status.model_name, [one.port for one in status.replicas]) == (
+            "m/base",
+            [machine.port],
+        )
+        assert all(map(is_alive, machine.pids()))
+        (await fleet.load("b", machine.adapter("b"))).unwrap()  # which asks for a key
+        await fleet.stop()
+        assert not any(map(is_alive, machine.pids()))
+        assert (await fleet.status()).status == "not_started"
+        assert fleet.needs is None
+
+    machine.do(doing, api_key="secret", extra=("--dtype", "bfloat16"))
+    [start] = machine.starts()
+    told = " ".join(start["arguments"])
+    assert f"--model {machine.model} --served-model-name m/base --host 127.0.0.1" in told
+    assert "--max-lora-rank 32 --max-loras 2" in told
+    assert told.index("--dtype float32") < told.index("--dtype bfloat16")
+    assert "secret" not in told
+    environment = start["environment"]
+    assert environment["VLLM_API_KEY"] == "secret"
+    assert environment["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] == "True"
+    assert environment["HF_HUB_OFFLINE"] == environment["DO_NOT_TRACK"] == "1"
+    assert "VLLM_SERVER_DEV_MODE" not in environment
+
+
+def test_a_start_is_told_from_a_crash_and_waited_for(machine: Machine) -> None:
+    async def doing(fleet: Fleet) -> None:
+        (await fleet.start(NEEDS, {})).unwrap()
+        loading = asyncio.create_task(fleet.load("a", machine.adapter("a")))
+        await until(lambda: (machine.folder / f"{machine.port}.jsonl").exists())
+        status = await fleet.status()
+        assert (status.status, status.error) == ("starting", "")
+        assert not loading.done()
+        (machine.folder / "go").touch()
+        (await loading).unwrap()
+        assert await machine.served() == ["m/base", "a"]
+
+    machine.do(doing, "--fake-hold")
+
+
+def test_what_never_answers_is_ended(machine: Machine) -> None:
+    async def doing(fleet: Fleet) -> None:
+        (await fleet.start(NEEDS, {})).unwrap()
+        await until_status(fleet, "crashed")
+        status = await fleet.status()
+        assert "it was not online within 0.5 s" in status.error
+
+    machine.do(doing, "--fake-never", start_limit=0.5, restarts=RestartPolicy(most=0))
+
+
+def test_what_hangs_is_told_and_not_waited_for_without_end(machine: Machine) -> None:
+    async def doing(fleet: Fleet) -> None:
+        await online(fleet)
+        await machine.ask("/fake/hang", body={})
+        status = await fleet.status()
+        assert (status.status, status.error) == ("timeout", "it does not answer within 2 s")
+        problem = refusal(await fleet.score(None, [PROBE]))
+        assert (problem.status, "does not answer within 3 s" in problem.reason) == (503, True)
+
+    machine.do(doing, start_limit=3.0)
+
+
+def test_a_port_that_another_program_uses_is_named(machine: Machine) -> None:
+    async def doing(fleet: Fleet) -> None:
+        (await fleet.start(NEEDS, {})).unwrap()
+        await until_status(fleet, "crashed")
+        assert f"port {machine.port} of 127.0.0.1 cannot be used" in (await fleet.status()).error
+
+    with socket.create_server(("127.0.0.1", machine.port)):
+        machine.do(doing, restarts=RestartPolicy(most=0))
+    assert machine.pids() == []
+
+
+def test_an_adapter_that_is_refused_is_served_nowhere(machine: Machine) -> None:
+    async def doing(fleet: Fleet) -> None:
+        await online(fleet)
+        empty = machine.folder / "empty"
+        empty.mkdir()
+        problem = refusal(await fleet.load("bad", empty))
+        assert problem.status == 422
+        assert f"vLLM on port {machine.port}" in problem.reason
+        assert "No adapter found" in problem.reason
+        assert await machine.served(0) == await machine.served(1) == ["m/base"]
+        (await fleet.load("good", machine.adapter("good"))).unwrap()
+        assert await machine.served(0) == await machine.served(1) == ["m/base", "good"]
+
+    machine.do(doing, replicas=2)
+
+
+def expected(model: str, probe: ProbeText = PROBE) -> float:
+    chat = [{"role": said.role, "content": said.content} for said in probe.chat]
+    before, score = fake.chat_tokens(chat), 0.0
+    for token in [*fake.tokens_of(probe.reply), fake.END]:
+        if len(before) < fake.LENGTH:
+            score += fake.log_probability(model, before, token)
+            before = [*before, token]
+    return score
+
+
+def test_scores_are_of_whole_replies_with_their_end(machine: Machine) -> None:
+    room = fake.LENGTH - len(fake.chat_tokens([{"role": "user", "content": ""}]))
+    user = (Message("user", ""),)
+    probes = [
+        PROBE,
+        ProbeText(PROBE.chat, ""),
+        ProbeText(user, "x" * (room - 1)),  # fills the model
+        ProbeText(user, "x" * (room + 5)),
+        ProbeText((Message("user", "x" * fake.LENGTH),), "nothing of it fits"),
+    ]
+
+    async def doing(fleet: Fleet) -> None:
+        await online(fleet)
+        (await fleet.load("one", machine.adapter("one"))).unwrap()
+        for adapter in (None, "one"):
+            scores = (await fleet.score(adapter, probes)).unwrap()
+            model = adapter or "m/base"
+            assert scores == pytest.approx([expected(model, probe) for probe in probes])
+            assert scores[-1] == 0.0
+            assert scores[2] != scores[3]
+        problem = refusal(await fleet.score("two", probes))
+        assert problem.status == 502
+        assert "does not exist" in problem.reason
+
+    machine.do(doing)
+
+
+def test_a_replica_that_scores_otherwise_is_named(machine: Machine) -> None:
+    async def doing(fleet: Fleet) -> None:
+        await online(fleet)
+        problem = refusal(await fleet.score(None, [PROBE]))
+        assert problem.status == 502
+        assert f"port {machine.port + 1}" in problem.reason
+
+    machine.do(doing, "--fake-skew", str(machine.port + 1), replicas=2)
+
+
+def test_what_suffices_goes_on_and_what_does_not_is_started_for_both(machine: Machine) -> None:
+    async def doing(fleet: Fleet) -> None:
+        await online(fleet, Needs("m/base", max_lora_rank=9, max_loras=2))
+        one = machine.adapter("one")
+        (await fleet.load("one", one)).unwrap()
+        (await fleet.start(Needs("m/base", max_lora_rank=16), {})).unwrap()
+        assert len(machine.starts()) == 1
+        problem = refusal(await fleet.start(Needs("other"), {}))
+        assert problem == Refusal(404, "there is no other")
+        assert fleet.needs == Needs("m/base", 9, 2)
+        await online(fleet, Needs("m/base", max_lora_rank=32))
+        assert fleet.needs == Needs("m/base", 32, 2)
+        assert await machine.served() == ["m/base", "one"]
+        await online(fleet, Needs("m/new"))
+        assert fleet.needs == Needs("m/new")
+        assert await machine.served() == ["m/new"]
+        assert [is_alive(start["pids"][0]) for start in machine.starts()] == [False, False, True]
+
+    machine.do(doing)
+
+
+def test_a_command_that_is_not_there_is_named(machine: Machine) -> None:
+    async def doing(fleet: Fleet) -> None:
+        problem = refusal(await fleet.start(NEEDS, {}))
+        assert (problem.status, "/nowhere/python" in problem.reason) == (503, True)
+        assert fleet.needs is None
+
+    machine.do(doing, command=("/nowhere/python", "-m", "vllm"))
+
+
+def test_it_sleeps_only_on_a_gpu_that_only_this_machine_reaches(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def doing(fleet: Fleet) -> None:
+        assert refusal(await fleet.sleep()).status == 503
+        await online(fleet)
+        problem = refusal(await fleet.sleep())
+        assert (problem.status, "GPU" in problem.reason) == (409, True)
+        assert (await fleet.status()).status == "online"
+
+    machine.do(doing)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    machine.do(doing, host="0.0.0.0")
+    assert "VLLM_SERVER_DEV_MODE" not in machine.starts()[-1]["environment"]
+
+
+def test_while_it_sleeps_nothing_is_started_and_adapters_wait(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+
+    async def doing(fleet: Fleet) -> None:
+        await online(fleet)
+        (await fleet.sleep()).unwrap()
+        assert await machine.ask("/is_sleeping") == {"is_sleeping": True}
+        assert (await fleet.status()).status == "asleep"
+        loading = asyncio.create_task(fleet.load("a", machine.adapter("a")))
+        (await fleet.wake()).unwrap()
+        assert await machine.ask("/is_sleeping") == {"is_sleeping": False}
+        (await loading).unwrap()
+        assert (await fleet.status()).status == "online"
+        (await fleet.sleep()).unwrap()
+        machine.kill()
+        await until(lambda: not any(map(is_alive, machine.pids())))
+        assert (await fleet.status()).status == "asleep"
+        assert len(machine.starts()) == 1
+        (await fleet.wake()).unwrap()
+        await until_status(fleet, "online")
+        assert await machine.served() == ["m/base", "a"]
+
+    machine.do(doing)
+    assert "--enable-sleep-mode" in machine.starts()[0]["arguments"]
+
+
+def test_each_replica_has_its_own_gpus(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(10))))
+
+    async def doing(fleet: Fleet) -> None:
+        await online(fleet)
+
+    machine.do(doing, replicas=2)
+    for place, own in ((0, "0,1,2,3,4"), (1, "5,6,7,8,9")):
+        [start] = machine.starts(place)
+        assert start["environment"]["CUDA_VISIBLE_DEVICES"] == own
+        told = " ".join(start["arguments"])
+        assert "--tensor-parallel-size 4" in told  # of 12 attention heads
+        assert "--dtype" not in told
+
+
+def test_gpus_are_found_by_nvidias_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert gpus.visible_gpus() == ()
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho 'GPU 0: H200 (UUID: GPU-1)'\necho '  MIG 1g Device 0: x'\n")
+    tool.chmod(0o755)
+    assert gpus.visible_gpus() == ("0",)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-1")
+    assert gpus.visible_gpus() == ("3", "GPU-1")

@@ -1,0 +1,58 @@
+"""Law: whatever is sent to the server, it answers as its documentation says, and never with 5xx
+for what the client did.
+"""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from .serving import TINY, Server, fake_vllm, lora, write_adapter
+
+pytest.importorskip("litestar")
+schemathesis = pytest.importorskip("schemathesis")
+openapi = pytest.importorskip("schemathesis.specs.openapi.checks")
+
+NO_VLLM = 503  # is what a client is told while vLLM is stopped, as it may be here
+CHECKS = [
+    openapi.status_code_conformance,
+    openapi.content_type_conformance,
+    openapi.response_schema_conformance,
+]
+EXAMPLES = 25  # of each endpoint
+
+
+def test_every_answer_is_one_of_the_documentation(tmp_path: Path) -> None:
+    options = ("--model", TINY, "--max-upload-mb", "1", *fake_vllm(tmp_path / "vllm"))
+    with Server(tmp_path / "state", *options) as server:
+        server.put_adapter("0", write_adapter(tmp_path / "adapter", lora()))
+        api = schemathesis.openapi.from_url(f"{server.url}/schema/openapi.json")
+        operations = [found.ok() for found in api.get_all_operations()]
+        assert len(operations) >= 15
+        for operation in operations:
+            try_out(operation)
+        assert "Traceback" not in server.said
+
+
+def try_out(operation: schemathesis.APIOperation) -> None:
+    """Send requests that an endpoint's documentation allows, and others."""
+
+    @given(case=operation.as_strategy())
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    def allowed(case: schemathesis.Case) -> None:
+        check(case)
+
+    @given(case=operation.as_strategy(schemathesis.GenerationMode.NEGATIVE))
+    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    def forbidden(case: schemathesis.Case) -> None:
+        check(case)
+
+    allowed()
+    if operation.body or operation.path_parameters:
+        forbidden()
+
+
+def check(case: schemathesis.Case) -> None:
+    answer = case.call(timeout=30)
+    assert answer.status_code < 500 or answer.status_code == NO_VLLM, answer.text
+    case.validate_response(answer, checks=CHECKS)

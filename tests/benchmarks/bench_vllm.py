@@ -1,0 +1,229 @@
+"""The tree sampler at a real vLLM, against a client that knows all of its requests beforehand.
+
+Both ask the same vLLM for the same replies, in turn, each from an empty prefix cache.  The plain
+client sends the bodies that the sampler would, as many at a time as vLLM takes in, and only counts
+what comes back; so it bounds what any client could reach.  Skipped where there is no vLLM.
+"""
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import aiohttp
+import msgspec
+from returns.result import Failure, Result
+
+from nip_fn.config import from_dict, merge
+from nip_fn.events import Drawn, Event, Replied, RunStarted, StageDone
+from nip_fn.params import HyperParameters
+from nip_fn.ports import Sampler, World
+from nip_fn.presets import EMBEDDED
+from nip_fn.reply import Completion
+from nip_fn.requests import Request
+from nip_fn.serving import Needs
+from nip_fn.state import EMPTY, Row, RunState
+from nip_fn_adapters import dummy, store
+from nip_fn_adapters.api import replies
+from nip_fn_adapters.api.endpoints import Endpoint
+from nip_fn_adapters.api.replies import Quirks
+from nip_fn_adapters.api.sampler import Served, api_sampler
+from nip_fn_adapters.data.opening import open_data
+from nip_fn_adapters.interpreter import interpret
+from nip_fn_adapters.local.models import model_directory
+from nip_fn_adapters.serving.fleet import Fleet, FleetSettings
+from nip_fn_adapters.serving.settings import find_vllm
+
+MODEL = "builtin:tiny"
+TREES = 24
+TURNS = 3  # of each client
+IN_FLIGHT = 256  # requests; vLLM runs as many at a time by default
+
+
+class Rate(NamedTuple):
+    """What a client got."""
+
+    seconds: float
+    requests: int
+    tokens: int  # of replies
+
+
+def run() -> list[tuple[str, str]]:
+    """Name and figure of each measurement."""
+    command = find_vllm()
+    if isinstance(command, Failure):
+        return [("vLLM", f"not measured: {command.failure()}")]
+    with TemporaryDirectory() as folder:
+        return asyncio.run(_run(command.unwrap(), Path(folder)))
+
+
+async def _run(command: tuple[str, ...], folder: Path) -> list[tuple[str, str]]:
+    port = _free_port()
+    settings = FleetSettings(command, folder, port=port)
+    fleet = Fleet(settings, model_directory)
+    try:
+        (await fleet.start(Needs(MODEL), {})).unwrap()
+        while (await fleet.status()).status == "starting":
+            await asyncio.sleep(1.0)
+        return await _compare(f"http://127.0.0.1:{port}", folder)
+    finally:
+        await fleet.close()
+
+
+async def _compare(url: str, folder: Path) -> list[tuple[str, str]]:
+    server = Served((Endpoint(f"{url}/v1", "EMPTY"),))
+    sampler = api_sampler({agent.name: server for agent in _params().agents})
+    await _grow(sampler, folder / "warm up")
+    grown, plain = list[Rate](), list[Rate]()
+    hits = ""
+    for turn in range(TURNS):
+        await _forget(url)
+        before = await _cache(url)
+        rate, asked = await _grow(sampler, folder / str(turn))
+        after = await _cache(url)
+        hits = f"{(after[0] - before[0]) / (after[1] - before[1]):.0%}"
+        grown.append(rate)
+        await _forget(url)
+        plain.append(await _plain(url, asked))
+    what = f"vLLM, {TREES} trees of 4 replies a node: {grown[0].requests:,} requests"
+    return [
+        (what, _figure(grown)),
+        ("the same, by a plain client that knows them all", _figure(plain)),
+        (
+            "tree sampler : plain client",
+            f"{_ratio(grown, plain, 'requests'):.2f} x requests/s, "
+            f"{_ratio(grown, plain, 'tokens'):.2f} x tokens/s",
+        ),
+        ("prompt tokens that the tree sampler found in the prefix cache", hits),
+    ]
+
+
+def _figure(rates: list[Rate]) -> str:
+    seconds = sum(rate.seconds for rate in rates)
+    requests, tokens = (
+        sum(rate.requests for rate in rates) / seconds,
+        sum(rate.tokens for rate in rates) / seconds,
+    )
+    return f"{requests:.0f} requests/s, {tokens:,.0f} tokens/s"
+
+
+def _ratio(ours: list[Rate], theirs: list[Rate], what: str) -> float:
+    rates = [
+        sum(getattr(one, what) for one in some) / sum(one.seconds for one in some)
+        for some in (ours, theirs)
+    ]
+    return rates[0] / rates[1]
+
+
+class _Noting:
+    """A sampler that remembers what it was asked for, and counts the tokens it gave."""
+
+    def __init__(self, inner: Sampler) -> None:
+        self.asked: list[Request] = []
+        self._inner = inner
+
+    def __call__(self, request: Request) -> Awaitable[Result[tuple[Completion, ...], str]]:
+        self.asked.append(request)
+        return self._inner(request)
+
+
+class _Watch:
+    """Times the growth of the forest."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.seconds = 0.0
+
+    def __call__(self, state: RunState, event: Event) -> None:
+        if isinstance(event, Drawn):
+            self._began = time.perf_counter()
+        elif isinstance(event, Replied):
+            self.tokens += event.completion.completion_tokens
+        elif isinstance(event, StageDone) and event.stage == "sample":
+            self.seconds = time.perf_counter() - self._began
+
+
+async def _grow(inner: Sampler, run: Path) -> tuple[Rate, list[Request]]:
+    """Sample a forest as a run does, recording it."""
+    params, sampler = _params(), _Noting(inner)
+    opened, data, watch = store.create(run).unwrap(), open_data(params).unwrap(), _Watch()
+    world = World(
+        sampler, dummy.dummy_tuner(), dummy.serve_at_once, data.source, opened, _no_tracker
+    )
+    first = (RunStarted(params, data.info, "0"),)
+    (await interpret(EMPTY, world, first=first, observe=watch)).unwrap()
+    opened.close()
+    return Rate(watch.seconds, len(sampler.asked), watch.tokens), sampler.asked
+
+
+def _params() -> HyperParameters:
+    given = {
+        "rl": {"num_iterations": 1, "rollouts_per_iteration": TREES},
+        "text_rl": {"test_scheme": "none"},
+        "agents": {"_default": {"model_provider": "SelfHosted"}},
+    }
+    return from_dict(merge(EMBEDDED, given)).unwrap()
+
+
+def _no_tracker(row: Row, seconds: float) -> None:
+    """Keep nothing."""
+
+
+class _Usage(msgspec.Struct):
+    completion_tokens: int
+
+
+class _Answer(msgspec.Struct):
+    usage: _Usage
+
+
+async def _plain(url: str, asked: list[Request]) -> Rate:
+    """Send them all, so many at a time."""
+    bodies = iter([replies.body_of(one, one.keys, Quirks(), False) for one in asked])
+    tokens = 0
+
+    async def work() -> None:
+        nonlocal tokens
+        for body in bodies:
+            headers = {"Content-Type": "application/json"}
+            async with http.post(f"{url}/v1/chat/completions", data=body, headers=headers) as got:
+                answer = msgspec.json.decode(await got.read(), type=_Answer)
+                tokens += answer.usage.completion_tokens
+
+    connector = aiohttp.TCPConnector(limit=IN_FLIGHT)
+    async with aiohttp.ClientSession(connector=connector) as http:
+        began = time.perf_counter()
+        await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
+        return Rate(time.perf_counter() - began, len(asked), tokens)
+
+
+async def _forget(url: str) -> None:
+    """Empty the prefix cache."""
+    async with aiohttp.ClientSession() as http, http.post(f"{url}/reset_prefix_cache") as got:
+        got.raise_for_status()
+
+
+async def _cache(url: str) -> tuple[float, float]:
+    """How many prompt tokens have been found in the prefix cache, and looked for, so far."""
+    async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics") as got:
+        lines = (await got.text()).splitlines()
+    found = [
+        sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+        for name in ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total")
+    ]
+    return found[0], found[1]
+
+
+def _free_port() -> int:
+
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+if __name__ == "__main__":
+    for name, figure in run():
+        print(f"{name}\n    {figure}")

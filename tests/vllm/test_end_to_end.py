@@ -1,0 +1,192 @@
+"""`nip-fn serve` with the real vLLM, and runs that are sampled and trained there."""
+
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from nip_fn.events import Event, JobCreated, JobFinished, Published, Replied, RunStarted
+from nip_fn_adapters import store
+from nip_fn_adapters.store import CHECKPOINT
+
+from ..adapters.fleets import free_ports
+from ..adapters.serving import Server
+from ..cli.conftest import COMMAND, Finished
+
+MODEL = "builtin:tiny"
+SMALL = (
+    "--provider", "self-hosted", "--model", MODEL, "--seed", "5",
+    "--set", "rl.rollouts_per_iteration=12", "--set", "dataset_options.max_test_size=30",
+    "--set", "malt.num_responses_per_timestep=3", "--set", "malt.pair_selection_method=interval",
+)  # fmt: skip
+MOST_SECONDS = 400.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    port = free_ports(2)
+    ports = ("--port", str(port), "--vllm-port", str(port + 1))
+    state = tmp_path_factory.mktemp("server") / "state"
+    with Server(state, "--model", MODEL, *ports) as started:
+        yield started
+
+
+def options(server: Server) -> tuple[str, ...]:
+    """The options of a run that is to use the server."""
+    port = int(server.url.rpartition(":")[2])
+    agent = "agents._default."
+    return (
+        *("--set", f"{agent}language_model_server_port={port}"),
+        *("--set", f"{agent}vllm_server_port={port + 1}"),
+    )
+
+
+def vllm(server: Server) -> psutil.Process:
+    """The process that serves the models."""
+    assert server.process is not None
+    below = psutil.Process(server.process.pid).children(recursive=True)
+    of_vllm = [one for one in below if "vllm.entrypoints.openai.api_server" in one.cmdline()]
+    [served] = [one for one in of_vllm if "nip_fn_adapters.serving.guard" not in one.cmdline()]
+    return served
+
+
+def ask(server: Server, path: str) -> Any:
+    """What the server answers."""
+    return server.ask(path).json()
+
+
+def train(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """Start `nip-fn train` in a folder."""
+    return subprocess.Popen(
+        [COMMAND, "train", *arguments, "--run", "a"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: "subprocess.Popen[str]") -> Finished:
+    """The process when it has ended."""
+    out, err = process.communicate(timeout=MOST_SECONDS)
+    return Finished(process.args, process.returncode, out, err)
+
+
+def until(holds: Callable[[], object], what: str) -> None:
+    """Return once that holds."""
+    deadline = time.monotonic() + MOST_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.05)
+
+
+def events(folder: Path) -> tuple[Event, ...]:
+    """What the run recorded so far."""
+    try:
+        return store.read(folder / "runs" / "a" / CHECKPOINT).unwrap().events
+    except FileNotFoundError:
+        return ()
+
+
+def some(kind: type[Event], recorded: Sequence[Event]) -> list[Any]:
+    """The events of a kind."""
+    return [event for event in recorded if isinstance(event, kind)]
+
+
+def replays(folder: Path, digest_of: str) -> None:
+    """The replay agrees, and prints what the run printed."""
+    replayed = subprocess.run(
+        [COMMAND, "replay", "runs/a"], cwd=folder, capture_output=True, text=True, check=True
+    )
+    [digest] = [line for line in digest_of.splitlines() if line.startswith("digest")]
+    assert f"{digest} (all recorded digests match)" in replayed.stdout.splitlines()
+
+
+def test_two_iterations_of_malt(server: Server, tmp_path: Path) -> None:
+    done = ended(
+        train(tmp_path, "--trainer", "malt", "--iterations", "2", *SMALL, *options(server))
+    )
+    assert done.returncode == 0, done.stderr
+    replays(tmp_path, done.stdout)
+    recorded = events(tmp_path)
+    replies, finished = some(Replied, recorded), some(JobFinished, recorded)
+    published = some(Published, recorded)
+    # Siblings come from one request.
+    requests = Counter(reply.completion.request_id for reply in replies)
+    assert max(requests.values()) == 3
+    # Every training left an adapter that is served, and scored there as it was where it was
+    # trained, or the run would have stopped; that is not what the base model would have scored.
+    assert [job.adapter for job in finished] == [one.adapter for one in published]
+    assert len(published) == len({one.adapter for one in published}) == 4
+    for job, one in zip(finished, published, strict=True):
+        assert one.scores
+        assert max(abs(score.after - score.before) for score in job.scores) > 0.05
+        assert max(
+            abs(served - score.after)
+            for served, score in zip(one.scores, job.scores, strict=True)
+        ) < 0.05  # fmt: skip
+    # Each group samples from its own last adapter.
+    agents = [agent.name for agent in some(RunStarted, recorded)[0].params.agents]
+    last = {one.group: one.adapter for one in published}
+    at_end = recorded[recorded.index(published[-1]) :]
+    for reply in some(Replied, at_end):
+        assert reply.completion.model == last[agents[reply.agent]]
+    assert {reply.agent for reply in some(Replied, at_end)} == {0, 1}
+    assert last.keys() == {"prover", "verifier"}
+    jobs = ask(server, "/training/jobs")
+    assert [job["status"] for job in jobs] == ["succeeded"] * len(finished)
+    owned = {one["name"] for one in ask(server, "/adapters") if one["owners"]}
+    assert owned == set(last.values())
+
+
+def test_one_iteration_of_expert_iteration(server: Server, tmp_path: Path) -> None:
+    how = ("--trainer", "ei", "--iterations", "1", "--set", "ei.rollouts_per_iteration=40")
+    done = ended(train(tmp_path, *how, *SMALL, *options(server)))
+    assert done.returncode == 0, done.stderr
+    replays(tmp_path, done.stdout)
+    recorded = events(tmp_path)
+    adapters = {one.adapter for one in some(Published, recorded)}
+    assert adapters
+    assert adapters <= {reply.completion.model for reply in some(Replied, recorded)}
+
+
+def test_vllm_the_server_and_the_client_are_killed(server: Server, tmp_path: Path) -> None:
+    before = {job["id"] for job in ask(server, "/training/jobs")}
+
+    def jobs() -> list[dict[str, Any]]:
+        return [job for job in ask(server, "/training/jobs") if job["id"] not in before]
+
+    how = ("--trainer", "malt", "--iterations", "2", *SMALL, *options(server))
+    running = train(tmp_path, *how)
+    try:
+        until(lambda: len(some(Replied, events(tmp_path))) > 20, "there are replies")
+        vllm(server).kill()
+        until(lambda: any(job["status"] == "running" for job in jobs()), "a job runs")
+        server.kill()
+        server.start()
+        until(lambda: any(job["status"] == "succeeded" for job in jobs()), "a job is done")
+        running.kill()
+        assert ended(running).returncode == -signal.SIGKILL
+    finally:
+        running.kill()
+    kept = events(tmp_path)
+    done = ended(train(tmp_path, "--resume"))
+    assert done.returncode == 0, done.stderr
+    replays(tmp_path, done.stdout)
+    recorded = events(tmp_path)
+    assert recorded[: len(kept)] == kept
+    places = Counter(
+        (reply.completion.model, reply.tree, reply.path, reply.agent, reply.index, reply.attempt)
+        for reply in some(Replied, recorded)
+        if reply.completion.model != MODEL
+    )
+    assert places
+    created = some(JobCreated, recorded)
+    assert len(jobs()) == len(created) == len({job.job for job in created})
+    assert {job["status"] for job in jobs()} == {"succeeded"}
