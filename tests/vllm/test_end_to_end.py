@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
 from nip_fn.events import Event, JobCreated, JobFinished, Published, Replied, RunStarted
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_cli.exits import Exit
 
 from ..adapters.fleets import free_ports
 from ..adapters.serving import Server
@@ -190,3 +192,51 @@ def test_vllm_the_server_and_the_client_are_killed(server: Server, tmp_path: Pat
     created = some(JobCreated, recorded)
     assert len(jobs()) == len(created) == len({job.job for job in created})
     assert {job["status"] for job in jobs()} == {"succeeded"}
+
+
+@pytest.mark.parametrize("refused", ["stop", "skip"])
+def test_a_poisoned_adapter_is_refused(server: Server, tmp_path: Path, refused: str) -> None:
+    """The run is held while the only adapter that it waits for is poisoned on the server's disk."""
+    how = (
+        *("--trainer", "malt", "--iterations", "1", *SMALL, *options(server)),
+        *("--set", "agents.prover.freeze_agent=true"),
+        *("--set", f"text_rl.refused_adapters={refused}"),
+    )
+    before = {job["id"] for job in ask(server, "/training/jobs")}
+
+    def job(status: str) -> dict[str, Any] | None:
+        """The run's job, if it is in that state."""
+        jobs = [job for job in ask(server, "/training/jobs") if job["id"] not in before]
+        return next((job for job in jobs if job["status"] == status), None)
+
+    running = train(tmp_path, *how)
+    try:
+        until(lambda: job("running"), "the job runs")
+        running.send_signal(signal.SIGSTOP)
+        until(lambda: job("succeeded"), "the job is done")
+        left = job("succeeded")
+        assert left is not None
+        weights = server.state / "adapters" / left["adapter"] / "adapter_model.safetensors"
+        sound = weights.read_bytes()
+        weights.write_bytes(poisoned(sound))
+        running.send_signal(signal.SIGCONT)
+        done = ended(running)
+    finally:
+        running.kill()
+    if refused == "stop":
+        assert done.returncode == Exit.ADAPTER
+        assert "not a finite number" in done.stderr
+        assert not some(Published, events(tmp_path))
+        weights.write_bytes(sound)
+        done = ended(train(tmp_path, "--resume"))
+    assert done.returncode == 0, done.stderr
+    replays(tmp_path, done.stdout)
+    [published] = some(Published, events(tmp_path))
+    assert ("not a finite number" in published.problem) == (refused == "skip")
+    sampled = {reply.completion.model for reply in some(Replied, events(tmp_path))}
+    assert sampled == ({MODEL} if refused == "skip" else {MODEL, left["adapter"]})
+
+
+def poisoned(weights: bytes) -> bytes:
+    """A safetensors file whose last number is not a number."""
+    return weights[:-4] + np.float32(np.nan).tobytes()

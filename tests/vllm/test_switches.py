@@ -1,56 +1,74 @@
-"""Fifty adapters, one after the other: what vLLM holds does not grow."""
+"""Fifty adapters, one after the other: what the server and its vLLM hold does not grow."""
 
 from pathlib import Path
+from typing import NamedTuple
 
+import psutil
 import pytest
 
-from nip_fn_adapters.local.models import model_directory
-from nip_fn_adapters.serving.fleet import Fleet, FleetSettings
+from nip_fn.chat import Message
+from nip_fn.serving import ProbeText, PublishAdapter
 
-from .conftest import Trained
-from .processes import Use, use
-from .test_fleet import MODEL, NEEDS, group, probes, run, served
+from ..adapters.fleets import free_ports
+from ..adapters.serving import Server, ask, config, eventually, lora, write_adapter
+from .conftest import MODEL
 
 SWITCHES, SETTLED = 50, 12  # by then, vLLM keeps as many adapters in memory as it ever does
-GROWTH = 32.0  # MiB of resident memory, for all processes together
+KEPT = 3
+GROWTH = 32.0  # MiB of resident memory: of the server, and of vLLM's processes together
+PROBE = ProbeText((Message("user", "is it right? "),), "no no no")
 
 
-def test_memory_and_files_of_vllm_stay_flat(
-    settings: FleetSettings, trained: Trained, capsys: pytest.CaptureFixture[str]
+class Use(NamedTuple):
+    """What processes hold."""
+
+    processes: int
+    resident: float  # MiB
+    files: int
+
+    def __str__(self) -> str:
+        return f"{self.resident:7.1f} MiB and {self.files} open files in {self.processes} processes"
+
+
+def use(processes: list[psutil.Process]) -> Use:
+    """What they hold now."""
+    resident = sum(one.memory_info().rss for one in processes) / 2**20
+    return Use(len(processes), resident, sum(one.num_fds() for one in processes))
+
+
+def test_memory_and_files_stay_flat_and_old_adapters_go(
+    command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    port = free_ports(1)
     names = [f"switch-{i}" for i in range(SWITCHES)]
-    folders = [trained.folder / name for name in (trained.first, trained.second)]
-    asked = probes(trained)[:1]
-
-    async def switch(fleet: Fleet, name: str, folder: Path, old: str | None) -> float:
-        (await fleet.load(name, folder)).unwrap()
-        [score] = (await fleet.score(name, asked)).unwrap()
-        if old is not None:
-            await fleet.unload(old)
-        return score
-
-    async def doing() -> None:
-        fleet = Fleet(settings, model_directory)
-        uses: list[Use] = []
+    state = tmp_path / "state"
+    given = ("--model", MODEL, "--vllm-port", str(port), "--keep-adapters", str(KEPT))
+    with Server(state, *given) as server:
+        assert server.process is not None
+        own = psutil.Process(server.process.pid)
+        eventually(
+            lambda: server.ask("/vllm/status").json(), lambda told: told["status"] == "online"
+        )
+        uses: list[tuple[Use, Use]] = []
         scores: list[float] = []
-        try:
-            (await fleet.start(NEEDS, {})).unwrap()
-            for i, (name, old) in enumerate(zip(names, [None, *names], strict=False)):
-                scores.append(await switch(fleet, name, folders[i % 2], old))
-                uses.append(use(group(settings)))
-            assert await served(settings) == [MODEL, names[-1]]
-        finally:
-            await fleet.close()
-        with capsys.disabled():
-            print()
-            for i in (0, SETTLED, SWITCHES - 1):
-                told = uses[i]
-                print(f"switch {i:2}: {told.resident:7.1f} MiB, {told.files} open files")
-        assert scores[::2] == pytest.approx([scores[0]] * (SWITCHES // 2), abs=0.01)
-        assert scores[1::2] == pytest.approx([scores[1]] * (SWITCHES // 2), abs=0.01)
-        assert abs(scores[0] - scores[1]) > 1.0
-        assert uses[-1].resident - uses[SETTLED].resident < GROWTH
-        assert uses[-1].files <= uses[SETTLED].files
-        assert uses[-1].processes == uses[0].processes
-
-    run(doing())
+        for i, name in enumerate(names):
+            folder = write_adapter(tmp_path / name, lora(seed=i), config(model=MODEL))
+            server.put_adapter(name, folder)
+            publish = PublishAdapter("run-verifier", (PROBE,))
+            answer = server.ask(f"/adapters/{name}/publish", "POST", publish)
+            assert answer.status == 200, answer.body
+            scores += answer.json()["scores"]
+            uses.append((use([own]), use(own.children(recursive=True))))
+        listed = [one["id"] for one in ask(f"http://127.0.0.1:{port}/v1/models").json()["data"]]
+        on_disk = {one["name"] for one in server.ask("/adapters").json()}
+    with capsys.disabled():
+        print()
+        for i in (0, SETTLED, SWITCHES - 1):
+            print(f"switch {i:2}: server {uses[i][0]}; vLLM {uses[i][1]}")
+    assert listed == [MODEL, names[-1]]
+    assert on_disk == set(names[-1 - KEPT :]) == {path.name for path in state.glob("adapters/*")}
+    assert len({round(score, 3) for score in scores}) == SWITCHES  # each answered for itself
+    for settled, last in zip(uses[SETTLED], uses[-1], strict=True):
+        assert last.resident - settled.resident < GROWTH
+        assert last.files <= settled.files + 2  # a connection may be open still
+        assert last.processes == settled.processes
