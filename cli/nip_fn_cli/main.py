@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
+from nip_fn_cli import data_commands
 from nip_fn_cli.exits import Exit, say
+from nip_fn_cli.options import (
+    BaseUrlOption,
+    BatchOption,
+    BudgetOption,
+    ModelOption,
+    PricesOption,
+    ProviderOption,
+    RunsOption,
+    SetOption,
+    SkipOption,
+)
 
 app = typer.Typer(
     name="nip-fn",
@@ -19,42 +31,7 @@ app = typer.Typer(
     + ". Results go to stdout, everything else to stderr.",
 )
 
-RunsOption = Annotated[Path, typer.Option("--runs", help="The folder that holds the runs.")]
-SkipOption = Annotated[
-    bool, typer.Option("--skip-bad-rows", help="Leave out rows that cannot be read; count them.")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Set one parameter; may be repeated."),
-]
-
-BudgetOption = Annotated[
-    float | None,
-    typer.Option(help="Dollars that may be spent, all sittings of a run together.", min=0.0),
-]
-PricesOption = Annotated[
-    Path | None,
-    typer.Option(help="A .toml file of prices that go before the listed ones.", metavar="FILE"),
-]
-
-ProviderOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Who samples and trains: local, openai, openrouter, self-hosted or dummy (no model)."
-    ),
-]
-ModelOption = Annotated[
-    str | None, typer.Option(help="Of all agents that name none of their own.", metavar="NAME")
-]
-BaseUrlOption = Annotated[
-    str | None,
-    typer.Option(help="Where a compatible API is; several, with commas between, share the work."),
-]
-
-
-BatchOption = Annotated[
-    bool, typer.Option("--batch", help="Ask in batches: half the price, up to a day a step.")
-]
+app.add_typer(data_commands.data, name="data")
 
 
 def _version(wanted: bool) -> None:
@@ -356,154 +333,6 @@ def doctor() -> None:
     from nip_fn_cli.doctor import doctor_command
 
     doctor_command()
-
-
-data = typer.Typer(
-    help="Look at data sets, check them, and make buggy solutions.", no_args_is_help=True
-)
-app.add_typer(data, name="data")
-
-DatasetArgument = Annotated[
-    str, typer.Argument(help="As for nip-fn train --dataset.", metavar="DATASET")
-]
-JobsOption = Annotated[
-    int | None, typer.Option(help="Programs at a time; one a processor.", min=1, max=1024)
-]
-UnsafeOption = Annotated[
-    bool, typer.Option("--unsafe", help="Run code even where nothing isolates it.")
-]
-SecondsOption = Annotated[
-    float, typer.Option(help="Of processor time that each test may take.", min=0.1)
-]
-
-
-@data.command()
-def stats(
-    dataset: DatasetArgument,
-    tokenizer: Annotated[
-        str | None, typer.Option(help="Count tokens as this model does, not characters.")
-    ] = None,
-    set_: SetOption = None,
-    skip_bad_rows: SkipOption = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Print what a data set holds: rows, problems, balance, difficulties, lengths, hash."""
-    from nip_fn_cli.data import data_params, stats_command
-
-    params = data_params(dataset, tuple(set_ or ()), skip_bad_rows)
-    stats_command(params, tokenizer=tokenizer, as_json=json)
-
-
-@data.command()
-def check(
-    dataset: DatasetArgument,
-    prove: Annotated[bool, typer.Option(help="Run the tests of all solutions.")] = True,
-    jobs: JobsOption = None,
-    seconds: SecondsOption = 4.0,
-    unsafe: UnsafeOption = False,
-    set_: SetOption = None,
-    skip_bad_rows: SkipOption = False,
-) -> None:
-    """Check rows, duplicates, leaks between splits, and labels against tests."""
-    from nip_fn_cli.data import Proving, check_command, data_params
-
-    params = data_params(dataset, tuple(set_ or ()), skip_bad_rows)
-    check_command(params, Proving(jobs, unsafe, seconds), prove=prove)
-
-
-OutOption = Annotated[
-    Path, typer.Option("--out", help="The .jsonl file to write; it can be a DATASET afterwards.")
-]
-WantedOption = Annotated[int, typer.Option(help="Bugs of each right solution.", min=1, max=100)]
-LimitOption = Annotated[int | None, typer.Option(help="Right solutions at most.", min=1)]
-
-
-@data.command()
-def mutate(
-    dataset: DatasetArgument,
-    out: OutOption,
-    wanted: WantedOption = 2,
-    most_tried: Annotated[
-        int, typer.Option(help="Mutants of each right solution that are run, at most.", min=1)
-    ] = 40,
-    limit: LimitOption = None,
-    seed: Annotated[int, typer.Option(help="Draws those mutants.")] = 0,
-    jobs: JobsOption = None,
-    seconds: SecondsOption = 1.0,
-    unsafe: UnsafeOption = False,
-    set_: SetOption = None,
-    skip_bad_rows: SkipOption = False,
-) -> None:
-    """Make buggy solutions out of right ones by small changes to their syntax trees.
-
-    A bug is kept only if tests show it: it ends in time, gives a wrong answer to at least one and
-    the right one to another.  The same command goes on where an earlier one was stopped.
-    """
-    from nip_fn_cli.bugs import Making, mutate_command
-    from nip_fn_cli.data import Proving, data_params
-
-    params = data_params(dataset, tuple(set_ or ()), skip_bad_rows)
-    making = Making(out, wanted, limit, seed, Proving(jobs, unsafe, seconds))
-    mutate_command(params, making, most_tried=most_tried)
-
-
-@data.command()
-def bug(
-    dataset: DatasetArgument,
-    out: OutOption,
-    model: Annotated[str, typer.Option(help="The model that writes the bugs.")],
-    provider: ProviderOption = "local",
-    base_url: BaseUrlOption = None,
-    wanted: WantedOption = 2,
-    attempts: Annotated[
-        int, typer.Option(help="Requests for each right solution, at most.", min=1)
-    ] = 3,
-    max_tokens: Annotated[int, typer.Option(help="Of a reply.", min=1)] = 2048,
-    temperature: Annotated[float | None, typer.Option(help="Of the model.", min=0.0)] = None,
-    budget: BudgetOption = None,
-    prices: PricesOption = None,
-    limit: LimitOption = None,
-    seed: Annotated[int, typer.Option(help="Draws the model's replies.")] = 0,
-    jobs: JobsOption = None,
-    seconds: SecondsOption = 1.0,
-    unsafe: UnsafeOption = False,
-    set_: SetOption = None,
-    skip_bad_rows: SkipOption = False,
-) -> None:
-    """Make buggy solutions out of right ones by asking a model for them.
-
-    They are judged by tests as those of nip-fn data mutate are.  The same command goes on where an
-    earlier one was stopped, also at the end of its budget; no reply is asked for twice.
-    """
-    from nip_fn_cli.bugs import Asking, Making, bug_command
-    from nip_fn_cli.config import Flags
-    from nip_fn_cli.data import Proving
-    from nip_fn_cli.money import money_or_die
-
-    flags = Flags(
-        provider=provider,
-        model=model,
-        base_url=base_url,
-        dataset=dataset,
-        skip_bad_rows=skip_bad_rows or None,
-        sets=tuple(set_ or ()),
-    )
-    making = Making(out, wanted, limit, seed, Proving(jobs, unsafe, seconds))
-    asking = Asking(max_tokens, temperature, attempts)
-    bug_command(flags, making, asking, money_or_die(budget, prices))
-
-
-@data.command()
-def show(
-    dataset: DatasetArgument,
-    name: Annotated[str, typer.Argument(help="A datapoint's id, or a problem's.", metavar="ID")],
-    set_: SetOption = None,
-    skip_bad_rows: SkipOption = False,
-) -> None:
-    """Print a problem: its statement, its code, and what differs from the right solution."""
-    from nip_fn_cli.data import data_params, show_command
-
-    show_command(data_params(dataset, tuple(set_ or ()), skip_bad_rows), name)
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +18,8 @@ import msgspec
 import numpy as np
 
 from nip_fn.finetune import Job
+
+from .fleets import free_ports
 
 TINY = "builtin:tiny"
 PATIENCE = 300.0  # seconds for what takes a few on a machine that is busy
@@ -177,15 +178,6 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in "ZX"
-
-
 def lora(rank: int = 4, seed: int = 0, width: int = 128, layers: int = 3) -> dict[str, np.ndarray]:
     """The weights of a LoRA for the tiny model: its queries and its values."""
     drawn = np.random.default_rng(seed)
@@ -232,11 +224,4 @@ def fake_vllm(folder: Path) -> tuple[str, ...]:
     """Options for a server whose vLLM is a fake, which notes in `folder` how it was started."""
     folder.mkdir(exist_ok=True)
     command = f"{sys.executable} {FAKE_VLLM} --fake-folder {folder}"
-    return "--vllm-command", command, "--vllm-port", str(free_port())
-
-
-def free_port() -> int:
-    """A port that is free now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return "--vllm-command", command, "--vllm-port", str(free_ports(1))

@@ -15,7 +15,8 @@ import pytest
 
 from nip_fn_cli.exits import Exit
 
-from .serving import MAIN, TINY, Answer, Server, ask, descendants, eventually, fake_vllm, is_alive
+from .fleets import is_alive
+from .serving import MAIN, TINY, Answer, Server, ask, descendants, eventually, fake_vllm
 
 pytest.importorskip("litestar")
 

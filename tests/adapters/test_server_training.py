@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from nip_fn.finetune import Job
 from nip_fn.serving import PublishAdapter
 
-from .serving import TINY, Server, ask, config, descendants, eventually, fake_vllm, is_alive, lora
+from .fleets import is_alive
+from .serving import TINY, Server, ask, config, descendants, eventually, fake_vllm, lora
 from .serving import write_adapter as write
 from .training import make_job
 

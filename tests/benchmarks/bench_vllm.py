@@ -6,7 +6,7 @@ what comes back; so it bounds what any client could reach.  Skipped where there 
 """
 
 import asyncio
-import socket
+import os
 import time
 from collections.abc import Awaitable
 from pathlib import Path
@@ -36,6 +36,7 @@ from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.fleet import Fleet, FleetSettings
 from nip_fn_adapters.serving.settings import find_vllm
+from tests.adapters.fleets import free_ports
 
 MODEL = "builtin:tiny"
 TREES = 24
@@ -56,13 +57,15 @@ def run() -> list[tuple[str, str]]:
     command = find_vllm()
     if isinstance(command, Failure):
         return [("vLLM", f"not measured: {command.failure()}")]
+    os.environ["VLLM_SERVER_DEV_MODE"] = "1"  # the prefix cache can be emptied
     with TemporaryDirectory() as folder:
         return asyncio.run(_run(command.unwrap(), Path(folder)))
 
 
 async def _run(command: tuple[str, ...], folder: Path) -> list[tuple[str, str]]:
-    port = _free_port()
-    settings = FleetSettings(command, folder, port=port)
+    port = free_ports(1)
+    # The prompts of so small a model are short; a block is what the prefix cache holds of them.
+    settings = FleetSettings(command, folder, port=port, extra=("--block-size", "16"))
     fleet = Fleet(settings, model_directory)
     try:
         (await fleet.start(Needs(MODEL), {})).unwrap()
@@ -215,13 +218,6 @@ async def _cache(url: str) -> tuple[float, float]:
         for name in ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total")
     ]
     return found[0], found[1]
-
-
-def _free_port() -> int:
-
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 if __name__ == "__main__":

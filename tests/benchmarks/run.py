@@ -8,13 +8,20 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from rich.console import Console
 from rich.table import Table
 
-from tests.benchmarks import bench_api, bench_core, bench_data, bench_sampler, bench_sandbox
+from tests.benchmarks import (
+    bench_api,
+    bench_core,
+    bench_data,
+    bench_sampler,
+    bench_sandbox,
+    bench_vllm,
+)
 
 
 def main() -> None:
     """Run and print."""
     table = Table("benchmark", "figure", box=None, pad_edge=False)
-    for module in (bench_core, bench_data, bench_sampler, bench_sandbox, bench_api):
+    for module in (bench_core, bench_data, bench_sampler, bench_sandbox, bench_api, bench_vllm):
         for name, figure in module.run():
             table.add_row(name, figure)
     Console(width=120, highlight=False).print(table)

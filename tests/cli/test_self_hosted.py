@@ -1,7 +1,6 @@
 """The real command with models at a language-model server: a fake one, over real HTTP."""
 
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from nip_fn_adapters.api.ledger import identity
 from nip_fn_cli.exits import Exit
 
+from ..adapters.fleets import free_ports
 from ..adapters.hosted import FakeServer
 from ..provider import Provider
 from .conftest import Finished
@@ -129,17 +129,10 @@ def test_a_server_of_ones_own_is_for_agents_that_are_at_one(nip_fn: Command) -> 
 def test_a_server_of_ones_own_that_does_not_start_says_why(
     nip_fn: Command, server: FakeServer
 ) -> None:
-    server.port = free_port()
-    ports = ("--set", f"agents._default.vllm_server_port={free_port()}")
+    server.port = free_ports(1)
+    ports = ("--set", f"agents._default.vllm_server_port={free_ports(1)}")
     done = nip_fn(*training(server, "a"), *ports, "--serve")  # "m" is no model
     assert done.returncode == Exit.ADAPTER
     last = done.stderr.splitlines()[-1]
     assert last.startswith("nip-fn: nip-fn serve has not started: nip-fn: ")
     assert last.endswith("see runs/a/server.log")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
