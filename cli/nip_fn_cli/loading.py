@@ -13,6 +13,7 @@ from nip_fn.state import RunState
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.recordings import read_recording, replay_recording
+from nip_fn_cli.serving_child import OWN_SERVER
 
 
 class Loaded(NamedTuple):
@@ -65,9 +66,14 @@ def copy_adapters(loaded: tuple[Loaded, ...], run: Path) -> None:
     for one in loaded:
         if one.adapter is None:
             continue
-        source, target = (place / "adapters" / one.adapter.name for place in (one.folder, run))
-        if source.is_dir() and not target.exists():
-            shutil.copytree(source, target)
+        target = run / "adapters" / one.adapter.name
+        for place in (
+            one.folder,
+            one.folder / OWN_SERVER,
+        ):  # or with the server of its own that it had
+            source = place / "adapters" / one.adapter.name
+            if source.is_dir() and not target.exists():
+                shutil.copytree(source, target)
 
 
 def _find(agent: str, fields: dict[str, Any], runs: Path) -> tuple[Loaded, RunState]:

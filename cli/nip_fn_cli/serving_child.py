@@ -14,7 +14,7 @@ from nip_fn.hosting import is_hosted, server_url
 from nip_fn.params import HyperParameters
 from nip_fn_cli.exits import Exit, die, say
 
-STATE, LOG = "server", "server.log"  # in the run's folder
+OWN_SERVER, LOG = "server", "server.log"  # in the run's folder
 COMMAND = "from nip_fn_cli.main import main; main()"
 HERE = ("localhost", "127.0.0.1")
 START_SECONDS = 120.0
@@ -29,12 +29,12 @@ def served_here(params: HyperParameters, run: Path) -> Iterator[None]:
     Its adapters and jobs lie in the run's folder.  Ends the command where it cannot be started.
     """
     agent = _agent(params)
-    patience = FREE_SECONDS if (run / STATE).exists() else 0.0
+    patience = FREE_SECONDS if (run / OWN_SERVER).exists() else 0.0
     for field in ("language_model_server_port", "vllm_server_port"):
         _wait_until_free(field, getattr(agent, field), patience)
     log = run / LOG
     say(f"starting a language-model server at {server_url(agent)}, its log is {log}")
-    guard = _start(agent, run / STATE, log)
+    guard = _start(agent, run / OWN_SERVER, log)
     try:
         _wait_until_there(guard, agent, log)
         yield

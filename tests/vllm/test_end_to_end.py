@@ -1,6 +1,7 @@
 """`nip-fn serve` with the real vLLM, and runs that are sampled and trained there."""
 
 import signal
+import socket
 import subprocess
 import time
 from collections import Counter
@@ -41,7 +42,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 def options(server: Server) -> tuple[str, ...]:
     """The options of a run that is to use the server."""
-    port = int(server.url.rpartition(":")[2])
+    return options_of(int(server.url.rpartition(":")[2]))
+
+
+def options_of(port: int) -> tuple[str, ...]:
+    """The same, by the server's port; vLLM's is the next."""
     agent = "agents._default."
     return (
         *("--set", f"{agent}language_model_server_port={port}"),
@@ -240,3 +245,32 @@ def test_a_poisoned_adapter_is_refused(server: Server, tmp_path: Path, refused: 
 def poisoned(weights: bytes) -> bytes:
     """A safetensors file whose last number is not a number."""
     return weights[:-4] + np.float32(np.nan).tobytes()
+
+
+def test_a_run_with_a_server_of_its_own_and_one_that_goes_on_from_it(
+    command: tuple[str, ...], tmp_path: Path
+) -> None:
+    port = free_ports(2)
+    how = (
+        *("--serve", "--iterations", "1", *SMALL, *options_of(port)),
+        *("--set", "agents.prover.freeze_agent=true"),
+    )
+    done = ended(train(tmp_path, *how))
+    assert done.returncode == 0, done.stderr
+    [published] = some(Published, events(tmp_path))
+    load = "agents.verifier.load_checkpoint_and_parameters=true"
+    tested = subprocess.run(
+        [
+            *(COMMAND, "train", "--serve", "--iterations", "0", *SMALL, *options_of(port)),
+            *("--set", load, "--set", "agents.verifier.checkpoint_run_id=a", "--run", "b"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=MOST_SECONDS,
+    )
+    assert tested.returncode == 0, tested.stderr
+    replies = some(Replied, store.read(tmp_path / "runs" / "b" / CHECKPOINT).unwrap().events)
+    assert {reply.completion.model for reply in replies} == {MODEL, published.adapter}
+    with socket.socket() as probe:  # the servers went with their runs
+        assert probe.connect_ex(("127.0.0.1", port)) != 0
