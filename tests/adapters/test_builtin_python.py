@@ -76,9 +76,8 @@ def test_every_label_is_proven_by_running_all_tests() -> None:
 
 def test_mutation_finds_two_bugs_for_nearly_every_solution() -> None:
     rights = [Laid("train", datapoint_of(one).id, one) for one in solutions() if one.label]
-    workshop = Workshop(
-        open_sandbox().unwrap(), Limits(seconds=1.0, give_up=True), key(0), wanted=2
-    )
+    limits, free = Limits(seconds=1.0, give_up=True), asyncio.Semaphore(AT_A_TIME)
+    workshop = Workshop(open_sandbox().unwrap(), free, limits, key(0), wanted=2)
 
     async def make() -> list[Made]:
         maker = by_mutation(workshop, most_tried=40)
