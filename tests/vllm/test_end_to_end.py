@@ -1,5 +1,6 @@
 """`nip-fn serve` with the real vLLM, and runs that are sampled and trained there."""
 
+import json
 import signal
 import socket
 import subprocess
@@ -161,6 +162,23 @@ def test_one_iteration_of_expert_iteration(server: Server, tmp_path: Path) -> No
     adapters = {one.adapter for one in some(Published, recorded)}
     assert adapters
     assert adapters <= {reply.completion.model for reply in some(Replied, recorded)}
+
+
+def test_models_are_compared_without_training(server: Server, tmp_path: Path) -> None:
+    told = subprocess.run(
+        [
+            *(COMMAND, "eval", "--protocol", "nip", "--protocol", "solo_verifier", "--json"),
+            *(*SMALL, *options(server)),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=MOST_SECONDS,
+    )
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout)["tests"]
+    assert {one["protocol"] for one in found} == {"nip", "solo_verifier"}
+    assert {one["model"] for one in found} == {MODEL}
 
 
 def test_vllm_the_server_and_the_client_are_killed(server: Server, tmp_path: Path) -> None:
