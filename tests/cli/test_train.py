@@ -35,7 +35,7 @@ def test_a_run_prints_its_table_and_what_it_wrote(nip_fn: NipFn, tmp_path: Path)
     lines = (tmp_path / "runs/a/metrics.jsonl").read_text().splitlines()
     stages = [(record["iteration"], record["stage"]) for record in map(json.loads, lines)]
     assert stages == [
-        *((i, stage) for i in range(2) for stage in ("test", "sample", "train")),
+        *((i, stage) for i in range(2) for stage in ("test", "sample", "train", "publish")),
         (2, "test"),
     ]
 
