@@ -39,7 +39,7 @@ from nip_fn_adapters.serving.settings import find_vllm
 from tests.adapters.fleets import free_ports
 
 MODEL = "builtin:tiny"
-TREES = 24
+TREES = 64
 TURNS = 3  # of each client
 IN_FLIGHT = 256  # requests; vLLM runs as many at a time by default
 
@@ -65,12 +65,14 @@ def run() -> list[tuple[str, str]]:
 async def _run(command: tuple[str, ...], folder: Path) -> list[tuple[str, str]]:
     port = free_ports(1)
     # The prompts of so small a model are short; a block is what the prefix cache holds of them.
-    settings = FleetSettings(command, folder, port=port, extra=("--block-size", "16"))
+    settings = FleetSettings(command, folder, port=port, extra=("--block-size", "32"))
     fleet = Fleet(settings, model_directory)
     try:
         (await fleet.start(Needs(MODEL), {})).unwrap()
-        while (await fleet.status()).status == "starting":
+        while (told := await fleet.status()).status == "starting":
             await asyncio.sleep(1.0)
+        if told.status != "online":
+            return [("vLLM", f"not measured: {told.error}")]
         return await _compare(f"http://127.0.0.1:{port}", folder)
     finally:
         await fleet.close()
