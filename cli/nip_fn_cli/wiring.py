@@ -25,14 +25,12 @@ from nip_fn.ports import (
 )
 from nip_fn.reply import Completion
 from nip_fn.requests import Request
-from nip_fn.retries import RetryPolicy
 from nip_fn.serving import Progress
 from nip_fn_adapters import dummy
 from nip_fn_cli.exits import Exit, die, say
 
 T = TypeVar("T")
 
-VLLM_AWAY = 900.0  # seconds that a vLLM which is started again may take to answer
 OTHER_FILES = 128  # that a process may have open besides its connections to servers
 
 
@@ -127,7 +125,6 @@ def _self_hosted(params: HyperParameters, run: Path, relay: Relay) -> Models:
     hosts = _or_die(hosts_of(params, run, environment(), patience=patience, tell=say))
     groups = of_groups(params, hosts)
     manners = Manners(
-        policy=RetryPolicy(max_away=VLLM_AWAY),
         bounds=_open_files(own.max_requests_in_flight),
         timeout=own.request_timeout_seconds,
         tell=say,
@@ -193,9 +190,8 @@ def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
     if is_trained and provider != "OpenAI":
         die(
             Exit.USAGE,
-            f"{where}.model_provider: training at {provider} comes with a later version; freeze "
-            f"the agent (--set {where}.freeze_agent=true), or choose --provider openai, local or "
-            "dummy",
+            f"{where}.model_provider: {provider} trains no models; freeze the agent (--set "
+            f"{where}.freeze_agent=true), or choose --provider self-hosted, openai, local or dummy",
         )
 
 

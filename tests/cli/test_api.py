@@ -212,7 +212,7 @@ def test_training_where_there_is_none_is_refused_with_a_way_out(
     where = ("--provider", "openrouter", "--model", "m", "--base-url", provider.url)
     done = nip_fn("train", *where, OPENROUTER_API_KEY=KEY)
     assert done.returncode == Exit.USAGE
-    assert "training at OpenRouter comes with a later version; freeze the agent" in done.stderr
+    assert "OpenRouter trains no models; freeze the agent" in done.stderr
     assert provider.log() == []
 
 

@@ -397,7 +397,7 @@ def test_a_field_is_refused_with_the_reason(name: str) -> None:
 def test_a_provider_that_cannot_train_serves_agents_that_are_frozen() -> None:
     keys = {"OPENROUTER_API_KEY": "k"}
     line = wired(keys, model_provider="OpenRouter")
-    assert "training at OpenRouter comes with a later version; freeze the agent (--set " in line
+    assert "OpenRouter trains no models; freeze the agent (--set " in line
     assert wired(keys, model_provider="OpenRouter", freeze_agent=True) == ""
 
 
