@@ -4,6 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from nip_fn.hosting import is_hosted, is_trained, needs_of, server_url
+from nip_fn.serving import Needs
+from nip_fn_cli.config import read_table
+from nip_fn_cli.sitting import plan
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -35,3 +40,11 @@ def test_a_protocol_of_ones_own_is_checked_grown_and_selected_from_in_under_60_l
     lines = run("own_protocol.py").splitlines()
     assert [line.partition(":")[0] for line in lines] == ["defender", "prosecutor", "verifier"]
     assert all(" rather than " in line for line in lines)
+
+
+def test_the_settings_for_open_weights_are_a_run(tmp_path: Path) -> None:
+    params = plan(read_table(EXAMPLES / "open_weights.toml"), None, tmp_path).params
+    assert all(is_hosted(agent) and is_trained(params, agent) for agent in params.agents)
+    assert params.rl.lr == 1e-5
+    (url,) = {server_url(agent) for agent in params.agents}
+    assert needs_of(params, url) == Needs("Qwen/Qwen2.5-7B-Instruct", 16, max_loras=2)
