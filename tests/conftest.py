@@ -4,6 +4,7 @@ No test writes to the user's cache.
 """
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import settings
 
 settings.register_profile("same", deadline=None, max_examples=50, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=200)
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so do their children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 settings.load_profile("explore" if os.environ.get("EXPLORE") else "same")
 
 
