@@ -1,5 +1,6 @@
 """Language-model servers in processes of their own, and adapters to send them."""
 
+import http.client
 import json
 import os
 import signal
@@ -7,12 +8,12 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 import numpy as np
@@ -51,13 +52,15 @@ def ask(
 ) -> Answer:
     """A request; a body that is not bytes is sent as JSON."""
     data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
-    request = urllib.request.Request(url, data, headers or {}, method=method)
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc)
     try:
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
-            return Answer(answer.status, answer.read(), dict(answer.headers))
-    except urllib.error.HTTPError as error:
-        with error:
-            return Answer(error.code, error.read(), dict(error.headers))
+        with suppress(BrokenPipeError, ConnectionResetError):  # it was answered before its end
+            connection.request(method, url.partition(parts.netloc)[2], data, headers or {})
+        answer = connection.getresponse()
+        return Answer(answer.status, answer.read(), dict(answer.headers))
+    finally:
+        connection.close()
 
 
 class Server:
