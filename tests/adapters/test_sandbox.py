@@ -208,7 +208,8 @@ def test_what_takes_too_much_is_stopped(box: Sandbox) -> None:
     *runs, bottomless = run_on(box, GREEDY, *inputs, seconds=2.0)
     assert dict(zip(WAYS_TO_END, (ran.ending for ran in runs), strict=True)) == WAYS_TO_END
     assert all(len(ran.text) <= 500 for ran in runs)
-    assert bottomless.ending in ("memory", "died", "timeout")
+    # Where memory ends within its own C code, Python sometimes raises a SystemError instead.
+    assert bottomless.ending in ("memory", "died", "timeout", "raised")
     script = run_on(box, "while True: print('x' * 9999)", "", function=None)
     assert script == (Ran("output"),)
 
