@@ -2,7 +2,6 @@
 
 import os
 import platform
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from nip_fn.agent_params import AgentParameters
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.sandbox import open_sandbox
 from nip_fn_adapters.serving.gpus import visible_gpus
-from nip_fn_adapters.serving.settings import find_vllm
+from nip_fn_adapters.serving.settings import check_port, find_vllm
 from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.table import console
 
@@ -82,12 +81,10 @@ def _vllm() -> tuple[str, str]:
 
 
 def _is_free(port: int) -> bool:
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            one.bind(("127.0.0.1", port))
-        except OSError:
-            return False
+    try:
+        check_port("127.0.0.1", port)
+    except OSError:
+        return False
     return True
 
 

@@ -67,10 +67,8 @@ def copy_adapters(loaded: tuple[Loaded, ...], run: Path) -> None:
         if one.adapter is None:
             continue
         target = run / "adapters" / one.adapter.name
-        for place in (
-            one.folder,
-            one.folder / OWN_SERVER,
-        ):  # or with the server of its own that it had
+        # It lies with the run, or with the server of its own that the run had.
+        for place in (one.folder, one.folder / OWN_SERVER):
             source = place / "adapters" / one.adapter.name
             if source.is_dir() and not target.exists():
                 shutil.copytree(source, target)

@@ -2,9 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -59,18 +57,12 @@ def serve_command(
 
     def make_service() -> Service:
         fleet = None if command is None else _fleet(settings, vllm, command)
-        return Service(settings, fleet, partial(_train, training))
+        return Service(settings, fleet, partial(run_training, settings=training))
 
     try:
         running.run(make_service, bound.unwrap(), partial(_greet, settings, vllm))
     except msgspec.DecodeError as error:
         die(Exit.RUN, f"{settings.state} cannot be read as a server's folder: {error}")
-
-
-def _train(
-    settings: TrainingSettings, state: Path, id: str, started: Callable[[], None]
-) -> Awaitable[int]:
-    return run_training(state, id, settings, started)
 
 
 def _token(host: str) -> str | None:

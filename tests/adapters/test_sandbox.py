@@ -209,7 +209,8 @@ def test_what_takes_too_much_is_stopped(box: Sandbox) -> None:
     assert dict(zip(WAYS_TO_END, (ran.ending for ran in runs), strict=True)) == WAYS_TO_END
     assert all(len(ran.text) <= 500 for ran in runs)
     # Where memory ends within its own C code, Python sometimes raises a SystemError instead.
-    assert bottomless.ending in ("memory", "died", "timeout", "raised")
+    lost = bottomless.ending == "raised" and bottomless.text.startswith("SystemError")
+    assert lost or bottomless.ending in ("memory", "died", "timeout")
     script = run_on(box, "while True: print('x' * 9999)", "", function=None)
     assert script == (Ran("output"),)
 

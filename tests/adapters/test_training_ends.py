@@ -42,7 +42,7 @@ def test_one_process_that_is_killed_ends_all(two: TrainingSettings, files: JobFi
         assert [worker.ppid() for worker in workers] == [launcher.pid] * 2
         workers[-1].kill()
 
-    code = asyncio.run(run_training(files.run, ID, two, kill_one))
+    code = asyncio.run(run_training(files.run, ID, kill_one, two))
     assert code != 0
     assert "SIGKILL" in last_words(files, code)
     assert not any(map(runs, family))
@@ -54,7 +54,7 @@ def test_none_is_left_of_a_training_that_is_no_longer_wanted(files: JobFiles) ->
 
     async def cancel() -> list[psutil.Process]:
         begun = asyncio.Event()
-        training = asyncio.ensure_future(run_training(files.run, ID, settings, begun.set))
+        training = asyncio.ensure_future(run_training(files.run, ID, begun.set, settings))
         await asyncio.wait_for(begun.wait(), 60)
         family = psutil.Process().children(recursive=True)
         training.cancel()
@@ -76,7 +76,7 @@ def test_all_processes_end_with_a_parent_that_is_killed(
         "from nip_fn_adapters.serving.training import TrainingSettings, run_training\n"
         "folder, name, config = sys.argv[1:]\n"
         "settings = TrainingSettings(Path(config), threads=2)\n"
-        "asyncio.run(run_training(Path(folder), name, settings, lambda: print('begun')))\n"
+        "asyncio.run(run_training(Path(folder), name, lambda: print('begun'), settings))\n"
     )
     arguments = [sys.executable, "-u", "-c", script, str(files.run), ID, str(two.accelerate_config)]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as parent:

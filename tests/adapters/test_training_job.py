@@ -47,7 +47,7 @@ def do(folder: Path, job: Job, settings: TrainingSettings) -> Done:
     """Lay down the job under an id and train it."""
     files, starts = JobFiles(folder, ID), []
     write_job(files, job)
-    train_it = run_training(folder, ID, settings, lambda: starts.append(read_progress(files)))
+    train_it = run_training(folder, ID, lambda: starts.append(read_progress(files)), settings)
     code = asyncio.run(train_it)
     return Done(files, job, code, len(starts), starts[0] if starts else None)
 

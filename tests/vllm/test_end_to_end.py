@@ -69,15 +69,20 @@ def ask(server: Server, path: str) -> Any:
     return server.ask(path).json()
 
 
-def train(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
-    """Start `nip-fn train` in a folder."""
+def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """Start `nip-fn` in a folder."""
     return subprocess.Popen(
-        [COMMAND, "train", *arguments, "--run", "a"],
+        [COMMAND, *arguments],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def train(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """Start the run `a` in a folder, or go on with it."""
+    return start(folder, "train", *arguments, "--run", "a")
 
 
 def ended(process: "subprocess.Popen[str]") -> Finished:
@@ -109,9 +114,8 @@ def some(kind: type[Event], recorded: Sequence[Event]) -> list[Any]:
 
 def replays(folder: Path, digest_of: str) -> None:
     """The replay agrees, and prints what the run printed."""
-    replayed = subprocess.run(
-        [COMMAND, "replay", "runs/a"], cwd=folder, capture_output=True, text=True, check=True
-    )
+    replayed = ended(start(folder, "replay", "runs/a"))
+    assert replayed.returncode == 0, replayed.stderr
     [digest] = [line for line in digest_of.splitlines() if line.startswith("digest")]
     assert f"{digest} (all recorded digests match)" in replayed.stdout.splitlines()
 
@@ -165,16 +169,8 @@ def test_one_iteration_of_expert_iteration(server: Server, tmp_path: Path) -> No
 
 
 def test_models_are_compared_without_training(server: Server, tmp_path: Path) -> None:
-    told = subprocess.run(
-        [
-            *(COMMAND, "eval", "--protocol", "nip", "--protocol", "solo_verifier", "--json"),
-            *(*SMALL, *options(server)),
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=MOST_SECONDS,
-    )
+    how = ("--protocol", "nip", "--protocol", "solo_verifier", "--json")
+    told = ended(start(tmp_path, "eval", *how, *SMALL, *options(server)))
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)["tests"]
     assert {one["protocol"] for one in found} == {"nip", "solo_verifier"}
@@ -276,17 +272,12 @@ def test_a_run_with_a_server_of_its_own_and_one_that_goes_on_from_it(
     done = ended(train(tmp_path, *how))
     assert done.returncode == 0, done.stderr
     [published] = some(Published, events(tmp_path))
-    load = "agents.verifier.load_checkpoint_and_parameters=true"
-    tested = subprocess.run(
-        [
-            *(COMMAND, "train", "--serve", "--iterations", "0", *SMALL, *options_of(port)),
-            *("--set", load, "--set", "agents.verifier.checkpoint_run_id=a", "--run", "b"),
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=MOST_SECONDS,
+    how = ("--serve", "--iterations", "0", *SMALL, *options_of(port))
+    load = (
+        *("--set", "agents.verifier.load_checkpoint_and_parameters=true"),
+        *("--set", "agents.verifier.checkpoint_run_id=a"),
     )
+    tested = ended(start(tmp_path, "train", *how, *load, "--run", "b"))
     assert tested.returncode == 0, tested.stderr
     replies = some(Replied, store.read(tmp_path / "runs" / "b" / CHECKPOINT).unwrap().events)
     assert {reply.completion.model for reply in replies} == {MODEL, published.adapter}

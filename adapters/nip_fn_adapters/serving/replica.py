@@ -1,7 +1,6 @@
 """One vLLM process, kept running."""
 
 import asyncio
-import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -16,6 +15,7 @@ from nip_fn import serving
 from nip_fn.serving import Refusal, RestartPolicy, VllmState, restart_after
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.serving.guarded import Guarded, last_words, why
+from nip_fn_adapters.serving.settings import check_port
 from nip_fn_adapters.serving.vllm import Vllm
 
 BEAT = 0.2  # seconds between two looks at a vLLM that is starting
@@ -250,17 +250,3 @@ class Replica:
         for adapter in life.loaded - self._served().keys():
             await self.unload(adapter)
         self._settled.set()
-
-
-def check_port(host: str, port: int) -> None:
-    """Raise `OSError` where no program can be reached through that port: another uses it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise OSError(
-                f"port {port} of {host} cannot be used ({error.strerror}); "
-                "end the program that uses it, or choose another port"
-            ) from error

@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import socket
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -56,3 +57,17 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise `OSError` where no program can be reached through that port: another uses it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise OSError(
+                f"port {port} of {host} cannot be used ({error.strerror}); "
+                "end the program that uses it, or choose another port"
+            ) from error

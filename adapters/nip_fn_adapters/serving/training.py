@@ -29,7 +29,7 @@ class TrainingSettings(NamedTuple):
 
 
 async def run_training(
-    folder: Path, name: str, settings: TrainingSettings, started: Callable[[], None]
+    folder: Path, name: str, started: Callable[[], None], settings: TrainingSettings
 ) -> int:
     """The exit code of the training of the job in `folder`/jobs/`name`, once all of it has ended.
 
