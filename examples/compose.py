@@ -6,16 +6,16 @@ up, selects preference pairs, and prints them.
     python examples/compose.py
 """
 
-from nip_fn.chat import build_chat
-from nip_fn.config import from_dict
-from nip_fn.data import make_datapoint
-from nip_fn.episode import Said, movers, reset, step
-from nip_fn.growth import Given, Node, Rules, answer, plant, waiting
-from nip_fn.keys import Key, choice, fold_in, key, split
-from nip_fn.pairs import select_pairs
+from nip_fn.config.codec import from_dict
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.episode import Utterance, movers, play_round, reset
+from nip_fn.game.reply import Completion, parse_reply
+from nip_fn.keys import Key, fold_in, key, randint, split
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.reply import Completion, parse_reply
-from nip_fn.tree import backup, flatten
+from nip_fn.select.pairs import select_pairs
+from nip_fn.trees.grow import Node, ReplyArrival, Rules, insert, new_tree, pending_requests
+from nip_fn.trees.tree import backup, flatten
 
 PARAMS = from_dict(
     {
@@ -47,15 +47,15 @@ def play(replies: list[str], key: Key) -> None:
         reply = parse_reply(
             completion, move=move, may_decide=is_verifier, spectrum="accept_reject"
         ).unwrap()
-        said = Said(move.agent, text, reply.messages, reply.decision)
-        episode, reward = step(PROTOCOL, episode, (said,))
+        said = Utterance(move.agent, text, reply.messages, reply.decision)
+        episode, reward = play_round(PROTOCOL, episode, (said,))
         print(f"and says: {text}\nrewards {reward}, the game is {episode.end}")
 
 
 def fake_sampler(key: Key) -> Completion:
     """A model that says one of four things; which one depends on the key alone."""
     texts = ("Decision: accept", "Decision: reject", "What of negative numbers?", "All is well.")
-    return Completion(texts[choice(key, len(texts))], "stop", model="fake")
+    return Completion(texts[randint(key, len(texts))], "stop", model="fake")
 
 
 def grow(key: Key) -> Node:
@@ -63,13 +63,13 @@ def grow(key: Key) -> Node:
     rules = Rules(PROTOCOL, branching=lambda moves: 2, attempts=(3, 3))
     game_key, reply_key = split(key)
     episode = reset(DATAPOINT, game_key)
-    root = plant(rules, episode)
-    while asks := list(waiting(root)):
+    root = new_tree(rules, episode)
+    while asks := list(pending_requests(root)):
         for ask in asks:
             for index in ask.indices:
                 completion = fake_sampler(fold_in(reply_key, *ask.path, index, ask.attempt))
-                given = Given(ask.path, ask.agent, index, ask.attempt, completion)
-                root, _ = answer(rules, root, episode, given)
+                given = ReplyArrival(ask.path, ask.agent, index, ask.attempt, completion)
+                root, _ = insert(rules, root, episode, given)
     return root
 
 

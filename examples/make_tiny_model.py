@@ -23,14 +23,14 @@ from msgspec.structs import replace
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from nip_fn.chat import build_chat
-from nip_fn.config import from_dict, merge
-from nip_fn.data import Datapoint
-from nip_fn.datasets.arithmetic import NUM_STEPS, Example, datapoint_of, examples, mutate
-from nip_fn.episode import Episode, Said
+from nip_fn.code.builtin.arithmetic import NUM_STEPS, Example, datapoint_of, examples, mutate
+from nip_fn.config.codec import from_dict, merge
+from nip_fn.config.presets import EMBEDDED
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.episode import Episode, Utterance
 from nip_fn.keys import fold_in, generator, key, seed_of
-from nip_fn.params import HyperParameters
-from nip_fn.presets import EMBEDDED
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
 
 Message = dict[str, str]
@@ -145,7 +145,8 @@ def prover_chat(datapoint: Datapoint, told: Sequence[str], stance: bool = True) 
 def _chat(datapoint: Datapoint, agent: int, told: Sequence[str], rounds: int) -> list[Message]:
     """What the program itself shows the agent after these words, in a game of so many rounds."""
     turns = tuple(
-        (Said((VERIFIER, PROVER)[i % 2], text, ((MAIN, text),)),) for i, text in enumerate(told)
+        (Utterance((VERIFIER, PROVER)[i % 2], text, ((MAIN, text),)),)
+        for i, text in enumerate(told)
     )
     episode = Episode(key(0), datapoint.label, datapoint.stance, turns)
     chat = build_chat(_params(rounds), datapoint, episode, agent)

@@ -1,11 +1,11 @@
 """A protocol of your own: define it, check it, register it, let MALT select pairs from it."""
 
 import nip_fn as nip
-from nip_fn.finetune import make_groups
-from nip_fn.protocols.common import in_turn, make_protocol
-from nip_fn.protocols.protocol import AgentSpec, Move
+from nip_fn.game.decision import ACCEPT, REJECT
+from nip_fn.game.protocol import AgentSpec, Move
+from nip_fn.protocols.build import in_turn, make_protocol
 from nip_fn.protocols.registry import PROTOCOLS
-from nip_fn.spectra import ACCEPT, REJECT
+from nip_fn.training.groups import make_groups
 
 PROSECUTOR, DEFENDER, VERIFIER = 0, 1, 2
 FLOOR, ROOM_P, ROOM_D = 0, 1, 2
@@ -37,7 +37,7 @@ def sample(agent: int, key: nip.Key) -> nip.Completion:
     asked = "\n".join(f"{header} what of an empty list?" for _, header in HEADERS)
     pleas, verdicts = ("It fails.", "It holds."), ("Decision: reject", "Decision: accept")
     said = (asked, *verdicts) if agent == VERIFIER else pleas
-    return nip.Completion(said[nip.choice(key, len(said))], "stop", model="fake")
+    return nip.Completion(said[nip.randint(key, len(said))], "stop", model="fake")
 
 
 nip.check_protocol(cross_examination)
@@ -46,13 +46,13 @@ params = nip.from_dict({"interaction_protocol": "cross_examination"}).unwrap()
 malt, point = nip.trainer_of(params, 0), nip.make_datapoint("max", "Largest?", "max(xs)", label=0)
 rules = nip.Rules(cross_examination(params), lambda moves: 3, attempts=(1, 1, 1))
 game_key, reply_key, pair_key = nip.split(nip.key(2026), 3)
-root = nip.plant(rules, start := nip.reset(point, game_key))
-while slots := [(ask, index) for ask in nip.waiting(root) for index in ask.indices]:
+root = nip.new_tree(rules, start := nip.reset(point, game_key))
+while slots := [(ask, index) for ask in nip.pending_requests(root) for index in ask.indices]:
     for ask, index in slots:
         completion = sample(ask.agent, nip.fold_in(reply_key, *ask.path, ask.agent, index))
-        given = nip.Given(ask.path, ask.agent, index, ask.attempt, completion)
-        root, _ = nip.answer(rules, root, start, given)
-harvest = nip.Harvest(params, 0, (point,), (root,), (game_key,))
+        given = nip.ReplyArrival(ask.path, ask.agent, index, ask.attempt, completion)
+        root, _ = nip.insert(rules, root, start, given)
+harvest = nip.SampleBatch(params, 0, (point,), (root,), (game_key,))
 pairs = malt.select(harvest, pair_key)
 for group in make_groups(params):
     row, *more = malt.rows(harvest, pairs, group)

@@ -1,41 +1,52 @@
 """nip-fn: neural interactive proofs for language models, as a scan over recorded events."""
 
-from nip_fn.arrays import Rollout, rollouts, to_arrays
-from nip_fn.chat import (
+from nip_fn.config.codec import from_dict, get, to_dict
+from nip_fn.config.compat.nip import from_reference
+from nip_fn.export.arrays import to_arrays
+from nip_fn.game.datapoint import Datapoint, Dataset, make_datapoint
+from nip_fn.game.decision import SPECTRA, Decision
+from nip_fn.game.episode import Episode, Round, Utterance, movers, reset
+from nip_fn.game.protocol import Protocol, reward_mid_point, verifier_rounds
+from nip_fn.game.reply import Completion, Reply, find_decision, parse_reply
+from nip_fn.keys import Key, fold_in, generator, key, permutation, randint, split
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import (
     Chat,
     Message,
     build_chat,
     ensure_last_message_is_assistant,
     replace_last_message_with_true_label,
 )
-from nip_fn.config import construct_test_params, from_dict, get, to_dict
-from nip_fn.data import Datapoint, Dataset, make_datapoint
-from nip_fn.episode import Episode, Said, Turn, movers, reset
-from nip_fn.events import Effect, Event
-from nip_fn.finetune import Adapter, Group, Job, PreferenceRow
-from nip_fn.growth import Ask, Given, Node, Rules, answer, descend, plant, waiting
-from nip_fn.keys import Key, choice, fold_in, generator, key, permutation, split
-from nip_fn.pairs import Pair, eligible_pairs, select_pairs
-from nip_fn.params import HyperParameters
-from nip_fn.protocols.check import ProtocolError, check_protocol
-from nip_fn.protocols.protocol import Protocol, reward_mid_point, verifier_rounds
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
-from nip_fn.reference import from_reference
-from nip_fn.reply import Completion, Reply, find_decision, parse_reply
-from nip_fn.requests import Request, request
-from nip_fn.run import pending, scan, step
-from nip_fn.spectra import SPECTRA, Decision
-from nip_fn.state import EMPTY, RunState, digest
-from nip_fn.trainers.registry import trainer_of
-from nip_fn.trainers.trainer import Harvest, Trainer, sequence
-from nip_fn.tree import Tree, backup, flatten
+from nip_fn.run.events import Effect, Event
+from nip_fn.run.request import Request, request
+from nip_fn.run.state import EMPTY, RunState, digest
+from nip_fn.run.step import pending, scan, step
+from nip_fn.select.pairs import Pair, eligible_pairs, select_pairs
+from nip_fn.testing.check import ProtocolError, check_protocol
+from nip_fn.testing.params import construct_test_params
+from nip_fn.training.groups import Adapter, Group
+from nip_fn.training.jobs import Job, PreferenceRow
+from nip_fn.training.registry import trainer_of
+from nip_fn.training.trainer import SampleBatch, Trainer, sequence
+from nip_fn.trees.grow import (
+    Node,
+    ReplyArrival,
+    ReplyRequest,
+    Rules,
+    insert,
+    new_tree,
+    node_at,
+    pending_requests,
+)
+from nip_fn.trees.rollouts import Rollout, leaf_games
+from nip_fn.trees.tree import Tree, backup, flatten
 
 __all__ = [
     "EMPTY",
     "PROTOCOLS",
     "SPECTRA",
     "Adapter",
-    "Ask",
     "Chat",
     "Completion",
     "Datapoint",
@@ -44,9 +55,7 @@ __all__ = [
     "Effect",
     "Episode",
     "Event",
-    "Given",
     "Group",
-    "Harvest",
     "HyperParameters",
     "Job",
     "Key",
@@ -57,21 +66,21 @@ __all__ = [
     "Protocol",
     "ProtocolError",
     "Reply",
+    "ReplyArrival",
+    "ReplyRequest",
     "Request",
     "Rollout",
+    "Round",
     "Rules",
     "RunState",
-    "Said",
+    "SampleBatch",
     "Trainer",
     "Tree",
-    "Turn",
-    "answer",
+    "Utterance",
     "backup",
     "build_chat",
     "check_protocol",
-    "choice",
     "construct_test_params",
-    "descend",
     "digest",
     "eligible_pairs",
     "ensure_last_message_is_assistant",
@@ -82,19 +91,23 @@ __all__ = [
     "from_reference",
     "generator",
     "get",
+    "insert",
     "key",
+    "leaf_games",
     "make_datapoint",
     "movers",
+    "new_tree",
+    "node_at",
     "parse_reply",
     "pending",
+    "pending_requests",
     "permutation",
-    "plant",
     "protocol_of",
+    "randint",
     "replace_last_message_with_true_label",
     "request",
     "reset",
     "reward_mid_point",
-    "rollouts",
     "scan",
     "select_pairs",
     "sequence",
@@ -104,5 +117,4 @@ __all__ = [
     "to_dict",
     "trainer_of",
     "verifier_rounds",
-    "waiting",
 ]

@@ -57,10 +57,10 @@ def seed_of(key: Key, bits: int = 32) -> int:
     return int.from_bytes(key, "little") & ((1 << bits) - 1)
 
 
-def choice(key: Key, size: int) -> int:
+def randint(key: Key, size: int) -> int:
     """A uniform integer from 0 to `size - 1` (its bias is below `size / 2**128`); consumes `key`.
 
-    >>> sorted({choice(fold_in(key(0), i), 3) for i in range(50)})
+    >>> sorted({randint(fold_in(key(0), i), 3) for i in range(50)})
     [0, 1, 2]
     """
     return int.from_bytes(key, "little") % size

@@ -14,11 +14,11 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
+from nip_fn.code.solutions import LabelledSolution, write_row
+from nip_fn.game.reply import Completion
 from nip_fn.keys import Key
-from nip_fn.ports import Sampler, Unanswered
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
-from nip_fn.solutions import LabelledSolution, write_row
+from nip_fn.run.ports import Sampler, Unanswered
+from nip_fn.run.request import Request
 from nip_fn_adapters.bugmaking import Ask
 
 

@@ -6,23 +6,24 @@ from typing import NamedTuple
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.bugs import (
+from nip_fn.code.bugs import (
     Candidate,
-    Judged,
+    ScoredCandidate,
     best,
-    bug_chat,
     from_mutant,
     from_reply,
     is_subtle,
     judged,
 )
+from nip_fn.code.mutation import draw_order, mutants
+from nip_fn.code.ports import Sandbox
+from nip_fn.code.programs import Limits, Tally, Tests, program, tally
+from nip_fn.code.solutions import LabelledSolution, PlacedSolution
+from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in
-from nip_fn.mutation import draw_order, mutants
-from nip_fn.ports import Sandbox
-from nip_fn.programs import Limits, Tally, Tests, program, tally
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
-from nip_fn.solutions import Laid
+from nip_fn.prompts.chat import Chat, Message
+from nip_fn.prompts.render import render
+from nip_fn.run.request import Request
 
 CHOICE = 4  # bugs that each wanted one is chosen from
 WRITER = "bug_writer"  # the model that writes bugs, as an agent
@@ -31,15 +32,15 @@ WRITER = "bug_writer"  # the model that writes bugs, as an agent
 class Made(NamedTuple):
     """What came of one right solution."""
 
-    bugs: tuple[Judged, ...] = ()
+    bugs: tuple[ScoredCandidate, ...] = ()
     tried: int = 0  # candidates that were run
     problem: str = ""  # why none could be made of it
 
 
-Maker = Callable[[Laid], Awaitable[Result[Made, str]]]
+Maker = Callable[[PlacedSolution], Awaitable[Result[Made, str]]]
 
 
-class Workshop(NamedTuple):
+class MutantFactory(NamedTuple):
     """What any making of bugs needs."""
 
     sandbox: Sandbox
@@ -48,7 +49,7 @@ class Workshop(NamedTuple):
     key: Key
     wanted: int  # bugs of each right solution
 
-    async def prove(self, laid: Laid, code: str) -> Result[Tally, str]:
+    async def prove(self, laid: PlacedSolution, code: str) -> Result[Tally, str]:
         """How code does on the tests of a solution."""
         tests = laid.solution.tests or Tests()
         async with self.free:
@@ -56,10 +57,10 @@ class Workshop(NamedTuple):
         return ran.map(lambda runs: tally(tests, runs))
 
     async def judge(
-        self, laid: Laid, candidates: Iterable[Candidate], enough: int | None = None
-    ) -> Result[list[Judged], str]:
+        self, laid: PlacedSolution, candidates: Iterable[Candidate], enough: int | None = None
+    ) -> Result[list[ScoredCandidate], str]:
         """The candidates, judged one after the other, until there are enough with a bug."""
-        found: list[Judged] = []
+        found: list[ScoredCandidate] = []
         for candidate in candidates:
             if sum(is_subtle(one.tally) for one in found) == enough:
                 break
@@ -70,12 +71,12 @@ class Workshop(NamedTuple):
         return Success(found)
 
 
-def by_mutation(workshop: Workshop, most_tried: int) -> Maker:
+def by_mutation(workshop: MutantFactory, most_tried: int) -> Maker:
     """Makes bugs by mutating the syntax tree: of each solution at most so many mutants are tried,
     until the wanted ones can be the subtlest of four times as many.
     """
 
-    async def make(laid: Laid) -> Result[Made, str]:
+    async def make(laid: PlacedSolution) -> Result[Made, str]:
         refused = await _refused(workshop, laid)
         if refused is not None:
             return refused
@@ -93,7 +94,7 @@ def by_mutation(workshop: Workshop, most_tried: int) -> Maker:
     return make
 
 
-async def _refused(workshop: Workshop, laid: Laid) -> Result[Made, str] | None:
+async def _refused(workshop: MutantFactory, laid: PlacedSolution) -> Result[Made, str] | None:
     """Why no bug can be made of a solution; None where it passes its own tests."""
     proven = await workshop.prove(laid, laid.solution.solution)
     if isinstance(proven, Failure):
@@ -117,19 +118,21 @@ class Writer(NamedTuple):
     attempts: int  # requests for each solution at most
 
 
-def by_model(workshop: Workshop, writer: Writer) -> Maker:
+def by_model(workshop: MutantFactory, writer: Writer) -> Maker:
     """Makes bugs by asking a model for them; a request asks for as many replies as are wanted."""
 
-    async def make(laid: Laid) -> Result[Made, str]:
+    async def make(laid: PlacedSolution) -> Result[Made, str]:
         refused = await _refused(workshop, laid)
         return await _written(workshop, writer, laid) if refused is None else refused
 
     return make
 
 
-async def _written(workshop: Workshop, writer: Writer, laid: Laid) -> Result[Made, str]:
+async def _written(
+    workshop: MutantFactory, writer: Writer, laid: PlacedSolution
+) -> Result[Made, str]:
     """What a model makes of a solution, in as many requests as it takes."""
-    candidates: list[Judged] = []
+    candidates: list[ScoredCandidate] = []
     made = Made()
     for attempt in range(writer.attempts):
         replies = await writer.ask(request_for(workshop, writer, laid, attempt))
@@ -146,7 +149,9 @@ async def _written(workshop: Workshop, writer: Writer, laid: Laid) -> Result[Mad
     return Success(made)
 
 
-def request_for(workshop: Workshop, writer: Writer, laid: Laid, attempt: int) -> Request:
+def request_for(
+    workshop: MutantFactory, writer: Writer, laid: PlacedSolution, attempt: int
+) -> Request:
     """What a model is asked for at one attempt at a solution."""
     place = fold_in(workshop.key, "model", laid.id, attempt)
     return Request(
@@ -162,4 +167,13 @@ def request_for(workshop: Workshop, writer: Writer, laid: Laid, attempt: int) ->
         is_verifier=False,
         headers=(),
         decisions=(),
+    )
+
+
+def bug_chat(right: LabelledSolution) -> Chat:
+    """The chat that asks a model for a solution with a bug."""
+    texts = {"question": right.question, "solution": right.solution}
+    return (
+        Message("system", render("v1", "data", ("make_bug_system",), **texts)),
+        Message("user", render("v1", "data", ("make_bug",), **texts)),
     )

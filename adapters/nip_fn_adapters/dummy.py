@@ -7,13 +7,13 @@ from msgspec.structs import replace
 from numpy.random import Generator
 from returns.result import Result, Success
 
-from nip_fn.events import Publish
-from nip_fn.finetune import Job
+from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, generator
-from nip_fn.params import DummyParameters
-from nip_fn.ports import Sampler, Served, Tuned, Tuner
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
+from nip_fn.params.run import DummyParameters
+from nip_fn.run.events import Publish
+from nip_fn.run.ports import Sampler, Served, Tuned, Tuner
+from nip_fn.run.request import Request
+from nip_fn.training.jobs import Job
 
 
 def dummy_sampler(rates: DummyParameters) -> Sampler:

@@ -11,29 +11,29 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn import checkpoint
-from nip_fn.events import (
-    AskTree,
+from nip_fn.game.reply import Completion
+from nip_fn.run import checkpoint
+from nip_fn.run.events import (
+    BatchFetched,
     CreateJob,
-    Draw,
-    Drawn,
     Effect,
+    EndStage,
     Event,
+    FetchBatch,
     JobCreated,
     JobFinished,
     Publish,
     Published,
     Replied,
-    Seal,
-    StageDone,
+    SampleReplies,
+    StageEnded,
     Train,
 )
-from nip_fn.finetune import canary_problem
-from nip_fn.ports import Served, Unanswered, World
-from nip_fn.reply import Completion
-from nip_fn.requests import request
-from nip_fn.run import pending, step
-from nip_fn.state import RunState, digest
+from nip_fn.run.ports import Served, Unanswered, World
+from nip_fn.run.request import request
+from nip_fn.run.state import RunState, digest
+from nip_fn.run.step import pending, step
+from nip_fn.training.jobs import canary_problem
 
 Answer = Result[tuple[Event | Unanswered, ...], str]
 
@@ -98,7 +98,7 @@ class _Loop:
         self.state, effects = step(self.state, event)
         self.effects.extend(effects)
         self._observe(self.state, event)
-        if isinstance(event, StageDone):
+        if isinstance(event, StageEnded):
             self._world.store.sync()
             self._stage_began = time.monotonic()
             for row in self.state.rows:
@@ -109,15 +109,15 @@ class _Loop:
         """Perform what needs no waiting at once, and set the rest in motion."""
         while self.effects:
             match self.effects.popleft():
-                case Draw(split, indices):
-                    self.record(Drawn(self._world.source(split, indices)))
-                case Seal(iteration, stage):
+                case FetchBatch(split, indices):
+                    self.record(BatchFetched(self._world.source(split, indices)))
+                case EndStage(iteration, stage):
                     seconds = time.monotonic() - self._stage_began
-                    self.record(StageDone(iteration, stage, digest(self.state), seconds))
+                    self.record(StageEnded(iteration, stage, digest(self.state), seconds))
                 case CreateJob(job):
                     self.record(JobCreated(job.name, job.data_hash))
                     self._world.store.sync()  # before anything is paid
-                case AskTree() | Train() | Publish() as effect:
+                case SampleReplies() | Train() | Publish() as effect:
                     task = asyncio.ensure_future(self._answer(effect))
                     task.add_done_callback(self._answered.put_nowait)
                     self._in_flight[task] = effect
@@ -153,10 +153,10 @@ class _Loop:
     async def _drain(self) -> list[str]:
         """Record the replies that are still coming in, within the grace: they may be paid for."""
         failures: list[str] = []
-        self._world.hold_back()
+        self._world.drain()
         patience = asyncio.create_task(asyncio.sleep(GRACE_SECONDS, True))
         while not patience.done() and any(
-            isinstance(effect, AskTree) for effect in self._in_flight.values()
+            isinstance(effect, SampleReplies) for effect in self._in_flight.values()
         ):
             failures += await self._take_answers(patience)
         patience.cancel()
@@ -167,9 +167,9 @@ class _Loop:
             task.cancel()
         await asyncio.gather(*self._in_flight, return_exceptions=True)
 
-    async def _answer(self, effect: AskTree | Train | Publish) -> Answer:
+    async def _answer(self, effect: SampleReplies | Train | Publish) -> Answer:
         match effect:
-            case AskTree(tree, ask):
+            case SampleReplies(tree, ask):
                 sampled = await self._world.sampler(request(self.state, effect))
                 return sampled.map(
                     lambda completions: tuple(

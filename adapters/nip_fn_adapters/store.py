@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from returns.result import Failure, Result, Success
 
-from nip_fn import checkpoint
-from nip_fn.checkpoint import ReadError, Recording
+from nip_fn.run import checkpoint
+from nip_fn.run.checkpoint import ReadError, Recording
 
 CHECKPOINT = "checkpoint.msgpack"
 

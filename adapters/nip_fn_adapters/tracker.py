@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from nip_fn.money import Prices
-from nip_fn.params import HyperParameters
-from nip_fn.spending import spent_in
-from nip_fn.state import Row, RunState
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.state import Row, RunState
+from nip_fn_adapters.costs.prices import Prices
+from nip_fn_adapters.costs.spending import spent_in
 from nip_fn_adapters.store import replace_file
 
 METRICS = "metrics.jsonl"

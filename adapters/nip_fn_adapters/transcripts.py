@@ -6,11 +6,11 @@ from typing import Any
 
 import yaml
 
-from nip_fn.arrays import rollouts
-from nip_fn.events import Event, Replied
+from nip_fn.export.transcripts import transcript
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.state import RunState, harvest_of
-from nip_fn.transcripts import transcript
+from nip_fn.run.events import Event, Replied
+from nip_fn.run.state import RunState, sample_batch_of
+from nip_fn.trees.rollouts import leaf_games
 from nip_fn_adapters.store import replace_file
 
 FOLDER = "transcripts"
@@ -27,11 +27,11 @@ class TranscriptFiles:
         """Take note of one event and the state after it."""
         if not isinstance(event, Replied) or state.num_waiting:
             return
-        protocol, harvest = protocol_of(state.params), harvest_of(state)
+        protocol, harvest = protocol_of(state.params), sample_batch_of(state)
         records = [
             transcript(protocol, rollout)
             for index, root in enumerate(harvest.forest)
-            for rollout in rollouts(root, harvest.datapoint(index), harvest.keys[index])
+            for rollout in leaf_games(root, harvest.datapoint(index), harvest.keys[index])
         ]
         kind = state.params.text_rl.transcript_format
         self._folder.mkdir(exist_ok=True)

@@ -15,24 +15,24 @@ from returns.result import Failure, Result, Success
 from rich.console import Console
 from rich.progress import Progress
 
-from nip_fn.bugs import buggy
-from nip_fn.config import merge
+from nip_fn.code.bugs import buggy
+from nip_fn.code.solutions import PlacedSolution
+from nip_fn.config.codec import merge
+from nip_fn.config.presets import EMBEDDED
 from nip_fn.keys import key
-from nip_fn.money import Price, cost, price_of
-from nip_fn.params import HyperParameters
-from nip_fn.presets import EMBEDDED
-from nip_fn.solutions import Laid
-from nip_fn_adapters.budget import Purse, usage_of, within_budget
+from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.bugfile import BugFile, Entry, open_bug_file
 from nip_fn_adapters.bugmaking import (
     WRITER,
     Made,
     Maker,
-    Workshop,
+    MutantFactory,
     Writer,
     by_model,
     by_mutation,
 )
+from nip_fn_adapters.costs.budget import Budget, usage_of, within_budget
+from nip_fn_adapters.costs.prices import Price, cost, price_of
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
 from nip_fn_cli.config import Flags, overrides, resolve, with_provider
@@ -73,7 +73,7 @@ class Work(NamedTuple):
 
     maker: Maker
     at_a_time: int  # right solutions
-    purse: Purse | None = None  # that it is paid from
+    purse: Budget | None = None  # that it is paid from
 
 
 def mutate_command(params: HyperParameters, making: Making, *, most_tried: int) -> None:
@@ -96,7 +96,7 @@ def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> N
     model = {"provider": flags.provider, "model": agent.model_name}
     asked = making.asked(data, by="model", **model, **asking._asdict())
     with closing(_open(making.out, asked)) as file:
-        purse = Purse(inf if money.budget is None else money.budget, _paid(file, price) or 0.0)
+        purse = Budget(inf if money.budget is None else money.budget, _paid(file, price) or 0.0)
         if money.budget is not None:
             sampler = within_budget(sampler, purse, lambda request: price)
         writer = Writer(file.remembered(sampler), agent.model_name, *asking)
@@ -131,9 +131,9 @@ def _open(path: Path, asked: Mapping[str, Any]) -> BugFile:
     return file
 
 
-def _workshop(making: Making) -> Workshop:
+def _workshop(making: Making) -> MutantFactory:
     proving = making.proving
-    return Workshop(
+    return MutantFactory(
         sandbox_or_die(proving),
         asyncio.Semaphore(proving.at_a_time),
         replace(proving.limits, give_up=True),
@@ -168,7 +168,7 @@ def _make(data: Data, making: Making, work: Work, file: BugFile) -> None:
 
 
 async def _make_all(
-    todo: Iterator[Laid], work: Work, file: BugFile, advance: Callable[[], None]
+    todo: Iterator[PlacedSolution], work: Work, file: BugFile, advance: Callable[[], None]
 ) -> str | None:
     """Why a solution could not be done with, if one could not; what was under way then has ended.
 
@@ -176,7 +176,7 @@ async def _make_all(
     """
     problem: str | None = None
 
-    async def make(laid: Laid) -> Result[Made, str]:
+    async def make(laid: PlacedSolution) -> Result[Made, str]:
         nonlocal problem
         made = await work.maker(laid) if problem is None else Failure(problem)
         if isinstance(made, Failure):
@@ -193,11 +193,11 @@ async def _make_all(
     return problem
 
 
-def _tasks(data: Data) -> Iterator[Laid]:
+def _tasks(data: Data) -> Iterator[PlacedSolution]:
     return (laid for laid in data.solutions() if laid.solution.label and laid.solution.tests)
 
 
-def _add(file: BugFile, laid: Laid, made: Made) -> None:
+def _add(file: BugFile, laid: PlacedSolution, made: Made) -> None:
     """Write a right solution and the bugs that were made of it; nothing where there are none."""
     right = replace(laid.solution, wanted=laid.split)
     rows = (right, *(buggy(right, bug) for bug in made.bugs)) if made.bugs else ()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from returns.result import Failure, Result
 
-from nip_fn.agent_params import agent_group
-from nip_fn.state import RunState
+from nip_fn.params.agent import agent_group
+from nip_fn.run.state import RunState
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.recordings import read_recording, replay_recording
@@ -49,11 +49,11 @@ def _at_providers(state: RunState, folder: Path) -> Result[Iterable[str], str]:
 
 def _at_servers(state: RunState, folder: Path) -> Result[Iterable[str], str]:
     from nip_fn_adapters.api.endpoints import environment
-    from nip_fn_adapters.selfhosted.client import Patience
+    from nip_fn_adapters.selfhosted.client import Timeouts
     from nip_fn_adapters.selfhosted.host import hosts_of, of_groups
     from nip_fn_adapters.selfhosted.tuner import cancel_jobs
 
-    hosts = hosts_of(state.params, folder, environment(), patience=Patience(ready=10.0), tell=say)
+    hosts = hosts_of(state.params, folder, environment(), patience=Timeouts(ready=10.0), tell=say)
     if isinstance(hosts, Failure):
         die(Exit.USAGE, hosts.failure())
     groups = of_groups(state.params, hosts.unwrap())

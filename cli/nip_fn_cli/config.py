@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, NoReturn
 import msgspec
 from returns.result import Failure
 
-from nip_fn.config import DEFAULT_AGENT, default_table, from_dict, merge, nest, shape_problems
-from nip_fn.params import HyperParameters
-from nip_fn.reference import from_reference, is_reference
+from nip_fn.config.codec import default_table, from_dict, merge, nest, shape_problems
+from nip_fn.config.compat.nip import from_reference, is_reference
+from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn_cli.exits import Exit, die
 
 # As they are written on the command line.

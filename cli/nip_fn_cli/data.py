@@ -13,13 +13,13 @@ import msgspec
 from msgspec.structs import asdict
 from returns.result import Failure
 
-from nip_fn.config import merge
-from nip_fn.inspection import SplitStatistics, label_problem, leaks, statistics
-from nip_fn.params import HyperParameters
-from nip_fn.ports import Sandbox
-from nip_fn.presets import EMBEDDED
-from nip_fn.programs import Limits, Tally, Tests, program, tally
-from nip_fn.solutions import Laid
+from nip_fn.code.ports import Sandbox
+from nip_fn.code.programs import Limits, Tally, Tests, program, tally
+from nip_fn.code.solutions import PlacedSolution
+from nip_fn.code.statistics import SplitStatistics, label_problem, leaks, statistics
+from nip_fn.config.codec import merge
+from nip_fn.config.presets import EMBEDDED
+from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
 from nip_fn_cli.config import Flags, overrides, resolve
@@ -176,7 +176,7 @@ def _prove(data: Data, proving: Proving) -> int:
     return counts[False]
 
 
-async def _tally(sandbox: Sandbox, limits: Limits, laid: Laid) -> Tally:
+async def _tally(sandbox: Sandbox, limits: Limits, laid: PlacedSolution) -> Tally:
     tests = laid.solution.tests or Tests()
     ran = await sandbox(program(laid.solution.solution, tests), limits)
     if isinstance(ran, Failure):

@@ -7,7 +7,7 @@ from returns.result import Failure
 from rich.console import Console
 from rich.markup import escape
 
-from nip_fn.params import HyperParameters
+from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.building import BadRows
 from nip_fn_adapters.data.opening import Data, open_data
 from nip_fn_cli.exits import Exit, die, say

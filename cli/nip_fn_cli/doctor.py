@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from returns.result import Failure
 from rich.table import Table
 
-from nip_fn.agent_params import AgentParameters
+from nip_fn.params.agent import AgentParameters
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.sandbox import open_sandbox
 from nip_fn_adapters.serving.gpus import visible_gpus

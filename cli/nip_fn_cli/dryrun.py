@@ -5,15 +5,15 @@ from importlib.metadata import version
 
 from rich.table import Table
 
-from nip_fn.events import RunStarted
-from nip_fn.forecast import SELECTED_SHARE, Amount, Line, forecast
-from nip_fn.money import Prices, cost, price_of, sum_known
-from nip_fn.params import HyperParameters
-from nip_fn.run import data_problem
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.events import RunStarted
+from nip_fn.run.step import data_problem
+from nip_fn_adapters.costs.forecast import SELECTED_SHARE, Amount, Line, forecast
+from nip_fn_adapters.costs.prices import Prices, cost, price_of, sum_known
 from nip_fn_cli.datasets import open_or_die, told
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.money import Money, model_of, shown
-from nip_fn_cli.sitting import New
+from nip_fn_cli.session import New
 from nip_fn_cli.table import console
 
 WIDE = 400

@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 
 from rich.table import Table
 
-from nip_fn.config import merge, params_hash
-from nip_fn.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
-from nip_fn.metrics import Metrics
-from nip_fn.spending import dollars
-from nip_fn.state import RunState
+from nip_fn.config.codec import merge, params_hash
+from nip_fn.metrics.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
+from nip_fn.metrics.formulas import Metrics
+from nip_fn.run.state import RunState
+from nip_fn_adapters.costs.spending import dollars
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.datasets import told
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.money import Money, check_budget
 from nip_fn_cli.recordings import read_recording, replay_recording
-from nip_fn_cli.sitting import New, create, go_on, plan, reopen
+from nip_fn_cli.session import New, create, go_on, plan, reopen
 from nip_fn_cli.table import console
 
 BASELINE = "solo_verifier"

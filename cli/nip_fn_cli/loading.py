@@ -4,12 +4,12 @@ import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nip_fn.agent_params import agent_group
-from nip_fn.config import load_agent, spread, to_dict
-from nip_fn.finetune import Adapter, group_of
-from nip_fn.params import HyperParameters
+from nip_fn.config.codec import load_agent, spread, to_dict
+from nip_fn.params.agent import agent_group
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
-from nip_fn.state import RunState
+from nip_fn.run.state import RunState
+from nip_fn.training.groups import Adapter, group_of
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.recordings import read_recording, replay_recording

@@ -7,27 +7,27 @@ from typing import NamedTuple
 from returns.result import Failure
 from rich.table import Table
 
-from nip_fn.agent_params import AgentParameters, agent_group
-from nip_fn.events import Event
-from nip_fn.finetune import Job
-from nip_fn.money import (
+from nip_fn.params.agent import AgentParameters, agent_group
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.events import Event
+from nip_fn.run.request import Request
+from nip_fn.run.state import RunState
+from nip_fn.training.jobs import Job
+from nip_fn_adapters.costs.budget import Budget, training_within_budget, within_budget
+from nip_fn_adapters.costs.prices import (
     Price,
     Prices,
     PriceTable,
     Usage,
-    in_all,
-    laid_over,
     listed_prices,
+    overlay,
     parse_prices,
     price_of,
     sum_known,
+    total,
     unpriced,
 )
-from nip_fn.params import HyperParameters
-from nip_fn.requests import Request
-from nip_fn.spending import Spent, dollars, dollars_of, spent_of
-from nip_fn.state import RunState
-from nip_fn_adapters.budget import Purse, training_within_budget, within_budget
+from nip_fn_adapters.costs.spending import Spent, dollars, dollars_of, spent_of
 from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.wiring import Models
 
@@ -44,7 +44,7 @@ def money_or_die(budget: float | None = None, file: Path | None = None) -> Money
     own = PriceTable()
     usual = _usual_file()
     for path in ([usual] if usual.is_file() else []) + ([file] if file else []):
-        own = laid_over(own, _read(path))
+        own = overlay(own, _read(path))
     return Money(Prices(own, listed_prices()), budget)
 
 
@@ -85,11 +85,11 @@ def check_budget(params: HyperParameters, money: Money) -> None:
 
 def with_purse(
     models: Models, params: HyperParameters, state: RunState, money: Money
-) -> tuple[Models, Purse | None]:
+) -> tuple[Models, Budget | None]:
     """The adapters kept within the budget, and what keeps them; `state` is where they begin."""
     if money.budget is None:
         return models, None
-    purse = Purse(money.budget, dollars(state, money.prices) or 0.0)
+    purse = Budget(money.budget, dollars(state, money.prices) or 0.0)
     agents = {agent.name: agent for agent in params.agents}
     leads = {agent_group(agent): agent for agent in params.agents}
 
@@ -100,14 +100,14 @@ def with_purse(
     def of_job(job: Job) -> Price | None:
         return price_of(money.prices, leads[job.group], tuned=True)
 
-    def hold_back() -> None:
-        purse.hold_back()
-        models.hold_back()
+    def drain() -> None:
+        purse.drain()
+        models.drain()
 
     limited = models._replace(
         sampler=within_budget(models.sampler, purse, of_request),
         tuner=training_within_budget(models.tuner, purse, of_job),
-        hold_back=hold_back,
+        drain=drain,
     )
     return limited, purse
 
@@ -159,7 +159,7 @@ def spending_table(state: RunState, prices: Prices) -> Table:
 
 
 def _cells(rows: "list[Spent] | tuple[Spent, ...]") -> tuple[str, ...]:
-    usage: Usage = in_all([Usage(), *(spent.usage for spent in rows)])
+    usage: Usage = total([Usage(), *(spent.usage for spent in rows)])
     cost = sum_known(spent.dollars for spent in rows)
     counts = (usage.prompt, usage.cached, usage.completion, usage.trained)
     return (*(f"{count:,.0f}" for count in counts), shown(cost))

@@ -11,12 +11,11 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from nip_fn.agent_params import AgentParameters
-from nip_fn.config import DEFAULT_AGENT
-from nip_fn.params import HyperParameters
-from nip_fn.presets import EMBEDDED
+from nip_fn.config.presets import EMBEDDED
+from nip_fn.config.tags import TYPE_NAMES, WRITTEN, record_of, type_below
+from nip_fn.params.agent import AgentParameters
+from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
-from nip_fn.tags import TYPE_NAMES, WRITTEN, record_of, type_below
 from nip_fn_cli.table import console
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

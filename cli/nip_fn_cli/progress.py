@@ -11,11 +11,12 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bars
 
-from nip_fn.events import Drawn, Event, JobFinished, Published, Replied, StageDone
-from nip_fn.finetune import MIN_EXAMPLES, is_due
-from nip_fn.growth import Node, waiting
-from nip_fn.serving import Progress
-from nip_fn.state import RunState, is_tested
+from nip_fn.run.events import BatchFetched, Event, JobFinished, Published, Replied, StageEnded
+from nip_fn.run.ports import Progress
+from nip_fn.run.state import RunState, is_tested
+from nip_fn.training.groups import is_due
+from nip_fn.training.jobs import MIN_EXAMPLES
+from nip_fn.trees.grow import Node, pending_requests
 
 LINE = "iteration {task.fields[iteration]}/{task.fields[iterations]}  {task.fields[stage]:<7}"
 
@@ -68,13 +69,13 @@ class Display:
             self._done += 1
             self._asked = self._done + state.num_waiting
             self._tokens += event.completion.completion_tokens
-        elif isinstance(event, StageDone):
+        elif isinstance(event, StageEnded):
             self._end_stage(event)
         elif isinstance(event, JobFinished):
             self._end_training(event)
         elif isinstance(event, Published) and event.problem:
             self._say(refusal(state, event))
-        elif isinstance(event, Drawn):
+        elif isinstance(event, BatchFetched):
             self._asked = state.num_waiting
         if time.monotonic() - self._drawn > REFRESH_SECONDS:
             self._draw()
@@ -87,7 +88,7 @@ class Display:
         self._trainings[job] = progress
         self._draw()
 
-    def _end_stage(self, event: StageDone) -> None:
+    def _end_stage(self, event: StageEnded) -> None:
         if not sys.stderr.isatty() and self._done:
             self._say(
                 f"iteration {event.iteration}: {event.stage} done, {self._done:,} replies, "
@@ -147,7 +148,7 @@ def refusal(state: RunState, event: Published) -> str:
     return f"{event.adapter} is refused, {event.group} goes on with {goes_on}: {event.problem}"
 
 
-def notes(state: RunState, event: StageDone) -> tuple[str, ...]:
+def notes(state: RunState, event: StageEnded) -> tuple[str, ...]:
     """What a person should know when a stage has ended, besides that it has."""
     if event.stage != "sample":
         return ()
@@ -163,7 +164,9 @@ def notes(state: RunState, event: StageDone) -> tuple[str, ...]:
 def count_replies(state: RunState) -> tuple[int, int]:
     """How many replies the stage has, and how many it knows that it will have."""
     filled = sum(_filled(root) for root in state.forest)
-    return filled, filled + sum(len(ask.indices) for root in state.forest for ask in waiting(root))
+    return filled, filled + sum(
+        len(ask.indices) for root in state.forest for ask in pending_requests(root)
+    )
 
 
 def _filled(node: Node) -> int:

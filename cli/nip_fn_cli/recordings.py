@@ -5,8 +5,8 @@ from typing import NoReturn
 
 from returns.result import Failure
 
-from nip_fn.checkpoint import ReadError, Recording
-from nip_fn.replay import Replayed, replay
+from nip_fn.run.checkpoint import ReadError, Recording
+from nip_fn.run.replay import Replayed, replay
 from nip_fn_adapters import store
 from nip_fn_cli.exits import READ_EXITS, Exit, die
 

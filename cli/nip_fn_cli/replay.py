@@ -7,16 +7,16 @@ from typing import Any, NamedTuple
 import msgspec
 from returns.result import Failure
 
-from nip_fn.arrays import rollouts
-from nip_fn.config import differences, merge, params_hash, to_dict
-from nip_fn.pairs import Pair
-from nip_fn.params import HyperParameters
-from nip_fn.protocols.protocol import Protocol
+from nip_fn.config.codec import differences, merge, params_hash, to_dict
+from nip_fn.export.transcripts import transcript, words
+from nip_fn.game.protocol import Protocol
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.replay import Grown, Marked, Replayed, mark, reselect, summary
-from nip_fn.state import digest
-from nip_fn.transcripts import transcript, words
-from nip_fn.tree import ROOT
+from nip_fn.run.replay import AnnotatedTree, Replayed, StageForest, annotate, reselect, summary
+from nip_fn.run.state import digest
+from nip_fn.select.pairs import Pair
+from nip_fn.trees.rollouts import leaf_games
+from nip_fn.trees.tree import ROOT
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.config import parse_set, resolve
 from nip_fn_cli.exits import Exit, die
@@ -136,7 +136,7 @@ def _what_if(replayed: Replayed, sets: tuple[str, ...], show: Show) -> None:
 
 
 def _compared(
-    grown: Grown, other: tuple[Any, ...], agent: int, params: HyperParameters
+    grown: StageForest, other: tuple[Any, ...], agent: int, params: HyperParameters
 ) -> dict[str, Any]:
     then = [pair for pair in grown.selection if pair.agent == agent]
     now = [pair for pair in other if pair.agent == agent]
@@ -172,7 +172,7 @@ def _trees(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
     params = replayed.state.params
     protocol, names = protocol_of(params), tuple(agent.name for agent in params.agents)
     return [
-        {**_about(grown, index), "tree": _nested(mark(grown, index, params, names), protocol)}
+        {**_about(grown, index), "tree": _nested(annotate(grown, index, params, names), protocol)}
         for grown, index in _found(replayed, show.tree or "", show.iteration, ("sample",))
     ]
 
@@ -184,7 +184,7 @@ def _transcripts(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
         for grown, index in _found(
             replayed, show.transcript or "", show.iteration, ("test", "sample")
         )
-        for rollout in rollouts(
+        for rollout in leaf_games(
             grown.forest[index], grown.datapoints[index % len(grown.datapoints)], grown.keys[index]
         )
     ]
@@ -192,7 +192,7 @@ def _transcripts(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
 
 def _found(
     replayed: Replayed, prefix: str, iteration: int | None, stages: tuple[str, ...]
-) -> list[tuple[Grown, int]]:
+) -> list[tuple[StageForest, int]]:
     """The trees about the datapoint whose id begins so; ends the command where there is none."""
     grown = [
         stage
@@ -208,7 +208,7 @@ def _found(
     return [(stage, index) for stage in grown for index in stage.trees_about(matching[0])]
 
 
-def _about(grown: Grown, index: int) -> dict[str, Any]:
+def _about(grown: StageForest, index: int) -> dict[str, Any]:
     point = grown.datapoints[index % len(grown.datapoints)]
     return {
         "datapoint": point.id,
@@ -220,7 +220,7 @@ def _about(grown: Grown, index: int) -> dict[str, Any]:
     }
 
 
-def _nested(marked: Marked, protocol: Protocol, node: int = ROOT) -> dict[str, Any]:
+def _nested(marked: AnnotatedTree, protocol: Protocol, node: int = ROOT) -> dict[str, Any]:
     tree, names = marked.tree, [agent.name for agent in protocol.agents]
     return {
         "node": node,

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 from returns.result import Failure
 
-from nip_fn.serving import TOKEN_VARIABLE
 from nip_fn_adapters.local.children import cores
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.gpus import visible_gpus
 from nip_fn_adapters.serving.settings import ServerSettings, find_vllm, is_loopback
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
+from nip_fn_adapters.serving.wire import TOKEN_VARIABLE
 from nip_fn_cli.exits import Exit, die, say
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from nip_fn.agent_params import AgentParameters
-from nip_fn.hosting import is_hosted, server_url
-from nip_fn.params import HyperParameters
+from nip_fn.config.hosting import is_hosted, server_url
+from nip_fn.params.agent import AgentParameters
+from nip_fn.params.run import HyperParameters
 from nip_fn_cli.exits import Exit, die, say
 
 OWN_SERVER, LOG = "server", "server.log"  # in the run's folder

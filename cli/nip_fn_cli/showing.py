@@ -8,15 +8,15 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from nip_fn.mutation import edit_distance
-from nip_fn.programs import Tests
-from nip_fn.solutions import Laid
+from nip_fn.code.mutation import edit_distance
+from nip_fn.code.programs import Tests
+from nip_fn.code.solutions import PlacedSolution
 from nip_fn_cli.table import console
 
 MOST_TESTS = 20
 
 
-def print_problem(found: Sequence[Laid], right: Sequence[str]) -> None:
+def print_problem(found: Sequence[PlacedSolution], right: Sequence[str]) -> None:
     """Print datapoints of one problem, each beside the nearest of its right solutions."""
     out = console()
     first = found[0].solution
@@ -28,7 +28,7 @@ def print_problem(found: Sequence[Laid], right: Sequence[str]) -> None:
         out.print(*_tests(first.tests), sep="\n")
 
 
-def _parts(laid: Laid, right: Sequence[str]) -> Iterator[RenderableType]:
+def _parts(laid: PlacedSolution, right: Sequence[str]) -> Iterator[RenderableType]:
     solution = laid.solution
     verdict = "right" if solution.label else "has a bug"
     yield Rule(f"{laid.id}, {laid.split}: {verdict}", align="left")

@@ -7,9 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from nip_fn.money import Prices
-from nip_fn.replay import summary
-from nip_fn.state import RunState
+from nip_fn.run.replay import summary
+from nip_fn.run.state import RunState
+from nip_fn_adapters.costs.prices import Prices
 from nip_fn_cli.money import spending_table
 
 WIDTH = 180  # where the output is not a terminal

@@ -4,11 +4,11 @@ from contextlib import nullcontext
 from itertools import chain, count
 from pathlib import Path
 
-from nip_fn.config import params_hash
-from nip_fn.events import Extended
-from nip_fn.money import Prices
-from nip_fn.params import HyperParameters
-from nip_fn.state import RunState, digest
+from nip_fn.config.codec import params_hash
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.events import Extended
+from nip_fn.run.state import RunState, digest
+from nip_fn_adapters.costs.prices import Prices
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_adapters.tracker import METRICS
 from nip_fn_cli.config import Flags, overrides
@@ -17,7 +17,7 @@ from nip_fn_cli.dryrun import dry_run
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.money import Money, check_budget
 from nip_fn_cli.serving_child import served_here
-from nip_fn_cli.sitting import Start, create, go_on, plan, reopen
+from nip_fn_cli.session import Start, create, go_on, plan, reopen
 from nip_fn_cli.table import print_table
 
 

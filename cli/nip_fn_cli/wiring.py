@@ -7,26 +7,26 @@ from typing import NamedTuple, TypeVar
 
 from returns.result import Failure, Result
 
-from nip_fn.agent_params import AgentParameters, agent_group
-from nip_fn.events import Publish
-from nip_fn.finetune import Job
-from nip_fn.hosting import is_hosted
-from nip_fn.pace import Bounds
-from nip_fn.params import HyperParameters
-from nip_fn.ports import (
+from nip_fn.config.hosting import is_hosted
+from nip_fn.game.reply import Completion
+from nip_fn.params.agent import AgentParameters, agent_group
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.events import Publish
+from nip_fn.run.ports import (
     Follow,
+    Progress,
     Publisher,
     Sampler,
     Served,
     Tuned,
     Tuner,
     Unanswered,
-    nothing_waits,
+    nothing_to_drain,
 )
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
-from nip_fn.serving import Progress
+from nip_fn.run.request import Request
+from nip_fn.training.jobs import Job
 from nip_fn_adapters import dummy
+from nip_fn_adapters.api.pace import Bounds
 from nip_fn_cli.exits import Exit, die, say
 
 T = TypeVar("T")
@@ -40,11 +40,11 @@ class Models(NamedTuple):
     sampler: Sampler
     tuner: Tuner
     publisher: Publisher
-    hold_back: Callable[[], None] = nothing_waits  # see `World`
-    relay: "Relay | None" = None  # by which tuners tell how far they are
+    drain: Callable[[], None] = nothing_to_drain  # see `World`
+    relay: "ProgressForwarder | None" = None  # by which tuners tell how far they are
 
 
-class Relay:
+class ProgressForwarder:
     """Passes on how far trainings are, from when there is somebody to tell."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ def wire(params: HyperParameters, run: Path) -> Models:
     """The adapters that the agents ask for, each agent and group at its own; the run's adapters
     live in its folder.  Ends the command where a key is missing.
     """
-    kinds, relay = {kind_of(agent) for agent in params.agents}, Relay()
+    kinds, relay = {kind_of(agent) for agent in params.agents}, ProgressForwarder()
     models = {kind: _MODELS[kind](params, run, relay) for kind in sorted(kinds)}
     if len(models) == 1:
         return next(iter(models.values()))._replace(relay=relay)
@@ -77,11 +77,11 @@ def wire(params: HyperParameters, run: Path) -> Models:
     def publish(effect: Publish) -> Awaitable[Result[Served, str]]:
         return by_group[effect.group].publisher(effect)
 
-    def hold_back() -> None:
+    def drain() -> None:
         for one in models.values():
-            one.hold_back()
+            one.drain()
 
-    return Models(sample, tune, publish, hold_back, relay)
+    return Models(sample, tune, publish, drain, relay)
 
 
 def kind_of(agent: AgentParameters) -> str:
@@ -93,11 +93,11 @@ def kind_of(agent: AgentParameters) -> str:
     return "local" if agent.model_provider == "local" else "api"
 
 
-def _dummy(params: HyperParameters, run: Path, relay: Relay) -> Models:
+def _dummy(params: HyperParameters, run: Path, relay: ProgressForwarder) -> Models:
     return Models(dummy.dummy_sampler(params.dummy), dummy.dummy_tuner(), dummy.serve_at_once)
 
 
-def _local(params: HyperParameters, run: Path, relay: Relay) -> Models:
+def _local(params: HyperParameters, run: Path, relay: ProgressForwarder) -> Models:
     from nip_fn_adapters.local.publisher import local_publisher
     from nip_fn_adapters.local.sampler import local_sampler
     from nip_fn_adapters.local.tuner import local_tuner
@@ -106,43 +106,43 @@ def _local(params: HyperParameters, run: Path, relay: Relay) -> Models:
     return Models(sampler, local_tuner(run, follow=relay), local_publisher(sampler))
 
 
-def _self_hosted(params: HyperParameters, run: Path, relay: Relay) -> Models:
+def _self_hosted(params: HyperParameters, run: Path, relay: ProgressForwarder) -> Models:
     try:
         from nip_fn_adapters.api.endpoints import environment
-        from nip_fn_adapters.api.sampler import Manners
-        from nip_fn_adapters.selfhosted.client import Patience
+        from nip_fn_adapters.api.sampler import ClientSettings
+        from nip_fn_adapters.selfhosted.client import Timeouts
         from nip_fn_adapters.selfhosted.host import hosts_of, of_groups
         from nip_fn_adapters.selfhosted.publisher import hosted_publisher
-        from nip_fn_adapters.selfhosted.sampler import HostedSampler, Seat
+        from nip_fn_adapters.selfhosted.sampler import Assignment, HostedSampler
         from nip_fn_adapters.selfhosted.tuner import hosted_tuner
     except ModuleNotFoundError as error:
         die(Exit.USAGE, f"language-model servers need {error.name}: install nip-fn[api]")
     own = params.text_rl
-    patience = Patience(
-        poll=min(own.fine_tune_poll_seconds, Patience().poll),
+    patience = Timeouts(
+        poll=min(own.fine_tune_poll_seconds, Timeouts().poll),
         limit=own.fine_tune_limit_hours * 3600,
     )
     hosts = _or_die(hosts_of(params, run, environment(), patience=patience, tell=say))
     groups = of_groups(params, hosts)
-    manners = Manners(
+    manners = ClientSettings(
         bounds=_open_files(own.max_requests_in_flight),
         timeout=own.request_timeout_seconds,
         tell=say,
     )
     agents = {agent.name: agent for agent in params.agents}
-    seats = {name: Seat(agents[name], host) for name, host in hosts.items()}
+    seats = {name: Assignment(agents[name], host) for name, host in hosts.items()}
     sampler = HostedSampler(seats, manners)
     tuner = hosted_tuner(groups, follow=relay)
-    return Models(sampler, tuner, hosted_publisher(groups), sampler.hold_back)
+    return Models(sampler, tuner, hosted_publisher(groups), sampler.drain)
 
 
-def _api(params: HyperParameters, run: Path, relay: Relay) -> Models:
+def _api(params: HyperParameters, run: Path, relay: ProgressForwarder) -> Models:
     try:
         from nip_fn_adapters.api.batches import Times, batch_sampler
         from nip_fn_adapters.api.endpoints import environment
         from nip_fn_adapters.api.publisher import api_publisher
-        from nip_fn_adapters.api.sampler import Manners, api_sampler, served_by
-        from nip_fn_adapters.api.tuner import Patience, api_tuner, trainings
+        from nip_fn_adapters.api.sampler import ClientSettings, api_sampler, served_by
+        from nip_fn_adapters.api.tuner import Timeouts, api_tuner, trainings
     except ModuleNotFoundError as error:
         die(Exit.USAGE, f"models behind an API need {error.name}: install nip-fn[api]")
     agents = [agent for agent in params.agents if kind_of(agent) == "api"]
@@ -154,8 +154,8 @@ def _api(params: HyperParameters, run: Path, relay: Relay) -> Models:
     wandb_project = variables.get("WANDB_OPENAI_FINETUNE_PROJECT")
     own, poll = params.text_rl, params.text_rl.fine_tune_poll_seconds
     bounds = _open_files(own.max_requests_in_flight)
-    manners = Manners(tell=say, bounds=bounds, timeout=own.request_timeout_seconds)
-    patience = Patience(poll=poll, limit=own.fine_tune_limit_hours * 3600)
+    manners = ClientSettings(tell=say, bounds=bounds, timeout=own.request_timeout_seconds)
+    patience = Timeouts(poll=poll, limit=own.fine_tune_limit_hours * 3600)
     batched = {agent.use_batch_api for agent in agents}
     if len(batched) > 1:
         die(Exit.USAGE, "agents.*.use_batch_api: all agents at an API, or none")
@@ -165,7 +165,7 @@ def _api(params: HyperParameters, run: Path, relay: Relay) -> Models:
         else api_sampler(served, manners)
     )
     tuner = api_tuner(run, groups, patience=patience, wandb_project=wandb_project, tell=say)
-    return Models(sampler, tuner, api_publisher(groups, tell=say), sampler.hold_back)
+    return Models(sampler, tuner, api_publisher(groups, tell=say), sampler.drain)
 
 
 def _open_files(highest: int) -> Bounds:
@@ -201,7 +201,7 @@ def _or_die(result: Result[T, str]) -> T:
     return result.unwrap()
 
 
-_MODELS: dict[str, Callable[[HyperParameters, Path, Relay], Models]] = {
+_MODELS: dict[str, Callable[[HyperParameters, Path, ProgressForwarder], Models]] = {
     "api": _api,
     "dummy": _dummy,
     "local": _local,

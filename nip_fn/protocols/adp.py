@@ -1,9 +1,9 @@
 """adp, the adapted proof protocol: the prover sends one message, then the verifier decides."""
 
-from nip_fn.params import HyperParameters
-from nip_fn.protocols.common import in_turn, make_protocol
+from nip_fn.game.protocol import AgentSpec, Move, Protocol
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.build import in_turn, make_protocol
 from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
-from nip_fn.protocols.protocol import AgentSpec, Move, Protocol
 
 
 def adp(params: HyperParameters) -> Protocol:

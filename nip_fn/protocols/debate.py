@@ -2,11 +2,11 @@
 
 from functools import partial
 
-from nip_fn.params import HyperParameters
+from nip_fn.game.decision import ACCEPT, REJECT
+from nip_fn.game.protocol import Protocol
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols import two_provers
-from nip_fn.protocols.common import make_protocol
-from nip_fn.protocols.protocol import Protocol
-from nip_fn.spectra import ACCEPT, REJECT
+from nip_fn.protocols.build import make_protocol
 
 
 def debate(params: HyperParameters) -> Protocol:

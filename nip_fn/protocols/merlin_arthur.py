@@ -3,11 +3,11 @@
 One argues for acceptance, the other for rejection, and the verifier is not told which one spoke.
 """
 
+from nip_fn.game.decision import ACCEPT, REJECT
+from nip_fn.game.protocol import AgentSpec, Move, Protocol, game_seed
 from nip_fn.keys import Key
-from nip_fn.params import HyperParameters
-from nip_fn.protocols.common import make_protocol
-from nip_fn.protocols.protocol import AgentSpec, Move, Protocol, game_seed
-from nip_fn.spectra import ACCEPT, REJECT
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.build import make_protocol
 
 PROVER0, PROVER1, VERIFIER = 0, 1, 2
 MAIN = 0

@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from nip_fn.params import HyperParameters
+from nip_fn.game.protocol import Protocol
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols import two_provers
-from nip_fn.protocols.common import make_protocol
-from nip_fn.protocols.protocol import Protocol
+from nip_fn.protocols.build import make_protocol
 
 
 def mnip(params: HyperParameters) -> Protocol:

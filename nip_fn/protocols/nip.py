@@ -1,8 +1,8 @@
 """nip: one prover, one verifier, one channel; they take turns until the verifier decides."""
 
-from nip_fn.params import HyperParameters
-from nip_fn.protocols.common import in_turn, make_protocol
-from nip_fn.protocols.protocol import AgentSpec, Move, Protocol
+from nip_fn.game.protocol import AgentSpec, Move, Protocol
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.build import in_turn, make_protocol
 
 PROVER, VERIFIER = 0, 1
 MAIN = 0

@@ -6,14 +6,14 @@ A script adds its own with `PROTOCOLS["my_game"] = my_game` before it makes para
 from collections.abc import Callable
 from functools import lru_cache
 
-from nip_fn.params import HyperParameters
+from nip_fn.game.protocol import Protocol
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.adp import adp
 from nip_fn.protocols.debate import debate
 from nip_fn.protocols.merlin_arthur import merlin_arthur
 from nip_fn.protocols.mnip import mnip
-from nip_fn.protocols.multi_channel_test import multi_channel_test
+from nip_fn.protocols.multi_channel import multi_channel_test
 from nip_fn.protocols.nip import nip
-from nip_fn.protocols.protocol import Protocol
 from nip_fn.protocols.solo_verifier import solo_verifier
 
 MakeProtocol = Callable[[HyperParameters], Protocol]

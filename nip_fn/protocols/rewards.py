@@ -6,9 +6,9 @@ prover     a R  when it argues for accept,  (1 - a) R  for reject,  a = (f + 1) 
 
 from typing import NamedTuple
 
-from nip_fn.params import CommonProtocolParameters
-from nip_fn.protocols.protocol import Outcome
-from nip_fn.spectra import SPECTRA
+from nip_fn.game.decision import SPECTRA
+from nip_fn.game.protocol import Outcome
+from nip_fn.params.protocol import CommonProtocolParameters
 
 
 def neither_reward(common: CommonProtocolParameters) -> float:

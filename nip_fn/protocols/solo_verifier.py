@@ -1,8 +1,8 @@
 """solo_verifier: the verifier decides alone, in one message; the baseline of all the others."""
 
-from nip_fn.params import HyperParameters
-from nip_fn.protocols.common import in_turn, make_protocol
-from nip_fn.protocols.protocol import AgentSpec, Move, Protocol
+from nip_fn.game.protocol import AgentSpec, Move, Protocol
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.build import in_turn, make_protocol
 
 
 def solo_verifier(params: HyperParameters) -> Protocol:

@@ -1,10 +1,10 @@
 """What debate and mnip share: two provers, a channel for each, and the order of speaking."""
 
+from nip_fn.game.decision import ACCEPT
+from nip_fn.game.protocol import AgentSpec, Move
 from nip_fn.keys import Key, fold_in, permutation
-from nip_fn.params import TwoProverParameters
-from nip_fn.protocols.common import Schedule, in_turn
-from nip_fn.protocols.protocol import AgentSpec, Move
-from nip_fn.spectra import ACCEPT
+from nip_fn.params.protocol import TwoProverParameters
+from nip_fn.protocols.build import Schedule, in_turn
 
 PROVER0, PROVER1, VERIFIER = 0, 1, 2
 CHANNELS = ("prover0_channel", "prover1_channel")

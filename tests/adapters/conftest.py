@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 from returns.result import Result
 
-from nip_fn.config import from_dict
-from nip_fn.data import Datapoint, Dataset, make_datapoint
-from nip_fn.events import RunStarted
-from nip_fn.finetune import Job
-from nip_fn.params import HyperParameters
-from nip_fn.ports import Store, World
-from nip_fn.replay import replay
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
-from nip_fn.state import EMPTY, Row, RunState
+from nip_fn.config.codec import from_dict
+from nip_fn.game.datapoint import Datapoint, Dataset, make_datapoint
+from nip_fn.game.reply import Completion
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.events import RunStarted
+from nip_fn.run.ports import Store, World
+from nip_fn.run.replay import replay
+from nip_fn.run.request import Request
+from nip_fn.run.state import EMPTY, Row, RunState
+from nip_fn.training.jobs import Job
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.data.opening import CACHE_VARIABLE, in_memory
 from nip_fn_adapters.interpreter import interpret

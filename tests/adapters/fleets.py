@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 import aiohttp
 from returns.result import Failure, Result, Success
 
-from nip_fn.serving import Needs, Refusal, RestartPolicy
 from nip_fn_adapters.serving.fleet import Fleet, FleetSettings, url_of
+from nip_fn_adapters.serving.wire import Needs, Refusal, RestartPolicy
 
 from ..vllm import fake
 

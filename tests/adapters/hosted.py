@@ -15,12 +15,12 @@ import msgspec
 from aiohttp import web
 from msgspec.structs import replace
 
-from nip_fn.finetune import Job, Score
-from nip_fn.serving import (
+from nip_fn.run.ports import Progress
+from nip_fn.training.jobs import Job, Score
+from nip_fn_adapters.serving.wire import (
     AdapterInfo,
     JobInfo,
     Needs,
-    Progress,
     PublishAdapter,
     Replica,
     ServedAdapter,

@@ -10,21 +10,21 @@ from typing import Any
 from msgspec.structs import replace
 from returns.result import Result
 
-from nip_fn.chat import Message
-from nip_fn.config import from_dict, merge
-from nip_fn.data import Dataset, make_datapoint
-from nip_fn.events import Replied, RunStarted
+from nip_fn.config.codec import from_dict, merge
+from nip_fn.game.datapoint import Dataset, make_datapoint
+from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key, split
-from nip_fn.params import HyperParameters
-from nip_fn.ports import World
-from nip_fn.replay import replay
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
-from nip_fn.retries import RetryPolicy
-from nip_fn.state import EMPTY, Row, RunState
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import Message
+from nip_fn.run.events import Replied, RunStarted
+from nip_fn.run.ports import World
+from nip_fn.run.replay import replay
+from nip_fn.run.request import Request
+from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.sampler import ApiSampler, Manners, Served, api_sampler, served_by
+from nip_fn_adapters.api.retries import RetryPolicy
+from nip_fn_adapters.api.sampler import ApiSampler, ClientSettings, Served, api_sampler, served_by
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.store import CHECKPOINT
@@ -33,7 +33,7 @@ from ..provider import Provider
 
 KEY = "sk-test-5e0d7b13c9"  # as the fake provider's `key`: to be in no file and no message
 SPEED = 400.0  # waits of minutes pass in a second
-QUICK = Manners(speed=SPEED, timeout=1.0)
+QUICK = ClientSettings(speed=SPEED, timeout=1.0)
 
 
 def make_request(place: str = "here", num: int = 2, **changes: Any) -> Request:
@@ -59,7 +59,7 @@ def make_request(place: str = "here", num: int = 2, **changes: Any) -> Request:
     return Request(**{**given, **changes})
 
 
-def make_sampler(*urls: str, manners: Manners = QUICK, **how: Any) -> ApiSampler:
+def make_sampler(*urls: str, manners: ClientSettings = QUICK, **how: Any) -> ApiSampler:
     """A sampler for two agents that are served at all of these addresses."""
     servers = tuple(Endpoint(url, KEY) for url in urls)
     served = Served(servers, **{"key_variable": "OPENAI_API_KEY", **how})
@@ -118,7 +118,7 @@ class Game:
         self.params: HyperParameters = from_dict(table).unwrap()
         self.told: list[str] = []
 
-    def sit(self, manners: Manners = QUICK) -> Result[RunState, str]:
+    def sit(self, manners: ClientSettings = QUICK) -> Result[RunState, str]:
         """Go on until the run is done or fails."""
         if (self.folder / CHECKPOINT).exists():
             opened, recording = store.reopen(self.folder).unwrap()
@@ -138,7 +138,7 @@ class Game:
             source=in_memory(DATA).source,
             store=opened,
             tracker=_no_tracker,
-            hold_back=sampler.hold_back,
+            drain=sampler.drain,
         )
         try:
             return asyncio.run(interpret(state, world, first=first))
@@ -183,6 +183,6 @@ def answered_bodies(entries: Iterable[dict[str, Any]]) -> Counter[str]:
     )
 
 
-def patient(**policy: Any) -> Manners:
+def patient(**policy: Any) -> ClientSettings:
     """The manners with another policy of retries."""
     return QUICK._replace(policy=RetryPolicy(**policy))

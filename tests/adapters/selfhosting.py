@@ -6,32 +6,32 @@ from typing import Any
 
 from returns.result import Result
 
-from nip_fn.chat import Message
-from nip_fn.config import from_dict
-from nip_fn.events import Publish, RunStarted
-from nip_fn.finetune import Job
+from nip_fn.config.codec import from_dict
 from nip_fn.keys import key
-from nip_fn.params import HyperParameters
-from nip_fn.ports import Served, Tuned, World
-from nip_fn.replay import replay
-from nip_fn.requests import Request
-from nip_fn.serving import TOKEN_VARIABLE
-from nip_fn.state import EMPTY, RunState
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import Message
+from nip_fn.run.events import Publish, RunStarted
+from nip_fn.run.ports import Served, Tuned, World
+from nip_fn.run.replay import replay
+from nip_fn.run.request import Request
+from nip_fn.run.state import EMPTY, RunState
+from nip_fn.training.jobs import Job
 from nip_fn_adapters import store
-from nip_fn_adapters.api.sampler import Manners
+from nip_fn_adapters.api.sampler import ClientSettings
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
-from nip_fn_adapters.selfhosted.client import Patience
+from nip_fn_adapters.selfhosted.client import Timeouts
 from nip_fn_adapters.selfhosted.host import Host, hosts_of, of_groups
 from nip_fn_adapters.selfhosted.publisher import hosted_publisher
-from nip_fn_adapters.selfhosted.sampler import HostedSampler, Seat
+from nip_fn_adapters.selfhosted.sampler import Assignment, HostedSampler
 from nip_fn_adapters.selfhosted.tuner import hosted_tuner
+from nip_fn_adapters.serving.wire import TOKEN_VARIABLE
 
 from .conftest import no_tracker, small_dataset
 from .hosted import FakeServer
 
 TOKEN = "sesame-4f1c9a"
-QUICK = Patience(ready=5.0, away=10.0, online=5.0, crashed=0.3, poll=0.05, limit=20.0, remind=0.2)
+QUICK = Timeouts(ready=5.0, away=10.0, online=5.0, crashed=0.3, poll=0.05, limit=20.0, remind=0.2)
 
 
 def params_at(server: FakeServer, **text_rl: Any) -> HyperParameters:
@@ -83,9 +83,9 @@ class Sitting:
         ).unwrap()
         groups = of_groups(self.params, self.hosts)
         agents = {agent.name: agent for agent in self.params.agents}
-        seats = {name: Seat(agents[name], host) for name, host in self.hosts.items()}
+        seats = {name: Assignment(agents[name], host) for name, host in self.hosts.items()}
         self.followed: list[tuple[str, int]] = []
-        self.sampler = HostedSampler(seats, Manners(tell=self.told.append))
+        self.sampler = HostedSampler(seats, ClientSettings(tell=self.told.append))
         self.tuner = hosted_tuner(
             groups, follow=lambda job, progress: self.followed.append((job, progress.step))
         )
@@ -124,7 +124,7 @@ class Sitting:
             source=in_memory(small_dataset()).source,
             store=opened,
             tracker=no_tracker,
-            hold_back=self.sampler.hold_back,
+            drain=self.sampler.drain,
         )
         try:
             return asyncio.run(interpret(state, world, first=first))

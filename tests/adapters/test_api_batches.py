@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from nip_fn.requests import Request
+from nip_fn.run.request import Request
 from nip_fn_adapters.api.batches import BatchSampler, Times, batch_sampler
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.sampler import Served

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from nip_fn.reply import Completion
-from nip_fn.state import digest
-from nip_fn_adapters.api.sampler import Manners
+from nip_fn.game.reply import Completion
+from nip_fn.run.state import digest
+from nip_fn_adapters.api.sampler import ClientSettings
 from nip_fn_adapters.store import CHECKPOINT
 
 from ..provider import Provider
@@ -134,7 +134,7 @@ def test_everything_that_can_be_mended_at_once_leaves_no_trace(
     assert set(answered_bodies(log).values()) == {1}, "no reply is asked for twice"
 
 
-def ends_like(whole: Whole, game: Game, manners: Manners = QUICK) -> None:
+def ends_like(whole: Whole, game: Game, manners: ClientSettings = QUICK) -> None:
     state = game.sit(manners).unwrap()
     assert state.stage == "done"
     assert game.contents() == whole.contents

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nip_fn.events import JobCreated, JobFinished
-from nip_fn.replay import replay
+from nip_fn.run.events import JobCreated, JobFinished
+from nip_fn.run.replay import replay
 from nip_fn_adapters import store
 from nip_fn_adapters.api.ledger import identity
 from nip_fn_adapters.store import CHECKPOINT

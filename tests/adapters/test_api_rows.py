@@ -2,8 +2,8 @@
 
 import msgspec
 
-from nip_fn.chat import Message
-from nip_fn.finetune import PreferenceRow, SupervisedRow
+from nip_fn.prompts.chat import Message
+from nip_fn.training.jobs import PreferenceRow, SupervisedRow
 from nip_fn_adapters.api.rows import training_file
 
 PROMPT = (

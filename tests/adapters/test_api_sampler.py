@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from nip_fn.chat import Message
-from nip_fn.pace import Bounds
-from nip_fn.ports import Unanswered
-from nip_fn_adapters.api.sampler import Manners
+from nip_fn.prompts.chat import Message
+from nip_fn.run.ports import Unanswered
+from nip_fn_adapters.api.pace import Bounds
+from nip_fn_adapters.api.sampler import ClientSettings
 
 from ..provider import Provider
 from .sampling import KEY, QUICK, ask, chats, make_request, make_sampler
@@ -253,7 +253,7 @@ def test_a_limit_of_requests_in_flight_is_found(provider: Provider) -> None:
 def test_rate_limit_headers_keep_requests_within_the_quota(provider: Provider) -> None:
     """The limit is 50 requests a second, 25 of them at once; nothing need be refused."""
     provider.configure(requests_per_second=50.0, burst=25.0, rate_limit_headers=True)
-    patient = Manners(bounds=Bounds(5, 1, 64))
+    patient = ClientSettings(bounds=Bounds(5, 1, 64))
     sampler, began = make_sampler(provider.url, manners=patient), time.monotonic()
     answers = ask(sampler, *(make_request(f"{i}") for i in range(125)))
     seconds = time.monotonic() - began
@@ -273,7 +273,7 @@ def test_what_waits_is_held_back_and_what_is_under_way_ends(provider: Provider) 
     async def stop_early() -> list[asyncio.Task[Any]]:
         tasks = [asyncio.ensure_future(sampler(make_request(f"{i}"))) for i in range(10)]
         await asyncio.sleep(0.1)
-        sampler.hold_back()
+        sampler.drain()
         tasks.append(asyncio.ensure_future(sampler(make_request("late"))))
         await asyncio.wait(tasks)
         return tasks
@@ -294,7 +294,7 @@ def test_siblings_that_are_held_back_do_not_take_those_under_way_with_them(
     async def stop_early() -> Any:
         task = asyncio.ensure_future(sampler(make_request(num=3)))
         await asyncio.sleep(0.1)
-        sampler.hold_back()
+        sampler.drain()
         return await task
 
     first, *others = asyncio.run(stop_early()).unwrap()

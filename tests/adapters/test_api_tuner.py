@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from returns.result import Failure, Success
 
-from nip_fn.finetune import Job
-from nip_fn.ports import Tuned
+from nip_fn.run.ports import Tuned
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.api import jobs, uploads
 from nip_fn_adapters.api.jobs import Intent, error_line, remote_of
 from nip_fn_adapters.api.ledger import identity

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from returns.result import Result, Success
 
-from nip_fn.events import Publish
-from nip_fn.finetune import Job
-from nip_fn.ports import Served
+from nip_fn.run.events import Publish
+from nip_fn.run.ports import Served
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.api.publisher import api_publisher
 
 from ..provider import Provider

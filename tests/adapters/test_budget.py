@@ -11,28 +11,29 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.chat import Message
-from nip_fn.events import RunStarted
-from nip_fn.finetune import Job, SupervisedRow, make_groups, make_job
+from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
-from nip_fn.money import Price, Prices, PriceTable, Usage, cost
-from nip_fn.params import HyperParameters
-from nip_fn.ports import Sampler, Tuned, World
-from nip_fn.replay import replay
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
-from nip_fn.spending import dollars, spent_in
-from nip_fn.state import EMPTY, Row, RunState, digest
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import Message
+from nip_fn.run.events import RunStarted
+from nip_fn.run.ports import Sampler, Tuned, World
+from nip_fn.run.replay import replay
+from nip_fn.run.request import Request
+from nip_fn.run.state import EMPTY, Row, RunState, digest
+from nip_fn.training.groups import make_groups
+from nip_fn.training.jobs import Job, SupervisedRow, make_job
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.sampler import Served, api_sampler
-from nip_fn_adapters.budget import (
-    Purse,
+from nip_fn_adapters.costs.budget import (
+    Budget,
     most_usage,
     training_within_budget,
     usage_of,
     within_budget,
 )
+from nip_fn_adapters.costs.prices import Price, Prices, PriceTable, Usage, cost
+from nip_fn_adapters.costs.spending import dollars, spent_in
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.tracker import METRICS, JsonLines
@@ -63,7 +64,7 @@ def ask(seed: int = 0, siblings: int = 2, max_tokens: int = 20) -> Request:
 class Vendor:
     """Answers after a while, with as many tokens as it likes up to the limit."""
 
-    def __init__(self, purse: Purse, seed: int) -> None:
+    def __init__(self, purse: Budget, seed: int) -> None:
         self.purse, self.random = purse, Random(seed)
         self.paid = 0.0
         self.asked = 0
@@ -86,14 +87,14 @@ class Vendor:
         return Success(replies)
 
 
-def wrapped(sampler: Sampler, purse: Purse, price: Price | None = DEAR) -> Sampler:
+def wrapped(sampler: Sampler, purse: Budget, price: Price | None = DEAR) -> Sampler:
     return within_budget(sampler, purse, lambda request: price)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.0, 2.0), st.integers(1, 60))
 def test_whatever_is_asked_at_once_the_budget_holds(seed: int, limit: float, number: int) -> None:
-    purse = Purse(limit)
+    purse = Budget(limit)
     provider = Vendor(purse, seed)
 
     async def everything() -> list[Result[tuple[Completion, ...], str]]:
@@ -116,7 +117,7 @@ def test_only_what_does_not_fit_with_nothing_under_way_is_refused() -> None:
     request = ask()
     most = cost(most_usage(request), DEAR) or 0.0
     real = cost(usage_of([Completion("x", "stop", "m", 1, 1)]), DEAR) or 0.0
-    purse = Purse(most + 9 * real)
+    purse = Budget(most + 9 * real)
     under_way = []
 
     async def sample(request: Request) -> Result[tuple[Completion, ...], str]:
@@ -137,7 +138,7 @@ def test_only_what_does_not_fit_with_nothing_under_way_is_refused() -> None:
 
 
 def test_what_is_free_is_asked_for_with_an_empty_purse_and_what_has_no_price_is_not() -> None:
-    purse = Purse(0.0)
+    purse = Budget(0.0)
     provider = Vendor(purse, 0)
     free = wrapped(provider, purse, Price(0.0, 0.0))
     assert isinstance(asyncio.run(_of(free, ask())), Success)
@@ -153,7 +154,7 @@ async def _of(sampler: Sampler, request: Request) -> Result[tuple[Completion, ..
 def test_a_failed_or_abandoned_request_gives_back_what_was_set_aside() -> None:
     request = ask()
     most = cost(most_usage(request), DEAR) or 0.0
-    purse = Purse(most)
+    purse = Budget(most)
 
     async def fails(request: Request) -> Result[tuple[Completion, ...], str]:
         await asyncio.sleep(0)
@@ -183,7 +184,7 @@ def test_a_failed_or_abandoned_request_gives_back_what_was_set_aside() -> None:
 
 
 def test_one_that_is_cancelled_as_its_turn_comes_does_not_keep_it() -> None:
-    purse = Purse(1.0)
+    purse = Budget(1.0)
 
     async def story() -> None:
         assert await purse.reserve(1.0)
@@ -199,13 +200,13 @@ def test_one_that_is_cancelled_as_its_turn_comes_does_not_keep_it() -> None:
 
 
 def test_what_waits_in_line_is_held_back_and_what_is_under_way_is_not() -> None:
-    purse = Purse(1.0)
+    purse = Budget(1.0)
 
     async def story() -> None:
         assert await purse.reserve(1.0)
         line = [asyncio.ensure_future(purse.reserve(0.5)) for _ in range(3)]
         await asyncio.sleep(0)
-        purse.hold_back()
+        purse.drain()
         await asyncio.gather(*line, return_exceptions=True)
         assert all(task.cancelled() for task in line)
         purse.settle(1.0, 0.5)
@@ -215,7 +216,7 @@ def test_what_waits_in_line_is_held_back_and_what_is_under_way_is_not() -> None:
 
 
 def test_a_server_that_counts_no_tokens_is_asked_once() -> None:
-    purse = Purse(100.0)
+    purse = Budget(100.0)
     asked = []
 
     async def silent(request: Request) -> Result[tuple[Completion, ...], str]:
@@ -238,7 +239,7 @@ def job(rows: int) -> Job:
 
 
 def test_trainings_are_kept_within_the_budget_by_what_they_report() -> None:
-    purse = Purse(0.3)
+    purse = Budget(0.3)
     done: list[str] = []
 
     async def tune(job: Job) -> Result[Tuned, str]:
@@ -270,7 +271,7 @@ def nothing(row: Row, seconds: float) -> None:
 
 def play(
     folder: Path, limit: float, *, sampler: Sampler, params: HyperParameters = PARAMS
-) -> tuple[Result[RunState, str], Purse]:
+) -> tuple[Result[RunState, str], Budget]:
     """A sitting of a run that costs, as far as a budget goes."""
     data = in_memory(small_dataset())
     state, first = EMPTY, [RunStarted(params, data.info, "0")]
@@ -279,7 +280,7 @@ def play(
         state, first = replay(recording.events).unwrap().state, []
     else:
         opened = store.create(folder).unwrap()
-    purse = Purse(limit, dollars(state, PRICES) or 0.0)
+    purse = Budget(limit, dollars(state, PRICES) or 0.0)
     world = World(
         sampler=wrapped(sampler, purse),
         tuner=training_within_budget(dummy.dummy_tuner(), purse, lambda job: DEAR),
@@ -330,7 +331,7 @@ def test_the_bill_of_a_real_server_stays_within_the_budget(tmp_path: Path) -> No
             names = ("prompt_tokens", "cached_tokens", "completion_tokens")
             return cost(Usage(*(told[name] for name in names)), DEAR) or 0.0
 
-        def sit(limit: float) -> tuple[Result[RunState, str], Purse]:
+        def sit(limit: float) -> tuple[Result[RunState, str], Budget]:
             served = {agent.name: Served((Endpoint(provider.url, "key"),)) for agent in agents}
             return play(tmp_path / "run", limit, sampler=api_sampler(served), params=params)
 

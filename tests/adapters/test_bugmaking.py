@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from returns.result import Failure, Result, Success
 
+from nip_fn.code.mutation import mutants
+from nip_fn.code.programs import Limits, read_checks
+from nip_fn.code.solutions import LabelledSolution, PlacedSolution
+from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
-from nip_fn.mutation import mutants
-from nip_fn.ports import Unanswered
-from nip_fn.programs import Limits, read_checks
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
-from nip_fn.solutions import LabelledSolution, Laid
+from nip_fn.run.ports import Unanswered
+from nip_fn.run.request import Request
 from nip_fn_adapters.bugfile import journal_of, open_bug_file
 from nip_fn_adapters.bugmaking import (
     CHOICE,
     Ask,
     Made,
     Maker,
-    Workshop,
+    MutantFactory,
     Writer,
     by_model,
     by_mutation,
@@ -49,17 +49,17 @@ CRASHES = RIGHT.replace('""', "words[9]")
 ENDLESS = RIGHT.replace("    return best", "    while best:\n        pass\n    return best")
 
 
-def laid(code: str = RIGHT) -> Laid:
+def laid(code: str = RIGHT) -> PlacedSolution:
     solution = LabelledSolution("Which is longest?", code, 1, "p", tests=read_checks(TESTS))
-    return Laid("train", "id", solution)
+    return PlacedSolution("train", "id", solution)
 
 
-def workshop(wanted: int = 2) -> Workshop:
+def workshop(wanted: int = 2) -> MutantFactory:
     limits = Limits(seconds=0.5, give_up=True)
-    return Workshop(open_sandbox().unwrap(), asyncio.Semaphore(2), limits, key(0), wanted)
+    return MutantFactory(open_sandbox().unwrap(), asyncio.Semaphore(2), limits, key(0), wanted)
 
 
-def make(maker: Maker, one: Laid) -> Result[Made, str]:
+def make(maker: Maker, one: PlacedSolution) -> Result[Made, str]:
     async def run() -> Result[Made, str]:
         return await maker(one)
 

@@ -8,13 +8,13 @@ from os import cpu_count
 import pytest
 from returns.result import Success
 
-from nip_fn.bugs import is_subtle
-from nip_fn.datasets.python import Problem, solutions, topics
-from nip_fn.fingerprint import fingerprint, parsed
+from nip_fn.code.bugs import is_subtle
+from nip_fn.code.builtin.python import Problem, solutions, topics
+from nip_fn.code.fingerprint import fingerprint, parsed
+from nip_fn.code.programs import Limits, Tally, program, read_checks, tally
+from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
 from nip_fn.keys import key
-from nip_fn.programs import Limits, Tally, program, read_checks, tally
-from nip_fn.solutions import LabelledSolution, Laid, datapoint_of
-from nip_fn_adapters.bugmaking import Made, Workshop, by_mutation
+from nip_fn_adapters.bugmaking import Made, MutantFactory, by_mutation
 from nip_fn_adapters.pool import in_order
 from nip_fn_adapters.sandbox import open_sandbox
 
@@ -75,9 +75,11 @@ def test_every_label_is_proven_by_running_all_tests() -> None:
 
 
 def test_mutation_finds_two_bugs_for_nearly_every_solution() -> None:
-    rights = [Laid("train", datapoint_of(one).id, one) for one in solutions() if one.label]
+    rights = [
+        PlacedSolution("train", datapoint_of(one).id, one) for one in solutions() if one.label
+    ]
     limits, free = Limits(seconds=1.0, give_up=True), asyncio.Semaphore(AT_A_TIME)
-    workshop = Workshop(open_sandbox().unwrap(), free, limits, key(0), wanted=2)
+    workshop = MutantFactory(open_sandbox().unwrap(), free, limits, key(0), wanted=2)
 
     async def make() -> list[Made]:
         maker = by_mutation(workshop, most_tried=40)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from nip_fn.events import JobFinished, Replied
-from nip_fn.ports import Store
-from nip_fn.state import digest
+from nip_fn.run.events import JobFinished, Replied
+from nip_fn.run.ports import Store
+from nip_fn.run.state import digest
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 

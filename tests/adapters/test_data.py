@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from returns.result import Failure
 
-from nip_fn.data import SPLITS, content_hash
-from nip_fn.fingerprint import fingerprint
-from nip_fn.inspection import leaks
-from nip_fn.programs import Tests
-from nip_fn.solutions import COLUMNS, Laid, datapoint_of
+from nip_fn.code.fingerprint import fingerprint
+from nip_fn.code.programs import Tests
+from nip_fn.code.solutions import COLUMNS, PlacedSolution, datapoint_of
+from nip_fn.code.statistics import leaks
+from nip_fn.game.datapoint import SPLITS, content_hash
 from nip_fn_adapters.data import files
 from nip_fn_adapters.data.opening import Data, open_data
 
@@ -108,7 +108,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return make
 
 
-def check_splits(laid: Iterable[Laid]) -> None:
+def check_splits(laid: Iterable[PlacedSolution]) -> None:
     """Nothing is in two splits."""
     seen: dict[tuple[str, str], str] = {}
     for split, _, one in laid:
@@ -117,7 +117,7 @@ def check_splits(laid: Iterable[Laid]) -> None:
             assert seen.setdefault(what, split) == split, what
 
 
-def check_accounts(data: Data, laid: list[Laid]) -> None:
+def check_accounts(data: Data, laid: list[PlacedSolution]) -> None:
     """Every row that was read is in a split, or counted."""
     report = data.report
     left_out = (
@@ -127,7 +127,7 @@ def check_accounts(data: Data, laid: list[Laid]) -> None:
     assert len({one.id for one in laid}) == len(laid)
 
 
-def check_drawing(data: Data, laid: list[Laid]) -> None:
+def check_drawing(data: Data, laid: list[PlacedSolution]) -> None:
     """Positions are 0, 1, ... and what is drawn is what is told of."""
     drawn = []
     for split in SPLITS:
@@ -138,7 +138,7 @@ def check_drawing(data: Data, laid: list[Laid]) -> None:
     assert data.info.hash == content_hash(drawn)
 
 
-def check_balance(laid: Iterable[Laid]) -> None:
+def check_balance(laid: Iterable[PlacedSolution]) -> None:
     """In every first part of a split, right and buggy ones are equal in number, or nearly."""
     for split in SPLITS:
         surplus = 0

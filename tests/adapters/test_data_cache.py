@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nip_fn.params import CodeValidationParameters
+from nip_fn.params.data import CodeValidationParameters
 from nip_fn_adapters.data.opening import CACHE_VARIABLE, DAY, cache_folder
 
 from .datafiles import (
@@ -119,7 +119,7 @@ def test_a_damaged_layout_is_made_again(folder: Path, damage: Callable[[bytes], 
 
 OPEN = (
     "import sys\n"
-    "from nip_fn.config import from_dict\n"
+    "from nip_fn.config.codec import from_dict\n"
     "from nip_fn_adapters.data.opening import open_data\n"
     "print(open_data(from_dict({'dataset': sys.argv[1]}).unwrap()).unwrap().info.hash)\n"
 )

@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from nip_fn.chat import Message
-from nip_fn.serving import Needs, ProbeText, Refusal, RestartPolicy
+from nip_fn.prompts.chat import Message
 from nip_fn_adapters.serving import gpus
 from nip_fn_adapters.serving.fleet import Fleet
+from nip_fn_adapters.serving.wire import Needs, ProbeText, Refusal, RestartPolicy
 
 from ..vllm import fake
 from .fleets import NEEDS, Machine, is_alive, online, refusal, until, until_status

@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("aiohttp")
 
-from nip_fn.serving import RestartPolicy
 from nip_fn_adapters.serving.fleet import Fleet
+from nip_fn_adapters.serving.wire import RestartPolicy
 
 from .fleets import NEEDS, SERVER, Machine, is_alive, online, refusal, until, until_status
 

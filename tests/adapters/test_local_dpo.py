@@ -8,7 +8,7 @@ import torch
 from msgspec.structs import replace
 from torch.nn.functional import logsigmoid
 
-from nip_fn.finetune import Job, PreferenceRow
+from nip_fn.training.jobs import Job, PreferenceRow
 from nip_fn_adapters.local.dpo import kl_per_reply
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import (

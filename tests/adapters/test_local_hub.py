@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nip_fn.finetune import Job
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.hub import repository
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import (

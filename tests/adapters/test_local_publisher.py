@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nip_fn.events import Publish
-from nip_fn.finetune import Job, PreferenceRow, SupervisedRow, canary_problem
-from nip_fn.ports import Tuned
+from nip_fn.run.events import Publish
+from nip_fn.run.ports import Tuned
+from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow, canary_problem
 from nip_fn_adapters.local.models import (
     encode_chat,
     encode_reply,

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from returns.result import Result, Success
 from transformers import RepetitionPenaltyLogitsProcessor
 
+from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
-from nip_fn.ports import Sampler
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
+from nip_fn.run.ports import Sampler
+from nip_fn.run.request import Request
 from nip_fn_adapters.local.decode import Asked, Timings, decode
 from nip_fn_adapters.local.draw import nucleus, penalise
 from nip_fn_adapters.local.models import Policy, encode_chat, load_policy, log_probability

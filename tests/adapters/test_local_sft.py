@@ -8,7 +8,7 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from nip_fn.finetune import Job, SupervisedRow
+from nip_fn.training.jobs import Job, SupervisedRow
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import (
     encode_chat,

@@ -16,10 +16,9 @@ import pytest
 from msgspec.structs import replace
 from returns.result import Failure, Result
 
-from nip_fn.finetune import Job, PreferenceRow
 from nip_fn.keys import key
-from nip_fn.ports import Tuned
-from nip_fn.serving import Progress
+from nip_fn.run.ports import Progress, Tuned
+from nip_fn.training.jobs import Job, PreferenceRow
 from nip_fn_adapters.local.decode import Asked, Timings, decode
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import (
@@ -356,7 +355,7 @@ def test_a_training_ends_with_whoever_asked_for_it(trained: Trained, tmp_path: P
     script = (
         "import asyncio, sys, msgspec\n"
         "from pathlib import Path\n"
-        "from nip_fn.finetune import Job\n"
+        "from nip_fn.training.jobs import Job\n"
         "from nip_fn_adapters.local.tuner import local_tuner\n"
         "job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)\n"
         "async def tune(): await local_tuner(Path(sys.argv[1]))(job)\n"

@@ -12,8 +12,8 @@ import torch
 from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
-from nip_fn.finetune import Job
-from nip_fn.ports import Tuned
+from nip_fn.run.ports import Tuned
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import load_adapter, load_base, load_model
 from nip_fn_adapters.local.train import make_trainer

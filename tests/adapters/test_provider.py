@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nip_fn.events import AskTree, Replied, RunStarted, Seal
-from nip_fn.growth import Node
+from nip_fn.game.reply import Completion
 from nip_fn.keys import seed_of
-from nip_fn.params import HyperParameters
-from nip_fn.reply import Completion
-from nip_fn.requests import Request, request
-from nip_fn.run import step
-from nip_fn.state import EMPTY
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.events import EndStage, Replied, RunStarted, SampleReplies
+from nip_fn.run.request import Request, request
+from nip_fn.run.state import EMPTY
+from nip_fn.run.step import step
+from nip_fn.trees.grow import Node
 
 from ..core.games import DATASET, Setup, make_params, perform, singles
 from ..provider import Provider
@@ -369,10 +369,10 @@ def _forest(params: HyperParameters) -> tuple[Node, ...]:
     """The games of a run's first stage, played by what the fake models write."""
     state, effects = step(EMPTY, RunStarted(params, DATASET, "0"))
     waiting = list(singles(effects))
-    while not isinstance(waiting[0], Seal):
+    while not isinstance(waiting[0], EndStage):
         effect = waiting.pop(0)
         event = perform(Setup(params), state, effect)
-        if isinstance(effect, AskTree) and isinstance(event, Replied):
+        if isinstance(effect, SampleReplies) and isinstance(event, Replied):
             event = replace(event, completion=_completion(request(state, effect)))
         state, effects = step(state, event)
         waiting.extend(singles(effects))

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from returns.result import Failure, Success
 
-from nip_fn.programs import Limits, Program, Ran
+from nip_fn.code.programs import Limits, Program, RunResult
 from nip_fn_adapters.sandbox import BACKENDS, Level, Sandbox, backends, open_sandbox
 from nip_fn_adapters.sandbox.box import _parse
 
@@ -44,7 +44,7 @@ SECRET = "a-secret-that-must-not-be-seen"
 WALLED = [backend.name for backend in BACKENDS if backend.level >= Level.LANDLOCK]
 FORKING = ("bubblewrap", "namespaces", "limits")
 
-Runs = tuple[Ran, ...]
+Runs = tuple[RunResult, ...]
 
 
 def run_on(
@@ -131,7 +131,7 @@ def wait_until(true: Callable[[], bool], seconds: float = 5.0) -> None:
 )  # fmt: skip
 def test_values_come_back_as_literals(code: str, text: str) -> None:
     strongest = open_sandbox(unsafe=True).unwrap()
-    assert run_on(strongest, VALUES, repr([code]), **PATIENT) == (Ran("returned", text),)
+    assert run_on(strongest, VALUES, repr([code]), **PATIENT) == (RunResult("returned", text),)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_each_input_meets_the_code_afresh(box: Sandbox) -> None:
     code = "seen = []\ndef f(x):\n    print('noise')\n    seen.append(x)\n    return seen"
     assert [ran.text for ran in run_on(box, code, "[1]", "[2]", **PATIENT)] == ["[1]", "[2]"]
     method = "class Solution:\n    def f(self, x, y):\n        return x + y"
-    assert run_on(box, method, "[1, 2]", **PATIENT) == (Ran("returned", "3"),)
+    assert run_on(box, method, "[1, 2]", **PATIENT) == (RunResult("returned", "3"),)
     assert run_on(box, "g = 1", **PATIENT)[0].text.startswith("NameError: no function 'f'")
     assert [r.text[:11] for r in run_on(box, "def f(", "[]", "[]", **PATIENT)] == [
         "SyntaxError"
@@ -169,17 +169,17 @@ def test_each_input_meets_the_code_afresh(box: Sandbox) -> None:
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("print(int(input()) + int(input()))", Ran("returned", "7\n")),
-        ("import sys; print(len(sys.stdin.read())); sys.exit(0)", Ran("returned", "4\n")),
-        ("print('a'); exit()", Ran("returned", "a\n")),
-        ("assert __name__ == '__main__'", Ran("returned", "")),
-        ("print('a'); raise SystemExit(3)", Ran("raised", "SystemExit: 3")),
-        ("import os; os.write(1, b'\\xff')", Ran("returned", "�")),
-        ("import atexit; atexit.register(print, 'last')", Ran("returned", "last\n")),
-        ("input(); input(); input()", Ran("raised", "EOFError: EOF when reading a line")),
+        ("print(int(input()) + int(input()))", RunResult("returned", "7\n")),
+        ("import sys; print(len(sys.stdin.read())); sys.exit(0)", RunResult("returned", "4\n")),
+        ("print('a'); exit()", RunResult("returned", "a\n")),
+        ("assert __name__ == '__main__'", RunResult("returned", "")),
+        ("print('a'); raise SystemExit(3)", RunResult("raised", "SystemExit: 3")),
+        ("import os; os.write(1, b'\\xff')", RunResult("returned", "�")),
+        ("import atexit; atexit.register(print, 'last')", RunResult("returned", "last\n")),
+        ("input(); input(); input()", RunResult("raised", "EOFError: EOF when reading a line")),
     ],
 )  # fmt: skip
-def test_scripts_read_and_print(box: Sandbox, code: str, expected: Ran) -> None:
+def test_scripts_read_and_print(box: Sandbox, code: str, expected: RunResult) -> None:
     assert run_on(box, code, "3\n4\n", function=None, **PATIENT) == (expected,)
 
 
@@ -212,7 +212,7 @@ def test_what_takes_too_much_is_stopped(box: Sandbox) -> None:
     lost = bottomless.ending == "raised" and bottomless.text.startswith("SystemError")
     assert lost or bottomless.ending in ("memory", "died", "timeout")
     script = run_on(box, "while True: print('x' * 9999)", "", function=None)
-    assert script == (Ran("output"),)
+    assert script == (RunResult("output"),)
 
 
 def test_processes_and_threads_are_counted(box: Sandbox) -> None:
@@ -220,8 +220,8 @@ def test_processes_and_threads_are_counted(box: Sandbox) -> None:
     (forks,) = run_on(box, COUNTING, function="forks", seconds=5.0)
     (threads,) = run_on(box, COUNTING, function="threads", seconds=5.0)
     if exact:
-        assert threads == Ran("returned", "7")
-        assert forks == Ran("returned", "7" if name_of(box) in FORKING else "0")
+        assert threads == RunResult("returned", "7")
+        assert forks == RunResult("returned", "7" if name_of(box) in FORKING else "0")
     else:  # the kernel counts all that the user runs
         assert threads.ending == "returned"
         assert forks.ending == "returned"
@@ -234,7 +234,7 @@ def test_a_daemon_does_not_outlive_its_run(box: Sandbox) -> None:
 
 def test_a_run_cannot_speak_for_another(walled: Sandbox) -> None:
     runs = run_on(walled, FORGER, "[0]", "[1]", "[0]", seconds=2.0)
-    assert runs[0] == runs[2] == Ran("returned", "'true'")
+    assert runs[0] == runs[2] == RunResult("returned", "'true'")
 
 
 @pytest.fixture
@@ -367,7 +367,7 @@ def test_the_same_attacks_get_out_where_there_are_no_walls(exposed: Path, heard:
 def test_files_are_bounded_and_gone_at_the_next_input(walled: Sandbox) -> None:
     runs = run_on(walled, FILLING, "['.']", "['.']", "['/dev/shm']", "['.']", seconds=2.0)
     if walled.level == Level.NAMESPACES:
-        assert runs == (Ran("returned", "([], True, True)"),) * 4
+        assert runs == (RunResult("returned", "([], True, True)"),) * 4
     else:
         assert {ran.ending for ran in runs} == {"raised"}
 
@@ -379,7 +379,9 @@ def test_many_calls_at_once(walled: Sandbox) -> None:
             *(walled(Program(code, "f", (f"[{n}]", "[0]")), limits) for n in range(40))
         )
 
-    expected = [Success((Ran("returned", str(n * n)), Ran("returned", "0"))) for n in range(40)]
+    expected = [
+        Success((RunResult("returned", str(n * n)), RunResult("returned", "0"))) for n in range(40)
+    ]
     assert asyncio.run(all_of_them()) == expected
 
 
@@ -438,15 +440,15 @@ def test_too_weak_a_sandbox_is_refused_in_words() -> None:
 @pytest.mark.parametrize(
     ("output", "runs"),
     [
-        (b"returned 2\n42raised 0\n", [Ran("returned", "42"), Ran("raised")]),
-        (b"returned 2\n42returned 9\n1", [Ran("returned", "42")]),
+        (b"returned 2\n42raised 0\n", [RunResult("returned", "42"), RunResult("raised")]),
+        (b"returned 2\n42returned 9\n1", [RunResult("returned", "42")]),
         (b"passed 1\n1", []),
         (b"returned -1\n1", []),
         (b"returned 99999999999999999999\n1", []),
         (b"\xff\xfe", []),
     ],
 )
-def test_what_the_harness_says_is_read_with_care(output: bytes, runs: list[Ran]) -> None:
+def test_what_the_harness_says_is_read_with_care(output: bytes, runs: list[RunResult]) -> None:
     assert _parse(output) == runs
 
 
@@ -456,6 +458,10 @@ def test_after_a_test_out_of_time_the_later_ones_are_run_or_given_up(
 ) -> None:
     code = "def f(n):\n    while n == 1:\n        pass\n    return n"
     runs = run_on(box, code, "[0]", "[1]", "[2]", "[1]", "[3]", give_up=give_up)
-    later = [Ran("timeout")] * 3 if give_up else [Ran("returned", "2"), Ran("timeout"), runs[4]]
-    assert list(runs) == [Ran("returned", "0"), Ran("timeout"), *later]
-    assert (runs[4] == Ran("returned", "3")) is not give_up
+    later = (
+        [RunResult("timeout")] * 3
+        if give_up
+        else [RunResult("returned", "2"), RunResult("timeout"), runs[4]]
+    )
+    assert list(runs) == [RunResult("returned", "0"), RunResult("timeout"), *later]
+    assert (runs[4] == RunResult("returned", "3")) is not give_up

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from nip_fn.events import Published
-from nip_fn.serving import TOKEN_VARIABLE
-from nip_fn.state import digest
+from nip_fn.run.events import Published
+from nip_fn.run.state import digest
 from nip_fn_adapters import store
 from nip_fn_adapters.api.ledger import identity
+from nip_fn_adapters.serving.wire import TOKEN_VARIABLE
 
 from ..provider import Provider
 from .hosted import FakeServer
@@ -139,7 +139,7 @@ def test_whoever_stops_need_not_wait_for_a_server(server: FakeServer, tmp_path: 
     async def ask() -> None:
         asked = asyncio.ensure_future(result_of(sitting.sampler(asking())))
         await asyncio.sleep(0.1)
-        sitting.sampler.hold_back()
+        sitting.sampler.drain()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(asked, 5)
 

@@ -11,12 +11,12 @@ import pytest
 from msgspec.structs import replace
 from returns.result import Success
 
-from nip_fn.events import Publish
-from nip_fn.ports import Served
-from nip_fn.serving import JobInfo
+from nip_fn.run.events import Publish
+from nip_fn.run.ports import Served
 from nip_fn_adapters.api.ledger import identity
 from nip_fn_adapters.selfhosted.host import of_groups
 from nip_fn_adapters.selfhosted.tuner import cancel_jobs
+from nip_fn_adapters.serving.wire import JobInfo
 
 from ..provider import Provider
 from .hosted import AFTER, FakeServer

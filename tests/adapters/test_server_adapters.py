@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from nip_fn.chat import Message
-from nip_fn.finetune import Score
-from nip_fn.serving import ProbeText, PublishAdapter
+from nip_fn.prompts.chat import Message
+from nip_fn.training.jobs import Score
+from nip_fn_adapters.serving.wire import ProbeText, PublishAdapter
 
 from .serving import (
     CONFIG,

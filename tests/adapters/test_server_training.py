@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nip_fn.finetune import Job
-from nip_fn.serving import PublishAdapter
+from nip_fn.training.jobs import Job
+from nip_fn_adapters.serving.wire import PublishAdapter
 
 from .fleets import is_alive
 from .serving import TINY, Server, ask, config, descendants, eventually, fake_vllm, lora

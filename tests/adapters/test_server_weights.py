@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from returns.result import Failure, Success
 
-from nip_fn.finetune import Job
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.weights import check_adapter, read_contents

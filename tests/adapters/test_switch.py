@@ -7,11 +7,11 @@ import pytest
 from msgspec.structs import replace
 from returns.result import Result, Success
 
-from nip_fn.events import Event, Publish, RunStarted
-from nip_fn.finetune import NUM_PROBES, Job, Score, canary_problem
-from nip_fn.ports import Publisher, Served, Tuned, Tuner, World
-from nip_fn.replay import replay
-from nip_fn.state import EMPTY, RunState
+from nip_fn.run.events import Event, Publish, RunStarted
+from nip_fn.run.ports import Publisher, Served, Tuned, Tuner, World
+from nip_fn.run.replay import replay
+from nip_fn.run.state import EMPTY, RunState
+from nip_fn.training.jobs import NUM_PROBES, Job, Score, canary_problem
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret

@@ -10,9 +10,8 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from nip_fn.finetune import Job
-from nip_fn.ports import Tuned
-from nip_fn.serving import Progress
+from nip_fn.run.ports import Progress, Tuned
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.local import train
 from nip_fn_adapters.local.jobs import JobFiles, finished, last_words, write_job
 from nip_fn_adapters.local.models import load_policy, log_probability

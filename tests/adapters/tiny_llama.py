@@ -4,9 +4,9 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
-from nip_fn.chat import Chat, Message
 from nip_fn.keys import fold_in, key
-from nip_fn.requests import Request
+from nip_fn.prompts.chat import Chat, Message
+from nip_fn.run.request import Request
 
 CONTEXT = 256
 SPECIAL = ["<pad>", "<bos>", "<end>", "<system>", "<user>", "<assistant>"]

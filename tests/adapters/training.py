@@ -5,8 +5,8 @@ from pathlib import Path
 
 from returns.result import Result
 
-from nip_fn.finetune import Job, PreferenceRow, SupervisedRow
-from nip_fn.ports import Tuned
+from nip_fn.run.ports import Tuned
+from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
 from nip_fn_adapters.local.tuner import local_tuner
 from nip_fn_adapters.serving.training import TrainingSettings
 

@@ -6,19 +6,19 @@ from typing import Any
 
 from returns.result import Result
 
-from nip_fn.chat import Chat, Message
-from nip_fn.finetune import Job, PreferenceRow, SupervisedRow
-from nip_fn.ports import Tuned
-from nip_fn.retries import RetryPolicy
+from nip_fn.prompts.chat import Chat, Message
+from nip_fn.run.ports import Tuned
+from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.ledger import identity
-from nip_fn_adapters.api.tuner import Patience, Training, api_tuner
+from nip_fn_adapters.api.retries import RetryPolicy
+from nip_fn_adapters.api.tuner import Timeouts, Training, api_tuner
 
 from ..provider import Provider
 
 KEY = "sk-test-4f1c9a2e77"  # as the fake provider's `key`: to be in no file and no message
 RETRIES = RetryPolicy(max_attempts=6, max_away=5.0, first_wait=0.02, longest_wait=0.1)
-QUICK = Patience(poll=0.02, limit=20.0, settle=0.4, answer=1.0, retries=RETRIES)
+QUICK = Timeouts(poll=0.02, limit=20.0, settle=0.4, answer=1.0, retries=RETRIES)
 
 
 def chat(question: str) -> Chat:

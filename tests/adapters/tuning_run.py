@@ -8,14 +8,14 @@ import os
 import sys
 from pathlib import Path
 
-from nip_fn.config import from_dict
-from nip_fn.events import RunStarted
-from nip_fn.ports import World
-from nip_fn.replay import replay
-from nip_fn.state import EMPTY
+from nip_fn.config.codec import from_dict
+from nip_fn.run.events import RunStarted
+from nip_fn.run.ports import World
+from nip_fn.run.replay import replay
+from nip_fn.run.state import EMPTY
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.api.publisher import api_publisher
-from nip_fn_adapters.api.tuner import Patience, api_tuner
+from nip_fn_adapters.api.tuner import Timeouts, api_tuner
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 
@@ -47,7 +47,7 @@ def main(folder: Path, url: str) -> str:
     else:
         opened, state = store.create(folder).unwrap(), EMPTY
     data = in_memory(small_dataset())
-    patience = Patience(poll=0.05, limit=30.0, settle=0.5, answer=5.0, retries=RETRIES)
+    patience = Timeouts(poll=0.05, limit=30.0, settle=0.5, answer=5.0, retries=RETRIES)
     world = World(
         sampler=dummy.dummy_sampler(PARAMS.dummy),
         tuner=api_tuner(folder, groups(url), patience=patience),

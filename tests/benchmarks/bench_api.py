@@ -15,19 +15,19 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import NamedTuple
 
-from nip_fn.chat import Message
-from nip_fn.config import from_dict
-from nip_fn.data import Dataset, make_datapoint
-from nip_fn.events import Drawn, Event, Replied, RunStarted, StageDone
+from nip_fn.config.codec import from_dict
+from nip_fn.game.datapoint import Dataset, make_datapoint
 from nip_fn.keys import fold_in, key, split
-from nip_fn.pace import Bounds
-from nip_fn.params import HyperParameters
-from nip_fn.ports import World
-from nip_fn.requests import Request
-from nip_fn.state import EMPTY, Row, RunState
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import Message
+from nip_fn.run.events import BatchFetched, Event, Replied, RunStarted, StageEnded
+from nip_fn.run.ports import World
+from nip_fn.run.request import Request
+from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.sampler import GOOD_MANNERS, Manners, Served, api_sampler
+from nip_fn_adapters.api.pace import Bounds
+from nip_fn_adapters.api.sampler import GOOD_MANNERS, ClientSettings, Served, api_sampler
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 from tests.provider import Provider
@@ -35,7 +35,7 @@ from tests.provider import Provider
 LATENCY = 0.2  # s
 REAL_LATENCY = 2.0  # s, about that of a real model's reply
 NUM_REPLIES = 50_000  # for throughput and memory, in requests for 4
-ONE_AT_A_TIME = Manners(bounds=Bounds(1, 1, 1))
+ONE_AT_A_TIME = ClientSettings(bounds=Bounds(1, 1, 1))
 PACKAGES = {"openai": "openai", "pydantic": "openai", "httpx2": "httpx2", "aiohttp": "aiohttp"}
 
 Figures = Iterator[tuple[str, str]]
@@ -84,7 +84,7 @@ def run() -> list[tuple[str, str]]:
 
 
 def play(
-    provider: Provider, forest: Forest, manners: Manners = GOOD_MANNERS, how: str = "auto"
+    provider: Provider, forest: Forest, manners: ClientSettings = GOOD_MANNERS, how: str = "auto"
 ) -> Played:
     """Sample a forest, recording it."""
     provider.configure(decision_rate=forest.decision_rate)
@@ -114,11 +114,11 @@ class _Watch:
         self.depth = 0
 
     def __call__(self, state: RunState, event: Event) -> None:
-        if isinstance(event, Drawn):
+        if isinstance(event, BatchFetched):
             self._began = time.perf_counter(), time.process_time()
         elif isinstance(event, Replied):
             self.depth = max(self.depth, len(event.path) + event.attempt + 1)
-        elif isinstance(event, StageDone) and event.stage == "sample":
+        elif isinstance(event, StageEnded) and event.stage == "sample":
             self.wall = time.perf_counter() - self._began[0]
             self.cpu = time.process_time() - self._began[1]
 

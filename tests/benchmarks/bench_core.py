@@ -9,33 +9,33 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from nip_fn import checkpoint
-from nip_fn.config import from_dict
-from nip_fn.data import make_datapoint
-from nip_fn.events import (
-    AskTree,
+from nip_fn.config.codec import from_dict
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.reply import Completion
+from nip_fn.keys import randint
+from nip_fn.run import checkpoint
+from nip_fn.run.events import (
+    BatchFetched,
     CreateJob,
     DatasetInfo,
-    Draw,
-    Drawn,
     Effect,
+    EndStage,
     Event,
+    FetchBatch,
     JobCreated,
     JobFinished,
     Publish,
     Published,
     Replied,
     RunStarted,
-    Seal,
-    StageDone,
+    SampleReplies,
+    StageEnded,
     Train,
 )
-from nip_fn.keys import choice
-from nip_fn.replay import replay
-from nip_fn.reply import Completion
-from nip_fn.requests import request
-from nip_fn.run import step
-from nip_fn.state import EMPTY, RunState, digest
+from nip_fn.run.replay import replay
+from nip_fn.run.request import request
+from nip_fn.run.state import EMPTY, RunState, digest
+from nip_fn.run.step import step
 from nip_fn_adapters import store
 
 TEXTS = (
@@ -51,14 +51,14 @@ INFO = DatasetInfo("bench", "0", len(POINTS), 0, len(POINTS))
 def answers(state: RunState, effect: Effect) -> Iterator[Event]:
     """What a world without models, files or waiting answers."""
     match effect:
-        case Draw(_, indices):
-            yield Drawn(tuple(POINTS[i] for i in indices))
-        case AskTree(tree, ask):
+        case FetchBatch(_, indices):
+            yield BatchFetched(tuple(POINTS[i] for i in indices))
+        case SampleReplies(tree, ask):
             for index, key in zip(ask.indices, request(state, effect).keys, strict=True):
-                done = Completion(TEXTS[choice(key, len(TEXTS))], "stop", "bench", 60, 12)
+                done = Completion(TEXTS[randint(key, len(TEXTS))], "stop", "bench", 60, 12)
                 yield Replied(tree, ask.path, ask.agent, index, ask.attempt, done)
-        case Seal(iteration, stage):
-            yield StageDone(iteration, stage, digest(state), 0.0)
+        case EndStage(iteration, stage):
+            yield StageEnded(iteration, stage, digest(state), 0.0)
         case CreateJob(job):
             yield JobCreated(job.name, job.data_hash)
         case Train(job):

@@ -13,7 +13,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nip_fn.config import from_dict
+from nip_fn.config.codec import from_dict
 from nip_fn_adapters.data.opening import CACHE_VARIABLE, open_data
 
 SOLUTIONS = 5  # of each problem

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nip_fn.agent_params import max_tokens
-from nip_fn.chat import build_chat
-from nip_fn.config import from_dict
-from nip_fn.datasets import arithmetic
-from nip_fn.episode import reset
+from nip_fn.code.builtin import arithmetic
+from nip_fn.config.codec import from_dict
+from nip_fn.config.presets import EMBEDDED
+from nip_fn.game.episode import reset
 from nip_fn.keys import fold_in, key, split
-from nip_fn.presets import EMBEDDED
-from nip_fn.requests import Request
+from nip_fn.params.agent import max_tokens
+from nip_fn.prompts.chat import build_chat
+from nip_fn.run.request import Request
 from nip_fn_adapters.local.sampler import LocalSampler, local_sampler
 
 NUM_REQUESTS, NUM_REPLIES = 256, 4

@@ -8,7 +8,7 @@ from statistics import median
 
 from returns.result import Success
 
-from nip_fn.programs import Limits, Program
+from nip_fn.code.programs import Limits, Program
 from nip_fn_adapters.sandbox import BACKENDS, Sandbox, open_sandbox
 
 CODE = """

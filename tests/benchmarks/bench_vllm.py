@@ -17,25 +17,25 @@ import aiohttp
 import msgspec
 from returns.result import Failure, Result
 
-from nip_fn.config import from_dict, merge
-from nip_fn.events import Drawn, Event, Replied, RunStarted, StageDone
-from nip_fn.params import HyperParameters
-from nip_fn.ports import Sampler, World
-from nip_fn.presets import EMBEDDED
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
-from nip_fn.serving import Needs
-from nip_fn.state import EMPTY, Row, RunState
+from nip_fn.config.codec import from_dict, merge
+from nip_fn.config.presets import EMBEDDED
+from nip_fn.game.reply import Completion
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.events import BatchFetched, Event, Replied, RunStarted, StageEnded
+from nip_fn.run.ports import Sampler, World
+from nip_fn.run.request import Request
+from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.api import replies
 from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.replies import Quirks
+from nip_fn_adapters.api.replies import Capabilities
 from nip_fn_adapters.api.sampler import Served, api_sampler
 from nip_fn_adapters.data.opening import open_data
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.fleet import Fleet, FleetSettings
 from nip_fn_adapters.serving.settings import find_vllm
+from nip_fn_adapters.serving.wire import Needs
 from tests.adapters.fleets import free_ports
 
 MODEL = "builtin:tiny"
@@ -143,11 +143,11 @@ class _Watch:
         self.seconds = 0.0
 
     def __call__(self, state: RunState, event: Event) -> None:
-        if isinstance(event, Drawn):
+        if isinstance(event, BatchFetched):
             self._began = time.perf_counter()
         elif isinstance(event, Replied):
             self.tokens += event.completion.completion_tokens
-        elif isinstance(event, StageDone) and event.stage == "sample":
+        elif isinstance(event, StageEnded) and event.stage == "sample":
             self.seconds = time.perf_counter() - self._began
 
 
@@ -187,7 +187,7 @@ class _Answer(msgspec.Struct):
 
 async def _plain(url: str, asked: list[Request]) -> Rate:
     """Send them all, so many at a time."""
-    bodies = iter([replies.body_of(one, one.keys, Quirks(), False) for one in asked])
+    bodies = iter([replies.body_of(one, one.keys, Capabilities(), False) for one in asked])
     tokens = 0
 
     async def work() -> None:

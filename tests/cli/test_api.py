@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nip_fn.events import Replied
+from nip_fn.run.events import Replied
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.exits import Exit

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from nip_fn.events import JobCreated, Replied
+from nip_fn.run.events import JobCreated, Replied
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from nip_fn.events import Replied
+from nip_fn.run.events import Replied
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 

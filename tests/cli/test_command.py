@@ -85,7 +85,7 @@ def test_help_loads_nothing_heavy() -> None:
     script = (
         "import sys\n"
         "from nip_fn_cli.main import app\n"
-        "heavy = {'torch', 'transformers', 'openai', 'numpy', 'rich.table', 'nip_fn.run'}\n"
+        "heavy = {'torch', 'transformers', 'openai', 'numpy', 'rich.table', 'nip_fn.run.step'}\n"
         "print(sorted(heavy & set(sys.modules)))\n"
     )
     done = subprocess.run(

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from nip_fn.config import construct_test_params, get, merge, nest, to_dict
+from nip_fn.config.codec import get, merge, nest, to_dict
+from nip_fn.testing.params import construct_test_params
 from nip_fn_cli.config import Flags, overrides, resolve
 from tests.cli.conftest import SMALL, Finished
 from tests.core.test_reference import V1, V2

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nip_fn.money import Usage, cost, listed_prices
+from nip_fn_adapters.costs.prices import Usage, cost, listed_prices
 from nip_fn_cli.dryrun import duration
 from tests.cli.conftest import SMALL, Finished
 from tests.provider import Provider

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from rich.console import Console
 
-from nip_fn.config import default_table, from_dict, merge, nest, to_dict
-from nip_fn.presets import EMBEDDED
+from nip_fn.config.codec import default_table, from_dict, merge, nest, to_dict
+from nip_fn.config.presets import EMBEDDED
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn_cli.params import parameters, schema, show
 from tests.cli.conftest import Finished

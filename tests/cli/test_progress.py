@@ -7,8 +7,8 @@ import sys
 
 from msgspec.structs import replace
 
-from nip_fn.config import from_dict
-from nip_fn.state import RunState
+from nip_fn.config.codec import from_dict
+from nip_fn.run.state import RunState
 from nip_fn_cli.progress import seconds_left
 
 FOLLOWING = """

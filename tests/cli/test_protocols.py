@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.json import decode
 
+from nip_fn.game.decision import SPECTRA
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
-from nip_fn.spectra import SPECTRA
 
 from .conftest import Finished
 

@@ -13,35 +13,35 @@ from typing import Any, Literal, NamedTuple
 
 from hypothesis import strategies as st
 
-from nip_fn import checkpoint
-from nip_fn.config import from_dict, merge
-from nip_fn.data import Datapoint, Split, make_datapoint
-from nip_fn.events import (
-    AskTree,
+from nip_fn.config.codec import from_dict, merge
+from nip_fn.game.datapoint import Datapoint, Split, make_datapoint
+from nip_fn.game.decision import SPECTRA
+from nip_fn.game.reply import Completion, FinishReason
+from nip_fn.keys import Key, generator
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.registry import PROTOCOLS, agent_names
+from nip_fn.run import checkpoint
+from nip_fn.run.events import (
+    BatchFetched,
     CreateJob,
     DatasetInfo,
-    Draw,
-    Drawn,
     Effect,
+    EndStage,
     Event,
+    FetchBatch,
     JobCreated,
     JobFinished,
     Publish,
     Published,
     Replied,
     RunStarted,
-    Seal,
-    StageDone,
+    SampleReplies,
+    StageEnded,
     Train,
 )
-from nip_fn.keys import Key, generator
-from nip_fn.params import HyperParameters
-from nip_fn.protocols.registry import PROTOCOLS, agent_names
-from nip_fn.reply import Completion, FinishReason
-from nip_fn.requests import Request, request
-from nip_fn.run import pending, step
-from nip_fn.spectra import SPECTRA
-from nip_fn.state import EMPTY, RunState, digest
+from nip_fn.run.request import Request, request
+from nip_fn.run.state import EMPTY, RunState, digest
+from nip_fn.run.step import pending, step
 
 HOSTILE_CODE = """def f(x):
     if x < 3 & 5 > 2:  # {{ not_a_variable }} {% nor_a_tag %}
@@ -274,14 +274,14 @@ def reply(asked: Request, key: Key, setup: Setup) -> Completion:
 def perform(setup: Setup, state: RunState, effect: Effect) -> Event:
     """What comes back from the world for an effect that asks for one thing."""
     match effect:
-        case Draw(split, indices):
-            return Drawn(tuple(DATA[split][index] for index in indices))
-        case AskTree(tree, ask):
+        case FetchBatch(split, indices):
+            return BatchFetched(tuple(DATA[split][index] for index in indices))
+        case SampleReplies(tree, ask):
             asked = request(state, effect)
             completion = reply(asked, asked.keys[0], setup)
             return Replied(tree, ask.path, ask.agent, ask.indices[0], ask.attempt, completion)
-        case Seal(iteration, stage):
-            return StageDone(iteration, stage, digest(state), 0.5)
+        case EndStage(iteration, stage):
+            return StageEnded(iteration, stage, digest(state), 0.5)
         case CreateJob(job):
             return JobCreated(job.name, job.data_hash)
         case Train(job):
@@ -300,10 +300,10 @@ def singles(effects: Iterable[Effect]) -> tuple[Effect, ...]:
         for effect in effects
         for one in (
             [
-                AskTree(effect.tree, effect.ask._replace(indices=(index,)))
+                SampleReplies(effect.tree, effect.ask._replace(indices=(index,)))
                 for index in effect.ask.indices
             ]
-            if isinstance(effect, AskTree)
+            if isinstance(effect, SampleReplies)
             else [effect]
         )
     )
@@ -376,7 +376,7 @@ def ends(run: Play, *stages: Literal["test", "sample", "train", "publish"]) -> l
         moment.state
         for moment in run
         if moment.state.stage in stages
-        and any(isinstance(effect, Seal) for effect in moment.emitted)
+        and any(isinstance(effect, EndStage) for effect in moment.emitted)
     ]
 
 

@@ -15,19 +15,20 @@ import typer
 from msgspec.structs import replace
 from returns.result import Success
 
-from nip_fn.agent_params import AgentParameters, ConstantUpdateSchedule
-from nip_fn.config import from_dict
-from nip_fn.events import AskTree, CreateJob, RunStarted
-from nip_fn.finetune import Adapter, Job, make_groups, make_job
-from nip_fn.hosting import needs_of
+from nip_fn.config.codec import from_dict
+from nip_fn.config.compat.nip_rules import OWN_AGENT_FIELDS
 from nip_fn.keys import key
-from nip_fn.reference_rules import OWN_AGENT_FIELDS
-from nip_fn.requests import Request, request
-from nip_fn.run import step
-from nip_fn.state import EMPTY, rules
+from nip_fn.params.agent import AgentParameters, ConstantUpdateSchedule
+from nip_fn.run.events import CreateJob, RunStarted, SampleReplies
+from nip_fn.run.request import Request, request
+from nip_fn.run.state import EMPTY, rules
+from nip_fn.run.step import step
+from nip_fn.training.groups import Adapter, make_groups
+from nip_fn.training.jobs import Job, make_job
 from nip_fn_adapters.api.endpoints import KEY_VARIABLES
 from nip_fn_adapters.api.sampler import Served, served_by
 from nip_fn_adapters.selfhosted.host import hosts_of
+from nip_fn_adapters.selfhosted.needs import needs_of
 from nip_fn_cli.exits import Exit
 from nip_fn_cli.loading import chosen_version
 from nip_fn_cli.templates import with_templates
@@ -56,7 +57,7 @@ def asked(agent: str, **fields: object) -> Request:
         request(moment.state, effect)
         for moment in tiny_run(**fields)
         for effect in moment.emitted
-        if isinstance(effect, AskTree)
+        if isinstance(effect, SampleReplies)
     )
     return next(one for one in requests if one.agent == agent)
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nip_fn.data import text_hash
-from nip_fn.datasets.apps import BadColumn, apps_row, buggy_apps_row
-from nip_fn.params import CodeValidationParameters
-from nip_fn.programs import Tests
-from nip_fn.solutions import LabelledSolution, Origin
+from nip_fn.code.builtin.apps import BadColumn, apps_row, buggy_apps_row
+from nip_fn.code.programs import Tests
+from nip_fn.code.solutions import LabelledSolution, Origin
+from nip_fn.game.datapoint import text_hash
+from nip_fn.params.data import CodeValidationParameters
 
 ALL = CodeValidationParameters(apps_difficulty="all")
 APPS: Mapping[str, Any] = {

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nip_fn.data import SPLITS, Datapoint, Dataset, make_datapoint
-from nip_fn.datasets.arithmetic import (
+from nip_fn.code.builtin.arithmetic import (
     CONSTANTS,
     INPUTS,
     OPERATIONS,
@@ -22,6 +21,7 @@ from nip_fn.datasets.arithmetic import (
     specification,
     split_of,
 )
+from nip_fn.game.datapoint import SPLITS, Datapoint, Dataset, make_datapoint
 from nip_fn.keys import generator, key
 
 seeds = st.integers(-(2**63), 2**63)

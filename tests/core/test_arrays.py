@@ -9,17 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nip_fn.arrays import COLUMNS, Rollout, rollouts, to_arrays
-from nip_fn.chat import build_chat
-from nip_fn.data import Datapoint, make_datapoint
-from nip_fn.episode import Episode, Turn, movers, reset
-from nip_fn.growth import Ask, Given, Node, Rules, answer, descend, plant, waiting
+from nip_fn.export.arrays import COLUMNS, to_arrays
+from nip_fn.game.datapoint import Datapoint, make_datapoint
+from nip_fn.game.decision import SPECTRA
+from nip_fn.game.episode import Episode, Round, movers, reset
+from nip_fn.game.protocol import Move, Protocol, game_seed
+from nip_fn.game.reply import Completion, FinishReason
 from nip_fn.keys import Key, fold_in, generator, key
-from nip_fn.params import HyperParameters
-from nip_fn.protocols.protocol import Move, Protocol, game_seed
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
-from nip_fn.reply import Completion, FinishReason
-from nip_fn.spectra import SPECTRA
+from nip_fn.trees.grow import (
+    Node,
+    ReplyArrival,
+    ReplyRequest,
+    Rules,
+    insert,
+    new_tree,
+    node_at,
+    pending_requests,
+)
+from nip_fn.trees.rollouts import Rollout, leaf_games
 
 from .games import HOSTILE_CODE, make_params
 from .trees import walk
@@ -27,7 +37,7 @@ from .trees import walk
 POINT = make_datapoint("p", 'Is "a" < b & c?', HOSTILE_CODE, 0)
 
 Arrays = Mapping[str, NDArray[Any]]
-Speak = Callable[[Protocol, Episode, Ask, int], Completion]
+Speak = Callable[[Protocol, Episode, ReplyRequest, int], Completion]
 NONE = float("nan")
 
 
@@ -45,14 +55,14 @@ def grow(
     """A grown tree, every completion of which comes from `speak`."""
     protocol, start = protocol_of(params), reset(point, game_key)
     how = Rules(protocol, branching, (attempts,) * len(protocol.agents))
-    root = plant(how, start)
-    while asks := tuple(waiting(root)):
+    root = new_tree(how, start)
+    while asks := tuple(pending_requests(root)):
         for ask in asks:
-            _, episode = descend(root, start, ask.path)
+            _, episode = node_at(root, start, ask.path)
             for index in ask.indices:
                 said = speak(protocol, episode, ask, index)
-                root, _ = answer(
-                    how, root, start, Given(ask.path, ask.agent, index, ask.attempt, said)
+                root, _ = insert(
+                    how, root, start, ReplyArrival(ask.path, ask.agent, index, ask.attempt, said)
                 )
     return root
 
@@ -60,14 +70,14 @@ def grow(
 def scripted(*lines: tuple[tuple[int, ...], int, str]) -> Speak:
     """Agents that say what is written for (path, agent), one line for each reply there."""
 
-    def speak(protocol: Protocol, episode: Episode, ask: Ask, index: int) -> Completion:
+    def speak(protocol: Protocol, episode: Episode, ask: ReplyRequest, index: int) -> Completion:
         texts = [text for path, agent, text in lines if (path, agent) == (ask.path, ask.agent)]
         return Completion(texts[index], "stop", "m")
 
     return speak
 
 
-def random_words(protocol: Protocol, episode: Episode, ask: Ask, index: int) -> Completion:
+def random_words(protocol: Protocol, episode: Episode, ask: ReplyRequest, index: int) -> Completion:
     """Any kind of reply in any protocol: a pure function of its place in the game."""
     rng = generator(fold_in(episode.key, *ask.path, ask.agent, index, "attempt", ask.attempt))
     move = next(move for move in movers(protocol, episode) if move.agent == ask.agent)
@@ -114,7 +124,7 @@ def played(draw: st.DrawFn, names: tuple[str, ...] = tuple(PROTOCOLS)) -> Played
         point = make_datapoint("p", f"Is it {i}?", f"{HOSTILE_CODE}{i}", i % 2)
         game_key = fold_in(root_key, i)
         root = grow(params, game_key, random_words, lambda moves: k, draw(st.integers(1, 2)), point)
-        games.extend(rollouts(root, point, game_key))
+        games.extend(leaf_games(root, point, game_key))
     return Played(params, tuple(games[:20]))
 
 
@@ -147,7 +157,7 @@ def nip_games() -> Played:
         ),
         lambda moves: 2 if moves[0].agent == 1 else 1,
     )
-    return Played(params, rollouts(root, POINT, key(0)))
+    return Played(params, leaf_games(root, POINT, key(0)))
 
 
 def test_rollouts_are_the_games_of_a_tree_from_left_to_right() -> None:
@@ -253,7 +263,9 @@ def test_two_provers_at_once_each_in_its_own_channel(name: str) -> None:
             ((), 2, asked), ((0,), 0, "a"), ((0,), 1, "b"), ((0, 0), 2, "So.\nDecision: reject")
         ),
     )
-    arrays = {n: a[0].tolist() for n, a in to_arrays(params, rollouts(root, POINT, key(0))).items()}
+    arrays = {
+        n: a[0].tolist() for n, a in to_arrays(params, leaf_games(root, POINT, key(0))).items()
+    }
     silent = [None, None]
     question = ["Question for Expert_1: A?", "Question for Expert_2: B?"]
     assert arrays["message"] == [
@@ -277,7 +289,7 @@ def test_the_prover_that_was_not_drawn_is_silent_everywhere(parity: int) -> None
     params = make_params({"interaction_protocol": "merlin_arthur"})
     game_key = next(key(i) for i in range(99) if game_seed(key(i)) % 2 == parity)
     speak = scripted(((), parity, "It holds."), ((0,), 2, "Decision: accept"))
-    arrays = to_arrays(params, rollouts(grow(params, game_key, speak), POINT, game_key))
+    arrays = to_arrays(params, leaf_games(grow(params, game_key, speak), POINT, game_key))
     silent = 1 - parity
     for name in ("message", "raw_message", "raw_decision", "prompt"):
         assert set(arrays[name][:, :, silent].ravel().tolist()) == {None}
@@ -293,12 +305,12 @@ def test_replies_that_could_not_be_used() -> None:
     params = make_params({"interaction_protocol": "adp"})
     texts = {(0, 0): "", (0, 1): "Yes.", (1, 0): "Decision: perhaps", (1, 1): "Decision: perhaps"}
 
-    def speak(protocol: Protocol, episode: Episode, ask: Ask, index: int) -> Completion:
+    def speak(protocol: Protocol, episode: Episode, ask: ReplyRequest, index: int) -> Completion:
         cut: FinishReason = "stop" if ask.agent == 0 else "length"
         return Completion(texts[ask.agent, ask.attempt], cut, "m")
 
     root = grow(params, key(0), speak, attempts=2)
-    arrays = to_arrays(params, rollouts(root, POINT, key(0)))
+    arrays = to_arrays(params, leaf_games(root, POINT, key(0)))
     assert arrays["retry_count"].tolist() == [[[[1], [0]], [[0], [2]]]]
     assert arrays["valid_response"].tolist() == [[[True, True], [True, False]]]
     assert arrays["token_limit"].tolist() == [[[[False], [False]], [[False], [True]]]]
@@ -315,7 +327,7 @@ def test_shapes_and_types_with_and_without_games(name: str) -> None:
     params = make_params({"interaction_protocol": name})
     protocol = protocol_of(params)
     T, C, A = protocol.max_message_rounds, len(protocol.channels), len(protocol.agents)
-    games = rollouts(grow(params, key(1), random_words), POINT, key(1))
+    games = leaf_games(grow(params, key(1), random_words), POINT, key(1))
     for R, arrays in ((0, to_arrays(params, ())), (2, to_arrays(params, games * 2))):
         P = 2 * (T * C + 10)
         sizes = {"R": R, "T": T, "C": C, "A": A, "P": P, "3": 3}
@@ -427,11 +439,11 @@ def texts_of(history: NDArray[Any]) -> dict[tuple[int, ...], str]:
     return {place: str(history[place]) for place in places if history[place] is not None}
 
 
-def raw_of(turns: tuple[Turn, ...]) -> dict[tuple[int, ...], str]:
+def raw_of(turns: tuple[Round, ...]) -> dict[tuple[int, ...], str]:
     return {(s, said.agent): said.raw for s, turn in enumerate(turns) for said in turn}
 
 
-def messages_of(turns: tuple[Turn, ...]) -> dict[tuple[int, ...], str]:
+def messages_of(turns: tuple[Round, ...]) -> dict[tuple[int, ...], str]:
     return {
         (s, channel): text
         for s, turn in enumerate(turns)
@@ -457,7 +469,7 @@ def test_every_reply_that_could_not_be_used_is_marked_and_no_other(played: Playe
 def test_a_tree_has_one_rollout_for_each_of_its_leaves(name: str) -> None:
     params = make_params({"interaction_protocol": name, "mnip_protocol": {"max_message_rounds": 4}})
     root = grow(params, key(3), random_words, lambda moves: 2)
-    games, leaves = rollouts(root, POINT, key(3)), [n for n in walk(root) if not n.children]
+    games, leaves = leaf_games(root, POINT, key(3)), [n for n in walk(root) if not n.children]
     assert [game.turns[-1] for game in games] == [leaf.turn for leaf in leaves]
     assert [game.end for game in games] == [leaf.end for leaf in leaves]
 
@@ -467,7 +479,7 @@ def test_a_tree_has_one_rollout_for_each_of_its_leaves(name: str) -> None:
 
 def one_game(*tables: Mapping[str, Any]) -> Played:
     params = make_params(*tables)
-    return Played(params, rollouts(grow(params, key(5), random_words), POINT, key(5)))
+    return Played(params, leaf_games(grow(params, key(5), random_words), POINT, key(5)))
 
 
 def test_rollouts_of_different_protocols_are_refused() -> None:
@@ -526,7 +538,7 @@ def test_texts_are_kept_to_the_last_character() -> None:
     text = "é\N{PILE OF POO}\r\n ends with zeros \0\0"
     params = make_params({"nip_protocol": {"max_message_rounds": 3}})
     speak = scripted(((), 1, text), ((0,), 0, text), ((0, 0), 1, "Decision: accept"))
-    arrays = to_arrays(params, rollouts(grow(params, key(0), speak), POINT, key(0)))
+    arrays = to_arrays(params, leaf_games(grow(params, key(0), speak), POINT, key(0)))
     assert arrays["raw_message"][0, 0, 1] == text
     assert arrays["message_history"][0, 2, :, 0].tolist() == [text, text, None]
     assert text in [content for content, *_ in chat_rows(arrays["prompt"][0, 2, 1])]

@@ -9,17 +9,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nip_fn.data import make_datapoint
-from nip_fn.episode import Said, reset
-from nip_fn.growth import Ask, Given, Node, Path, Rules, Slot, answer, plant, waiting
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.episode import Utterance, reset
+from nip_fn.game.reply import Completion
 from nip_fn.keys import key
-from nip_fn.pairs import Pair, positions, reply_values, select_pairs
-from nip_fn.params import HyperParameters, SimultaneousBranching
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.two_provers import PROVER0, PROVER1, VERIFIER
-from nip_fn.reply import Completion
-from nip_fn.state import digest
-from nip_fn.tree import NO_REPLY, ROOT, Tree, backup, flatten
+from nip_fn.run.state import digest
+from nip_fn.select.pairs import Pair, decision_points, reply_values, select_pairs
+from nip_fn.trees.grow import (
+    Node,
+    Path,
+    ReplyArrival,
+    ReplyRequest,
+    Rules,
+    SimultaneousBranching,
+    Slot,
+    insert,
+    new_tree,
+    pending_requests,
+)
+from nip_fn.trees.tree import NO_REPLY, ROOT, Tree, backup, flatten
 
 from .games import Setup, ends, fifo, lifo, make_params, play, shuffled
 
@@ -55,11 +66,11 @@ def words(path: Path, agent: int, index: int) -> str:
 
 def grow(how: Rules, speak: Speak, random: Random | None = None) -> Node:
     """A whole tree, its replies given in the order of asking, or in any other."""
-    root = plant(how, GAME)
-    while places := [(*ask[:2], index) for ask in waiting(root) for index in ask.indices]:
+    root = new_tree(how, GAME)
+    while places := [(*ask[:2], index) for ask in pending_requests(root) for index in ask.indices]:
         path, agent, index = random.choice(places) if random else places[0]
         said = Completion(speak(path, agent, index), "stop", "m")
-        root, _ = answer(how, root, GAME, Given(path, agent, index, 0, said))
+        root, _ = insert(how, root, GAME, ReplyArrival(path, agent, index, 0, said))
     return root
 
 
@@ -69,16 +80,19 @@ def test_a_node_asks_k_replies_of_each_mover_and_opens_k_or_k_to_the_m_children(
     how: SimultaneousBranching, k: int
 ) -> None:
     with_rules, every = rules(DEBATE, k, how), tuple(range(k))
-    root = plant(with_rules, GAME)
-    assert list(waiting(root)) == [Ask((), PROVER0, every, 0), Ask((), PROVER1, every, 0)]
+    root = new_tree(with_rules, GAME)
+    assert list(pending_requests(root)) == [
+        ReplyRequest((), PROVER0, every, 0),
+        ReplyRequest((), PROVER1, every, 0),
+    ]
     assert len(root.slots) == 2 * k
     for agent, index in product((PROVER1, PROVER0), reversed(every)):
         assert root.children == ()
         said = Completion(words((), agent, index), "stop", "m")
-        root, asks = answer(with_rules, root, GAME, Given((), agent, index, 0, said))
+        root, asks = insert(with_rules, root, GAME, ReplyArrival((), agent, index, 0, said))
     num_children = k * k if how == "product" else k
-    assert asks == tuple(Ask((rank,), VERIFIER, every, 0) for rank in range(num_children))
-    assert list(waiting(root)) == list(asks)
+    assert asks == tuple(ReplyRequest((rank,), VERIFIER, every, 0) for rank in range(num_children))
+    assert list(pending_requests(root)) == list(asks)
     assert len(root.children) == num_children
 
 
@@ -100,7 +114,7 @@ def test_crossed_replies_stand_in_row_major_order_of_the_movers() -> None:
 def test_joined_replies_are_each_their_own() -> None:
     tree = flatten(grow(rules(DEBATE, 3, "joint"), words))
     assert tree.reply_NA[1:4].tolist() == [[i, i, NO_REPLY] for i in range(3)]
-    assert [at.sharing_C for at in positions(tree, (PROVER0,))] == [((1,), (2,), (3,))]
+    assert [at.sharing_C for at in decision_points(tree, (PROVER0,))] == [((1,), (2,), (3,))]
 
 
 def test_a_grown_tree_numbers_the_replies_as_its_slots_do() -> None:
@@ -162,7 +176,7 @@ def crossed(rewards: np.ndarray, replies: tuple[list[str], list[str]] | None = N
     """A root at which two provers spoke at once; `rewards[i, j]` of both for replies i and j."""
     k = len(rewards)
     own, other = replies or ([f"a{i}" for i in range(k)], [f"b{i}" for i in range(k)])
-    said = [[Said(agent, text) for text in texts] for agent, texts in enumerate((own, other))]
+    said = [[Utterance(agent, text) for text in texts] for agent, texts in enumerate((own, other))]
     return Node(
         reward=(0.0, 0.0, 0.0),
         slots=tuple(Slot(agent, each) for agent in (0, 1) for each in said[agent]),
@@ -216,7 +230,7 @@ def test_a_missing_value_makes_the_replies_that_share_it_missing() -> None:
     rewards = np.array([[0, 1, 2], [0, float("nan"), 4], [3, 1, 5]])
     values = {
         at.agent: reply_values(backup(flatten(crossed(rewards))), at)
-        for at in positions(flatten(crossed(rewards)), (PROVER0, PROVER1))
+        for at in decision_points(flatten(crossed(rewards)), (PROVER0, PROVER1))
     }
     np.testing.assert_array_equal(values[PROVER0], [1.0, np.nan, 3.0])
     np.testing.assert_array_equal(values[PROVER1], [1.0, np.nan, 11 / 3])
@@ -241,7 +255,10 @@ def test_a_replys_value_does_not_depend_on_the_order_of_the_others_replies(
     Random(seed).shuffle(order)
     one, other = flatten(crossed(rewards)), flatten(crossed(rewards[:, order]))
     values, permuted = (
-        {at.agent: reply_values(backup(tree), at) for at in positions(tree, (PROVER0, PROVER1))}
+        {
+            at.agent: reply_values(backup(tree), at)
+            for at in decision_points(tree, (PROVER0, PROVER1))
+        }
         for tree in (one, other)
     )
     assert values[PROVER0].tolist() == permuted[PROVER0].tolist()
@@ -310,6 +327,6 @@ def test_a_run_with_crossed_replies_ends_the_same_in_any_order() -> None:
 def test_crossing_changes_no_request() -> None:
     """The same slots wait, whatever the children will be."""
     for k in (1, 2, 3):
-        joint, crossing = (plant(rules(DEBATE, k, how), GAME) for how in HOWS)
+        joint, crossing = (new_tree(rules(DEBATE, k, how), GAME) for how in HOWS)
         assert joint == crossing
-        assert list(waiting(joint)) == list(waiting(crossing))
+        assert list(pending_requests(joint)) == list(pending_requests(crossing))

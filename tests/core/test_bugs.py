@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.bugs import (
+from nip_fn.code.bugs import (
     Candidate,
-    Judged,
+    ScoredCandidate,
     best,
-    bug_chat,
     buggy,
     code_in,
     from_mutant,
@@ -19,11 +18,12 @@ from nip_fn.bugs import (
     is_subtle,
     judged,
 )
-from nip_fn.datasets import python
-from nip_fn.fingerprint import fingerprint
-from nip_fn.mutation import mutants, subtlety
-from nip_fn.programs import Tally
-from nip_fn.solutions import LabelledSolution, Origin
+from nip_fn.code.builtin import python
+from nip_fn.code.fingerprint import fingerprint
+from nip_fn.code.mutation import mutants, subtlety
+from nip_fn.code.programs import Tally
+from nip_fn.code.solutions import LabelledSolution, Origin
+from nip_fn_adapters.bugmaking import bug_chat
 
 RIGHT = "def f(a, b):\n    total = a[0]\n    return total < b - 1\n"
 SOLUTION = LabelledSolution("Is it so?", RIGHT, 1, "p", difficulty="interview", stance=1)
@@ -63,7 +63,7 @@ def test_a_bug_is_wrong_for_some_tests_right_for_others_and_always_in_time(
     st.integers(1, 12),
 )
 def test_the_best_are_the_subtlest_whatever_the_order(
-    orders: tuple[list[Judged], list[Judged]], count: int
+    orders: tuple[list[ScoredCandidate], list[ScoredCandidate]], count: int
 ) -> None:
     found = best(RIGHT, orders[0], count)
     assert found == best(RIGHT, orders[1], count)
@@ -81,9 +81,9 @@ def test_the_best_are_the_subtlest_whatever_the_order(
 
 
 def test_bugs_of_other_lines_come_before_a_second_one_of_the_same() -> None:
-    def of(line: int, passed: int) -> Judged:
+    def of(line: int, passed: int) -> ScoredCandidate:
         code = f"def f(): return {line * 10 + passed}"
-        return Judged(Candidate(code, Origin("mutation", line=line)), Tally(passed, 1), 1)
+        return ScoredCandidate(Candidate(code, Origin("mutation", line=line)), Tally(passed, 1), 1)
 
     found = best(RIGHT, [of(1, 9), of(1, 8), of(2, 3), of(3, 5)], 4)
     assert [(one.candidate.origin.line, one.tally.passed) for one in found] == [

@@ -7,23 +7,23 @@ import pytest
 from hypothesis import given, settings
 from msgspec.structs import replace
 
-from nip_fn.chat import Chat, build_chat, questions_left
-from nip_fn.config import from_dict
-from nip_fn.data import make_datapoint
-from nip_fn.episode import Episode, movers, reset
-from nip_fn.events import AskTree, Replied
-from nip_fn.finetune import Job, PreferenceRow
-from nip_fn.growth import Given, Path, Rules, after, answer, descend, plant
+from nip_fn.config.codec import from_dict
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.decision import strongest
+from nip_fn.game.episode import Episode, movers, reset
+from nip_fn.game.reply import Completion
 from nip_fn.keys import key
-from nip_fn.pairs import Pair
-from nip_fn.params import HyperParameters
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import Chat, build_chat, questions_left
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.reply import Completion
-from nip_fn.requests import request
-from nip_fn.spectra import strongest
-from nip_fn.state import RunState, episode_of, rules
-from nip_fn.tree import flatten
+from nip_fn.run.events import Replied, SampleReplies
+from nip_fn.run.request import request
+from nip_fn.run.state import RunState, episode_of, rules
+from nip_fn.select.pairs import Pair
+from nip_fn.training.jobs import Job, PreferenceRow
+from nip_fn.trees.grow import Path, ReplyArrival, Rules, after, insert, new_tree, node_at
+from nip_fn.trees.tree import flatten
 
 from .games import (
     BUSY,
@@ -48,7 +48,9 @@ def say(params: HyperParameters, episode: Episode, text: str) -> Episode:
     how = Rules(protocol, lambda moves: 1, (1,) * len(protocol.agents))
     (move,) = movers(protocol, episode)
     completion = Completion(text, "stop", "m")
-    root, _ = answer(how, plant(how, episode), episode, Given((), move.agent, 0, 0, completion))
+    root, _ = insert(
+        how, new_tree(how, episode), episode, ReplyArrival((), move.agent, 0, 0, completion)
+    )
     return after(episode, root.children[0])
 
 
@@ -167,15 +169,15 @@ def asked(run: Play) -> Iterator[tuple[tuple[int, str, int, Path, int], Episode,
     """Every chat that was sampled from, with its place: iteration, stage, tree, path, agent."""
     for moment in run:
         for effect in moment.emitted:
-            if isinstance(effect, AskTree):
+            if isinstance(effect, SampleReplies):
                 state, (path, agent, _, _) = moment.state, effect.ask
                 place = (state.iteration, state.stage, effect.tree, path, agent)
                 yield place, _episode(moment.state, effect), request(state, effect).chat
 
 
-def _episode(state: RunState, effect: AskTree) -> Episode:
+def _episode(state: RunState, effect: SampleReplies) -> Episode:
     tree = effect.tree
-    return descend(state.forest[tree], episode_of(state, tree), effect.ask.path)[1]
+    return node_at(state.forest[tree], episode_of(state, tree), effect.ask.path)[1]
 
 
 @settings(max_examples=20)

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nip_fn import episode
+from nip_fn.game import episode
+from nip_fn.game.protocol import End, Move, Protocol
 from nip_fn.keys import Key
-from nip_fn.params import HyperParameters
-from nip_fn.protocols import laws
-from nip_fn.protocols.check import GAME_LAWS, LAWS, ProtocolError, check_protocol
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.debate import debate
 from nip_fn.protocols.nip import nip
-from nip_fn.protocols.protocol import End, Move, Protocol
 from nip_fn.protocols.registry import PROTOCOLS, MakeProtocol
+from nip_fn.testing import laws
+from nip_fn.testing.check import GAME_LAWS, LAWS, ProtocolError, check_protocol
 
 PARAMS = HyperParameters()
 PROVER0, PROVER1, VERIFIER = 0, 1, 2  # of debate

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from returns.result import Failure, Success
 
-from nip_fn import checkpoint
-from nip_fn.checkpoint import MAGIC, SCHEMA_VERSION, Recording
-from nip_fn.config import from_dict, to_dict
-from nip_fn.data import Datapoint
-from nip_fn.events import (
+from nip_fn.config.codec import from_dict, to_dict
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.reply import Completion, FinishReason
+from nip_fn.run import checkpoint
+from nip_fn.run.checkpoint import MAGIC, SCHEMA_VERSION, Recording
+from nip_fn.run.events import (
+    BatchFetched,
     DatasetInfo,
-    Drawn,
     Event,
     Extended,
     JobCreated,
@@ -23,10 +24,9 @@ from nip_fn.events import (
     Published,
     Replied,
     RunStarted,
-    StageDone,
+    StageEnded,
 )
-from nip_fn.finetune import Score
-from nip_fn.reply import Completion, FinishReason
+from nip_fn.training.jobs import Score
 
 from .games import DATASET, Setup, make_params, setups
 
@@ -54,9 +54,9 @@ EVENTS: dict[type, st.SearchStrategy[Event]] = {
         dataset=st.builds(DatasetInfo, TEXT, TEXT, NATURAL, NATURAL, NATURAL),
         version=TEXT,
     ),
-    Drawn: st.builds(Drawn, st.lists(DATAPOINTS, max_size=3).map(tuple)),
+    BatchFetched: st.builds(BatchFetched, st.lists(DATAPOINTS, max_size=3).map(tuple)),
     Replied: st.builds(Replied, NATURAL, PATHS, NATURAL, NATURAL, NATURAL, COMPLETIONS),
-    StageDone: st.builds(StageDone, NATURAL, TEXT, TEXT, NUMBER),
+    StageEnded: st.builds(StageEnded, NATURAL, TEXT, TEXT, NUMBER),
     JobCreated: st.builds(JobCreated, TEXT, TEXT),
     JobFinished: st.builds(JobFinished, TEXT, st.none() | TEXT, REPORTS, SCORES, TEXT),
     Published: st.builds(Published, TEXT, TEXT, st.lists(NUMBER, max_size=3).map(tuple), TEXT),
@@ -67,7 +67,7 @@ REPLY = Replied(1, (0, 1), 1, 2, 0, Completion("Décision: <&> 🙂", "stop", "m
 SMALL: tuple[Event, ...] = (
     Published("g", "a"),
     REPLY,
-    StageDone(0, "test", "00ff", 0.25),
+    StageEnded(0, "test", "00ff", 0.25),
     JobFinished("g-0", "g-0-00", (("loss", 0.5),)),
 )
 FRAMES = [checkpoint.frame(event) for event in SMALL]

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
-from nip_fn.metrics import outcome_metrics, wilson_interval
+from nip_fn.metrics.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
+from nip_fn.metrics.formulas import wilson_interval
+from nip_fn.metrics.stage import outcome_metrics
 
 from .games import Setup, ends, play, setups
 

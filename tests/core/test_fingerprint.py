@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.fingerprint import DEEPEST, fingerprint, is_guard, parsed
+from nip_fn.code.fingerprint import DEEPEST, fingerprint, is_guard, parsed
 
 from .fresh import printed
 from .mutation_examples import EXAMPLES, HARD
@@ -228,7 +228,7 @@ def test_no_warning_is_given() -> None:
 def test_processes_agree_whatever_their_hash_seed() -> None:
     codes = [*sources()[:20], *HARD.values(), "print 'a'"]
     script = (
-        "import sys, ast; from nip_fn.fingerprint import fingerprint\n"
+        "import sys, ast; from nip_fn.code.fingerprint import fingerprint\n"
         "print([fingerprint(code) for code in ast.literal_eval(sys.stdin.buffer.read().decode())])"
     )
     outputs = [printed("-c", script, hash_seed=seed, given=repr(codes)) for seed in ("1", "2")]

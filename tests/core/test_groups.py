@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
-from nip_fn.finetune import Adapter, GroupState, get_state, make_groups, make_job, set_state
 from nip_fn.keys import key
-from nip_fn.state import RunState
+from nip_fn.run.state import RunState
+from nip_fn.training.groups import Adapter, GroupState, get_state, make_groups, set_state
+from nip_fn.training.jobs import make_job
 
 from .games import BUSY, make_params, play
 

@@ -3,18 +3,28 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 
-from nip_fn.data import make_datapoint
-from nip_fn.episode import reset
-from nip_fn.events import Replied
-from nip_fn.growth import Ask, Given, Node, Path, Rules, answer, plant, replies_of, waiting
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.episode import reset
+from nip_fn.game.protocol import verifier_rounds
+from nip_fn.game.reply import Completion, FinishReason
 from nip_fn.keys import key
-from nip_fn.metrics import leaves
-from nip_fn.params import HyperParameters
+from nip_fn.metrics.stage import leaves
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.nip import PROVER, VERIFIER
-from nip_fn.protocols.protocol import verifier_rounds
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.reply import Completion, FinishReason
-from nip_fn.trainers.malt import branching
+from nip_fn.run.events import Replied
+from nip_fn.training.malt import branching
+from nip_fn.trees.grow import (
+    Node,
+    Path,
+    ReplyArrival,
+    ReplyRequest,
+    Rules,
+    insert,
+    new_tree,
+    pending_requests,
+    replies_of,
+)
 
 from .games import Setup, ends, make_params, play, setups
 from .trees import walk
@@ -121,43 +131,46 @@ TWO = make_params(
 
 def test_a_node_asks_for_all_its_replies_at_once_and_opens_with_the_last_of_them() -> None:
     how = rules(TWO)
-    root = plant(how, GAME)
-    assert list(waiting(root)) == [Ask((), VERIFIER, (0, 1), 0)]
-    root, asks = answer(how, root, GAME, Given((), VERIFIER, 1, 0, said("Why?")))
+    root = new_tree(how, GAME)
+    assert list(pending_requests(root)) == [ReplyRequest((), VERIFIER, (0, 1), 0)]
+    root, asks = insert(how, root, GAME, ReplyArrival((), VERIFIER, 1, 0, said("Why?")))
     assert (asks, root.children) == ((), ())
-    assert list(waiting(root)) == [Ask((), VERIFIER, (0,), 0)]
-    root, asks = answer(how, root, GAME, Given((), VERIFIER, 0, 0, said("Decision: reject")))
-    assert asks == (Ask((1,), PROVER, (0, 1), 0),)
+    assert list(pending_requests(root)) == [ReplyRequest((), VERIFIER, (0,), 0)]
+    root, asks = insert(how, root, GAME, ReplyArrival((), VERIFIER, 0, 0, said("Decision: reject")))
+    assert asks == (ReplyRequest((1,), PROVER, (0, 1), 0),)
     assert [child.end for child in root.children] == ["decided", "open"]
-    assert list(waiting(root)) == list(asks)
+    assert list(pending_requests(root)) == list(asks)
 
 
 def test_a_child_opens_without_waiting_for_its_cousins() -> None:
     how = rules(TWO)
-    root = plant(how, GAME)
+    root = new_tree(how, GAME)
     for index in (0, 1):
-        root, asks = answer(how, root, GAME, Given((), VERIFIER, index, 0, said("Why?")))
-    assert asks == (Ask((0,), PROVER, (0, 1), 0), Ask((1,), PROVER, (0, 1), 0))
+        root, asks = insert(how, root, GAME, ReplyArrival((), VERIFIER, index, 0, said("Why?")))
+    assert asks == (ReplyRequest((0,), PROVER, (0, 1), 0), ReplyRequest((1,), PROVER, (0, 1), 0))
     for index in (0, 1):
-        root, asks = answer(how, root, GAME, Given((1,), PROVER, index, 0, said("So.")))
-    assert asks == (Ask((1, 0), VERIFIER, (0, 1), 0), Ask((1, 1), VERIFIER, (0, 1), 0))
+        root, asks = insert(how, root, GAME, ReplyArrival((1,), PROVER, index, 0, said("So.")))
+    assert asks == (
+        ReplyRequest((1, 0), VERIFIER, (0, 1), 0),
+        ReplyRequest((1, 1), VERIFIER, (0, 1), 0),
+    )
     assert root.children[0].children == ()
 
 
 def test_an_unusable_reply_is_asked_for_again_until_the_attempts_are_used_up() -> None:
     how = rules(TWO, attempts=3)
-    root = plant(how, GAME)
+    root = new_tree(how, GAME)
     for attempt in (1, 2):
-        root, asks = answer(
-            how, root, GAME, Given((), VERIFIER, 0, attempt - 1, said("", "content_filter"))
+        root, asks = insert(
+            how, root, GAME, ReplyArrival((), VERIFIER, 0, attempt - 1, said("", "content_filter"))
         )
-        assert asks == (Ask((), VERIFIER, (0,), attempt),)
-        assert set(waiting(root)) == {
-            Ask((), VERIFIER, (0,), attempt),
-            Ask((), VERIFIER, (1,), 0),
+        assert asks == (ReplyRequest((), VERIFIER, (0,), attempt),)
+        assert set(pending_requests(root)) == {
+            ReplyRequest((), VERIFIER, (0,), attempt),
+            ReplyRequest((), VERIFIER, (1,), 0),
         }
-    root, asks = answer(
-        how, root, GAME, Given((), VERIFIER, 0, 2, said("Decision: maybe", "length"))
+    root, asks = insert(
+        how, root, GAME, ReplyArrival((), VERIFIER, 0, 2, said("Decision: maybe", "length"))
     )
     assert asks == ()
     heard = root.slots[0].said
@@ -169,8 +182,8 @@ def test_an_unusable_reply_is_asked_for_again_until_the_attempts_are_used_up() -
 
 def test_a_reply_after_failures_is_a_reply_like_any_other_with_the_cost_of_all() -> None:
     how = rules(TWO, attempts=3)
-    root, _ = answer(how, plant(how, GAME), GAME, Given((), VERIFIER, 0, 0, said(None)))
-    root, _ = answer(how, root, GAME, Given((), VERIFIER, 0, 1, said("Decision: accept")))
+    root, _ = insert(how, new_tree(how, GAME), GAME, ReplyArrival((), VERIFIER, 0, 0, said(None)))
+    root, _ = insert(how, root, GAME, ReplyArrival((), VERIFIER, 0, 1, said("Decision: accept")))
     heard = root.slots[0].said
     assert heard is not None
     assert heard.decision is not None
@@ -179,10 +192,10 @@ def test_a_reply_after_failures_is_a_reply_like_any_other_with_the_cost_of_all()
 
 def test_slots_that_wait_for_the_same_attempt_are_asked_for_together() -> None:
     how = rules(TWO, attempts=3)
-    root = plant(how, GAME)
+    root = new_tree(how, GAME)
     for index in (1, 0):
-        root, _ = answer(how, root, GAME, Given((), VERIFIER, index, 0, said(None)))
-    assert list(waiting(root)) == [Ask((), VERIFIER, (0, 1), 1)]
+        root, _ = insert(how, root, GAME, ReplyArrival((), VERIFIER, index, 0, said(None)))
+    assert list(pending_requests(root)) == [ReplyRequest((), VERIFIER, (0, 1), 1)]
 
 
 @pytest.mark.parametrize(
@@ -192,11 +205,11 @@ def test_slots_that_wait_for_the_same_attempt_are_asked_for_together() -> None:
 def test_a_reply_that_no_slot_waits_for_is_refused(path: Path, agent: int, index: int) -> None:
     how = rules(TWO)
     with pytest.raises(ValueError, match=r".+"):
-        answer(how, plant(how, GAME), GAME, Given(path, agent, index, 0, said("Why?")))
+        insert(how, new_tree(how, GAME), GAME, ReplyArrival(path, agent, index, 0, said("Why?")))
 
 
 def test_a_reply_to_a_filled_slot_is_refused() -> None:
     how = rules(TWO)
-    root, _ = answer(how, plant(how, GAME), GAME, Given((), VERIFIER, 0, 0, said("Why?")))
+    root, _ = insert(how, new_tree(how, GAME), GAME, ReplyArrival((), VERIFIER, 0, 0, said("Why?")))
     with pytest.raises(ValueError, match=r".+"):
-        answer(how, root, GAME, Given((), VERIFIER, 0, 0, said("Why?")))
+        insert(how, root, GAME, ReplyArrival((), VERIFIER, 0, 0, said("Why?")))

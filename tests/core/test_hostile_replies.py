@@ -15,20 +15,27 @@ from typing import NamedTuple, TypeVar, get_args
 import pytest
 from returns.result import Failure, Result, Success
 
-from nip_fn.data import make_datapoint
-from nip_fn.episode import Episode, may_decide, movers, reset
-from nip_fn.growth import Given, Node, Rules, answer, descend, plant, waiting
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.decision import SPECTRA, Decision, SpectrumName
+from nip_fn.game.episode import Episode, may_decide, movers, reset
+from nip_fn.game.protocol import Move, Protocol, verifier_rounds
+from nip_fn.game.reply import (
+    Completion,
+    FinishReason,
+    Reply,
+    ReplyError,
+    find_decision,
+    parse_reply,
+)
 from nip_fn.keys import Key, fold_in, generator, key
-from nip_fn.params import (
+from nip_fn.params.protocol import (
     CommonProtocolParameters,
-    HyperParameters,
     LongProtocolParameters,
     TwoProverParameters,
 )
-from nip_fn.protocols.protocol import Move, Protocol, verifier_rounds
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
-from nip_fn.reply import Completion, FinishReason, Reply, ReplyError, find_decision, parse_reply
-from nip_fn.spectra import SPECTRA, Decision, SpectrumName
+from nip_fn.trees.grow import Node, ReplyArrival, Rules, insert, new_tree, node_at, pending_requests
 
 SEED = randbits(64) if os.environ.get("EXPLORE") else 14
 NAMES = ["nip", "adp", "debate", "merlin_arthur", "mnip", "solo_verifier", "multi_channel_test"]
@@ -466,16 +473,16 @@ def test_time_is_linear_in_the_length_of_the_reply(unit: str) -> None:
 
 def play(rules: Rules, episode: Episode, rolls: Dice, tokens: Counter[str]) -> Node:
     """A tree grown from hostile replies alone, which come in any order."""
-    root = plant(rules, episode)
-    asks = [(ask, index) for ask in waiting(root) for index in ask.indices]
+    root = new_tree(rules, episode)
+    asks = [(ask, index) for ask in pending_requests(root) for index in ask.indices]
     while asks:
         ask, index = asks.pop(next(rolls) % len(asks))
         given = completion(rolls, rules.protocol.spectrum)
         tokens["replies"] += 1
         tokens["prompt"] += given.prompt_tokens
         tokens["completion"] += given.completion_tokens
-        root, more = answer(
-            rules, root, episode, Given(ask.path, ask.agent, index, ask.attempt, given)
+        root, more = insert(
+            rules, root, episode, ReplyArrival(ask.path, ask.agent, index, ask.attempt, given)
         )
         asks.extend((ask, index) for ask in more for index in ask.indices)
     return root
@@ -483,7 +490,7 @@ def play(rules: Rules, episode: Episode, rolls: Dice, tokens: Counter[str]) -> N
 
 def check_node(rules: Rules, root: Node, start: Episode, path: tuple[int, ...]) -> None:
     """What must hold at one position, whatever was said before."""
-    node, episode = descend(root, start, path)
+    node, episode = node_at(root, start, path)
     game = rules.protocol
     assert episode.end == node.end
     assert len(node.reward) == len(game.agents)
@@ -545,7 +552,7 @@ def test_a_game_of_hostile_replies_comes_to_an_end(name: str, attempts: int) -> 
         label = next(rolls) % 2
         start = reset(make_datapoint("p", "Is it?", "x", label), fold_in(key(SEED), name, games))
         root = play(rules, start, rolls, tokens)
-        assert not list(waiting(root))
+        assert not list(pending_requests(root))
         for path, node in paths(root):
             check_node(rules, root, start, path)
             said = [slot.said for slot in node.slots if slot.said]

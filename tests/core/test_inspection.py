@@ -2,15 +2,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from nip_fn.data import Split
-from nip_fn.inspection import Lengths, label_problem, leaks, statistics
-from nip_fn.programs import Tally, Tests
-from nip_fn.solutions import LabelledSolution, Laid
+from nip_fn.code.programs import Tally, Tests
+from nip_fn.code.solutions import LabelledSolution, PlacedSolution
+from nip_fn.code.statistics import Lengths, label_problem, leaks, statistics
+from nip_fn.game.datapoint import Split
 
 
-def laid(split: Split, name: str, **fields: object) -> Laid:
+def laid(split: Split, name: str, **fields: object) -> PlacedSolution:
     given = {"question": f"question {name}", "solution": f"print({name!r})", "problem_id": name}
-    return Laid(split, name, LabelledSolution(**{**given, "label": 1, **fields}))  # type: ignore[arg-type]
+    return PlacedSolution(split, name, LabelledSolution(**{**given, "label": 1, **fields}))  # type: ignore[arg-type]
 
 
 def test_statistics_of_each_split_that_holds_anything() -> None:
@@ -42,7 +42,11 @@ def test_statistics_of_each_split_that_holds_anything() -> None:
 def test_what_two_splits_share_is_told_once_for_each_row(
     fields: dict[str, object], what: str
 ) -> None:
-    apart: Sequence[Laid] = (laid("train", "a"), laid("validation", "b"), laid("test", "c"))
+    apart: Sequence[PlacedSolution] = (
+        laid("train", "a"),
+        laid("validation", "b"),
+        laid("test", "c"),
+    )
     assert list(leaks(apart)) == []
     assert list(leaks([*apart, laid("train", "d", **fields)])) == []
     (line,) = leaks([*apart, laid("test", "d", **fields)])

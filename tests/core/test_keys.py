@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn import checkpoint
-from nip_fn.keys import KEY_SIZE, Key, choice, fold_in, generator, key, permutation, seed_of, split
-from nip_fn.state import digest
+from nip_fn.keys import KEY_SIZE, Key, fold_in, generator, key, permutation, randint, seed_of, split
+from nip_fn.run import checkpoint
+from nip_fn.run.state import digest
 
 from .fresh import printed
 from .games import BUSY, events_of, play, shuffled
@@ -84,7 +84,7 @@ def test_generators_of_different_keys_draw_different_numbers() -> None:
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 def test_a_choice_is_uniform(size: int) -> None:
     num = 4000
-    counts = Counter(choice(fold_in(key(1), i), size) for i in range(num))
+    counts = Counter(randint(fold_in(key(1), i), size) for i in range(num))
     assert set(counts) == set(range(size))
     assert all(abs(count - num / size) < 5 * (num / size) ** 0.5 for count in counts.values())
 

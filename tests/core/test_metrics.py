@@ -8,36 +8,38 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nip_fn.data import Datapoint, make_datapoint
-from nip_fn.episode import Said
-from nip_fn.finetune import Adapter, Group
-from nip_fn.growth import Node, Slot
-from nip_fn.metrics import (
+from nip_fn.game.datapoint import Datapoint, make_datapoint
+from nip_fn.game.decision import SPECTRA, UNDECIDED, SpectrumName
+from nip_fn.game.episode import Utterance
+from nip_fn.game.protocol import End
+from nip_fn.metrics.forest import forest_stats
+from nip_fn.metrics.formulas import (
     MAX_LEVELS,
     Z_95,
     Metrics,
     confidence_levels,
-    decided,
     deviation,
-    effort_metrics,
     entropy,
+    mean,
+    standard_error,
+    wilson_interval,
+)
+from nip_fn.metrics.stage import (
+    decided,
+    effort_metrics,
     leaves,
     lineage_metrics,
-    mean,
     nodes,
     outcome_metrics,
     pair_metrics,
     stage_metrics,
-    standard_error,
-    wilson_interval,
 )
-from nip_fn.pairs import Pair, positions
 from nip_fn.protocols.nip import PROVER, VERIFIER
-from nip_fn.protocols.protocol import End
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.spectra import SPECTRA, UNDECIDED, SpectrumName
-from nip_fn.survey import survey
-from nip_fn.tree import flatten
+from nip_fn.select.pairs import Pair, decision_points
+from nip_fn.training.groups import Adapter, Group
+from nip_fn.trees.grow import Node, Slot
+from nip_fn.trees.tree import flatten
 
 from .games import Setup, ends, make_params, play, setups
 from .trees import shuffle, trees
@@ -157,7 +159,7 @@ def leaf(
     agent: int = VERIFIER,
     reward: tuple[float, float] = (0.0, 0.0),
 ) -> Node:
-    said = Said(agent, "x", decision=DECISIONS[decision] if decision else None)
+    said = Utterance(agent, "x", decision=DECISIONS[decision] if decision else None)
     return Node(turn=(said,), reward=reward, end=end)
 
 
@@ -166,7 +168,7 @@ def tree(*children: Node) -> Node:
 
 
 def inner(*children: Node, reward: tuple[float, float] = (0.0, 0.0)) -> Node:
-    said = Said(
+    said = Utterance(
         PROVER,
         "x",
         attempts=3,
@@ -358,14 +360,14 @@ def test_rewards_of_games_made_by_hand() -> None:
 
 def test_the_rewards_of_a_game_are_summed_exactly() -> None:
     forest = [tree(inner(leaf("rounds", reward=(0.3, 0.0)), reward=(0.1, 0.0)))] * 3
-    (first, *_) = survey(forest).games
+    (first, *_) = forest_stats(forest).games
     assert first.reward == (fsum([0.0, 0.1, 0.3]), 0.0)
     assert dict(stage_metrics(PROTOCOL, points(1), forest))["prover.reward_std"] == 0.0
 
 
 def test_effort_of_a_forest_made_by_hand() -> None:
     bad = Node(
-        turn=(Said(VERIFIER, "", error="no_content", attempts=2, completion_tokens=1),),
+        turn=(Utterance(VERIFIER, "", error="no_content", attempts=2, completion_tokens=1),),
         reward=(0.0, 0.0),
         end="rounds",
     )
@@ -418,7 +420,8 @@ def test_pairs_are_counted_by_agent_with_their_mean_margin() -> None:
 def test_a_reply_that_several_siblings_share_counts_once() -> None:
     """Two agents at once, two replies of each, crossed: four children, four replies."""
     first, second = (
-        tuple(Said(agent, raw, completion_tokens=5) for raw in "ab") for agent in (PROVER, VERIFIER)
+        tuple(Utterance(agent, raw, completion_tokens=5) for raw in "ab")
+        for agent in (PROVER, VERIFIER)
     )
     children = tuple(
         Node(turn=(own, other), reward=(0.0, 0.0), end="rounds")
@@ -432,11 +435,11 @@ def test_a_reply_that_several_siblings_share_counts_once() -> None:
     assert (metrics["prover.replies"], metrics["verifier.replies"]) == (2, 2)
     assert (metrics["prover.pair_share"], metrics["verifier.pair_share"]) == (1.0, 0.0)
     one = Node(reward=(0.0, 0.0), slots=slots[::2], children=children[:1])
-    assert survey([one]).positions == {}
+    assert forest_stats([one]).positions == {}
 
 
 def silent(end: End) -> Node:
-    return Node(turn=(Said(VERIFIER, " \n", error="no_content"),), reward=(0.0, 0.0), end=end)
+    return Node(turn=(Utterance(VERIFIER, " \n", error="no_content"),), reward=(0.0, 0.0), end=end)
 
 
 def test_pairs_by_round_and_as_a_share_of_positions_by_hand() -> None:
@@ -516,7 +519,7 @@ def test_lineage_by_hand() -> None:
 
 @given(st.lists(trees(st.sampled_from([-1.0, 0.0, 0.1, 0.5])), max_size=3))
 def test_a_survey_finds_what_flattened_trees_hold(forest: list[Node]) -> None:
-    seen = survey(forest)
+    seen = forest_stats(forest)
     flat = [flatten(root) for root in forest]
     assert seen.num_nodes == sum(one.num_nodes for one in flat)
     assert sum(map(len, seen.said.values())) == sum(
@@ -526,7 +529,9 @@ def test_a_survey_finds_what_flattened_trees_hold(forest: list[Node]) -> None:
         rounds = [seen.round_at(index, node) for node in range(one.num_nodes)]
         assert rounds == one.round_N.tolist()
     assert seen.positions == Counter(
-        (at.agent, int(one.round_N[at.parent])) for one in flat for at in positions(one, (0, 1))
+        (at.agent, int(one.round_N[at.parent]))
+        for one in flat
+        for at in decision_points(one, (0, 1))
     )
 
 
@@ -548,7 +553,7 @@ def test_each_path_to_a_leaf_is_a_game(forest: list[Node]) -> None:
         for tree, root in enumerate(forest)
         for path in paths(root)
     ]
-    games = [(game.tree, game.rounds, *game.reward) for game in survey(forest).games]
+    games = [(game.tree, game.rounds, *game.reward) for game in forest_stats(forest).games]
     assert sorted(games) == sorted(expected)
 
 

@@ -10,24 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nip_fn.agent_params import AgentParameters
-from nip_fn.chat import Message, build_chat
-from nip_fn.data import Datapoint, Split
-from nip_fn.events import JobFinished, Replied, RunStarted
-from nip_fn.finetune import PreferenceRow, SupervisedRow
-from nip_fn.forecast import Assumption, Line, forecast, levels
-from nip_fn.growth import Given, answer, descend, plant, waiting
-from nip_fn.money import (
+from nip_fn.game.datapoint import Datapoint, Split
+from nip_fn.game.reply import Completion
+from nip_fn.params.agent import AgentParameters
+from nip_fn.prompts.chat import Message, build_chat
+from nip_fn.run.events import JobFinished, Replied, RunStarted
+from nip_fn.run.state import EMPTY, RunState, datapoint_of, episode_of, rules
+from nip_fn.training.jobs import PreferenceRow, SupervisedRow
+from nip_fn.training.tokens import estimated_prompt, estimated_training, trained_tokens
+from nip_fn.trees.grow import ReplyArrival, insert, new_tree, node_at, pending_requests
+from nip_fn_adapters.costs.forecast import Assumption, Line, forecast, levels
+from nip_fn_adapters.costs.prices import (
     FREE,
     Price,
     Prices,
     PriceTable,
     Usage,
     cost,
-    estimated_prompt,
-    estimated_training,
     find,
-    in_all,
     in_batches,
     listed_prices,
     most_prompt,
@@ -35,12 +35,10 @@ from nip_fn.money import (
     parse_prices,
     price_of,
     sum_known,
-    trained_tokens,
+    total,
     unpriced,
 )
-from nip_fn.reply import Completion
-from nip_fn.spending import dollars, dollars_of, spent_in, spent_of
-from nip_fn.state import EMPTY, RunState, datapoint_of, episode_of, rules
+from nip_fn_adapters.costs.spending import dollars, dollars_of, spent_in, spent_of
 
 from .games import BUSY, DATA, DATASET, Setup, make_params, play, setups, shuffled
 
@@ -66,7 +64,7 @@ prices = st.builds(Price, dollar, dollar, st.none() | dollar, dollar)
 
 @given(st.lists(usages), prices)
 def test_what_is_spent_in_parts_adds_up(parts: list[Usage], price: Price) -> None:
-    whole = cost(in_all([Usage(), *parts]), price)
+    whole = cost(total([Usage(), *parts]), price)
     assert whole == pytest.approx(sum_known(cost(part, price) for part in parts))
 
 
@@ -251,7 +249,7 @@ def test_tokens_are_counted_by_agent_cached_ones_too() -> None:
             counts[name, "prompt"] += done.prompt_tokens
             counts[name, "completion"] += done.completion_tokens
     for name in ("prover", "verifier"):
-        own = in_all(
+        own = total(
             [
                 s.usage
                 for s in spent_of(run[-1].state, LISTED)
@@ -357,11 +355,11 @@ def test_a_tree_grown_whole_asks_with_the_prompts_that_were_forecast(
     (first, *_) = play(Setup(params))
     state = replace(first.state, stage="sample", iteration=0, datapoints=DATA["train"][:1])
     start = episode_of(state, 0)
-    root = plant(rules(state), start)
+    root = new_tree(rules(state), start)
     grown: Counter[int] = Counter()
-    while asks := tuple(waiting(root)):
+    while asks := tuple(pending_requests(root)):
         for ask in asks:
-            _, episode = descend(root, start, ask.path)
+            _, episode = node_at(root, start, ask.path)
             chat = build_chat(params, datapoint_of(state, 0), episode, ask.agent)
             grown[ask.agent] += estimated_prompt(chat)
             moves = rules(state).protocol.schedule(len(episode.turns), start.key)
@@ -369,8 +367,8 @@ def test_a_tree_grown_whole_asks_with_the_prompts_that_were_forecast(
             headers = rules(state).protocol.headers(move) or ("",)
             text = "\n".join(f"{h} {'y' * (48 // len(headers))}".strip() for h in headers)
             for index in ask.indices:
-                given_ = Given(ask.path, ask.agent, index, 0, Completion(text, "stop", "m"))
-                root, _ = answer(rules(state), root, start, given_)
+                given_ = ReplyArrival(ask.path, ask.agent, index, 0, Completion(text, "stop", "m"))
+                root, _ = insert(rules(state), root, start, given_)
     counted: Counter[int] = Counter()
     for level in levels(state, 0, FILLED):
         counted[level.agent] += round(level.positions) * level.prompt

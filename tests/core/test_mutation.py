@@ -17,20 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nip_fn
-from nip_fn.fingerprint import fingerprint, tree_fingerprint
+from nip_fn.code.fingerprint import fingerprint, tree_fingerprint
+from nip_fn.code.mutation import OPERATORS, Mutant, draw_order, edit_distance, mutants, subtlety
+from nip_fn.code.mutation.context import Context, Edit, sites
+from nip_fn.code.mutation.first_order import shape
+from nip_fn.code.mutation.source import Patch, Source, apply
+from nip_fn.code.programs import Tally
 from nip_fn.keys import key
-from nip_fn.mutation import (
-    OPERATORS,
-    Mutant,
-    draw_order,
-    edit_distance,
-    mutants,
-    subtlety,
-)
-from nip_fn.mutation.context import Context, Edit, sites
-from nip_fn.mutation.first_order import shape
-from nip_fn.mutation.source import Patch, Source, apply
-from nip_fn.programs import Tally
 
 from .fresh import printed
 from .mutation_examples import EXAMPLES, HARD
@@ -256,8 +249,8 @@ def test_what_does_not_parse_is_a_syntax_error(code: str) -> None:
 def test_processes_agree_whatever_their_hash_seed() -> None:
     code = sources()[0]
     script = (
-        "import sys; from nip_fn.mutation import mutants\n"
-        "from nip_fn.fingerprint import fingerprint\n"
+        "import sys; from nip_fn.code.mutation import mutants\n"
+        "from nip_fn.code.fingerprint import fingerprint\n"
         "code = sys.stdin.buffer.read().decode()\n"
         "print([(m, fingerprint(m.code)) for m in mutants(code)])"
     )

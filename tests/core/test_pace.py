@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.pace import (
+from nip_fn_adapters.api.pace import (
     CUT,
     WINDOW,
     Bounds,

@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nip_fn.episode import Said
-from nip_fn.finetune import trained_agents
-from nip_fn.growth import Node
+from nip_fn.game.decision import ACCEPT, NEITHER, REJECT, Decision
+from nip_fn.game.episode import Utterance
 from nip_fn.keys import fold_in, key
-from nip_fn.pairs import (
+from nip_fn.params.training import PureTextMaltParameters
+from nip_fn.protocols.nip import PROVER, VERIFIER
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.run.replay import SELECTION_PARAMETERS, replay, reselect
+from nip_fn.select.pairs import (
     Pair,
     balance_agents,
     balance_decisions,
@@ -24,12 +27,9 @@ from nip_fn.pairs import (
     select_pairs,
     wide_enough,
 )
-from nip_fn.params import PureTextMaltParameters
-from nip_fn.protocols.nip import PROVER, VERIFIER
-from nip_fn.protocols.registry import protocol_of
-from nip_fn.replay import SELECTION_PARAMETERS, replay, reselect
-from nip_fn.spectra import ACCEPT, NEITHER, REJECT, Decision
-from nip_fn.tree import Tree, backup, flatten
+from nip_fn.training.groups import trained_agents
+from nip_fn.trees.grow import Node
+from nip_fn.trees.tree import Tree, backup, flatten
 
 from .games import BUSY, MANY_PAIRS, Setup, ends, events_of, fifo, lifo, make_params, play
 from .trees import golden, trees
@@ -53,14 +53,14 @@ def pair(
     return Pair(tree, 0, agent, chosen, rejected, *values)
 
 
-def family(*said: Said) -> Tree:
+def family(*said: Utterance) -> Tree:
     """A root and a child for each reply: child i is node i + 1."""
     children = tuple(Node(turn=(each,), reward=(0.0, 0.0)) for each in said)
     return flatten(Node(reward=(0.0, 0.0), children=children))
 
 
-def verifier(text: str, decision: Decision | None = None) -> Said:
-    return Said(VERIFIER, text, decision=decision)
+def verifier(text: str, decision: Decision | None = None) -> Utterance:
+    return Utterance(VERIFIER, text, decision=decision)
 
 
 # --------------------------------------------------------------------------------- each by itself
@@ -102,7 +102,7 @@ def test_equal_texts_are_kept_once_in_a_tree_and_for_an_agent() -> None:
 
 
 def test_agents_that_say_the_same_are_not_duplicates_of_each_other() -> None:
-    turns = (Said(PROVER, "a"), verifier("a")), (Said(PROVER, "b"), verifier("b"))
+    turns = (Utterance(PROVER, "a"), verifier("a")), (Utterance(PROVER, "b"), verifier("b"))
     children = tuple(Node(turn=turn, reward=(0.0, 0.0)) for turn in turns)
     tree = flatten(Node(reward=(0.0, 0.0), children=children))
     every = (pair(1, 2), pair(1, 2, agent=PROVER))
@@ -184,7 +184,7 @@ def test_decisions_for_one_side_alone_are_all_dropped() -> None:
 def test_decisions_are_balanced_over_all_trees_and_for_each_agent() -> None:
     """Agent 1 accepts in tree 0 and rejects in tree 1; agent 0 only accepts."""
     both = tuple(
-        Node(turn=(Said(PROVER, text, decision=d), verifier(text, d)), reward=(0.0, 0.0))
+        Node(turn=(Utterance(PROVER, text, decision=d), verifier(text, d)), reward=(0.0, 0.0))
         for text, d in (("a", YES), ("b", NO))
     )
     tree = flatten(Node(reward=(0.0, 0.0), children=both))
@@ -234,7 +234,7 @@ def refined(forest: tuple[Tree, ...], malt: PureTextMaltParameters, seed: int) -
 def retold(node: Node, random: Random) -> Node:
     """The tree with few different texts, decisions, and replies that cannot be used."""
     turn = tuple(
-        Said(
+        Utterance(
             said.agent,
             random.choice("abc"),
             decision=random.choice((None, YES, NO, HALF)),
@@ -304,7 +304,9 @@ def test_the_rules_are_applied_one_after_the_other() -> None:
     Of (1, 2), (2, 3), (3, 4) and (4, 1) the last two repeat the first two.  Prover's one pair then
     leaves the verifier one of its two.
     """
-    tree = family(*(verifier(text) for text in "abab"), Said(PROVER, "c"), Said(PROVER, "d"))
+    tree = family(
+        *(verifier(text) for text in "abab"), Utterance(PROVER, "c"), Utterance(PROVER, "d")
+    )
     own = (pair(1, 2), pair(2, 3), pair(3, 4), pair(4, 1))
     rules = PureTextMaltParameters(deduplicate_pairs=True, max_pairs_per_datapoint=2)
     for seed in range(10):

@@ -10,26 +10,27 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from nip_fn.episode import Said
-from nip_fn.finetune import trained_agents
-from nip_fn.growth import Node
+from nip_fn.game.episode import Utterance
+from nip_fn.game.protocol import reward_mid_point
 from nip_fn.keys import Key, key
-from nip_fn.pairs import (
+from nip_fn.params.run import HyperParameters
+from nip_fn.params.training import PureTextMaltParameters
+from nip_fn.protocols.nip import PROVER, VERIFIER
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.select.pairs import (
     Pair,
     best_worst,
+    decision_points,
     eligible_pairs,
     interval,
-    positions,
     positive_negative,
     select_pairs,
 )
-from nip_fn.params import HyperParameters, PureTextMaltParameters, ValueBackup
-from nip_fn.protocols.nip import PROVER, VERIFIER
-from nip_fn.protocols.protocol import reward_mid_point
-from nip_fn.protocols.registry import protocol_of
-from nip_fn.trainers import malt
-from nip_fn.trainers.trainer import Harvest
-from nip_fn.tree import ROOT, Tree, backup, flatten
+from nip_fn.training import malt
+from nip_fn.training.groups import trained_agents
+from nip_fn.training.trainer import SampleBatch
+from nip_fn.trees.grow import Node
+from nip_fn.trees.tree import ROOT, Tree, ValueBackup, backup, flatten
 
 from .games import Setup, ends, make_params, play, setups
 from .trees import Eligible, golden, golden_files, name_of, shuffle, trees, walk
@@ -42,7 +43,7 @@ QUARTERS = st.sampled_from([-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0]
 
 
 def select(params: HyperParameters, forest: tuple[Node, ...], key: Key) -> tuple[Pair, ...]:
-    return malt.select(Harvest(params, 0, (), forest, ()), key)
+    return malt.select(SampleBatch(params, 0, (), forest, ()), key)
 
 
 def with_method(params: HyperParameters, method: str) -> HyperParameters:
@@ -65,7 +66,7 @@ def eligible_in(params: HyperParameters, tree: Tree, values: NDArray[np.float64]
             names[at.children_C[chosen]],
             names[at.children_C[rejected]],
         )
-        for at in positions(tree, trained_agents(params))
+        for at in decision_points(tree, trained_agents(params))
         for chosen, rejected in eligible_pairs(
             values[at.children_C, at.agent], protocol, at.agent, params.malt
         )
@@ -212,7 +213,9 @@ def test_the_draw_is_uniform_over_eligible_pairs_and_independent_between_agents(
     root = Node(
         reward=(0.0, 0.0),
         children=tuple(
-            Node(turn=(Said(PROVER, str(i)), Said(VERIFIER, str(i))), reward=(value, value))
+            Node(
+                turn=(Utterance(PROVER, str(i)), Utterance(VERIFIER, str(i))), reward=(value, value)
+            )
             for i, value in enumerate(rewards)
         ),
     )

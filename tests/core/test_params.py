@@ -7,19 +7,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.agent_params import lora_alpha, max_tokens
-from nip_fn.checks import group_problems
-from nip_fn.config import (
-    differences,
-    from_dict,
-    get,
-    merge,
-    nest,
-    params_hash,
-    to_dict,
-)
-from nip_fn.params import HyperParameters
-from nip_fn.presets import EMBEDDED
+from nip_fn.config.checks import group_problems
+from nip_fn.config.codec import differences, from_dict, get, merge, nest, params_hash, to_dict
+from nip_fn.config.presets import EMBEDDED
+from nip_fn.params.agent import lora_alpha, max_tokens
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS
 
 from .fresh import printed
@@ -385,7 +377,7 @@ def test_equal_parameters_and_no_others_have_equal_hashes(one: Setup, other: Set
 
 def test_the_hash_of_parameters_is_the_same_in_any_process() -> None:
     code = (
-        "from nip_fn.config import from_dict, params_hash;"
+        "from nip_fn.config.codec import from_dict, params_hash;"
         "print(params_hash(from_dict({'seed': 5}).unwrap()))"
     )
     hashes = {printed("-c", code, hash_seed=seed).strip() for seed in ("0", "7")}

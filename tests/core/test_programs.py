@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.programs import (
+from nip_fn.code.programs import (
     LONGEST,
     SLACK,
     STRETCH,
-    Ran,
+    RunResult,
     Tally,
     Tests,
     agrees,
@@ -302,14 +302,14 @@ def test_no_line_is_no_test(text: str) -> None:
 def test_every_run_is_counted_once() -> None:
     tests = Tests(function="f", inputs=("[1]",) * 8, outputs=("1",) * 8)
     runs = (
-        Ran("returned", "1"),
-        Ran("returned", " 1"),
-        Ran("returned", "2"),
-        Ran("raised", "ValueError: 1"),
-        Ran("timeout", "1"),
-        Ran("memory"),
-        Ran("output", "1"),
-        Ran("died", "1"),
+        RunResult("returned", "1"),
+        RunResult("returned", " 1"),
+        RunResult("returned", "2"),
+        RunResult("raised", "ValueError: 1"),
+        RunResult("timeout", "1"),
+        RunResult("memory"),
+        RunResult("output", "1"),
+        RunResult("died", "1"),
     )
     found = tally(tests, runs)
     assert found == Tally(passed=2, wrong=1, crashed=4, stopped=1)
@@ -322,8 +322,8 @@ def test_every_run_is_counted_once() -> None:
 
 def test_a_script_is_judged_by_what_it_prints_and_a_function_by_its_value() -> None:
     given = {"inputs": ("1\n",), "outputs": ("1 2\n",)}
-    assert tally(Tests(**given), [Ran("returned", "1  2")]).all_passed
-    assert not tally(Tests(function="f", **given), [Ran("returned", "1  2")]).all_passed
+    assert tally(Tests(**given), [RunResult("returned", "1  2")]).all_passed
+    assert not tally(Tests(function="f", **given), [RunResult("returned", "1  2")]).all_passed
 
 
 def test_without_tests_nothing_is_passed() -> None:

@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nip_fn.chat import (
+from nip_fn.config.codec import from_dict, merge
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.decision import SPECTRA, decision_instructions, strongest
+from nip_fn.game.episode import Episode, Utterance, movers, play_round, reset
+from nip_fn.game.protocol import game_seed, verifier_rounds
+from nip_fn.keys import key
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import (
     Chat,
     Message,
     build_chat,
     ensure_last_message_is_assistant,
     replace_last_message_with_true_label,
 )
-from nip_fn.config import from_dict, merge
-from nip_fn.data import make_datapoint
-from nip_fn.episode import Episode, Said, movers, reset, step
-from nip_fn.keys import key
-from nip_fn.params import HyperParameters
-from nip_fn.protocols.protocol import game_seed, verifier_rounds
 from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
-from nip_fn.spectra import SPECTRA, decision_instructions, strongest
 
 POINT = make_datapoint("p", "Add two numbers & <print> them.", "def f(a, b): return a - b", 0)
 SUPERVISED = {"agents": {"_default": {"use_supervisor_message": "all"}}}
@@ -53,8 +53,8 @@ def chats(
             round = len(episode.turns)
             shown.append((round, move.agent, build_chat(params, point, episode, move.agent)))
             words = f"words-{round}-{move.agent}"
-            turn.append(Said(move.agent, words, tuple((c, words) for c in move.channels)))
-        episode, _ = step(protocol, episode, tuple(turn))
+            turn.append(Utterance(move.agent, words, tuple((c, words) for c in move.channels)))
+        episode, _ = play_round(protocol, episode, tuple(turn))
     return shown
 
 

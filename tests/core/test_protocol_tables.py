@@ -6,24 +6,24 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from nip_fn.chat import build_chat
-from nip_fn.config import from_dict
-from nip_fn.data import make_datapoint
-from nip_fn.episode import Episode, Said, Turn, may_decide, movers, reset, step
+from nip_fn.config.codec import from_dict
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.decision import SPECTRA
+from nip_fn.game.episode import Episode, Utterance, may_decide, movers, play_round, reset
+from nip_fn.game.protocol import Protocol, channels_seen, game_seed, verifier_rounds
 from nip_fn.keys import Key, key
-from nip_fn.protocols.protocol import Protocol, channels_seen, game_seed, verifier_rounds
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.spectra import SPECTRA
 
 from .fresh import printed
 from .games import make_params
 
 # ------------------------------------------------------------------------------- who speaks when
 
-Round = dict[str, tuple[str, ...]]  # who speaks in a round, and in which channels
+Speakers = dict[str, tuple[str, ...]]  # who speaks in a round, and in which channels
 
 # A letter for each kind of round of a protocol.
-ROUNDS: dict[str, dict[str, Round]] = {
+ROUNDS: dict[str, dict[str, Speakers]] = {
     "nip": {"P": {"prover": ("main",)}, "V": {"verifier": ("main",)}},
     "adp": {"P": {"prover": ("main",)}, "V": {"verifier": ("main",)}},
     "merlin_arthur": {
@@ -183,14 +183,14 @@ def speakers(protocol: Protocol, moves: tuple[Any, ...]) -> dict[str, set[str]]:
     return named
 
 
-def as_sets(round: Round) -> dict[str, set[str]]:
+def as_sets(round: Speakers) -> dict[str, set[str]]:
     return {agent: set(channels) for agent, channels in round.items()}
 
 
-def spoken(moves: tuple[Any, ...]) -> Turn:
+def spoken(moves: tuple[Any, ...]) -> Speakers:
     """What the movers say in a round without a decision; each channel has its own words."""
     return tuple(
-        Said(move.agent, "raw", tuple((c, f"<{move.agent} in {c}>") for c in move.channels))
+        Utterance(move.agent, "raw", tuple((c, f"<{move.agent} in {c}>") for c in move.channels))
         for move in moves
     )
 
@@ -213,7 +213,7 @@ def test_those_speak_whose_turn_it_is_and_the_game_ends_with_the_verifiers_last(
                 assert speakers(protocol, moves) == expected, (game, round)
                 assert speakers(protocol, protocol.schedule(round, each)) == expected
                 assert episode.end == "open", (game, round)
-                episode, _ = step(protocol, episode, spoken(moves))
+                episode, _ = play_round(protocol, episode, spoken(moves))
             assert episode.end == "rounds", game
             assert movers(protocol, episode) == (), game
             turns = tuple(r for r, letter in enumerate(letters) if letter == "V")
@@ -229,17 +229,17 @@ def test_nobody_speaks_out_of_turn_or_where_it_is_not_its_turn(name: str) -> Non
         elsewhere = len(protocol.channels)
         present = {said.agent for said in right}
         absent = next((a for a in range(len(protocol.agents)) if a not in present), None)
-        wrong: list[Turn] = [
+        wrong: list[Speakers] = [
             (),
             right[:-1],
             (*right, right[-1]),
-            (Said(right[0].agent, "raw", ((elsewhere, "?"),)), *right[1:]),
+            (Utterance(right[0].agent, "raw", ((elsewhere, "?"),)), *right[1:]),
         ]
         if absent is not None:
-            wrong += [(*right, Said(absent, "raw")), (Said(absent, "raw"), *right[1:])]
+            wrong += [(*right, Utterance(absent, "raw")), (Utterance(absent, "raw"), *right[1:])]
         for turn in wrong:
             with pytest.raises(ValueError, match="round 0"):
-                step(protocol, episode, turn)
+                play_round(protocol, episode, turn)
 
 
 def test_a_game_without_a_turn_of_the_verifier_is_refused_in_one_line() -> None:
@@ -316,17 +316,17 @@ def assert_decisions_count_in(protocol: Protocol, rounds: tuple[int, ...]) -> se
     while moves := movers(protocol, episode):
         turn, round = spoken(moves), len(episode.turns)
         for place, said in enumerate(turn):
-            decided = Said(said.agent, "raw", decision=accept)
+            decided = Utterance(said.agent, "raw", decision=accept)
             attempt = (*turn[:place], decided, *turn[place + 1 :])
             counts = round in rounds and protocol.agents[said.agent].name == "verifier"
             assert may_decide(protocol, round, said.agent) == counts
             if counts:
-                assert step(protocol, episode, attempt)[0].end == "decided"
+                assert play_round(protocol, episode, attempt)[0].end == "decided"
                 heard.add(round)
             else:
                 with pytest.raises(ValueError, match="no decision counts here"):
-                    step(protocol, episode, attempt)
-        episode, _ = step(protocol, episode, turn)
+                    play_round(protocol, episode, attempt)
+        episode, _ = play_round(protocol, episode, turn)
     return heard
 
 
@@ -468,8 +468,8 @@ def test_a_chat_holds_what_its_reader_could_hear_and_nothing_else(name: str) -> 
                 speaker, place = protocol.agents[move.agent].name, len(episode.turns)
                 parts = [(c, f"<{place} {speaker} {protocol.channels[c]}>") for c in move.channels]
                 said += [(speaker, protocol.channels[c], text) for c, text in parts]
-                turn.append(Said(move.agent, "raw", tuple(parts)))
-            episode, _ = step(protocol, episode, tuple(turn))
+                turn.append(Utterance(move.agent, "raw", tuple(parts)))
+            episode, _ = play_round(protocol, episode, tuple(turn))
 
 
 @pytest.mark.parametrize(

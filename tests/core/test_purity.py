@@ -32,7 +32,7 @@ def loaded_by(*modules: str) -> set[str]:
     return {name.partition(".")[0] for name in done.stdout.split()}
 
 
-@pytest.mark.parametrize("modules", [("nip_fn.run",), tuple(MODULES)], ids=["run", "all"])
+@pytest.mark.parametrize("modules", [("nip_fn.run.step",), tuple(MODULES)], ids=["run", "all"])
 def test_importing_the_core_loads_nothing_heavy_or_worldly(modules: tuple[str, ...]) -> None:
     bare = loaded_by("site")
     assert (loaded_by(*modules) - bare) & (HEAVY | WORLDLY) == set()

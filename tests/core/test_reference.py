@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from returns.result import Result, Success
 
-from nip_fn.agent_params import AlternatingPeriodicUpdateSchedule, LrFactors, lora_alpha
-from nip_fn.config import from_dict, get, merge, nest, to_dict
-from nip_fn.reference import from_reference, is_reference, load_from_wandb_config
-from nip_fn.reference_rules import AT_DEFAULT, LEFT_OUT, RULES
+from nip_fn.config.codec import from_dict, get, merge, nest, to_dict
+from nip_fn.config.compat.nip import from_reference, is_reference, load_from_wandb_config
+from nip_fn.config.compat.nip_rules import AT_DEFAULT, LEFT_OUT, RULES
+from nip_fn.params.agent import AlternatingPeriodicUpdateSchedule, LrFactors, lora_alpha
 
 Table = dict[str, Any]
 

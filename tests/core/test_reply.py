@@ -7,12 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from returns.result import Failure, Result, Success
 
-from nip_fn.keys import generator, key
-from nip_fn.protocols import two_provers
-from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
-from nip_fn.protocols.protocol import Move
-from nip_fn.reply import Completion, FinishReason, Reply, ReplyError, find_decision, parse_reply
-from nip_fn.spectra import (
+from nip_fn.game.decision import (
     ACCEPT,
     NEITHER,
     REJECT,
@@ -22,6 +17,18 @@ from nip_fn.spectra import (
     decision_instructions,
     strongest,
 )
+from nip_fn.game.protocol import Move
+from nip_fn.game.reply import (
+    Completion,
+    FinishReason,
+    Reply,
+    ReplyError,
+    find_decision,
+    parse_reply,
+)
+from nip_fn.keys import generator, key
+from nip_fn.protocols import two_provers
+from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
 
 REJECTS, ACCEPTS = SPECTRA["accept_reject"]
 HEADERS = ("Question for Expert_1:", "Question for Expert_2:")

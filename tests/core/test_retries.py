@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nip_fn.keys import Key, fold_in, key
-from nip_fn.retries import (
+from nip_fn_adapters.api.retries import (
     TRANSIENT,
     Attempt,
     FailureKind,

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from nip_fn.episode import Episode, Said, Turn, movers, step
-from nip_fn.growth import Given, Node, Rules, answer, plant, waiting
+from nip_fn.game.decision import SPECTRA
+from nip_fn.game.episode import Episode, Round, Utterance, movers, play_round
+from nip_fn.game.protocol import Protocol, reward_mid_point
+from nip_fn.game.reply import Completion, FinishReason
 from nip_fn.keys import Key
-from nip_fn.protocols.protocol import Protocol, reward_mid_point
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.reply import Completion, FinishReason
-from nip_fn.spectra import SPECTRA
+from nip_fn.trees.grow import Node, ReplyArrival, Rules, insert, new_tree, pending_requests
 
 from .games import make_params
 from .test_protocol_tables import EVEN_KEYS, ODD_KEYS, ROUNDS
@@ -300,15 +300,15 @@ def played(
     rewards = []
     while moves := movers(protocol, episode):
         round = len(episode.turns)
-        turn: Turn = ()
+        turn: Round = ()
         for move in moves:
             name = protocol.agents[move.agent].name
             decision = None
             if name == "verifier" and round == script.decides:
                 decision = next(d for d in SPECTRA[protocol.spectrum] if d.text == script.words)
             error = "no_content" if (round, name) == script.fails else None
-            turn = (*turn, Said(move.agent, "raw", decision=decision, error=error))  # type: ignore[arg-type]
-        episode, reward = step(protocol, episode, turn)
+            turn = (*turn, Utterance(move.agent, "raw", decision=decision, error=error))  # type: ignore[arg-type]
+        episode, reward = play_round(protocol, episode, turn)
         rewards.append(reward)
     return Played(tuple(rewards), episode.end), len(episode.turns)
 
@@ -380,8 +380,8 @@ def test_two_unusable_replies_at_once_are_two_penalties(name: str, shared: bool)
     ):
         setting = Setting(name, False, {"max_message_rounds": 4}, EVEN_KEYS[0], "BVBV")
         protocol = make(setting, Pay(shared, False, penalty, None), "accept_reject")
-        turn = tuple(Said(agent, "raw", error="no_content") for agent in (0, 1))
-        episode, reward = step(protocol, Episode(key=setting.key, label=1, stance=1), turn)
+        turn = tuple(Utterance(agent, "raw", error="no_content") for agent in (0, 1))
+        episode, reward = play_round(protocol, Episode(key=setting.key, label=1, stance=1), turn)
         assert (reward, episode.end) == (rewards, end)
 
 
@@ -405,11 +405,11 @@ WORDS: tuple[tuple[str | None, FinishReason], ...] = (
 
 def grown(rules: Rules, game: Episode, completions: dict[str, Completion]) -> Node:
     """A tree of one branch in which each agent gives the same completion whenever it is asked."""
-    root = plant(rules, game)
-    while ask := next(waiting(root), None):
+    root = new_tree(rules, game)
+    while ask := next(pending_requests(root), None):
         completion = completions[rules.protocol.agents[ask.agent].role]
-        given = Given(ask.path, ask.agent, ask.indices[0], ask.attempt, completion)
-        root, _ = answer(rules, root, game, given)
+        given = ReplyArrival(ask.path, ask.agent, ask.indices[0], ask.attempt, completion)
+        root, _ = insert(rules, root, game, given)
     return root
 
 

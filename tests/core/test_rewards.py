@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nip_fn.data import make_datapoint
-from nip_fn.episode import Episode, Said, movers, reset, step
-from nip_fn.growth import Node
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.decision import SPECTRA, Decision
+from nip_fn.game.episode import Episode, Utterance, movers, play_round, reset
+from nip_fn.game.protocol import Protocol, reward_mid_point
 from nip_fn.keys import key
-from nip_fn.params import HyperParameters
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.nip import PROVER, VERIFIER
-from nip_fn.protocols.protocol import Protocol, reward_mid_point
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.rewards import neither_reward
-from nip_fn.spectra import SPECTRA, Decision
+from nip_fn.trees.grow import Node
 
 from .games import Setup, ends, make_params, play, setups
 
@@ -42,12 +42,12 @@ def game(label: int, stance: int, common: dict[str, Any], rounds: int = 3) -> tu
     return protocol_of(params), episode
 
 
-def verifier(decision: Decision | None = None, error: str | None = None) -> tuple[Said, ...]:
-    return (Said(VERIFIER, "v", decision=decision, error=error),)  # type: ignore[arg-type]
+def verifier(decision: Decision | None = None, error: str | None = None) -> tuple[Utterance, ...]:
+    return (Utterance(VERIFIER, "v", decision=decision, error=error),)  # type: ignore[arg-type]
 
 
-def prover(error: str | None = None) -> tuple[Said, ...]:
-    return (Said(PROVER, "p", error=error),)  # type: ignore[arg-type]
+def prover(error: str | None = None) -> tuple[Utterance, ...]:
+    return (Utterance(PROVER, "p", error=error),)  # type: ignore[arg-type]
 
 
 # What the verifier decides, the label, the side of the prover -> [prover, verifier]
@@ -71,7 +71,7 @@ def test_a_decision_pays_by_label_and_side(
     protocol, episode = game(
         label, int(side == "accept"), {"randomize_prover_stance": True, "shared_reward": shared}
     )
-    ended, reward = step(protocol, episode, verifier(decision))
+    ended, reward = play_round(protocol, episode, verifier(decision))
     assert ended.end == "decided"
     assert reward == ((expected[1], expected[1]) if shared else expected)
 
@@ -82,7 +82,7 @@ def test_without_randomised_stances_every_prover_argues_for_accept(
 ) -> None:
     for stance in (0, 1):
         protocol, episode = game(label, stance, {"randomize_prover_stance": False})
-        assert step(protocol, episode, verifier(decision))[1] == expected
+        assert play_round(protocol, episode, verifier(decision))[1] == expected
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -91,9 +91,9 @@ def test_a_question_pays_for_no_guess_an_answer_nothing_and_the_last_turn_the_pe
     label: int, stance: int, shared: bool
 ) -> None:
     protocol, episode = game(label, stance, {"shared_reward": shared})
-    episode, asked = step(protocol, episode, verifier())
-    episode, answered = step(protocol, episode, prover())
-    episode, ended = step(protocol, episode, verifier())
+    episode, asked = play_round(protocol, episode, verifier())
+    episode, answered = play_round(protocol, episode, prover())
+    episode, ended = play_round(protocol, episode, verifier())
     assert asked == ((0.25, 0.25) if shared else (0.0, 0.25))
     assert answered == (0.0, 0.0)
     assert ended == ((-11.0, -11.0) if shared else (0.0, -11.0))
@@ -103,10 +103,10 @@ def test_a_question_pays_for_no_guess_an_answer_nothing_and_the_last_turn_the_pe
 
 def test_an_unusable_reply_of_the_verifier_is_a_turn_without_a_decision() -> None:
     protocol, episode = game(1, 1, {"prover_invalid_response_penalty": -2.0})
-    episode, first = step(protocol, episode, verifier(error="invalid_decision"))
+    episode, first = play_round(protocol, episode, verifier(error="invalid_decision"))
     assert (episode.end, first) == ("open", (0.0, 0.25))
-    episode, _ = step(protocol, episode, prover())
-    episode, last = step(protocol, episode, verifier(error="no_content"))
+    episode, _ = play_round(protocol, episode, prover())
+    episode, last = play_round(protocol, episode, verifier(error="no_content"))
     assert (episode.end, last) == ("rounds", (0.0, -11.0))
 
 
@@ -118,25 +118,25 @@ def test_an_unusable_reply_of_the_prover_ends_the_game_where_there_is_a_penalty(
         protocol, episode = game(
             1, 1, {"prover_invalid_response_penalty": penalty, "shared_reward": shared}
         )
-        episode, _ = step(protocol, episode, verifier())
-        episode, received = step(protocol, episode, prover(error="content_filter"))
+        episode, _ = play_round(protocol, episode, verifier())
+        episode, received = play_round(protocol, episode, prover(error="content_filter"))
         assert (episode.end, received) == (end, reward)
 
 
 def test_a_prover_may_open_the_game() -> None:
     protocol, episode = game(0, 1, {"verifier_first": False}, rounds=2)
-    episode, opened = step(protocol, episode, prover())
-    episode, ended = step(protocol, episode, verifier(REJECT))
+    episode, opened = play_round(protocol, episode, prover())
+    episode, ended = play_round(protocol, episode, verifier(REJECT))
     assert (opened, ended) == ((0.0, 0.0), (0.0, 5.0))
 
 
 def test_only_those_whose_turn_it_is_may_speak() -> None:
     protocol, episode = game(1, 1, {})
     with pytest.raises(ValueError, match="round 0"):
-        step(protocol, episode, prover())
-    decided, _ = step(protocol, episode, verifier(ACCEPT))
+        play_round(protocol, episode, prover())
+    decided, _ = play_round(protocol, episode, verifier(ACCEPT))
     with pytest.raises(ValueError, match="over after 1 rounds"):
-        step(protocol, decided, prover())
+        play_round(protocol, decided, prover())
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_a_graded_decision_pays_piecewise_linearly(
     given: float | None, f: float, label: int, expected: float
 ) -> None:
     protocol, episode = game(label, 1, {"verifier_neither_accept_nor_reject_reward": given})
-    _, reward = step(protocol, episode, verifier(Decision("graded", 3, f)))
+    _, reward = play_round(protocol, episode, verifier(Decision("graded", 3, f)))
     assert reward == pytest.approx((3.0 * (f + 1) / 2, expected))
 
 
@@ -184,7 +184,7 @@ def totals(protocol: Protocol, episode: Episode, minimum: int) -> Iterator[tuple
         else (verifier(), *((verifier(ACCEPT), verifier(REJECT)) if deciding else ()))
     )
     for turn in turns:
-        after, reward = step(protocol, episode, turn)
+        after, reward = play_round(protocol, episode, turn)
         for rest in totals(protocol, after, minimum):
             yield tuple(now + later for now, later in zip(reward, rest, strict=True))
 

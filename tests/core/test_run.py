@@ -8,27 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nip_fn import checkpoint
-from nip_fn.events import (
-    AskTree,
-    Draw,
-    Drawn,
+from nip_fn.game.protocol import Protocol
+from nip_fn.game.reply import Completion
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.nip import nip
+from nip_fn.protocols.registry import PROTOCOLS
+from nip_fn.run import checkpoint
+from nip_fn.run.events import (
+    BatchFetched,
+    FetchBatch,
     JobFinished,
     Published,
     Replied,
     RunStarted,
-    StageDone,
+    SampleReplies,
+    StageEnded,
 )
-from nip_fn.finetune import MIN_EXAMPLES
-from nip_fn.params import HyperParameters
-from nip_fn.protocols.nip import nip
-from nip_fn.protocols.protocol import Protocol
-from nip_fn.protocols.registry import PROTOCOLS
-from nip_fn.replay import replay
-from nip_fn.reply import Completion
-from nip_fn.run import pending, scan, step
-from nip_fn.state import EMPTY, RunState, digest, harvest_of
-from nip_fn.trainers.registry import trainer_of
+from nip_fn.run.replay import replay
+from nip_fn.run.state import EMPTY, RunState, digest, sample_batch_of
+from nip_fn.run.step import pending, scan, step
+from nip_fn.training.jobs import MIN_EXAMPLES
+from nip_fn.training.registry import trainer_of
 
 from .games import (
     BUSY,
@@ -147,7 +147,7 @@ def test_the_digest_covers_every_fact_and_no_metric() -> None:
 def test_times_are_no_part_of_the_digest() -> None:
     run = play(BUSY)
     slower = [
-        replace(event, seconds=event.seconds + i) if isinstance(event, StageDone) else event
+        replace(event, seconds=event.seconds + i) if isinstance(event, StageEnded) else event
         for i, event in enumerate(events_of(run))
     ]
     *_, last = scan(slower)
@@ -248,7 +248,9 @@ def test_one_changed_reply_is_a_fault_of_its_stage(stage: str) -> None:
 # ----------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("kind", [RunStarted, Drawn, Replied, StageDone, JobFinished, Published])
+@pytest.mark.parametrize(
+    "kind", [RunStarted, BatchFetched, Replied, StageEnded, JobFinished, Published]
+)
 def test_an_event_told_twice_is_refused(kind: type) -> None:
     for moment in play(BUSY):
         if isinstance(moment.event, kind):
@@ -275,7 +277,7 @@ def test_a_training_that_nobody_asked_for_is_refused() -> None:
 def test_a_reply_to_another_attempt_is_refused() -> None:
     for moment in islice(play(BUSY), 50):
         for effect in moment.waiting:
-            if isinstance(effect, AskTree):
+            if isinstance(effect, SampleReplies):
                 event = perform(BUSY, moment.state, effect)
                 assert isinstance(event, Replied)
                 with pytest.raises(ValueError, match=r".+"):
@@ -295,10 +297,10 @@ def test_a_reply_that_nothing_waits_for_is_refused(change: dict[str, object]) ->
 
 def test_a_stage_is_not_sealed_before_it_is_over() -> None:
     for moment in play(BUSY):
-        over = any(type(effect).__name__ == "Seal" for effect in moment.waiting)
+        over = any(type(effect).__name__ == "EndStage" for effect in moment.waiting)
         if not over:
             state = moment.state
-            event = StageDone(state.iteration, state.stage, digest(state), 0.0)
+            event = StageEnded(state.iteration, state.stage, digest(state), 0.0)
             with pytest.raises(ValueError, match=r".+"):
                 step(state, event)
 
@@ -308,9 +310,9 @@ def test_a_split_without_data_is_not_drawn_from_for_ever() -> None:
     params = make_params({"text_rl": {"test_scheme": "all"}})
     with suppress(ValueError):
         state, effects = step(EMPTY, RunStarted(params, replace(DATASET, test_size=0), "0.1.0"))
-        while effects == (Draw("test", ()),):
+        while effects == (FetchBatch("test", ()),):
             before = state
-            state, effects = step(state, Drawn(()))
+            state, effects = step(state, BatchFetched(()))
             assert digest(state) != digest(before)
 
 
@@ -325,7 +327,9 @@ def test_training_draws_each_datapoint_once_an_epoch(
     table = {"num_iterations": iterations, "rollouts_per_iteration": count}
     quiet = {"nip_protocol": {"max_message_rounds": 1}, "text_rl": {"test_scheme": "none"}}
     run = play(Setup(make_params({"rl": table, "seed": seed}, quiet)))
-    drawn = [point for m in run if isinstance(m.event, Drawn) for point in m.event.datapoints]
+    drawn = [
+        point for m in run if isinstance(m.event, BatchFetched) for point in m.event.datapoints
+    ]
     assert len(drawn) == count * iterations
     size = len(DATA["train"])
     for start in range(0, len(drawn), size):
@@ -337,7 +341,7 @@ def test_each_epoch_has_an_order_of_its_own() -> None:
     table = {"num_iterations": 4, "rollouts_per_iteration": None}
     quiet = {"nip_protocol": {"max_message_rounds": 1}, "text_rl": {"test_scheme": "none"}}
     run = play(Setup(make_params({"rl": table}, quiet)))
-    drawn = [moment.event.datapoints for moment in run if isinstance(moment.event, Drawn)]
+    drawn = [moment.event.datapoints for moment in run if isinstance(moment.event, BatchFetched)]
     assert len(drawn) == len(set(drawn)) == 4
 
 
@@ -451,7 +455,7 @@ def test_a_group_trains_when_it_has_enough_pairs_and_is_not_frozen(setup: Setup)
         jobs = {under_way.job.group: under_way.job for under_way in after.jobs}
         trainer = trainer_of(setup.params, state.iteration)
         for group in state.groups:
-            rows = trainer.rows(harvest_of(state), state.selection, group)
+            rows = trainer.rows(sample_batch_of(state), state.selection, group)
             if setup.params.text_rl.fine_tune_on_all_previous_rollouts:
                 same = (trainer.name, group.name)
                 banks = [bank for bank in state.banked if (bank.trainer, bank.group) == same]

@@ -8,26 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.data import make_datapoint
-from nip_fn.episode import reset
-from nip_fn.finetune import SupervisedRow, make_groups
-from nip_fn.growth import Given, Rules, answer, plant, waiting
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.episode import reset
+from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
-from nip_fn.params import HyperParameters, PureTextEiParameters, TextRlParameters
+from nip_fn.params.run import HyperParameters
+from nip_fn.params.training import PureTextEiParameters, TextRlParameters
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.reply import Completion
-from nip_fn.selection import (
-    Chosen,
+from nip_fn.select.rollouts import (
+    SelectedRollout,
     above_threshold,
     replacement_share,
     sampling_weights,
     select_for_agent,
     weighted_sample,
 )
-from nip_fn.trainers.ei import ei
-from nip_fn.trainers.malt import malt
-from nip_fn.trainers.registry import trainer_of
-from nip_fn.trainers.trainer import Harvest, sequence
+from nip_fn.training.ei import ei
+from nip_fn.training.groups import make_groups
+from nip_fn.training.jobs import SupervisedRow
+from nip_fn.training.malt import malt
+from nip_fn.training.registry import trainer_of
+from nip_fn.training.trainer import SampleBatch, sequence
+from nip_fn.trees.grow import ReplyArrival, Rules, insert, new_tree, pending_requests
 
 from .games import make_params
 
@@ -149,7 +151,7 @@ def test_only_a_verifier_has_verdicts_replaced_and_never_those_that_it_imitates(
 # ------------------------------------------------------------------------------ rows and trainers
 
 
-def harvest(spectrum: str = "accept_reject", **text_rl: Any) -> Harvest:
+def harvest(spectrum: str = "accept_reject", **text_rl: Any) -> SampleBatch:
     """Four dialogues of nip about a right and a buggy solution; the verdicts alternate."""
     params = make_params(
         {
@@ -168,23 +170,23 @@ def harvest(spectrum: str = "accept_reject", **text_rl: Any) -> Harvest:
     forest = []
     for i in range(4):
         start = reset(points[i % 2], keys[i])
-        root = plant(how, start)
+        root = new_tree(how, start)
         texts = ["Question for Expert: why?", "", f"Well.\nDecision: {words[i // 2]}"]
         if i == 3:
             texts[1] = "Answer: so."
-        while asks := list(waiting(root)):
+        while asks := list(pending_requests(root)):
             (ask,) = asks
             done = Completion(texts[len(ask.path)], "stop", "m")
-            root, _ = answer(how, root, start, Given(ask.path, ask.agent, 0, 0, done))
+            root, _ = insert(how, root, start, ReplyArrival(ask.path, ask.agent, 0, 0, done))
         forest.append(root)
-    return Harvest(params, 0, points, tuple(forest), keys)
+    return SampleBatch(params, 0, points, tuple(forest), keys)
 
 
 def test_rows_are_every_usable_reply_of_an_agent_on_the_chat_that_it_was_given_to() -> None:
     """Trees 0 and 3 end rightly; the prover of tree 0 said nothing, that of tree 3 lost."""
     found = harvest()
     selection = ei.select(found, key(0))
-    assert [(one.tree, one.agent) for one in selection if isinstance(one, Chosen)] == [
+    assert [(one.tree, one.agent) for one in selection if isinstance(one, SelectedRollout)] == [
         (0, PROVER),
         (1, PROVER),
         (0, VERIFIER),

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.data import text_hash
-from nip_fn.programs import Ran, Tests, tally
-from nip_fn.solutions import (
+from nip_fn.code.programs import RunResult, Tests, tally
+from nip_fn.code.solutions import (
     COLUMNS,
     REQUIRED,
     BadField,
@@ -21,6 +20,7 @@ from nip_fn.solutions import (
     read_tests,
     write_row,
 )
+from nip_fn.game.datapoint import text_hash
 
 ROW: Mapping[str, Any] = {
     "question": "Add two numbers.",
@@ -261,10 +261,10 @@ def test_tests_in_every_form_are_the_same(form: object) -> None:
 @pytest.mark.parametrize("text", ["3", "[3]"])
 def test_an_output_that_apps_wraps_in_a_list_may_come_with_the_list_or_without(text: str) -> None:
     wrapped = read_tests({"fn_name": "f", "inputs": [[1]], "outputs": [[3]]})
-    assert tally(wrapped, [Ran("returned", text)]).all_passed
-    assert not tally(wrapped, [Ran("returned", "[[3]]")]).passed
+    assert tally(wrapped, [RunResult("returned", text)]).all_passed
+    assert not tally(wrapped, [RunResult("returned", "[[3]]")]).passed
     plain = read_tests({"fn_name": "f", "inputs": [[1]], "outputs": [3]})
-    assert tally(plain, [Ran("returned", text)]).all_passed is (text == "3")
+    assert tally(plain, [RunResult("returned", text)]).all_passed is (text == "3")
 
 
 @pytest.mark.parametrize(

@@ -6,22 +6,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.data import SPLITS, Split
-from nip_fn.splitting import Marks, Shares, splits
+from nip_fn.code.splitting import LeakKeys, Shares, splits
+from nip_fn.game.datapoint import SPLITS, Split
 
 from .fresh import printed
 
 NAMES = st.sampled_from("abcdefgh")
 KEYS = st.tuples(NAMES, NAMES, NAMES)
 WANTED = st.sampled_from([None, None, "train", "validation", "test", "held out"])
-ROWS = st.lists(st.builds(Marks, keys=KEYS, wanted=WANTED), max_size=40)
-FREE_ROWS = st.lists(st.builds(Marks, keys=KEYS, wanted=st.none()), max_size=40)
+ROWS = st.lists(st.builds(LeakKeys, keys=KEYS, wanted=WANTED), max_size=40)
+FREE_ROWS = st.lists(st.builds(LeakKeys, keys=KEYS, wanted=st.none()), max_size=40)
 SHARES = st.builds(
     Shares, validation=st.sampled_from([0.0, 0.15, 0.5]), test=st.sampled_from([0.0, 0.15, 0.5])
 )
 
 
-def own_groups(rows: Sequence[Marks]) -> list[frozenset[int]]:
+def own_groups(rows: Sequence[LeakKeys]) -> list[frozenset[int]]:
     """The group of each row, straight from the definition: rows that a chain of keys connects."""
     found: list[frozenset[int]] = []
     for start in range(len(rows)):
@@ -37,7 +37,7 @@ def own_groups(rows: Sequence[Marks]) -> list[frozenset[int]]:
 
 
 @given(rows=ROWS, shares=SHARES)
-def test_no_key_is_shared_between_splits(rows: list[Marks], shares: Shares) -> None:
+def test_no_key_is_shared_between_splits(rows: list[LeakKeys], shares: Shares) -> None:
     seen: dict[tuple[int, str], Split] = {}
     for row, split in zip(rows, splits(rows, shares), strict=True):
         if split is not None:
@@ -45,12 +45,12 @@ def test_no_key_is_shared_between_splits(rows: list[Marks], shares: Shares) -> N
 
 
 @given(rows=FREE_ROWS, shares=SHARES)
-def test_no_row_is_left_out_where_none_wants_anything(rows: list[Marks], shares: Shares) -> None:
+def test_no_row_is_left_out_where_none_wants_anything(rows: list[LeakKeys], shares: Shares) -> None:
     assert None not in splits(rows, shares)
 
 
 @given(rows=ROWS, shares=SHARES)
-def test_what_is_wanted_is_kept_or_the_row_left_out(rows: list[Marks], shares: Shares) -> None:
+def test_what_is_wanted_is_kept_or_the_row_left_out(rows: list[LeakKeys], shares: Shares) -> None:
     for row, split in zip(rows, splits(rows, shares), strict=True):
         match row.wanted:
             case None:
@@ -62,7 +62,9 @@ def test_what_is_wanted_is_kept_or_the_row_left_out(rows: list[Marks], shares: S
 
 
 @given(rows=ROWS, shares=SHARES)
-def test_a_row_is_left_out_only_for_one_that_is_held_out(rows: list[Marks], shares: Shares) -> None:
+def test_a_row_is_left_out_only_for_one_that_is_held_out(
+    rows: list[LeakKeys], shares: Shares
+) -> None:
     found = splits(rows, shares)
     for group, row, split in zip(own_groups(rows), rows, found, strict=True):
         there = {found[n] for n in group} - {None}
@@ -73,7 +75,7 @@ def test_a_row_is_left_out_only_for_one_that_is_held_out(rows: list[Marks], shar
 
 
 @given(rows=ROWS, shares=SHARES, seed=st.integers(0, 99))
-def test_the_order_of_rows_does_not_matter(rows: list[Marks], shares: Shares, seed: int) -> None:
+def test_the_order_of_rows_does_not_matter(rows: list[LeakKeys], shares: Shares, seed: int) -> None:
     order = list(range(len(rows)))
     Random(seed).shuffle(order)
     found, shuffled = splits(rows, shares), splits([rows[n] for n in order], shares)
@@ -82,19 +84,19 @@ def test_the_order_of_rows_does_not_matter(rows: list[Marks], shares: Shares, se
 
 @given(rows=ROWS, others=ROWS, shares=SHARES)
 def test_rows_that_share_nothing_with_others_do_not_move_them(
-    rows: list[Marks], others: list[Marks], shares: Shares
+    rows: list[LeakKeys], others: list[LeakKeys], shares: Shares
 ) -> None:
-    apart = [Marks(tuple(f"other {key}" for key in row.keys), row.wanted) for row in others]
+    apart = [LeakKeys(tuple(f"other {key}" for key in row.keys), row.wanted) for row in others]
     assert splits([*apart, *rows], shares)[len(apart) :] == splits(rows, shares)
 
 
 @given(rows=ROWS, shares=SHARES)
-def test_a_repeated_row_changes_nothing(rows: list[Marks], shares: Shares) -> None:
+def test_a_repeated_row_changes_nothing(rows: list[LeakKeys], shares: Shares) -> None:
     assert splits([*rows, *rows], shares) == 2 * splits(rows, shares)
 
 
 @given(rows=FREE_ROWS)
-def test_a_larger_share_holds_out_the_same_and_more(rows: list[Marks]) -> None:
+def test_a_larger_share_holds_out_the_same_and_more(rows: list[LeakKeys]) -> None:
     def held_out(share: float) -> set[int]:
         found = splits(rows, Shares(0.0, share))
         return {n for n, split in enumerate(found) if split == "test"}
@@ -105,14 +107,14 @@ def test_a_larger_share_holds_out_the_same_and_more(rows: list[Marks]) -> None:
 
 
 def test_the_same_text_as_a_problem_and_as_a_question_are_two_things() -> None:
-    rows = [Marks((f"{n}", f"{n + 1}", f"code {n}"), None) for n in range(200)]
+    rows = [LeakKeys((f"{n}", f"{n + 1}", f"code {n}"), None) for n in range(200)]
     assert set(splits(rows, Shares())) == set(SPLITS)
 
 
 @pytest.mark.parametrize("shares", [Shares(), Shares(0.05, 0.3), Shares(0.0, 0.5)])
 def test_shares_are_kept_within_what_chance_explains(shares: Shares) -> None:
     size = 20_000
-    rows = [Marks((f"problem {n}", f"question {n}", f"code {n}")) for n in range(size)]
+    rows = [LeakKeys((f"problem {n}", f"question {n}", f"code {n}")) for n in range(size)]
     counts = Counter(splits(rows, shares))
     for split, share in (("validation", shares.validation), ("test", shares.test)):
         deviation = (size * share * (1 - share)) ** 0.5
@@ -121,7 +123,7 @@ def test_shares_are_kept_within_what_chance_explains(shares: Shares) -> None:
 
 def test_what_is_held_out_is_halved() -> None:
     size = 10_000
-    rows = [Marks((f"problem {n}", "", f"code {n}"), "held out") for n in range(size)]
+    rows = [LeakKeys((f"problem {n}", "", f"code {n}"), "held out") for n in range(size)]
     apart = [row._replace(keys=(row.keys[0], row.keys[0], row.keys[2])) for row in rows]
     counts = Counter(splits(apart, Shares()))
     assert counts["train"] == 0
@@ -130,15 +132,15 @@ def test_what_is_held_out_is_halved() -> None:
 
 
 def test_a_long_chain_of_rows_is_one_group() -> None:
-    rows = [Marks((f"p{n}", f"q{n // 2}", f"c{(n + 1) // 2}")) for n in range(10_000)]
+    rows = [LeakKeys((f"p{n}", f"q{n // 2}", f"c{(n + 1) // 2}")) for n in range(10_000)]
     for order in (rows, rows[::-1], sorted(rows, key=lambda row: row.keys[0][::-1])):
         assert len(set(splits(order, Shares(0.3, 0.3)))) == 1
 
 
 def test_processes_with_different_string_hashes_split_alike() -> None:
     code = (
-        "from nip_fn.splitting import Marks, Shares, splits\n"
-        "rows = [Marks((f'p{n % 37}', f'q{n % 61}', f'c{n}')) for n in range(0, 300, 7)]\n"
+        "from nip_fn.code.splitting import LeakKeys, Shares, splits\n"
+        "rows = [LeakKeys((f'p{n % 37}', f'q{n % 61}', f'c{n}')) for n in range(0, 300, 7)]\n"
         "print(splits(rows, Shares(0.3, 0.3)))\n"
     )
     outputs = {printed("-c", code, hash_seed=seed) for seed in ("0", "1", "2")}

@@ -9,17 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from returns.result import Result, Success
 
-from nip_fn.config import (
-    construct_test_params,
-    default_table,
-    from_dict,
-    get,
-    merge,
-    nest,
-    to_dict,
-)
+from nip_fn.config.codec import default_table, from_dict, get, merge, nest, to_dict
+from nip_fn.config.tags import TYPE_NAMES
 from nip_fn.protocols.registry import PROTOCOLS
-from nip_fn.tags import TYPE_NAMES
+from nip_fn.testing.params import construct_test_params
 
 from .games import Setup, make_params, play, setups
 from .test_params import ADDRESSES, JSON, problem

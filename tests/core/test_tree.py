@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nip_fn.growth import Node
-from nip_fn.params import ValueBackup
-from nip_fn.tree import NO_PARENT, ROOT, backup, flatten
+from nip_fn.trees.grow import Node
+from nip_fn.trees.tree import NO_PARENT, ROOT, ValueBackup, backup, flatten
 
 from .games import Setup, ends, play, setups
 from .trees import golden, golden_files, name_of, shuffle, trees, walk

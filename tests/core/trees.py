@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nip_fn.episode import Said, Turn
-from nip_fn.growth import Node
-from nip_fn.params import HyperParameters
+from nip_fn.game.episode import Round, Utterance
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.nip import PROVER, VERIFIER
+from nip_fn.trees.grow import Node
 
 from .games import make_params
 
@@ -23,7 +23,7 @@ Name = str
 Eligible = set[tuple[Name, int, Name, Name]]  # (parent, agent, chosen, rejected)
 
 
-def name_of(turn: Turn) -> Name:
+def name_of(turn: Round) -> Name:
     """What a node is called: the words that led to it; every node of these trees has its own."""
     return turn[0].raw if turn else "root"
 
@@ -48,7 +48,7 @@ def _named(node: Node, movers: tuple[tuple[int, ...], ...], path: Name = "root")
     children = tuple(
         replace(
             _named(child, movers, f"{path}-{rank}"),
-            turn=tuple(Said(agent, f"{path}-{rank}") for agent in movers[depth % len(movers)]),
+            turn=tuple(Utterance(agent, f"{path}-{rank}") for agent in movers[depth % len(movers)]),
         )
         for rank, child in enumerate(node.children)
     )
@@ -109,7 +109,7 @@ def golden_files() -> list[str]:
 def _node(table: Mapping[str, Any]) -> Node:
     agent = table.get("by")
     return Node(
-        turn=(Said(AGENTS[agent], table["name"]),) if agent else (),
+        turn=(Utterance(AGENTS[agent], table["name"]),) if agent else (),
         reward=tuple(float(value) for value in table["reward"]),
         children=tuple(_node(child) for child in table.get("children", ())),
     )

@@ -7,13 +7,13 @@ from types import ModuleType
 
 import pytest
 
-from nip_fn.chat import build_chat
-from nip_fn.config import from_dict
-from nip_fn.data import make_datapoint
-from nip_fn.datasets.arithmetic import datapoint_of, examples, split_of
-from nip_fn.episode import Episode, Said, reset
+from nip_fn.code.builtin.arithmetic import datapoint_of, examples, split_of
+from nip_fn.config.codec import from_dict
+from nip_fn.config.presets import EMBEDDED
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.episode import Episode, Utterance, reset
 from nip_fn.keys import fold_in, generator, key
-from nip_fn.presets import EMBEDDED
+from nip_fn.prompts.chat import build_chat
 from nip_fn_adapters.local.models import BUILTIN, encode_chat, load_tokenizer
 
 PARAMS = from_dict(EMBEDDED).unwrap()
@@ -40,7 +40,7 @@ def test_the_warm_up_shows_the_chats_that_the_game_shows(script: ModuleType, rou
     speakers = (VERIFIER, PROVER)
     episode: Episode = reset(datapoint, key(0))
     turns = tuple(
-        (Said(speakers[i % 2], text, ((0, text),)),) for i, text in enumerate(TOLD[:round])
+        (Utterance(speakers[i % 2], text, ((0, text),)),) for i, text in enumerate(TOLD[:round])
     )
     shown = build_chat(
         PARAMS,

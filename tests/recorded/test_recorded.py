@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nip_fn import digest
-from nip_fn.replay import replay
+from nip_fn.run.replay import replay
 from nip_fn_adapters import store
 
 DIGESTS = {
@@ -37,7 +37,7 @@ def test_a_recorded_run_is_derived_again(name: str) -> None:
 def test_a_recording_that_was_tampered_with_is_noticed(name: str) -> None:
     from msgspec.structs import replace
 
-    from nip_fn.events import Replied
+    from nip_fn.run.events import Replied
 
     events = list(store.read(Path(__file__).parent / f"{name}.msgpack").unwrap().events)
     at = next(

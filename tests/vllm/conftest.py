@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from returns.result import Failure
 
-from nip_fn.finetune import Job
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.serving.fleet import FleetSettings
 from nip_fn_adapters.serving.settings import find_vllm
 

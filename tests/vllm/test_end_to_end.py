@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from nip_fn.events import Event, JobCreated, JobFinished, Published, Replied, RunStarted
+from nip_fn.run.events import Event, JobCreated, JobFinished, Published, Replied, RunStarted
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.exits import Exit

@@ -14,10 +14,10 @@ from typing import Any
 import aiohttp
 import pytest
 
-from nip_fn.chat import Message
-from nip_fn.serving import Needs, ProbeText
+from nip_fn.prompts.chat import Message
 from nip_fn_adapters.local.models import load_policy, log_probability, model_directory
 from nip_fn_adapters.serving.fleet import Fleet, FleetSettings, url_of
+from nip_fn_adapters.serving.wire import Needs, ProbeText
 
 from ..adapters.fleets import SERVER, refusal
 from .conftest import MODEL, START_LIMIT, Trained

@@ -6,8 +6,8 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from nip_fn.chat import Message
-from nip_fn.serving import ProbeText, PublishAdapter
+from nip_fn.prompts.chat import Message
+from nip_fn_adapters.serving.wire import ProbeText, PublishAdapter
 
 from ..adapters.fleets import free_ports
 from ..adapters.serving import Server, ask, config, eventually, lora, write_adapter

@@ -17,15 +17,15 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure
 
-from nip_fn.pace import Bounds
-from nip_fn.retries import RetryPolicy
 from nip_fn_adapters.api import replies
 from nip_fn_adapters.api.endpoints import Chats, Endpoint
 from nip_fn_adapters.api.jobs import RUN, TAG
 from nip_fn_adapters.api.ledger import identity
-from nip_fn_adapters.api.persist import Errand
-from nip_fn_adapters.api.replies import Answered, Problem, Quirks
-from nip_fn_adapters.api.sampler import GOOD_MANNERS, ApiSampler, Manners, Served, Wanted
+from nip_fn_adapters.api.pace import Bounds
+from nip_fn_adapters.api.persist import RetryTask
+from nip_fn_adapters.api.replies import Answered, Capabilities, Problem
+from nip_fn_adapters.api.retries import RetryPolicy
+from nip_fn_adapters.api.sampler import GOOD_MANNERS, ApiSampler, ClientSettings, Served, Wanted
 from nip_fn_adapters.api.uploads import each, ensure_upload, look_for, text_of
 from nip_fn_adapters.store import replace_file
 
@@ -85,7 +85,7 @@ def batch_sampler(
     run: Path,
     agents: Mapping[str, Served],
     *,
-    manners: Manners = GOOD_MANNERS,
+    manners: ClientSettings = GOOD_MANNERS,
     times: Times = GOOD_TIMES,
 ) -> "BatchSampler":
     """A sampler like `api_sampler`'s, whose requests go in batches noted in the folder `run`."""
@@ -96,7 +96,7 @@ class BatchSampler(ApiSampler):
     """Fulfils the `Sampler` port."""
 
     def __init__(
-        self, run: Path, agents: Mapping[str, Served], manners: Manners, times: Times
+        self, run: Path, agents: Mapping[str, Served], manners: ClientSettings, times: Times
     ) -> None:
         """Ask nothing yet; see `batch_sampler`."""
         super().__init__(agents, manners._replace(policy=PATIENT, bounds=UNBOUNDED))
@@ -104,7 +104,7 @@ class BatchSampler(ApiSampler):
         self._desks: dict[tuple[Endpoint, str], _Desk] = {}
 
     async def _exchange(
-        self, server: Endpoint, wanted: Wanted, quirks: Quirks
+        self, server: Endpoint, wanted: Wanted, quirks: Capabilities
     ) -> tuple[Answered | Problem, Mapping[str, str]]:
         """What a batch came to for one request."""
         body = replies.body_of(wanted.request, wanted.keys, quirks, wanted.served.caches)
@@ -122,7 +122,7 @@ class BatchSampler(ApiSampler):
     def _desk(self, server: Endpoint, wanted: Wanted) -> "_Desk":
         place = server, wanted.model
         if place not in self._desks:
-            errand = Errand(
+            errand = RetryTask(
                 server,
                 wanted.served.key_variable,
                 f"a batch for {wanted.model}",
@@ -141,7 +141,7 @@ class _Desk:
         self,
         run: Path,
         model: str,
-        errand: Errand,
+        errand: RetryTask,
         served: Callable[[], Awaitable[Chats]],
         times: Times,
     ) -> None:

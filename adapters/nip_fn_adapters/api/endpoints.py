@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.agent_params import AgentParameters
+from nip_fn.params.agent import AgentParameters
 
 OPENAI = "https://api.openai.com/v1"
 OPENROUTER = "https://openrouter.ai/api/v1"

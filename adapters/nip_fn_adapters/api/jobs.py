@@ -9,7 +9,7 @@ import re
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
-from nip_fn.finetune import Job, TrainingRow
+from nip_fn.training.jobs import Job, TrainingRow
 from nip_fn_adapters.api.rows import training_file
 from nip_fn_adapters.api.uploads import each, ensure_upload, text_of
 

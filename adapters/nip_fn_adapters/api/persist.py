@@ -10,17 +10,17 @@ import openai
 from returns.result import Failure, Result, Success
 
 from nip_fn.keys import fold_in, key
-from nip_fn.retries import Attempt, GiveUp, RetryPolicy, decide
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.problems import advice, problem_of, told
 from nip_fn_adapters.api.replies import Problem, one_line
+from nip_fn_adapters.api.retries import Attempt, GiveUp, RetryPolicy, decide
 
 T = TypeVar("T")
 
 WORTH_TELLING = 5.0  # s of a pause
 
 
-class Errand(NamedTuple):
+class RetryTask(NamedTuple):
     """What is wanted of a server, and how patiently."""
 
     server: Endpoint

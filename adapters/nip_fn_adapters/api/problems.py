@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import httpx2
 import openai
 
-from nip_fn.retries import FailureKind, kind_of
 from nip_fn_adapters.api.endpoints import NO_KEY, Endpoint
 from nip_fn_adapters.api.replies import Problem, one_line, read_refusal, retry_after
+from nip_fn_adapters.api.retries import FailureKind, kind_of
 
 _CAUSES: dict[FailureKind, str] = {
     "rate_limit": "takes no more requests",

@@ -12,18 +12,18 @@ from typing import Any
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.events import Publish
-from nip_fn.ports import Publisher, Served
+from nip_fn.run.events import Publish
+from nip_fn.run.ports import Publisher, Served
 from nip_fn_adapters.api.endpoints import make_client
-from nip_fn_adapters.api.tuner import Patience, Training
+from nip_fn_adapters.api.tuner import Timeouts, Training
 
-SOON = Patience(poll=5.0, limit=600.0)  # from a job's end until its model answers
+SOON = Timeouts(poll=5.0, limit=600.0)  # from a job's end until its model answers
 
 
 def api_publisher(
     groups: Mapping[str, Training],
     *,
-    patience: Patience = SOON,
+    patience: Timeouts = SOON,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Publisher:
     """A publisher that waits until the provider lists a model, or answers in its name."""

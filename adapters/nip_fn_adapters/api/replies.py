@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nip_fn.chat import Message
+from nip_fn.game.reply import Completion, FinishReason
 from nip_fn.keys import Key, fold_in, seed_of
-from nip_fn.pace import seconds
-from nip_fn.reply import Completion, FinishReason
-from nip_fn.requests import Request
-from nip_fn.retries import FailureKind, kind_of
+from nip_fn.prompts.chat import Message
+from nip_fn.run.request import Request
+from nip_fn_adapters.api.pace import seconds
+from nip_fn_adapters.api.retries import FailureKind, kind_of
 from nip_fn_adapters.api.rows import message_of
 
 SEED_BITS = 31  # a positive number in any provider's integers
@@ -30,7 +30,7 @@ _FILTER_CODES = frozenset({"content_filter", "content_policy_violation"})
 _LEFT_OUT = ("seed", "prompt_cache_key", "name")  # fields that a request can do without
 
 
-class Quirks(NamedTuple):
+class Capabilities(NamedTuple):
     """What was found out about a model at a server."""
 
     together: bool = True  # it takes n
@@ -94,7 +94,7 @@ class _Body(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Body)
 
 
-def body_of(request: Request, keys: Sequence[Key], quirks: Quirks, caches: bool) -> bytes:
+def body_of(request: Request, keys: Sequence[Key], quirks: Capabilities, caches: bool) -> bytes:
     """The JSON that asks for a reply for each key; only what is set is in it.
 
     `caches`: name the prompt's beginning, so that requests with the same find the same cache.
@@ -119,7 +119,7 @@ def body_of(request: Request, keys: Sequence[Key], quirks: Quirks, caches: bool)
     )
 
 
-def _message(message: Message, quirks: Quirks) -> dict[str, Any]:
+def _message(message: Message, quirks: Capabilities) -> dict[str, Any]:
     named = "name" not in quirks.left_out
     return message_of(message if named else msgspec.structs.replace(message, name=None))
 
@@ -130,7 +130,7 @@ def _cache_key(request: Request) -> str:
     return f"{request.agent}-{digest}"
 
 
-def learn(quirks: Quirks, problem: Problem) -> Quirks | None:
+def learn(quirks: Capabilities, problem: Problem) -> Capabilities | None:
     """What a refusal teaches about the server's ways; None: nothing, it is about the request.
 
     >>> learn(Quirks(), Problem("refused", 400, "Only n = 1 is supported.", param="n")).together
@@ -159,16 +159,16 @@ def _names(text: str, field: str) -> bool:
     return re.search(rf"{marks}{field}\b", text) is not None
 
 
-def both(one: Quirks, other: Quirks) -> Quirks:
+def both(one: Capabilities, other: Capabilities) -> Capabilities:
     """What is known where one request has taught this and another that."""
-    return Quirks(
+    return Capabilities(
         one.together and other.together,
         one.new_limit or other.new_limit,
         one.left_out | other.left_out,
     )
 
 
-def differences(before: Quirks, after: Quirks) -> Iterator[str]:
+def differences(before: Capabilities, after: Capabilities) -> Iterator[str]:
     """A line for each thing that was learnt, for people."""
     if after.together < before.together:
         yield "makes one reply at a time, so replies are asked for one by one"

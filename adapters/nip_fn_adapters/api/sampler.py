@@ -13,18 +13,17 @@ import httpx2
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn import pace, retries
-from nip_fn.agent_params import AgentParameters
+from nip_fn.game.reply import Completion
 from nip_fn.keys import Key
-from nip_fn.pace import Bounds, Pace
-from nip_fn.ports import Unanswered
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
-from nip_fn.retries import Attempt, GiveUp, RetryPolicy
-from nip_fn_adapters.api import problems, replies
+from nip_fn.params.agent import AgentParameters
+from nip_fn.run.ports import Unanswered
+from nip_fn.run.request import Request
+from nip_fn_adapters.api import pace, problems, replies, retries
+from nip_fn_adapters.api.admission import AdmissionQueue, Turn
 from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Chats, Endpoint, endpoints_of
-from nip_fn_adapters.api.gate import Gate, Turn
-from nip_fn_adapters.api.replies import Answered, Problem, Quirks
+from nip_fn_adapters.api.pace import Bounds, Pace
+from nip_fn_adapters.api.replies import Answered, Capabilities, Problem
+from nip_fn_adapters.api.retries import Attempt, GiveUp, RetryPolicy
 
 Answer = Result[tuple[Completion, ...], str]
 Places = tuple[Completion | Unanswered, ...]
@@ -43,7 +42,7 @@ class Served(NamedTuple):
     caches: bool = False  # the server takes `prompt_cache_key`
 
 
-class Manners(NamedTuple):
+class ClientSettings(NamedTuple):
     """How servers are dealt with.  Times are in seconds."""
 
     policy: RetryPolicy = RetryPolicy()
@@ -54,7 +53,7 @@ class Manners(NamedTuple):
     speed: float = 1.0  # at which time passes while nothing is done; more than 1 in tests
 
 
-GOOD_MANNERS = Manners()
+GOOD_MANNERS = ClientSettings()
 
 
 def served_by(agent: AgentParameters, environment: Mapping[str, str]) -> Result[Served, str]:
@@ -70,7 +69,9 @@ def served_by(agent: AgentParameters, environment: Mapping[str, str]) -> Result[
     )
 
 
-def api_sampler(agents: Mapping[str, Served], manners: Manners = GOOD_MANNERS) -> "ApiSampler":
+def api_sampler(
+    agents: Mapping[str, Served], manners: ClientSettings = GOOD_MANNERS
+) -> "ApiSampler":
     """A sampler for agents (by name) whose models are served by an API like OpenAI's.
 
     Agents at one server share its limit of requests in flight.
@@ -110,12 +111,12 @@ class _Again(NamedTuple):
 class ApiSampler:
     """Fulfils the `Sampler` port."""
 
-    def __init__(self, agents: Mapping[str, Served], manners: Manners) -> None:
+    def __init__(self, agents: Mapping[str, Served], manners: ClientSettings) -> None:
         """Ask nothing yet; see `api_sampler`."""
         self._agents, self._manners = agents, manners
-        self._gate = Gate(manners.bounds, self._clock, manners.speed)
+        self._gate = AdmissionQueue(manners.bounds, self._clock, manners.speed)
         self._chats: dict[Endpoint, tuple[Chats, AsyncIterator[Chats]]] = {}
-        self._quirks: defaultdict[tuple[Endpoint, str], Quirks] = defaultdict(Quirks)
+        self._quirks: defaultdict[tuple[Endpoint, str], Capabilities] = defaultdict(Capabilities)
         self._seen: set[Endpoint] = set()  # servers that have answered
         self._told: dict[Endpoint, float] = {}
         self._pauses: set[asyncio.Future[None]] = set()
@@ -134,7 +135,7 @@ class ApiSampler:
             raise asyncio.CancelledError  # all was held back
         return Failure(problem)
 
-    def hold_back(self) -> None:
+    def drain(self) -> None:
         """Send nothing more: calls that wait for their turn are cancelled, others may end."""
         self._gate.close()
         for pause in self._pauses:
@@ -207,7 +208,7 @@ class ApiSampler:
         return _Again(history, decision.seconds, keeps_turn=got.kind == "rate_limit")
 
     async def _exchange(
-        self, server: Endpoint, wanted: Wanted, quirks: Quirks
+        self, server: Endpoint, wanted: Wanted, quirks: Capabilities
     ) -> tuple[Answered | Problem, Mapping[str, str]]:
         """What came of one request over the wire, and the headers of the answer."""
         content = replies.body_of(wanted.request, wanted.keys, quirks, wanted.served.caches)
@@ -244,7 +245,9 @@ class ApiSampler:
             del self._chats[server]
             await chats.aclose()
 
-    def _learn(self, wanted: Wanted, server: Endpoint, used: Quirks, problem: Problem) -> bool:
+    def _learn(
+        self, wanted: Wanted, server: Endpoint, used: Capabilities, problem: Problem
+    ) -> bool:
         """Whether the server will take the request in another form, known from now on."""
         learnt = replies.learn(used, problem)
         if learnt is None or (learnt.together < used.together and _insists(wanted)):
@@ -254,9 +257,9 @@ class ApiSampler:
 
     def _note_number(self, wanted: Wanted, server: Endpoint, num_choices: int) -> None:
         if num_choices != len(wanted.keys) and not _insists(wanted):
-            self._remember(wanted, server, Quirks(together=False))
+            self._remember(wanted, server, Capabilities(together=False))
 
-    def _remember(self, wanted: Wanted, server: Endpoint, learnt: Quirks) -> None:
+    def _remember(self, wanted: Wanted, server: Endpoint, learnt: Capabilities) -> None:
         known = self._quirks[server, wanted.model]
         self._quirks[server, wanted.model] = replies.both(known, learnt)
         for line in replies.differences(known, self._quirks[server, wanted.model]):

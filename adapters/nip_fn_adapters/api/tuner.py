@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.agent_params import agent_group, lr_factor
-from nip_fn.finetune import Job
-from nip_fn.params import HyperParameters
-from nip_fn.ports import Tuned, Tuner
-from nip_fn.retries import RetryPolicy
+from nip_fn.params.agent import agent_group, lr_factor
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.ports import Tuned, Tuner
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.api import jobs
 from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Endpoint, endpoints_of, make_client
 from nip_fn_adapters.api.jobs import Intent, Remote
 from nip_fn_adapters.api.ledger import Note, drop_note, identity, read_note, write_note
-from nip_fn_adapters.api.persist import Errand
+from nip_fn_adapters.api.persist import RetryTask
+from nip_fn_adapters.api.retries import RetryPolicy
 from nip_fn_adapters.api.uploads import look_for
 
 
@@ -30,12 +30,12 @@ class Training(NamedTuple):
     multiplier: float | None = None  # of the provider's learning rate; None: as it chooses
     key_variable: str | None = None  # the environment variable that holds the key
 
-    def errand(self, purpose: str, policy: RetryPolicy, tell: Callable[[str], None]) -> Errand:
+    def errand(self, purpose: str, policy: RetryPolicy, tell: Callable[[str], None]) -> RetryTask:
         """Something that is wanted of its server."""
-        return Errand(self.endpoint, self.key_variable, purpose, policy, tell)
+        return RetryTask(self.endpoint, self.key_variable, purpose, policy, tell)
 
 
-class Patience(NamedTuple):
+class Timeouts(NamedTuple):
     """How long to wait for what, in seconds."""
 
     poll: float = 30.0  # between two looks at a job, at most: the first come sooner
@@ -45,7 +45,7 @@ class Patience(NamedTuple):
     retries: RetryPolicy = RetryPolicy(max_seconds=24 * 3600.0)  # a day's limit passes in a day
 
 
-PATIENT = Patience()
+PATIENT = Timeouts()
 
 
 def trainings(
@@ -73,7 +73,7 @@ def api_tuner(
     run: Path,
     groups: Mapping[str, Training],
     *,
-    patience: Patience = PATIENT,
+    patience: Timeouts = PATIENT,
     wandb_project: str | None = None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Tuner:
@@ -136,10 +136,10 @@ class _Desk(NamedTuple):
     """One job's dealings with its provider."""
 
     client: Any
-    errand: Errand
+    errand: RetryTask
     run: Path
     intent: Intent
-    patience: Patience
+    patience: Timeouts
     uploading: asyncio.Lock  # so that equal files are uploaded once
 
     def name(self, remote: Remote) -> str:

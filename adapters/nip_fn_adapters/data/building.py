@@ -16,12 +16,12 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.data import SPLITS, Datapoint, Split, content_hash, text_hash
-from nip_fn.events import DatasetInfo
-from nip_fn.params import DatasetParameters
-from nip_fn.programs import Tests
-from nip_fn.solutions import BadField, LabelledSolution, datapoint_of
-from nip_fn.splitting import Marks, Shares, marks_of, splits
+from nip_fn.code.programs import Tests
+from nip_fn.code.solutions import BadField, LabelledSolution, datapoint_of
+from nip_fn.code.splitting import LeakKeys, Shares, marks_of, splits
+from nip_fn.game.datapoint import SPLITS, Datapoint, Split, content_hash, text_hash
+from nip_fn.params.data import DatasetParameters
+from nip_fn.run.events import DatasetInfo
 from nip_fn_adapters.data.sources import RowSource
 
 MOST_KEPT = 1000  # bad rows that are told of one by one
@@ -127,14 +127,14 @@ def build(
 
 def _read(
     db: sqlite3.Connection, source: RowSource, options: DatasetParameters
-) -> tuple[Counter[str], list[Marks], list[Bad]]:
+) -> tuple[Counter[str], list[LeakKeys], list[Bad]]:
     """Take in all rows: what became of how many, the marks by place, the first bad ones."""
     counts: Counter[str] = Counter()
-    marks: list[Marks] = []
+    marks: list[LeakKeys] = []
     bad: list[Bad] = []
     for place, found in source.rows():
         kept = _take(db, found, len(marks), options)
-        if isinstance(kept, Marks):
+        if isinstance(kept, LeakKeys):
             counts["kept"] += 1
             marks.append(kept)
         elif isinstance(kept, str):
@@ -151,7 +151,7 @@ def _take(
     found: LabelledSolution | BadField,
     place: int,
     options: DatasetParameters,
-) -> Marks | BadField | str:
+) -> LeakKeys | BadField | str:
     """Take in one row: its marks, or what is wrong with it, or why it is left out."""
     if isinstance(found, BadField):
         return found
@@ -185,7 +185,7 @@ def _tests(db: sqlite3.Connection, tests: Tests | None) -> int | None:
     return number
 
 
-def _place(db: sqlite3.Connection, marks: list[Marks], options: DatasetParameters) -> int:
+def _place(db: sqlite3.Connection, marks: list[LeakKeys], options: DatasetParameters) -> int:
     """Give every row its split and its position there; how many belong to none."""
     chosen = splits(marks, Shares(options.validation_share, options.test_share))
     db.executemany("UPDATE points SET split = ? WHERE place = ?", zip(chosen, count()))

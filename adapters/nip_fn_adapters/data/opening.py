@@ -17,14 +17,14 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.data import SPLITS, Datapoint, Dataset, Split, content_hash
-from nip_fn.datasets import arithmetic
-from nip_fn.events import DatasetInfo
+from nip_fn.code.builtin import arithmetic
+from nip_fn.code.programs import Tests
+from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
+from nip_fn.game.datapoint import SPLITS, Datapoint, Dataset, Split, content_hash
 from nip_fn.keys import key
-from nip_fn.params import HyperParameters
-from nip_fn.ports import Source
-from nip_fn.programs import Tests
-from nip_fn.solutions import LabelledSolution, Laid, datapoint_of
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.events import DatasetInfo
+from nip_fn.run.ports import Source
 from nip_fn_adapters.data.building import BadRows, Balance, Report, build, decode_solution
 from nip_fn_adapters.data.files import Unreadable, digest_of
 from nip_fn_adapters.data.sources import RowSource, open_source
@@ -46,7 +46,9 @@ class Data(NamedTuple):
 
     report: Report
     source: Source
-    solutions: Callable[[], Iterator[Laid]]  # split by split, in the order of their positions
+    solutions: Callable[
+        [], Iterator[PlacedSolution]
+    ]  # split by split, in the order of their positions
 
     @property
     def info(self) -> DatasetInfo:
@@ -146,7 +148,7 @@ def _source(path: Path) -> Source:
     return draw
 
 
-def _solutions(path: Path) -> Iterator[Laid]:
+def _solutions(path: Path) -> Iterator[PlacedSolution]:
     db = _connect(path)
     query = (
         "SELECT id, solution, tests.tests FROM points LEFT JOIN tests ON tests.number = "
@@ -155,7 +157,7 @@ def _solutions(path: Path) -> Iterator[Laid]:
     for split in SPLITS:
         for name, solution, tests in db.execute(query, (split,)):
             known = None if tests is None else msgspec.msgpack.decode(tests, type=Tests)
-            yield Laid(split, name, replace(decode_solution(solution), tests=known))
+            yield PlacedSolution(split, name, replace(decode_solution(solution), tests=known))
 
 
 @cache
@@ -180,10 +182,10 @@ def in_memory(dataset: Dataset) -> Data:
     def draw(split: Split, indices: Sequence[int]) -> tuple[Datapoint, ...]:
         return tuple(points[split][index] for index in indices)
 
-    def solutions() -> Iterator[Laid]:
+    def solutions() -> Iterator[PlacedSolution]:
         for split in SPLITS:
             for point in points[split]:
-                yield Laid(split, point.id, _labelled(point))
+                yield PlacedSolution(split, point.id, _labelled(point))
 
     right = {split: sum(point.label for point in points[split]) for split in SPLITS}
     balance = tuple(

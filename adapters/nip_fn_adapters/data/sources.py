@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.datasets import apps, python
-from nip_fn.params import CodeValidationParameters
-from nip_fn.programs import shown
-from nip_fn.solutions import COLUMNS, REQUIRED, BadField, LabelledSolution, Wanted, read_row
+from nip_fn.code.builtin import apps, python
+from nip_fn.code.programs import shown
+from nip_fn.code.solutions import COLUMNS, REQUIRED, BadField, LabelledSolution, SplitHint, read_row
+from nip_fn.params.data import CodeValidationParameters
 from nip_fn_adapters.data import files
 
 HUB = "hf:"
@@ -115,7 +115,7 @@ def _source(
 
 
 def _wanting(
-    found: LabelledSolution | BadField, wanted: Wanted | None
+    found: LabelledSolution | BadField, wanted: SplitHint | None
 ) -> LabelledSolution | BadField:
     """What was found, in the split of its table unless it names another itself."""
     if isinstance(found, BadField) or found.wanted or not wanted:
@@ -157,7 +157,7 @@ def _builtin_python() -> Iterator[Placed]:
     return (Placed(solution.problem_id, solution) for solution in python.solutions())
 
 
-def _wanted(split: str, splits: Collection[str]) -> Wanted | None:
+def _wanted(split: str, splits: Collection[str]) -> SplitHint | None:
     """What the rows of a split want: to stay there; held out where none is for validation."""
     if len(splits) == 1:
         return None

@@ -10,7 +10,7 @@ Two things are not left to trl:
 
 from typing import Any
 
-from nip_fn.finetune import Job
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.models import token_log_probabilities
 from nip_fn_adapters.local.rows import Encoded
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import msgspec
 
-from nip_fn.finetune import Job, Score
-from nip_fn.ports import Tuned
+from nip_fn.run.ports import Tuned
+from nip_fn.training.jobs import Job, Score
 from nip_fn_adapters.store import replace_file
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.chat import Chat
+from nip_fn.prompts.chat import Chat
 from nip_fn_adapters.local.hub import HUB_ID, hub_model
 
 PACKAGE = Path(__file__).parent.parent

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from nip_fn.serving import Progress
+from nip_fn.run.ports import Progress
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.store import replace_file
 

@@ -2,8 +2,8 @@
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.events import Publish
-from nip_fn.ports import Publisher, Served
+from nip_fn.run.events import Publish
+from nip_fn.run.ports import Publisher, Served
 from nip_fn_adapters.local.sampler import LocalSampler
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from nip_fn.finetune import SupervisedRow, TrainingRow
+from nip_fn.training.jobs import SupervisedRow, TrainingRow
 from nip_fn_adapters.local.models import encode_chat, encode_reply
 
 IGNORED = -100  # the label of a token that has no loss

@@ -14,9 +14,9 @@ import msgspec
 from jinja2 import TemplateError
 from returns.result import Failure, Result, Success
 
-from nip_fn.chat import Chat
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
+from nip_fn.game.reply import Completion
+from nip_fn.prompts.chat import Chat
+from nip_fn.run.request import Request
 from nip_fn_adapters.local import models
 from nip_fn_adapters.local.decode import Asked, Drawn, Timings, decode
 from nip_fn_adapters.local.models import Policy

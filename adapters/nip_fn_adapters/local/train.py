@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from returns.result import Failure, Result
 
-from nip_fn.finetune import Job, Score
+from nip_fn.training.jobs import Job, Score
 from nip_fn_adapters.local.children import die_with_parent
 from nip_fn_adapters.local.dpo import dpo_trainer, kl_per_reply
 from nip_fn_adapters.local.jobs import JobFiles, JobResult, job_hash, read_job, write_result
@@ -39,13 +39,7 @@ from nip_fn_adapters.local.models import (
 from nip_fn_adapters.local.progress import progress_callback
 from nip_fn_adapters.local.rows import Encoded, encode_rows
 from nip_fn_adapters.local.sft import sft_trainer
-from nip_fn_adapters.local.weights import (
-    are_finite,
-    load_reference,
-    load_trainable,
-    save,
-    scale_of,
-)
+from nip_fn_adapters.local.weights import are_finite, load_reference, load_trainable, save, scale_of
 from nip_fn_adapters.store import replace_file
 
 PACKAGES = ("torch", "transformers", "datasets", "peft", "trl")

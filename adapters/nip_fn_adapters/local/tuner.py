@@ -5,8 +5,8 @@ from pathlib import Path
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.finetune import Job
-from nip_fn.ports import Follow, Tuned, Tuner
+from nip_fn.run.ports import Follow, Tuned, Tuner
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.children import cores, train_in_child
 from nip_fn_adapters.local.hub import hub_model
 from nip_fn_adapters.local.jobs import JobFiles, finished, last_words, write_job

@@ -17,7 +17,7 @@ from typing import Any
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.finetune import Job
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import is_lora, load_adapter, load_base, load_model
 from nip_fn_adapters.store import sync_path

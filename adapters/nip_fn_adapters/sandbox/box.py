@@ -18,7 +18,7 @@ from typing import IO, Any, NamedTuple, get_args
 from msgspec.structs import asdict
 from returns.result import Failure, Result, Success
 
-from nip_fn.programs import Ending, Limits, Program, Ran
+from nip_fn.code.programs import Ending, Limits, Program, RunResult
 from nip_fn_adapters.sandbox import backends
 from nip_fn_adapters.sandbox.backends import BACKENDS, Backend, Level
 
@@ -50,7 +50,9 @@ class Sandbox:
         self.name = name
         self._backend = backend
 
-    async def __call__(self, program: Program, limits: Limits) -> Result[tuple[Ran, ...], str]:
+    async def __call__(
+        self, program: Program, limits: Limits
+    ) -> Result[tuple[RunResult, ...], str]:
         """How the program ended on each of its inputs; or why the sandbox does not work."""
         if not program.inputs:
             return Success(())
@@ -183,7 +185,9 @@ def _most(program: Program, limits: Limits) -> int:
     return len(READY) + len(program.inputs) * ((limits.output_kb << 10) + OVERHEAD)
 
 
-def _run_now(backend: Backend, program: Program, limits: Limits) -> Result[tuple[Ran, ...], str]:
+def _run_now(
+    backend: Backend, program: Program, limits: Limits
+) -> Result[tuple[RunResult, ...], str]:
     """What a sandbox does, but for programs of ours, and waiting."""
     with _Scratch(backend) as (scratch, spare):
         message = _message(backend, program, limits, scratch, spare)
@@ -293,12 +297,12 @@ def _write(descriptor: int, data: memoryview) -> int:
         return len(data)
 
 
-def _results(backend: Backend, program: Program, said: Said) -> Result[tuple[Ran, ...], str]:
+def _results(backend: Backend, program: Program, said: Said) -> Result[tuple[RunResult, ...], str]:
     """The runs that the harness told of; those that it did not get to tell of died with it."""
     if not said.output.startswith(READY):
         return Failure(f"the sandbox ({backend.name}) does not work: {_last_line(said.errors)}")
     runs = _parse(said.output[len(READY) :])[: len(program.inputs)]
-    rest = Ran("timeout") if said.late else Ran("died", _last_line(said.errors))
+    rest = RunResult("timeout") if said.late else RunResult("died", _last_line(said.errors))
     return Success((*runs, *[rest] * (len(program.inputs) - len(runs))))
 
 
@@ -307,9 +311,9 @@ def _last_line(errors: bytes) -> str:
     return lines[-1][:300] if lines else "it ended without a word"
 
 
-def _parse(output: bytes) -> list[Ran]:
+def _parse(output: bytes) -> list[RunResult]:
     """Whole runs, up to the first that is broken off or not to be understood."""
-    stream, runs = io.BytesIO(output), list[Ran]()
+    stream, runs = io.BytesIO(output), list[RunResult]()
     while head := stream.readline(SHORT):
         words: list[Any] = head.decode("ascii", "replace").split()
         if len(words) != 2 or words[0] not in get_args(Ending) or not words[1].isdecimal():
@@ -318,5 +322,5 @@ def _parse(output: bytes) -> list[Ran]:
         text = stream.read(min(size, len(output)))
         if len(text) < size:
             break
-        runs.append(Ran(words[0], text.decode("utf-8", "replace")))
+        runs.append(RunResult(words[0], text.decode("utf-8", "replace")))
     return runs

@@ -14,12 +14,12 @@ import msgspec
 import openai
 from returns.result import Failure, Result, Success
 
-from nip_fn.retries import TRANSIENT, RetryPolicy, kind_of
-from nip_fn.serving import Refusal, Version, compatibility
 from nip_fn_adapters.api.endpoints import Endpoint, make_client
-from nip_fn_adapters.api.persist import Errand
+from nip_fn_adapters.api.persist import RetryTask
 from nip_fn_adapters.api.problems import problem_of, told
 from nip_fn_adapters.api.replies import Problem, one_line
+from nip_fn_adapters.api.retries import TRANSIENT, RetryPolicy, kind_of
+from nip_fn_adapters.serving.wire import Refusal, Version, compatibility
 
 T = TypeVar("T")
 
@@ -31,7 +31,7 @@ CHUNK = 1 << 20  # bytes of a file that are sent at a time
 WHERE = "language_model_server_scheme_host and language_model_server_port"
 
 
-class Patience(NamedTuple):
+class Timeouts(NamedTuple):
     """How long to wait for what, in seconds."""
 
     ready: float = 300.0  # for the server to answer at the beginning of a sitting
@@ -45,7 +45,7 @@ class Patience(NamedTuple):
     remind: float = 10.0  # between two lines about what is waited for
 
 
-PATIENT = Patience()
+PATIENT = Timeouts()
 
 
 class Trouble(NamedTuple):
@@ -60,7 +60,7 @@ class Client(NamedTuple):
 
     server: Endpoint
     key_variable: str  # the environment variable that holds its token
-    patience: Patience = PATIENT
+    patience: Timeouts = PATIENT
     tell: Callable[[str], None] = lambda line: None
 
     async def call(
@@ -78,7 +78,7 @@ class Client(NamedTuple):
         `purpose` is for people; `body`, a record or a file.
         """
         policy = RetryPolicy(max_attempts=3, max_away=self.patience.away)
-        errand = Errand(self.server, self.key_variable, purpose, policy, self.tell, advice)
+        errand = RetryTask(self.server, self.key_variable, purpose, policy, self.tell, advice)
         wanted = partial(self._exchange, method, path, into, body, timeout or self.patience.answer)
         answer = await errand.persist(wanted)
         if isinstance(answer, Failure):

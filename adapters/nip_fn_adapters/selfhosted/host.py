@@ -15,11 +15,15 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.agent_params import agent_group
-from nip_fn.finetune import Probe, Score
-from nip_fn.hosting import is_hosted, needs_of, server_url
-from nip_fn.params import HyperParameters
-from nip_fn.serving import (
+from nip_fn.config.hosting import is_hosted, server_url
+from nip_fn.params.agent import agent_group
+from nip_fn.params.run import HyperParameters
+from nip_fn.training.jobs import Probe, Score
+from nip_fn_adapters.api.endpoints import endpoints_of
+from nip_fn_adapters.api.ledger import identity
+from nip_fn_adapters.selfhosted.client import PATIENT, Client, Timeouts, Trouble
+from nip_fn_adapters.selfhosted.needs import needs_of
+from nip_fn_adapters.serving.wire import (
     TOKEN_VARIABLE,
     AdapterFile,
     AdapterInfo,
@@ -29,9 +33,6 @@ from nip_fn.serving import (
     ServedAdapter,
     VllmStatus,
 )
-from nip_fn_adapters.api.endpoints import endpoints_of
-from nip_fn_adapters.api.ledger import identity
-from nip_fn_adapters.selfhosted.client import PATIENT, Client, Patience, Trouble
 
 T = TypeVar("T")
 
@@ -61,7 +62,7 @@ class Host:
         """The run's own name for something at the server: of a group, or of a job."""
         return safe_name(f"{identity(self._place.run)}-{suffix}")
 
-    def hold_back(self) -> None:
+    def drain(self) -> None:
         """Cancel what is being waited for."""
         for task in self._once.values():
             task.cancel()
@@ -193,7 +194,7 @@ def hosts_of(
     run: Path,
     environment: Mapping[str, str],
     *,
-    patience: Patience = PATIENT,
+    patience: Timeouts = PATIENT,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Result[dict[str, Host], str]:
     """The server of each agent (by name) whose model is at one; or which token is missing."""

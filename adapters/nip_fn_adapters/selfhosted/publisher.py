@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.events import Publish
-from nip_fn.ports import Publisher, Served
+from nip_fn.run.events import Publish
+from nip_fn.run.ports import Publisher, Served
 from nip_fn_adapters.selfhosted.client import Trouble
 from nip_fn_adapters.selfhosted.host import Host
 

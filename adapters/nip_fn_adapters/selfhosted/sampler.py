@@ -5,16 +5,16 @@ from typing import NamedTuple
 
 from returns.result import Failure, Result
 
-from nip_fn.agent_params import AgentParameters, agent_group
-from nip_fn.ports import Unanswered
-from nip_fn.reply import Completion
-from nip_fn.requests import Request
+from nip_fn.game.reply import Completion
+from nip_fn.params.agent import AgentParameters, agent_group
+from nip_fn.run.ports import Unanswered
+from nip_fn.run.request import Request
 from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.sampler import ApiSampler, Manners, Served, api_sampler
+from nip_fn_adapters.api.sampler import ApiSampler, ClientSettings, Served, api_sampler
 from nip_fn_adapters.selfhosted.host import Host
 
 
-class Seat(NamedTuple):
+class Assignment(NamedTuple):
     """An agent, and the server that its model is at."""
 
     agent: AgentParameters
@@ -24,7 +24,7 @@ class Seat(NamedTuple):
 class HostedSampler:
     """Fulfils the `Sampler` port."""
 
-    def __init__(self, seats: Mapping[str, Seat], manners: Manners) -> None:
+    def __init__(self, seats: Mapping[str, Assignment], manners: ClientSettings) -> None:
         """Ask nothing yet, of these agents (by name); servers are readied at the first request."""
         self._seats, self._manners = seats, manners
         self._samplers: dict[Host, ApiSampler] = {}
@@ -46,12 +46,12 @@ class HostedSampler:
             self._samplers[host] = api_sampler(self._served(host, online.unwrap()), self._manners)
         return await self._samplers[host](request)
 
-    def hold_back(self) -> None:
+    def drain(self) -> None:
         """Send nothing more: calls that wait for their turn are cancelled, others may end."""
         for _, host in self._seats.values():
-            host.hold_back()
+            host.drain()
         for sampler in self._samplers.values():
-            sampler.hold_back()
+            sampler.drain()
 
     def _served(self, host: Host, addresses: tuple[str, ...]) -> dict[str, Served]:
         """How the agents at a server are asked: all replicas of its vLLM share their requests."""

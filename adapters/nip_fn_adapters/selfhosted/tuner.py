@@ -11,11 +11,11 @@ from typing import NamedTuple
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.finetune import Job
-from nip_fn.ports import Follow, Tuned, Tuner
-from nip_fn.serving import ENDED, JobInfo
+from nip_fn.run.ports import Follow, Tuned, Tuner
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.selfhosted.client import Trouble
 from nip_fn_adapters.selfhosted.host import Host, safe_name
+from nip_fn_adapters.serving.wire import ENDED, JobInfo
 
 
 def hosted_tuner(

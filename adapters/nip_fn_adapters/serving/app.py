@@ -18,8 +18,9 @@ from litestar.openapi.plugins import JsonRenderPlugin, SwaggerRenderPlugin
 from litestar.params import Parameter
 from returns.result import Failure, Result
 
-from nip_fn.finetune import Job
-from nip_fn.serving import (
+from nip_fn.training.jobs import Job
+from nip_fn_adapters.serving.service import Service
+from nip_fn_adapters.serving.wire import (
     NAME_PATTERN,
     AdapterFile,
     AdapterInfo,
@@ -31,7 +32,6 @@ from nip_fn.serving import (
     Version,
     VllmStatus,
 )
-from nip_fn_adapters.serving.service import Service
 
 T = TypeVar("T")
 PathName = Annotated[str, Parameter(pattern=NAME_PATTERN)]

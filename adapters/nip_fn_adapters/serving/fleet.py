@@ -11,8 +11,12 @@ from typing import NamedTuple, TypeVar
 import aiohttp
 from returns.result import Failure, Result, Success
 
-from nip_fn.finetune import CANARY_ABSOLUTE, CANARY_RELATIVE
-from nip_fn.serving import (
+from nip_fn.training.jobs import CANARY_ABSOLUTE, CANARY_RELATIVE
+from nip_fn_adapters.serving.gpus import shares, visible_gpus
+from nip_fn_adapters.serving.replica import Plan, Replica
+from nip_fn_adapters.serving.settings import is_loopback
+from nip_fn_adapters.serving.vllm import Vllm, attention_heads, end_token
+from nip_fn_adapters.serving.wire import (
     Launch,
     Needs,
     ProbeText,
@@ -25,10 +29,6 @@ from nip_fn.serving import (
     tensor_parallel_size,
     vllm_arguments,
 )
-from nip_fn_adapters.serving.gpus import shares, visible_gpus
-from nip_fn_adapters.serving.replica import Plan, Replica
-from nip_fn_adapters.serving.settings import is_loopback
-from nip_fn_adapters.serving.vllm import Vllm, attention_heads, end_token
 
 ANSWER_LIMIT = 300.0  # seconds for what a vLLM that is online is asked
 KEY_VARIABLE = "VLLM_API_KEY"

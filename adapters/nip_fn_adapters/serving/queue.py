@@ -17,19 +17,12 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.finetune import Job
-from nip_fn.ports import Tuned
-from nip_fn.serving import ENDED, JobInfo, JobState, Refusal
-from nip_fn_adapters.local.jobs import (
-    JobFiles,
-    finished,
-    job_hash,
-    last_words,
-    read_job,
-    write_job,
-)
+from nip_fn.run.ports import Tuned
+from nip_fn.training.jobs import Job
+from nip_fn_adapters.local.jobs import JobFiles, finished, job_hash, last_words, read_job, write_job
 from nip_fn_adapters.local.models import model_directory, one_line
 from nip_fn_adapters.local.progress import read_progress
+from nip_fn_adapters.serving.wire import ENDED, JobInfo, JobState, Refusal
 from nip_fn_adapters.store import replace_file
 
 TICKET = "ticket.json"

@@ -11,12 +11,12 @@ import aiohttp
 import msgspec
 from returns.result import Failure, Result, Success
 
-from nip_fn import serving
-from nip_fn.serving import Refusal, RestartPolicy, VllmState, restart_after
 from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.serving import wire as serving
 from nip_fn_adapters.serving.guarded import Guarded, last_words, why
 from nip_fn_adapters.serving.settings import check_port
 from nip_fn_adapters.serving.vllm import Vllm
+from nip_fn_adapters.serving.wire import Refusal, RestartPolicy, VllmState, restart_after
 
 BEAT = 0.2  # seconds between two looks at a vLLM that is starting
 TRIES = 2  # of a request at which vLLM's process ends: the request may be why

@@ -9,9 +9,15 @@ from pathlib import Path
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.finetune import Job, canary_problem
-from nip_fn.serving import (
-    LORA_RANKS,
+from nip_fn.config.hosting import LORA_RANKS
+from nip_fn.training.jobs import Job, canary_problem
+from nip_fn_adapters.local.models import BUILTIN, is_on_hub, model_directory
+from nip_fn_adapters.serving.adapter_store import AdapterStore
+from nip_fn_adapters.serving.fleet import Fleet
+from nip_fn_adapters.serving.queue import Put, Queue, Train
+from nip_fn_adapters.serving.settings import INSTALL_VLLM, ServerSettings
+from nip_fn_adapters.serving.weights import check_adapter, read_config
+from nip_fn_adapters.serving.wire import (
     NAME_PATTERN,
     Needs,
     PublishAdapter,
@@ -21,12 +27,6 @@ from nip_fn.serving import (
     both,
     lora_rank,
 )
-from nip_fn_adapters.local.models import BUILTIN, is_on_hub, model_directory
-from nip_fn_adapters.serving.fleet import Fleet
-from nip_fn_adapters.serving.queue import Put, Queue, Train
-from nip_fn_adapters.serving.settings import INSTALL_VLLM, ServerSettings
-from nip_fn_adapters.serving.shelf import Shelf
-from nip_fn_adapters.serving.weights import check_adapter, read_config
 
 LONGEST_JOB_NAME = 190  # characters: with a hash at its end it is an adapter's name
 NOT_STARTED = Refusal(503, "vLLM is not started: POST /vllm/start")
@@ -38,7 +38,7 @@ class Service:
     def __init__(self, settings: ServerSettings, fleet: Fleet | None, train: Train) -> None:
         """Find the state again.  Without a fleet there is no vLLM, and only training."""
         self.settings, self._fleet = settings, fleet
-        self.shelf = Shelf(settings.state, settings.keep_adapters)
+        self.shelf = AdapterStore(settings.state, settings.keep_adapters)
         self.queue = Queue(settings.state, train, self._lent, settings.parallel_jobs)
         # Held while an adapter is published, and while trainings have vLLM's memory.
         self._serving = asyncio.Lock()

@@ -10,9 +10,9 @@ import aiohttp
 import msgspec
 from returns.result import Failure, Result, Success
 
-from nip_fn.serving import ProbeText, VllmState
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.pool import in_order
+from nip_fn_adapters.serving.wire import ProbeText, VllmState
 
 GLANCE = 2.0  # seconds that a vLLM may take to say how it is
 AT_A_TIME = 32  # tokens that are scored

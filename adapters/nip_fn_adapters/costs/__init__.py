@@ -1,0 +1,1 @@
+"""Prices, spending, forecasts and budgets."""

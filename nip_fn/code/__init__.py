@@ -1,0 +1,1 @@
+"""Programs as data: solutions, tests, bugs and the built-in data sets."""

@@ -1,0 +1,104 @@
+"""Making buggy solutions out of right ones: which candidates count, and which are the best."""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from nip_fn.code.fingerprint import fingerprint
+from nip_fn.code.mutation import Mutant, edit_distance, subtlety
+from nip_fn.code.programs import Tally
+from nip_fn.code.solutions import LabelledSolution, Origin
+
+_FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
+
+
+class Candidate(NamedTuple):
+    """A program that may have a bug."""
+
+    code: str
+    origin: Origin
+
+
+class ScoredCandidate(NamedTuple):
+    """A candidate, and how it did on the tests that the right solution passes."""
+
+    candidate: Candidate
+    tally: Tally
+    distance: int  # characters between it and the right solution (Levenshtein)
+
+
+def from_mutant(mutant: Mutant) -> Candidate:
+    """The candidate that a mutant is."""
+    origin = Origin(
+        "mutation", mutant.operator, line=mutant.line, before=mutant.before, after=mutant.after
+    )
+    return Candidate(mutant.code, origin)
+
+
+def is_subtle(tally: Tally) -> bool:
+    """Whether it gives a wrong answer to some test and the right one to another, always in time.
+
+    A program that merely crashes where the right one does not is no subtle bug.
+    """
+    return bool(tally.wrong and tally.passed and not tally.stopped)
+
+
+def judged(right: str, candidate: Candidate, tally: Tally) -> ScoredCandidate:
+    """The candidate with its tally and its distance to the right solution."""
+    return ScoredCandidate(candidate, tally, edit_distance(right, candidate.code))
+
+
+def best(
+    right: str, candidates: Iterable[ScoredCandidate], count: int
+) -> tuple[ScoredCandidate, ...]:
+    """The `count` subtlest candidates with a bug, none twice but for names and layout.
+
+    First those that still pass more of the tests, then those nearer to the right solution; of those
+    that change the same line, all but the subtlest come last.
+    """
+    ranked = sorted(filter(lambda one: is_subtle(one.tally), candidates), key=_rank)
+    seen, lines = {fingerprint(right)}, set[int]()
+    first: list[ScoredCandidate] = []
+    last: list[ScoredCandidate] = []
+    for one in ranked:
+        mark, line = fingerprint(one.candidate.code), one.candidate.origin.line
+        if mark in seen:
+            continue
+        seen.add(mark)
+        (last if line and line in lines else first).append(one)
+        lines.add(line)
+    return tuple([*first, *last][:count])
+
+
+def _rank(one: ScoredCandidate) -> tuple[float, int, int, str]:
+    """Its place among others; what crashes on fewer tests comes first of what is else alike."""
+    return -subtlety(one.tally), one.distance, one.tally.crashed, one.candidate.code
+
+
+def buggy(right: LabelledSolution, bug: ScoredCandidate) -> LabelledSolution:
+    """The solution with that bug, of the same problem."""
+    origin = replace(
+        bug.candidate.origin,
+        passed=bug.tally.passed,
+        tests=bug.tally.tests,
+        distance=bug.distance,
+    )
+    return replace(right, solution=bug.candidate.code, label=0, stance=None, origin=origin)
+
+
+def code_in(reply: str) -> str | None:
+    """The program in a model's reply: the last fenced block; None where there is none.
+
+    >>> code_in("Here:\\n```python\\ndef f():\\n    return 1\\n```\\nThe bound is off.")
+    'def f():\\n    return 1\\n'
+    """
+    blocks: list[str] = _FENCED.findall(reply.replace("\r\n", "\n"))
+    return blocks[-1] if blocks and blocks[-1].strip() else None
+
+
+def from_reply(reply: str, model: str) -> Candidate | None:
+    """The candidate that a model wrote, if it wrote one."""
+    code = code_in(reply)
+    return None if code is None else Candidate(code, Origin("model", model))

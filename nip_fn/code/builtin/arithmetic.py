@@ -1,0 +1,224 @@
+"""A tiny code-validation task: does a function of a few steps do what a sentence asks?
+
+A problem is a sentence, `Take x, add 3, then multiply by 2.`; a solution is a Python function with
+one line per step.  Half of the solutions are right, the others have one step changed.  Labels are
+proven: the sentence and the source of the function are evaluated apart from one another.
+
+Which split a problem belongs to depends on its text alone, so a problem that is held out under one
+key is held out under every key.
+
+>>> from nip_fn.keys import key
+>>> dataset = make_dataset(key(1), num_train=4, num_validation=2, num_test=2)
+>>> sorted(datapoint.label for datapoint in dataset.train)
+[0, 0, 1, 1]
+>>> all(prove_label(datapoint, INPUTS) == datapoint.label for datapoint in dataset.test)
+True
+"""
+
+import ast
+import operator
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import islice
+from typing import Literal, get_args
+
+import msgspec
+import numpy as np
+
+from nip_fn.game.datapoint import Datapoint, Dataset, Split, make_datapoint
+from nip_fn.keys import Key, fold_in, generator
+
+Operation = Literal["add", "subtract", "multiply by"]
+OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+CONSTANTS = range(2, 10)
+NUM_STEPS = 4
+INPUTS = tuple(range(-5, 6))  # two suffice to tell two of these functions apart: they are affine
+
+_SYMBOLS: Mapping[str, str] = {"add": "+", "subtract": "-", "multiply by": "*"}
+_MEANING = {"add": operator.add, "subtract": operator.sub, "multiply by": operator.mul}
+_PYTHON = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+_STEP_IN_WORDS = re.compile(r"(add|subtract|multiply by) (\d+)")
+_BUCKETS: tuple[Split, ...] = ("train",) * 6 + ("validation",) * 2 + ("test",) * 2
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One operation on x.
+
+    >>> step = Step("multiply by", 3)
+    >>> step.words, step.code
+    ('multiply by 3', 'x * 3')
+    """
+
+    operation: Operation
+    constant: int
+
+    @property
+    def words(self) -> str:
+        """The step as a specification puts it."""
+        return f"{self.operation} {self.constant}"
+
+    @property
+    def code(self) -> str:
+        """The step as a Python expression."""
+        return f"x {_SYMBOLS[self.operation]} {self.constant}"
+
+
+class Example(msgspec.Struct, frozen=True):
+    """What is asked for and what was coded, step by step; they differ in at most one step."""
+
+    specified: tuple[Step, ...]
+    coded: tuple[Step, ...]
+
+    @property
+    def bug(self) -> int | None:
+        """The index of the step that differs, None where the code is right."""
+        pairs = zip(self.specified, self.coded, strict=True)
+        return next((i for i, (asked, done) in enumerate(pairs) if asked != done), None)
+
+
+def specification(steps: Sequence[Step]) -> str:
+    """The steps as a sentence.
+
+    >>> specification([Step("add", 3), Step("multiply by", 2)])
+    'Take x, add 3, then multiply by 2.'
+    """
+    return f"Take x, {', then '.join(step.words for step in steps)}."
+
+
+def program(steps: Sequence[Step]) -> str:
+    """The steps as the source of a Python function.
+
+    >>> print(program([Step("add", 3), Step("multiply by", 2)]))
+    def f(x):
+        x = x + 3
+        x = x * 2
+        return x
+    """
+    return "\n".join(["def f(x):", *(f"    x = {step.code}" for step in steps), "    return x"])
+
+
+def problem_id_of(question: str) -> str:
+    """The name of a problem: a hash of its specification."""
+    return blake2b(question.encode(), digest_size=8).hexdigest()
+
+
+def split_of(question: str) -> Split:
+    """The split that a problem belongs to, whatever the key: six in ten are for training."""
+    return _BUCKETS[int(problem_id_of(question), 16) % len(_BUCKETS)]
+
+
+def evaluate_specification(question: str, x: int) -> int:
+    """What the sentence asks for at `x`.
+
+    >>> evaluate_specification("Take x, add 3, then multiply by 2.", 1)
+    8
+    """
+    for operation, constant in _STEP_IN_WORDS.findall(question):
+        x = _MEANING[operation](x, int(constant))
+    return x
+
+
+def evaluate_solution(solution: str, x: int) -> int:
+    """What the function returns at `x`, found by walking its syntax tree: nothing is executed.
+
+    Only assignments, names, integers, `+`, `-`, `*` and a final `return` are understood; anything
+    else is a `ValueError`.
+
+    >>> evaluate_solution("def f(x):\\n    x = x + 3\\n    return x * 2", 1)
+    8
+    """
+    match ast.parse(solution).body:
+        case [ast.FunctionDef(args=ast.arguments(args=[ast.arg(arg=argument)]), body=body)]:
+            names = {argument: x}
+        case _:
+            raise ValueError("not a function of one argument")
+    for statement in body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                names[name] = _evaluate(value, names)
+            case ast.Return(value=ast.expr() as value):
+                return _evaluate(value, names)
+            case _:
+                raise ValueError(f"line {statement.lineno} is neither assignment nor return")
+    raise ValueError("no return")
+
+
+def _evaluate(node: ast.expr, names: Mapping[str, int]) -> int:
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name) if name in names:
+            return names[name]
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _PYTHON:
+            return int(_PYTHON[type(op)](_evaluate(left, names), _evaluate(right, names)))
+    raise ValueError(f"cannot evaluate {ast.unparse(node)!r}")
+
+
+def prove_label(datapoint: Datapoint, inputs: Sequence[int]) -> int:
+    """1 if the solution does what the question asks on all of `inputs`, else 0."""
+    question, solution = datapoint.question, datapoint.solution
+    return int(
+        all(evaluate_specification(question, x) == evaluate_solution(solution, x) for x in inputs)
+    )
+
+
+def draw_steps(rng: np.random.Generator, num_steps: int = NUM_STEPS) -> tuple[Step, ...]:
+    """A specification, drawn uniformly."""
+    operations = rng.integers(len(OPERATIONS), size=num_steps)
+    constants = rng.choice(CONSTANTS, size=num_steps)
+    return tuple(Step(OPERATIONS[o], int(c)) for o, c in zip(operations, constants, strict=True))
+
+
+def mutate(rng: np.random.Generator, steps: Sequence[Step]) -> tuple[Step, ...]:
+    """The steps with one of them changed, in its operation or its constant, to other behaviour."""
+    place = int(rng.integers(len(steps)))
+    old = steps[place]
+    if rng.integers(2):
+        others = [Step(o, old.constant) for o in OPERATIONS if o != old.operation]
+    else:
+        others = [Step(old.operation, c) for c in CONSTANTS if c != old.constant]
+    new = others[int(rng.integers(len(others)))]
+    mutant = (*steps[:place], new, *steps[place + 1 :])
+    question, solution = specification(steps), program(mutant)
+    if all(evaluate_specification(question, x) == evaluate_solution(solution, x) for x in INPUTS):
+        return mutate(rng, steps)
+    return mutant
+
+
+def examples(rng: np.random.Generator, split: Split) -> Iterator[Example]:
+    """Examples on distinct problems of one split, without end; each two have a right one."""
+    seen: set[tuple[Step, ...]] = set()
+    right = False
+    while True:
+        steps = draw_steps(rng)
+        if steps in seen or split_of(specification(steps)) != split:
+            continue
+        right = not right if len(seen) % 2 else bool(rng.integers(2))
+        seen.add(steps)
+        yield Example(specified=steps, coded=steps if right else mutate(rng, steps))
+
+
+def datapoint_of(example: Example) -> Datapoint:
+    """The datapoint that shows an example to a verifier."""
+    question = specification(example.specified)
+    label = int(example.bug is None)
+    return make_datapoint(problem_id_of(question), question, program(example.coded), label)
+
+
+def make_dataset(key: Key, *, num_train: int, num_validation: int, num_test: int) -> Dataset:
+    """Three splits of distinct problems, half of them solved correctly; `key` is consumed.
+
+    A larger split begins with the datapoints of a smaller one.
+    """
+
+    def draw(split: Split, num: int) -> tuple[Datapoint, ...]:
+        drawn = islice(examples(generator(fold_in(key, split)), split), num)
+        return tuple(datapoint_of(example) for example in drawn)
+
+    return Dataset(
+        name="arithmetic",
+        train=draw("train", num_train),
+        validation=draw("validation", num_validation),
+        test=draw("test", num_test),
+    )

@@ -1,0 +1,44 @@
+"""Which mutants to try first, and how hard a bug is to see."""
+
+from collections.abc import Sequence
+
+from rapidfuzz.distance import Levenshtein
+
+from nip_fn.code.mutation.first_order import Mutant
+from nip_fn.code.programs import Tally
+from nip_fn.keys import Key, fold_in, permutation
+
+
+def subtlety(tally: Tally) -> float:
+    """The share of tests passed, from 0 to 1; 0 if there are none, or if all passed: no error.
+
+    >>> subtlety(Tally(passed=9, wrong=1)), subtlety(Tally(passed=9))
+    (0.9, 0.0)
+    """
+    return 0.0 if tally.all_passed or not tally.tests else tally.passed / tally.tests
+
+
+def edit_distance(one: str, other: str) -> int:
+    """The least number of characters to insert, delete or replace to make one of the other.
+
+    >>> edit_distance("a < b", "a <= b")
+    1
+    """
+    return Levenshtein.distance(one, other)
+
+
+def draw_order(mutants: Sequence[Mutant], key: Key) -> tuple[Mutant, ...]:
+    """The mutants in an order that takes turns between operators, drawn by `key` (consumed).
+
+    A caller who can try the first few only sees as many kinds of error as there are.
+    """
+    groups: dict[str, list[Mutant]] = {}
+    for mutant in mutants:
+        groups.setdefault(mutant.operator, []).append(mutant)
+    operators = sorted(groups)
+    turns = []
+    for turn, which in enumerate(permutation(fold_in(key, "operators"), len(operators)).tolist()):
+        group = groups[operators[which]]
+        shuffled = permutation(fold_in(key, "mutants", operators[which]), len(group)).tolist()
+        turns += [(round_, turn, group[place]) for round_, place in enumerate(shuffled)]
+    return tuple(mutant for *_, mutant in sorted(turns, key=lambda entry: entry[:2]))

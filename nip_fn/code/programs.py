@@ -1,0 +1,250 @@
+"""Programs that nobody trusts, their tests, and what running them shows.
+
+A program is run on inputs alone: it never sees what is expected, so nothing it does to the process
+it runs in can make a wrong output agree.  Comparing is done here, on the text that came out.
+"""
+
+import ast
+import math
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from nip_fn.params.base import Count, Positive, Record
+
+Ending = Literal["returned", "raised", "timeout", "memory", "output", "died"]
+
+# What a text must not exceed to be compared, in characters: parsing hostile literals costs memory.
+LONGEST = 1 << 20
+# And so many times longer than what is expected, and this many characters more: no way to write a
+# value is, and parsing a set of integers with the same hash costs time, too (seconds for 256 kB).
+STRETCH, SLACK = 32, 1000
+RELATIVE = 1e-6
+
+
+class Tests(Record, frozen=True):
+    """Inputs of a program, and the output that each must lead to.
+
+    With a function, an input is the text of a Python list of arguments and an output the text of a
+    Python literal; without one, the program is a script, the input is what it reads and the output
+    what it prints.
+    """
+
+    __test__ = False  # pytest takes the name for a test class
+
+    function: str | None = None  # its name; a method of a class Solution will do
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    wrapped: bool = False  # an output may also come in a list of its own, as in APPS
+
+
+class Limits(Record, frozen=True):
+    """What one program may use; a test that exceeds a limit ends, and the next one begins."""
+
+    seconds: Annotated[
+        Positive, Meta(description="of processor time of each test; four times that on the clock")
+    ] = 4.0
+    total_seconds: Annotated[Positive, Meta(description="of all tests together")] = 60.0
+    memory_mb: Annotated[Count, Meta(description="of address space")] = 512
+    output_kb: Annotated[Count, Meta(description="printed or returned in a test")] = 256
+    processes: Annotated[Count, Meta(description="and threads, at a time")] = 16
+    files_mb: Annotated[Count, Meta(description="written, in all")] = 16
+    give_up: Annotated[
+        bool, Meta(description="after the first test that runs out of time, take all to do so")
+    ] = False
+
+
+class Program(Record, frozen=True):
+    """What a sandbox is asked to run: the code, once for each input."""
+
+    code: str
+    function: str | None
+    inputs: tuple[str, ...]
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """How one input ended.
+
+    "returned" also stands for a script that ended well; "died" for a process that vanished without
+    a word (`os._exit`, a signal); the others name the limit that was hit or that code raised.
+    """
+
+    ending: Ending
+    text: str = ""  # the literal returned, what was printed, or "ValueError: ..."
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """How a program did on its tests."""
+
+    passed: int = 0
+    wrong: int = 0  # ended well, with another output than expected
+    crashed: int = 0  # raised, died, or used too much memory or output
+    stopped: int = 0  # ran out of time
+
+    @property
+    def tests(self) -> int:
+        """How many there were."""
+        return self.passed + self.wrong + self.crashed + self.stopped
+
+    @property
+    def all_passed(self) -> bool:
+        """Whether there were tests and every one passed."""
+        return 0 < self.tests == self.passed
+
+
+def program(code: str, tests: Tests) -> Program:
+    """The program that runs code on the inputs of its tests."""
+    return Program(code=code, function=tests.function, inputs=tests.inputs)
+
+
+def tally(tests: Tests, runs: Sequence[RunResult]) -> Tally:
+    """What the runs of a program on its tests' inputs come to; one run for each input."""
+    pairs = zip(runs, tests.outputs, strict=True)
+    outcomes = [_outcome(tests, run, expected) for run, expected in pairs]
+    return Tally(*(outcomes.count(name) for name in ("passed", "wrong", "crashed", "stopped")))
+
+
+def _outcome(tests: Tests, run: RunResult, expected: str) -> str:
+    if run.ending != "returned":
+        return "stopped" if run.ending == "timeout" else "crashed"
+    if tests.function is None:
+        agree = prints_alike(expected, run.text)
+    else:
+        agree = agrees(expected, run.text)
+        agree = agree or (tests.wrapped and agrees(f"[{expected}]", run.text))
+    return "passed" if agree else "wrong"
+
+
+def agrees(expected: str, got: str) -> bool:
+    """Whether two literals are the same value, floats to a relative error of 1e-6.
+
+    A tuple agrees with a list of the same items, as data read from JSON knows only lists; True
+    does not agree with 1.  What is in a set or a key of a dict must be equal exactly.
+
+    >>> agrees("[(1, 'a'), 0.3]", "[[1, 'a'], 0.30000000001]"), agrees("1", "True")
+    (True, False)
+    """
+    if expected == got:
+        return True
+    if max(len(expected), len(got)) > LONGEST or len(got) > STRETCH * len(expected) + SLACK:
+        return False
+    try:
+        return _alike(ast.literal_eval(expected), ast.literal_eval(got))
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return False
+
+
+def _alike(expected: Any, got: Any) -> bool:
+    if isinstance(expected, list | tuple) and isinstance(got, list | tuple):
+        return len(expected) == len(got) and all(map(_alike, expected, got))
+    if isinstance(expected, bool) or isinstance(got, bool):
+        return expected is got
+    if isinstance(expected, int | float) and isinstance(got, int | float):
+        return _near(expected, got)
+    if isinstance(expected, dict) and isinstance(got, dict):
+        return _typed(expected) == _typed(got) and all(
+            _alike(expected[k], got[k]) for k in expected
+        )
+    if isinstance(expected, set) and isinstance(got, set):
+        return _typed(expected) == _typed(got)
+    return type(expected) is type(got) and bool(expected == got)
+
+
+def _typed(items: Iterable[Any]) -> set[tuple[bool, Any]]:
+    """Items of a set, or keys of a dict, such that True is not 1."""
+    return {(isinstance(item, bool), item) for item in items}
+
+
+def _near(expected: float, got: float) -> bool:
+    if isinstance(expected, int) and isinstance(got, int):
+        return expected == got
+    try:
+        return math.isclose(expected, got, rel_tol=RELATIVE, abs_tol=1e-9)
+    except OverflowError:  # an integer beyond all floats
+        return False
+
+
+def prints_alike(expected: str, got: str) -> bool:
+    """Whether two printed texts are the same, word by word and line by line, whatever space is
+    between words and around the text; numbers to a relative error of 1e-6.
+
+    >>> prints_alike("1 2\\n0.5\\n", "1 2 \\r\\n0.5000000001"), prints_alike("1\\n2", "1 2")
+    (True, False)
+    """
+    ours, theirs = ([line.split() for line in _lines(text)] for text in (expected, got))
+    return len(ours) == len(theirs) and all(
+        len(line) == len(other) and all(map(_same_word, line, other))
+        for line, other in zip(ours, theirs, strict=True)
+    )
+
+
+def _lines(text: str) -> list[str]:
+    return text.strip().splitlines()
+
+
+def _same_word(expected: str, got: str) -> bool:
+    if expected == got:
+        return True
+    if not any(mark in expected for mark in ".eE") or "_" in got:
+        return False
+    try:
+        return math.isclose(float(expected), float(got), rel_tol=RELATIVE, abs_tol=1e-9)
+    except ValueError:
+        return False
+
+
+def read_checks(text: str) -> Tests:
+    """The tests that lines like `merge([[1, 3], [2, 6]]) == [[1, 6]]` stand for.
+
+    All call the same function, with literals, and compare with a literal.  Raises ValueError,
+    which names the line.
+
+    >>> read_checks("add(1, 2) == 3\\n\\nadd(0, 0) == 0").inputs
+    ('[1, 2]', '[0, 0]')
+    """
+    function, inputs, outputs = None, [], []
+    for number, line in enumerate(text.split("\n"), 1):  # a literal may hold other line ends
+        if not line.strip():
+            continue
+        name, arguments, expected = _check(line, number)
+        if function not in (None, name):
+            raise ValueError(f"line {number}: calls {name}, the lines before {function}")
+        function = name
+        inputs.append(arguments)
+        outputs.append(expected)
+    if function is None:
+        raise ValueError("no test")
+    return Tests(function=function, inputs=tuple(inputs), outputs=tuple(outputs))
+
+
+def _check(line: str, number: int) -> tuple[str, str, str]:
+    """The function, the arguments and the expected value of one line."""
+    try:
+        match ast.parse(line.strip(), mode="eval").body:
+            case ast.Compare(
+                left=ast.Call(func=ast.Name(id=name), args=args, keywords=[]),
+                ops=[ast.Eq()],
+                comparators=[expected],
+            ):
+                return name, f"[{', '.join(map(_literal, args))}]", _literal(expected)
+    except (ValueError, SyntaxError, TypeError) as error:
+        cause = error.msg if isinstance(error, SyntaxError) else error
+        raise ValueError(f"line {number}: {shown(line.strip(), 120)}: {cause}") from None
+    except (MemoryError, RecursionError):
+        raise ValueError(f"line {number}: {shown(line.strip(), 120)}: nested too deeply") from None
+    raise ValueError(
+        f"line {number}: {shown(line.strip(), 120)} is not `function(literals) == literal`"
+    )
+
+
+def shown(value: object, most: int = 40) -> str:
+    """A value for people to recognise, cut short."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _literal(node: ast.expr) -> str:
+    ast.literal_eval(node)
+    return ast.unparse(node)

@@ -1,0 +1,98 @@
+"""Which datapoint belongs to which split: by problem, never by row.
+
+Rows that share a key (the problem, the wording of its question, the normalised syntax tree of the
+solution) belong together, and so do rows that each belong with a third.  All of such a group are in
+one split, so nothing can be learnt by heart from one split and asked in another.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from nip_fn.code.fingerprint import fingerprint
+from nip_fn.code.solutions import LabelledSolution, SplitHint, wording_hash
+from nip_fn.game.datapoint import Split
+
+
+class LeakKeys(NamedTuple):
+    """What decides where a row goes."""
+
+    keys: tuple[str, ...]  # what it must not share with rows of other splits; the first names it
+    wanted: SplitHint | None = None
+
+
+def marks_of(solution: LabelledSolution) -> LeakKeys:
+    """What keeps a solution apart from those of other splits."""
+    tree = fingerprint(solution.solution)
+    return LeakKeys((solution.problem_id, wording_hash(solution.question), tree), solution.wanted)
+
+
+class Shares(NamedTuple):
+    """The shares of the groups that are held out, where the rows leave it open."""
+
+    validation: float = 0.15
+    test: float = 0.15
+
+
+def splits(rows: Sequence[LeakKeys], shares: Shares) -> tuple[Split | None, ...]:
+    """The split of each row, in the rows' order, whatever that order is.
+
+    None: the row is left out, as its group belongs to a split that is held out and the row wants
+    another.  A group in which nothing is wanted goes by a hash of its name (its least first key).
+    """
+    groups = _groups(row.keys for row in rows)
+    members: defaultdict[int, list[LeakKeys]] = defaultdict(list)
+    for group, row in zip(groups, rows, strict=True):
+        members[group].append(row)
+    chosen = {group: _split_of(rows, shares) for group, rows in members.items()}
+    return tuple(
+        chosen[group] if _content(row.wanted, chosen[group]) else None
+        for group, row in zip(groups, rows, strict=True)
+    )
+
+
+def _content(wanted: SplitHint | None, split: Split) -> bool:
+    return wanted in (None, split) or (wanted == "held out" and split != "train")
+
+
+def _split_of(rows: Iterable[LeakKeys], shares: Shares) -> Split:
+    """The split of a group: the most held out of those its rows want."""
+    wanted = {row.wanted for row in rows}
+    if "test" in wanted:
+        return "test"
+    if "validation" in wanted:
+        return "validation"
+    name = min(row.keys[0] for row in rows)
+    place = int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) / 2**64
+    if "held out" in wanted:
+        return "validation" if place < 0.5 else "test"
+    if "train" in wanted:
+        return "train"
+    if place < shares.test:
+        return "test"
+    return "validation" if place < shares.test + shares.validation else "train"
+
+
+def _groups(rows: Iterable[tuple[str, ...]]) -> list[int]:
+    """The number of each row's group: disjoint sets over the keys (Tarjan 1975)."""
+    parents: list[int] = []
+    numbers: dict[str, int] = {}
+
+    def root(number: int) -> int:
+        while parents[number] != number:
+            parents[number] = parents[parents[number]]
+            number = parents[number]
+        return number
+
+    firsts = []
+    for keys in rows:
+        own = []
+        for place, key in enumerate(keys):
+            own.append(numbers.setdefault(f"{place}:{key}", len(numbers)))
+            if own[-1] == len(parents):
+                parents.append(own[-1])
+        for number in own[1:]:
+            parents[root(number)] = root(own[0])
+        firsts.append(own[0])
+    return [root(first) for first in firsts]

@@ -1,0 +1,103 @@
+"""What a data set holds, and what is wrong with it: both from one pass over its solutions."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nip_fn.code.programs import Tally
+from nip_fn.code.solutions import LabelledSolution, PlacedSolution
+from nip_fn.code.splitting import marks_of
+from nip_fn.game.datapoint import SPLITS, Split
+
+# What splits must not share, in words: the keys of `Marks`.
+SHARED = ("problem", "question", "solution, but for names and layout,")
+
+UNKNOWN = "unknown"  # the difficulty of a problem of which it is not told
+
+
+class Lengths(NamedTuple):
+    """How long texts are."""
+
+    median: float
+    most: float  # the 95th percentile
+    longest: int
+
+
+class SplitStatistics(NamedTuple):
+    """What one split holds."""
+
+    split: Split
+    datapoints: int
+    problems: int
+    right: int
+    with_tests: int
+    difficulties: tuple[tuple[str, int], ...]  # (difficulty, datapoints), by name
+    question: Lengths
+    solution: Lengths
+
+    @property
+    def buggy(self) -> int:
+        """Datapoints with a bug."""
+        return self.datapoints - self.right
+
+
+def statistics(
+    solutions: Iterable[PlacedSolution], length: Callable[[str], int]
+) -> tuple[SplitStatistics, ...]:
+    """The statistics of every split that holds anything; lengths in whatever `length` counts."""
+    rows: defaultdict[Split, list[tuple[str, int, bool, str, int, int]]] = defaultdict(list)
+    for split, _, one in solutions:
+        sizes = length(one.question), length(one.solution)
+        row = (one.problem_id, one.label, one.tests is not None, one.difficulty or UNKNOWN, *sizes)
+        rows[split].append(row)
+    return tuple(_of_split(split, rows[split]) for split in SPLITS if rows[split])
+
+
+def _of_split(split: Split, rows: list[tuple[str, int, bool, str, int, int]]) -> SplitStatistics:
+    problems, labels, tested, difficulties, questions, solutions = zip(*rows, strict=True)
+    return SplitStatistics(
+        split=split,
+        datapoints=len(rows),
+        problems=len(set(problems)),
+        right=sum(labels),
+        with_tests=sum(tested),
+        difficulties=tuple(sorted(Counter(difficulties).items())),
+        question=_lengths(questions),
+        solution=_lengths(solutions),
+    )
+
+
+def _lengths(sizes: Iterable[int]) -> Lengths:
+    array = np.array(list(sizes))
+    return Lengths(float(np.median(array)), float(np.percentile(array, 95)), int(array.max()))
+
+
+def leaks(solutions: Iterable[PlacedSolution]) -> Iterator[str]:
+    """A line for everything that two splits have in common, but should not."""
+    seen: dict[tuple[str, str], tuple[Split, str]] = {}
+    for split, name, one in solutions:
+        for what, mark in zip(SHARED, marks_of(one).keys, strict=True):
+            there, other = seen.setdefault((what, mark), (split, name))
+            if there != split:
+                yield f"{name} ({split}): {other} ({there}) has the same {what}"
+
+
+def label_problem(solution: LabelledSolution, tally: Tally) -> str | None:
+    """Why the tests do not bear out the label; None where they do."""
+    if solution.label and not tally.all_passed:
+        return f"labelled right, but {_told(tally)}"
+    if not solution.label and tally.all_passed:
+        return f"labelled as having a bug, but all {tally.tests} tests pass"
+    return None
+
+
+def _told(tally: Tally) -> str:
+    counts: dict[str, Any] = {
+        "with another output": tally.wrong,
+        "crashed": tally.crashed,
+        "out of time": tally.stopped,
+    }
+    failed = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
+    return f"{tally.tests - tally.passed} of {tally.tests} tests fail ({failed})"

@@ -1,0 +1,1 @@
+"""Configurations as text, and the records they become."""

@@ -1,0 +1,208 @@
+"""What becomes of each parameter of the *nip* library in a configuration of this program.
+
+What the library's text trainers honour keeps its meaning, or is refused with the reason; what only
+its other networks read is left out.
+"""
+
+from typing import NamedTuple
+
+from nip_fn.config.tags import TYPE_NAMES
+from nip_fn.params.agent import AgentParameters
+from nip_fn.params.protocol import CommonProtocolParameters
+from nip_fn.params.training import PureTextEiParameters
+
+# Fields of our agents that the library's lack.
+OWN_AGENT_FIELDS = (
+    "name",
+    "dpo_reference",
+    "system_prompt_template",
+    "name_speakers_in_content",
+    "merge_same_role_messages",
+    "api_base_url",
+    "api_key_variable",
+    "replies_per_request",
+    "use_batch_api",
+)
+
+# Sections and fields that only trainers of other networks, or no trainer at all, would read.
+LEFT_OUT: dict[str, tuple[str, ...]] = {
+    "": (
+        *("_package_version", "_package_name", "functionalize_modules", "pretrain_agents"),
+        *("test_size", "d_representation", "message_size", "include_linear_message_space"),
+        *("d_linear_message_space", "ppo", "vanilla_ppo", "spg", "reinforce", "solo_agent"),
+        *("image_classification", "message_regression"),
+    ),
+    "agents": ("_type", "agents_update_repr"),
+    # from the environment; read only with load_checkpoint_and_parameters, which is refused
+    "agents.*": ("checkpoint_entity", "checkpoint_project"),
+    "rl": (
+        *("minibatch_size", "anneal_lr", "max_grad_norm", "loss_critic_type", "clip_value"),
+        *("normalize_observations", "num_normalization_steps", "gamma", "lmbda"),
+        *("body_lr_factor", "use_shared_body"),
+        # read by `_rollouts`
+        *("frames_per_batch", "rollouts_per_iteration", "steps_per_env_per_iteration"),
+    ),
+    "dataset_options": (
+        *("_type", "binarification_method", "selected_classes", "binarification_seed"),
+        "make_balanced",
+    ),
+    "zk_protocol": ("_type",),
+    # without effect while base_run_type is "none"
+    "base_run": (
+        *("_type", "run_id", "wandb_project", "wandb_entity"),
+        "rerun_tests_force_test_during_training_state",
+    ),
+}
+
+_LENGTH = ("max_message_rounds", "min_message_rounds")
+_TWO_PROVERS = (*_LENGTH, "sequential", "prover0_first", "randomize_channel_order")
+
+# Fields that mean the same here: the library's section, ours, and the fields.
+KEPT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
+    ("", "", ("interaction_protocol", "seed", "test_dataset_split")),
+    (
+        "agents.*",
+        "agents.*",
+        tuple(
+            name
+            for name in AgentParameters.__struct_fields__
+            if name not in (*OWN_AGENT_FIELDS, *LEFT_OUT["agents.*"])
+        ),
+    ),
+    ("rl", "rl", ("num_iterations", "lr", "num_epochs", "num_test_iterations")),
+    (
+        "text_rl",
+        "text_rl",
+        (
+            *("test_scheme", "test_on_whole_dataset", "fine_tune_on_all_previous_rollouts"),
+            "verifier_guess_replacement_proportion",
+            "verifier_guess_replacement_annealing",
+            "verifier_guess_replacement_annealing_rate",
+            *("save_transcripts", "transcript_format"),
+        ),
+    ),
+    (
+        "pure_text_ei",
+        "ei",
+        tuple(
+            name
+            for name in PureTextEiParameters.__struct_fields__
+            if name not in ("rollouts_per_iteration", "lr")  # our own
+        ),
+    ),
+    (
+        "pure_text_malt",
+        "malt",
+        (
+            *("num_responses_per_timestep", "frozen_agents_generate_one_response"),
+            *("pair_selection_method", "interval_threshold_proportion"),
+            "num_initial_ei_iterations",
+        ),
+    ),
+    ("protocol_common", "protocol_common", CommonProtocolParameters.__struct_fields__),
+    ("nip_protocol", "nip_protocol", _LENGTH),
+    ("debate_protocol", "debate_protocol", _TWO_PROVERS),
+    ("mnip_protocol", "mnip_protocol", _TWO_PROVERS),
+    ("code_validation", "code_validation", ()),
+    (
+        "dataset_options",
+        "dataset_options",
+        ("max_train_size", "max_test_size", "reduce_shuffle_seed"),
+    ),
+    (
+        "code_validation",
+        "code_validation",
+        ("apps_difficulty", "apps_solution_number", "apps_exclude_flagged"),
+    ),
+)
+
+_NO_ZK = "this version plays no zero-knowledge protocols"
+
+# Fields of the library that this version honours at their default only: section, field, default.
+AT_DEFAULT: tuple[tuple[str, str, object, str], ...] = (
+    ("zk_protocol", "simulator_reward_coefficient", 1.0, _NO_ZK),
+    ("zk_protocol", "aux_prover_reward_coefficient", 1.0, _NO_ZK),
+    (
+        "base_run",
+        "base_run_type",
+        "none",
+        "its runs are at Weights & Biases; see nip-fn train --resume",
+    ),
+    ("agents.*", "is_random", False, "agents of this version write text"),
+    (
+        "agents.*",
+        "vllm_openai_base_url",
+        "http://localhost:8000/v1",
+        "write language_model_server_scheme_host and vllm_server_port instead",
+    ),
+)
+
+
+class Rule(NamedTuple):
+    """What becomes of a field of the library."""
+
+    to: str | None = None  # its address here; None: it is left out
+    only: tuple[object, ...] | None = None  # the values that are read; None: all
+    why: str = ""  # not the others
+    becomes: tuple[tuple[object, object], ...] = ()  # values that are called otherwise here
+
+
+_NO_TENSORS = "this version trains language models only"
+
+# Fields that have another name, or values with another name.
+RENAMED: dict[str, Rule] = {
+    "scenario": Rule(
+        only=("code_validation",), why="this version plays about solutions of problems only"
+    ),
+    "trainer": Rule(
+        "trainer",
+        ("pure_text_ei", "pure_text_malt"),
+        _NO_TENSORS,
+        becomes=(("pure_text_ei", "ei"), ("pure_text_malt", "malt")),
+    ),
+    "dataset": Rule(
+        "dataset",
+        ("lrhammond/buggy-apps", "codeparrot/apps"),
+        "this version reads no other data set of the library",
+        becomes=(
+            ("lrhammond/buggy-apps", "hf:lrhammond/buggy-apps"),
+            ("codeparrot/apps", "hf:codeparrot/apps"),
+        ),
+    ),
+    "agents.*.model_provider": Rule(
+        "agents.*.model_provider", becomes=(("vLLM-OpenAI", "SelfHosted"),)
+    ),
+    "protocol_common.verifier_decision_scale": Rule("protocol_common.verifier_decision_spectrum"),
+    "code_validation.system_prompt_version": Rule(
+        "code_validation.system_prompt_version",
+        ("v1", "v2"),
+        "the library has no others",
+        becomes=(("v2", "v1"),),
+    ),
+}
+
+
+def _at(section: str, field: str) -> str:
+    return f"{section}.{field}" if section else field
+
+
+RULES: dict[str, Rule] = {
+    **{_at(section, field): Rule() for section, fields in LEFT_OUT.items() for field in fields},
+    **{
+        _at(section, field): Rule(_at(ours, field))
+        for section, ours, fields in KEPT
+        for field in fields
+    },
+    **{
+        _at(section, "_type"): Rule(only=TYPE_NAMES[ours], why="another class belongs here")
+        for section, ours, _ in KEPT
+    },
+    **{
+        _at(section, field): Rule(only=(default,), why=why)
+        for section, field, default, why in AT_DEFAULT
+    },
+    **RENAMED,
+}
+
+# The addresses of tables whose fields have rules of their own.
+SECTIONS = {rule.rpartition(".")[0] for rule in RULES} | {"agents"}

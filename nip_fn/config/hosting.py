@@ -1,0 +1,34 @@
+"""Which agents' models are at a language-model server, and what a run asks of each server."""
+
+from nip_fn.params.agent import AgentParameters, is_updated
+from nip_fn.params.run import HyperParameters
+
+# The ranks that vLLM can be started for.
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+
+MAX_RANK = LORA_RANKS[-1]
+
+
+def is_hosted(agent: AgentParameters) -> bool:
+    """Whether the agent's model is at a language-model server, not at a plain vLLM."""
+    self_hosted = agent.model_provider == "SelfHosted" and agent.api_base_url is None
+    return self_hosted and not agent.use_dummy_api
+
+
+def server_url(agent: AgentParameters) -> str:
+    """Where the agent's language-model server is, without a slash at the end."""
+    host = agent.language_model_server_scheme_host.rstrip("/")
+    return f"{host}:{agent.language_model_server_port}"
+
+
+def is_trained(params: HyperParameters, agent: AgentParameters) -> bool:
+    """Whether the run is to train the agent."""
+    return params.rl.num_iterations > 0 and not agent.freeze_agent
+
+
+def highest_rank(params: HyperParameters, agent: AgentParameters) -> int:
+    """The highest rank that adapters of the agent come to in the run: those of a stack add up."""
+    if not agent.stack_lora_adapters or agent.fine_tune_from_scratch:
+        return agent.lora_rank
+    trainings = sum(is_updated(agent.update_schedule, i) for i in range(params.rl.num_iterations))
+    return agent.lora_rank * max(1, trainings)

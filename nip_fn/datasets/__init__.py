@@ -1,1 +1,0 @@
-"""Data sets that are made here: pure functions of a key."""

@@ -1,0 +1,31 @@
+"""The one way to fail: a value that says what was given, why it cannot be, and what to do.
+
+Whatever a caller can cause comes back as a `returns` failure that holds a `Problem`; a bug raises.
+"""
+
+import msgspec
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why something that was asked for cannot be done.
+
+    Its text is one readable line:
+
+    >>> print(Problem("it has no rows", address="data.jsonl", remedy="give it at least one"))
+    data.jsonl: it has no rows; give it at least one
+    """
+
+    problem: str  # what was given, and why it cannot be
+    address: str = ""  # the parameter, file or option at fault; "" if there is none
+    remedy: str = ""  # a change or a command that works; "" if there is none
+
+    def __str__(self) -> str:
+        """The line that a person reads: address, problem and remedy."""
+        where = f"{self.address}: " if self.address else ""
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{where}{self.problem}{remedy}"
+
+    def at(self, address: str) -> "Problem":
+        """The same problem, found at this address (in front of its own, if it has one)."""
+        inner = f"{address}: {self.address}" if self.address else address
+        return Problem(self.problem, inner, self.remedy)

@@ -1,0 +1,188 @@
+"""Whole games as the arrays of the *nip* library: one row for each round of each game.
+
+Letters for dimensions: R rollouts, T rounds at most, C channels, A agents, P = 2(TC + 10) messages
+of a prompt; the 3 texts of a message are its content, its role, and the name of who speaks.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from nip_fn.game.decision import NO_DECISION
+from nip_fn.game.episode import Episode, Utterance, play_round, reset
+from nip_fn.game.protocol import Protocol, game_seed
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import build_chat
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.trees.rollouts import Rollout
+
+TEXT = np.dtypes.StringDType(na_object=None)
+NO_AGENT = -1
+
+
+class Column(NamedTuple):
+    """One of the arrays."""
+
+    name: str
+    shape: str  # a letter for each dimension
+    dtype: DTypeLike
+    empty: object  # where nothing is written
+
+
+COLUMNS = (
+    Column("round", "RT", np.int64, 0),
+    Column("seed", "RT", np.int64, 0),
+    Column("message_history", "RTTC", TEXT, None),
+    Column("message_agent_id", "RTTC", np.int64, NO_AGENT),
+    Column("raw_message_history", "RTTA", TEXT, None),
+    Column("question", "RT", TEXT, None),
+    Column("solution", "RT", TEXT, None),
+    Column("prover_stance", "RT", np.int64, 0),
+    Column("y", "RT", np.int64, 0),
+    Column("datapoint_id", "RT", TEXT, None),
+    Column("decision", "RTA", np.int64, NO_DECISION),
+    Column("continuous_decision", "RTA", np.float32, np.nan),
+    Column("raw_decision", "RTA", TEXT, None),
+    Column("message", "RTAC", TEXT, None),
+    Column("raw_message", "RTA", TEXT, None),
+    Column("prompt", "RTAP3", TEXT, None),
+    Column("valid_response", "RTA", np.bool_, True),
+    Column("retry_count", "RTAC", np.int64, 0),
+    Column("token_limit", "RTAC", np.bool_, False),
+    Column("done", "RT", np.bool_, False),
+    Column("terminated", "RT", np.bool_, False),
+    Column("padding", "RT", np.bool_, False),
+    Column("agent_done", "RTA", np.bool_, False),
+    Column("reward", "RTA", np.float32, 0.0),
+    Column("end", "RT", TEXT, "open"),
+)
+
+
+def to_arrays(params: HyperParameters, rollouts: Sequence[Rollout]) -> dict[str, NDArray[Any]]:
+    """The games as arrays, a row for each round; rows after a game's end are padding.
+
+    The game before the round, whoever can see it; in padding, as it stands after its last round.
+
+        round                [R, T]           rounds played so far
+        seed                 [R, T]           the game's 16 bits of chance
+        message_history      [R, T, T, C]     what was said in each earlier round and channel
+        message_agent_id     [R, T, T, C]     who said it, -1 nobody
+        raw_message_history  [R, T, T, A]     what each agent wrote in each earlier round
+        question, solution   [R, T]           the datapoint's
+        prover_stance        [R, T]           its side: 0 reject, 1 accept
+        y                    [R, T]           its label: 0 buggy, 1 correct
+        datapoint_id         [R, T]           its id, a content hash
+
+    What each agent does in the round; in padding, and where an agent is silent, nothing.
+
+        decision             [R, T, A]        0 reject, 1 accept, 2 no decision, 3 neither
+        continuous_decision  [R, T, A]        from -1 to 1, NaN without a decision
+        raw_decision         [R, T, A]        its words, "" where an agent speaks undecided
+        message              [R, T, A, C]     what it says in each channel
+        raw_message          [R, T, A]        the model's text, untouched
+        prompt               [R, T, A, P, 3]  the chat that it was shown: content, role, name
+        valid_response       [R, T, A]        False only for a reply that could not be used
+        retry_count          [R, T, A, C]     its unusable attempts, the same in every channel
+        token_limit          [R, T, A, C]     whether it was cut, the same in every channel
+
+    What comes of the round; in padding the game stays as it ended, and nobody is rewarded.
+
+        done                 [R, T]           the verifier has decided
+        terminated           [R, T]           the game has ended without a decision
+        agent_done           [R, T, A]        as `done`
+        end                  [R, T]           "open", "decided", "rounds" or "invalid"
+        reward               [R, T, A]        for this round alone
+        padding              [R, T]           the game was over before this round
+
+    The histories of row t hold rounds < t: a row never shows the decision that is taken in it, and
+    the words of round T - 1 are in no history.  A game's last real row is the one with
+    `(done | terminated) & ~padding`.  What was decided, invalid or paid can be read without a mask:
+    padding holds decision 2, NaN, a valid response, and reward 0.
+
+    Texts are `StringDType(na_object=None)`, `None` where there is none.  NumPy saves these as
+    pickles: `np.load` reads them with `allow_pickle=True` only.
+
+    Raises `ValueError` where a rollout is not a whole game of the protocol that `params` ask for.
+    """
+    protocol = protocol_of(params)
+    sizes = {"R": len(rollouts), **_sizes(protocol)}
+    arrays = {
+        column.name: np.full([sizes[d] for d in column.shape], column.empty, dtype=column.dtype)
+        for column in COLUMNS
+    }
+    for index, rollout in enumerate(rollouts):
+        try:
+            positions = _positions(protocol, rollout)
+        except ValueError as error:
+            raise ValueError(f"rollout {index}: {error}") from error
+        game = {name: array[index] for name, array in arrays.items()}
+        _write_game(game, rollout)
+        for t, turn in enumerate(rollout.turns):
+            for said in turn:
+                chat = build_chat(params, rollout.datapoint, positions[t], said.agent)
+                messages = [(message.content, message.role, message.name) for message in chat]
+                game["prompt"][t, said.agent, : len(messages)] = messages
+                _write_said(game, t, said)
+    return arrays
+
+
+def _sizes(protocol: Protocol) -> dict[str, int]:
+    """The length of every dimension but R."""
+    T, C, A = protocol.max_message_rounds, len(protocol.channels), len(protocol.agents)
+    return {"T": T, "C": C, "A": A, "P": 2 * (T * C + 10), "3": 3}
+
+
+def _positions(protocol: Protocol, rollout: Rollout) -> tuple[Episode, ...]:
+    """The game before each round and after the last; `ValueError` where it is none of the protocol.
+
+    Rewards are those that were recorded: only their number is checked.
+    """
+    rounds, most = len(rollout.turns), protocol.max_message_rounds
+    if rounds > most:
+        raise ValueError(f"{rounds} rounds, but {protocol.name} has {most} at most")
+    positions = [reset(rollout.datapoint, rollout.key)]
+    for turn in rollout.turns:
+        positions.append(play_round(protocol, positions[-1], turn)[0])
+    end = positions[-1].end
+    if end == "open" or end != rollout.end:
+        raise ValueError(f"ends as {rollout.end!r}, but this game of {protocol.name} is {end!r}")
+    if [len(reward) for reward in rollout.rewards] != [len(protocol.agents)] * rounds:
+        raise ValueError(f"not a reward for each round and agent of {protocol.name}")
+    return tuple(positions)
+
+
+def _write_game(game: dict[str, NDArray[Any]], rollout: Rollout) -> None:
+    """What no single reply decides; `game` holds views of one rollout's rows, `[T, ...]` each."""
+    datapoint, rounds = rollout.datapoint, len(rollout.turns)
+    game["round"][:] = np.minimum(np.arange(len(game["round"])), rounds)
+    game["seed"][:] = game_seed(rollout.key)
+    game["question"][:] = datapoint.question
+    game["solution"][:] = datapoint.solution
+    game["prover_stance"][:] = datapoint.stance
+    game["y"][:] = datapoint.label
+    game["datapoint_id"][:] = datapoint.id
+    game["reward"][:rounds] = rollout.rewards
+    game["padding"][rounds:] = True
+    last = slice(rounds - 1, None)  # the last round, and the padding after it
+    game["end"][last] = rollout.end
+    game["done"][last] = game["agent_done"][last] = rollout.end == "decided"
+    game["terminated"][last] = rollout.end != "decided"
+
+
+def _write_said(game: dict[str, NDArray[Any]], t: int, said: Utterance) -> None:
+    """What an agent did in round t, and what the later rows remember of it."""
+    agent, later = said.agent, slice(t + 1, None)
+    game["raw_message"][t, agent] = game["raw_message_history"][later, t, agent] = said.raw
+    for channel, text in said.messages:
+        game["message"][t, agent, channel] = text
+        game["message_history"][later, t, channel] = text
+        game["message_agent_id"][later, t, channel] = agent
+    game["raw_decision"][t, agent] = said.decision.text if said.decision else ""
+    if said.decision:
+        game["decision"][t, agent] = said.decision.discrete
+        game["continuous_decision"][t, agent] = said.decision.continuous
+    game["valid_response"][t, agent] = said.error is None
+    game["retry_count"][t, agent] = said.attempts - (said.error is None)
+    game["token_limit"][t, agent] = said.token_limit

@@ -1,0 +1,49 @@
+"""Whole games as plain records, to be read by people or written to files."""
+
+from math import fsum
+from typing import Any
+
+from nip_fn.game.episode import Round, Utterance
+from nip_fn.game.protocol import Protocol
+from nip_fn.trees.rollouts import Rollout
+
+
+def transcript(protocol: Protocol, rollout: Rollout) -> dict[str, Any]:
+    """One game: what it was about, what was written and heard round by round, what it came to.
+
+    `rounds` has each agent's words as its model wrote them, `messages` what was heard of them, by
+    "AGENT@CHANNEL", or the decision, by "AGENT.decision".
+    """
+    point = rollout.datapoint
+    names = [agent.name for agent in protocol.agents]
+    totals = [fsum(rewards) for rewards in zip(*rollout.rewards, strict=True)]
+    return {
+        "datapoint": point.id,
+        "question": point.question,
+        "solution": point.solution,
+        "label": "right" if point.label else "buggy",
+        "rounds": [words(protocol, turn) for turn in rollout.turns],
+        "messages": [_heard(protocol, turn) for turn in rollout.turns],
+        "end": rollout.end,
+        "rewards": dict(zip(names, totals or [0.0] * len(names), strict=True)),
+    }
+
+
+def words(protocol: Protocol, turn: Round) -> dict[str, str]:
+    """What each agent wrote in a round; why it could not be used, in brackets."""
+    return {protocol.agents[said.agent].name: _text(said) for said in turn}
+
+
+def _text(said: Utterance) -> str:
+    return said.raw if said.error is None else f"{said.raw} [{said.error}]"
+
+
+def _heard(protocol: Protocol, turn: Round) -> dict[str, str]:
+    heard = {}
+    for said in turn:
+        name = protocol.agents[said.agent].name
+        for channel, text in said.messages:
+            heard[f"{name}@{protocol.channels[channel]}"] = text
+        if said.decision is not None:
+            heard[f"{name}.decision"] = said.decision.text
+    return heard

@@ -1,0 +1,1 @@
+"""The game: datapoints, decisions, protocols, replies and episodes."""

@@ -1,0 +1,117 @@
+"""The environment: `reset`, `movers`, `play_round`, pure functions over a frozen `Episode`."""
+
+import msgspec
+
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.decision import Decision, strongest
+from nip_fn.game.protocol import End, Move, Outcome, Protocol, verifier_rounds
+from nip_fn.game.reply import ReplyError
+from nip_fn.keys import Key
+
+
+class Utterance(msgspec.Struct, frozen=True, array_like=True):
+    """What one agent did in one round."""
+
+    agent: int
+    raw: str  # the model's text, untouched
+    messages: tuple[tuple[int, str], ...] = ()  # (channel, text)
+    decision: Decision | None = None
+    error: ReplyError | None = None  # why the last attempt could not be used
+    attempts: int = 1
+    token_limit: bool = False
+    model: str = ""  # the model or adapter that wrote it
+    prompt_tokens: int = 0  # of all attempts together
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+Round = tuple[Utterance, ...]  # all that was said in one round, in the schedule's order
+
+
+class Episode(msgspec.Struct, frozen=True):
+    """A game so far."""
+
+    key: Key  # decides whatever the protocol leaves to chance
+    label: int
+    stance: int
+    turns: tuple[Round, ...] = ()
+    end: End = "open"
+
+
+def reset(datapoint: Datapoint, key: Key) -> Episode:
+    """A new game about the datapoint; `key` is consumed by the game's schedule."""
+    return Episode(key=key, label=datapoint.label, stance=datapoint.stance)
+
+
+def movers(protocol: Protocol, episode: Episode) -> tuple[Move, ...]:
+    """Who speaks next; nobody once the game is over."""
+    if episode.end != "open":
+        return ()
+    return protocol.schedule(len(episode.turns), episode.key)
+
+
+def may_decide(protocol: Protocol, round: int, agent: int) -> bool:
+    """Whether the agent's decision would count in that round."""
+    return protocol.is_verifier(agent) and round >= protocol.min_message_rounds - 1
+
+
+def forced_decision(protocol: Protocol, episode: Episode) -> Decision | None:
+    """What the verifier decides at a turn that counts, whatever it says; None where it is free."""
+    match protocol.force_guess:
+        case "zero":
+            return strongest(protocol.spectrum, 0)
+        case "one":
+            return strongest(protocol.spectrum, 1)
+        case "y":
+            return strongest(protocol.spectrum, episode.label)
+    return None
+
+
+def play_round(
+    protocol: Protocol, episode: Episode, turn: Round
+) -> tuple[Episode, tuple[float, ...]]:
+    """The game after one more round, and the reward of each agent for it (`[A]`).
+
+    Raises `ValueError` where the turn is not that of the agents and channels of the schedule.
+    """
+    round = len(episode.turns)
+    channels = {move.agent: move.channels for move in movers(protocol, episode)}
+    if episode.end != "open":
+        raise ValueError(f"the game of {protocol.name} is over after {round} rounds")
+    if len(turn) != len(channels) or {said.agent for said in turn} != channels.keys():
+        raise ValueError(f"round {round} of {protocol.name} is not these agents' turn: {turn}")
+    for said in turn:
+        if any(channel not in channels[said.agent] for channel, _ in said.messages):
+            raise ValueError(f"round {round} of {protocol.name}: not a channel to speak in: {said}")
+        if said.decision is not None and not may_decide(protocol, round, said.agent):
+            raise ValueError(f"round {round} of {protocol.name}: no decision counts here: {said}")
+    decision = next((said.decision for said in turn if said.decision is not None), None)
+    invalid = tuple(
+        any(said.agent == agent and said.error is not None for said in turn)
+        for agent in range(len(protocol.agents))
+    )
+    end = _end(protocol, episode.key, round, decision, invalid)
+    reward = protocol.rewards(
+        Outcome(
+            end=end,
+            label=episode.label,
+            stance=episode.stance,
+            decision=decision if end == "decided" else None,
+            verifier_moved=any(protocol.is_verifier(said.agent) for said in turn),
+            invalid=invalid,
+        )
+    )
+    return msgspec.structs.replace(episode, turns=(*episode.turns, turn), end=end), reward
+
+
+def _end(
+    protocol: Protocol, key: Key, round: int, decision: Decision | None, invalid: tuple[bool, ...]
+) -> End:
+    if decision is not None:
+        return "decided"
+    if round >= verifier_rounds(protocol, key)[-1]:
+        return "rounds"
+    broken_off = protocol.invalid_ends and any(
+        bad and not protocol.is_verifier(agent) for agent, bad in enumerate(invalid)
+    )
+    return "invalid" if broken_off else "open"

@@ -1,0 +1,110 @@
+"""What a protocol is: agents, channels, who sees what, who speaks when, and what it is worth."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from nip_fn.game.decision import ACCEPT, Decision, SpectrumName
+from nip_fn.keys import Key, fold_in, seed_of
+
+Role = Literal["prover", "verifier"]
+
+# How a game stands: still open, or the three ways in which it ends, which are never confused.
+End = Literal["open", "decided", "rounds", "invalid"]
+
+# What the verifier decides at its first turn that counts, whatever it says.
+ForceGuess = Literal["zero", "one", "y"]
+
+# What an anonymous agent is called.
+NAME_OF_ROLE: dict[Role, str] = {"prover": "Expert", "verifier": "Verifier"}
+
+
+class AgentSpec(NamedTuple):
+    """An agent's part in a protocol."""
+
+    name: str
+    role: Role
+    human_name: str  # what it is called in prompts
+    default_stance: int = ACCEPT  # the verdict that a prover argues for
+    headers: tuple[tuple[int, str], ...] = ()  # (channel, what its part of a message begins with)
+    anonymous: bool = False  # the others are told its role only
+
+    @property
+    def shown_name(self) -> str:
+        """What the other agents call it."""
+        return NAME_OF_ROLE[self.role] if self.anonymous else self.human_name
+
+
+class Move(NamedTuple):
+    """One agent's turn to speak in a round."""
+
+    agent: int
+    channels: tuple[int, ...]  # where its words go
+
+
+class Outcome(NamedTuple):
+    """What a round came to; the input of a protocol's rewards."""
+
+    end: End
+    label: int  # 1 the solution is right, 0 it has a bug
+    stance: int  # the side of a prover whose stance is randomised
+    decision: Decision | None  # the verifier's, where it counts
+    verifier_moved: bool
+    invalid: tuple[bool, ...]  # [A] whose reply could not be used
+
+
+class Protocol(NamedTuple):
+    """A game as data and small pure functions.  Agents and channels are indices from here on."""
+
+    name: str
+    agents: tuple[AgentSpec, ...]
+    channels: tuple[str, ...]
+    visibility: tuple[tuple[bool, ...], ...]  # [A, C] who sees which channel
+    max_message_rounds: int
+    min_message_rounds: int
+    schedule: Callable[[int, Key], tuple[Move, ...]]  # (round, the game's key) -> who speaks
+    rewards: Callable[[Outcome], tuple[float, ...]]  # [A] on arriving at a node
+    reward_bounds: Callable[[int], tuple[float, float]]  # (agent) -> least and most in all
+    stance: Callable[[int, int], int]  # (agent, the datapoint's stance) -> verdict argued for
+    invalid_ends: bool = False  # an invalid reply of a prover ends the game
+    spectrum: SpectrumName = "accept_reject"  # the words in which the verifier decides
+    force_guess: ForceGuess | None = None  # what it decides whatever it says
+    # (agent, round, the game's key) -> the channels in the order in which the agent reads them
+    channel_order: Callable[[int, int, Key], tuple[int, ...]] | None = None
+
+    def is_verifier(self, agent: int) -> bool:
+        """Whether the agent decides."""
+        return self.agents[agent].role == "verifier"
+
+    def headers(self, move: Move) -> tuple[str, ...]:
+        """What each part of a message to several channels begins with; () for a single one."""
+        given = dict(self.agents[move.agent].headers)
+        return tuple(given[channel] for channel in move.channels) if len(move.channels) > 1 else ()
+
+
+def game_seed(key: Key) -> int:
+    """The 16 bits of a game's key to which its schedule may look."""
+    return seed_of(fold_in(key, "seed"), 16)
+
+
+@lru_cache(maxsize=1024)
+def verifier_rounds(protocol: Protocol, key: Key) -> tuple[int, ...]:
+    """The rounds in which a verifier speaks; the game is over after the last of them."""
+    return tuple(
+        r
+        for r in range(protocol.max_message_rounds)
+        if any(protocol.is_verifier(move.agent) for move in protocol.schedule(r, key))
+    )
+
+
+def channels_seen(protocol: Protocol, agent: int, round: int, key: Key) -> tuple[int, ...]:
+    """The channels that the agent sees, in the order in which it reads them."""
+    order = protocol.channel_order
+    channels = order(agent, round, key) if order else range(len(protocol.channels))
+    return tuple(channel for channel in channels if protocol.visibility[agent][channel])
+
+
+def reward_mid_point(protocol: Protocol, agent: int) -> float:
+    """Half-way between the least and the most that the agent can get in a game."""
+    least, most = protocol.reward_bounds(agent)
+    return (least + most) / 2

@@ -1,0 +1,150 @@
+"""From what a model wrote to what an agent said: a `Result`, never an exception."""
+
+import re
+from functools import cache
+from typing import Literal
+
+import msgspec
+from returns.result import Failure, Result, Success
+
+from nip_fn.game.decision import SPECTRA, Decision, SpectrumName
+from nip_fn.game.protocol import Move
+
+FinishReason = Literal["stop", "length", "content_filter", "other"]
+
+ReplyError = Literal[
+    "content_filter",  # the provider withheld the text
+    "unknown_finish_reason",  # the model stopped for a reason that is neither stop nor length
+    "no_content",  # nothing was written
+    "invalid_decision",  # a decision line with a word that is not in the spectrum
+    "missing_header",  # nothing for one of the channels that it was the agent's turn to speak in
+]
+
+# A line of its own that begins with "Decision:", in whatever markup.
+DECISION_LINE = re.compile(
+    r"[\s>#*_`\"'(\[-]*decision[\s*_`\"']*:[\s*_`\"'(\[]*(.*)", re.IGNORECASE
+)
+
+SUBSTANCE = re.compile(r"[^\s*_#>]")  # anything but space and markup
+
+
+class Completion(msgspec.Struct, frozen=True, array_like=True):
+    """One completion as a sampler returned it."""
+
+    text: str | None
+    finish_reason: FinishReason
+    model: str  # the model or adapter that wrote it
+    prompt_tokens: int = 0  # that were paid for; of a request for several, the first has them all
+    completion_tokens: int = 0
+    cached_tokens: int = 0  # of the prompt's, those that the provider had at hand
+    seconds: float = 0.0  # from asking to having it
+    request_id: str = ""  # the provider's
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What an agent said: a decision, or messages to channels."""
+
+    messages: tuple[tuple[int, str], ...]  # (channel, text)
+    decision: Decision | None
+
+
+def find_decision(text: str, spectrum: SpectrumName) -> Result[Decision | None, ReplyError]:
+    """The last line of the form `Decision: <text>`, tolerant of case and markup.
+
+    The text is taken as a whole, never in part; words may follow it, a second choice may not.
+
+    >>> find_decision("The bound is off.\\n**Decision:** Reject.", "accept_reject").unwrap().text
+    'reject'
+    >>> find_decision("Decision: 7/10, I think", "out_of_10").unwrap().text
+    '7'
+    >>> find_decision("What would make you say Decision: accept?", "accept_reject").unwrap()
+    >>> find_decision("Decision: accepted", "accept_reject").failure()
+    'invalid_decision'
+    >>> find_decision("Decision: 7.5", "out_of_10").failure()
+    'invalid_decision'
+    """
+    for line in reversed(text.splitlines()):
+        said = DECISION_LINE.match(line)
+        if said:
+            value = _value_pattern(spectrum).match(" ".join(said[1].split()).lower())
+            if not value:
+                return Failure("invalid_decision")
+            return Success(next(d for d in SPECTRA[spectrum] if d.text == value[1]))
+    return Success(None)
+
+
+@cache
+def _value_pattern(spectrum: SpectrumName) -> re.Pattern[str]:
+    """One of the spectrum's texts, not followed by more of a word or number, or by another one."""
+    texts = sorted((decision.text for decision in SPECTRA[spectrum]), key=len, reverse=True)
+    choices = "|".join(map(re.escape, texts))
+    most = SPECTRA[spectrum][-1].text
+    scale = rf"(?: ?/ ?{most}| out of {most})?+" if most.isdigit() else ""
+    percent = "%?+" if most == "100" else ""
+    ends = r"(?=[*_`\"')\].,;:!?]*(?: |$))"
+    other = r"\d+" if most.isdigit() else choices
+    joint = r"[*_`\"' ,;/|&–—-]*(?:(?:or|and|to|out of)\W+)?"
+    second = rf"(?!{joint}(?:{other})\b|.*decision[\W_]+(?:{other})\b)"
+    return re.compile(rf"({choices}){scale}{percent}{ends}{second}")
+
+
+def parse_reply(
+    completion: Completion,
+    *,
+    move: Move,
+    may_decide: bool,
+    spectrum: SpectrumName,
+    headers: tuple[str, ...] = (),
+) -> Result[Reply, ReplyError]:
+    """What the agent whose turn `move` is said with this completion, or why it is unusable.
+
+    Only an agent that `may_decide` in this round is heard to decide; for any other the same words
+    are a message.  Where the move has several channels, `headers` says what each part of the
+    message begins with.  A reply cut at the token limit is parsed like any other.
+    """
+    if completion.finish_reason == "content_filter":
+        return Failure("content_filter")
+    if completion.finish_reason not in ("stop", "length"):
+        return Failure("unknown_finish_reason")
+    text = completion.text
+    if text is None or not text.strip():
+        return Failure("no_content")
+    decided = find_decision(text, spectrum) if may_decide else Success(None)
+    if isinstance(decided, Failure):
+        return decided
+    decision = decided.unwrap()
+    if decision is not None:
+        return Success(Reply(messages=(), decision=decision))
+    parts = _parts(text, headers) if len(move.channels) > 1 else Success((text,))
+    return parts.map(
+        lambda texts: Reply(tuple(zip(move.channels, texts, strict=True)), decision=None)
+    )
+
+
+def _parts(text: str, headers: tuple[str, ...]) -> Result[tuple[str, ...], ReplyError]:
+    """The part of the text that each header begins, in the order of the headers.
+
+    A header that begins a line goes before one that is only mentioned.
+    """
+    patterns = [_header_patterns(header) for header in headers]
+    found = [in_line.search(text) or anywhere.search(text) for in_line, anywhere in patterns]
+    starts = sorted(match.start(1) for match in found if match)
+    parts = []
+    for match in found:
+        if match is None:
+            return Failure("missing_header")
+        end = next((start for start in starts if start > match.start(1)), len(text))
+        if not SUBSTANCE.search(text, match.end(1), end):
+            return Failure("missing_header")
+        part = text[match.start(1) : end].rstrip()
+        parts.append(part if end == len(text) else part.rstrip(" \t\r\n*#>"))
+    return Success(tuple(parts))
+
+
+@cache
+def _header_patterns(header: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """The header at the start of a line, and anywhere; in any case, bold, with spaces for `_`."""
+    words = re.escape(header).replace("_", "[_ ]").replace(":", "[ *_`]*:")
+    flags = re.IGNORECASE | re.MULTILINE
+    in_line = re.compile(rf"^[ \t>#*_`\"'-]{{0,16}}({words})", flags)
+    return in_line, re.compile(rf"(?<![^\W_])({words})", flags)

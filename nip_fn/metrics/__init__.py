@@ -1,0 +1,1 @@
+"""Metrics of stages, and comparisons of models."""

@@ -1,0 +1,86 @@
+"""How well verifiers judge, without any training: one test of every protocol and model.
+
+The two measures are those of Hammond and Adam-Day (2024, "Neural Interactive Proofs"): the mean
+accuracy of the verifier, and the share of datapoints on which it always fails.
+"""
+
+from collections.abc import Sequence
+from math import sqrt
+from typing import NamedTuple
+
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.metrics.formulas import Z_95, mean, wilson_interval
+from nip_fn.metrics.stage import decided, leaves
+from nip_fn.trees.grow import Node
+
+
+class Verdicts(NamedTuple):
+    """How the games about each datapoint ended."""
+
+    ids: tuple[str, ...]  # of the datapoints
+    right: tuple[int, ...]  # games about each that were decided as its label says
+    games: int  # about each
+
+    @property
+    def accuracies(self) -> list[float]:
+        """The accuracy in the games about each datapoint."""
+        return [count / self.games for count in self.right]
+
+
+class Estimate(NamedTuple):
+    """A value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def verdicts(datapoints: Sequence[Datapoint], forest: Sequence[Node]) -> Verdicts:
+    """What the dialogues of a test came to; tree i is about datapoint i modulo their number."""
+    right = [0] * len(datapoints)
+    for index, root in enumerate(forest):
+        at = index % len(datapoints)
+        right[at] += sum(decided(leaf) == datapoints[at].label for leaf in leaves(root))
+    ids = tuple(point.id for point in datapoints)
+    return Verdicts(ids, tuple(right), len(forest) // len(datapoints))
+
+
+def accuracy(found: Verdicts) -> Estimate:
+    """The share of games that were decided as the label says.
+
+    The interval is Wilson's where there is one game about each datapoint.  Several games about one
+    are not independent, so then it is that of the mean over datapoints, x̄ ± z s / √n.
+    """
+    if found.games == 1:
+        count, number = sum(found.right), len(found.right)
+        return Estimate(count / number, *wilson_interval(count, number))
+    whole = _of_mean(found.accuracies)
+    return Estimate(whole.value, max(0.0, whole.low), min(1.0, whole.high))
+
+
+def always_fails(found: Verdicts) -> Estimate:
+    """The share of datapoints about which no game was decided as the label says (Wilson)."""
+    failed, number = found.accuracies.count(0.0), len(found.right)
+    return Estimate(failed / number, *wilson_interval(failed, number))
+
+
+def gain(found: Verdicts, baseline: Verdicts) -> Estimate:
+    """The accuracy less that of a baseline on the same datapoints, paired datapoint by datapoint.
+
+    The mean d̄ of the differences, and d̄ ± z s / √n.  Raises ValueError for other datapoints.
+
+    >>> gain(Verdicts(("a", "b"), (1, 1), 1), Verdicts(("a", "b"), (1, 0), 1)).value
+    0.5
+    """
+    if found.ids != baseline.ids:
+        raise ValueError("the baseline was tested on other datapoints")
+    pairs = zip(found.accuracies, baseline.accuracies, strict=True)
+    return _of_mean([ours - theirs for ours, theirs in pairs])
+
+
+def _of_mean(values: Sequence[float]) -> Estimate:
+    """The mean of one value or more, with the normal interval of a mean of a sample."""
+    centre, number = mean(values), len(values)
+    spread = mean([(value - centre) ** 2 for value in values]) * number / max(1, number - 1)
+    margin = Z_95 * sqrt(spread / number)
+    return Estimate(centre, centre - margin, centre + margin)

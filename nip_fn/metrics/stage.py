@@ -1,0 +1,267 @@
+"""Every number that a run logs, with its formula.
+
+A stage's metrics are a tuple of (name, value) pairs: immutable, ordered, and equal in any process.
+A measure that is undefined, such as a mean of nothing, is left out.  Sums are exactly rounded, so
+the order of trees and siblings cannot change a value.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.decision import ACCEPT, NEITHER, NO_DECISION, REJECT, Decision
+from nip_fn.game.episode import Utterance
+from nip_fn.game.protocol import Protocol
+from nip_fn.metrics.forest import ForestStats, Game, decision_of, forest_stats
+from nip_fn.metrics.formulas import (
+    Metrics,
+    _of,
+    _ratio,
+    confidence_levels,
+    deviation,
+    entropy,
+    mean,
+    standard_error,
+    wilson_interval,
+)
+from nip_fn.select.pairs import Pair
+from nip_fn.training.groups import Group
+from nip_fn.trees.grow import Node
+
+
+def stage_metrics(
+    protocol: Protocol,
+    datapoints: Sequence[Datapoint],
+    forest: Sequence[Node],
+    pairs: Sequence[Pair] | None = None,
+) -> Metrics:
+    """All that a stage logs: of its games, its replies and, where it selects any, its pairs.
+
+    Tree i is about datapoint i modulo their number; `pairs` is None at a test.
+    """
+    seen = forest_stats(forest)
+    metrics = (
+        *_outcomes(datapoints, seen.games),
+        *_selective(protocol, datapoints, seen.games),
+        *_rewards(protocol, seen.games),
+        *_effort(protocol, seen),
+    )
+    if pairs is None:
+        return metrics
+    return (*metrics, *pair_metrics(protocol, pairs), *_positions(protocol, seen, pairs))
+
+
+# ------------------------------------------------------------------------------------------- trees
+
+
+def leaves(node: Node) -> list[Node]:
+    """The ends of a tree, left to right."""
+    if not node.children:
+        return [node]
+    return [leaf for child in node.children for leaf in leaves(child)]
+
+
+def nodes(node: Node) -> list[Node]:
+    """All nodes of a tree, parents first."""
+    return [node, *(below for child in node.children for below in nodes(child))]
+
+
+def decided(leaf: Node) -> int:
+    """The discrete decision in which the game ended; `NO_DECISION` where it ended otherwise."""
+    return _discrete(decision_of(leaf))
+
+
+def _discrete(decision: Decision | None) -> int:
+    return NO_DECISION if decision is None else decision.discrete
+
+
+# ------------------------------------------------------------------------------------------- games
+
+
+def outcome_metrics(datapoints: Sequence[Datapoint], forest: Sequence[Node]) -> Metrics:
+    """How the games (leaves) ended; tree i is about datapoint i modulo their number.
+
+    A game is right if it was decided as the label says; one that was decided as neither, ran out of
+    rounds or broke off never is.  With p the share of right ones among n games:
+
+    accuracy: p;  accuracy_stderr: √(p(1 - p) / n);  accuracy_low, accuracy_high: Wilson's interval.
+      Both take the games for independent; those of one tree are not, and tell less
+    accuracy_0, accuracy_1: the accuracy in the games about buggy and about right solutions
+    precision: share of games about right solutions among those decided for acceptance
+    recall: share decided for acceptance among the games about right solutions, which is accuracy_1
+    always_fail_share: share of datapoints of which no game is right
+    worst_datapoint_accuracy: the least, over datapoints, of the accuracy in the games about it
+    acceptance_rate, neither_share: share of games decided for acceptance, decided as neither
+    no_decision_rate: share of games that were not decided, for either of the next two reasons
+    rounds_share, invalid_share: share of games that ran out of rounds, or broke off
+    decision_entropy: in nats, of how games ended: with which text of a decision, or without one
+    episode_length: mean number of rounds
+    """
+    return _outcomes(datapoints, forest_stats(forest).games)
+
+
+def _outcomes(datapoints: Sequence[Datapoint], games: Sequence[Game]) -> Metrics:
+    n = len(games)
+    if not n:
+        return (("games", 0.0),)
+    points = [datapoints[game.tree % len(datapoints)] for game in games]
+    verdicts = [_discrete(game.decision) for game in games]
+    hits = [point for point, said in zip(points, verdicts, strict=True) if said == point.label]
+    labelled, right = (Counter(point.label for point in some) for some in (points, hits))
+    played, won = (Counter(point.id for point in some) for some in (points, hits))
+    accuracies = [won[id] / times for id, times in played.items()]
+    low, high = wilson_interval(len(hits), n)
+    ruled, ends = Counter(verdicts), Counter(game.end for game in games)
+    texts = Counter(game.decision.text if game.decision else None for game in games)
+    return (
+        ("accuracy", len(hits) / n),
+        ("accuracy_stderr", standard_error(len(hits), n)),
+        ("accuracy_low", low),
+        ("accuracy_high", high),
+        *_ratio("accuracy_0", right[REJECT], labelled[0]),
+        *_ratio("accuracy_1", right[ACCEPT], labelled[1]),
+        *_ratio("precision", right[ACCEPT], ruled[ACCEPT]),
+        *_ratio("recall", right[ACCEPT], labelled[1]),
+        ("always_fail_share", accuracies.count(0.0) / len(accuracies)),
+        ("worst_datapoint_accuracy", min(accuracies)),
+        ("acceptance_rate", ruled[ACCEPT] / n),
+        ("no_decision_rate", ruled[NO_DECISION] / n),
+        ("neither_share", ruled[NEITHER] / n),
+        ("rounds_share", ends["rounds"] / n),
+        ("invalid_share", ends["invalid"] / n),
+        ("decision_entropy", entropy(list(texts.values()))),
+        ("episode_length", sum(game.rounds for game in games) / n),
+        ("games", float(n)),
+    )
+
+
+def _selective(
+    protocol: Protocol, datapoints: Sequence[Datapoint], games: Sequence[Game]
+) -> Metrics:
+    """What deciding only when sure enough would come to (El-Yaniv & Wiener 2010).
+
+    For each confidence level C of the protocol's spectrum, with two decimals:
+    selective.C.coverage: share of games decided with |continuous| >= C
+    selective.C.accuracy: share of these decided as the label says, if there are any
+    """
+    levels = confidence_levels(protocol.spectrum)
+    sure = [
+        (abs(decision.continuous), decision.discrete == datapoints[tree % len(datapoints)].label)
+        for tree, _, decision, _, _ in games
+        if levels and decision is not None
+    ]
+    metrics: list[tuple[str, float]] = []
+    for level in levels:
+        covered = [right for confidence, right in sure if confidence >= level]
+        metrics += _ratio(f"selective.{level:.2f}.coverage", len(covered), len(games))
+        metrics += _ratio(f"selective.{level:.2f}.accuracy", sum(covered), len(covered))
+    return tuple(metrics)
+
+
+def _rewards(protocol: Protocol, games: Sequence[Game]) -> Metrics:
+    """AGENT.reward, AGENT.reward_std: mean and standard deviation over games of the agent's reward.
+
+    The reward for a game is the sum over its rounds.
+    """
+    metrics: list[tuple[str, float]] = []
+    for index, agent in enumerate(protocol.agents):
+        rewards = [game.reward[index] for game in games]
+        metrics += _of(f"{agent.name}.reward", mean, rewards)
+        metrics += _of(f"{agent.name}.reward_std", deviation, rewards)
+    return tuple(metrics)
+
+
+# ----------------------------------------------------------------------------------------- replies
+
+
+def effort_metrics(protocol: Protocol, forest: Sequence[Node]) -> Metrics:
+    """What the replies cost: nodes, replies, tokens, retries, flags, in all and for each agent.
+
+    nodes: positions in the trees, roots included
+    AGENT.replies, AGENT.tokens: replies used, tokens written (failed attempts included)
+    AGENT.prompt_tokens, AGENT.cached_tokens: tokens sent, and of these what was at hand
+    AGENT.requests: one for all its replies at a position, and one for each retry
+    AGENT.retries: failed attempts;  AGENT.invalid: replies that stayed unusable
+    AGENT.token_limit: replies cut at the limit
+    AGENT.reply_length: mean number of tokens written at an attempt, failed or not
+    """
+    return _effort(protocol, forest_stats(forest))
+
+
+def _effort(protocol: Protocol, seen: ForestStats) -> Metrics:
+    every = [reply for own in seen.said.values() for reply in own]
+    metrics: list[tuple[str, float]] = [
+        ("nodes", float(seen.num_nodes)),
+        ("replies", float(len(every))),
+        ("prompt_tokens", float(sum(reply.prompt_tokens for reply in every))),
+        ("cached_tokens", float(sum(reply.cached_tokens for reply in every))),
+        ("tokens", float(sum(reply.completion_tokens for reply in every))),
+    ]
+    for index, agent in enumerate(protocol.agents):
+        own = _agent_effort(seen.said.get(index, ()), seen.turns.get(index, 0))
+        metrics += [(f"{agent.name}.{name}", value) for name, value in own]
+    return tuple(metrics)
+
+
+def _agent_effort(said: Sequence[Utterance], turns: int) -> Metrics:
+    attempts = sum(reply.attempts for reply in said)
+    tokens = sum(reply.completion_tokens for reply in said)
+    return (
+        ("replies", float(len(said))),
+        ("requests", float(turns + attempts - len(said))),
+        ("prompt_tokens", float(sum(reply.prompt_tokens for reply in said))),
+        ("cached_tokens", float(sum(reply.cached_tokens for reply in said))),
+        ("tokens", float(tokens)),
+        ("retries", float(attempts - len(said))),
+        ("invalid", float(sum(reply.error is not None for reply in said))),
+        ("token_limit", float(sum(reply.token_limit for reply in said))),
+        *_ratio("reply_length", tokens, attempts),
+    )
+
+
+# ---------------------------------------------------------------------------------------- training
+
+
+def pair_metrics(protocol: Protocol, pairs: Sequence[Pair]) -> Metrics:
+    """AGENT.pairs: preference pairs selected;  AGENT.margin: their mean difference, if any."""
+    metrics: list[tuple[str, float]] = []
+    for index, agent in enumerate(protocol.agents):
+        metrics += _margin(agent.name, [pair for pair in pairs if pair.agent == index])
+    return tuple(metrics)
+
+
+def _positions(protocol: Protocol, seen: ForestStats, pairs: Sequence[Pair]) -> Metrics:
+    """Where the pairs came from; a position is a node with two comparable replies of the agent.
+
+    AGENT.pair_share: share of the agent's positions that gave a pair, if it has any
+    AGENT.round_R.pairs, AGENT.round_R.margin: pairs of replies given in round R, from 0, and their
+      mean difference, if any; for the rounds in which the agent has positions
+    """
+    metrics: list[tuple[str, float]] = []
+    for index, agent in enumerate(protocol.agents):
+        own = [pair for pair in pairs if pair.agent == index]
+        rounds = {round: num for (mover, round), num in seen.positions.items() if mover == index}
+        places = len({(pair.tree, pair.parent) for pair in own})
+        metrics += _ratio(f"{agent.name}.pair_share", places, sum(rounds.values()))
+        for round in sorted(rounds):
+            then = [pair for pair in own if seen.round_at(pair.tree, pair.parent) == round]
+            metrics += _margin(f"{agent.name}.round_{round}", then)
+    return tuple(metrics)
+
+
+def _margin(prefix: str, pairs: Sequence[Pair]) -> Metrics:
+    margins = [pair.chosen_value - pair.rejected_value for pair in pairs]
+    return ((f"{prefix}.pairs", float(len(pairs))), *_of(f"{prefix}.margin", mean, margins))
+
+
+def lineage_metrics(groups: Sequence[Group]) -> Metrics:
+    """GROUP.adapters: how many were trained;  GROUP.serving: which one samples, 0 the base model.
+
+    Adapter n is the n-th of the lineage.  Raises `ValueError` where the serving one is not in it.
+    """
+    metrics: list[tuple[str, float]] = []
+    for group in groups:
+        served = (None, *(adapter.name for adapter in group.lineage))
+        metrics.append((f"{group.name}.adapters", float(len(group.lineage))))
+        metrics.append((f"{group.name}.serving", float(served.index(group.serving))))
+    return tuple(metrics)

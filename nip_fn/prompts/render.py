@@ -1,0 +1,60 @@
+"""Prompt templates: Jinja files by version, protocol and agent, read once as package data.
+
+This is the only thing the core reads.  Code is never escaped: the prompts are text, not HTML.
+"""
+
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import FunctionLoader, StrictUndefined, Template
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+# The folder of a version that holds what its protocols have in common.
+BASE = "_base"
+
+
+def _source(name: str) -> str | None:
+    """The text of a template that comes with the package; None if there is none."""
+    file = files(__package__).joinpath(*name.split("/"))
+    return file.read_text("utf-8") if file.is_file() else None
+
+
+@cache
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        loader=FunctionLoader(_source),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        undefined=StrictUndefined,
+        autoescape=False,
+    )
+    environment.filters["capitalise_first_letter"] = lambda text: text[:1].upper() + text[1:]
+    environment.filters["add_s_plural"] = lambda text, count: text if count == 1 else f"{text}s"
+    return environment
+
+
+@cache
+def template(version: str, protocol: str, names: tuple[str, ...]) -> Template:
+    """The first of `names` in `VERSION/PROTOCOL/`, or else in the version's base.
+
+    Raises `jinja2.TemplatesNotFound` where there is neither.
+    """
+    places = [f"{version}/{folder}/{name}.jinja" for folder in (protocol, BASE) for name in names]
+    return _environment().select_template(places)
+
+
+@cache
+def custom_template(text: str) -> Template:
+    """A user's own template; raises `jinja2.TemplateSyntaxError`.  It can reach nothing outside."""
+    return _environment().from_string(text)
+
+
+def render(version: str, protocol: str, names: tuple[str, ...], **variables: object) -> str:
+    """The text of a template; every variable it names must be given."""
+    return template(version, protocol, names).render(variables).strip()
+
+
+def render_text(text: str, **variables: object) -> str:
+    """The text of a user's own template; every variable it names must be given."""
+    return custom_template(text).render(variables).strip()

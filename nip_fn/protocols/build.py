@@ -1,0 +1,88 @@
+"""Building blocks of the built-in protocols, and of your own."""
+
+from collections.abc import Callable
+
+from nip_fn.game.protocol import AgentSpec, Move, Outcome, Protocol, verifier_rounds
+from nip_fn.keys import Key, key
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols import rewards
+
+Schedule = Callable[[int, Key], tuple[Move, ...]]
+
+
+def make_protocol(
+    params: HyperParameters,
+    *,
+    name: str,
+    agents: tuple[AgentSpec, ...],
+    channels: tuple[str, ...],
+    visibility: tuple[tuple[bool, ...], ...],
+    schedule: Schedule,
+    max_message_rounds: int,
+    min_message_rounds: int = 1,
+    fixed_sides: bool = False,
+    channel_order: Callable[[int, int, Key], tuple[int, ...]] | None = None,
+) -> Protocol:
+    """A protocol with the rewards and rules of `params.protocol_common`.
+
+    The verifier's turns, and with them the bounds of rewards, come from the schedule.  Provers take
+    the datapoint's side where sides are randomised and not fixed, otherwise that of their spec.
+    """
+    common = params.protocol_common
+    randomised = common.randomize_prover_stance and not fixed_sides
+    is_verifier = tuple(agent.role == "verifier" for agent in agents)
+
+    def stance(agent: int, datapoint_stance: int) -> int:
+        open_side = randomised and not is_verifier[agent]
+        return datapoint_stance if open_side else agents[agent].default_stance
+
+    def reward(outcome: Outcome) -> tuple[float, ...]:
+        sides = (stance(agent, outcome.stance) for agent in range(len(agents)))
+        known = tuple(None if v else side for v, side in zip(is_verifier, sides, strict=True))
+        return rewards.rewards(common, outcome, known)
+
+    def bounds(agent: int) -> tuple[float, float]:
+        of_role = rewards.verifier_bounds if is_verifier[agent] else rewards.prover_bounds
+        return of_role(common, turns_of(protocol, key(0)))
+
+    protocol = Protocol(
+        name=name,
+        agents=agents,
+        channels=channels,
+        visibility=visibility,
+        max_message_rounds=max_message_rounds,
+        min_message_rounds=min_message_rounds,
+        schedule=schedule,
+        rewards=reward,
+        reward_bounds=bounds,
+        stance=stance,
+        invalid_ends=common.prover_invalid_response_penalty is not None,
+        spectrum=common.verifier_decision_spectrum,
+        force_guess=common.force_guess,
+        channel_order=channel_order,
+    )
+    return protocol
+
+
+def turns_of(protocol: Protocol, key: Key) -> rewards.Turns:
+    """When the game of that key can end, counted in the verifier's turns before."""
+    rounds = verifier_rounds(protocol, key)
+    heard_from = protocol.min_message_rounds - 1
+    return rewards.Turns(
+        decided=tuple(wait for wait, round in enumerate(rounds) if round >= heard_from),
+        rounds=len(rounds) - 1,
+        broken_off=tuple(
+            sum(turn <= round for turn in rounds)
+            for round in range(max(rounds, default=0))
+            if any(not protocol.is_verifier(m.agent) for m in protocol.schedule(round, key))
+        ),
+    )
+
+
+def in_turn(*turns: tuple[Move, ...]) -> Schedule:
+    """A schedule that goes through these rounds again and again."""
+
+    def schedule(round: int, key: Key) -> tuple[Move, ...]:
+        return turns[round % len(turns)]
+
+    return schedule

@@ -1,0 +1,119 @@
+"""Events as bytes: an append-only stream of checked frames.
+
+    file   = header frame*
+    header = magic (8 bytes)  schema version (u32)  CRC-32 of the 12 bytes before (u32)
+    frame  = length (u32)  CRC-32 of the payload (u32)  CRC-32 of the 8 bytes before (u32)  payload
+
+All integers are little-endian; a payload is one event as msgpack.  The head of a frame has a
+checksum of its own, so a flipped bit in a length is never taken for a torn tail: whatever is torn
+is a whole head whose payload is cut short, or the beginning of a head, at the end of the file.
+"""
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Literal, NamedTuple
+from zlib import crc32
+
+import msgspec
+from returns.result import Failure, Result, Success
+
+from nip_fn.run.events import Event
+
+MAGIC = b"\x89nip-fn\n"
+SCHEMA_VERSION = 1
+
+_HEADER = Struct("<8sII")
+_HEAD = Struct("<III")
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Event).decode
+
+
+class ReadError(NamedTuple):
+    """Why a file cannot be read as a checkpoint."""
+
+    kind: Literal["foreign", "newer", "corrupt"]
+    message: str  # one line, without the file's name
+
+
+class Recording(NamedTuple):
+    """What a checkpoint holds."""
+
+    events: tuple[Event, ...]
+    size: int  # bytes of header and whole frames
+    torn: int  # bytes after them: a frame that was being written when the writer died
+
+
+def header() -> bytes:
+    """The first bytes of a checkpoint."""
+    fields = _HEADER.pack(MAGIC, SCHEMA_VERSION, 0)[:12]
+    return fields + crc32(fields).to_bytes(4, "little")
+
+
+def frame(event: Event) -> bytes:
+    """The bytes that append one event."""
+    payload = _encode(event)
+    head = _HEAD.pack(len(payload), crc32(payload), 0)[:8]
+    return head + crc32(head).to_bytes(4, "little") + payload
+
+
+def write(events: Iterable[Event]) -> bytes:
+    """A whole checkpoint; `read(write(events))` gives the events back."""
+    return header() + b"".join(map(frame, events))
+
+
+def read(data: bytes, limit: int | None = None) -> Result[Recording, ReadError]:
+    """The events in `data`, the first `limit` of them if given, and how much of it is whole."""
+    problem = _check_header(data)
+    if problem:
+        return Failure(problem)
+    if len(data) < _HEADER.size:
+        return Success(Recording((), 0, len(data)))
+    events: list[Event] = []
+    offset = _HEADER.size
+    while offset < len(data) and (limit is None or len(events) < limit):
+        event = _read_frame(data, offset, len(events))
+        if isinstance(event, ReadError):
+            return Failure(event)
+        if event is None:
+            return Success(Recording(tuple(events), offset, len(data) - offset))
+        events.append(event[0])
+        offset = event[1]
+    return Success(Recording(tuple(events), offset, 0))
+
+
+def _check_header(data: bytes) -> ReadError | None:
+    if not (data.startswith(MAGIC) or MAGIC.startswith(data)):
+        return ReadError("foreign", "not a nip-fn checkpoint")
+    if len(data) < _HEADER.size:
+        return None  # died while writing the header: an empty recording with a torn tail
+    _, version, checksum = _HEADER.unpack_from(data)
+    if checksum != crc32(data[:12]):
+        return ReadError("corrupt", "the header does not match its checksum")
+    if version > SCHEMA_VERSION:
+        return ReadError(
+            "newer",
+            f"written in checkpoint schema {version}; this version of nip-fn reads up to "
+            f"{SCHEMA_VERSION}, so use a newer one",
+        )
+    return None
+
+
+def _read_frame(data: bytes, offset: int, index: int) -> tuple[Event, int] | ReadError | None:
+    """The event at `offset` and where the next one starts, or None where the tail is torn."""
+    start = offset + _HEAD.size
+    if start > len(data):
+        return None
+    length, checksum, head_checksum = _HEAD.unpack_from(data, offset)
+    damaged = ReadError("corrupt", f"event {index}, at byte {offset}, does not match its checksum")
+    if head_checksum != crc32(data[offset : offset + 8]):
+        # Zeros to the end are what a power cut can leave of frames that were not synced.
+        return damaged if any(data[offset:]) else None
+    if start + length > len(data):
+        return None
+    payload = data[start : start + length]
+    if checksum != crc32(payload):
+        return damaged
+    try:
+        return _decode(payload), start + length
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return ReadError("corrupt", f"event {index}, at byte {offset}, is unreadable: {error}")

@@ -1,0 +1,158 @@
+"""Events, what came back from the world, and effects, descriptions of what to do in it."""
+
+import msgspec
+
+from nip_fn.game.datapoint import Datapoint, Split
+from nip_fn.game.reply import Completion
+from nip_fn.params.run import HyperParameters
+from nip_fn.training.groups import Adapter
+from nip_fn.training.jobs import Job, Probe, Score
+from nip_fn.trees.grow import Path, ReplyRequest
+
+
+class DatasetInfo(msgspec.Struct, frozen=True, array_like=True):
+    """Which data a run is about."""
+
+    name: str
+    hash: str  # of all splits
+    train_size: int
+    validation_size: int
+    test_size: int
+
+    def size(self, split: Split) -> int:
+        """The number of datapoints in a split."""
+        sizes = {
+            "train": self.train_size,
+            "validation": self.validation_size,
+            "test": self.test_size,
+        }
+        return sizes[split]
+
+
+class RecordedEvent(msgspec.Struct, frozen=True, array_like=True):
+    """What happened.  Fields may be added at the end with a default; none is ever changed."""
+
+
+class RunStarted(RecordedEvent, frozen=True, array_like=True, tag="run_started"):
+    """The first event: all that defines the run."""
+
+    params: HyperParameters
+    dataset: DatasetInfo
+    version: str  # of nip-fn
+    loaded: tuple[tuple[str, Adapter], ...] = ()  # (group, what an earlier run trained for it)
+
+
+class BatchFetched(RecordedEvent, frozen=True, array_like=True, tag="drawn"):
+    """The datapoints of a stage."""
+
+    datapoints: tuple[Datapoint, ...]
+
+
+class Replied(RecordedEvent, frozen=True, array_like=True, tag="replied"):
+    """One completion, for one slot of one node of one tree."""
+
+    tree: int
+    path: Path
+    agent: int
+    index: int
+    attempt: int
+    completion: Completion
+
+
+class StageEnded(RecordedEvent, frozen=True, array_like=True, tag="stage_done"):
+    """A stage ended in a state with this digest."""
+
+    iteration: int
+    stage: str
+    digest: str
+    seconds: float  # that the stage took in the sitting that ended it
+
+
+class JobCreated(RecordedEvent, frozen=True, array_like=True, tag="job_created"):
+    """A training is about to be asked for."""
+
+    job: str
+    data_hash: str
+
+
+class JobFinished(RecordedEvent, frozen=True, array_like=True, tag="job_finished"):
+    """A training ended, and left this adapter, or none where it failed."""
+
+    job: str
+    adapter: str | None
+    report: tuple[tuple[str, float], ...] = ()  # (name, value), as the trainer measured
+    scores: tuple[Score, ...] = ()  # of the job's probes
+    problem: str = ""  # why there is no adapter
+
+
+class Published(RecordedEvent, frozen=True, array_like=True, tag="published"):
+    """An adapter is being served from now on; or is not, and the one before it still is."""
+
+    group: str
+    adapter: str
+    scores: tuple[float, ...] = ()  # log-probabilities of the probes under what is served
+    problem: str = ""  # why it is not served
+
+
+class Extended(RecordedEvent, frozen=True, array_like=True, tag="extended"):
+    """A run that was done goes on to this number of iterations."""
+
+    num_iterations: int
+
+
+Event = (
+    RunStarted
+    | BatchFetched
+    | Replied
+    | StageEnded
+    | JobCreated
+    | JobFinished
+    | Published
+    | Extended
+)
+
+
+class FetchBatch(msgspec.Struct, frozen=True):
+    """Fetch these datapoints of a split; answered by `BatchFetched`."""
+
+    split: Split
+    indices: tuple[int, ...]
+
+
+class SampleReplies(msgspec.Struct, frozen=True):
+    """Sample replies for a node of a tree; answered by a `Replied` for each index."""
+
+    tree: int
+    ask: ReplyRequest
+
+
+class EndStage(msgspec.Struct, frozen=True):
+    """Record that the stage is over, and the state's digest; answered by `StageEnded`."""
+
+    iteration: int
+    stage: str
+
+
+class CreateJob(msgspec.Struct, frozen=True):
+    """Record the intent to train, before anything is paid; answered by `JobCreated`."""
+
+    job: Job
+
+
+class Train(msgspec.Struct, frozen=True):
+    """Train an adapter, or find the one that an earlier try left; answered by `JobFinished`."""
+
+    job: Job
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """Serve an adapter, and score the probes under it; answered by `Published`."""
+
+    group: str
+    model: str
+    adapter: str
+    probes: tuple[Probe, ...]
+    expected: tuple[Score, ...]  # () where the trainer could not tell
+
+
+Effect = FetchBatch | SampleReplies | EndStage | CreateJob | Train | Publish

@@ -1,0 +1,128 @@
+"""What an adapter must provide: the doors between the pure core and the world."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+from returns.result import Result
+
+from nip_fn.game.datapoint import Datapoint, Split
+from nip_fn.game.reply import Completion
+from nip_fn.run.events import Publish
+from nip_fn.run.request import Request
+from nip_fn.run.state import Row
+from nip_fn.training.jobs import Job, Score
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a training is."""
+
+    step: int
+    steps: int
+    loss: float | None = None  # of the last step; None before the first, or if it is not finite
+    seconds_left: float | None = None  # None before there is anything to go by
+
+
+class Unanswered(NamedTuple):
+    """In the place of a completion that did not come, beside others that did."""
+
+    problem: str = ""  # why; "": it was held back before it was asked for
+
+
+class Sampler(Protocol):
+    """Samples replies."""
+
+    def __call__(
+        self, request: Request
+    ) -> Awaitable[Result[tuple[Completion | Unanswered, ...], str]]:
+        """One completion for each of the request's keys, in their order; or why there is none.
+
+        Where some came and others did not, those that came are told of: they may be paid for.
+        `Completion.model` names what really answered: the adapter, or the base model.
+        """
+        ...
+
+
+class Tuned(NamedTuple):
+    """What a training left."""
+
+    adapter: str | None  # its name: GROUP-ITERATION-HASH of the weights; None: it failed
+    report: tuple[tuple[str, float], ...]  # (name, value): loss and the like
+    scores: tuple[Score, ...] = ()  # of the job's probes; () where the trainer cannot tell
+    problem: str = ""  # why there is no adapter: the loss diverged, or the like
+
+
+Follow = Callable[[str, Progress], None]  # told of a job, by its name, and how far it is
+
+
+class Tuner(Protocol):
+    """Trains adapters."""
+
+    def __call__(self, job: Job) -> Awaitable[Result[Tuned, str]]:
+        """The job's adapter; a job that an earlier call finished is looked up, not repeated."""
+        ...
+
+
+class Served(NamedTuple):
+    """What came of publishing an adapter."""
+
+    scores: tuple[float, ...] = ()  # log-probabilities of the probes under what answers now
+    problem: str = ""  # why it cannot be served, though others could: it is poisoned, or the like
+
+
+class Publisher(Protocol):
+    """Makes an adapter answer."""
+
+    def __call__(self, effect: Publish) -> Awaitable[Result[Served, str]]:
+        """Success once requests that name the adapter are answered by it, or with why it is
+        refused; a failure where nothing can be said of it.
+
+        The effect's probes are scored, but for providers that cannot score replies.
+        """
+        ...
+
+
+class Source(Protocol):
+    """Holds the data."""
+
+    def __call__(self, split: Split, indices: Sequence[int]) -> tuple[Datapoint, ...]:
+        """The datapoints at these places of a split."""
+        ...
+
+
+class Store(Protocol):
+    """Keeps the recording."""
+
+    def append(self, frame: bytes) -> None:
+        """Add a frame at the end."""
+        ...
+
+    def sync(self) -> None:
+        """Return once all that was appended would survive a power cut."""
+        ...
+
+
+class Tracker(Protocol):
+    """Shows or keeps metrics."""
+
+    def __call__(self, row: Row, seconds: float) -> None:
+        """Take note of what a stage came to."""
+        ...
+
+
+def nothing_to_drain() -> None:
+    """Of samplers that send each request as soon as they are called."""
+
+
+class World(NamedTuple):
+    """All adapters of a run."""
+
+    sampler: Sampler
+    tuner: Tuner
+    publisher: Publisher
+    source: Source
+    store: Store
+    tracker: Tracker
+    # Called when a run is stopped: what is under way may end, calls of the sampler that wait for
+    # their turn are cancelled.
+    drain: Callable[[], None] = nothing_to_drain

@@ -1,0 +1,1 @@
+"""Selection of preference pairs and of rollouts to imitate."""

@@ -1,0 +1,1 @@
+"""Conformance tests for protocols, and parameters for tests."""

@@ -1,0 +1,175 @@
+"""`check_protocol`: does a protocol, built in or your own, hold the laws of all protocols?"""
+
+from collections.abc import Iterator
+
+import msgspec
+import numpy as np
+
+from nip_fn.game.decision import SPECTRA
+from nip_fn.game.episode import Episode, may_decide
+from nip_fn.game.protocol import Move, Protocol
+from nip_fn.game.reply import Completion
+from nip_fn.keys import Key, fold_in, generator, key
+from nip_fn.params.protocol import CommonProtocolParameters
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.registry import MakeProtocol
+from nip_fn.testing.laws import GAME_LAWS, LAWS, Game, Subject, Violation, word_of
+from nip_fn.trees.grow import ReplyArrival, Rules, insert, new_tree, node_at, pending_requests
+
+# What is checked where no parameters are given.
+SPREAD: tuple[CommonProtocolParameters, ...] = (
+    CommonProtocolParameters(),
+    CommonProtocolParameters(verifier_first=False),
+    CommonProtocolParameters(randomize_prover_stance=True, prover_reward=-3.0),
+    CommonProtocolParameters(shared_reward=True, verifier_no_guess_reward=-0.25),
+    CommonProtocolParameters(prover_invalid_response_penalty=-2.0, verifier_no_guess_reward=0.5),
+    CommonProtocolParameters(prover_invalid_response_penalty=2.0, shared_reward=True),
+    CommonProtocolParameters(verifier_decision_spectrum="likert_scale_4"),
+    CommonProtocolParameters(
+        verifier_decision_spectrum="likert_scale_5", verifier_neither_accept_nor_reject_reward=4.0
+    ),
+    CommonProtocolParameters(force_guess="zero"),
+    CommonProtocolParameters(force_guess="y", verifier_first=False),
+)
+
+RAISED = "an exception"  # where a violation is that kept a law from being looked at
+
+
+class ProtocolError(AssertionError):
+    """A protocol breaks a law; the message has one line for each violation."""
+
+
+def check_protocol(
+    make: MakeProtocol,
+    params: HyperParameters | None = None,
+    *,
+    num_games: int = 200,
+    seed: int = 0,
+) -> None:
+    """Return where the protocol holds every law, under `params` or else under a spread of them.
+
+    Plays `num_games` random games under each; the same `seed` plays the same ones.  Raises
+    `ProtocolError` with one line for each violation: the protocol, the law, where, what to do.
+    """
+    spread = {_changes(common): HyperParameters(protocol_common=common) for common in SPREAD}
+    lines: dict[tuple[str, ...], str] = {}
+    for changes, variant in spread.items() if params is None else [("", params)]:
+        keys = tuple(fold_in(key(seed), "check", game) for game in range(num_games))
+        for name, law, (where, problem, remedy) in _breaches(make, variant, keys):
+            line = f"{name}: {law}: {where}: {problem}; {remedy}{changes}"
+            lines.setdefault((law, where, remedy), line)
+    if lines:
+        raise ProtocolError("\n".join(lines.values()))
+
+
+# ----------------------------------------------------------------------------- looking for breaches
+
+
+def _breaches(
+    make: MakeProtocol, params: HyperParameters, keys: tuple[Key, ...]
+) -> Iterator[tuple[str, str, Violation]]:
+    """(name of the protocol, name of the law, where it is broken) under these parameters.
+
+    What breaks one law may keep others from being looked at, so an exception is reported only
+    where there is nothing else to report.
+    """
+    name = getattr(make, "__name__", "protocol")
+    try:
+        protocol, again = make(params), make(params)
+        name, subject = (
+            protocol.name or name,
+            Subject(protocol, again, keys, _rounds(protocol, keys)),
+        )
+    except Exception as error:
+        yield name, "it can be made and asked", _raised(error)
+        return
+    found = [
+        *(breach for law in LAWS for breach in _guarded(law.__name__, law(subject))),
+        *(breach for game_key in keys for breach in _in_play(subject, game_key)),
+    ]
+    proper = [breach for breach in found if breach[1].where != RAISED]
+    yield from ((name, law.replace("_", " "), violation) for law, violation in proper or found)
+
+
+def _in_play(subject: Subject, key: Key) -> Iterator[tuple[str, Violation]]:
+    try:
+        game = _play(subject.protocol, key)
+    except Exception as error:
+        yield "games_can_be_played", _raised(error)
+        return
+    for law in GAME_LAWS:
+        yield from _guarded(law.__name__, law(subject, game))
+
+
+def _guarded(law: str, violations: Iterator[Violation]) -> Iterator[tuple[str, Violation]]:
+    try:
+        yield from ((law, violation) for violation in violations)
+    except Exception as error:
+        yield law, _raised(error)
+
+
+def _raised(error: Exception) -> Violation:
+    return Violation(RAISED, f"{type(error).__name__}: {error}", "mend what raises it")
+
+
+def _changes(common: CommonProtocolParameters) -> str:
+    """How these rules differ from the default, in brackets."""
+    rules, default = map(msgspec.structs.asdict, (common, CommonProtocolParameters()))
+    changed = [f"{name} = {rules[name]!r}" for name in rules if rules[name] != default[name]]
+    return f" ({', '.join(changed)})" if changed else ""
+
+
+def _rounds(protocol: Protocol, keys: tuple[Key, ...]) -> tuple[tuple[int, tuple[Move, ...]], ...]:
+    """Every (round, who speaks) that games with these keys can come to."""
+    verifiers = {index for index, agent in enumerate(protocol.agents) if agent.role == "verifier"}
+    found: dict[tuple[int, tuple[Move, ...]], None] = {}
+    for game_key in keys:
+        rounds = [protocol.schedule(r, game_key) for r in range(protocol.max_message_rounds)]
+        turns = [r for r, moves in enumerate(rounds) if any(m.agent in verifiers for m in moves)]
+        for round, moves in enumerate(rounds[: turns[-1] + 1] if turns else rounds):
+            found[round, tuple(Move(agent, tuple(channels)) for agent, channels in moves)] = None
+    return tuple(found)
+
+
+# ----------------------------------------------------------------------------------- random play
+
+
+def _play(protocol: Protocol, key: Key) -> Game:
+    """A game of random play, grown as a tree with one branch; `key` is consumed."""
+    rng = generator(fold_in(key, "play"))
+    habits = (0.0, 0.0, 0.3)[rng.integers(3)], (0.0, 0.3, 1.0)[rng.integers(3)]
+    start = Episode(key, label=int(rng.integers(2)), stance=int(rng.integers(2)))
+    rules = Rules(protocol, lambda moves: 1, (1,) * len(protocol.agents))
+    root = new_tree(rules, start)
+    for _ in range(protocol.max_message_rounds + 1):  # one more than a game may have
+        for path, agent, _, _ in tuple(pending_requests(root)):
+            moves = protocol.schedule(len(path), key)
+            move = next(move for move in moves if move.agent == agent)
+            text = _speak(protocol, len(path), move, habits, rng)
+            given = ReplyArrival(path, agent, 0, 0, Completion(text, "stop", model="random"))
+            root, _ = insert(rules, root, start, given)
+    node, nodes = root, []
+    while node.children:
+        node = node.children[0]
+        nodes.append(node)
+    return Game(start, root, tuple(nodes), node_at(root, start, (0,) * len(nodes))[1])
+
+
+def _speak(
+    protocol: Protocol,
+    round: int,
+    move: Move,
+    habits: tuple[float, float],
+    rng: np.random.Generator,
+) -> str:
+    """Nothing, a decision where it counts (shares of all replies), or a word in each channel."""
+    invalid, decides = habits
+    if rng.random() < invalid:
+        return ""
+    if may_decide(protocol, round, move.agent) and rng.random() < decides:
+        spectrum = SPECTRA[protocol.spectrum]
+        rank = (0, -1, int(rng.integers(len(spectrum))))[rng.integers(3)]
+        return f"Decision: {spectrum[rank].text}"
+    headers = protocol.headers(move) or ("",)
+    words = (word_of(round, move.agent, channel) for channel in move.channels)
+    return "\n".join(f"{header} {word}" for header, word in zip(headers, words, strict=True))

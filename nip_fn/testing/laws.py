@@ -1,0 +1,402 @@
+"""The laws of protocols, which `check_protocol` looks through.
+
+A law is a generator function: its name says what must hold, what it yields is where it does not.
+
+    LAWS       look at the protocol itself: its agents, channels, schedule, bounds
+    GAME_LAWS  look at one game of random play at a time
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import permutations, product
+from math import fsum, isfinite
+from re import findall
+from typing import NamedTuple
+
+import msgspec
+
+from nip_fn.game.decision import ACCEPT, REJECT
+from nip_fn.game.episode import Episode, movers, play_round
+from nip_fn.game.protocol import Move, Protocol, channels_seen, verifier_rounds
+from nip_fn.keys import Key
+from nip_fn.params.run import DEFAULT_AGENT
+from nip_fn.prompts.chat import history
+from nip_fn.trees.grow import Node
+
+TOLERANCE = 1e-9  # of a sum of rewards
+WORD = r"\[r\d+ a\d+ c\d+\]"  # said in random play: its round, agent and channel
+
+
+class Violation(NamedTuple):
+    """Where a law does not hold."""
+
+    where: str  # the round, agent, channel
+    problem: str
+    remedy: str
+
+
+class Subject(NamedTuple):
+    """A protocol under scrutiny."""
+
+    protocol: Protocol
+    again: Protocol  # made afresh from the same parameters
+    keys: tuple[Key, ...]  # of the games
+    rounds: tuple[tuple[int, tuple[Move, ...]], ...]  # every (round, who speaks) in them
+
+    @property
+    def agents(self) -> range:
+        """The indices of the agents."""
+        return range(len(self.protocol.agents))
+
+    def at(self, round: int | None, agent: int | None = None, channel: int | None = None) -> str:
+        """A place by its names."""
+        return ", ".join(
+            [
+                *([] if round is None else [f"round {round}"]),
+                *([] if agent is None else [f"agent {self.protocol.agents[agent].name!r}"]),
+                *([] if channel is None else [f"channel {self.protocol.channels[channel]!r}"]),
+            ]
+        )
+
+
+class Game(NamedTuple):
+    """One game of random play."""
+
+    start: Episode
+    root: Node  # a tree with one branch
+    nodes: tuple[Node, ...]  # [R] after each round
+    episode: Episode  # at its end
+
+
+Law = Callable[[Subject], Iterator[Violation]]
+GameLaw = Callable[[Subject, Game], Iterator[Violation]]
+
+
+# ----------------------------------------------------------------------- laws of a protocol itself
+
+
+def fields_are_immutable(subject: Subject) -> Iterator[Violation]:
+    """A protocol can be hashed."""
+    try:
+        frozenset([subject.protocol])
+    except TypeError as error:
+        yield Violation("protocol", str(error), "write tuples, not lists")
+
+
+def names_are_unique(subject: Subject) -> Iterator[Violation]:
+    """Agents and channels can be told by name, and agents be set up by it."""
+    agents = tuple(agent.name for agent in subject.protocol.agents)
+    kinds = {"agent": agents, "channel": subject.protocol.channels}
+    for kind, names in {"protocol": (subject.protocol.name,), **kinds}.items():
+        for index, name in enumerate(names):
+            if not name.strip():
+                yield Violation(f"{kind} {index}", "it has no name", "give it one")
+            elif name in names[:index]:
+                yield Violation(f"{kind} {index}", f"there is {name!r} already", "rename it")
+            elif kind == "agent" and (name == DEFAULT_AGENT or "." in name):
+                problem = f"{name!r} cannot stand in `agents.NAME.FIELD`"
+                yield Violation(f"{kind} {index}", problem, "rename it")
+
+
+def there_is_one_verifier(subject: Subject) -> Iterator[Violation]:
+    """A game comes to one decision."""
+    roles = [agent.role for agent in subject.protocol.agents]
+    if roles.count("verifier") != 1:
+        problem = f"{roles.count('verifier')} of {len(roles)} are verifiers"
+        why = "a game comes to one decision; none would take it, and two could disagree"
+        yield Violation("agents", problem, f"have exactly one verifier: {why}")
+
+
+def visibility_is_a_table(subject: Subject) -> Iterator[Violation]:
+    """It says of every agent and channel who sees what."""
+    num_channels = len(subject.protocol.channels)
+    lengths = [len(row) for row in subject.protocol.visibility]
+    if lengths != [num_channels for _ in subject.agents]:
+        remedy = f"make it {len(subject.agents)} rows (agents) of {num_channels} (channels)"
+        yield Violation("visibility", f"the lengths of its rows are {lengths}", remedy)
+
+
+def stances_are_verdicts(subject: Subject) -> Iterator[Violation]:
+    """An agent argues for acceptance (1) or rejection (0)."""
+    for agent, side in product(subject.agents, (REJECT, ACCEPT)):
+        stance = subject.protocol.stance(agent, side)
+        if stance not in (REJECT, ACCEPT):
+            problem = f"its stance is {stance!r} where the datapoint's is {side}"
+            yield Violation(subject.at(None, agent), problem, "let `stance` return 0 or 1")
+
+
+def headers_tell_channels_apart(subject: Subject) -> Iterator[Violation]:
+    """Who speaks in several channels at once begins each part with a header of its own."""
+    for agent, channels in {move for _, moves in subject.rounds for move in moves}:
+        given = dict(subject.protocol.agents[agent].headers) if len(channels) > 1 else {}
+        for channel in channels if len(channels) > 1 else ():
+            if not given.get(channel, "").strip():
+                remedy = f"add ({channel}, 'Message to ...:') to the headers of its AgentSpec"
+                problem = "it speaks here and elsewhere at once, and has no header"
+                yield Violation(subject.at(None, agent, channel), problem, remedy)
+        for one, other in permutations(filter(given.get, channels), 2):
+            if _searched(given[one]) in _searched(given[other]):
+                problem = f"its header {given[one]!r} is found in {given[other]!r}"
+                remedy = "let no header be the beginning or a part of another"
+                yield Violation(subject.at(None, agent, one), problem, remedy)
+
+
+def agents_speak_where_they_see(subject: Subject) -> Iterator[Violation]:
+    """Those who move exist, and so do their channels, of which they see every one."""
+    for round, (agent, channels) in _moves(subject):
+        if agent not in subject.agents:
+            yield Violation(f"round {round}", f"there is no agent {agent}", "mend `schedule`")
+        elif not channels:
+            remedy = "name its channels in the Move"
+            yield Violation(subject.at(round, agent), "it speaks in no channel", remedy)
+        for channel in channels if agent in subject.agents else ():
+            if channel not in range(len(subject.protocol.channels)):
+                problem = f"there is no channel {channel}"
+                yield Violation(subject.at(round, agent), problem, "mend `schedule`")
+            elif not subject.protocol.visibility[agent][channel]:
+                remedy = "let it see the channel, or not speak there"
+                where = subject.at(round, agent, channel)
+                yield Violation(where, "it speaks where it cannot see", remedy)
+
+
+def nobody_speaks_over_another(subject: Subject) -> Iterator[Violation]:
+    """In one round an agent moves once at most, and a channel carries one message at most."""
+    for round, moves in subject.rounds:
+        for agent, times in Counter(move.agent for move in moves).items():
+            if times > 1:
+                remedy = "give it one Move with all its channels"
+                yield Violation(subject.at(round, agent), f"it moves {times} times", remedy)
+        for channel, times in Counter(c for move in moves for c in move.channels).items():
+            if times > 1:
+                remedy = "let one speak in another round or channel, or its message is lost"
+                where = subject.at(round, channel=channel)
+                yield Violation(where, f"{times} messages at once", remedy)
+
+
+def somebody_speaks_in_every_round(subject: Subject) -> Iterator[Violation]:
+    """A game does not stop for want of a speaker."""
+    for round, moves in subject.rounds:
+        if not moves:
+            remedy = "let `schedule` return a Move in every round up to the verifier's last"
+            yield Violation(subject.at(round), "nobody speaks, so the game cannot go on", remedy)
+
+
+def every_agent_speaks(subject: Subject) -> Iterator[Violation]:
+    """No agent is idle under every key."""
+    speakers = {move.agent for _, move in _moves(subject)}
+    for agent in subject.agents:
+        if agent not in speakers:
+            problem = f"it has no turn in any of {len(subject.keys)} games"
+            remedy = "give it one before the verifier's last, or leave it out"
+            yield Violation(subject.at(None, agent), problem, remedy)
+
+
+def the_verifier_can_decide(subject: Subject) -> Iterator[Violation]:
+    """Under every key the verifier has a turn in which its decision counts."""
+    least, most = subject.protocol.min_message_rounds, subject.protocol.max_message_rounds
+    for game_key in subject.keys:
+        turns = verifier_rounds(subject.protocol, game_key)
+        if not turns or turns[-1] < least - 1:
+            problem = (
+                f"it speaks in rounds {turns} of {most}, and decisions count from {least - 1} on"
+            )
+            remedy = "mend `schedule`, lower min_message_rounds or raise max_message_rounds"
+            yield Violation("the verifier", problem, remedy)
+
+
+def chance_comes_from_the_key(subject: Subject) -> Iterator[Violation]:
+    """Asked again, and made again, a protocol says the same."""
+    protocol, thrice = subject.protocol, (subject.protocol, subject.protocol, subject.again)
+    remedy = "draw from the key and nothing else, as `choice(fold_in(key, 'speaker', round), 2)`"
+    for game_key, round in product(subject.keys, range(protocol.max_message_rounds)):
+        if _differ(one.schedule(round, game_key) for one in thrice):
+            yield Violation(subject.at(round), "the schedule of one key varies", remedy)
+    for agent, round, game_key in _readings(subject):
+        if _differ(channels_seen(one, agent, round, game_key) for one in thrice):
+            problem = "the channel order of one key varies"
+            yield Violation(subject.at(round, agent), problem, remedy)
+
+
+def channel_orders_are_complete(subject: Subject) -> Iterator[Violation]:
+    """An agent reads each channel that it sees, once."""
+    order, every = subject.protocol.channel_order, range(len(subject.protocol.channels))
+    for agent, round, game_key in _readings(subject):
+        read = order(agent, round, game_key) if order else every
+        seen = {channel for channel in every if subject.protocol.visibility[agent][channel]}
+        if len(set(read)) != len(read) or not seen <= set(read) <= set(every):
+            remedy = "let `channel_order` return a permutation of the channels"
+            problem = f"it reads {read}, and sees {sorted(seen)}"
+            yield Violation(subject.at(round, agent), problem, remedy)
+
+
+def bounds_are_finite(subject: Subject) -> Iterator[Violation]:
+    """An agent's least reward is not above its most."""
+    for agent in subject.agents:
+        least, most = subject.protocol.reward_bounds(agent)
+        if not (isfinite(least) and isfinite(most) and least <= most):
+            remedy = "let `reward_bounds` return the least and the most, finite"
+            yield Violation(subject.at(None, agent), f"they are {least} and {most}", remedy)
+
+
+LAWS: tuple[Law, ...] = (
+    fields_are_immutable,
+    names_are_unique,
+    there_is_one_verifier,
+    visibility_is_a_table,
+    stances_are_verdicts,
+    headers_tell_channels_apart,
+    agents_speak_where_they_see,
+    nobody_speaks_over_another,
+    somebody_speaks_in_every_round,
+    every_agent_speaks,
+    the_verifier_can_decide,
+    chance_comes_from_the_key,
+    channel_orders_are_complete,
+    bounds_are_finite,
+)
+
+
+# ------------------------------------------------------------------------------- laws of its games
+
+
+def games_end(subject: Subject, game: Game) -> Iterator[Violation]:
+    """Every game ends, within `max_message_rounds`."""
+    num, most = len(game.nodes), subject.protocol.max_message_rounds
+    if game.episode.end == "open" or num > most:
+        problem = f"it is {game.episode.end} after {num} of {most} rounds"
+        yield Violation("a game", problem, "let somebody speak in every round, and last a verifier")
+
+
+def the_end_is_final(subject: Subject, game: Game) -> Iterator[Violation]:
+    """Once a game is over nobody moves, and `play_round` refuses a turn."""
+    where, remedy = subject.at(len(game.nodes)), "let no round follow the end"
+    if game.episode.end != "open":
+        if movers(subject.protocol, game.episode):
+            yield Violation(where, "somebody moves after the end", remedy)
+        try:
+            play_round(subject.protocol, game.episode, game.nodes[-1].turn)
+        except ValueError:
+            return
+        yield Violation(where, "`play_round` goes on after the end", remedy)
+
+
+def the_three_ends_are_told_apart(subject: Subject, game: Game) -> Iterator[Violation]:
+    """Decided, broken off by a prover's invalid reply, and out of rounds are different things."""
+    protocol = subject.protocol
+    for round, node in enumerate(game.nodes):
+        decided = any(said.decision is not None for said in node.turn)
+        broken = protocol.invalid_ends and any(
+            said.error is not None and not protocol.is_verifier(said.agent) for said in node.turn
+        )
+        last = round == verifier_rounds(protocol, game.start.key)[-1]
+        end = "decided" if decided else "rounds" if last else "invalid" if broken else "open"
+        if node.end != end:
+            problem = f"the game is {node.end!r} where it should be {end!r}: {node.turn}"
+            yield Violation(subject.at(round), problem, f"end it as {end!r}")
+
+
+def rewards_are_within_bounds(subject: Subject, game: Game) -> Iterator[Violation]:
+    """A round pays each agent a finite amount, and a game no less or more than its bounds."""
+    for round, node in enumerate(game.nodes):
+        if len(node.reward) != len(subject.agents) or not all(map(isfinite, node.reward)):
+            problem = f"{len(subject.agents)} agents get {node.reward}"
+            remedy = "let `rewards` return a finite number for each"
+            yield Violation(subject.at(round), problem, remedy)
+            return
+    for agent in subject.agents:
+        least, most = subject.protocol.reward_bounds(agent)
+        total = fsum(node.reward[agent] for node in game.nodes)
+        if not least - TOLERANCE <= total <= most + TOLERANCE:
+            problem = f"it gets {total} in a game, and its bounds are {least} and {most}"
+            remedy = "mend `rewards` or `reward_bounds`"
+            yield Violation(subject.at(None, agent), problem, remedy)
+
+
+def agents_hear_what_they_see(subject: Subject, game: Game) -> Iterator[Violation]:
+    """An agent's chat holds its own words, and those of others where it can see, once each."""
+    for agent in subject.agents:
+        chat = history(subject.protocol, game.episode, agent, named=False)
+        heard = Counter(word for message in chat for word in findall(WORD, message.content))
+        audible = Counter(_audible(subject.protocol, game, agent))
+        lost = "it does not hear what is said here"
+        for words, problem in ((audible - heard, lost), (heard - audible, "it hears too much")):
+            for word in words:
+                round, _, channel = map(int, findall(r"\d+", word))
+                remedy = "mend `visibility`, `channel_order` or headers"
+                yield Violation(subject.at(round, agent, channel), problem, remedy)
+
+
+def games_can_be_replayed(subject: Subject, game: Game) -> Iterator[Violation]:
+    """The same turns come to the same under a protocol that is made afresh."""
+    episode = game.start
+    for round, node in enumerate(game.nodes):
+        episode, reward = play_round(subject.again, episode, node.turn)
+        if (reward, episode.end) != (node.reward, node.end):
+            problem = f"it comes to {node.reward}, {node.end}, then to {reward}, {episode.end}"
+            remedy = "let `rewards` depend on its outcome and nothing else"
+            yield Violation(subject.at(round), problem, remedy)
+            return
+
+
+def games_can_be_recorded(subject: Subject, game: Game) -> Iterator[Violation]:
+    """A game and its tree are the same after a round trip through MessagePack."""
+    for name, record in (("an episode", game.episode), ("a tree", game.root)):
+        problem = "it does not come back as it was"
+        try:
+            recorded = msgspec.msgpack.encode(record)
+            if msgspec.msgpack.decode(recorded, type=type(record)) == record:
+                continue
+        except (TypeError, msgspec.MsgspecError) as error:
+            problem = str(error)
+        yield Violation(name, problem, "use Python's own numbers, `int(...)` or `float(...)`")
+
+
+GAME_LAWS: tuple[GameLaw, ...] = (
+    games_end,
+    the_end_is_final,
+    the_three_ends_are_told_apart,
+    rewards_are_within_bounds,
+    agents_hear_what_they_see,
+    games_can_be_replayed,
+    games_can_be_recorded,
+)
+
+
+# ----------------------------------------------------------------------------- what laws ask
+
+
+def _moves(subject: Subject) -> Iterator[tuple[int, Move]]:
+    return ((round, move) for round, moves in subject.rounds for move in moves)
+
+
+def _readings(subject: Subject) -> Iterator[tuple[int, int, Key]]:
+    """(agent, round, key), as many as it takes to see that an order is not kept."""
+    rounds = range(subject.protocol.max_message_rounds)
+    return product(subject.agents, rounds, subject.keys[:20])
+
+
+def _differ(values: Iterable[object]) -> bool:
+    first, *others = values
+    return any(other != first for other in others)
+
+
+def _searched(header: str) -> str:
+    """A header as a reply is searched for it: in any case, with or without underscores."""
+    return header.casefold().replace("_", " ")
+
+
+def word_of(round: int, agent: int, channel: int) -> str:
+    """What an agent says in a channel in random play; `WORD` finds it."""
+    return f"[r{round} a{agent} c{channel}]"
+
+
+def _audible(protocol: Protocol, game: Game, agent: int) -> Iterator[str]:
+    """The words that belong into the agent's chat."""
+    for round, turn in enumerate(game.episode.turns):
+        channels = {move.agent: move.channels for move in protocol.schedule(round, game.start.key)}
+        for said in turn:
+            if said.agent == agent:
+                yield from findall(WORD, said.raw)
+            elif said.messages:
+                seen = (c for c in channels[said.agent] if protocol.visibility[agent][c])
+                yield from (word_of(round, said.agent, channel) for channel in seen)

@@ -1,1 +1,0 @@
-"""Trainers: how agents learn from an iteration."""

@@ -1,0 +1,1 @@
+"""Trainers, shared model groups and training jobs."""

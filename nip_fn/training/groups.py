@@ -1,0 +1,89 @@
+"""Shared model groups and their adapter lineage."""
+
+from itertools import groupby
+from typing import Literal
+
+import msgspec
+
+from nip_fn.params.agent import agent_group, is_updated
+from nip_fn.params.run import HyperParameters
+
+Method = Literal["dpo", "sft"]
+
+
+class Adapter(msgspec.Struct, frozen=True, array_like=True):
+    """One trained LoRA adapter.  Its name is never used twice: servers cache by name."""
+
+    name: str  # GROUP-ITERATION-HASH
+    iteration: int
+    parent: str | None  # the adapter that the training started from; None: the base model
+    reference: str | None  # the DPO reference policy; None: the base model
+    data_hash: str  # of the rows that it was trained on
+    method: Method = "dpo"
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Agents that share one model: a base model and the adapters trained on it, oldest first."""
+
+    name: str
+    agents: tuple[int, ...]
+    model: str
+    trainable: bool
+    lineage: tuple[Adapter, ...] = ()
+    serving: str | None = None  # the adapter that samples; None: the base model
+
+    @property
+    def latest(self) -> str | None:
+        """The last adapter trained, whether or not it samples; None before the first."""
+        return self.lineage[-1].name if self.lineage else None
+
+
+class GroupState(msgspec.Struct, frozen=True):
+    """What a group has learnt, apart from what it is: enough to go on with it elsewhere."""
+
+    lineage: tuple[Adapter, ...] = ()
+    serving: str | None = None
+
+
+def get_state(group: Group) -> GroupState:
+    """What the group has learnt."""
+    return GroupState(group.lineage, group.serving)
+
+
+def set_state(group: Group, state: GroupState) -> Group:
+    """The group with what another one has learnt; `get_state(set_state(g, s))` is `s`.
+
+    Raises `ValueError` where the serving adapter is not in the lineage.
+    """
+    if state.serving is not None and state.serving not in {a.name for a in state.lineage}:
+        raise ValueError(f"{state.serving!r} is not in the lineage of {group.name!r}")
+    return msgspec.structs.replace(group, lineage=state.lineage, serving=state.serving)
+
+
+def make_groups(params: HyperParameters) -> tuple[Group, ...]:
+    """The groups of a run before any training, sorted by name."""
+    members = sorted(
+        ((agent_group(agent), index) for index, agent in enumerate(params.agents)),
+    )
+    groups = []
+    for name, pairs in groupby(members, key=lambda member: member[0]):
+        agents = tuple(index for _, index in pairs)
+        lead = params.agents[agents[0]]
+        groups.append(Group(name, agents, lead.model_name, trainable=not lead.freeze_agent))
+    return tuple(groups)
+
+
+def group_of(groups: tuple[Group, ...], agent: int) -> Group:
+    """The group that the agent belongs to."""
+    return next(group for group in groups if agent in group.agents)
+
+
+def is_due(params: HyperParameters, group: Group, iteration: int) -> bool:
+    """Whether the group is to be trained in that iteration, if there is enough to train on."""
+    schedule = params.agents[group.agents[0]].update_schedule
+    return group.trainable and is_updated(schedule, iteration)
+
+
+def trained_agents(params: HyperParameters) -> tuple[int, ...]:
+    """The agents that are not frozen."""
+    return tuple(i for i, agent in enumerate(params.agents) if not agent.freeze_agent)

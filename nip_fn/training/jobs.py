@@ -1,0 +1,200 @@
+"""What is trained: shared model groups, their adapter lineage, and the rows of a training job."""
+
+from hashlib import blake2b
+from typing import NamedTuple
+
+import msgspec
+
+from nip_fn.keys import Key, fold_in, seed_of
+from nip_fn.params.agent import AgentParameters, lora_alpha, lr_factor
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import Chat
+from nip_fn.training.groups import Group, Method
+
+# Fewer examples than this and a group is not trained in that iteration (as at OpenAI's API).
+MIN_EXAMPLES = 10
+
+
+# Replies that are scored before and after a training, and again once it is served.
+NUM_PROBES = 4
+
+
+class Probe(NamedTuple):
+    """A reply to a chat, to be scored."""
+
+    chat: Chat
+    reply: str
+
+
+class Score(msgspec.Struct, frozen=True, array_like=True):
+    """The log-probability of a probe, in nats, before and after a training."""
+
+    before: float
+    after: float
+
+
+# How far, in nats, a served model's score may be from the trainer's: absolute, and per nat.
+CANARY_ABSOLUTE, CANARY_RELATIVE = 0.05, 0.01
+# What is served is stale where it is so many times nearer to the model from before the training.
+CANARY_STALE = 4
+
+
+def canary_problem(expected: tuple[Score, ...], served: tuple[float, ...]) -> str | None:
+    """Why what is served cannot be the model that was trained; None where it may be.
+
+    A provider that cannot score replies gives no scores, and there is nothing to compare.
+    """
+    pairs = tuple(zip(expected, served, strict=bool(served)))
+    for index, (score, value) in enumerate(pairs):
+        allowed = CANARY_ABSOLUTE + CANARY_RELATIVE * abs(score.after)
+        if not min(abs(value - score.after), abs(value - score.before)) <= allowed:
+            return (
+                f"probe {index} has log-probability {value:.3f} under what is served, but "
+                f"{score.after:.3f} under what was trained: another model seems to answer"
+            )
+    from_after = max((abs(value - score.after) for score, value in pairs), default=0.0)
+    from_before = max((abs(value - score.before) for score, value in pairs), default=0.0)
+    if not from_before * CANARY_STALE >= from_after:
+        return (
+            f"its log-probabilities are {from_after:.3f} nats from those of what was trained and "
+            f"{from_before:.3f} from the earlier ones: the model from before the training answers"
+        )
+    return None
+
+
+def canary_metrics(
+    expected: tuple[Score, ...], served: tuple[float, ...]
+) -> tuple[tuple[str, float], ...]:
+    """What a switch came to, in nats, over the probes; nothing where they were not scored.
+
+    canary_gap: the largest difference between what is served and what was trained
+    canary_shift: the largest difference that the training made
+    """
+    if not expected or not served:
+        return ()
+    gaps = [abs(value - score.after) for score, value in zip(expected, served, strict=True)]
+    shifts = [abs(score.after - score.before) for score in expected]
+    return ("canary_gap", max(gaps)), ("canary_shift", max(shifts))
+
+
+class PreferenceRow(msgspec.Struct, frozen=True, omit_defaults=True, tag="preference"):
+    """One DPO example: a chat, the reply to prefer after it, and the one to avoid."""
+
+    prompt: Chat
+    chosen: str
+    rejected: str
+
+
+class SupervisedRow(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervised"):
+    """One example of supervised fine-tuning: a chat, and the reply to give after it."""
+
+    prompt: Chat
+    reply: str
+
+
+TrainingRow = PreferenceRow | SupervisedRow
+
+
+def method_of(rows: tuple[TrainingRow, ...]) -> Method:
+    """How rows of that kind are trained on."""
+    return "sft" if rows and isinstance(rows[0], SupervisedRow) else "dpo"
+
+
+def row_metrics(rows: tuple[TrainingRow, ...]) -> tuple[tuple[str, float], ...]:
+    """What a training's data repeats, and where it contradicts itself.
+
+    duplicates: rows that are the same as an earlier one
+    contradictory: preferences whose reverse is among the rows, too
+    """
+    preferences = {
+        (row.prompt, row.chosen, row.rejected) for row in rows if isinstance(row, PreferenceRow)
+    }
+    contradictory = sum(
+        (row.prompt, row.rejected, row.chosen) in preferences
+        for row in rows
+        if isinstance(row, PreferenceRow)
+    )
+    return (
+        ("duplicates", float(len(rows) - len(set(rows)))),
+        ("contradictory", float(contradictory)),
+    )
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A training to be done: where it starts, what it must stay close to, and how."""
+
+    name: str  # GROUP-ITERATION, unique in the run
+    group: str
+    iteration: int
+    model: str
+    start: str | None  # the adapter to go on from; None: the base model
+    reference: str | None  # the DPO reference policy; None: the base model
+    learning_rate: float
+    num_epochs: int
+    beta: float
+    lora_rank: int
+    lora_alpha: int
+    lora_dropout: float
+    batch_size: int
+    seed: int
+    rows: tuple[TrainingRow, ...]  # all of one kind
+    use_lora: bool = True  # false: all weights are trained
+    stack: bool = False  # a new adapter on top of `start`, which stays as it is
+
+    @property
+    def method(self) -> Method:
+        """Direct preference optimisation, or supervised fine-tuning."""
+        return method_of(self.rows)
+
+    @property
+    def data_hash(self) -> str:
+        """A hash of the rows in their order (16 hexadecimal digits)."""
+        return blake2b(msgspec.msgpack.encode(self.rows), digest_size=8).hexdigest()
+
+    @property
+    def probes(self) -> tuple[Probe, ...]:
+        """Replies of its data whose log-probability tells one model from another."""
+        found = dict.fromkeys(
+            Probe(row.prompt, row.reply if isinstance(row, SupervisedRow) else row.chosen)
+            for row in self.rows
+        )
+        return tuple(found)[:NUM_PROBES]
+
+
+def make_job(
+    params: HyperParameters, group: Group, iteration: int, rows: tuple[TrainingRow, ...], key: Key
+) -> Job:
+    """The training that follows an iteration; `key` is consumed by its seed."""
+    agent: AgentParameters = params.agents[group.agents[0]]
+    own_rate = params.ei.lr if method_of(rows) == "sft" else None
+    rate = params.rl.lr if own_rate is None else own_rate
+    start = None if agent.fine_tune_from_scratch else group.latest
+    return Job(
+        name=f"{group.name}-{iteration}",
+        group=group.name,
+        iteration=iteration,
+        model=group.model,
+        start=start,
+        reference=_reference(agent, group, start),
+        learning_rate=rate * lr_factor(agent),
+        num_epochs=agent.num_epochs or params.rl.num_epochs,
+        beta=agent.dpo_beta or 0.1,
+        lora_rank=agent.lora_rank,
+        lora_alpha=lora_alpha(agent),
+        lora_dropout=agent.lora_dropout,
+        batch_size=agent.per_device_train_batch_size,
+        seed=seed_of(fold_in(key, "train", group.name), 31),
+        rows=rows,
+        use_lora=agent.use_lora,
+        stack=agent.stack_lora_adapters and start is not None,
+    )
+
+
+def _reference(agent: AgentParameters, group: Group, start: str | None) -> str | None:
+    """The reference, named and never implied: the last adapter ("previous"), or the base model.
+
+    OpenAI's API takes none: there it is always what the training starts from.
+    """
+    if agent.model_provider == "OpenAI" and not agent.use_dummy_api:
+        return start
+    return group.latest if agent.dpo_reference == "previous" else None

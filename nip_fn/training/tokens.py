@@ -1,0 +1,45 @@
+"""Estimates of how many tokens a chat or a training row holds, where no tokenizer is at hand."""
+
+from math import ceil
+
+from nip_fn.prompts.chat import Chat
+from nip_fn.training.jobs import Job, PreferenceRow, TrainingRow
+
+# --------------------------------------------------------------------------------------- estimates
+
+CHARACTERS_A_TOKEN = 4  # of English and code, roughly
+TOKENS_A_MESSAGE = 4  # for its role and its ends
+
+
+def estimated_tokens(text: str) -> int:
+    """A guess without a tokenizer: a token for every four characters."""
+    return ceil(len(text) / CHARACTERS_A_TOKEN)
+
+
+def estimated_prompt(chat: Chat) -> int:
+    """A guess at the tokens of a prompt."""
+    return sum(estimated_tokens(message.content) + TOKENS_A_MESSAGE for message in chat)
+
+
+def estimated_training(job: Job) -> int:
+    """A guess at the tokens that a training is paid for: those of its rows, times the epochs."""
+    return job.num_epochs * sum(map(_estimated_row, job.rows))
+
+
+def trained_tokens(job: Job, adapter: str | None, report: tuple[tuple[str, float], ...]) -> float:
+    """The tokens that a training was paid for: as its trainer reported, or else a guess.
+
+    A training that failed without a word about them was not paid for.
+    """
+    told = dict(report).get("train_tokens")
+    if told is not None:
+        return told
+    return float(estimated_training(job)) if adapter is not None else 0.0
+
+
+def _replies(row: TrainingRow) -> tuple[str, ...]:
+    return (row.chosen, row.rejected) if isinstance(row, PreferenceRow) else (row.reply,)
+
+
+def _estimated_row(row: TrainingRow) -> int:
+    return estimated_prompt(row.prompt) + sum(map(estimated_tokens, _replies(row)))

@@ -1,0 +1,1 @@
+"""Trees of replies: growth, arrays, values and rollouts."""

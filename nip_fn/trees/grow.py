@@ -1,0 +1,268 @@
+"""Growing a tree of replies: a persistent rose tree that knows which replies it still waits for.
+
+A node is a position after a round.  An open node has `k` slots for each agent that moves there, and
+its children open as soon as the last of its own slots is filled, whatever happens elsewhere.  Where
+m agents move at once, the children are either k, one for everyone's i-th reply ("joint"), or k^m,
+one for each way to combine a reply of every mover ("product").  A new reply copies only the nodes
+on its path (O(depth)), and the tree is a function of the *set* of replies that it holds, not of the
+order in which they came.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Literal, NamedTuple
+
+import msgspec
+from returns.result import Result, Success
+
+from nip_fn.game.episode import (
+    Episode,
+    Round,
+    Utterance,
+    forced_decision,
+    may_decide,
+    movers,
+    play_round,
+)
+from nip_fn.game.protocol import End, Move, Protocol
+from nip_fn.game.reply import Completion, Reply, ReplyError, parse_reply
+
+SimultaneousBranching = Literal["joint", "product"]
+
+Path = tuple[int, ...]  # the rank of each node among its siblings, from the root down
+
+
+class Slot(msgspec.Struct, frozen=True, array_like=True):
+    """Room for one reply of one agent at one node."""
+
+    agent: int
+    said: Utterance | None = None
+    attempts: int = 0  # failed so far
+    prompt_tokens: int = 0  # spent on them
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class Node(msgspec.Struct, frozen=True, array_like=True):
+    """A position after a round."""
+
+    turn: Round = ()  # what was said on arriving; () at the root
+    reward: tuple[float, ...] = ()  # [A] received on arriving
+    end: End = "open"
+    slots: tuple[Slot, ...] = ()  # [movers * k], mover by mover
+    children: tuple["Node", ...] = ()  # [k], or [k^movers], once every slot is filled
+
+
+class ReplyRequest(NamedTuple):
+    """Replies that a node waits for: those of one agent at one attempt, to be asked for at once."""
+
+    path: Path
+    agent: int
+    indices: tuple[int, ...]  # which of the agent's k slots
+    attempt: int
+
+
+class ReplyArrival(msgspec.Struct, frozen=True):
+    """A completion, and the slot that it is for."""
+
+    path: Path
+    agent: int
+    index: int
+    attempt: int
+    completion: Completion
+
+
+class Rules(NamedTuple):
+    """What a growing tree needs to know besides the replies."""
+
+    protocol: Protocol
+    branching: Callable[[tuple[Move, ...]], int]  # (who moves) -> k
+    attempts: tuple[int, ...]  # [A] at a reply before it is recorded as invalid
+    simultaneous_branching: SimultaneousBranching = "joint"  # replies of agents that move at once
+
+
+def new_tree(rules: Rules, episode: Episode) -> Node:
+    """The root of a new tree: a game that has not begun."""
+    return _arrive(rules, episode, (), (0.0,) * len(rules.protocol.agents))
+
+
+def insert(
+    rules: Rules, node: Node, episode: Episode, given: ReplyArrival
+) -> tuple[Node, tuple[ReplyRequest, ...]]:
+    """The tree with one more completion in it, and what it now has to ask for, paths from `node`.
+
+    `episode` is the game at `node`; the path of `given` leads from there to the node that was
+    waiting.  Raises `ValueError` where nothing waits for this completion.
+    """
+    if not given.path:
+        return _fill(rules, node, episode, given)
+    rank, *rest = given.path
+    if not 0 <= rank < len(node.children):
+        raise ValueError(f"there is no node at {given.path} yet")
+    child = node.children[rank]
+    below, asks = insert(
+        rules, child, after(episode, child), msgspec.structs.replace(given, path=tuple(rest))
+    )
+    children = (*node.children[:rank], below, *node.children[rank + 1 :])
+    grown = msgspec.structs.replace(node, children=children)
+    return grown, tuple(ask._replace(path=(rank, *ask.path)) for ask in asks)
+
+
+def after(episode: Episode, node: Node) -> Episode:
+    """The game at `node`, a child of the position that `episode` is at."""
+    return msgspec.structs.replace(episode, turns=(*episode.turns, node.turn), end=node.end)
+
+
+def node_at(node: Node, episode: Episode, path: Path) -> tuple[Node, Episode]:
+    """The node that `path` leads to from `node`, and the game there."""
+    for rank in path:
+        node = node.children[rank]
+        episode = after(episode, node)
+    return node, episode
+
+
+def pending_requests(node: Node) -> Iterator[ReplyRequest]:
+    """Everything that the tree waits for, in the order of its paths, breadth last."""
+    yield from _asks(node.slots)
+    for rank, child in enumerate(node.children):
+        for ask in pending_requests(child):
+            yield ask._replace(path=(rank, *ask.path))
+
+
+def _arrive(rules: Rules, episode: Episode, turn: Round, reward: tuple[float, ...]) -> Node:
+    moves = movers(rules.protocol, episode)
+    k = rules.branching(moves) if moves else 0
+    slots = tuple(Slot(move.agent) for move in moves for _ in range(k))
+    return Node(turn=turn, reward=reward, end=episode.end, slots=slots)
+
+
+def _fill(
+    rules: Rules, node: Node, episode: Episode, given: ReplyArrival
+) -> tuple[Node, tuple[ReplyRequest, ...]]:
+    places = [i for i, slot in enumerate(node.slots) if slot.agent == given.agent]
+    place = places[given.index] if 0 <= given.index < len(places) else None
+    if place is None or _waits_for(node.slots[place]) != given.attempt:
+        raise ValueError(f"nothing waits for this completion: {given}")
+    slot = _attempt(rules, node.slots[place], episode, given.completion)
+    slots = (*node.slots[:place], slot, *node.slots[place + 1 :])
+    node = msgspec.structs.replace(node, slots=slots)
+    if slot.said is None:
+        return node, (ReplyRequest((), given.agent, (given.index,), slot.attempts),)
+    if any(slot.said is None for slot in slots):
+        return node, ()
+    children = _branch(rules, slots, episode)
+    asks = (
+        ask._replace(path=(rank,))
+        for rank, child in enumerate(children)
+        for ask in _asks(child.slots)
+    )
+    return msgspec.structs.replace(node, children=children), tuple(asks)
+
+
+def _waits_for(slot: Slot) -> int | None:
+    """The attempt that the slot waits for; None where it is filled."""
+    return slot.attempts if slot.said is None else None
+
+
+def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion) -> Slot:
+    """The slot after one more attempt: filled, or waiting for the next one."""
+    agent = slot.agent
+    parsed = _heard(rules.protocol, episode, agent, completion)
+    attempts = slot.attempts + 1
+    prompt_tokens = slot.prompt_tokens + completion.prompt_tokens
+    completion_tokens = slot.completion_tokens + completion.completion_tokens
+    cached_tokens = slot.cached_tokens + completion.cached_tokens
+    reply = parsed.value_or(None)
+    if reply is None and attempts < rules.attempts[agent]:
+        return Slot(agent, None, attempts, prompt_tokens, completion_tokens, cached_tokens)
+    said = Utterance(
+        agent=agent,
+        raw=completion.text or "",
+        messages=reply.messages if reply else (),
+        decision=reply.decision if reply else None,
+        error=None if isinstance(parsed, Success) else parsed.failure(),
+        attempts=attempts,
+        token_limit=completion.finish_reason == "length",
+        model=completion.model,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cached_tokens=cached_tokens,
+    )
+    return Slot(agent, said)
+
+
+def _heard(
+    protocol: Protocol, episode: Episode, agent: int, completion: Completion
+) -> Result[Reply, ReplyError]:
+    """What the agent is taken to say in this game with that completion."""
+    counts = may_decide(protocol, len(episode.turns), agent)
+    forced = forced_decision(protocol, episode) if counts else None
+    if forced is not None:
+        return Success(Reply(messages=(), decision=forced))
+    move = next(move for move in movers(protocol, episode) if move.agent == agent)
+    return parse_reply(
+        completion,
+        move=move,
+        may_decide=counts,
+        spectrum=protocol.spectrum,
+        headers=protocol.headers(move),
+    )
+
+
+def reply_combinations(
+    num_movers: int, k: int, how: SimultaneousBranching
+) -> tuple[tuple[int, ...], ...]:
+    """Which of its k replies each mover gives in each of the rounds that follow a node, in order.
+
+    >>> reply_combinations(2, 2, "joint")
+    ((0, 0), (1, 1))
+    >>> reply_combinations(2, 2, "product")
+    ((0, 0), (0, 1), (1, 0), (1, 1))
+    """
+    if how == "product":
+        return tuple(product(range(k), repeat=num_movers))
+    return tuple((index,) * num_movers for index in range(k))
+
+
+def replies_of(node: Node) -> tuple[dict[int, int], ...]:
+    """For each child, which of its k replies at `node` each mover gave on the way there.
+
+    How the node branched shows in the number of its children.  Nodes without slots, made by hand,
+    are taken to have had a slot for each child.
+    """
+    if not node.children:
+        return ()
+    agents = tuple(dict.fromkeys(slot.agent for slot in node.slots))
+    if not agents:
+        return tuple({said.agent: i for said in c.turn} for i, c in enumerate(node.children))
+    k = len(node.slots) // len(agents)
+    how: SimultaneousBranching = "joint" if len(node.children) == k else "product"
+    return tuple(
+        dict(zip(agents, indices, strict=True))
+        for indices in reply_combinations(len(agents), k, how)
+    )
+
+
+def _branch(rules: Rules, slots: tuple[Slot, ...], episode: Episode) -> tuple[Node, ...]:
+    """One child for each combination of replies (`reply_combinations`)."""
+    agents = tuple(dict.fromkeys(slot.agent for slot in slots))
+    k = len(slots) // len(agents)
+    children = []
+    for indices in reply_combinations(len(agents), k, rules.simultaneous_branching):
+        spoken = (slots[mover * k + index].said for mover, index in enumerate(indices))
+        turn = tuple(said for said in spoken if said is not None)
+        arrived, reward = play_round(rules.protocol, episode, turn)
+        children.append(_arrive(rules, arrived, turn, reward))
+    return tuple(children)
+
+
+def _asks(slots: tuple[Slot, ...]) -> Iterator[ReplyRequest]:
+    """The empty slots by agent and attempt, as few requests as possible."""
+    groups: dict[tuple[int, int], list[int]] = {}
+    seen: dict[int, int] = {}
+    for slot in slots:
+        index = seen[slot.agent] = seen.get(slot.agent, -1) + 1
+        if slot.said is None:
+            groups.setdefault((slot.agent, slot.attempts), []).append(index)
+    for (agent, attempt), indices in groups.items():
+        yield ReplyRequest((), agent, tuple(indices), attempt)
