@@ -1,13 +1,22 @@
 """The one way to fail: a value that says what was given, why it cannot be, and what to do.
 
-Whatever a caller can cause comes back as a `returns` failure that holds a `Problem`; a bug raises.
+Whatever a caller can cause comes back as a `returns` failure that holds a `Problem`.  A bug raises.
 """
 
-import msgspec
+from collections.abc import Awaitable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from returns.result import Result
+
+T = TypeVar("T")
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """Why something that was asked for cannot be done.
+# An exception, so that `.unwrap()` of a failure shows the message as the cause of its error;
+# nothing in this package raises it.
+@dataclass(frozen=True)
+class Problem(Exception):
+    """The reason why something that was asked for cannot be done.
 
     Its text is one readable line:
 
@@ -27,5 +36,8 @@ class Problem(msgspec.Struct, frozen=True):
 
     def at(self, address: str) -> "Problem":
         """The same problem, found at this address (in front of its own, if it has one)."""
-        inner = f"{address}: {self.address}" if self.address else address
-        return Problem(self.problem, inner, self.remedy)
+        return replace(self, address=f"{address}: {self.address}" if self.address else address)
+
+
+# The answer of every port: a result that is to be awaited, with a problem if it fails.
+Eventual = Awaitable[Result[T, Problem]]

@@ -1,11 +1,9 @@
 """The port through which untrusted code is run."""
 
-from collections.abc import Awaitable
 from typing import Protocol
 
-from returns.result import Result
-
 from nip_fn.code.programs import Limits, Program, RunResult
+from nip_fn.errors import Eventual
 
 
 class Sandbox(Protocol):
@@ -16,8 +14,6 @@ class Sandbox(Protocol):
         """What it isolates by, for people to read."""
         ...
 
-    def __call__(
-        self, program: Program, limits: Limits
-    ) -> Awaitable[Result[tuple[RunResult, ...], str]]:
+    def __call__(self, program: Program, limits: Limits) -> Eventual[tuple[RunResult, ...]]:
         """How each of the program's inputs ended, in their order; or why nothing could be run."""
         ...

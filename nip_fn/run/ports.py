@@ -1,11 +1,11 @@
 """What an adapter must provide: the doors between the pure core and the world."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
-from returns.result import Result
 
+from nip_fn.errors import Eventual
 from nip_fn.game.datapoint import Datapoint, Split
 from nip_fn.game.reply import Completion
 from nip_fn.run.events import Publish
@@ -32,9 +32,7 @@ class Unanswered(NamedTuple):
 class Sampler(Protocol):
     """Samples replies."""
 
-    def __call__(
-        self, request: Request
-    ) -> Awaitable[Result[tuple[Completion | Unanswered, ...], str]]:
+    def __call__(self, request: Request) -> Eventual[tuple[Completion | Unanswered, ...]]:
         """One completion for each of the request's keys, in their order; or why there is none.
 
         Where some came and others did not, those that came are told of: they may be paid for.
@@ -58,7 +56,7 @@ Follow = Callable[[str, Progress], None]  # told of a job, by its name, and how 
 class Tuner(Protocol):
     """Trains adapters."""
 
-    def __call__(self, job: Job) -> Awaitable[Result[Tuned, str]]:
+    def __call__(self, job: Job) -> Eventual[Tuned]:
         """The job's adapter; a job that an earlier call finished is looked up, not repeated."""
         ...
 
@@ -73,7 +71,7 @@ class Served(NamedTuple):
 class Publisher(Protocol):
     """Makes an adapter answer."""
 
-    def __call__(self, effect: Publish) -> Awaitable[Result[Served, str]]:
+    def __call__(self, effect: Publish) -> Eventual[Served]:
         """Success once requests that name the adapter are answered by it, or with why it is
         refused; a failure where nothing can be said of it.
 
