@@ -5,11 +5,13 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from nip_fn.params.base import Count, Natural, Positive, Record, Share
-from nip_fn.select.pairs import PairBalance, PairSelection
-from nip_fn.select.rollouts import Annealing, RolloutSelection
-from nip_fn.trees.grow import SimultaneousBranching
-from nip_fn.trees.tree import ValueBackup
 
+RolloutSelection = Literal["threshold", "weighted_sampling"]
+Annealing = Literal["none", "linear", "exponential"]
+PairSelection = Literal["positive_negative", "interval", "best_worst", "all"]
+PairBalance = Literal["none", "decisions", "agents"]
+SimultaneousBranching = Literal["joint", "product"]
+ValueBackup = Literal["children", "leaves"]
 TestScheme = Literal["none", "all", "last", "first_and_last"]
 RefusedAdapters = Literal["stop", "skip"]
 

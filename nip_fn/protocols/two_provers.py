@@ -2,7 +2,7 @@
 
 from nip_fn.game.decision import ACCEPT
 from nip_fn.game.protocol import AgentSpec, Move
-from nip_fn.keys import Key, fold_in, permutation
+from nip_fn.keys import Draws, Key, fold_in
 from nip_fn.params.protocol import TwoProverParameters
 from nip_fn.protocols.build import Schedule, in_turn
 
@@ -30,11 +30,12 @@ def make_schedule(length: TwoProverParameters, *, verifier_first: bool) -> Sched
     return in_turn(verifier, *answers) if verifier_first else in_turn(*answers, verifier)
 
 
-def reading_order(length: TwoProverParameters, agent: int, round: int, key: Key) -> tuple[int, ...]:
+def reading_order(
+    length: TwoProverParameters, draws: Draws, agent: int, round: int, key: Key
+) -> tuple[int, ...]:
     """A prover reads the other's channel first, its own last; the verifier in any order."""
     if agent == PROVER0:
         return 1, 0
     if agent == VERIFIER and length.randomize_channel_order:
-        first, second = permutation(fold_in(key, "channel_order", round), 2).tolist()
-        return first, second
+        return draws.permutation(fold_in(key, "channel_order", round), 2)
     return 0, 1

@@ -29,14 +29,14 @@ _decode = msgspec.msgpack.Decoder(Event).decode
 
 
 class ReadError(NamedTuple):
-    """Why a file cannot be read as a checkpoint."""
+    """The reason why a file cannot be read as a checkpoint."""
 
     kind: Literal["foreign", "newer", "corrupt"]
     message: str  # one line, without the file's name
 
 
 class Recording(NamedTuple):
-    """What a checkpoint holds."""
+    """The events of a checkpoint, and how much of the file is whole."""
 
     events: tuple[Event, ...]
     size: int  # bytes of header and whole frames

@@ -1,4 +1,4 @@
-"""What an adapter must provide: the doors between the pure core and the world."""
+"""Ports: the interfaces through which the pure core reaches the world."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -15,7 +15,7 @@ from nip_fn.training.jobs import Job, Score
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a training is."""
+    """The progress of a training."""
 
     step: int
     steps: int
@@ -24,7 +24,10 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Unanswered(NamedTuple):
-    """In the place of a completion that did not come, beside others that did."""
+    """A missing completion among others that arrived.
+
+    problem: the reason; "" if the request was never sent.
+    """
 
     problem: str = ""  # why; "": it was held back before it was asked for
 
@@ -42,7 +45,13 @@ class Sampler(Protocol):
 
 
 class Tuned(NamedTuple):
-    """What a training left."""
+    """The result of a training.
+
+    adapter: its name, GROUP-ITERATION-HASH of the weights; None if the training failed.
+    report: (name, value) pairs such as the loss.
+    scores: of the job's probes; () if the trainer cannot score replies.
+    problem: the reason why there is no adapter: the loss diverged, or the like.
+    """
 
     adapter: str | None  # its name: GROUP-ITERATION-HASH of the weights; None: it failed
     report: tuple[tuple[str, float], ...]  # (name, value): loss and the like
@@ -62,7 +71,11 @@ class Tuner(Protocol):
 
 
 class Served(NamedTuple):
-    """What came of publishing an adapter."""
+    """The result of publishing an adapter.
+
+    scores: log-probabilities of the probes under the model that answers now.
+    problem: the reason why the adapter is refused (it is poisoned, or the like); "" if served.
+    """
 
     scores: tuple[float, ...] = ()  # log-probabilities of the probes under what answers now
     problem: str = ""  # why it cannot be served, though others could: it is poisoned, or the like
@@ -109,7 +122,7 @@ class Tracker(Protocol):
 
 
 def nothing_to_drain() -> None:
-    """Of samplers that send each request as soon as they are called."""
+    """A `drain` that does nothing, for samplers that never queue."""
 
 
 class World(NamedTuple):

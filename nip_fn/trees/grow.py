@@ -26,6 +26,7 @@ from nip_fn.game.episode import (
 )
 from nip_fn.game.protocol import End, Move, Protocol
 from nip_fn.game.reply import Completion, Reply, ReplyError, parse_reply
+from nip_fn.keys import Key, fold_in
 
 SimultaneousBranching = Literal["joint", "product"]
 
@@ -54,16 +55,23 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReplyRequest(NamedTuple):
-    """Replies that a node waits for: those of one agent at one attempt, to be asked for at once."""
+    """A request for replies of one agent at one node, all at the same attempt.
+
+    One API call with n = len(indices) can serve it.
+
+    path, agent: the node, and who is to reply there.
+    indices: which of the agent's k slots.
+    attempt: failed attempts before this one.
+    """
 
     path: Path
     agent: int
-    indices: tuple[int, ...]  # which of the agent's k slots
+    indices: tuple[int, ...]
     attempt: int
 
 
 class ReplyArrival(msgspec.Struct, frozen=True):
-    """A completion, and the slot that it is for."""
+    """One sampled completion and its address: node, agent, index of the reply, and attempt."""
 
     path: Path
     agent: int
@@ -73,12 +81,55 @@ class ReplyArrival(msgspec.Struct, frozen=True):
 
 
 class Rules(NamedTuple):
-    """What a growing tree needs to know besides the replies."""
+    """The rules by which a tree grows.
+
+    protocol: the game.
+    branching: the agents that move at a node -> k, the replies of each.
+    attempts: `[A]` attempts at a reply before it is recorded as invalid.
+    simultaneous_branching: the children of k replies each of several agents that move at once.
+    """
 
     protocol: Protocol
-    branching: Callable[[tuple[Move, ...]], int]  # (who moves) -> k
-    attempts: tuple[int, ...]  # [A] at a reply before it is recorded as invalid
-    simultaneous_branching: SimultaneousBranching = "joint"  # replies of agents that move at once
+    branching: Callable[[tuple[Move, ...]], int]
+    attempts: tuple[int, ...]
+    simultaneous_branching: SimultaneousBranching = "joint"
+
+
+class GameTree(msgspec.Struct, frozen=True, array_like=True):
+    """A tree of replies, and what it is about."""
+
+    datapoint: int  # its index among the datapoints of the stage
+    key: Key  # of the game, as `reset` takes it
+    root: Node
+
+
+# (the game so far, the agent that speaks, key) -> its reply; the key is consumed.
+Policy = Callable[[Episode, int, Key], Completion]
+
+
+def grow(rules: Rules, episode: Episode, policy: Policy, *, datapoint: int = 0) -> GameTree:
+    """A whole tree from the start of a game on, every reply drawn from `policy`.
+
+    A reply's key is `reply_key` of its place, so the tree is the one that a run with this game key
+    and a sampler that does as the policy does would have grown.
+    """
+    root = new_tree(rules, episode)
+    waiting = list(pending_requests(root))
+    while waiting:
+        path, agent, indices, attempt = waiting.pop()
+        name = rules.protocol.agents[agent].name
+        here = node_at(root, episode, path)[1]
+        for index in indices:
+            completion = policy(here, agent, reply_key(episode.key, path, name, index, attempt))
+            arrival = ReplyArrival(path, agent, index, attempt, completion)
+            root, requests = insert(rules, root, episode, arrival)
+            waiting.extend(requests)
+    return GameTree(datapoint, episode.key, root)
+
+
+def reply_key(game: Key, path: Path, agent: str, index: int, attempt: int) -> Key:
+    """The key of one attempt at one reply, from the key of its game."""
+    return fold_in(game, *path, agent, index, attempt)
 
 
 def new_tree(rules: Rules, episode: Episode) -> Node:
@@ -194,7 +245,7 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
 def _heard(
     protocol: Protocol, episode: Episode, agent: int, completion: Completion
 ) -> Result[Reply, ReplyError]:
-    """What the agent is taken to say in this game with that completion."""
+    """The reply that the completion is in this game; under `force_guess`, the forced decision."""
     counts = may_decide(protocol, len(episode.turns), agent)
     forced = forced_decision(protocol, episode) if counts else None
     if forced is not None:
