@@ -56,7 +56,7 @@ def may_decide(protocol: Protocol, round: int, agent: int) -> bool:
 
 
 def forced_decision(protocol: Protocol, episode: Episode) -> Decision | None:
-    """The verifier's decision under `force_guess`, whatever it says; None if it is free to decide."""
+    """The verifier's decision under `force_guess`, whatever it says; None if it is free."""
     match protocol.force_guess:
         case "zero":
             return strongest(protocol.spectrum, 0)

@@ -29,17 +29,17 @@ class Unanswered(NamedTuple):
     problem: the reason; "" if the request was never sent.
     """
 
-    problem: str = ""  # why; "": it was held back before it was asked for
+    problem: str = ""
 
 
 class Sampler(Protocol):
     """Samples replies."""
 
     def __call__(self, request: Request) -> Eventual[tuple[Completion | Unanswered, ...]]:
-        """One completion for each of the request's keys, in their order; or why there is none.
+        """One completion for each of the request's keys, in their order, or the problem.
 
-        Where some came and others did not, those that came are told of: they may be paid for.
-        `Completion.model` names what really answered: the adapter, or the base model.
+        If only some arrived they are returned beside `Unanswered`: they may have been paid for.
+        `Completion.model` names the model that really answered: the adapter, or the base model.
         """
         ...
 
@@ -53,13 +53,13 @@ class Tuned(NamedTuple):
     problem: the reason why there is no adapter: the loss diverged, or the like.
     """
 
-    adapter: str | None  # its name: GROUP-ITERATION-HASH of the weights; None: it failed
-    report: tuple[tuple[str, float], ...]  # (name, value): loss and the like
-    scores: tuple[Score, ...] = ()  # of the job's probes; () where the trainer cannot tell
-    problem: str = ""  # why there is no adapter: the loss diverged, or the like
+    adapter: str | None
+    report: tuple[tuple[str, float], ...]
+    scores: tuple[Score, ...] = ()
+    problem: str = ""
 
 
-Follow = Callable[[str, Progress], None]  # told of a job, by its name, and how far it is
+Follow = Callable[[str, Progress], None]  # (name of a job, its progress)
 
 
 class Tuner(Protocol):
@@ -77,18 +77,18 @@ class Served(NamedTuple):
     problem: the reason why the adapter is refused (it is poisoned, or the like); "" if served.
     """
 
-    scores: tuple[float, ...] = ()  # log-probabilities of the probes under what answers now
-    problem: str = ""  # why it cannot be served, though others could: it is poisoned, or the like
+    scores: tuple[float, ...] = ()
+    problem: str = ""
 
 
 class Publisher(Protocol):
     """Makes an adapter answer."""
 
     def __call__(self, effect: Publish) -> Eventual[Served]:
-        """Success once requests that name the adapter are answered by it, or with why it is
-        refused; a failure where nothing can be said of it.
+        """Success once the adapter answers the requests that name it, or is refused for good.
 
-        The effect's probes are scored, but for providers that cannot score replies.
+        A failure means that neither is known.  The effect's probes are scored, unless the provider
+        cannot score replies.
         """
         ...
 
@@ -117,7 +117,7 @@ class Tracker(Protocol):
     """Shows or keeps metrics."""
 
     def __call__(self, row: Row, seconds: float) -> None:
-        """Take note of what a stage came to."""
+        """Take note of the metrics of a stage."""
         ...
 
 
@@ -134,6 +134,6 @@ class World(NamedTuple):
     source: Source
     store: Store
     tracker: Tracker
-    # Called when a run is stopped: what is under way may end, calls of the sampler that wait for
-    # their turn are cancelled.
+    # Called when a run is stopped: requests under way may end, queued ones are cancelled.  Money
+    # that is already being spent should still buy a recorded reply.
     drain: Callable[[], None] = nothing_to_drain

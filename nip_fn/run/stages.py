@@ -46,6 +46,10 @@ class Growing(msgspec.Struct, frozen=True):
     selection: Selection = Selection()
     rows: tuple[tuple[str, Rows], ...] = ()
 
+    def __repr__(self) -> str:
+        """The stage in a line, without its trees."""
+        return f"{self.name}: {len(self.forest)} trees, {self.num_waiting} replies to come"
+
 
 class JobState(msgspec.Struct, frozen=True, array_like=True):
     """A training under way."""

@@ -57,6 +57,14 @@ class RunState(msgspec.Struct, frozen=True):
     seconds: tuple[tuple[int, StageName, float], ...] = ()
     faults: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        """The state in a line: where the run is."""
+        params = self.params
+        return (
+            f"RunState({params.interaction_protocol} by {params.trainer}, iteration "
+            f"{self.iteration} of {params.rl.num_iterations}, stage {self.stage!r})"
+        )
+
     @property
     def sampled(self) -> Growing | None:
         """The trees of the stage under way, or those that it trains on; None if it has none."""
@@ -92,7 +100,7 @@ def rules(state: RunState) -> Rules:
     branching = (
         partial(trainer_of(params).branching, state.trainer_state)
         if state.stage.name == "sample"
-        else _one_reply
+        else _one_reply  # tests measure the policy; branching would only buy correlated games
     )
     return Rules(
         protocol=protocol_of(params),

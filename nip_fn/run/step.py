@@ -141,6 +141,8 @@ def pending(state: RunState) -> tuple[Effect, ...]:
 
 def _is_over(state: RunState) -> bool:
     """True if the stage under way waits for nothing but its end."""
+    # A stage that waits for nothing still has to be sealed: its digest is recorded before anything
+    # is built on it, so that a replay that derives something else names the stage where it began.
     match state.stage:
         case Growing(num_waiting=num):
             return num == 0
@@ -319,6 +321,7 @@ def _open_trees(state: RunState, stage: Fetching, datapoints: tuple[Datapoint, .
 
 def _reply(state: RunState, stage: Growing, event: Replied) -> Stepped:
     index = event.tree
+    # Negative indices would be valid Python: a damaged recording must not answer another tree.
     if not 0 <= index < len(stage.forest):
         raise ValueError(f"no tree {index} grows in stage {stage.name!r}")
     arrival = ReplyArrival(event.path, event.agent, event.index, event.attempt, event.completion)
@@ -335,6 +338,7 @@ def _reply(state: RunState, stage: Growing, event: Replied) -> Stepped:
 
 def _grown(state: RunState, stage: Growing) -> RunState:
     """Once the last reply is in: metrics and, of an iteration, the trainer's update."""
+    # Selection waits for all trees, because filters such as `balance` compare across them.
     batch = sample_batch(state, stage)
     if stage.name == "test":
         return _with_row(state, _metrics(batch, None), reply_usage(batch.trees, state.groups))
@@ -380,6 +384,8 @@ def _training(state: RunState, stage: Training, event: JobCreated | JobFinished)
     at = _index(stage.jobs, lambda one: one.job.name == event.job)
     under_way = stage.jobs[at]
     match event:
+        # The intent is recorded before anything is paid: after a crash in between, the tuner looks
+        # the job up by its name instead of starting it twice.
         case JobCreated() if not under_way.created and event.data_hash == under_way.job.data_hash:
             changed = replace(under_way, created=True)
             return _with_job(state, stage, at, changed), (Train(under_way.job),)
@@ -497,6 +503,8 @@ def _published(state: RunState) -> RunState:
 
 def _switched(group: Group, under_way: JobState) -> Group:
     """The group with its new adapter; a refused one leaves its lineage again."""
+    # A refused adapter was trained and paid for, but nothing may start from it: it was poisoned, or
+    # another model answered in its name.
     if not under_way.problem:
         return replace(group, serving=under_way.adapter)
     kept = tuple(adapter for adapter in group.lineage if adapter.name != under_way.adapter)

@@ -83,6 +83,10 @@ class Candidates(NamedTuple):
     values: tuple[Values, ...]
     agents: tuple[int, ...]
 
+    def __repr__(self) -> str:
+        """The candidates in a line."""
+        return f"Candidates({self.protocol.name}: {len(self.trees)} trees, agents {self.agents})"
+
     def utterance(self, pair: Pair, node: int) -> Utterance:
         """The reply of the pair's agent on the way to `node`."""
         turn = self.trees[pair.tree].turn_N[node]
@@ -115,6 +119,7 @@ def decision_points(
 
     A reply without words cannot be compared: nothing in it could be preferred or avoided.
     """
+    # One stable sort groups all siblings, instead of a scan of all nodes for each parent.
     order = np.argsort(tree.parent_N, kind="stable")
     starts = np.flatnonzero(np.diff(tree.parent_N[order], prepend=-2))
     for children in np.split(order, starts[1:])[1:]:  # the first group is the root alone
@@ -124,6 +129,7 @@ def decision_points(
             replies = tree.reply_NA[acted, agent].tolist()
             for child, reply in zip(acted.tolist(), replies, strict=True):
                 sharing.setdefault(reply, []).append(child)
+            # Where several agents move at once, siblings may differ in another agent's words only.
             if len(sharing) >= 2:
                 firsts = np.array([nodes[0] for nodes in sharing.values()], dtype=np.int64)
                 yield Siblings(

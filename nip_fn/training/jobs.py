@@ -11,8 +11,8 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat
 from nip_fn.training.groups import Group, Method
 
-# A group with fewer rows than this is not trained in that iteration.  It is the least that
-# OpenAI's API accepts, and fewer move a model by their noise alone.
+# A group with fewer rows than this is not trained in that iteration: OpenAI's API refuses them, and
+# all providers are held to the same rule, so that their runs can be compared.
 MIN_EXAMPLES = 10
 
 

@@ -42,6 +42,10 @@ class SampleBatch(NamedTuple):
     datapoints: tuple[Datapoint, ...]
     trees: tuple[Tree, ...]
 
+    def __repr__(self) -> str:
+        """The batch in a line."""
+        return f"SampleBatch(iteration {self.iteration}, {len(self.trees)} trees)"
+
     @property
     def protocol(self) -> Protocol:
         """The game that the trees are trees of."""
@@ -104,6 +108,11 @@ class Update(NamedTuple, Generic[S]):
     state: S
     metrics: tuple[tuple[str, float], ...] = ()
     selection: Selection = Selection()
+
+    def __repr__(self) -> str:
+        """The update in a line: rows by group."""
+        rows = ", ".join(f"{name}: {len(own)} rows" for name, own in self.rows.items())
+        return f"Update({rows})"
 
 
 class Trainer(NamedTuple, Generic[S]):

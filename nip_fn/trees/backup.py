@@ -22,7 +22,8 @@ def mean_children(tree: Tree) -> Values:
     sampled the replies: every reply of a node counts the same, however its subtree goes on.
     """
     children, values = children_of(tree), tree.reward_NA.tolist()
-    for node in reversed(range(tree.num_nodes)):  # children before their parent
+    # Nodes are in breadth-first order, so the reverse has children before their parent.
+    for node in reversed(range(tree.num_nodes)):
         if below := children[node]:
             values[node] = [
                 reward + fsum(values[child][agent] for child in below) / len(below)

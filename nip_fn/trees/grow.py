@@ -102,6 +102,12 @@ class GameTree(msgspec.Struct, frozen=True, array_like=True):
     key: Key  # of the game, as `reset` takes it
     root: Node
 
+    def __repr__(self) -> str:
+        """The tree in a line; `flatten` makes the record that shows more."""
+        return (
+            f"GameTree(datapoint {self.datapoint}, {len(self.root.children)} children at the root)"
+        )
+
 
 # (the game so far, the agent that speaks, key) -> its reply; the key is consumed.
 Policy = Callable[[Episode, int, Key], Completion]
@@ -115,6 +121,7 @@ def grow(rules: Rules, episode: Episode, policy: Policy, *, datapoint: int = 0) 
     """
     root = new_tree(rules, episode)
     waiting = list(pending_requests(root))
+    # The order does not matter: a reply is a function of its key, and its key of its place.
     while waiting:
         path, agent, indices, attempt = waiting.pop()
         name = rules.protocol.agents[agent].name
@@ -150,6 +157,7 @@ def insert(
     rank, *rest = given.path
     if not 0 <= rank < len(node.children):
         raise ValueError(f"there is no node at {given.path} yet")
+    # Only the nodes on the path are copied; all other subtrees are shared with the old tree.
     child = node.children[rank]
     below, asks = insert(
         rules, child, after(episode, child), msgspec.structs.replace(given, path=tuple(rest))
@@ -199,6 +207,8 @@ def _fill(
     node = msgspec.structs.replace(node, slots=slots)
     if slot.said is None:
         return node, (ReplyRequest((), given.agent, (given.index,), slot.attempts),)
+    # The children open as soon as this node's own slots are filled: no barrier between nodes or
+    # trees, so a forest takes the time of its depth, not of its size.
     if any(slot.said is None for slot in slots):
         return node, ()
     children = _branch(rules, slots, episode)
@@ -223,6 +233,8 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
     prompt_tokens = slot.prompt_tokens + completion.prompt_tokens
     completion_tokens = slot.completion_tokens + completion.completion_tokens
     cached_tokens = slot.cached_tokens + completion.cached_tokens
+    # A failed attempt is asked for again under a key of its own; the last one is recorded as it is,
+    # so that a model that never speaks properly ends the game instead of the run.
     reply = parsed.value_or(None)
     if reply is None and attempts < rules.attempts[agent]:
         return Slot(agent, None, attempts, prompt_tokens, completion_tokens, cached_tokens)
@@ -231,7 +243,7 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
         raw=completion.text or "",
         messages=reply.messages if reply else (),
         decision=reply.decision if reply else None,
-        error=None if isinstance(parsed, Success) else parsed.failure(),
+        error=parsed.swap().value_or(None),
         attempts=attempts,
         token_limit=completion.finish_reason == "length",
         model=completion.model,

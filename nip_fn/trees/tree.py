@@ -4,6 +4,7 @@ Letters for dimensions: N nodes, A agents, C children of one node.
 """
 
 from collections.abc import Iterator
+from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,6 +63,20 @@ class Tree(NamedTuple):
     def num_agents(self) -> int:
         """A."""
         return int(self.reward_NA.shape[1])
+
+    def _repr_html_(self) -> str:
+        """The tree as nested lists, for notebooks: who said what, rewards, how games ended."""
+        children = children_of(self)
+
+        def item(node: int) -> str:
+            words = "<br>".join(f"<b>{s.agent}</b> {escape(s.raw)}" for s in self.turn_N[node])
+            rewards = ", ".join(f"{reward:+g}" for reward in self.reward_NA[node])
+            below = "".join(map(item, children[node]))
+            is_open = self.end_N[node] == "open"
+            end = "" if is_open else f" <i>{self.end_N[node]}, rewards {rewards}</i>"
+            return f"<li>{words or escape(repr(self))}{end}<ul>{below}</ul></li>"
+
+        return f"<ul>{item(ROOT)}</ul>"
 
     def __repr__(self) -> str:
         """The tree in a line, without its arrays."""
