@@ -10,7 +10,7 @@ from nip_fn.game.episode import Round, reset
 from nip_fn.game.protocol import End, Protocol
 from nip_fn.keys import Key, fold_in
 from nip_fn.trees.grow import Policy, Rules, grow
-from nip_fn.trees.tree import Tree, flatten, leaves_of, line_to
+from nip_fn.trees.tree import ROOT, Tree, flatten, leaves_of
 
 
 class Rollout(NamedTuple):
@@ -44,18 +44,16 @@ class Rollout(NamedTuple):
 
 def leaf_games(tree: Tree, datapoint: Datapoint) -> tuple[Rollout, ...]:
     """All games of a tree about `datapoint`, one for each leaf, left to right."""
-    return tuple(rollout_at(tree, leaf, datapoint) for leaf in leaves_of(tree))
-
-
-def rollout_at(tree: Tree, node: int, datapoint: Datapoint) -> Rollout:
-    """The game that leads to a node of a tree about `datapoint`."""
-    line = line_to(tree, node)
-    return Rollout(
-        datapoint=datapoint,
-        key=tree.key,
-        turns=tuple(tree.turn_N[at] for at in line),
-        rewards=tuple(tuple(tree.reward_NA[at].tolist()) for at in line),
-        end=tree.end_N[node],
+    turns: list[tuple[Round, ...]] = [()]  # on the way to each node, the root left out
+    rewards: list[tuple[tuple[float, ...], ...]] = [()]
+    own = [tuple(reward) for reward in tree.reward_NA.tolist()]
+    for node, parent in enumerate(tree.parent_N.tolist()):
+        if node != ROOT:
+            turns.append((*turns[parent], tree.turn_N[node]))
+            rewards.append((*rewards[parent], own[node]))
+    return tuple(
+        Rollout(datapoint, tree.key, turns[leaf], rewards[leaf], tree.end_N[leaf])
+        for leaf in leaves_of(tree)
     )
 
 
