@@ -3,7 +3,8 @@
 import asyncio
 import gc
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -134,9 +135,7 @@ def go_on(start: Start, folder: Path, again: str, money: Money) -> RunState:
         tracker=JsonLines(folder, start.params, start.state, money.prices),
         drain=models.drain,
     )
-    gc.freeze()  # the collector took a quarter of a fast run's time; what is loaded stays
-    gc.set_threshold(50_000)
-    with Display(start.state, lambda: str(tally)) as display:
+    with _rare_collections(), Display(start.state, lambda: str(tally)) as display:
         followers: list[Observer] = [tally, display]
         if models.relay is not None:
             models.relay.follow = display.follow
@@ -152,6 +151,20 @@ def go_on(start: Start, folder: Path, again: str, money: Money) -> RunState:
     if state.stage != "done":
         die(Exit.INTERRUPTED, f"stopped; nothing is lost, go on with: {again}")
     return state
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Keep the garbage collector from looking at what is loaded again and again."""
+    # It took a quarter of a fast run's time: states and trees are many, and live long.
+    threshold = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(50_000)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*threshold)
+        gc.unfreeze()
 
 
 async def _interpret(start: Start, world: World, followers: Iterable[Observer]) -> Any:
