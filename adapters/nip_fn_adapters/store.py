@@ -94,9 +94,7 @@ def reopen(run: Path) -> Result[Reopened, Problem]:
     try:
         descriptor = os.open(run / CHECKPOINT, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
-        return Failure(
-            Problem(f"{run} holds no run to resume", remedy="start it without --resume")
-        )
+        return Failure(Problem(f"{run} holds no run to resume", remedy="start it without --resume"))
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

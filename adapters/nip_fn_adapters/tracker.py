@@ -1,6 +1,6 @@
 """Metrics as JSON Lines: one line a stage, derived from the run and never read back.
 
-A line also has NAME.dollars for each agent, or for each trained group; null if the price is unknown.
+A line also has NAME.dollars of each agent, or of each trained group; null if a price is unknown.
 """
 
 from pathlib import Path

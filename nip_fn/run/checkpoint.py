@@ -126,6 +126,4 @@ def _read_frame(data: bytes, offset: int, index: int) -> tuple[Event, int] | Rea
     try:
         return _decode(payload), start + length
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return ReadError(
-            f"event {index}, at byte {offset}, is unreadable: {error}", remedy=RESTORE
-        )
+        return ReadError(f"event {index}, at byte {offset}, is unreadable: {error}", remedy=RESTORE)
