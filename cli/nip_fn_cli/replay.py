@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 from returns.result import Failure
 
-from nip_fn.config.codec import differences, merge, params_hash, to_dict
+from nip_fn.config.codec import differences, params_hash, to_dict
 from nip_fn.export.transcripts import transcript, words
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.run import HyperParameters
@@ -18,7 +18,7 @@ from nip_fn.select.pairs import Pair
 from nip_fn.trees.rollouts import leaf_games
 from nip_fn.trees.tree import ROOT
 from nip_fn_adapters.store import CHECKPOINT
-from nip_fn_cli.config import parse_set, resolve
+from nip_fn_cli.config import resolve, with_sets
 from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.money import money_or_die
 from nip_fn_cli.recordings import read_recording, replay_recording
@@ -99,10 +99,7 @@ def _facts(replayed: Replayed) -> dict[str, Any]:
 
 def _what_if(replayed: Replayed, sets: tuple[str, ...], show: Show) -> None:
     recorded = replayed.state.params
-    table: dict[str, Any] = to_dict(recorded)
-    for assignment in sets:
-        table = merge(table, parse_set(assignment))
-    params = resolve(table)
+    params = resolve(with_sets(to_dict(recorded), sets))
     selections = reselect(replayed, params)
     if isinstance(selections, Failure):
         die(Exit.USAGE, f"--set {selections.failure()}")

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from nip_fn.params.run import HyperParameters, TrainerName
+from nip_fn.params.run import HyperParameters
 from nip_fn.training.ei import ei
 from nip_fn.training.malt import malt
 from nip_fn.training.trainer import Schedule, Trainer, sequence
 
-TRAINERS: dict[TrainerName, Callable[[HyperParameters], Schedule]] = {
+TRAINERS: dict[str, Callable[[HyperParameters], Schedule]] = {
     "ei": lambda params: sequence(ei, 0, ei),
     "malt": lambda params: sequence(ei, params.malt.num_initial_ei_iterations, malt),
 }
