@@ -1,7 +1,11 @@
 """nip-fn: neural interactive proofs for language models, as a scan over recorded events."""
 
 from nip_fn.config.codec import from_dict, get, to_dict
-from nip_fn.config.compat.nip import from_reference
+from nip_fn.config.compat.chat import (
+    ensure_last_message_is_assistant,
+    replace_last_message_with_true_label,
+)
+from nip_fn.config.compat.nip import from_nip_config
 from nip_fn.export.arrays import to_arrays
 from nip_fn.game.datapoint import Datapoint, Dataset, make_datapoint
 from nip_fn.game.decision import SPECTRA, Decision
@@ -10,13 +14,7 @@ from nip_fn.game.protocol import Protocol, reward_mid_point, verifier_rounds
 from nip_fn.game.reply import Completion, Reply, find_decision, parse_reply
 from nip_fn.keys import Key, fold_in, generator, key, permutation, randint, split
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import (
-    Chat,
-    Message,
-    build_chat,
-    ensure_last_message_is_assistant,
-    replace_last_message_with_true_label,
-)
+from nip_fn.prompts.chat import Chat, Message, build_chat
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
 from nip_fn.run.events import Effect, Event
 from nip_fn.run.request import Request, request
@@ -88,7 +86,7 @@ __all__ = [
     "flatten",
     "fold_in",
     "from_dict",
-    "from_reference",
+    "from_nip_config",
     "generator",
     "get",
     "insert",

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from nip_fn.config.codec import differences, merge, params_hash, to_dict
+from nip_fn.config.codec import differences, params_hash, to_dict
 from nip_fn.errors import Problem
 from nip_fn.export.transcripts import transcript, words
 from nip_fn.game.protocol import Protocol
@@ -19,7 +19,7 @@ from nip_fn.trees.rollouts import leaf_games
 from nip_fn.trees.tree import ROOT
 from nip_fn_adapters import extensions
 from nip_fn_adapters.store import CHECKPOINT
-from nip_fn_cli.config import parse_set, resolve
+from nip_fn_cli.config import resolve, with_sets
 from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.money import money_or_die
 from nip_fn_cli.recordings import read_recording, replay_recording
@@ -114,9 +114,7 @@ def _facts(replayed: Replayed) -> dict[str, Any]:
 
 def _compare_selections(replayed: Replayed, sets: tuple[str, ...], show: Show) -> None:
     recorded = replayed.state.params
-    table: dict[str, Any] = to_dict(recorded)
-    for assignment in sets:
-        table = merge(table, parse_set(assignment))
+    table = with_sets(to_dict(recorded), sets)
     or_exit(extensions.register(table))  # it may be a selector of one's own
     params = resolve(table)
     selections = or_exit(reselect(replayed, params).alt(lambda problem: problem.at("--set")))
