@@ -1,29 +1,40 @@
 """`nip-fn replay`, on a real run's checkpoint."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from .conftest import SMALL, RunCli
+from .conftest import SMALL, RunCli, call_cli
 
 FLIPPED, CUT, FOREIGN, NEWER = 4, 5, 6, 7
 
 
-@pytest.fixture
-def checkpoint(run_cli: RunCli, tmp_path: Path) -> Path:
-    """The checkpoint of a small run."""
-    done = run_cli("train", *SMALL, "--run", "a")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder of a small run, and what training it printed."""
+    home = tmp_path_factory.mktemp("trained")
+    done = call_cli(home, "train", *SMALL, "--run", "a")
     assert done.returncode == 0, done.stderr
-    return tmp_path / "runs/a/checkpoint.msgpack"
+    return home / "runs/a", done.stdout
 
 
-def test_replay_prints_the_table_that_the_run_printed(run_cli: RunCli, checkpoint: Path) -> None:
-    trained = run_cli("train", "--resume", "--run", "a")
+@pytest.fixture
+def checkpoint(trained: tuple[Path, str], tmp_path: Path) -> Path:
+    """A checkpoint of that run of the test's own."""
+    folder, _ = trained
+    return Path(shutil.copytree(folder, tmp_path / "runs/a")) / "checkpoint.msgpack"
+
+
+def test_replay_prints_the_table_that_the_run_printed(
+    run_cli: RunCli, checkpoint: Path, trained: tuple[Path, str]
+) -> None:
+    _, printed = trained
     replayed = run_cli("replay", checkpoint)
     assert replayed.returncode == 0
-    assert replayed.stdout.split("\n\n")[0] == trained.stdout.split("\n\n")[0]
+    assert replayed.stdout.split("\n\n")[0] == printed.split("\n\n")[0]
     assert "all recorded digests match" in replayed.stdout
 
 
@@ -115,7 +126,7 @@ def test_damage_is_one_line_and_an_exit_code_of_its_own(
     (line,) = replayed.stderr.strip().splitlines()
     assert str(checkpoint) in line
     assert checkpoint.read_bytes() == damaged
-    if code != CUT:  # what is torn is mended by resuming; nothing else is touched
+    if code != CUT:  # resuming cuts a torn tail off; nothing else is touched
         resumed = run_cli("train", "--resume", "--run", "a")
         assert resumed.returncode == code
         assert checkpoint.read_bytes() == damaged
@@ -127,7 +138,7 @@ def test_a_missing_file_is_one_line(run_cli: RunCli) -> None:
     assert "nowhere.msgpack" in missing.stderr
 
 
-def test_replay_loads_no_heavy_package(run_cli: RunCli, checkpoint: Path, tmp_path: Path) -> None:
+def test_replay_loads_no_heavy_package(nip_fn: RunCli, checkpoint: Path, tmp_path: Path) -> None:
     blocker = "import sys\nfor name in ('torch', 'transformers', 'trl', 'peft', 'openai'):\n"
     (tmp_path / "sitecustomize.py").write_text(blocker + "    sys.modules[name] = None\n")
-    assert run_cli("replay", checkpoint, PYTHONPATH=str(tmp_path)).returncode == 0
+    assert nip_fn("replay", checkpoint, PYTHONPATH=str(tmp_path)).returncode == 0

@@ -39,9 +39,9 @@ def test_a_run_prints_its_table_and_what_it_wrote(run_cli: RunCli, tmp_path: Pat
     ]
 
 
-def test_two_processes_with_different_string_hashes_derive_the_same_digest(run_cli: RunCli) -> None:
+def test_two_processes_with_different_string_hashes_derive_the_same_digest(nip_fn: RunCli) -> None:
     outputs = [
-        run_cli("train", *SMALL, "--run", name, PYTHONHASHSEED=seed).stdout
+        nip_fn("train", *SMALL, "--run", name, PYTHONHASHSEED=seed).stdout
         for name, seed in (("a", "1"), ("b", "2"))
     ]
     assert digest_of(outputs[0]) == digest_of(outputs[1])
@@ -145,13 +145,14 @@ def test_the_first_interrupt_stops_cleanly(run_cli: RunCli, start: Start, tmp_pa
         assert digest_of(resumed.stdout) == expected
 
 
-def test_thirty_kills_lose_nothing(run_cli: RunCli, start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [4, pytest.param(30, marks=pytest.mark.exhaustive)])
+def test_kills_lose_nothing(nip_fn: RunCli, start: Start, tmp_path: Path, number: int) -> None:
     larger = (*SMALL, "--set", "rl.rollouts_per_iteration=60")
     began = time.monotonic()
-    expected = digest_of(run_cli("train", *larger, "--run", "whole").stdout)
+    expected = digest_of(nip_fn("train", *larger, "--run", "whole").stdout)
     duration = time.monotonic() - began
     chance, kills, run = random.Random(0), 0, 0
-    while kills < 30:
+    while kills < number:
         run += 1
         resume: tuple[str, ...] = ()
         while True:
