@@ -40,6 +40,8 @@ from nip_fn.trees.grow import (
 from nip_fn.trees.rollouts import Rollout, leaf_games
 from nip_fn.trees.tree import Tree, backup, flatten
 
+__version__ = "0.2.0"
+
 __all__ = [
     "EMPTY",
     "PROTOCOLS",

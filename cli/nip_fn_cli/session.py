@@ -5,12 +5,12 @@ import gc
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from returns.result import Failure, Result, Success
 
+from nip_fn import __version__
 from nip_fn.config.codec import differences, merge, spread, to_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.errors import Problem
@@ -110,7 +110,7 @@ def _new_session(
     appending: AppendStore, models: Models, new: New, data: Data, folder: Path
 ) -> Session:
     copy_adapters(new.loaded, folder)
-    start = RunStarted(new.params, data.info, version("nip-fn"), new.lineages, new.sources)
+    start = RunStarted(new.params, data.info, __version__, new.lineages, new.sources)
     return Session(appending, models, EMPTY, data, (start,))
 
 

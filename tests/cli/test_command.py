@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from .conftest import RunCli
 
 
 def test_version(run_cli: RunCli) -> None:
-    assert run_cli("--version").stdout.strip() == f"nip-fn {version('nip-fn')}"
+    assert run_cli("--version").stdout.strip() == f"nip-fn {nip_fn_package.__version__}"
 
 
 @pytest.mark.parametrize("command", [(), ("train",), ("replay",), ("doctor",)])
