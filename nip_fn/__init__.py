@@ -16,7 +16,7 @@ The modules are rooms on two storeys.  `keys`, `game`, `trees` and `select` know
 """
 
 from nip_fn.config.codec import from_dict, get, to_dict
-from nip_fn.config.compat.nip import from_reference
+from nip_fn.config.compat.nip import from_nip_config
 from nip_fn.errors import Problem
 from nip_fn.export.arrays import to_arrays
 from nip_fn.export.transcripts import transcript
@@ -94,12 +94,6 @@ __version__ = "0.2.0"
 
 __all__ = [
     "ACCEPT",
-    "EMPTY",
-    "PROTOCOLS",
-    "REJECT",
-    "SELECTORS",
-    "SPECTRA",
-    "TRAINERS",
     "Adapter",
     "AgentSpec",
     "Backup",
@@ -110,6 +104,7 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "Decision",
+    "EMPTY",
     "Effect",
     "Episode",
     "Estimate",
@@ -123,12 +118,14 @@ __all__ = [
     "Move",
     "Node",
     "Outcome",
+    "PROTOCOLS",
     "Pair",
     "Policy",
     "PreferenceRow",
     "Problem",
     "Protocol",
     "ProtocolError",
+    "REJECT",
     "Replayed",
     "Reply",
     "ReplyArrival",
@@ -141,6 +138,8 @@ __all__ = [
     "Rules",
     "RunStarted",
     "RunState",
+    "SELECTORS",
+    "SPECTRA",
     "SampleBatch",
     "Schedule",
     "SelectedRollout",
@@ -149,6 +148,7 @@ __all__ = [
     "Siblings",
     "StageForest",
     "SupervisedRow",
+    "TRAINERS",
     "Trainer",
     "Tree",
     "Update",
@@ -182,7 +182,7 @@ __all__ = [
     "flatten",
     "fold_in",
     "from_dict",
-    "from_reference",
+    "from_nip_config",
     "gain",
     "get",
     "grow",

@@ -9,6 +9,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.config.codec import differences
 from nip_fn.errors import Problem
+from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import Event, StageEnded
@@ -38,6 +39,10 @@ class StageForest(NamedTuple):
     def iteration(self) -> int:
         """The iteration, counted from 0."""
         return self.batch.iteration
+
+    def datapoint(self, tree: int) -> Datapoint:
+        """The datapoint of a tree."""
+        return self.batch.datapoint(tree)
 
     def trees_about(self, datapoint_id: str) -> tuple[int, ...]:
         """The indices of the trees about a datapoint."""

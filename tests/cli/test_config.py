@@ -11,7 +11,7 @@ from nip_fn.config.codec import get, merge, nest, to_dict
 from nip_fn.testing.params import construct_test_params
 from nip_fn_cli.config import Flags, overrides, resolve
 from tests.cli.conftest import SMALL, Finished
-from tests.core.test_reference import V1, V2
+from tests.core.test_nip_config import V1, V2
 
 NipFn = Callable[..., Finished]
 

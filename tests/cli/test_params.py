@@ -13,7 +13,7 @@ from rich.console import Console
 from nip_fn.config.codec import default_table, from_dict, merge, nest, to_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.protocols.registry import PROTOCOLS
-from nip_fn_cli.params import parameters, schema, show
+from nip_fn_cli.params import OWN, parameters, schema, show
 from tests.cli.conftest import Finished
 from tests.core.games import Setup, setups
 
@@ -38,6 +38,7 @@ KEYWORDS: dict[str, type | tuple[type, ...]] = {
     "maximum": (int, float),
     "exclusiveMinimum": (int, float),
     "exclusiveMaximum": (int, float),
+    "pattern": str,
     "discriminator": dict,  # of OpenAPI; to JSON Schema a remark
 }
 TYPES: dict[str, type | tuple[type, ...]] = {
@@ -88,11 +89,15 @@ def test_every_parameter_is_there_once_and_means_something() -> None:
     [
         ("rl.num_iterations", "int >= 0", "8"),
         ("rl.rollouts_per_iteration", "int >= 1 or none", "none"),
-        ("malt.pair_selection_method", "one of all, best_worst, interval, positive_negative", None),
+        (
+            "malt.pair_selection_method",
+            "one of positive_negative, interval, best_worst, all, " + OWN,
+            None,
+        ),
         ("malt.interval_threshold_proportion", "float >= 0, <= 1", "0.1"),
         ("protocol_common.prover_reward", "float", "1.0"),
         ("protocol_common.prover_invalid_response_penalty", "float or none", "none"),
-        ("interaction_protocol", f"one of {', '.join(PROTOCOLS)}", '"nip"'),
+        ("interaction_protocol", f"one of {', '.join(PROTOCOLS)}, {OWN}", '"nip"'),
         ("agents.AGENT.use_dummy_api", "true or false", "false"),
         ("agents.AGENT.model_name", "text", None),
         ("agents.AGENT.agent_lr_factor.actor", "float > 0, <= 1e+06", "1.0"),
@@ -123,7 +128,7 @@ def test_the_command_prints_to_a_pipe(nip_fn: NipFn) -> None:
     assert told.returncode == 0
     assert told.stderr == ""
     assert "\x1b" not in told.stdout
-    assert re.search(r"^rl\.lr +learning rate", told.stdout, re.MULTILINE)
+    assert re.search(r"^rl\.lr +Learning rate\.", told.stdout, re.MULTILINE)
     shown = nip_fn("params", "--help", COLUMNS="100")
     assert max(map(len, shown.stdout.splitlines())) <= 100
 
@@ -156,6 +161,8 @@ def errors(value: Any, one: dict[str, Any], root: dict[str, Any], at: str = "$")
     if "type" in one and not _is(value, one["type"]):
         yield f"{at}: not {one['type']}"
         return
+    if "pattern" in one and isinstance(value, str) and not re.search(one["pattern"], value):
+        yield f"{at}: does not match"
     for keyword, holds in LIMITS.items():
         if keyword in one and not holds(value, one[keyword]):
             yield f"{at}: {keyword}"
@@ -194,7 +201,7 @@ def test_the_schema_is_well_formed() -> None:
 
 def test_the_schema_is_of_the_written_form() -> None:
     properties = schema()["properties"]
-    assert properties["interaction_protocol"]["enum"] == list(PROTOCOLS)
+    assert properties["interaction_protocol"]["anyOf"][0] == {"enum": list(PROTOCOLS)}
     agents = properties["agents"]
     assert agents["type"] == "object"
     assert {"_default", "prover", "prover0", "verifier"} <= set(agents["propertyNames"]["enum"])
@@ -222,7 +229,9 @@ def test_what_may_be_written_matches_the_schema(table: dict[str, Any]) -> None:
         ("rl.num_iterations", True),
         ("rl._type", "HyperParameters"),
         ("trainer", "ppo"),
+        ("trainer", 5),
         ("interaction_protocol", "chess"),
+        ("interaction_protocol", 5),
         ("agents", []),
         ("agents.bob", {}),
         ("agents.prover.lora_rnk", 3),

@@ -30,7 +30,7 @@ from nip_fn_adapters.api.sampler import Served, served_by
 from nip_fn_adapters.selfhosted.host import hosts_of
 from nip_fn_adapters.selfhosted.needs import needs_of
 from nip_fn_cli.exits import Exit
-from nip_fn_cli.loading import chosen_version
+from nip_fn_cli.loading import adapter_version
 from nip_fn_cli.templates import with_templates
 from nip_fn_cli.wiring import wire
 
@@ -90,7 +90,7 @@ def what_is_loaded_is_served() -> bool:
 
 def a_version_is_an_iteration() -> bool:
     lineage = tuple(Adapter(f"prover-{i}-00", i, None, None, "") for i in range(3))
-    return [chosen_version("", lineage, v) for v in ("latest", "1", 0)] == [
+    return [adapter_version(lineage, v).unwrap() for v in ("latest", "1", 0)] == [
         lineage[2],
         lineage[1],
         lineage[0],
@@ -184,7 +184,7 @@ def template_is_read_and_rendered() -> bool:
         file.write_text("In {{ max_response_words }} words: {{ question }}")
         agents = {"agents": {"_default": {"system_prompt_template_path": str(file)}}}
         fields = with_templates(agents)["agents"]["_default"]
-    refused = from_dict(agents).failure()
+    refused = str(from_dict(agents).failure())
     prompt = asked("prover", **fields).chat[0].content
     return "system_prompt_template_path" in refused and prompt.startswith("In 150 words: Is ")
 
@@ -389,7 +389,7 @@ def test_a_field_of_our_own_is_honoured(name: str) -> None:
 def test_a_field_is_refused_with_the_reason(name: str) -> None:
     default, fate = FIELDS[name]
     assert isinstance(fate, Refused)
-    line = from_dict({"agents": {"prover": {name: fate.value}}}).failure()
+    line = str(from_dict({"agents": {"prover": {name: fate.value}}}).failure())
     assert line.startswith(f"agents.prover.{name}: ")
     assert fate.reason in line
     assert isinstance(from_dict({"agents": {"prover": {name: default}}}), Success)

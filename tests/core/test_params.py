@@ -19,8 +19,11 @@ from .games import Setup, make_params, setups
 
 
 def problem(table: dict[Any, Any]) -> str:
-    """The one line that says what is wrong with the table."""
-    line = from_dict(table).failure()
+    """The line of the first problem with the table, whose three parts are all in place."""
+    found = from_dict(table).failure()
+    assert found.address
+    assert found.problem
+    line = str(found)
     assert line.strip()
     assert "\n" not in line
     return line

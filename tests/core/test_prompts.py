@@ -8,19 +8,17 @@ import pytest
 from msgspec.structs import replace
 
 from nip_fn.config.codec import from_dict, merge
+from nip_fn.config.compat.chat import (
+    ensure_last_message_is_assistant,
+    replace_last_message_with_true_label,
+)
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.decision import SPECTRA, decision_instructions, strongest
 from nip_fn.game.episode import Episode, Utterance, movers, play_round, reset
 from nip_fn.game.protocol import game_seed, verifier_rounds
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import (
-    Chat,
-    Message,
-    build_chat,
-    ensure_last_message_is_assistant,
-    replace_last_message_with_true_label,
-)
+from nip_fn.prompts.chat import Chat, Message, build_chat
 from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
 
 POINT = make_datapoint("p", "Add two numbers & <print> them.", "def f(a, b): return a - b", 0)
@@ -340,7 +338,7 @@ def test_an_own_template_replaces_the_system_prompt_and_nothing_else() -> None:
 def test_a_template_that_cannot_work_is_refused_when_the_run_starts(
     text: str | None, words: list[str]
 ) -> None:
-    line = from_dict(with_template(text)).failure()
+    line = str(from_dict(with_template(text)).failure())
     assert "\n" not in line
     assert all(word.lower() in line.lower() for word in words), line
 

@@ -244,9 +244,9 @@ def test_nobody_speaks_out_of_turn_or_where_it_is_not_its_turn(name: str) -> Non
 
 def test_a_game_without_a_turn_of_the_verifier_is_refused_in_one_line() -> None:
     for game in REFUSED:
-        line = from_dict(game.table).failure()
-        address = f"{game.protocol}_protocol.max_message_rounds"
-        assert line == f"{address}: the verifier never gets a turn", game
+        problem = from_dict(game.table).failure()
+        assert problem.address == f"{game.protocol}_protocol.max_message_rounds", game
+        assert problem.problem == "the verifier never gets a turn", game
 
 
 @pytest.mark.parametrize(
@@ -286,7 +286,7 @@ def test_decisions_count_from_the_protocols_own_first_round_on(
     own = {} if in_turn is None else {"sequential": in_turn}
     table = with_rounds(name, first, most, min_message_rounds=least, **own)
     if counting is None:
-        line = from_dict(table).failure()
+        line = str(from_dict(table).failure())
         assert line.startswith(f"{name}_protocol.min_message_rounds: {least} is too many")
         assert "\n" not in line
         return

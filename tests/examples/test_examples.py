@@ -69,7 +69,7 @@ def test_a_trainer_of_ones_own_is_40_lines() -> None:
 
 
 def test_the_settings_for_open_weights_are_a_run(tmp_path: Path) -> None:
-    params = plan(read_table(EXAMPLES / "open_weights.toml"), None, tmp_path).params
+    params = plan(read_table(EXAMPLES / "open_weights.toml").unwrap(), None, tmp_path).params
     assert all(is_hosted(agent) and is_trained(params, agent) for agent in params.agents)
     assert params.rl.lr == 1e-5
     (url,) = {server_url(agent) for agent in params.agents}
