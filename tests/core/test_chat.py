@@ -194,7 +194,7 @@ def test_nobody_is_asked_to_go_on_after_its_own_words(first: bool) -> None:
         episode = say(params, episode, "" if len(episode.turns) >= 2 else "Well?")
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(setups())
 def test_the_chats_of_any_run_show_each_agent_what_it_may_see_and_train_it_on_that(
     setup: Setup,
