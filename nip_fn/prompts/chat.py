@@ -50,6 +50,7 @@ def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, 
     prompt = _system_prompt(protocol, params, datapoint, agent, max_questions)
     said = history(protocol, episode, agent, named=names_speakers_in_content(own))
     last = protocol.is_verifier(agent) and questions_left(protocol, episode) == 0
+    # A model that is shown its own words last continues them instead of replying.
     unaddressed = not said or said[-1].role != "user"
     if last or unaddressed or _supervised(own, len(episode.turns)):
         said = (*said, _supervisor_message(params, datapoint, agent, episode, said))
@@ -75,6 +76,7 @@ def history(protocol: Protocol, episode: Episode, agent: int, *, named: bool) ->
             for said in turn
             if said.agent == agent and said.raw.strip()
         )
+        # By channel, because the reader's order of channels decides, not the order of speaking.
         heard = {
             channel: (protocol.agents[said.agent], text)
             for said in turn

@@ -157,7 +157,7 @@ def subschemas(one: Any) -> Iterator[dict[str, Any]]:
 
 
 def errors(value: Any, one: dict[str, Any], root: dict[str, Any], at: str = "$") -> Iterator[str]:
-    """Where a value does not match a schema, as far as the schema's keywords go."""
+    """Mismatches between a value and a schema, as far as the schema's keywords go."""
     if "$ref" in one:
         yield from errors(value, root["$defs"][one["$ref"].rpartition("/")[2]], root, at)
     if "anyOf" in one and all(any(errors(value, option, root, at)) for option in one["anyOf"]):

@@ -186,7 +186,7 @@ def _episode(state: RunState, effect: SampleReplies) -> Episode:
 
 @pytest.mark.parametrize("first", [True, False])
 def test_nobody_is_asked_to_go_on_after_its_own_words(first: bool) -> None:
-    """Where unusable replies leave nothing to answer, the supervisor asks."""
+    """The supervisor asks if unusable replies leave nothing to answer."""
     params, episode = with_length(6, first), reset(POINT, key(0))
     while moves := movers(protocol_of(params), episode):
         chat = build_chat(params, POINT, episode, moves[0].agent)

@@ -1,4 +1,4 @@
-"""What the prompts tell the models: all of it, to the right one, and only what is true."""
+"""The content of the prompts: complete, addressed to the right agent, and true."""
 
 import re
 from itertools import pairwise, product

@@ -1,4 +1,4 @@
-"""Who speaks when and who hears it, as tables typed by hand."""
+"""Speakers and listeners of every round, as tables typed by hand."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -188,7 +188,7 @@ def as_sets(round: Speakers) -> dict[str, set[str]]:
 
 
 def spoken(moves: tuple[Any, ...]) -> Speakers:
-    """What the movers say in a round without a decision; each channel has its own words."""
+    """The movers' utterances in a round without a decision; each channel has its own words."""
     return tuple(
         Utterance(move.agent, "raw", tuple((c, f"<{move.agent} in {c}>") for c in move.channels))
         for move in moves

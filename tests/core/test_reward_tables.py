@@ -1,4 +1,4 @@
-"""What every agent is paid, and when: tables typed by hand, against games that are played."""
+"""Rewards of every agent in every round: tables typed by hand, against games that are played."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -226,7 +226,7 @@ def make(setting: Setting, pay: Pay, spectrum: str, **common: Any) -> Protocol:
 
 
 class Script(NamedTuple):
-    """How a game goes: who decides or fails, in which round."""
+    """The course of a game: who decides or fails, in which round."""
 
     decides: int | None = None  # the round in which the verifier decides
     f: float = 0.0  # and what
@@ -262,7 +262,7 @@ class Played(NamedTuple):
 
 
 def expected(setting: Setting, pay: Pay, label: int, stance: int, script: Script) -> Played:
-    """What the tables say."""
+    """The rewards and the end according to the tables."""
     of_verifier = NEITHER_HALF_WAY if pay.neither is None else NEITHER_GIVEN
     rounds = ROUNDS[setting.protocol]
     rewards: list[tuple[float, ...]] = []
@@ -299,7 +299,7 @@ def expected(setting: Setting, pay: Pay, label: int, stance: int, script: Script
 def played(
     protocol: Protocol, setting: Setting, label: int, stance: int, script: Script
 ) -> tuple[Played, int]:
-    """What the games pay, and after how many rounds nobody was to speak any more."""
+    """The rewards and the end of a game that is played, and its number of rounds."""
     episode = Episode(key=setting.key, label=label, stance=stance)
     rewards = []
     while moves := movers(protocol, episode):
