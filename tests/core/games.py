@@ -7,10 +7,12 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
 from hashlib import blake2b
 from random import Random
 from typing import Any, Literal, NamedTuple
 
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from nip_fn.config.codec import from_dict, merge
@@ -213,9 +215,35 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
     }
 
 
+def setups() -> st.SearchStrategy[Setup]:
+    """Small random games of every kind; half of them train more likely than not.
+
+    In the profile `fast` all tests draw the same few, so that they share one play of each.
+    """
+    return st.deferred(
+        lambda: (
+            st.sampled_from(_shared())
+            if settings.get_current_profile_name() == "fast"
+            else _any_setup()
+        )
+    )
+
+
+@cache
+def _shared() -> tuple[Setup, ...]:
+    drawn: list[Setup] = []
+
+    @settings(max_examples=30, phases=[Phase.generate], database=None, derandomize=True)
+    @given(_any_setup())
+    def draw(setup: Setup) -> None:
+        drawn.append(setup)
+
+    draw()
+    return tuple(drawn)
+
+
 @st.composite
-def setups(draw: st.DrawFn) -> Setup:
-    """Small random games of every kind; half of them train more likely than not."""
+def _any_setup(draw: st.DrawFn) -> Setup:
     if draw(st.booleans()):
         rules = {
             "verifier_first": True,
@@ -350,7 +378,17 @@ Play = tuple[Moment, ...]
 
 
 def play(setup: Setup, order: Order = fifo) -> Play:
-    """A whole run."""
+    """A whole run; in an order that is the same each time, it is played once."""
+    return (_play_once if order in (fifo, lifo) else _play)(setup, order)
+
+
+# About thirty runs of up to a megabyte each.
+@lru_cache(maxsize=64)
+def _play_once(setup: Setup, order: Order) -> Play:
+    return _play(setup, order)
+
+
+def _play(setup: Setup, order: Order) -> Play:
     event = RunStarted(setup.params, DATASET, "0.2.0", format=FORMAT)
     state, effects = step(EMPTY, event)
     first = Moment(event, state, singles(effects), singles(effects))
