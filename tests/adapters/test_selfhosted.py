@@ -71,9 +71,9 @@ def test_a_refused_adapter_stops_the_run_or_is_left_out(
     server.refused = {"verifier-1-": "model.layers.0 holds NaN"}
     ended = Sitting(server, run, params=params).play()
     if how == "stop":
-        line = ended.failure()
+        line = str(ended.failure())
         assert line.startswith("verifier-1-")
-        assert line.endswith(" is refused for verifier: model.layers.0 holds NaN")
+        assert " is refused for verifier: model.layers.0 holds NaN; " in line
         assert replayed(run).stage == "publish"
         server.refused = {}
         ended = Sitting(server, run, params=params).play()
