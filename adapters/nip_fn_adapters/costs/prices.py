@@ -206,7 +206,7 @@ def unpriced(prices: Prices, params: HyperParameters) -> tuple[str, ...]:
 
 # ------------------------------------------------------------------------------------ upper bounds
 
-TEMPLATE_TOKENS_A_MESSAGE, TEMPLATE_TOKENS_A_CHAT = 16, 64  # more than any known template adds
+TEMPLATE_TOKENS_A_MESSAGE, TEMPLATE_TOKENS_A_CHAT = 16, 64  # for what a chat template adds
 # English and code have about four bytes a token.  Two leave a factor of two for texts that have
 # fewer, and for providers that count the prompt of a preference pair twice.
 BYTES_A_TRAINED_TOKEN = 2

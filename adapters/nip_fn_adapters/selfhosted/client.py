@@ -16,9 +16,9 @@ from returns.result import Failure, Result, Success
 
 from nip_fn_adapters.api.endpoints import Endpoint, make_client
 from nip_fn_adapters.api.persist import RetryTask
-from nip_fn_adapters.api.problems import problem_of, told
-from nip_fn_adapters.api.replies import Problem, one_line
-from nip_fn_adapters.api.retries import TRANSIENT, RetryPolicy, kind_of
+from nip_fn_adapters.api.problems import describe, failure_of
+from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.api.retries import TRANSIENT, RequestFailure, RetryPolicy, kind_of
 from nip_fn_adapters.serving.wire import Refusal, Version, compatibility
 
 T = TypeVar("T")
@@ -78,11 +78,11 @@ class Client(NamedTuple):
         `purpose` is for people; `body`, a record or a file.
         """
         policy = RetryPolicy(max_attempts=3, max_away=self.patience.away)
-        errand = RetryTask(self.server, self.key_variable, purpose, policy, self.tell, advice)
+        task = RetryTask(self.server, self.key_variable, purpose, policy, self.tell, advice)
         wanted = partial(self._exchange, method, path, into, body, timeout or self.patience.answer)
-        answer = await errand.persist(wanted)
+        answer = await task.persist(wanted)
         if isinstance(answer, Failure):
-            return Failure(Trouble(answer.failure()))
+            return Failure(Trouble(str(answer.failure())))
         got: T | Refusal = answer.unwrap()
         if isinstance(got, Refusal):
             return Failure(Trouble(f"{self.server.url} refuses {purpose}: {got.reason}", got))
@@ -97,10 +97,10 @@ class Client(NamedTuple):
                 answer = await self._exchange("get", "/version", Version, None, wait)
                 return self._fitting(answer)
             except (openai.OpenAIError, aiohttp.ClientError, OSError) as error:
-                problem = problem_of(error)
-            line = told(self.server, "its version", problem)
-            if problem.kind not in TRANSIENT:
-                return Failure("; ".join(filter(None, (line, advice(problem, self.key_variable)))))
+                failure = failure_of(error)
+            line = str(describe(self.server, "its version", failure))
+            if failure.kind not in TRANSIENT:
+                return Failure("; ".join(filter(None, (line, advice(failure, self.key_variable)))))
             waited = time.monotonic() - began
             if waited >= self.patience.ready:
                 return Failure(
@@ -175,10 +175,10 @@ class _Error(msgspec.Struct):
     detail: str
 
 
-def advice(problem: Problem, key_variable: str | None) -> str:
+def advice(failure: RequestFailure, key_variable: str | None) -> str:
     """What to do where a language-model server cannot be dealt with; "" where nothing helps."""
-    if problem.kind == "key":
+    if failure.kind == "key":
         return f"check {key_variable}, in the environment or in a file .env, here and there"
-    if problem.kind == "connection":
+    if failure.kind == "connection":
         return f"check that nip-fn serve runs there, and {WHERE}"
     return ""
