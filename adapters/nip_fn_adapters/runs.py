@@ -218,10 +218,10 @@ class Run:
                 "stage": row.stage,
                 "name": spent.name,
                 "model": spent.model,
-                "prompt_tokens": spent.usage.prompt,
-                "cached_tokens": spent.usage.cached,
-                "completion_tokens": spent.usage.completion,
-                "trained_tokens": spent.usage.trained,
+                "prompt_tokens": spent.tokens.prompt,
+                "cached_tokens": spent.tokens.cached,
+                "completion_tokens": spent.tokens.completion,
+                "trained_tokens": spent.tokens.trained,
                 "dollars": spent.dollars,
             }
             for row in self.state.rows

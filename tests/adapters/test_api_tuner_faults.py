@@ -40,7 +40,7 @@ def test_what_passes_leaves_one_job_and_one_file(
     given = {"match": PLACES[place], "fault": fault, "retry_after": 0.2}
     provider.configure(job_seconds=0.1, faults=[given])
     before = len(provider.log())
-    (tuned,) = tune(tmp_path, provider.url, job, patience=QUICK._replace(answer=0.6))
+    (tuned,) = tune(tmp_path, provider.url, job, timeouts=QUICK._replace(answer=0.6))
     (made,) = created(provider, tmp_path)
     assert tuned.unwrap().adapter == made["fine_tuned_model"]
     assert len(uploaded(provider, tmp_path)) == 1
@@ -56,8 +56,8 @@ def test_what_does_not_pass_is_one_readable_line_and_can_be_resumed(
     match = {**PLACES[place], "nth": None}
     provider.configure(job_seconds=0.1, faults=[{"match": match, "fault": fault}])
     (failed,) = tune(tmp_path, provider.url, job)
-    assert failed.failure().startswith(f"{provider.url} ")
-    assert "for training verifier-0" in failed.failure()
+    assert str(failed.failure()).startswith(f"{provider.url} ")
+    assert "for training verifier-0" in str(failed.failure())
     assert is_readable(failed.failure())
     provider.configure(faults=[])
     assert tune(tmp_path, provider.url, job)[0].unwrap().adapter is not None
@@ -79,7 +79,7 @@ def test_the_first_looks_come_sooner_than_the_later_ones(
 ) -> None:
     provider.configure(job_seconds=0.5)
     began = time.monotonic()
-    tune(tmp_path, provider.url, job, patience=QUICK._replace(poll=30.0))
+    tune(tmp_path, provider.url, job, timeouts=QUICK._replace(poll=30.0))
     assert time.monotonic() - began < 10
 
 
@@ -88,7 +88,7 @@ def test_a_model_that_cannot_be_trained_is_named(
 ) -> None:
     further = make_job(start="ft:gpt:org:never-made:1", rows=job.rows)
     (failed,) = tune(tmp_path, provider.url, further)
-    assert "ft:gpt:org:never-made:1 does not exist" in failed.failure()
+    assert "ft:gpt:org:never-made:1 does not exist" in str(failed.failure())
     assert is_readable(failed.failure())
 
 
@@ -120,8 +120,8 @@ def test_a_provider_out_of_reach_is_a_readable_line(tmp_path: Path, job: Job) ->
     with Provider() as provider:
         url = provider.url
     brief = QUICK._replace(retries=QUICK.retries._replace(max_away=0.3))
-    (failed,) = tune(tmp_path, url, job, patience=brief)
-    assert url in failed.failure()
+    (failed,) = tune(tmp_path, url, job, timeouts=brief)
+    assert url in str(failed.failure())
     assert is_readable(failed.failure())
 
 
@@ -129,7 +129,7 @@ def test_a_server_that_is_no_provider_is_a_readable_line(tmp_path: Path, job: Jo
     """The address of a web page, say."""
     with _page_server() as url:
         (failed,) = tune(tmp_path, url, job)
-    assert url in failed.failure()
+    assert url in str(failed.failure())
     assert is_readable(failed.failure())
 
 
@@ -157,8 +157,8 @@ def _page_server() -> Iterator[str]:
 # -------------------------------------------------------------------------------------- publishing
 
 
-def publish(provider: Provider, model: str, **patience: float) -> Result[Served, str]:
-    publisher = api_publisher(groups(provider.url), patience=QUICK._replace(**patience))
+def publish(provider: Provider, model: str, **timeouts: float) -> Result[Served, Problem]:
+    publisher = api_publisher(groups(provider.url), timeouts=QUICK._replace(**timeouts))
     return asyncio.run(publisher(Publish("verifier", "gpt", model, (), ())))
 
 
@@ -180,5 +180,5 @@ def test_a_model_that_answers_without_being_listed_is_published(provider: Provid
 def test_a_model_that_does_not_answer_is_waited_for_and_named(provider: Provider) -> None:
     unmade = "ft:gpt:org:never-made:1"
     failed = publish(provider, unmade, limit=0.2)
-    assert f"{provider.url} does not serve {unmade} after 0.2 s" in failed.failure()
+    assert f"{provider.url} does not serve {unmade} after 0.2 s" in str(failed.failure())
     assert is_readable(failed.failure())
