@@ -155,7 +155,7 @@ def test_retry_after_300_is_waited_for(provider: Provider) -> None:
     mark, began = log_mark(provider), time.monotonic()
     (answer,) = ask(make_sampler(provider.url, settings=QUICK._replace(speed=2000)), make_request())
     assert len(answer.unwrap()) == 2
-    assert 300 / 2000 <= time.monotonic() - began
+    assert time.monotonic() - began >= 300 / 2000
     assert [entry["status"] for entry in since(provider, mark)] == [429, 200]
 
 
@@ -223,52 +223,41 @@ def test_a_prompt_that_is_withheld_for_its_content_counts_as_such(provider: Prov
 
 # ------------------------------------------------------------------------------------ fatal
 
+KEY_REMEDY = "check OPENAI_API_KEY, in the environment or in a file .env"
+QUOTA_REMEDY = "add credit to the account"
+LENGTH_REMEDY = "set fewer rounds or shorter messages, or use a model with a longer context"
+
 FATAL: list[tuple[dict[str, Any], str]] = [
-    (
-        {"fault": "401"},
-        "{url}: {agent}'s m: the server refuses the API key (401); check OPENAI_API_KEY, in the environment "
-        "or in a file .env",
-    ),
-    (
-        {"fault": "403"},
-        "{url}: {agent}'s m: the server refuses the API key (403); check OPENAI_API_KEY, in the environment "
-        "or in a file .env",
-    ),
+    ({"fault": "401"}, f"the server refuses the API key (401); {KEY_REMEDY}"),
+    ({"fault": "403"}, f"the server refuses the API key (403); {KEY_REMEDY}"),
     (
         {"fault": "402"},
-        "{url}: {agent}'s m: the account has no credit left (402): Insufficient credits. Add more "
-        "and try again; add credit to the account",
+        "the account has no credit left (402): Insufficient credits. Add more and try again; "
+        f"{QUOTA_REMEDY}",
     ),
     (
         {"fault": "429-quota"},
-        "{url}: {agent}'s m: the account has no credit left (429): You exceeded your current quota; "
-        "add credit to the account",
+        f"the account has no credit left (429): You exceeded your current quota; {QUOTA_REMEDY}",
     ),
     (
         {"fault": "404-model"},
-        "{url}: {agent}'s m: the server does not have what is requested (404): The model does not "
-        "exist; "
-        "check model_name and api_base_url",
+        "the server does not have what is requested (404): The model does not exist; check "
+        "model_name and api_base_url",
     ),
     (
         {"fault": "413"},
-        "{url}: {agent}'s m: the server finds the request too large (413): Request entity too large; "
-        "set fewer rounds or shorter messages, or use a model with a longer context",
+        f"the server finds the request too large (413): Request entity too large; {LENGTH_REMEDY}",
     ),
     (
         {"fault": "400-context"},
-        "{url}: {agent}'s m: the server finds the request too large (400): This model's maximum "
-        "context length is 8192 tokens. Please reduce the messages; set fewer rounds or shorter "
-        "messages, or use a model with a longer context",
+        "the server finds the request too large (400): This model's maximum context length is 8192 "
+        f"tokens. Please reduce the messages; {LENGTH_REMEDY}",
     ),
-    (
-        {"fault": "400"},
-        "{url}: {agent}'s m: the server refuses the request (400): Invalid value for 'messages'",
-    ),
+    ({"fault": "400"}, "the server refuses the request (400): Invalid value for 'messages'"),
     (
         {"fault": "429-retry-after", "retry_after": 3600},
-        "{url}: {agent}'s m: the server takes no more requests (429): Rate limit reached for "
-        "requests; it asks for a pause of 3,600 s, and 600 s are allowed",
+        "the server takes no more requests (429): Rate limit reached for requests; it asks for a "
+        "pause of 3,600 s, and 600 s are allowed",
     ),
 ]
 
@@ -283,7 +272,7 @@ def test_what_no_retry_can_mend_ends_the_run_with_a_line_and_all_that_was_answer
     provider.configure(faults=[{**fault, "match": {"kind": "chat", "after": 9}}], latency=0.02)
     said = str(game.sit().failure())
     provider.configure(faults=[], latency=0.0)
-    assert said in {line.format(url=provider.url, agent=agent) for agent in ("verifier", "prover")}
+    assert said in {f"{provider.url}: {agent}'s m: {line}" for agent in ("verifier", "prover")}
     assert is_readable(said)
     answered = [entry for entry in since(provider, mark) if entry["status"] == 200]
     assert len(answered) == 9

@@ -127,7 +127,9 @@ def test_where_n_is_refused_replies_are_asked_for_one_by_one_from_then_on(
     assert [entry["n"] for entry in chats(provider)] == [3, 1, 1, 1, 1, 1, 1]
     assert [entry["status"] for entry in chats(provider)] == [400, *[200] * 6]
     (line,) = told
-    assert line.endswith(": m: the server makes one reply at a time, so replies are requested one by one")
+    assert line.endswith(
+        ": m: the server makes one reply at a time, so replies are requested one by one"
+    )
 
 
 def test_where_n_is_ignored_what_came_is_kept_and_the_rest_asked_for_singly(
@@ -248,7 +250,9 @@ def test_a_server_that_is_gone_leaves_its_work_to_the_others(provider: Provider)
 
 def test_a_limit_of_requests_in_flight_is_found(provider: Provider) -> None:
     provider.configure(latency=0.02, in_flight_limit=4)
-    sampler = make_sampler(provider.url, settings=QUICK._replace(bounds=Bounds(16, 1, 64), speed=50))
+    sampler = make_sampler(
+        provider.url, settings=QUICK._replace(bounds=Bounds(16, 1, 64), speed=50)
+    )
     answers = ask(sampler, *(make_request(f"{i}") for i in range(300)))
     assert all(len(answer.unwrap()) == 2 for answer in answers)
     statuses = [entry["status"] for entry in chats(provider)]

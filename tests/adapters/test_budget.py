@@ -6,11 +6,12 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
@@ -27,9 +28,9 @@ from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.sampler import Served, api_sampler
 from nip_fn_adapters.costs.budget import (
     Budget,
-    upper_bound_request,
-    training_within_budget,
     tokens_of,
+    training_within_budget,
+    upper_bound_request,
     within_budget,
 )
 from nip_fn_adapters.costs.prices import Price, Prices, PriceTable, Tokens, cost
@@ -91,7 +92,6 @@ def wrapped(sampler: Sampler, budget: Budget, price: Price | None = DEAR) -> Sam
     return within_budget(sampler, budget, lambda request: price)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.floats(0.0, 2.0), st.integers(1, 60))
 def test_whatever_is_asked_at_once_the_budget_holds(seed: int, limit: float, number: int) -> None:
     budget = Budget(limit)
@@ -134,16 +134,16 @@ def test_only_what_does_not_fit_with_nothing_under_way_is_refused() -> None:
     assert asyncio.run(everything(10)) == 10
     assert budget.refusal is None
     assert asyncio.run(everything(2)) == 0
-    assert "budget" in (budget.refusal or "")
+    assert "budget" in str(budget.refusal)
 
 
-def test_what_is_free_is_asked_for_with_an_empty_budget_and_what_has_no_price_is_not() -> None:
+def test_what_is_free_is_requested_with_an_empty_budget_and_what_has_no_price_is_not() -> None:
     budget = Budget(0.0)
     provider = Vendor(budget, 0)
     free = wrapped(provider, budget, Price(0.0, 0.0))
     assert isinstance(asyncio.run(_of(free, ask())), Success)
     unknown = asyncio.run(_of(wrapped(provider, budget, None), ask()))
-    assert "price of m is unknown" in unknown.failure()
+    assert "price of m is unknown" in str(unknown.failure())
     assert provider.asked == 1
 
 
@@ -158,14 +158,14 @@ def test_a_failed_or_abandoned_request_gives_back_what_was_set_aside() -> None:
 
     async def fails(request: Request) -> Result[tuple[Completion, ...], Problem]:
         await asyncio.sleep(0)
-        return Failure("no")
+        return Failure(Problem("no"))
 
     async def hangs(request: Request) -> Result[tuple[Completion, ...], Problem]:
         await asyncio.sleep(60)
         raise AssertionError
 
     async def story() -> None:
-        assert (await wrapped(fails, budget)(request)).failure() == "no"
+        assert (await wrapped(fails, budget)(request)).failure() == Problem("no")
         first = asyncio.ensure_future(_of(wrapped(hangs, budget), request))
         await asyncio.sleep(0)
         waiting = [asyncio.ensure_future(_of(wrapped(hangs, budget), request)) for _ in range(3)]
@@ -226,7 +226,7 @@ def test_a_server_that_counts_no_tokens_is_asked_once() -> None:
     async def story() -> None:
         assert isinstance(await wrapped(silent, budget)(ask()), Success)  # it is kept
         refused = await wrapped(silent, budget)(ask())
-        assert "tokens" in refused.failure()
+        assert "tokens" in str(refused.failure())
 
     asyncio.run(story())
     assert len(asked) == 1
@@ -272,7 +272,7 @@ def nothing(row: Row, seconds: float) -> None:
 def play(
     folder: Path, limit: float, *, sampler: Sampler, params: HyperParameters = PARAMS
 ) -> tuple[Result[RunState, Problem], Budget]:
-    """A sitting of a run that costs, as far as a budget goes."""
+    """A session of a run that costs, as far as a budget goes."""
     data = in_memory(small_dataset())
     state, first = EMPTY, [RunStarted(params, data.info, "0")]
     if folder.exists():

@@ -95,6 +95,7 @@ def _under_way(state: RunState) -> Iterator[_Use]:
             if one.ended:
                 trained = trained_tokens(one.job, one.adapter, one.report)
                 yield _Use(one.job.group, leads[one.job.group], True, Tokens(trained=trained))
+        return  # the forest is still there, but its tokens are in the row of the sampling
     used: dict[int, list[Tokens]] = {}
     for root in state.forest:
         for index, tokens in _used(root):
