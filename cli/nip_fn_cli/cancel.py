@@ -53,7 +53,7 @@ def _at_servers(state: RunState, folder: Path) -> Result[Iterable[str], str]:
     from nip_fn_adapters.selfhosted.host import hosts_of, of_groups
     from nip_fn_adapters.selfhosted.tuner import cancel_jobs
 
-    hosts = hosts_of(state.params, folder, environment(), patience=Timeouts(ready=10.0), tell=say)
+    hosts = hosts_of(state.params, folder, environment(), timeouts=Timeouts(ready=10.0), tell=say)
     if isinstance(hosts, Failure):
         die(Exit.USAGE, hosts.failure())
     groups = of_groups(state.params, hosts.unwrap())

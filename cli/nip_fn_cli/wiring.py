@@ -118,11 +118,11 @@ def _self_hosted(params: HyperParameters, run: Path, relay: ProgressForwarder) -
     except ModuleNotFoundError as error:
         die(Exit.USAGE, f"language-model servers need {error.name}: install nip-fn[api]")
     own = params.text_rl
-    patience = Timeouts(
+    timeouts = Timeouts(
         poll=min(own.fine_tune_poll_seconds, Timeouts().poll),
         limit=own.fine_tune_limit_hours * 3600,
     )
-    hosts = _or_die(hosts_of(params, run, environment(), patience=patience, tell=say))
+    hosts = _or_die(hosts_of(params, run, environment(), timeouts=timeouts, tell=say))
     groups = of_groups(params, hosts)
     manners = ClientSettings(
         bounds=_open_files(own.max_requests_in_flight),
@@ -130,8 +130,8 @@ def _self_hosted(params: HyperParameters, run: Path, relay: ProgressForwarder) -
         tell=say,
     )
     agents = {agent.name: agent for agent in params.agents}
-    seats = {name: Assignment(agents[name], host) for name, host in hosts.items()}
-    sampler = HostedSampler(seats, manners)
+    assignments = {name: Assignment(agents[name], host) for name, host in hosts.items()}
+    sampler = HostedSampler(assignments, manners)
     tuner = hosted_tuner(groups, follow=relay)
     return Models(sampler, tuner, hosted_publisher(groups), sampler.drain)
 
