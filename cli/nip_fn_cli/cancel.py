@@ -55,7 +55,7 @@ def _at_servers(state: RunState, folder: Path) -> Result[Iterable[str], Problem]
 
     # A run that is cancelled does not need its server to come up: ten seconds tell if it is there.
     timeouts = Timeouts(ready=10.0)
-    hosts = or_exit(hosts_of(state.params, folder, environment(), patience=timeouts, tell=say))
+    hosts = or_exit(hosts_of(state.params, folder, environment(), timeouts=timeouts, tell=say))
     groups = of_groups(state.params, hosts)
     under_way = (one for one in state.jobs if one.created and not one.ended)
     jobs = [one.job for one in under_way if one.job.group in groups]

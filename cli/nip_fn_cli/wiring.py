@@ -134,7 +134,7 @@ def _self_hosted(params: HyperParameters, run: Path, progress: ProgressForwarder
         poll=min(own.fine_tune_poll_seconds, Timeouts().poll),
         limit=own.fine_tune_limit_hours * 3600,
     )
-    hosts = or_exit(hosts_of(params, run, environment(), patience=timeouts, tell=say))
+    hosts = or_exit(hosts_of(params, run, environment(), timeouts=timeouts, tell=say))
     groups = of_groups(params, hosts)
     settings = ClientSettings(
         bounds=_open_files(own.max_requests_in_flight),
