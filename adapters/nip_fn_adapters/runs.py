@@ -33,7 +33,7 @@ from nip_fn.trees.rollouts import Rollout, leaf_games
 from nip_fn.trees.tree import flatten
 from nip_fn_adapters import extensions, store
 from nip_fn_adapters.costs.prices import Prices, PriceTable, listed_prices
-from nip_fn_adapters.costs.spending import spent_in
+from nip_fn_adapters.costs.spending import stage_expenses
 from nip_fn_adapters.store import CHECKPOINT
 
 Columns = dict[str, list[Any]]  # for `pandas.DataFrame(...)` or `polars.DataFrame(...)`
@@ -218,14 +218,14 @@ class Run:
                 "stage": row.stage,
                 "name": spent.name,
                 "model": spent.model,
-                "prompt_tokens": spent.usage.prompt,
-                "cached_tokens": spent.usage.cached,
-                "completion_tokens": spent.usage.completion,
-                "trained_tokens": spent.usage.trained,
+                "prompt_tokens": spent.tokens.prompt,
+                "cached_tokens": spent.tokens.cached,
+                "completion_tokens": spent.tokens.completion,
+                "trained_tokens": spent.tokens.trained,
                 "dollars": spent.dollars,
             }
             for row in self.state.rows
-            for spent in spent_in(self.params, row, listed)
+            for spent in stage_expenses(self.params, row, listed)
         )
 
     def _game_row(self, game: RecordedGame) -> dict[str, Any]:

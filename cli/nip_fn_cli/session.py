@@ -32,7 +32,7 @@ from nip_fn_cli.config import resolve, with_provider
 from nip_fn_cli.datasets import open_or_die
 from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.loading import Loaded, copy_adapters, first_adapters, load_agents, with_loaded
-from nip_fn_cli.money import Money, Tally, with_purse
+from nip_fn_cli.money import Money, RunningCost, with_budget
 from nip_fn_cli.progress import Display
 from nip_fn_cli.recordings import replay_recording
 from nip_fn_cli.templates import with_templates
@@ -180,8 +180,8 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
     Returns:
         The state in which the run is done.  Ends the command if it is stopped before.
     """
-    models, budget = with_purse(session.models, session.params, session.state, money)
-    tally = Tally(session.state, money.prices)
+    models, budget = with_budget(session.models, session.params, session.state, money)
+    running_cost = RunningCost(session.state, money.prices)
     world = World(
         sampler=models.sampler,
         tuner=models.tuner,
@@ -191,8 +191,8 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
         tracker=JsonLines(folder, session.params, session.state, money.prices),
         drain=models.drain,
     )
-    with _rare_collections(), Display(session.state, lambda: str(tally)) as display:
-        observers: list[Observer] = [tally, display]
+    with _rare_collections(), Display(session.state, lambda: str(running_cost)) as display:
+        observers: list[Observer] = [running_cost, display]
         if models.progress is not None:
             models.progress.follow = display.follow
         if session.params.text_rl.save_transcripts:

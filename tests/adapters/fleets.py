@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import aiohttp
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn_adapters.serving.fleet import Fleet, FleetSettings, url_of
 from nip_fn_adapters.serving.wire import Needs, Refusal, RestartPolicy
 
@@ -30,7 +31,7 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 from returns.result import Success
-from nip_fn.serving import Needs
+from nip_fn_adapters.serving.wire import Needs
 from nip_fn_adapters.serving.fleet import Fleet, FleetSettings
 
 async def main():
@@ -80,8 +81,12 @@ class Machine:
         assert not any(map(is_alive, self.pids()))
         return result
 
-    def find(self, name: str) -> Result[Path, str]:
-        return Success(self.model) if name.startswith("m/") else Failure(f"there is no {name}")
+    def find(self, name: str) -> Result[Path, Problem]:
+        return (
+            Success(self.model)
+            if name.startswith("m/")
+            else Failure(Problem(f"there is no {name}"))
+        )
 
     def adapter(self, name: str) -> Path:
         folder = self.folder / "adapters" / name

@@ -96,7 +96,7 @@ def test_an_adapter_that_is_not_there_is_a_failure(tuned: tuple[Path, Job, Tuned
 
     async def publish() -> str:
         answer = await local_publisher(local_sampler(run / "adapters"))(effect)
-        return answer.failure()
+        return str(answer.failure())
 
     assert "verifier-9-nothing" in asyncio.run(publish())
 

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nip_fn.run.ports import Progress, Tuned
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.local import train
-from nip_fn_adapters.local.jobs import JobFiles, finished, last_words, write_job
+from nip_fn_adapters.local.jobs import JobFiles, failure_reason, finished, write_job
 from nip_fn_adapters.local.models import load_policy, log_probability
 from nip_fn_adapters.local.progress import read_progress
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
@@ -126,7 +126,7 @@ def test_what_a_training_lacks_is_told_in_one_line_by_several_processes_too(
     failed = do(tmp_path, replace(make_job(model), start="verifier-9-none"), two)
     assert failed.code != 0
     assert failed.starts == 0
-    cause = last_words(failed.files, failed.code)
+    cause = failure_reason(failed.files, failed.code)
     assert "verifier-9-none" in cause
     assert "\n" not in cause
     assert list(failed.files.adapters.iterdir()) == []
@@ -135,7 +135,7 @@ def test_what_a_training_lacks_is_told_in_one_line_by_several_processes_too(
 def test_a_configuration_that_is_none_is_told(model: Path, tmp_path: Path) -> None:
     failed = do(tmp_path, make_job(model), TrainingSettings(tmp_path / "nowhere.yaml"))
     assert failed.code != 0
-    assert "nowhere.yaml" in last_words(failed.files, failed.code)
+    assert "nowhere.yaml" in failure_reason(failed.files, failed.code)
 
 
 def test_an_adapter_that_cannot_be_pushed_stays_with_a_warning(

@@ -25,7 +25,7 @@ def command() -> Iterator[tuple[str, ...]]:
     """What starts vLLM: with one thread, one GiB for keys and values, and no GPU."""
     found = find_vllm()
     if isinstance(found, Failure):
-        pytest.skip(found.failure())
+        pytest.skip(str(found.failure()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")

@@ -109,7 +109,7 @@ def test_two_adapters_answer_as_in_this_process_also_after_crashes(
             for name, reason in (("rank", "rank 64"), ("missing", "tensors"), ("torn", "header")):
                 problem = refusal(await fleet.load(name, trained.folder / name))
                 assert problem.status == 422
-                assert reason in problem.reason
+                assert reason in str(problem)
             assert await served(settings) == [MODEL, *both]
 
             os.kill(group(settings), signal.SIGKILL)
@@ -164,7 +164,7 @@ def test_a_model_that_vllm_cannot_serve_is_given_up_with_the_reason(
             (await fleet.start(NEEDS, {})).unwrap()
             problem = refusal(await fleet.load("any", model))
             assert problem.status == 503
-            assert "NoSuchModel" in problem.reason
+            assert "NoSuchModel" in str(problem)
             assert (await fleet.status()).status == "crashed"
         finally:
             await fleet.close()

@@ -1,4 +1,4 @@
-"""Drawing: from a model's logits, and a uniform number for each reply, to the replies' next tokens.
+"""Sampling of next tokens, from a model's logits and a uniform number for each reply.
 
 Letters of shapes: P chats, K replies to each, N tokens so far, V vocabulary.
 """
