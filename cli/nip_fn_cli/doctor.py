@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
-from returns.result import Failure
+from returns.result import Failure, Success
 from rich.table import Table
 
 from nip_fn.params.agent import AgentParameters
@@ -89,11 +89,13 @@ def _is_free(port: int) -> bool:
 
 
 def _sandbox() -> tuple[str, str]:
-    """What confines code that nobody trusts, and what would be better."""
-    opened = open_sandbox()
-    if isinstance(opened, Failure):
-        return "none", "apt install bubblewrap"
-    return opened.unwrap().name, ""
+    """The sandbox for code that nobody trusts, or the command that makes one possible."""
+    match open_sandbox():
+        case Success(sandbox):
+            return sandbox.name, ""
+        case Failure(problem):
+            return "none", f"{problem.problem}; {problem.remedy}"
+    raise AssertionError("a result is a success or a failure")
 
 
 def _python_mend() -> str:
