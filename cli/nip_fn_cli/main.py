@@ -335,10 +335,13 @@ def doctor() -> None:
     doctor_command()
 
 
-def main() -> None:
-    """Run the command; whatever goes wrong outside nip-fn ends in one line, not a traceback."""
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command with these arguments, or with those of the process.
+
+    Ends with `SystemExit`.  Whatever goes wrong outside nip-fn is one line, not a traceback.
+    """
     try:
-        app()
+        app(args=arguments, prog_name="nip-fn")
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         say(f"nip-fn: {where}{error.strerror or error}")

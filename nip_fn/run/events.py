@@ -40,6 +40,8 @@ class RunStarted(RecordedEvent, frozen=True, array_like=True, tag="run_started")
     dataset: DatasetInfo
     version: str  # of nip-fn
     loaded: tuple[tuple[str, Adapter], ...] = ()  # (group, what an earlier run trained for it)
+    # (reference, hash of its source) of each protocol, trainer, selector and data set of one's own
+    sources: tuple[tuple[str, str], ...] = ()
 
 
 class BatchFetched(RecordedEvent, frozen=True, array_like=True, tag="drawn"):
@@ -65,7 +67,7 @@ class StageEnded(RecordedEvent, frozen=True, array_like=True, tag="stage_done"):
     iteration: int
     stage: str
     digest: str
-    seconds: float  # that the stage took in the sitting that ended it
+    seconds: float  # that the stage took in the session that ended it
 
 
 class JobCreated(RecordedEvent, frozen=True, array_like=True, tag="job_created"):

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.codec import differences
+from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import Key, fold_in
 from nip_fn.params.run import HyperParameters
@@ -32,6 +33,10 @@ class StageForest(NamedTuple):
     selection: Selection
     select_key: Key
 
+    def datapoint(self, tree: int) -> Datapoint:
+        """The datapoint of a tree."""
+        return self.datapoints[tree % len(self.datapoints)]
+
     def trees_about(self, datapoint_id: str) -> tuple[int, ...]:
         """The indices of the trees about a datapoint."""
         count = len(self.datapoints)
@@ -48,7 +53,7 @@ class Replayed(NamedTuple):
     num_events: int
 
 
-def replay(events: Iterable[Event]) -> Result[Replayed, str]:
+def replay(events: Iterable[Event]) -> Result[Replayed, Problem]:
     """Everything that the events lead to; a failure names the first event that fits nothing.
 
     Where a recorded digest differs from the derived one, `state.faults` says so.
@@ -60,7 +65,12 @@ def replay(events: Iterable[Event]) -> Result[Replayed, str]:
         try:
             state, _ = step(state, event)
         except (ValueError, IndexError) as error:
-            return Failure(f"event {count} ({type(event).__name__}) does not fit: {error}")
+            return Failure(
+                Problem(
+                    f"event {count} ({type(event).__name__}) does not fit: {error}",
+                    remedy=f"look at the events before it with --until {count}",
+                )
+            )
         count += 1
     return Success(Replayed(state, tuple(stages), count))
 
@@ -98,7 +108,7 @@ SELECTION_PARAMETERS = (
 
 def reselect(
     replayed: Replayed, params: HyperParameters
-) -> Result[tuple[tuple[StageForest, Selection], ...], str]:
+) -> Result[tuple[tuple[StageForest, Selection], ...], Problem]:
     """For each forest that was selected from, what `params` would have selected from it.
 
     Only parameters of the selection may differ from the recorded ones.
@@ -107,8 +117,11 @@ def reselect(
     refused = [address for address in changed if address not in SELECTION_PARAMETERS]
     if refused:
         return Failure(
-            f"{refused[0]}: the recorded replies cannot tell; "
-            f"only {', '.join(SELECTION_PARAMETERS)} can be changed in a replay"
+            Problem(
+                "the recorded replies do not depend on it in a way that a replay can derive",
+                refused[0],
+                f"a replay can change: {', '.join(SELECTION_PARAMETERS)}",
+            )
         )
     return Success(
         tuple(

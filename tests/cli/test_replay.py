@@ -46,7 +46,7 @@ def test_until_shows_the_run_as_it_was(nip_fn: NipFn, checkpoint: Path, until: i
 def test_a_tree_is_shown_with_values_and_marks(nip_fn: NipFn, checkpoint: Path) -> None:
     unknown = nip_fn("replay", checkpoint, "--tree", "zzz")
     assert unknown.returncode == 2
-    datapoint = unknown.stderr.split("there are: ")[1].split(",")[0]
+    datapoint = unknown.stderr.split("datapoints are: ")[1].split(",")[0]
     shown = nip_fn("replay", checkpoint, "--tree", datapoint).stdout
     assert datapoint in shown
     assert "expected prover" in shown
@@ -59,7 +59,7 @@ def test_a_tree_is_shown_with_values_and_marks(nip_fn: NipFn, checkpoint: Path) 
 
 
 def test_a_transcript_reads_like_a_dialogue(nip_fn: NipFn, checkpoint: Path) -> None:
-    known = nip_fn("replay", checkpoint, "--transcript", "zzz").stderr.split("there are: ")[1]
+    known = nip_fn("replay", checkpoint, "--transcript", "zzz").stderr.split("datapoints are: ")[1]
     shown = nip_fn("replay", checkpoint, "--transcript", known.split(",")[0]).stdout
     assert "[0] verifier:" in shown
     assert "end: " in shown
