@@ -12,7 +12,7 @@ from nip_fn.errors import Problem
 from nip_fn_adapters.local.children import cores
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.gpus import visible_gpus
-from nip_fn_adapters.serving.settings import ServerSettings, find_vllm, is_loopback
+from nip_fn_adapters.serving.settings import FleetSettings, ServerSettings, find_vllm, is_loopback
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
 from nip_fn_adapters.serving.wire import TOKEN_VARIABLE
 from nip_fn_cli.exits import Exit, die, say
@@ -98,7 +98,7 @@ def _command(settings: ServerSettings, options: VllmOptions) -> tuple[str, ...] 
 
 
 def _fleet(settings: ServerSettings, options: VllmOptions, command: tuple[str, ...]) -> "Fleet":
-    from nip_fn_adapters.serving.fleet import Fleet, FleetSettings
+    from nip_fn_adapters.serving.fleet import Fleet
 
     return Fleet(
         FleetSettings(

@@ -15,7 +15,8 @@ import aiohttp
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn_adapters.serving.fleet import Fleet, FleetSettings, url_of
+from nip_fn_adapters.serving.fleet import Fleet, url_of
+from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.wire import Needs, Refusal, RestartPolicy
 
 from ..vllm import fake
@@ -31,8 +32,9 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 from returns.result import Success
+from nip_fn_adapters.serving.fleet import Fleet
+from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.wire import Needs
-from nip_fn_adapters.serving.fleet import Fleet, FleetSettings
 
 async def main():
     folder, port, end, *command = sys.argv[1:]

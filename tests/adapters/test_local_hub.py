@@ -29,6 +29,9 @@ from .fake_hub import COMMIT, Hub, fake_hub
 from .tiny_llama import chat, make_tiny_llama
 from .training import CHOSEN, make_job, rows, supervised_rows, tune
 
+# One worker: these share a server that trainings are forked from, and trl's imports.
+pytestmark = pytest.mark.xdist_group("trainings")
+
 LOOK = (
     "import sys\n"
     "from nip_fn_adapters.local.models import model_directory\n"

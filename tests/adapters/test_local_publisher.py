@@ -22,6 +22,9 @@ from nip_fn_adapters.local.sampler import local_sampler
 from .tiny_llama import CONTEXT, chat, make_tiny_llama
 from .training import CHOSEN, REJECTED, make_job, rows, tune
 
+# One worker: these share a server that trainings are forked from, and trl's imports.
+pytestmark = pytest.mark.xdist_group("trainings")
+
 LONG = "x" * (CONTEXT - 16 - 4)  # leaves room for four tokens of a reply
 
 

@@ -1,4 +1,4 @@
-"""The embedded tuner: real DPO by trl on real LoRA adapters, in real child processes."""
+"""The embedded tuner: real DPO by trl on real LoRA adapters, in child processes."""
 
 import asyncio
 import math
@@ -36,8 +36,12 @@ from nip_fn_adapters.local.rows import encode_rows
 from nip_fn_adapters.local.train import loss_problem, make_trainer
 from nip_fn_adapters.local.tuner import local_tuner
 
+from .forked import forked_trainings
 from .tiny_llama import chat, make_tiny_llama
 from .training import CHOSEN, REJECTED, make_job, rows, supervised_rows, tune
+
+# One worker: these share a server that trainings are forked from, and trl's imports.
+pytestmark = pytest.mark.xdist_group("trainings")
 
 
 class Trained(NamedTuple):
@@ -335,13 +339,14 @@ def test_a_child_that_is_killed_is_a_failure_and_a_second_try_leaves_one_adapter
 
 def test_whoever_follows_a_training_sees_it_begin_and_end(trained: Trained, tmp_path: Path) -> None:
     heard: list[tuple[str, Progress]] = []
-    job = replace(trained.job, num_epochs=60)
+    job = replace(trained.job, num_epochs=20)
 
     async def train() -> Tuned:
         tuner = local_tuner(tmp_path, follow=lambda name, progress: heard.append((name, progress)))
         return (await tuner(job)).unwrap()
 
-    report = dict(asyncio.run(train()).report)
+    with forked_trainings():
+        report = dict(asyncio.run(train()).report)
     assert {name for name, _ in heard} == {job.name}
     steps = [progress.step for _, progress in heard]
     assert steps == sorted(steps)

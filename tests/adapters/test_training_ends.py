@@ -33,6 +33,7 @@ def files(tmp_path: Path) -> JobFiles:
     return made
 
 
+@pytest.mark.exhaustive
 def test_one_process_that_is_killed_ends_all(two: TrainingSettings, files: JobFiles) -> None:
     family: list[psutil.Process] = []
 
@@ -67,6 +68,7 @@ def test_none_is_left_of_a_training_that_is_no_longer_wanted(files: JobFiles) ->
     assert not any(map(runs, family))
 
 
+@pytest.mark.exhaustive
 def test_all_processes_end_with_a_parent_that_is_killed(
     two: TrainingSettings, files: JobFiles
 ) -> None:

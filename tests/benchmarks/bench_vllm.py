@@ -35,8 +35,8 @@ from nip_fn_adapters.api.sampler import Served, api_sampler
 from nip_fn_adapters.data.opening import open_data
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.local.models import model_directory
-from nip_fn_adapters.serving.fleet import Fleet, FleetSettings
-from nip_fn_adapters.serving.settings import find_vllm
+from nip_fn_adapters.serving.fleet import Fleet
+from nip_fn_adapters.serving.settings import FleetSettings, find_vllm
 from nip_fn_adapters.serving.wire import Needs
 from tests.adapters.fleets import free_ports
 

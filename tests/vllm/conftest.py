@@ -11,7 +11,7 @@ from returns.result import Failure
 
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.serving.fleet import FleetSettings
-from nip_fn_adapters.serving.settings import find_vllm
+from nip_fn_adapters.serving.settings import FleetSettings, find_vllm
 
 from ..adapters.fleets import free_ports
 from ..adapters.training import CHOSEN, REJECTED, make_job, tune

@@ -16,7 +16,8 @@ import pytest
 
 from nip_fn.prompts.chat import Message
 from nip_fn_adapters.local.models import load_policy, log_probability, model_directory
-from nip_fn_adapters.serving.fleet import Fleet, FleetSettings, url_of
+from nip_fn_adapters.serving.fleet import Fleet, url_of
+from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.wire import Needs, ProbeText
 
 from ..adapters.fleets import SERVER, refusal

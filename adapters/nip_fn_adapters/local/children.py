@@ -56,9 +56,9 @@ async def run_child(
         variables: Environment variables to set.
         look: Called about once a second, and when the child has ended.
     """
-    # A new process for each job, not one forked from a server that has imported torch: that would
-    # save 6 s of imports, but CUDA does not survive a fork, and the server would keep its memory
-    # for the whole run.
+    # A new interpreter for each job, not one forked from a server that has imported torch and trl:
+    # that would save 6 s of imports, but CUDA cannot be used in the fork of a process that has
+    # initialised it, as one of the many imports may do.
     #
     # The child reads from a pipe that nobody writes to: when this process dies, however it dies,
     # the pipe ends, and so does the child (`die_with_parent`).  What the family prints goes through

@@ -2,7 +2,7 @@
 
 The replies to one chat share its prompt.  A chat is therefore one row of the batch, not one for
 each reply: every step feeds the next token of all its K replies, and a mask lets each see the
-prompt and its own tokens only.  The prompt is read once; its keys and values lie in memory once.
+prompt and its own tokens only.  The prompt is read once; its keys and values are in memory once.
 
 Letters of shapes: P chats, K replies to each, T prompt tokens, S steps, V vocabulary.
 """
@@ -18,7 +18,8 @@ from nip_fn.keys import Key, generator
 from nip_fn_adapters.local.draw import choose, penalise
 from nip_fn_adapters.local.models import Policy
 
-# Chats whose replies are complete leave the batch once at most this share of it still runs.
+# Chats whose replies are complete leave the batch once at most this share of it still runs: each
+# time, the cache is copied.
 KEEP_WHOLE = 0.75
 
 
@@ -63,12 +64,12 @@ class _Live(NamedTuple):
     row: Any  # [P] its place in the batch
     uniforms: Any  # [P, K, S] float64 the reply's draws, one for each token
     temperature: Any  # [P, 1, 1]
-    top_p: Any  # [P, 1, 1] float64; None where it is 1 for the whole batch
-    penalty: Any  # [P, 1, 1] the repetition penalty; None where it is 1 for the whole batch
-    said: Any  # [P, K, T + S] tokens of the prompt and the reply; None where `penalty` is
+    top_p: Any  # [P, 1, 1] float64; None if it is 1 for the whole batch
+    penalty: Any  # [P, 1, 1] the repetition penalty; None if it is 1 for the whole batch
+    said: Any  # [P, K, T + S] tokens of the prompt and the reply; None if `penalty` is
     limit: Any  # [P, 1]
     length: Any  # [P, 1] tokens of its prompt
-    mask: Any  # [P, 1, K, T + K * S] 0 where a reply sees a token, the lowest number elsewhere
+    mask: Any  # [P, 1, K, T + K * S] 0 for a token that a reply sees, the lowest number for others
     done: Any  # [P, K] the reply is complete
 
 
@@ -192,7 +193,7 @@ def _uniforms(batch: Sequence[DecodeRequest], num_steps: int) -> np.ndarray:
 def _said(prompts: np.ndarray, seen: np.ndarray, width: int, num_steps: int) -> np.ndarray:
     """The tokens of each prompt and room for its replies `[P, K, T + S]`.
 
-    The prompt's last token stands where there is none (yet): how often one occurs does not matter.
+    The prompt's last token fills the rest: how often a token occurs does not matter.
     """
     said = np.repeat(prompts[:, -1:], prompts.shape[1] + num_steps, axis=1)
     said[:, : prompts.shape[1]][seen > 0] = prompts[seen > 0]

@@ -83,7 +83,7 @@ class _RemoteJob(NamedTuple):
         try:
             return await self._poll(info)
         except asyncio.CancelledError:
-            self.host.client.tell(f"{self.name} goes on there; resuming the run finds it")
+            self.host.client.tell(f"{self.name} keeps training there; resuming the run finds it")
             raise
 
     async def _poll(self, info: JobInfo) -> Result[Tuned, Problem]:
@@ -97,9 +97,9 @@ class _RemoteJob(NamedTuple):
                 status = looked.map(lambda info: info.status).unwrap()
                 return Failure(
                     Problem(
-                        f"{self.name}, is still {status} after {waited:.0f} s; it goes on there",
-                        remedy="resume the run to wait again, or cancel it (nip-fn cancel) to go "
-                        "on without it",
+                        f"{self.name}, is still {status} after {waited:.0f} s; it keeps training there",
+                        remedy="resume the run to wait again, or cancel the job (nip-fn cancel) to "
+                        "continue without it",
                     )
                 )
             await asyncio.sleep(min(0.5 + waited / 20, timeouts.poll, left))

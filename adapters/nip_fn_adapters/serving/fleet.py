@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import aiohttp
 from returns.pipeline import is_successful
@@ -16,15 +16,15 @@ from nip_fn.errors import Problem
 from nip_fn.training.jobs import CANARY_ABSOLUTE, CANARY_RELATIVE
 from nip_fn_adapters.results import bind_async, collect
 from nip_fn_adapters.serving.gpus import shares, visible_gpus
-from nip_fn_adapters.serving.replica import Plan, Replica
-from nip_fn_adapters.serving.settings import is_loopback
+from nip_fn_adapters.serving.processes import OwnedProcess
+from nip_fn_adapters.serving.replica import Replica
+from nip_fn_adapters.serving.settings import FleetSettings, is_loopback
 from nip_fn_adapters.serving.vllm import Vllm, attention_heads, end_token
 from nip_fn_adapters.serving.wire import (
     Launch,
     Needs,
     ProbeText,
     Refusal,
-    RestartPolicy,
     VllmState,
     VllmStatus,
     combined,
@@ -56,22 +56,6 @@ _WORST_FIRST: tuple[VllmState, ...] = (
 T = TypeVar("T")
 
 
-class FleetSettings(NamedTuple):
-    """The settings of vLLM that do not depend on a run's needs.  Times are in seconds."""
-
-    command: tuple[str, ...]  # starts vLLM's OpenAI server; options are appended
-    folder: Path  # its logs are in logs/vllm-PORT.log
-    host: str = "127.0.0.1"
-    port: int = 8000  # of the first replica; the others follow
-    replicas: int = 1
-    max_model_len: int | None = None  # tokens; None: the model's own limit
-    api_key: str | None = None  # that clients must show
-    extra: tuple[str, ...] = ()  # the user's options for vLLM, which override ours
-    start_limit: float = 900.0  # until a vLLM answers
-    port_limit: float = 30.0  # until its port is free: the last server's vLLM may still end
-    restarts: RestartPolicy = RestartPolicy()
-
-
 class Fleet:
     """All vLLM processes of a server; to be used in one event loop, from any of its tasks."""
 
@@ -85,7 +69,7 @@ class Fleet:
         self._loras: dict[str, Path] = {}  # what all replicas serve, or will once they are online
         self._end_token: str | int = ""
         self._gpus: tuple[str, ...] = ()
-        self._changing = asyncio.Lock()  # held where processes are started or ended
+        self._changing = asyncio.Lock()  # held while processes are started or ended
         self._http: aiohttp.ClientSession | None = None
 
     async def start(self, needs: Needs, loras: Mapping[str, Path]) -> Result[None, Refusal]:
@@ -246,30 +230,25 @@ class Fleet:
             can_sleep=self._can_sleep,
             extra=(*_defaults(needs, gpus), *settings.extra),
         )
-        plan = Plan(
-            host=settings.host,
-            port=port,
-            command=partial(_command, settings.command, launch),
-            environment=_environment(gpus, settings.api_key, can_sleep=launch.can_sleep),
-            log=settings.folder / "logs" / f"vllm-{port}.log",
-            start_limit=settings.start_limit,
-            port_limit=settings.port_limit,
-            restarts=settings.restarts,
-        )
+        environment = _environment(gpus, settings.api_key, can_sleep=launch.can_sleep)
+
+        def start(loras: Mapping[str, Path]) -> OwnedProcess:
+            modules = tuple((name, str(folder.absolute())) for name, folder in loras.items())
+            options = vllm_arguments(launch._replace(loras=modules))
+            return OwnedProcess((*settings.command, *options), environment, settings.log(port))
+
+        limit = min(ANSWER_LIMIT, settings.start_limit)
+        vllm = Vllm(self._session(), url_of(settings.host, port), limit)
+        return Replica(settings, port, vllm, start, self._served)
+
+    def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
-            headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
+            key = self._settings.api_key
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
             # Kept connections would break when vLLM is started again.
             connector = aiohttp.TCPConnector(force_close=True)
             self._http = aiohttp.ClientSession(headers=headers, connector=connector)
-        vllm = Vllm(self._http, url_of(settings.host, port), min(ANSWER_LIMIT, plan.start_limit))
-        return Replica(plan, vllm, self._served)
-
-
-def _command(
-    command: tuple[str, ...], launch: Launch, loras: Mapping[str, Path]
-) -> tuple[str, ...]:
-    modules = tuple((name, str(folder.absolute())) for name, folder in loras.items())
-    return (*command, *vllm_arguments(launch._replace(loras=modules)))
+        return self._http
 
 
 def _defaults(needs: Needs, gpus: Sequence[str]) -> tuple[str, ...]:

@@ -5,19 +5,18 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.serving.processes import OwnedProcess, exit_reason, last_error
-from nip_fn_adapters.serving.settings import check_port
+from nip_fn_adapters.serving.settings import FleetSettings, check_port
 from nip_fn_adapters.serving.vllm import Vllm
 from nip_fn_adapters.serving.wire import (
     Refusal,
     ReplicaStatus,
-    RestartPolicy,
     VllmState,
     restart_after,
 )
@@ -27,19 +26,6 @@ TRIES = 2  # of a request during which vLLM's process ends: the request may be t
 NOTICE_SECONDS = 10.0  # within which a vLLM whose engine has died ends
 
 T = TypeVar("T")
-
-
-class Plan(NamedTuple):
-    """The settings of a vLLM process.  Times are in seconds."""
-
-    host: str
-    port: int
-    command: Callable[[Mapping[str, Path]], tuple[str, ...]]  # the command that serves adapters
-    environment: Mapping[str, str]
-    log: Path
-    start_limit: float  # until it answers
-    port_limit: float  # until its port is free
-    restarts: RestartPolicy
 
 
 class _Run:
@@ -55,11 +41,26 @@ class _Run:
 class Replica:
     """A vLLM that is started again when it crashes, with the adapters that are to be served."""
 
-    def __init__(self, plan: Plan, vllm: Vllm, served: Callable[[], Mapping[str, Path]]) -> None:
-        """Nothing runs before `begin`; `served` gives the adapters to start a process with."""
-        self.given_up = False
-        self.name = vllm.name
-        self._plan, self._vllm, self._served = plan, vllm, served
+    def __init__(
+        self,
+        settings: FleetSettings,
+        port: int,
+        vllm: Vllm,
+        start: Callable[[Mapping[str, Path]], OwnedProcess],
+        served: Callable[[], Mapping[str, Path]],
+    ) -> None:
+        """Nothing runs before `begin`.
+
+        Args:
+            settings: Those of all replicas.
+            port: The replica's own.
+            vllm: The client of the process on that port.
+            start: Starts a process that serves these adapters; may raise `OSError`.
+            served: Gives the adapters that are to be served now.
+        """
+        self.given_up, self.name = False, vllm.name
+        self._settings, self._port = settings, port
+        self._vllm, self._start, self._served = vllm, start, served
         self._reason = ""  # why the last process ended, or the next one has to wait
         self._crashes: list[float] = []  # times
         self._run: _Run | None = None
@@ -83,7 +84,7 @@ class Replica:
     async def status(self) -> ReplicaStatus:
         """Its state now."""
         state, error = await self._state()
-        return ReplicaStatus(self._plan.port, state, error, len(self._crashes))
+        return ReplicaStatus(self._port, state, error, len(self._crashes))
 
     async def _state(self) -> tuple[VllmState, str]:
         if self.given_up:
@@ -171,17 +172,17 @@ class Replica:
     async def _until_settled(self) -> str:
         """Return "" once vLLM is online and awake; or why that cannot be waited for."""
         try:
-            async with asyncio.timeout(self._plan.start_limit):
+            async with asyncio.timeout(self._settings.start_limit):
                 while not (self._settled.is_set() and self._awake.is_set()):
                     await self._awake.wait()
                     await self._settled.wait()
         except TimeoutError:
-            return f"{self.name} was not ready within {self._plan.start_limit:g} s"
+            return f"{self.name} was not ready within {self._settings.start_limit:g} s"
         return self._reason if self.given_up else ""
 
     async def _supervise(self) -> None:
         """Start it, and again after each crash, until that is given up."""
-        policy = self._plan.restarts
+        policy = self._settings.restarts
         while True:
             await self._awake.wait()
             self._reason = await self._run_once()
@@ -190,7 +191,7 @@ class Replica:
             if pause is None:
                 self._give_up(
                     f"{self.name} crashed more than {policy.most} times in {policy.window:g} s, "
-                    f"the last time with: {self._reason}; see {self._plan.log}"
+                    f"the last time with: {self._reason}; see {self._settings.log(self._port)}"
                 )
                 return
             await asyncio.sleep(pause)
@@ -201,13 +202,13 @@ class Replica:
 
     async def _run_once(self) -> str:
         """The reason why one process ended, after it has."""
-        plan = self._plan
+        log, limit = self._settings.log(self._port), self._settings.start_limit
         taken = await self._until_port_is_free()
         if taken:
             return taken
         served = self._served()
         try:
-            process = OwnedProcess(plan.command(served), plan.environment, plan.log)
+            process = self._start(served)
         except OSError as error:
             return one_line(error)
         run = self._run = _Run(process, set(served))
@@ -221,8 +222,8 @@ class Replica:
             await process.end()
             run.over.set()
         if run.late:
-            return f"it was not online within {plan.start_limit:g} s: {last_error(plan.log)}"
-        return exit_reason(code, plan.log)
+            return f"it was not online within {limit:g} s: {last_error(log)}"
+        return exit_reason(code, log)
 
     async def _until_port_is_free(self) -> str:
         """Return "" once the port can be had; or why not, after `port_limit`.
@@ -230,8 +231,8 @@ class Replica:
         A vLLM whose server was killed has the port until its reaper has ended it.  To count that as
         crashes gave up the next server's vLLM: four tries with back-off take less than that.
         """
-        end = time.monotonic() + self._plan.port_limit
-        while not is_successful(free := check_port(self._plan.host, self._plan.port)):
+        end = time.monotonic() + self._settings.port_limit
+        while not is_successful(free := check_port(self._settings.host, self._port)):
             self._reason = str(free.failure())
             if time.monotonic() >= end:
                 return self._reason
@@ -241,7 +242,7 @@ class Replica:
     async def _bring_online(self, run: _Run) -> None:
         """Settle once it is online, and serves no adapter that was unloaded in the meantime."""
         try:
-            async with asyncio.timeout(self._plan.start_limit):
+            async with asyncio.timeout(self._settings.start_limit):
                 while (await self._vllm.health())[0] != "online":
                     await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:

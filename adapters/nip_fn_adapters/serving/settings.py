@@ -11,6 +11,7 @@ from typing import NamedTuple
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
+from nip_fn_adapters.serving.wire import RestartPolicy
 
 VLLM_VARIABLE = "NIP_FN_VLLM"
 VLLM_SERVER = "vllm.entrypoints.openai.api_server"
@@ -32,6 +33,26 @@ class ServerSettings(NamedTuple):
     parallel_jobs: int = 1
     max_json_bytes: int = 256 << 20
     max_upload_bytes: int = 4096 << 20
+
+
+class FleetSettings(NamedTuple):
+    """The settings of vLLM that do not depend on a run's needs.  Times are in seconds."""
+
+    command: tuple[str, ...]  # starts vLLM's OpenAI server; options are appended
+    folder: Path  # of its logs
+    host: str = "127.0.0.1"
+    port: int = 8000  # of the first replica; the others follow
+    replicas: int = 1
+    max_model_len: int | None = None  # tokens; None: the model's own limit
+    api_key: str | None = None  # that clients must show
+    extra: tuple[str, ...] = ()  # the user's options for vLLM, which override ours
+    start_limit: float = 900.0  # until a vLLM answers
+    port_limit: float = 30.0  # until its port is free: the last server's vLLM may still end
+    restarts: RestartPolicy = RestartPolicy()
+
+    def log(self, port: int) -> Path:
+        """The log of the replica on that port."""
+        return self.folder / "logs" / f"vllm-{port}.log"
 
 
 def find_vllm() -> Result[tuple[str, ...], Problem]:
