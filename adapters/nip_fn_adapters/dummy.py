@@ -4,12 +4,11 @@ from hashlib import blake2b
 from string import ascii_lowercase
 
 from msgspec.structs import replace
-from numpy.random import Generator
 from returns.result import Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
-from nip_fn.keys import Key, generator
+from nip_fn.keys import Key, fold_in, randint, uniform
 from nip_fn.params.run import DummyParameters
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Sampler, Served, Tuned, Tuner, Unanswered
@@ -34,17 +33,21 @@ def dummy_sampler(rates: DummyParameters) -> Sampler:
 
 
 def _reply(request: Request, key: Key, rates: DummyParameters) -> Completion:
-    rng = generator(key)
-    invalid, decides = rng.random() < rates.invalid_rate, rng.random() < rates.decision_rate
+    # No NumPy generator: a run of the dummy must have one digest under every version of NumPy.
+    invalid = uniform(fold_in(key, "invalid")) < rates.invalid_rate
+    decides = uniform(fold_in(key, "decides")) < rates.decision_rate
     decisions = request.decisions
     if decisions and (decides or invalid):
-        word = "perhaps" if invalid else decisions[int(rng.integers(len(decisions)))]
+        word = (
+            "perhaps" if invalid else decisions[randint(fold_in(key, "decision"), len(decisions))]
+        )
         text = f"Decision: {word}"
     elif invalid:
-        text = _letters(rng) if request.headers else ""
+        text = _letters(key) if request.headers else ""
     else:
         start = "Question for Expert:" if request.is_verifier else "Answer:"
-        text = "\n".join(f"{header} {_letters(rng)}" for header in request.headers or (start,))
+        headers = enumerate(request.headers or (start,))
+        text = "\n".join(f"{head} {_letters(fold_in(key, part))}" for part, head in headers)
     return Completion(
         text=text,
         finish_reason="stop",
@@ -54,8 +57,9 @@ def _reply(request: Request, key: Key, rates: DummyParameters) -> Completion:
     )
 
 
-def _letters(rng: Generator) -> str:
-    return "".join(ascii_lowercase[i] for i in rng.integers(len(ascii_lowercase), size=20))
+def _letters(key: Key) -> str:
+    lots = (randint(fold_in(key, place), len(ascii_lowercase)) for place in range(20))
+    return "".join(ascii_lowercase[lot] for lot in lots)
 
 
 def dummy_tuner() -> Tuner:
