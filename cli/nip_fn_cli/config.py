@@ -16,7 +16,7 @@ from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn_cli.exits import Exit, die
 
 # As they are written on the command line.
-PROVIDERS = {"openai": "OpenAI", "openrouter": "OpenRouter", "self-hosted": "SelfHosted"}
+_PROVIDERS = {"openai": "OpenAI", "openrouter": "OpenRouter", "self-hosted": "SelfHosted"}
 
 
 class Flags(NamedTuple):
@@ -114,11 +114,11 @@ def _translated(table: dict[str, Any]) -> Result[dict[str, Any], Problem]:
 
 def with_sets(table: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
     """The table with each `a.b=value` of --set laid over it; ends the command if it cannot."""
-    given = [parse_set(assignment).alt(_refuse).unwrap() for assignment in sets]
+    given = [_parse_set(assignment).alt(_refuse).unwrap() for assignment in sets]
     return reduce(merge, given, dict(table))
 
 
-def parse_set(assignment: str) -> Result[dict[str, Any], Problem]:
+def _parse_set(assignment: str) -> Result[dict[str, Any], Problem]:
     """The table of one `a.b=value`; the value is TOML, and a bare word is a string."""
     address, equals, text = assignment.partition("=")
     if not equals or not all(address.strip().split(".")):
@@ -143,7 +143,7 @@ def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]
     """
     if provider is None:
         return table
-    provider = PROVIDERS.get(provider, provider)
+    provider = _PROVIDERS.get(provider, provider)
     dummy = provider == "dummy"
     fields = {"use_dummy_api": dummy, **({} if dummy else {"model_provider": provider})}
     names = {DEFAULT_AGENT, *table.get("agents", {})}
