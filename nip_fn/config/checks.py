@@ -134,8 +134,8 @@ def _agent_problems(agent: AgentParameters) -> Iterator[Problem]:
         schedule.start < schedule.stop <= schedule.period
     ):
         yield Problem(
-            f"start {schedule.start}, stop {schedule.stop} and period {schedule.period} leave no "
-            "iteration to train in",
+            f"start {schedule.start} and stop {schedule.stop} do not fit into a period of "
+            f"{schedule.period}",
             f"{where}.update_schedule",
             "choose start < stop <= period",
         )
@@ -191,7 +191,7 @@ def _lora_problems(agent: AgentParameters) -> Iterator[Problem]:
             f"{agent.lora_alpha_scale} times the rank, {agent.lora_rank}, is not a whole number of "
             "at least 1",
             f"{where}.lora_alpha_scale",
-            "choose another, or set lora_alpha itself",
+            "choose another, or set lora_alpha instead",
         )
 
 

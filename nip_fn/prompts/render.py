@@ -51,7 +51,14 @@ def _custom_template(text: str) -> Template:
 
 
 def render(version: str, protocol: str, names: tuple[str, ...], **variables: object) -> str:
-    """The text of a template; every variable it names must be given."""
+    """The text of a template that comes with the package.
+
+    Args:
+        version: The folder of the version.
+        protocol: The folder of the protocol in it.
+        names: File names without suffix, of which the first that exists is used.
+        variables: Values of all variables that the template names.
+    """
     return template(version, protocol, names).render(variables).strip()
 
 
