@@ -1,4 +1,4 @@
-"""Transcripts as files: `RUN/transcripts/STAGE-ITERATION.yaml` (or `.json`), one a stage."""
+"""Transcripts as files, one for each stage: `RUN/transcripts/STAGE-ITERATION.yaml` or `.json`."""
 
 import json
 from pathlib import Path
@@ -17,21 +17,21 @@ FOLDER = "transcripts"
 
 
 class TranscriptFiles:
-    """Follows a run; writes the games of a stage as soon as the last reply is in."""
+    """An observer of a run that writes the games of a stage once its last reply is recorded."""
 
     def __init__(self, run: Path) -> None:
-        """Write into the run's folder."""
+        """Write into a folder inside the run's folder."""
         self._folder = run / FOLDER
 
     def __call__(self, state: RunState, event: Event) -> None:
-        """Take note of one event and the state after it."""
+        """Write the stage's file if this event completed it; `state` is the one after the event."""
         if not isinstance(event, Replied) or state.num_waiting:
             return
-        protocol, harvest = protocol_of(state.params), sample_batch_of(state)
+        protocol, batch = protocol_of(state.params), sample_batch_of(state)
         records = [
             transcript(protocol, rollout)
-            for index, root in enumerate(harvest.forest)
-            for rollout in leaf_games(root, harvest.datapoint(index), harvest.keys[index])
+            for index, root in enumerate(batch.forest)
+            for rollout in leaf_games(root, batch.datapoint(index), batch.keys[index])
         ]
         kind = state.params.text_rl.transcript_format
         self._folder.mkdir(exist_ok=True)
@@ -46,7 +46,7 @@ def _written(records: list[dict[str, Any]], kind: str) -> str:
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Texts of several lines as blocks, as one would write them."""
+    """A dumper that writes texts of several lines as blocks, as a person would."""
 
 
 def _block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

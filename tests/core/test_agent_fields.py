@@ -30,7 +30,7 @@ from nip_fn_adapters.api.sampler import Served, served_by
 from nip_fn_adapters.selfhosted.host import hosts_of
 from nip_fn_adapters.selfhosted.needs import needs_of
 from nip_fn_cli.exits import Exit
-from nip_fn_cli.loading import chosen_version
+from nip_fn_cli.loading import adapter_version
 from nip_fn_cli.templates import with_templates
 from nip_fn_cli.wiring import wire
 
@@ -90,7 +90,7 @@ def what_is_loaded_is_served() -> bool:
 
 def a_version_is_an_iteration() -> bool:
     lineage = tuple(Adapter(f"prover-{i}-00", i, None, None, "") for i in range(3))
-    return [chosen_version("", lineage, v) for v in ("latest", "1", 0)] == [
+    return [adapter_version(lineage, v).unwrap() for v in ("latest", "1", 0)] == [
         lineage[2],
         lineage[1],
         lineage[0],

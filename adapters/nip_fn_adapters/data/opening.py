@@ -25,6 +25,7 @@ from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import DatasetInfo
 from nip_fn.run.ports import Source
+from nip_fn_adapters import extensions
 from nip_fn_adapters.data.building import BadRows, Balance, Report, build, decode_solution
 from nip_fn_adapters.data.files import Unreadable, digest_of
 from nip_fn_adapters.data.sources import RowSource, open_source
@@ -60,6 +61,8 @@ def open_data(params: HyperParameters) -> Result[Data, str | BadRows]:
     """The data set that the parameters name; or why there is none."""
     if params.dataset == "builtin:arithmetic":
         return Success(in_memory(_arithmetic()))
+    if "dataset" in extensions.references({"dataset": params.dataset}):
+        return extensions.load_dataset(params.dataset, params.dataset_options).map(in_memory)
     opened = open_source(params.dataset, params.code_validation)
     if isinstance(opened, Failure):
         return Failure(f"dataset: {opened.failure()}")
