@@ -35,8 +35,6 @@ SELECTORS: dict[str, Callable[[PureTextMaltParameters], Selector]] = {
     "all": lambda malt: every(),
 }
 
-SELECTORS: dict[str, Callable[..., Any]] = {}  # of the user's own, by reference
-
 
 def selector_of(malt: PureTextMaltParameters) -> Selector:
     """The chain of rule and filters that MALT's parameters describe."""
