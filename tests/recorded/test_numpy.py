@@ -1,4 +1,4 @@
-"""What a run derives is the same under every NumPy that the package allows."""
+"""A run derives the same under every NumPy that the package allows."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def test_the_oldest_numpy_derives_the_same_runs_and_replays_every_recording(tmp_
         pytest.skip(f"NumPy {oldest} cannot be installed here: {installed.stderr.strip()[-200:]}")
 
     def output(*arguments: str, folder: str) -> str:
-        """What Python prints with the packages of a folder before those that are installed."""
+        """Output of Python with the packages of a folder before those that are installed."""
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=ROOT,

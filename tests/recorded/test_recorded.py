@@ -1,4 +1,4 @@
-"""Recorded runs of every version: what was derived once is derived again.
+"""Recorded runs of every version: whatever was derived once is derived again.
 
 A folder for each version holds its recordings and, in `expected.json`, what that version's replay
 said of them (`record.py` made them).  Neither is ever written again: where a test here fails, the

@@ -1,4 +1,4 @@
-"""Plant small defects in the core, one at a time, and see which of them the tests catch.
+"""Plant small defects in the core, one at a time, and report which of them the tests catch.
 
     python -m tests.tools.mutants --num 40 --seed 0 --depth test
 
@@ -117,7 +117,7 @@ def _passive(tree: ast.Module) -> Iterator[ast.AST]:
 
 
 def _others(node: ast.AST, fields: dict[str, list[str]]) -> Iterator[tuple[str, str]]:
-    """What could stand in the place of a piece of code, with the kind of the defect."""
+    """Defective replacements of a piece of code: (kind of the defect, source)."""
     match node:
         case ast.Compare(left=left, ops=[op], comparators=[right]):
             flipped = ast.Compare(left, [COMPARISONS[type(op)]()], [right])
@@ -184,7 +184,7 @@ def fields_of(paths: Sequence[Path]) -> dict[str, list[str]]:
 
 
 def draw(num: int, seed: int, folders: Sequence[str]) -> list[Defect]:
-    """As many defects, no two on a line, spread over kinds as the code is; in a fixed order."""
+    """A sample of `num` defects, no two on a line; the same `seed` draws the same ones."""
     every = sorted((ROOT / "nip_fn").rglob("*.py"))
     fields = fields_of(every)
     chosen = [path for path in every if str(path.relative_to(ROOT)).startswith(tuple(folders))]
@@ -231,6 +231,13 @@ def stages(defect: Defect, depth: str) -> Iterator[tuple[str, list[str]]]:
     }
     for stage in DEPTHS[: DEPTHS.index(depth) + 1]:
         yield stage, plans[stage]
+
+
+def baseline(depth: str) -> list[str]:
+    """Pytest's arguments for all tests that a defect may be put to, up to a depth."""
+    marks = [] if depth == "all" else ["-m", "not exhaustive"]
+    places = ["tests/core", "tests/recorded"] if depth in ("near", "core") else ["tests"]
+    return [*FLAGS, *marks, "-x", "-n", "4", "--dist", "loadgroup", "nip_fn", *places]
 
 
 def _relative(paths: Sequence[Path]) -> list[str]:
@@ -317,7 +324,7 @@ class Laboratory:
 
 
 def main() -> None:
-    """Plant the defects that the options name, and print what became of each."""
+    """Plant the defects that the options name, and print the verdict on each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--num", type=int, default=40, help="number of defects")
     parser.add_argument("--seed", type=int, default=0, help="draws them")
@@ -334,6 +341,9 @@ def main() -> None:
     verdicts = []
     with tempfile.TemporaryDirectory() as folder:
         laboratory = Laboratory(Path(folder).resolve())
+        # Tests that fail anyway would catch every defect.
+        if failing := laboratory.run(baseline(options.depth), options.limit):
+            sys.exit(f"without any defect, {failing} fails")
         for defect in drawn:
             verdict = laboratory.judge(defect, options.depth, options.limit)
             verdicts.append(verdict)
