@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.decision import strongest
 from nip_fn.game.episode import Utterance
+from nip_fn.game.protocol import End
 from nip_fn.metrics.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
 from nip_fn.metrics.formulas import wilson_interval
 from nip_fn.protocols.nip import VERIFIER
@@ -74,7 +75,7 @@ def test_verdicts_are_counted_by_datapoint() -> None:
 
     def game(datapoint: int, verdict: int | None) -> Node:
         decision = None if verdict is None else strongest("accept_reject", verdict)
-        end = "rounds" if verdict is None else "decided"
+        end: End = "rounds" if verdict is None else "decided"
         said = Node(turn=(Utterance(VERIFIER, "x", decision=decision),), reward=(0.0, 0.0), end=end)
         return Node(reward=(0.0, 0.0), children=(said,))
 

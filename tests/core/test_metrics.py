@@ -271,6 +271,13 @@ def test_a_game_that_is_still_open_is_no_decision_and_none_of_the_three_ends() -
     assert metrics["rounds_share"] == metrics["invalid_share"] == 0.0
 
 
+def test_a_game_that_waits_for_its_first_reply_has_no_rewards_yet() -> None:
+    metrics = metrics_of(points(0), [Node(reward=(0.0, 0.0), slots=(Slot(VERIFIER),))])
+    assert (metrics["games"], metrics["nodes"], metrics["replies"]) == (1, 1, 0)
+    assert metrics["prover.reward"] == metrics["verifier.reward"] == 0.0
+    assert metrics["no_decision_rate"] == 1.0
+
+
 def test_the_worst_datapoint_pools_all_its_trees() -> None:
     """The first: 1 of 3 and 1 of 1; the second: 2 of 3 and 0 of 1; pooled, both have 2 of 4."""
     right, wrong = leaf("decided", "accept"), leaf("decided", "reject")

@@ -66,7 +66,7 @@ def frozen(*agents: str) -> HyperParameters:
     )
 
 
-FROZEN = {agents: frozen(*agents) for agents in ((), ("prover",), ("verifier",))}
+FROZEN = [frozen(*agents) for agents in ((), ("prover",), ("verifier",))]
 
 
 def among_in(params: HyperParameters, tree: Tree, values: Values) -> Candidates:
@@ -123,11 +123,11 @@ def eligible_by_definition(
     return found
 
 
-@given(root=trees(QUARTERS), agents=st.sampled_from(sorted(FROZEN)), data=st.data())
+@given(root=trees(QUARTERS), params=st.sampled_from(FROZEN), data=st.data())
 def test_the_eligible_pairs_are_those_of_the_definition(
-    root: Node, agents: tuple[str, ...], data: st.DataObject
+    root: Node, params: HyperParameters, data: st.DataObject
 ) -> None:
-    params, tree = FROZEN[agents], flat(root)
+    tree = flat(root)
     row = st.tuples(QUARTERS | st.just(NAN), QUARTERS | st.just(NAN))
     drawn = data.draw(st.lists(row, min_size=tree.num_nodes, max_size=tree.num_nodes))
     values = dict(zip(names_of(tree), drawn, strict=True))
