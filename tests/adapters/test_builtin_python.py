@@ -34,7 +34,7 @@ def test_there_are_enough_problems_of_every_kind() -> None:
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)
 def test_a_problem_is_whole(problem: Problem) -> None:
-    tests = read_checks(problem.tests)
+    tests = read_checks(problem.tests).unwrap()
     assert f"`{tests.function}(" in problem.statement
     assert len(problem.statement.split()) >= 25
     assert len(set(tests.inputs)) == len(tests.inputs) >= 8
