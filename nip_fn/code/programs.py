@@ -22,7 +22,7 @@ Ending = Literal["returned", "raised", "timeout", "memory", "output", "died"]
 
 # Characters of the longest text that is compared: parsing hostile literals costs memory.
 LONGEST = 1 << 20
-# And so many times longer than what is expected, and this many characters more: no way to write a
+# And at most 32 times the expected text, and 1000 characters more: no way to write a
 # value is, and parsing a set of integers with the same hash costs time, too (seconds for 256 kB).
 STRETCH, SLACK = 32, 1000
 RELATIVE = 1e-6

@@ -28,7 +28,7 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     before: str = ""  # the source text that a mutation replaced
     after: str = ""  # and by what
     passed: int = 0  # tests that it still passes
-    tests: int = 0  # of so many
+    tests: int = 0  # of this number
     distance: int = 0  # characters to change to make it right (Levenshtein)
 
 

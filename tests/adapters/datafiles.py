@@ -11,8 +11,8 @@ import pyarrow
 import pyarrow.parquet as parquet
 
 from nip_fn.config.codec import from_dict
-from nip_fn.params.run import HyperParameters
 from nip_fn.errors import Problem
+from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.building import BadRows
 from nip_fn_adapters.data.opening import Data, open_data
 

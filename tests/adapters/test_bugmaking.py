@@ -51,7 +51,9 @@ ENDLESS = RIGHT.replace("    return best", "    while best:\n        pass\n    r
 
 
 def laid(code: str = RIGHT) -> PlacedSolution:
-    solution = LabelledSolution("Which is longest?", code, 1, "p", tests=read_checks(TESTS).unwrap())
+    solution = LabelledSolution(
+        "Which is longest?", code, 1, "p", tests=read_checks(TESTS).unwrap()
+    )
     return PlacedSolution("train", "id", solution)
 
 

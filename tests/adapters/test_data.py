@@ -352,7 +352,7 @@ def test_a_clone_of_apps_is_read_beside_the_script_that_made_it(folder: Path) ->
 def test_csv_rows_are_those_of_the_csv_module(folder: Path) -> None:
     path = to_csv(folder / "a.csv", own_rows())
     expected = list(csv.DictReader(io.StringIO(path.read_text("utf-8"), newline="")))
-    assert [row for _, row in files.csv_rows(path)] == expected
+    assert [row.unwrap() for _, row in files.csv_rows(path)] == expected
 
 
 def test_columns_that_nothing_is_read_from_are_told(folder: Path) -> None:

@@ -66,7 +66,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, frozen=True):
-    """What is asked for and what was coded, step by step; they differ in at most one step."""
+    """The steps that are asked for and those that were coded; at most one differs."""
 
     specified: tuple[Step, ...]
     coded: tuple[Step, ...]
