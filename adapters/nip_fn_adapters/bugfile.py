@@ -1,8 +1,8 @@
 """A file of solutions that grows as they are made, and can be resumed after a crash.
 
-Beside the rows lies a journal: a line for the options of the command, then one for each reply of a model as
-soon as it comes, for it may be paid for, and one for each right solution that is done with, with
-the length of the file after it.  The journal is gone when all is done.
+Beside the rows lies a journal: a line for the options of the command, then one for each reply of a
+model as soon as it comes, for it may be paid for, and one for each right solution that is finished,
+with the length of the file after it.  The journal is removed when all is done.
 """
 
 import os

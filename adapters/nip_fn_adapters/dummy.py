@@ -1,4 +1,4 @@
-"""Agents without a model: every reply is a pure function of the request's key."""
+"""Agents without a model: a reply is a pure function of the request's key."""
 
 from hashlib import blake2b
 from string import ascii_lowercase
@@ -7,24 +7,26 @@ from msgspec.structs import replace
 from numpy.random import Generator
 from returns.result import Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, generator
 from nip_fn.params.run import DummyParameters
 from nip_fn.run.events import Publish
-from nip_fn.run.ports import Sampler, Served, Tuned, Tuner
+from nip_fn.run.ports import Sampler, Served, Tuned, Tuner, Unanswered
 from nip_fn.run.request import Request
 from nip_fn.training.jobs import Job
 
 
 def dummy_sampler(rates: DummyParameters) -> Sampler:
-    """A sampler that writes random words at no cost, valid in any protocol and spectrum.
+    """A sampler that writes random letters, valid in any protocol and spectrum, at no cost.
 
-    A verifier whose decision counts decides at `rates.decision_rate`.  At `rates.invalid_rate` a
-    reply is unusable: a decision in words that mean nothing, no header where one is needed, or
-    nothing at all.
+    A share `rates.decision_rate` of the verifier's replies decides, where a decision counts.  A
+    share `rates.invalid_rate` of all replies is unusable: a decision for no known verdict, no
+    header where one is needed, or an empty text.
     """
 
-    async def sample(request: Request) -> Result[tuple[Completion, ...], str]:
+    # Requests for several replies are billed once for their prompt, and so are these.
+    async def sample(request: Request) -> Result[tuple[Completion | Unanswered, ...], Problem]:
         first, *others = (_reply(request, key, rates) for key in request.keys)
         return Success((first, *(replace(reply, prompt_tokens=0) for reply in others)))
 
@@ -59,7 +61,7 @@ def _letters(rng: Generator) -> str:
 def dummy_tuner() -> Tuner:
     """A tuner that trains nothing; the adapter's name depends on the job and its data alone."""
 
-    async def tune(job: Job) -> Result[Tuned, str]:
+    async def tune(job: Job) -> Result[Tuned, Problem]:
         seed = f"{job.name} {job.start} {job.reference} {job.seed} {job.data_hash}"
         digest = blake2b(seed.encode(), digest_size=4).hexdigest()
         return Success(Tuned(f"{job.name}-{digest}", (("rows", float(len(job.rows))),)))
@@ -67,6 +69,6 @@ def dummy_tuner() -> Tuner:
     return tune
 
 
-async def serve_at_once(effect: Publish) -> Result[Served, str]:
-    """A publisher for samplers that find an adapter by its name, and cannot score replies."""
+async def serve_at_once(effect: Publish) -> Result[Served, Problem]:
+    """The `Publisher` for samplers that find an adapter by its name and cannot score replies."""
     return Success(Served())

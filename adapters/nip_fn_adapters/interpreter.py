@@ -1,6 +1,8 @@
-"""Performs effects, records what came back, and feeds it to `step`.
+"""The interpreter of a run: performs effects, records what came back, and feeds it to `step`.
 
-It knows no game and no trainer.
+It knows no game and no trainer.  Crash safety rests on one order: an event is appended to the
+store before the state changes, and an intent is synced before its effect is carried out, so that
+whatever is lost can be asked for again and whatever is paid for can be looked up.
 """
 
 import asyncio
@@ -11,8 +13,10 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.run import checkpoint
+from nip_fn.run.digest import digest
 from nip_fn.run.events import (
     BatchFetched,
     CreateJob,
@@ -29,17 +33,19 @@ from nip_fn.run.events import (
     StageEnded,
     Train,
 )
-from nip_fn.run.ports import Served, Unanswered, World
+from nip_fn.run.ports import Served, Tuned, Unanswered, World
 from nip_fn.run.request import request
-from nip_fn.run.state import RunState, digest
+from nip_fn.run.state import RunState
 from nip_fn.run.step import pending, step
 from nip_fn.training.jobs import canary_problem
 
-Answer = Result[tuple[Event | Unanswered, ...], str]
+Answer = Result[tuple[Event | Unanswered, ...], Problem]
 
-Observer = Callable[[RunState, Event], None]  # told of each event and the state after it
+Observer = Callable[[RunState, Event], None]  # called with each event and the state after it
 
-GRACE_SECONDS = 15.0  # for replies that were asked for when the run was stopped
+# The time that replies which were asked for before a stop have left to arrive.  Most replies of a
+# model take less; a run that is told to stop should not hang on the slowest one.
+GRACE_SECONDS = 15.0
 
 
 async def interpret(
@@ -49,11 +55,22 @@ async def interpret(
     first: Iterable[Event] = (),
     stop: asyncio.Event | None = None,
     observe: Observer = lambda state, event: None,
-) -> Result[RunState, str]:
-    """Go on from `state` until the run is done, `stop` is set, or an adapter fails.
+) -> Result[RunState, Problem]:
+    """Run from `state` until the run is done, `stop` is set, or an adapter fails.
 
-    Returns the last state, all of which is recorded; its stage tells whether the run is done.  A
-    failure is returned only after every other reply that was asked for has been recorded.
+    Args:
+        state: The state to begin in: empty, or that of a replayed recording.
+        world: The adapters.
+        first: Events to record before anything else, such as the start of a new run.
+        stop: Set by the caller to stop the run; what is in flight has `GRACE_SECONDS` to arrive.
+        observe: Called after each event.
+
+    Returns:
+        The last state, all of which is recorded; its stage says if the run is done.  A failure is
+        returned only after every other reply that was asked for has been recorded.
+
+    Raises:
+        OSError: The store refuses to append.
     """
     loop = _Loop(state, world, observe)
     for event in first:
@@ -64,7 +81,7 @@ async def interpret(
 
 
 class _Loop:
-    """The one mutable thing in a run: what is in flight."""
+    """The one mutable thing in a run: the effects that are queued or in flight."""
 
     def __init__(self, state: RunState, world: World, observe: Observer) -> None:
         self.state = state
@@ -75,25 +92,25 @@ class _Loop:
         self._in_flight: dict[asyncio.Task[Answer], Effect] = {}
         self._stage_began = time.monotonic()
 
-    async def run(self, stop: asyncio.Event) -> Result[RunState, str]:
-        """Until nothing is left to do."""
+    async def run(self, stop: asyncio.Event) -> Result[RunState, Problem]:
+        """Perform effects until none is left, `stop` is set, or one fails."""
         stopping = asyncio.create_task(stop.wait())
-        failures: list[str] = []
+        problems: list[Problem] = []
         try:
-            while not (stop.is_set() or failures):
+            while not (stop.is_set() or problems):
                 self._dispatch_all()
                 if not self._in_flight:
                     break
-                failures += await self._take_answers(stopping)
-            failures += await self._drain()
+                problems += await self._take_answers(stopping)
+            problems += await self._drain()
         finally:
             stopping.cancel()
             await self._cancel()
             self._world.store.sync()
-        return Failure(failures[0]) if failures else Success(self.state)
+        return Failure(problems[0]) if problems else Success(self.state)
 
     def record(self, event: Event) -> None:
-        """Append an event, then let the state take notice of it."""
+        """Append an event, then step."""
         self._world.store.append(checkpoint.frame(event))
         self.state, effects = step(self.state, event)
         self.effects.extend(effects)
@@ -106,7 +123,7 @@ class _Loop:
                     self._world.tracker(row, event.seconds)
 
     def _dispatch_all(self) -> None:
-        """Perform what needs no waiting at once, and set the rest in motion."""
+        """Perform the effects that need no waiting, and start the others as tasks."""
         while self.effects:
             match self.effects.popleft():
                 case FetchBatch(split, indices):
@@ -122,45 +139,53 @@ class _Loop:
                     task.add_done_callback(self._answered.put_nowait)
                     self._in_flight[task] = effect
 
-    async def _take_answers(self, patience: "asyncio.Task[bool]") -> list[str]:
-        """Wait for an answer until `patience` ends; record all answers that are there."""
+    async def _take_answers(self, deadline: "asyncio.Task[bool]") -> list[Problem]:
+        """Wait for an answer, at most until `deadline` is done; record all that have arrived."""
         arrival = asyncio.ensure_future(self._answered.get())
-        await asyncio.wait((arrival, patience), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((arrival, deadline), return_when=asyncio.FIRST_COMPLETED)
         if not arrival.done():
             arrival.cancel()
             return []
-        failures = self._accept(arrival.result())
+        problems = self._accept(arrival.result())
         while not self._answered.empty():
-            failures += self._accept(self._answered.get_nowait())
+            problems += self._accept(self._answered.get_nowait())
+        # One sync for a whole wave: a disk takes milliseconds, and a fast model answers sooner.
         self._world.store.sync()
-        return failures
+        return problems
 
-    def _accept(self, task: "asyncio.Task[Answer]") -> list[str]:
+    def _accept(self, task: "asyncio.Task[Answer]") -> list[Problem]:
+        """Record what a task brought; return why it, or a part of it, failed."""
         del self._in_flight[task]
-        if task.cancelled():  # it was held back
+        if task.cancelled():  # the sampler had not asked for it yet when the run was stopped
             return []
-        answer = task.result()
-        if isinstance(answer, Failure):
-            return [answer.failure()]
-        failures = []
-        for one in answer.unwrap():
-            if not isinstance(one, Unanswered):
-                self.record(one)
-            elif one.problem:
-                failures.append(one.problem)
-        return failures
+        match task.result():
+            case Success(answers):
+                return self._record_all(answers)
+            case Failure(problem):
+                return [problem]
+        return []
 
-    async def _drain(self) -> list[str]:
-        """Record the replies that are still coming in, within the grace: they may be paid for."""
-        failures: list[str] = []
+    def _record_all(self, answers: tuple[Event | Unanswered, ...]) -> list[Problem]:
+        problems = []
+        for answer in answers:
+            if not isinstance(answer, Unanswered):
+                self.record(answer)
+            elif answer.problem:
+                problems.append(Problem(answer.problem))
+        return problems
+
+    async def _drain(self) -> list[Problem]:
+        """Record the replies that still arrive within the grace: they may be paid for."""
+        problems: list[Problem] = []
         self._world.drain()
-        patience = asyncio.create_task(asyncio.sleep(GRACE_SECONDS, True))
-        while not patience.done() and any(
+        grace = asyncio.create_task(asyncio.sleep(GRACE_SECONDS, True))
+        # Trainings are not waited for: they take hours, and resuming looks them up.
+        while not grace.done() and any(
             isinstance(effect, SampleReplies) for effect in self._in_flight.values()
         ):
-            failures += await self._take_answers(patience)
-        patience.cancel()
-        return failures
+            problems += await self._take_answers(grace)
+        grace.cancel()
+        return problems
 
     async def _cancel(self) -> None:
         for task in self._in_flight:
@@ -169,42 +194,55 @@ class _Loop:
 
     async def _answer(self, effect: SampleReplies | Train | Publish) -> Answer:
         match effect:
-            case SampleReplies(tree, ask):
+            case SampleReplies():
                 sampled = await self._world.sampler(request(self.state, effect))
-                return sampled.map(
-                    lambda completions: tuple(
-                        done
-                        if isinstance(done, Unanswered)
-                        else Replied(tree, ask.path, ask.agent, index, ask.attempt, _writable(done))
-                        for index, done in zip(ask.indices, completions, strict=True)
-                    )
-                )
+                return sampled.map(lambda completions: _replies(effect, completions))
             case Train(job):
                 tuned = await self._world.tuner(job)
-                return tuned.map(
-                    lambda done: (
-                        JobFinished(job.name, done.adapter, done.report, done.scores, done.problem),
-                    )
-                )
-            case Publish() as effect:
+                return tuned.map(lambda done: (_finished(job.name, done),))
+            case Publish():
                 published = await self._world.publisher(effect)
                 stops = self.state.params.text_rl.refused_adapters == "stop"
                 return published.bind(lambda served: _published(effect, served, stops=stops))
 
 
+def _replies(
+    effect: SampleReplies, completions: tuple[Completion | Unanswered, ...]
+) -> tuple[Replied | Unanswered, ...]:
+    """An event for each completion that came, in the order in which they were asked for."""
+    tree, ask = effect.tree, effect.ask
+    return tuple(
+        done
+        if isinstance(done, Unanswered)
+        else Replied(tree, ask.path, ask.agent, index, ask.attempt, _encodable(done))
+        for index, done in zip(ask.indices, completions, strict=True)
+    )
+
+
+def _finished(job: str, done: Tuned) -> JobFinished:
+    return JobFinished(job, done.adapter, done.report, done.scores, done.problem)
+
+
 def _published(effect: Publish, served: Served, *, stops: bool) -> Answer:
-    """What is recorded of a switch; a failure where it `stops` the run that the adapter is refused,
-    or that the wrong model seems to answer.
+    """The event of a switch of adapters, or a failure if a refused adapter `stops` the run.
+
+    An adapter is refused by its publisher, or by the canary: the wrong model seems to answer.
     """
     problem = served.problem or canary_problem(effect.expected, served.scores)
     if not problem:
         return Success((Published(effect.group, effect.adapter, served.scores),))
-    if stops:
-        return Failure(f"{effect.adapter} is refused for {effect.group}: {problem}")
-    return Success((Published(effect.group, effect.adapter, problem=problem),))
+    if not stops:
+        return Success((Published(effect.group, effect.adapter, problem=str(problem)),))
+    return Failure(
+        Problem(
+            f"{effect.adapter} is refused for {effect.group}: {problem}",
+            remedy="to leave such adapters out, start a new run with "
+            "--set text_rl.refused_adapters=skip",
+        )
+    )
 
 
-def _writable(completion: Completion) -> Completion:
+def _encodable(completion: Completion) -> Completion:
     """The completion without lone surrogates, which no file can hold as UTF-8."""
     if completion.text is None or completion.text.isascii():
         return completion

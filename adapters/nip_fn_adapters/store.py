@@ -5,98 +5,121 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.run import checkpoint
-from nip_fn.run.checkpoint import ReadError, Recording
+from nip_fn.run.checkpoint import Recording
 
 CHECKPOINT = "checkpoint.msgpack"
 
 
 class AppendStore:
-    """An open checkpoint, locked against other writers.  Fulfils the `Store` port."""
+    """An open checkpoint, locked against other writers: the `Store` port as a file."""
 
     def __init__(self, descriptor: int) -> None:
         """Take over an open, locked descriptor that stands at the end of the file."""
         self._descriptor = descriptor
 
     def append(self, frame: bytes) -> None:
-        """Write a frame at the end; `OSError` where the file system refuses."""
-        view = memoryview(frame)
+        """Write a frame at the end; raises `OSError` if the file system refuses."""
+        view = memoryview(frame)  # a full disk or a signal may cut a write short
         while view:
             view = view[os.write(self._descriptor, view) :]
 
     def sync(self) -> None:
-        """Return once all that was appended would survive a power cut."""
+        """Return once everything that was appended would survive a power cut."""
+        os.fsync(self._descriptor)
+
+    def cut(self, size: int) -> None:
+        """Drop all bytes after the first `size`, durably."""
+        os.ftruncate(self._descriptor, size)
         os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Give up the file and its lock."""
+        """Close the file and release its lock."""
         os.close(self._descriptor)
 
 
-class Opened(NamedTuple):
-    """A checkpoint opened for going on."""
+class Reopened(NamedTuple):
+    """A checkpoint opened to be continued.
+
+    store: the open file, at its end.
+    recording: the events that it held, and how many torn bytes were cut off it.
+    """
 
     store: AppendStore
     recording: Recording
 
 
-def create(run: Path) -> Result[AppendStore, str]:
-    """A new run's store in the folder `run`, which must not hold a run yet."""
+def create(run: Path) -> Result[AppendStore, Problem]:
+    """The store of a new run in the folder `run`, which must not hold a run yet."""
     run.mkdir(parents=True, exist_ok=True)
     path = run / CHECKPOINT
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
     except FileExistsError:
         return Failure(
-            f"{run} holds a run already; go on with it (--resume) or name another (--run)"
+            Problem(
+                f"{run} holds a run already",
+                remedy=f"resume it with --resume --run {run.name}, or give the new run another "
+                "name with --run",
+            )
         )
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     store = AppendStore(descriptor)
     store.append(checkpoint.header())
     store.sync()
+    # Without this the file itself may be missing after a power cut, though its bytes were synced.
     sync_path(run)
     return Success(store)
 
 
-def read(path: Path, limit: int | None = None) -> Result[Recording, ReadError]:
-    """What the checkpoint at `path` holds; `OSError` where it cannot be read at all."""
-    return checkpoint.read(path.read_bytes(), limit)
-
-
-def reopen(run: Path) -> Result[Opened, ReadError | str]:
-    """The run's checkpoint opened for going on, its torn tail cut off.
-
-    Nothing is changed in a file that cannot be read whole.
-    """
-    path = run / CHECKPOINT
+def read(path: Path, limit: int | None = None) -> Result[Recording, Problem]:
+    """The events in the checkpoint at `path`, or the first `limit` of them."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND)
+        data = path.read_bytes()
+    except OSError as error:
+        remedy = "name a run's folder, or its checkpoint.msgpack"
+        return Failure(Problem(error.strerror or str(error), str(path), remedy))
+    return checkpoint.read(data, limit).alt(lambda problem: problem.at(str(path)))
+
+
+def reopen(run: Path) -> Result[Reopened, Problem]:
+    """The run's checkpoint, opened to be continued, its torn tail cut off.
+
+    A file that cannot be read as a checkpoint is left as it is.
+    """
+    try:
+        descriptor = os.open(run / CHECKPOINT, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
-        return Failure(f"{run} holds no run to resume; start it without --resume")
+        return Failure(Problem(f"{run} holds no run to resume", remedy="start it without --resume"))
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        return Failure(f"{run} is being written by another process; stop that one first")
-    reading = read(path)
-    if isinstance(reading, Failure):
+        return Failure(
+            Problem(f"{run} is being written by another process", remedy="stop that one first")
+        )
+    reading = read(run / CHECKPOINT)
+    if not is_successful(reading):
         os.close(descriptor)
-        return Failure(reading.failure())
-    recording = reading.unwrap()
-    store = AppendStore(descriptor)
+    return reading.map(lambda recording: _continued(AppendStore(descriptor), recording))
+
+
+def _continued(store: AppendStore, recording: Recording) -> Reopened:
+    """The store after the last whole frame of its recording."""
     if recording.torn:
-        os.ftruncate(descriptor, recording.size)
-        os.fsync(descriptor)
-    if not recording.size:
+        store.cut(recording.size)
+    if not recording.size:  # its writer died while it wrote the header
         store.append(checkpoint.header())
         store.sync()
-    return Success(Opened(store, recording))
+    return Reopened(store, recording)
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Put `data` at `path` so that, whenever we die, the old or the new content is there whole."""
+    """Write `data` to `path` so that a crash leaves either the old or the new content, whole."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
@@ -111,7 +134,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 def sync_path(path: Path) -> None:
-    """Return once the file, or the names in the folder, would survive a power cut."""
+    """Return once a file, or the names in a folder, would survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

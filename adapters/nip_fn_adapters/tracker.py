@@ -1,6 +1,6 @@
 """Metrics as JSON Lines: one line a stage, derived from the run and never read back.
 
-With NAME.dollars of each agent, or group that was trained; null where the price is unknown.
+A line also has NAME.dollars of each agent, or of each trained group; null if a price is unknown.
 """
 
 from pathlib import Path
@@ -10,17 +10,25 @@ import msgspec
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.state import Row, RunState
 from nip_fn_adapters.costs.prices import Prices
-from nip_fn_adapters.costs.spending import spent_in
+from nip_fn_adapters.costs.spending import stage_expenses
 from nip_fn_adapters.store import replace_file
 
 METRICS = "metrics.jsonl"
 
 
 class JsonLines:
-    """`metrics.jsonl` in a run's folder.  Fulfils the `Tracker` port."""
+    """The `Tracker` port as the file `metrics.jsonl` in a run's folder."""
 
     def __init__(self, run: Path, params: HyperParameters, state: RunState, prices: Prices) -> None:
-        """Write what `state` knows already; whatever the file held before is derived anew."""
+        """Write the stages that `state` has recorded.
+
+        Args:
+            run: The run's folder.
+            params: The run's parameters.
+            state: The state to begin in; what the file held before is derived from it again.
+            prices: What tokens cost.
+        """
+        # A line that was cut by a crash, or written by an older version, is not worth repairing.
         self._path, self._params, self._prices = run / METRICS, params, prices
         seconds = {(iteration, stage): value for iteration, stage, value in state.seconds}
         replace_file(
@@ -39,6 +47,6 @@ class JsonLines:
 
     def _line(self, row: Row, seconds: float) -> bytes:
         fields = {"iteration": row.iteration, "stage": row.stage, **dict(row.metrics)}
-        spent = spent_in(self._params, row, self._prices)
-        dollars = {f"{one.name}.dollars": one.dollars for one in spent}
+        expenses = stage_expenses(self._params, row, self._prices)
+        dollars = {f"{one.name}.dollars": one.dollars for one in expenses}
         return msgspec.json.encode({**fields, **dollars, "seconds": round(seconds, 3)}) + b"\n"

@@ -1,4 +1,4 @@
-"""Transcripts as files: `RUN/transcripts/STAGE-ITERATION.yaml` (or `.json`), one a stage."""
+"""Transcripts as files, one for each stage: `RUN/transcripts/STAGE-ITERATION.yaml` or `.json`."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,8 @@ import yaml
 from nip_fn.export.transcripts import transcript
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import Event, Replied
-from nip_fn.run.state import RunState, sample_batch_of
+from nip_fn.run.stages import Growing
+from nip_fn.run.state import RunState, sample_batch
 from nip_fn.trees.rollouts import leaf_games
 from nip_fn_adapters.store import replace_file
 
@@ -17,25 +18,26 @@ FOLDER = "transcripts"
 
 
 class TranscriptFiles:
-    """Follows a run; writes the games of a stage as soon as the last reply is in."""
+    """An observer of a run that writes the games of a stage once its last reply is recorded."""
 
     def __init__(self, run: Path) -> None:
-        """Write into the run's folder."""
+        """Write into a folder inside the run's folder."""
         self._folder = run / FOLDER
 
     def __call__(self, state: RunState, event: Event) -> None:
-        """Take note of one event and the state after it."""
-        if not isinstance(event, Replied) or state.num_waiting:
+        """Write the stage's file if this event completed it; `state` is the one after the event."""
+        stage = state.stage
+        if not isinstance(event, Replied) or not isinstance(stage, Growing) or stage.num_waiting:
             return
-        protocol, harvest = protocol_of(state.params), sample_batch_of(state)
+        protocol, batch = protocol_of(state.params), sample_batch(state, stage)
         records = [
             transcript(protocol, rollout)
-            for index, root in enumerate(harvest.forest)
-            for rollout in leaf_games(root, harvest.datapoint(index), harvest.keys[index])
+            for tree in batch.trees
+            for rollout in leaf_games(tree, batch.datapoints[tree.datapoint])
         ]
         kind = state.params.text_rl.transcript_format
         self._folder.mkdir(exist_ok=True)
-        path = self._folder / f"{state.stage}-{state.iteration}.{kind}"
+        path = self._folder / f"{stage.name}-{state.iteration}.{kind}"
         replace_file(path, _written(records, kind).encode())
 
 
@@ -46,7 +48,7 @@ def _written(records: list[dict[str, Any]], kind: str) -> str:
 
 
 class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
-    """Texts of several lines as blocks, as one would write them."""
+    """A dumper that writes texts of several lines as blocks, as a person would."""
 
 
 def _block(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

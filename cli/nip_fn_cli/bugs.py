@@ -33,7 +33,7 @@ from nip_fn_adapters.bugmaking import (
     by_model,
     by_mutation,
 )
-from nip_fn_adapters.costs.budget import Budget, usage_of, within_budget
+from nip_fn_adapters.costs.budget import Budget, tokens_of, within_budget
 from nip_fn_adapters.costs.prices import Price, cost, price_of
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
@@ -106,14 +106,14 @@ def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> N
             maker = by_model(_factory(making), writer)
             _make(data, making, Work(maker, AT_A_TIME, budget), file)
         finally:
-            used = usage_of(file.replies.values())
+            used = tokens_of(file.replies.values())
             tokens, dollars = used.prompt + used.completion, shown(_paid(file, price))
             print(f"{len(file.replies):,} replies, {tokens:,.0f} tokens, {dollars}")
 
 
 def _paid(file: BugFile, price: Price | None) -> float | None:
     """Dollars for all that a model replied; None where its price is unknown."""
-    return cost(usage_of(file.replies.values()), price)
+    return cost(tokens_of(file.replies.values()), price)
 
 
 def _writer_params(flags: Flags) -> HyperParameters:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from rich.table import Table
 
 from nip_fn.config.codec import merge, params_hash
+from nip_fn.errors import Problem
 from nip_fn.metrics.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
 from nip_fn.metrics.formulas import Metrics
 from nip_fn.run.state import RunState
@@ -18,25 +19,38 @@ from nip_fn_cli.datasets import told
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.money import Money, check_budget
 from nip_fn_cli.recordings import read_recording, replay_recording
-from nip_fn_cli.session import New, create, go_on, plan, reopen
+from nip_fn_cli.session import New, create, plan, reopen, run_session
 from nip_fn_cli.table import console
 
 BASELINE = "solo_verifier"
 
 
 class Choice(NamedTuple):
-    """What is to be tested, and how."""
+    """The options of the command.
+
+    protocols: the games to test.
+    models: the models to test each of them with; () for those of the configuration.
+    split: the split to test on; None for that of the configuration.
+    repeats: the games about each datapoint, likewise.
+    name: the name of the folder for all runs; None for one made from the parameters.
+    json: print JSON.
+    """
 
     protocols: tuple[str, ...]
-    models: tuple[str, ...]  # (): as the configuration says
+    models: tuple[str, ...]
     split: str | None
-    repeats: int | None  # games about each datapoint
+    repeats: int | None
     name: str | None
     json: bool
 
 
 class Case(NamedTuple):
-    """One protocol with one model."""
+    """One protocol with one model.
+
+    protocol: the game.
+    model: the model of all agents; None for those of the configuration.
+    given: the written configuration of its run.
+    """
 
     protocol: str
     model: str | None
@@ -45,31 +59,38 @@ class Case(NamedTuple):
     @property
     def folder(self) -> str:
         """The name of its run."""
-        words = self.protocol if self.model is None else f"{self.protocol}-{self.model}"
-        return re.sub(r"[^A-Za-z0-9_.]+", "-", words).strip("-.")
+        name = self.protocol if self.model is None else f"{self.protocol}-{self.model}"
+        return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-.")
 
 
 class Tested(NamedTuple):
-    """What a test came to."""
+    """The results of one case.
+
+    case: the case.
+    state: the state in which its run is done.
+    verdicts: how often its games were decided rightly, by datapoint.
+    dollars: the cost; None if it is unknown.
+    """
 
     case: Case
     state: RunState
     verdicts: Verdicts
-    dollars: float | None  # None: unknown
+    dollars: float | None
 
     @property
     def metrics(self) -> Metrics:
-        """All that was measured."""
+        """The metrics of its only stage."""
         return self.state.rows[0].metrics
 
 
 def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None:
-    """Run the command: the same one goes on where an earlier one was stopped."""
+    """Run the command; given again, it resumes where an earlier one was stopped."""
     cases = _cases(flags, choice)
     plans = [plan(case.given, flags.provider, runs) for case in cases]
     folders = [case.folder for case in cases]
     if len(set(folders)) < len(folders):
-        die(Exit.USAGE, "two of the models have the same name but for its punctuation")
+        problem = "two of the models have the same name but for its punctuation"
+        die(Exit.USAGE, Problem(problem, "--model", "test them in two commands"))
     whole = params_hash(plans[0].params)[:8]
     place = runs / (choice.name or f"eval-{whole}-{len(cases)}")
     for one in plans:
@@ -84,7 +105,7 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
         print(json.dumps({"runs": str(place), "tests": rows}, indent=2))
         return
     _print(rows)
-    print(f"\nLook closer: nip-fn replay {place / cases[0].folder} --help")
+    print(f"\nTo look closer: nip-fn replay {place / cases[0].folder} --help")
 
 
 def _cases(flags: Flags, choice: Choice) -> list[Case]:
@@ -106,25 +127,25 @@ def _cases(flags: Flags, choice: Choice) -> list[Case]:
 
 
 def _test(case: Case, new: New, folder: Path, flags: Flags, money: Money) -> Tested:
-    """The test, played as far as it has not been."""
+    """The results of a case, which is played as far as it has not been."""
     if (folder / CHECKPOINT).exists():
-        start = reopen(folder, case.given, flags.provider)
+        session = reopen(folder, case.given, flags.provider)
     else:
-        start = create(folder, new)
-    if start.state.stage == "done":
-        start.store.close()
+        session = create(folder, new)
+    if session.state.stage.name == "done":
+        session.store.close()
     else:
-        say(f"{case.folder}: {told(start.data)}")
-        go_on(start, folder, "the same command", money)
+        say(f"{case.folder}: {told(session.data)}")
+        run_session(session, folder, "the same command", money)
     path = folder / CHECKPOINT
     replayed = replay_recording(path, read_recording(path))
-    stage = replayed.stages[0]
-    found, spent = verdicts(stage.datapoints, stage.forest), dollars(replayed.state, money.prices)
+    batch = replayed.stages[0].batch
+    found, spent = verdicts(batch.datapoints, batch.trees), dollars(replayed.state, money.prices)
     return Tested(case, replayed.state, found, spent)
 
 
 def _row(one: Tested, everything: list[Tested]) -> dict[str, Any]:
-    """What is printed of a test; what it gains is over the baseline with the same model."""
+    """The facts of a case; its gain is over the baseline with the same model."""
     metrics = dict(one.metrics)
     baseline = next(
         (

@@ -1,39 +1,70 @@
-"""Exit codes, and how a command ends early: with one readable line."""
+"""Exit codes, and the one place where a failure ends a command: with one readable line."""
 
 import sys
 from enum import IntEnum
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import typer
+from returns.result import Failure, Result, Success
+
+if TYPE_CHECKING:  # help needs this module, and must not wait for the core to be imported
+    from nip_fn.errors import Problem
+
+T = TypeVar("T")
 
 
 class Exit(IntEnum):
-    """What the exit code of a command means."""
+    """The meaning of each exit code."""
 
     OK = 0
     BUG = 1  # an error in nip-fn
-    USAGE = 2  # a wrong option, parameter or configuration file
+    USAGE = 2  # a wrong option, parameter, data set or configuration file
     RUN = 3  # the run exists already, does not exist, or is in use
     CORRUPT = 4  # a checkpoint does not match its checksums
     TRUNCATED = 5  # a checkpoint ends inside an event
     FOREIGN = 6  # not a checkpoint
     NEWER = 7  # a checkpoint of a newer version of nip-fn
-    MISMATCH = 8  # what was derived differs from what was recorded
-    ADAPTER = 9  # a model, a training or a data set failed
-    SYSTEM = 10  # a file or the system refused
-    BUDGET = 11  # stopped before it would cost more than allowed; can be gone on with
+    MISMATCH = 8  # the replay derives something else than was recorded
+    ADAPTER = 9  # a model or a training failed
+    SYSTEM = 10  # a file or the operating system refused
+    BUDGET = 11  # stopped before it would cost more than the budget; the run can be resumed
     INTERRUPTED = 130  # stopped by Ctrl-C; the run can be resumed
 
 
-READ_EXITS = {"foreign": Exit.FOREIGN, "newer": Exit.NEWER, "corrupt": Exit.CORRUPT}
+_READ_EXITS = {"foreign": Exit.FOREIGN, "newer": Exit.NEWER, "corrupt": Exit.CORRUPT}
 
 
 def say(line: str) -> None:
-    """Talk, as opposed to data: a line on stderr."""
+    """Print a line to stderr: stdout is for results."""
     print(line, file=sys.stderr, flush=True)
 
 
-def die(code: Exit, line: str) -> NoReturn:
+def die(code: Exit, problem: "Problem | str") -> NoReturn:
     """End the command with one line and a code."""
-    say(f"nip-fn: {line}")
+    say(f"nip-fn: {problem}")
     raise typer.Exit(int(code))
+
+
+def or_exit(result: "Result[T, Problem]", code: Exit = Exit.USAGE) -> T:
+    """The value of a success; a failure ends the command.
+
+    Args:
+        result: The result of something that the user asked for.
+        code: The exit code of its failure.  A file that is no readable checkpoint has a code of
+            its own, which goes before this one.
+
+    Returns:
+        The value.
+
+    Raises:
+        typer.Exit: After the problem was printed to stderr.
+    """
+    match result:
+        case Success(value):
+            done: T = value
+            return done
+        case Failure(problem):
+            from nip_fn.run.checkpoint import ReadError
+
+            die(_READ_EXITS[problem.kind] if isinstance(problem, ReadError) else code, problem)
+    raise AssertionError(result)

@@ -1,106 +1,135 @@
-"""Agents that go on from an earlier run: its parameters of them, and an adapter that it trained."""
+"""Agents that continue from an earlier run: its parameters of them, and an adapter it trained."""
 
 import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from returns.result import Failure, Result, Success
+
 from nip_fn.config.codec import load_agent, spread, to_dict
+from nip_fn.errors import Problem, collect
 from nip_fn.params.agent import agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
-from nip_fn.run.state import RunState
 from nip_fn.training.groups import Adapter, group_of
-from nip_fn_adapters.store import CHECKPOINT
-from nip_fn_cli.exits import Exit, die
-from nip_fn_cli.recordings import read_recording, replay_recording
+from nip_fn_adapters.runs import Run, load_run
 from nip_fn_cli.serving_child import OWN_SERVER
 
 
 class Loaded(NamedTuple):
-    """What an agent goes on from."""
+    """An agent as it was in an earlier run.
+
+    agent: its name, in both runs.
+    adapter: the adapter that it continues from; None for the base model.
+    folder: the folder of the earlier run.
+    fields: the written form of its parameters, as they are to be from now on.
+    """
 
     agent: str
-    adapter: Adapter | None  # None: the base model
-    folder: Path  # of the earlier run
+    adapter: Adapter | None
+    folder: Path
+    fields: dict[str, Any]
 
 
-def with_loaded(table: dict[str, Any], runs: Path) -> tuple[dict[str, Any], tuple[Loaded, ...]]:
-    """The table with the parameters of every agent that is to be loaded, and what it goes on from.
+def load_agents(table: dict[str, Any], runs: Path) -> Result[tuple[Loaded, ...], Problem]:
+    """The agents of a written configuration that continue from an earlier run.
 
-    All its parameters are those of the earlier run, except those that say where to find it, and
-    whether it is frozen.
+    Their parameters are those of that run, except those that say where to find it and whether the
+    agent is frozen.
     """
     protocol, agents = table.get("interaction_protocol", "nip"), table.get("agents", {})
     if not isinstance(protocol, str) or protocol not in PROTOCOLS:
-        return table, ()  # refused elsewhere, with a better line
-    written, loaded = {}, []
-    for name, fields in spread(agents, agent_names(protocol)).items():
-        if fields.get("load_checkpoint_and_parameters") is True:
-            found, state = _find(name, fields, runs)
-            recorded = to_dict(state.params)["agents"][name]
-            written[name] = load_agent(fields, recorded)
-            loaded.append(found)
-    return {**table, "agents": {**agents, **written}}, tuple(loaded)
+        return Success(())  # refused while reading, with a better message
+    return collect(
+        _load(name, fields, runs)
+        for name, fields in spread(agents, agent_names(protocol)).items()
+        if fields.get("load_checkpoint_and_parameters") is True
+    )
 
 
-def lineages(
+def with_loaded(table: dict[str, Any], loaded: tuple[Loaded, ...]) -> dict[str, Any]:
+    """The written configuration with the parameters of the loaded agents."""
+    written = {one.agent: one.fields for one in loaded}
+    return {**table, "agents": {**table.get("agents", {}), **written}} if written else table
+
+
+def first_adapters(
     loaded: tuple[Loaded, ...], params: HyperParameters
-) -> tuple[tuple[str, Adapter], ...]:
-    """The adapter that each model group begins with; ends the command where agents disagree."""
-    begins: dict[str, tuple[str, Adapter | None]] = {}
+) -> Result[tuple[tuple[str, Adapter], ...], Problem]:
+    """The adapter that each model group begins with; a failure if its agents disagree."""
+    begins: dict[str, Loaded] = {}
     groups = {agent.name: agent_group(agent) for agent in params.agents}
     for one in loaded:
-        group = groups[one.agent]
-        other, adapter = begins.setdefault(group, (one.agent, one.adapter))
-        if adapter != one.adapter:
-            die(
-                Exit.USAGE,
-                f"agents.{other} and agents.{one.agent} share the model group {group!r} and "
-                "cannot load different adapters",
+        other = begins.setdefault(groups[one.agent], one)
+        if other.adapter != one.adapter:
+            return Failure(
+                Problem(
+                    f"agents.{other.agent} and agents.{one.agent} share the model group "
+                    f"{groups[one.agent]!r} and cannot load different adapters",
+                    remedy="load the same version for both, or give one of them another "
+                    "shared_model_group",
+                )
             )
-    return tuple((group, adapter) for group, (_, adapter) in sorted(begins.items()) if adapter)
+    return Success(
+        tuple((group, one.adapter) for group, one in sorted(begins.items()) if one.adapter)
+    )
 
 
 def copy_adapters(loaded: tuple[Loaded, ...], run: Path) -> None:
-    """Give the run its own copies of the adapters, so that it needs the earlier run no more."""
+    """Give the run its own copies of the adapters, so that the earlier run may be deleted."""
     for one in loaded:
         if one.adapter is None:
             continue
         target = run / "adapters" / one.adapter.name
-        # It lies with the run, or with the server of its own that the run had.
+        # An adapter lies with its run, or with the language-model server that the run started.
         for place in (one.folder, one.folder / OWN_SERVER):
             source = place / "adapters" / one.adapter.name
             if source.is_dir() and not target.exists():
                 shutil.copytree(source, target)
 
 
-def _find(agent: str, fields: dict[str, Any], runs: Path) -> tuple[Loaded, RunState]:
-    """What the agent goes on from, and the run that it comes from."""
-    where, name = f"agents.{agent}", fields.get("checkpoint_run_id")
+def _load(agent: str, fields: dict[str, Any], runs: Path) -> Result[Loaded, Problem]:
+    """The agent as it was in the run that its parameters name."""
+    address, name = f"agents.{agent}", fields.get("checkpoint_run_id")
     if not isinstance(name, str):
-        die(Exit.USAGE, f"{where}.checkpoint_run_id: name the run to load, or its folder")
-    folder = Path(name) if (Path(name) / CHECKPOINT).exists() else runs / name
-    if not (folder / CHECKPOINT).exists():
-        die(Exit.USAGE, f"{where}.checkpoint_run_id: there is no run {name!r} here or in {runs}")
-    state = replay_recording(folder / CHECKPOINT, read_recording(folder / CHECKPOINT)).state
-    members = [spec.name for spec in state.params.agents]
+        problem = Problem("no run is given", remedy="name the run to load, or its folder")
+        return Failure(problem.at(f"{address}.checkpoint_run_id"))
+    return (
+        load_run(name, runs)
+        .alt(lambda problem: problem.at(f"{address}.checkpoint_run_id"))
+        .bind(lambda run: _loaded_from(run, agent, fields).alt(lambda p: p.at(address)))
+    )
+
+
+def _loaded_from(run: Run, agent: str, fields: dict[str, Any]) -> Result[Loaded, Problem]:
+    members = [spec.name for spec in run.params.agents]
     if agent not in members:
-        die(Exit.USAGE, f"{where}: {folder} has no such agent; it has {', '.join(members)}")
-    lineage = group_of(state.groups, members.index(agent)).lineage
-    version = fields.get("checkpoint_version", "latest")
-    return Loaded(agent, chosen_version(where, lineage, version), folder), state
+        there = f"its agents are: {', '.join(members)}"
+        return Failure(Problem(f"the run {run.path.parent} has no such agent", remedy=there))
+    lineage = group_of(run.state.groups, members.index(agent)).lineage
+    recorded = to_dict(run.params)["agents"][agent]
+    return adapter_version(lineage, fields.get("checkpoint_version", "latest")).map(
+        lambda adapter: Loaded(agent, adapter, run.path.parent, load_agent(fields, recorded))
+    )
 
 
-def chosen_version(where: str, lineage: tuple[Adapter, ...], version: Any) -> Adapter | None:
-    """The adapter of a version: the latest, or that of an iteration; None: none was trained."""
+def adapter_version(
+    lineage: tuple[Adapter, ...], version: object
+) -> Result[Adapter | None, Problem]:
+    """The adapter of a version: the latest, or that of an iteration.
+
+    The latest of a lineage in which nothing was trained is None: the base model.
+    """
     if version == "latest":
-        return lineage[-1] if lineage else None
+        return Success(lineage[-1] if lineage else None)
+    # A loaded adapter keeps the iteration of the run that trained it, so two may have the same one;
+    # the run's own comes later.
     found = [adapter for adapter in lineage if str(adapter.iteration) == str(version)]
-    if not found:
-        known = ", ".join(str(adapter.iteration) for adapter in lineage) or "none"
-        die(
-            Exit.USAGE,
-            f"{where}.checkpoint_version: no training in iteration {version!r}; there are "
-            f"{known}, and latest",
+    if found:
+        return Success(found[-1])
+    known = ", ".join([*(str(adapter.iteration) for adapter in lineage), "latest"])
+    return Failure(
+        Problem(
+            f"no training in iteration {version!r}", "checkpoint_version", f"choose from: {known}"
         )
-    return found[-1]
+    )

@@ -2,31 +2,40 @@
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import msgspec
-from returns.result import Failure
 
-from nip_fn.config.codec import differences, merge, params_hash, to_dict
+from nip_fn.config.codec import differences, params_hash, to_dict
+from nip_fn.errors import Problem
 from nip_fn.export.transcripts import transcript, words
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
+from nip_fn.run.digest import digest
 from nip_fn.run.replay import AnnotatedTree, Replayed, StageForest, annotate, reselect, summary
-from nip_fn.run.state import digest
-from nip_fn.select.pairs import Pair
+from nip_fn.select.pairs import Pairs
+from nip_fn.training.trainer import Selection
 from nip_fn.trees.rollouts import leaf_games
 from nip_fn.trees.tree import ROOT
+from nip_fn_adapters import extensions
 from nip_fn_adapters.store import CHECKPOINT
-from nip_fn_cli.config import parse_set, resolve
-from nip_fn_cli.exits import Exit, die
+from nip_fn_cli.config import resolve, with_sets
+from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.money import money_or_die
 from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.table import console, print_table
 
 
 class Show(NamedTuple):
-    """What the user wants to see."""
+    """The options that say what to print.
+
+    transcript: the beginning of a datapoint's id, whose dialogues to print.
+    tree: the beginning of a datapoint's id, whose trees to print.
+    iteration: only this iteration of either; None for all.
+    json: print JSON.
+    """
 
     transcript: str | None
     tree: str | None
@@ -35,7 +44,14 @@ class Show(NamedTuple):
 
 
 def replay_command(path: Path, *, until: int | None, sets: tuple[str, ...], show: Show) -> None:
-    """Run the command."""
+    """Run the command.
+
+    Args:
+        path: A checkpoint file, or its folder.
+        until: Replay only so many events.
+        sets: Parameters of the selection to change, as `a.b=value`.
+        show: What to print.
+    """
     path = path / CHECKPOINT if path.is_dir() else path
     replayed = _replay(path, until)
     if show.tree is not None:
@@ -43,7 +59,7 @@ def replay_command(path: Path, *, until: int | None, sets: tuple[str, ...], show
     elif show.transcript is not None:
         _print_all(_transcripts(replayed, show), show)
     elif sets:
-        _what_if(replayed, sets, show)
+        _compare_selections(replayed, sets, show)
     else:
         _summary(replayed, show)
     if replayed.state.faults:
@@ -53,12 +69,13 @@ def replay_command(path: Path, *, until: int | None, sets: tuple[str, ...], show
 def _replay(path: Path, until: int | None) -> Replayed:
     recording = read_recording(path, until)
     if recording.torn:
-        die(
-            Exit.TRUNCATED,
-            f"{path}: ends inside event {len(recording.events)}; the {len(recording.events)} "
-            f"before it are whole: look at them with --until {len(recording.events)}, or go on "
-            "with the run (nip-fn train --resume)",
+        whole = len(recording.events)
+        problem = Problem(
+            f"ends inside event {whole}; the {whole} before it are whole",
+            str(path),
+            f"look at them with --until {whole}, or resume the run (nip-fn train --resume)",
         )
+        die(Exit.TRUNCATED, problem)
     return replay_recording(path, recording)
 
 
@@ -70,7 +87,9 @@ def _summary(replayed: Replayed, show: Show) -> None:
     print_table(state, money_or_die().prices)
     verdict = "DIFFERS from the recorded one" if state.faults else "all recorded digests match"
     print(f"\ndigest      {digest(state)} ({verdict})")
-    print(f"events      {replayed.num_events:,}, up to iteration {state.iteration}, {state.stage}")
+    print(
+        f"events      {replayed.num_events:,}, up to iteration {state.iteration}, {state.stage.name}"
+    )
     for group in state.groups:
         names = ("base", *(adapter.name for adapter in group.lineage))
         print(f"lineage     {group.name}: {' -> '.join(names)}")
@@ -84,7 +103,7 @@ def _facts(replayed: Replayed) -> dict[str, Any]:
         "dataset_hash": state.dataset.hash,
         "events": replayed.num_events,
         "iteration": state.iteration,
-        "stage": state.stage,
+        "stage": state.stage.name,
         "digest": digest(state),
         "digests_match": not state.faults,
         "lineage": {
@@ -94,21 +113,18 @@ def _facts(replayed: Replayed) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------- what if
+# ------------------------------------------------------------------------- other selections
 
 
-def _what_if(replayed: Replayed, sets: tuple[str, ...], show: Show) -> None:
+def _compare_selections(replayed: Replayed, sets: tuple[str, ...], show: Show) -> None:
     recorded = replayed.state.params
-    table: dict[str, Any] = to_dict(recorded)
-    for assignment in sets:
-        table = merge(table, parse_set(assignment))
+    table = with_sets(to_dict(recorded), sets)
+    or_exit(extensions.register(table))  # it may be a selector of one's own
     params = resolve(table)
-    selections = reselect(replayed, params)
-    if isinstance(selections, Failure):
-        die(Exit.USAGE, f"--set {selections.failure()}")
+    selections = or_exit(reselect(replayed, params).alt(lambda problem: problem.at("--set")))
     rows = [
-        _compared(grown, other, agent, params)
-        for grown, other in selections.unwrap()
+        _compared(stage, other, agent, params)
+        for stage, other in selections
         for agent in range(len(params.agents))
     ]
     if show.json:
@@ -120,10 +136,10 @@ def _what_if(replayed: Replayed, sets: tuple[str, ...], show: Show) -> None:
     for title in (
         "iteration",
         "agent",
-        "selected then",
+        "recorded",
         "selected now",
         "in both",
-        "margin then",
+        "recorded margin",
         "margin now",
     ):
         out.add_column(title, justify="right")
@@ -131,38 +147,35 @@ def _what_if(replayed: Replayed, sets: tuple[str, ...], show: Show) -> None:
         out.add_row(
             *(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values())
         )
-    print(f"what {', '.join(sets)} would have selected from the same replies\n")
+    print(f"selections from the same replies: as recorded, and with {', '.join(sets)}\n")
     console().print(out)
 
 
 def _compared(
-    grown: StageForest, other: tuple[Any, ...], agent: int, params: HyperParameters
+    grown: StageForest, other: Selection, agent: int, params: HyperParameters
 ) -> dict[str, Any]:
-    then = [pair for pair in grown.selection if pair.agent == agent]
-    now = [pair for pair in other if pair.agent == agent]
-    places = set(map(_place, then))
+    then, now = _places(grown.selection, agent), _places(other, agent)
     return {
         "iteration": grown.iteration,
         "agent": params.agents[agent].name,
         "selected": len(then),
         "selected_now": len(now),
-        "in_both": sum(_place(one) in places for one in now),
-        "margin": _margin(then),
-        "margin_now": _margin(now),
+        "in_both": len(set(then) & set(now)),
+        "margin": _margin(grown.selection.pairs, agent),
+        "margin_now": _margin(other.pairs, agent),
     }
 
 
-def _place(selected: Any) -> tuple[int, ...]:
-    """What tells one selected pair, or dialogue, from another."""
-    if isinstance(selected, Pair):
-        return selected.tree, selected.chosen, selected.rejected
-    return selected.tree, selected.replaced
+def _places(selection: Selection, agent: int) -> list[tuple[int, ...]]:
+    """The nodes of an agent's selected pairs, and the trees of its selected rollouts."""
+    pairs = [(p.tree, p.chosen, p.rejected) for p in selection.pairs if p.agent == agent]
+    return [*pairs, *((r.tree, r.replaced) for r in selection.rollouts if r.agent == agent)]
 
 
-def _margin(selection: list[Any]) -> float:
-    """The mean difference of the expected rewards in the pairs; 0 of none."""
-    pairs = [one for one in selection if isinstance(one, Pair)]
-    return sum(p.chosen_value - p.rejected_value for p in pairs) / len(pairs) if pairs else 0.0
+def _margin(pairs: Pairs, agent: int) -> float:
+    """The mean difference of the expected rewards in an agent's pairs; 0 of none."""
+    margins = [p.chosen_value - p.rejected_value for p in pairs if p.agent == agent]
+    return fmean(margins) if margins else 0.0
 
 
 # ------------------------------------------------------------------- trees and transcripts
@@ -170,9 +183,9 @@ def _margin(selection: list[Any]) -> float:
 
 def _trees(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
     params = replayed.state.params
-    protocol, names = protocol_of(params), tuple(agent.name for agent in params.agents)
+    protocol = protocol_of(params)
     return [
-        {**_about(grown, index), "tree": _nested(annotate(grown, index, params, names), protocol)}
+        {**_about(grown, index), "tree": _nested(annotate(grown, index), protocol)}
         for grown, index in _found(replayed, show.tree or "", show.iteration, ("sample",))
     ]
 
@@ -184,32 +197,32 @@ def _transcripts(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
         for grown, index in _found(
             replayed, show.transcript or "", show.iteration, ("test", "sample")
         )
-        for rollout in leaf_games(
-            grown.forest[index], grown.datapoints[index % len(grown.datapoints)], grown.keys[index]
-        )
+        for rollout in leaf_games(grown.batch.trees[index], grown.datapoint(index))
     ]
 
 
 def _found(
     replayed: Replayed, prefix: str, iteration: int | None, stages: tuple[str, ...]
 ) -> list[tuple[StageForest, int]]:
-    """The trees about the datapoint whose id begins so; ends the command where there is none."""
+    """The trees about the one datapoint whose id begins with `prefix`; ends the command if there
+    is not exactly one.
+    """
     grown = [
         stage
         for stage in replayed.stages
         if stage.stage in stages and iteration in (None, stage.iteration)
     ]
-    known = list(dict.fromkeys(point.id for stage in grown for point in stage.datapoints))
+    known = list(dict.fromkeys(point.id for stage in grown for point in stage.batch.datapoints))
     matching = [name for name in known if name.startswith(prefix)]
     if len(matching) != 1:
         problem = "is ambiguous" if matching else "is not in the recording"
         some = ", ".join((matching or known)[:5]) or "none"
-        die(Exit.USAGE, f"datapoint {prefix!r} {problem}; there are: {some}")
+        die(Exit.USAGE, f"datapoint {prefix!r} {problem}; some of its datapoints are: {some}")
     return [(stage, index) for stage in grown for index in stage.trees_about(matching[0])]
 
 
 def _about(grown: StageForest, index: int) -> dict[str, Any]:
-    point = grown.datapoints[index % len(grown.datapoints)]
+    point = grown.datapoint(index)
     return {
         "datapoint": point.id,
         "iteration": grown.iteration,

@@ -1,116 +1,164 @@
-"""A sitting of a run: it is started or gone on with, until it is done or stopped."""
+"""A session of a run: it is started or resumed, then runs until it is done or stopped."""
 
 import asyncio
 import gc
 import signal
-from collections.abc import Iterable
-from importlib.metadata import version
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from returns.result import Failure
+from returns.result import Failure, Result, Success
 
+from nip_fn import __version__
 from nip_fn.config.codec import differences, merge, spread, to_dict
 from nip_fn.config.presets import EMBEDDED
+from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
-from nip_fn.run.events import Event, Extended, RunStarted
+from nip_fn.run.events import FORMAT, Event, Extended, RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.state import EMPTY, RunState
-from nip_fn.run.step import data_problem
+from nip_fn.run.step import data_problems
 from nip_fn.training.groups import Adapter
-from nip_fn_adapters import store
+from nip_fn_adapters import extensions, store
 from nip_fn_adapters.data.opening import Data
+from nip_fn_adapters.extensions import Sources
 from nip_fn_adapters.interpreter import Observer, interpret
+from nip_fn_adapters.runs import changed_sources
 from nip_fn_adapters.store import CHECKPOINT, AppendStore
 from nip_fn_adapters.tracker import JsonLines
 from nip_fn_adapters.transcripts import TranscriptFiles
 from nip_fn_cli.config import resolve, with_provider
 from nip_fn_cli.datasets import open_or_die
-from nip_fn_cli.exits import Exit, die, say
-from nip_fn_cli.loading import Loaded, copy_adapters, lineages, with_loaded
-from nip_fn_cli.money import Money, Tally, with_purse
+from nip_fn_cli.exits import Exit, die, or_exit, say
+from nip_fn_cli.loading import Loaded, copy_adapters, first_adapters, load_agents, with_loaded
+from nip_fn_cli.money import Money, RunningCost, with_budget
 from nip_fn_cli.progress import Display
-from nip_fn_cli.recordings import refuse, replay_recording
+from nip_fn_cli.recordings import replay_recording
 from nip_fn_cli.templates import with_templates
 from nip_fn_cli.wiring import Models, wire
 
 
-class Start(NamedTuple):
-    """Where a run goes on from."""
+class Session(NamedTuple):
+    """A run that is ready to be started or resumed.
+
+    store: its checkpoint, open at its end.
+    models: the adapters that sample and train.
+    state: the state to begin in.
+    data: its data set.
+    first: the event to record before anything else, if there is one.
+    """
 
     store: AppendStore
     models: Models
     state: RunState
     data: Data
-    first: tuple[RunStarted | Extended, ...]  # to be recorded before anything else
+    first: tuple[RunStarted | Extended, ...]
 
     @property
     def params(self) -> HyperParameters:
-        """The run's."""
+        """The run's parameters."""
         starts = (event for event in self.first if isinstance(event, RunStarted))
         return next((event.params for event in starts), self.state.params)
 
 
 class New(NamedTuple):
-    """What a new run is to be."""
+    """The plan of a new run.
+
+    params: its parameters.
+    loaded: the agents that continue from earlier runs.
+    lineages: the (group, adapter) that its model groups begin with, if they do.
+    sources: the sources of the user's own values that it refers to.
+    """
 
     params: HyperParameters
-    loaded: tuple[Loaded, ...]  # what its agents go on from
-    lineages: tuple[tuple[str, Adapter], ...]  # and so its groups
+    loaded: tuple[Loaded, ...]
+    lineages: tuple[tuple[str, Adapter], ...]
+    sources: Sources = ()
 
 
 def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
-    """The new run that a table describes; `runs` holds those that its agents may go on from."""
-    table, loaded = with_loaded(merge(EMBEDDED, given), runs)
-    params = resolve(with_templates(with_provider(table, provider)))
-    return New(params, loaded, lineages(loaded, params))
+    """The plan of the run that a written configuration describes.
+
+    Args:
+        given: The configuration; what it leaves out is as in the embedded settings.
+        provider: The provider of all agents, whatever the configuration says of them.
+        runs: The folder of the earlier runs that agents may continue from.
+
+    Returns:
+        The plan; nothing has been created.  Ends the command if there is a problem with it.
+    """
+    table = merge(EMBEDDED, given)
+    # References first: the protocol says which agents there are, and so which fields are right.
+    or_exit(extensions.register(table))
+    loaded = or_exit(load_agents(table, runs))
+    params = resolve(with_templates(with_provider(with_loaded(table, loaded), provider)))
+    sources = or_exit(extensions.sources(table))
+    return New(params, loaded, or_exit(first_adapters(loaded, params)), sources)
 
 
-def create(folder: Path, new: New) -> Start:
-    """The start of a new run in a folder of its own."""
+def create(folder: Path, new: New) -> Session:
+    """The session of a new run in a folder of its own."""
     data, models = open_or_die(new.params), wire(new.params, folder)
-    problem = data_problem(new.params, data.info)
-    if problem:
+    for problem in data_problems(new.params, data.info):
         die(Exit.USAGE, problem)
-    opened = store.create(folder)
-    if isinstance(opened, Failure):
-        die(Exit.RUN, opened.failure())
-    return _first(opened.unwrap(), models, new, data, folder)
+    return _new_session(or_exit(store.create(folder), Exit.RUN), models, new, data, folder)
 
 
-def _first(appending: AppendStore, models: Models, new: New, data: Data, folder: Path) -> Start:
+def _new_session(
+    appending: AppendStore, models: Models, new: New, data: Data, folder: Path
+) -> Session:
     copy_adapters(new.loaded, folder)
-    event = RunStarted(new.params, data.info, version("nip-fn"), new.lineages)
-    return Start(appending, models, EMPTY, data, (event,))
+    start = RunStarted(
+        new.params, data.info, __version__, new.lineages, format=FORMAT, sources=new.sources
+    )
+    return Session(appending, models, EMPTY, data, (start,))
 
 
-def reopen(folder: Path, given: dict[str, Any], provider: str | None) -> Start:
-    """The start of another sitting of a run; what is given may repeat its parameters only."""
-    opened = store.reopen(folder)
-    if isinstance(opened, Failure):
-        problem = opened.failure()
-        if isinstance(problem, str):
-            die(Exit.RUN, problem)
-        refuse(folder / CHECKPOINT, problem)
-    appending, recording = opened.unwrap()
+def reopen(folder: Path, given: dict[str, Any], provider: str | None) -> Session:
+    """The session that resumes the run in a folder.
+
+    Args:
+        folder: The run's folder.
+        given: A written configuration; it may only repeat the run's parameters.
+        provider: The provider that was given for all agents, likewise.
+
+    Returns:
+        The session, in the state in which the recording ends.  Ends the command if the run cannot
+        be resumed as it was: it is damaged or in use, or its data, its parameters or the source of
+        its own protocol, trainer, selector or data set are others.
+    """
+    appending, recording = or_exit(store.reopen(folder), Exit.RUN)
     if recording.torn:
         say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
-    if not recording.events:  # died before it began
+    if not recording.events:  # its writer died before it could record the start
         new = plan(given, provider, folder.parent)
-        return _first(appending, wire(new.params, folder), new, open_or_die(new.params), folder)
+        models, data = wire(new.params, folder), open_or_die(new.params)
+        return _new_session(appending, models, new, data, folder)
+    for problem in changed_sources(recording):
+        die(Exit.USAGE, problem)
     state = replay_recording(folder / CHECKPOINT, recording).state
     if state.faults:
         die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {state.faults[0]}")
-    changed = differences(state.params, _wanted(state.params, given, provider))
+    changed = differences(state.params, _requested(state.params, given, provider))
     if changed:
-        die(Exit.USAGE, f"{changed[0]} differs from the run's; a resumed run keeps its parameters")
+        problem = Problem(
+            f"{changed[0]} differs from the run's",
+            remedy="a resumed run keeps its parameters: leave the option out, or start a new run",
+        )
+        die(Exit.USAGE, problem)
     data = open_or_die(state.params)
     if data.info != state.dataset:
-        die(Exit.RUN, f"{state.dataset.name}: not the data that {folder} was started with")
-    return Start(appending, wire(state.params, folder), state, data, ())
+        problem = Problem(
+            f"not the data that {folder} was started with",
+            state.dataset.name,
+            "restore the data, or start a new run",
+        )
+        die(Exit.RUN, problem)
+    return Session(appending, wire(state.params, folder), state, data, ())
 
 
-def _wanted(
+def _requested(
     recorded: HyperParameters, given: dict[str, Any], provider: str | None
 ) -> HyperParameters:
     """The recorded parameters with the given ones laid over them, agent by agent."""
@@ -121,53 +169,77 @@ def _wanted(
     return resolve(merge(to_dict(recorded), {**given, "agents": {**unknown, **single}}))
 
 
-def go_on(start: Start, folder: Path, again: str, money: Money) -> RunState:
-    """The state in which the run is done; `again` is the command that goes on when it is not."""
-    models, purse = with_purse(start.models, start.params, start.state, money)
-    tally = Tally(start.state, money.prices)
+def run_session(session: Session, folder: Path, again: str, money: Money) -> RunState:
+    """Run to the end.
+
+    Args:
+        session: The run.
+        folder: Its folder.
+        again: The command that resumes it, for the message of an early end.
+        money: The prices and the budget.
+
+    Returns:
+        The state in which the run is done.  Ends the command if it is stopped before.
+    """
+    models, budget = with_budget(session.models, session.params, session.state, money)
+    running_cost = RunningCost(session.state, money.prices)
     world = World(
         sampler=models.sampler,
         tuner=models.tuner,
         publisher=models.publisher,
-        source=start.data.source,
-        store=start.store,
-        tracker=JsonLines(folder, start.params, start.state, money.prices),
+        source=session.data.source,
+        store=session.store,
+        tracker=JsonLines(folder, session.params, session.state, money.prices),
         drain=models.drain,
     )
-    gc.freeze()  # the collector took a quarter of a fast run's time; what is loaded stays
+    with _rare_collections(), Display(session.state, lambda: str(running_cost)) as display:
+        observers: list[Observer] = [running_cost, display]
+        if models.progress is not None:
+            models.progress.follow = display.follow
+        if session.params.text_rl.save_transcripts:
+            observers.append(TranscriptFiles(folder))
+        result = asyncio.run(_interpret(session, world, observers))
+    session.store.close()
+    match result:
+        case Failure(problem) if budget and str(problem) == str(budget.refusal):
+            die(Exit.BUDGET, f"{problem}; resume with: {again} --budget MORE")
+        case Failure(problem):
+            die(Exit.ADAPTER, f"{problem}; all replies so far are kept, resume with: {again}")
+        case Success(state) if state.stage.name != "done":
+            die(Exit.INTERRUPTED, f"stopped; nothing is lost, resume with: {again}")
+    return result.unwrap()
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Make the garbage collector look less often, and never at what is loaded already."""
+    # It took a quarter of a fast run's time: states and trees are many, and live long.
+    threshold = gc.get_threshold()
+    gc.freeze()
     gc.set_threshold(50_000)
-    with Display(start.state, lambda: str(tally)) as display:
-        followers: list[Observer] = [tally, display]
-        if models.relay is not None:
-            models.relay.follow = display.follow
-        if start.params.text_rl.save_transcripts:
-            followers.append(TranscriptFiles(folder))
-        result = asyncio.run(_interpret(start, world, followers))
-    start.store.close()
-    if isinstance(result, Failure) and purse and result.failure() == purse.refusal:
-        die(Exit.BUDGET, f"{purse.refusal}; go on with: {again} --budget MORE")
-    if isinstance(result, Failure):
-        die(Exit.ADAPTER, f"{result.failure()}; all replies so far are kept, go on with: {again}")
-    state: RunState = result.unwrap()
-    if state.stage != "done":
-        die(Exit.INTERRUPTED, f"stopped; nothing is lost, go on with: {again}")
-    return state
+    try:
+        yield
+    finally:
+        gc.set_threshold(*threshold)
+        gc.unfreeze()
 
 
-async def _interpret(start: Start, world: World, followers: Iterable[Observer]) -> Any:
-    """The run under the first Ctrl-C's protection: it stops cleanly, the second kills."""
+async def _interpret(
+    session: Session, world: World, observers: Iterable[Observer]
+) -> Result[RunState, Problem]:
+    """Interpret the run so that the first Ctrl-C stops it cleanly and the second one at once."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
-    def tell(state: RunState, event: Event) -> None:
-        for follower in followers:
-            follower(state, event)
+    def observe(state: RunState, event: Event) -> None:
+        for observer in observers:
+            observer(state, event)
 
     def on_signal() -> None:
-        say("stopping after the replies that are under way; again to stop at once")
+        say("stopping after the replies that are under way; press Ctrl-C again to stop at once")
         stop.set()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
-    return await interpret(start.state, world, first=start.first, stop=stop, observe=tell)
+    return await interpret(session.state, world, first=session.first, stop=stop, observe=observe)

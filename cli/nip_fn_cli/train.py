@@ -1,13 +1,15 @@
-"""`nip-fn train`: start a run or go on with one."""
+"""`nip-fn train`: start a run, or resume one."""
 
+import re
 from contextlib import nullcontext
 from itertools import chain, count
 from pathlib import Path
 
 from nip_fn.config.codec import params_hash
 from nip_fn.params.run import HyperParameters
+from nip_fn.run.digest import digest
 from nip_fn.run.events import Extended
-from nip_fn.run.state import RunState, digest
+from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_adapters.tracker import METRICS
@@ -17,7 +19,7 @@ from nip_fn_cli.dryrun import dry_run
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.money import Money, check_budget
 from nip_fn_cli.serving_child import served_here
-from nip_fn_cli.session import Start, create, go_on, plan, reopen
+from nip_fn_cli.session import Session, create, plan, reopen, run_session
 from nip_fn_cli.table import print_table
 
 
@@ -32,21 +34,29 @@ def train_command(
     dry: float | None = None,
     serve: bool = False,
 ) -> None:
-    """Run the command; `dry`: only say what it would come to at so many requests a second.
+    """Run the command.
 
-    `serve`: with a language-model server of its own.
+    Args:
+        flags: The options that describe the run.
+        runs: The folder of all runs.
+        name: The run's name; None for one made from its parameters.
+        resume: Resume the run of that name.
+        more: The number of iterations to add to a run that is done.
+        money: The prices and the budget.
+        dry: Requests a second; only print what the run would ask for at that rate, and its price.
+        serve: Start a language-model server for as long as the run lasts.
     """
     given = overrides(flags)
     if dry is not None and resume:
-        die(Exit.USAGE, "--dry-run is about a whole run, from its beginning; leave out --resume")
+        die(Exit.USAGE, "--dry-run forecasts a whole run, from its beginning; leave out --resume")
     if more is not None and not resume:
-        die(Exit.USAGE, "--more-iterations goes with --resume --run NAME")
+        die(Exit.USAGE, "--more-iterations extends a run that is done; add --resume --run NAME")
     if resume:
         if name is None:
             die(Exit.USAGE, f"--resume needs --run NAME; {_known(runs)}")
         folder = runs / name
-        start = _extended(reopen(folder, given, flags.provider), more)
-        check_budget(start.params, money)
+        session = _extended(reopen(folder, given, flags.provider), more)
+        check_budget(session.params, money)
     else:
         new = plan(given, flags.provider, runs)
         if dry is not None:
@@ -54,34 +64,36 @@ def train_command(
             return
         check_budget(new.params, money)
         folder = runs / (name or _free_name(runs, new.params))
-        start = create(folder, new)
-    say(told(start.data))
-    say(f"configuration {params_hash(start.params)}, run {folder}")
+        session = create(folder, new)
+    say(told(session.data))
+    say(f"configuration {params_hash(session.params)}, run {folder}")
     again = f"nip-fn train --resume --run {folder.name} --runs {folder.parent}"
-    with served_here(start.params, folder) if serve else nullcontext():
-        state = go_on(start, folder, f"{again}{' --serve' if serve else ''}", money)
+    with served_here(session.params, folder) if serve else nullcontext():
+        state = run_session(session, folder, f"{again}{' --serve' if serve else ''}", money)
     _report(state, folder, money.prices)
 
 
-def _extended(start: Start, more: int | None) -> Start:
-    """The start of so many more iterations, after a run that is done."""
+def _extended(session: Session, more: int | None) -> Session:
+    """The session, with more iterations after those of a run that is done."""
     if more is None:
-        return start
-    if start.state.stage != "done":
+        return session
+    if session.state.stage.name != "done":
         die(Exit.USAGE, "--more-iterations: the run is not done; resume it without, then with it")
-    return start._replace(first=(Extended(start.state.params.rl.num_iterations + more),))
+    iterations = session.state.params.rl.num_iterations + more
+    return session._replace(first=(Extended(iterations),))
 
 
 def _free_name(runs: Path, params: HyperParameters) -> str:
-    """TRAINER-PROTOCOL-HASH, with a number where that run exists already."""
+    """TRAINER-PROTOCOL-HASH, with a number if that run exists already."""
     base = f"{params.trainer}-{params.interaction_protocol}-{params_hash(params)[:8]}"
-    names = chain((base,), (f"{base}-{number}" for number in count(2)))
+    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", base)  # a reference to one's own has / and :
+    names = chain((plain,), (f"{plain}-{number}" for number in count(2)))
     return next(name for name in names if not (runs / name).exists())
 
 
 def _known(runs: Path) -> str:
     names = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINT}"))
-    return f"in {runs} there are: {', '.join(names)}" if names else f"there is no run in {runs}"
+    return f"the runs in {runs} are: {', '.join(names)}" if names else f"there is no run in {runs}"
 
 
 def _report(state: RunState, folder: Path, prices: Prices) -> None:
@@ -91,4 +103,4 @@ def _report(state: RunState, folder: Path, prices: Prices) -> None:
     print(f"metrics     {folder / METRICS}")
     if (folder / "adapters").is_dir():
         print(f"adapters    {folder / 'adapters'}")
-    print(f"\nLook closer: nip-fn replay {folder / CHECKPOINT} --help")
+    print(f"\nTo look closer: nip-fn replay {folder / CHECKPOINT} --help")

@@ -1,13 +1,12 @@
-"""Which adapters a run gets."""
+"""The adapters of a run, as its agents ask for them."""
 
 import resource
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, TypeVar
-
-from returns.result import Failure, Result
+from typing import NamedTuple
 
 from nip_fn.config.hosting import is_hosted
+from nip_fn.errors import Eventual, Problem
 from nip_fn.game.reply import Completion
 from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.params.run import HyperParameters
@@ -27,65 +26,78 @@ from nip_fn.run.request import Request
 from nip_fn.training.jobs import Job
 from nip_fn_adapters import dummy
 from nip_fn_adapters.api.pace import Bounds
-from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.exits import Exit, die, or_exit, say
 
-T = TypeVar("T")
-
-OTHER_FILES = 128  # that a process may have open besides its connections to servers
+# Descriptors that a process needs besides its connections: the checkpoint, data sets, child
+# processes, the files of libraries.
+OTHER_FILES = 128
 
 
 class Models(NamedTuple):
-    """The adapters that stand for the models."""
+    """The adapters that sample and train.
+
+    sampler: samples replies.
+    tuner: trains adapters.
+    publisher: makes adapters answer.
+    drain: see `World`.
+    progress: forwards the progress of trainings; None if the tuner reports none.
+    """
 
     sampler: Sampler
     tuner: Tuner
     publisher: Publisher
-    drain: Callable[[], None] = nothing_to_drain  # see `World`
-    relay: "ProgressForwarder | None" = None  # by which tuners tell how far they are
+    drain: Callable[[], None] = nothing_to_drain
+    progress: "ProgressForwarder | None" = None
 
 
 class ProgressForwarder:
-    """Passes on how far trainings are, from when there is somebody to tell."""
+    """Forwards the progress of trainings to a display that is made later than the tuners."""
 
     def __init__(self) -> None:
-        """Nobody is told yet."""
+        """Forward to nobody, until `follow` is set."""
         self.follow: Follow | None = None
 
     def __call__(self, job: str, progress: Progress) -> None:
-        """A `Follow` for tuners."""
+        """Forward the progress of one job."""
         if self.follow is not None:
             self.follow(job, progress)
 
 
 def wire(params: HyperParameters, run: Path) -> Models:
-    """The adapters that the agents ask for, each agent and group at its own; the run's adapters
-    live in its folder.  Ends the command where a key is missing.
+    """The adapters that the agents ask for, each agent and each group with its own.
+
+    Args:
+        params: The run's parameters.
+        run: The run's folder, in which adapters and records of jobs are kept.
+
+    Returns:
+        The adapters.  Ends the command if one cannot be made: a key or a package is missing.
     """
-    kinds, relay = {kind_of(agent) for agent in params.agents}, ProgressForwarder()
-    models = {kind: _MODELS[kind](params, run, relay) for kind in sorted(kinds)}
+    kinds, progress = {kind_of(agent) for agent in params.agents}, ProgressForwarder()
+    models = {kind: _MODELS[kind](params, run, progress) for kind in sorted(kinds)}
     if len(models) == 1:
-        return next(iter(models.values()))._replace(relay=relay)
+        return next(iter(models.values()))._replace(progress=progress)
     by_agent = {agent.name: models[kind_of(agent)] for agent in params.agents}
     by_group = {agent_group(agent): models[kind_of(agent)] for agent in params.agents}
 
-    def sample(request: Request) -> Awaitable[Result[tuple[Completion | Unanswered, ...], str]]:
+    def sample(request: Request) -> Eventual[tuple[Completion | Unanswered, ...]]:
         return by_agent[request.agent].sampler(request)
 
-    def tune(job: Job) -> Awaitable[Result[Tuned, str]]:
+    def tune(job: Job) -> Eventual[Tuned]:
         return by_group[job.group].tuner(job)
 
-    def publish(effect: Publish) -> Awaitable[Result[Served, str]]:
+    def publish(effect: Publish) -> Eventual[Served]:
         return by_group[effect.group].publisher(effect)
 
     def drain() -> None:
         for one in models.values():
             one.drain()
 
-    return Models(sample, tune, publish, drain, relay)
+    return Models(sample, tune, publish, drain, progress)
 
 
 def kind_of(agent: AgentParameters) -> str:
-    """Which adapters serve an agent."""
+    """The kind of adapters that serve an agent: api, dummy, local or self-hosted."""
     if agent.use_dummy_api:
         return "dummy"
     if is_hosted(agent):
@@ -93,20 +105,20 @@ def kind_of(agent: AgentParameters) -> str:
     return "local" if agent.model_provider == "local" else "api"
 
 
-def _dummy(params: HyperParameters, run: Path, relay: ProgressForwarder) -> Models:
+def _dummy(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
     return Models(dummy.dummy_sampler(params.dummy), dummy.dummy_tuner(), dummy.serve_at_once)
 
 
-def _local(params: HyperParameters, run: Path, relay: ProgressForwarder) -> Models:
+def _local(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
     from nip_fn_adapters.local.publisher import local_publisher
     from nip_fn_adapters.local.sampler import local_sampler
     from nip_fn_adapters.local.tuner import local_tuner
 
     sampler = local_sampler(run / "adapters")
-    return Models(sampler, local_tuner(run, follow=relay), local_publisher(sampler))
+    return Models(sampler, local_tuner(run, follow=progress), local_publisher(sampler))
 
 
-def _self_hosted(params: HyperParameters, run: Path, relay: ProgressForwarder) -> Models:
+def _self_hosted(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
     try:
         from nip_fn_adapters.api.endpoints import environment
         from nip_fn_adapters.api.sampler import ClientSettings
@@ -116,27 +128,27 @@ def _self_hosted(params: HyperParameters, run: Path, relay: ProgressForwarder) -
         from nip_fn_adapters.selfhosted.sampler import Assignment, HostedSampler
         from nip_fn_adapters.selfhosted.tuner import hosted_tuner
     except ModuleNotFoundError as error:
-        die(Exit.USAGE, f"language-model servers need {error.name}: install nip-fn[api]")
+        die(Exit.USAGE, _missing("language-model servers need", error))
     own = params.text_rl
-    patience = Timeouts(
+    timeouts = Timeouts(
         poll=min(own.fine_tune_poll_seconds, Timeouts().poll),
         limit=own.fine_tune_limit_hours * 3600,
     )
-    hosts = _or_die(hosts_of(params, run, environment(), patience=patience, tell=say))
+    hosts = or_exit(hosts_of(params, run, environment(), timeouts=timeouts, tell=say))
     groups = of_groups(params, hosts)
-    manners = ClientSettings(
+    settings = ClientSettings(
         bounds=_open_files(own.max_requests_in_flight),
         timeout=own.request_timeout_seconds,
         tell=say,
     )
     agents = {agent.name: agent for agent in params.agents}
-    seats = {name: Assignment(agents[name], host) for name, host in hosts.items()}
-    sampler = HostedSampler(seats, manners)
-    tuner = hosted_tuner(groups, follow=relay)
+    assignments = {name: Assignment(agents[name], host) for name, host in hosts.items()}
+    sampler = HostedSampler(assignments, settings)
+    tuner = hosted_tuner(groups, follow=progress)
     return Models(sampler, tuner, hosted_publisher(groups), sampler.drain)
 
 
-def _api(params: HyperParameters, run: Path, relay: ProgressForwarder) -> Models:
+def _api(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
     try:
         from nip_fn_adapters.api.batches import Times, batch_sampler
         from nip_fn_adapters.api.endpoints import environment
@@ -144,32 +156,42 @@ def _api(params: HyperParameters, run: Path, relay: ProgressForwarder) -> Models
         from nip_fn_adapters.api.sampler import ClientSettings, api_sampler, served_by
         from nip_fn_adapters.api.tuner import Timeouts, api_tuner, trainings
     except ModuleNotFoundError as error:
-        die(Exit.USAGE, f"models behind an API need {error.name}: install nip-fn[api]")
+        die(Exit.USAGE, _missing("models behind an API need", error))
     agents = [agent for agent in params.agents if kind_of(agent) == "api"]
     for agent in agents:
         _check_api(agent, is_trained=params.rl.num_iterations > 0 and not agent.freeze_agent)
     variables = environment()
-    served = {agent.name: _or_die(served_by(agent, variables)) for agent in agents}
-    groups = _or_die(trainings(params, variables))
+    served = {agent.name: or_exit(served_by(agent, variables)) for agent in agents}
+    groups = or_exit(trainings(params, variables))
     wandb_project = variables.get("WANDB_OPENAI_FINETUNE_PROJECT")
     own, poll = params.text_rl, params.text_rl.fine_tune_poll_seconds
     bounds = _open_files(own.max_requests_in_flight)
-    manners = ClientSettings(tell=say, bounds=bounds, timeout=own.request_timeout_seconds)
-    patience = Timeouts(poll=poll, limit=own.fine_tune_limit_hours * 3600)
+    settings = ClientSettings(tell=say, bounds=bounds, timeout=own.request_timeout_seconds)
+    timeouts = Timeouts(poll=poll, limit=own.fine_tune_limit_hours * 3600)
     batched = {agent.use_batch_api for agent in agents}
     if len(batched) > 1:
-        die(Exit.USAGE, "agents.*.use_batch_api: all agents at an API, or none")
+        problem = Problem(
+            "some agents at an API use batches and some do not",
+            "agents.*.use_batch_api",
+            "use batches for all of them or for none, as with --set agents._default.use_batch_api="
+            "true",
+        )
+        die(Exit.USAGE, problem)
     sampler = (
-        batch_sampler(run, served, manners=manners, times=Times(poll=poll))
+        batch_sampler(run, served, settings=settings, times=Times(poll=poll))
         if batched == {True}
-        else api_sampler(served, manners)
+        else api_sampler(served, settings)
     )
-    tuner = api_tuner(run, groups, patience=patience, wandb_project=wandb_project, tell=say)
+    tuner = api_tuner(run, groups, timeouts=timeouts, wandb_project=wandb_project, tell=say)
     return Models(sampler, tuner, api_publisher(groups, tell=say), sampler.drain)
 
 
+def _missing(who: str, error: ModuleNotFoundError) -> Problem:
+    return Problem(f"{who} {error.name}", remedy='install it with: pip install "nip-fn[api]"')
+
+
 def _open_files(highest: int) -> Bounds:
-    """That many requests in flight, or as many as the system lets this process have connections."""
+    """Bounds with that many requests in flight, or as many as the process may have connections."""
     bounds, (soft, hard) = Bounds(highest=highest), resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = bounds.highest + OTHER_FILES
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -179,26 +201,23 @@ def _open_files(highest: int) -> Bounds:
 
 
 def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
-    """End the command where an agent's model cannot be had from an API, or not be trained there."""
-    where, provider = f"agents.{agent.name}", agent.model_provider
+    """End the command if no API can serve the agent's model, or none can train it."""
+    address, provider = f"agents.{agent.name}", agent.model_provider
     if agent.model_name.startswith("builtin:"):
-        die(
-            Exit.USAGE,
-            f"{where}.model_name: {agent.model_name} is served by provider local alone; name a "
-            f"model that {provider} serves, as in --model NAME",
+        problem = Problem(
+            f"{agent.model_name} is served by provider local alone",
+            f"{address}.model_name",
+            f"name a model that {provider} serves, as in --model NAME",
         )
+        die(Exit.USAGE, problem)
     if is_trained and provider != "OpenAI":
-        die(
-            Exit.USAGE,
-            f"{where}.model_provider: {provider} trains no models; freeze the agent (--set "
-            f"{where}.freeze_agent=true), or choose --provider self-hosted, openai, local or dummy",
+        problem = Problem(
+            f"{provider} trains no models",
+            f"{address}.model_provider",
+            f"freeze the agent (--set {address}.freeze_agent=true), or choose --provider "
+            "self-hosted, openai, local or dummy",
         )
-
-
-def _or_die(result: Result[T, str]) -> T:
-    if isinstance(result, Failure):
-        die(Exit.USAGE, result.failure())
-    return result.unwrap()
+        die(Exit.USAGE, problem)
 
 
 _MODELS: dict[str, Callable[[HyperParameters, Path, ProgressForwarder], Models]] = {

@@ -38,7 +38,7 @@ def from_mutant(mutant: Mutant) -> Candidate:
 
 
 def is_subtle(tally: Tally) -> bool:
-    """True if a program gives a wrong answer to some test and the right one to another, always in time.
+    """True if a program gives wrong answers to some tests and right ones to others, all in time.
 
     A program that merely crashes where the right one does not is no subtle bug.
     """

@@ -10,6 +10,7 @@ is a whole head whose payload is cut short, or the beginning of a head, at the e
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from struct import Struct
 from typing import Literal, NamedTuple
 from zlib import crc32
@@ -17,10 +18,12 @@ from zlib import crc32
 import msgspec
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.run.events import Event
 
 MAGIC = b"\x89nip-fn\n"
 SCHEMA_VERSION = 1
+RESTORE = "restore the file from a backup, or look at the events before it with --until"
 
 _HEADER = Struct("<8sII")
 _HEAD = Struct("<III")
@@ -28,15 +31,15 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Event).decode
 
 
-class ReadError(NamedTuple):
-    """Why a file cannot be read as a checkpoint."""
+@dataclass(frozen=True)
+class ReadError(Problem):
+    """The reason why bytes cannot be read as a checkpoint; its address is left to the reader."""
 
-    kind: Literal["foreign", "newer", "corrupt"]
-    message: str  # one line, without the file's name
+    kind: Literal["foreign", "newer", "corrupt"] = "corrupt"
 
 
 class Recording(NamedTuple):
-    """What a checkpoint holds."""
+    """The events of a checkpoint, and how much of the file is whole."""
 
     events: tuple[Event, ...]
     size: int  # bytes of header and whole frames
@@ -83,17 +86,22 @@ def read(data: bytes, limit: int | None = None) -> Result[Recording, ReadError]:
 
 def _check_header(data: bytes) -> ReadError | None:
     if not (data.startswith(MAGIC) or MAGIC.startswith(data)):
-        return ReadError("foreign", "not a nip-fn checkpoint")
+        return ReadError(
+            "not a nip-fn checkpoint",
+            remedy="name a run's folder, or its checkpoint.msgpack",
+            kind="foreign",
+        )
     if len(data) < _HEADER.size:
         return None  # died while writing the header: an empty recording with a torn tail
     _, version, checksum = _HEADER.unpack_from(data)
     if checksum != crc32(data[:12]):
-        return ReadError("corrupt", "the header does not match its checksum")
+        return ReadError("the header does not match its checksum", remedy=RESTORE)
     if version > SCHEMA_VERSION:
         return ReadError(
-            "newer",
             f"written in checkpoint schema {version}; this version of nip-fn reads up to "
-            f"{SCHEMA_VERSION}, so use a newer one",
+            f"{SCHEMA_VERSION}",
+            remedy="upgrade with: pip install --upgrade nip-fn",
+            kind="newer",
         )
     return None
 
@@ -104,7 +112,9 @@ def _read_frame(data: bytes, offset: int, index: int) -> tuple[Event, int] | Rea
     if start > len(data):
         return None
     length, checksum, head_checksum = _HEAD.unpack_from(data, offset)
-    damaged = ReadError("corrupt", f"event {index}, at byte {offset}, does not match its checksum")
+    damaged = ReadError(
+        f"event {index}, at byte {offset}, does not match its checksum", remedy=RESTORE
+    )
     if head_checksum != crc32(data[offset : offset + 8]):
         # Zeros to the end are what a power cut can leave of frames that were not synced.
         return damaged if any(data[offset:]) else None
@@ -116,4 +126,4 @@ def _read_frame(data: bytes, offset: int, index: int) -> tuple[Event, int] | Rea
     try:
         return _decode(payload), start + length
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return ReadError("corrupt", f"event {index}, at byte {offset}, is unreadable: {error}")
+        return ReadError(f"event {index}, at byte {offset}, is unreadable: {error}", remedy=RESTORE)

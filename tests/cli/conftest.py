@@ -1,5 +1,6 @@
-"""The real command, in a process of its own."""
+"""Commands for tests: in this process, which is quick, or in a process of their own."""
 
+import io
 import os
 import subprocess
 import sys
@@ -7,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from nip_fn_cli.main import main
 
 COMMAND = Path(sys.executable).parent / "nip-fn"
 
@@ -18,17 +21,76 @@ SMALL = (
 )  # fmt: skip
 
 Finished = subprocess.CompletedProcess[str]
+RunCli = Callable[..., Finished]
+
+
+def plain_environment(folder: Path) -> dict[str, str]:
+    """The variables of a command: no terminal, nothing of the developer's, `folder` as its home."""
+    return {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"}
+
+
+def call_cli(folder: Path, *arguments: object, **variables: str) -> Finished:
+    """Run `nip-fn ARGUMENTS` in this process; `folder` is its working directory and its home.
+
+    Tests ask for the fixture `run_cli`; this function is for fixtures of a wider scope.
+
+    Args:
+        folder: An existing folder.
+        *arguments: The words of the command line after `nip-fn`; each is turned into a string.
+        **variables: Environment variables beside those of `plain_environment`.
+
+    Returns:
+        The exit code and what was written to standard output and standard error, as of a process.
+        An error that would end a process with a traceback is raised, so that the test shows it.
+    """
+    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    environment = {**plain_environment(folder), **variables}
+    code: object = 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name in os.environ.keys() - environment.keys():
+            patch.delenv(name)
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "stdin", io.StringIO())
+        patch.setattr(sys, "stdout", stdout)
+        patch.setattr(sys, "stderr", stderr)
+        try:
+            main(list(map(str, arguments)))
+        except SystemExit as end:
+            code = end.code
+    texts = []
+    for stream in (stdout, stderr):
+        stream.flush()
+        texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+    return Finished(list(map(str, arguments)), code if isinstance(code, int) else 0, *texts)
+
+
+@pytest.fixture
+def run_cli(tmp_path: Path) -> RunCli:
+    """`run_cli("train", "--seed", 5, OPENAI_API_KEY="k")` runs the command in this process.
+
+    The same as `nip_fn` without the second that a new process costs: working directory and home
+    are the test's `tmp_path`, the environment is plain, the return value has `returncode`,
+    `stdout` and `stderr`.  Take `nip_fn` or `start` where signals, terminals, the exit of the
+    interpreter, its string hashing or what it has imported are the subject of the test.
+    """
+
+    def run(*arguments: object, **variables: str) -> Finished:
+        return call_cli(tmp_path, *arguments, **variables)
+
+    return run
 
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """A plain environment: no terminal, nothing of the developer's."""
-    return {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LANG": "C.UTF-8"}
+    """The plain environment of a test's commands."""
+    return plain_environment(tmp_path)
 
 
 @pytest.fixture
-def nip_fn(tmp_path: Path, environment: dict[str, str]) -> Callable[..., Finished]:
-    """`nip_fn("train", ...)` runs the command in an empty folder and waits for it."""
+def nip_fn(tmp_path: Path, environment: dict[str, str]) -> RunCli:
+    """`nip_fn("train", ...)` runs the command in a process of its own and waits for it."""
 
     def run(*arguments: object, **variables: str) -> Finished:
         return subprocess.run(

@@ -186,7 +186,7 @@ def test_a_run_that_is_stopped_goes_on_and_asks_for_nothing_again(
     assert not again & {answers[reply.completion.request_id] for reply in kept}
     if how == signal.SIGINT:
         assert process.returncode == Exit.INTERRUPTED
-        assert "stopped; nothing is lost, go on with: nip-fn train --resume --run b" in said
+        assert "stopped; nothing is lost, resume with: nip-fn train --resume --run b" in said
         assert again == set(), "what was under way has been waited for"
     assert traces(tmp_path / "runs", resumed) == []
 
@@ -254,7 +254,7 @@ def test_the_key_is_in_no_file_and_no_line_where_the_run_ends(
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"nip-fn: {provider.url} ")
     assert last.endswith(
-        "all replies so far are kept, go on with: nip-fn train --resume --run a --runs runs"
+        "all replies so far are kept, resume with: nip-fn train --resume --run a --runs runs"
     )
 
 

@@ -70,7 +70,7 @@ def test_a_refused_adapter_is_told_of_and_the_run_goes_on(
     done = nip_fn(*training(server, "a"), *skip)
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if " is refused, " in line]
-    assert line.endswith("goes on with the base model m: a weight is no finite number")
+    assert line.endswith("keeps the base model m: a weight is no finite number")
 
 
 def test_a_run_that_is_killed_while_it_trains_finds_its_jobs_again(
@@ -100,7 +100,7 @@ def test_a_run_that_is_stopped_leaves_its_jobs_which_can_be_cancelled(
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == Exit.INTERRUPTED
-    assert "goes on there; resuming the run finds it" in said
+    assert "keeps training there; resuming the run finds it" in said
     cancelled = nip_fn("cancel", "runs/a")
     assert sorted(cancelled.stdout.split()) == sorted(
         word for id in server.jobs for word in ("cancelled", id)

@@ -217,8 +217,8 @@ def test_a_newer_schema_is_named_with_what_to_do() -> None:
     assert _header_of(SCHEMA_VERSION) == checkpoint.header()
     problem = checkpoint.read(_header_of(SCHEMA_VERSION + 6) + b"whatever").failure()
     assert problem.kind == "newer"
-    assert str(SCHEMA_VERSION + 6) in problem.message
-    assert "\n" not in problem.message
+    assert str(SCHEMA_VERSION + 6) in problem.problem
+    assert "\n" not in problem.problem
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_a_whole_frame_that_is_no_event_is_damage(payload: bytes) -> None:
     data = WHOLE + head + crc32(head).to_bytes(4, "little") + payload
     problem = checkpoint.read(data).failure()
     assert problem.kind == "corrupt"
-    assert f"event {len(SMALL)}" in problem.message
+    assert f"event {len(SMALL)}" in problem.problem
 
 
 def test_a_field_added_later_is_ignored_by_older_readers_and_a_missing_one_has_its_default() -> (

@@ -114,12 +114,9 @@ def build(
             problem = f"none of its rows can be used ({counted or 'it has none'})"
             return Failure(Problem(problem, source.name))
         _place(db, rows.keys, options)
-        for why, condition in (("crossing", "split IS NULL"), ("surplus", "split NOT NULL")):
-            query = (
-                "SELECT label, COUNT(*) FROM points WHERE position IS NULL AND {} GROUP BY label"
-            )
-            rows.left_out[why] += Counter(dict(db.execute(query.format(condition))))
         out = rows.left_out
+        out["crossing"] += _labels(db, "split IS NULL")
+        out["surplus"] += _labels(db, "split NOT NULL AND position IS NULL")
         report = Report(
             info=_describe(db, source.name),
             balance=_balance(db),

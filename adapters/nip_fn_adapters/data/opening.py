@@ -26,6 +26,7 @@ from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import DatasetInfo
 from nip_fn.run.ports import Source
+from nip_fn_adapters import extensions
 from nip_fn_adapters.data.building import BadRows, Balance, Report, build, decode_solution
 from nip_fn_adapters.data.files import Unreadable, digest_of
 from nip_fn_adapters.data.sources import RowSource, open_source
@@ -61,6 +62,8 @@ def open_data(params: HyperParameters) -> Result[Data, Problem | BadRows]:
     """The data set that the parameters name."""
     if params.dataset == "builtin:arithmetic":
         return Success(in_memory(_arithmetic()))
+    if "dataset" in extensions.references({"dataset": params.dataset}):
+        return extensions.load_dataset(params.dataset, params.dataset_options).map(in_memory)
     match open_source(params.dataset, params.code_validation):
         case Success(rows):
             return _laid_out(params, rows)

@@ -50,8 +50,8 @@ def draw_order(mutants: Sequence[Mutant], key: Key) -> tuple[Mutant, ...]:
         groups.setdefault(mutant.operator, []).append(mutant)
     operators = sorted(groups)
     turns = []
-    for turn, which in enumerate(permutation(fold_in(key, "operators"), len(operators)).tolist()):
+    for turn, which in enumerate(permutation(fold_in(key, "operators"), len(operators))):
         group = groups[operators[which]]
-        shuffled = permutation(fold_in(key, "mutants", operators[which]), len(group)).tolist()
+        shuffled = permutation(fold_in(key, "mutants", operators[which]), len(group))
         turns += [(round_, turn, group[place]) for round_, place in enumerate(shuffled)]
     return tuple(mutant for *_, mutant in sorted(turns, key=lambda entry: entry[:2]))

@@ -1,0 +1,366 @@
+"""Values of a user's own, referred to as `package.module:NAME` or `file.py:NAME`.
+
+A protocol, a trainer, a pair selector and a data set may be such references, on the command line
+and in a configuration.  A run records each of them with a hash of its source, so that a replay can
+say when the source is missing or has changed.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import blake2b
+from modulefinder import ModuleFinder
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+from returns.result import Failure, Result, Success
+
+from nip_fn.code.splitting import LeakKeys, Shares, splits
+from nip_fn.errors import Problem, collect
+from nip_fn.game.datapoint import Datapoint, Dataset, Split, text_hash
+from nip_fn.game.protocol import Protocol
+from nip_fn.params.data import DatasetParameters
+from nip_fn.params.names import is_reference
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.registry import PROTOCOLS
+from nip_fn.training.registry import SELECTORS, TRAINERS
+from nip_fn.training.trainer import Trainer
+
+Sources = tuple[tuple[str, str], ...]  # (reference, hash of its source), by reference
+
+RESTORE = "put it back, or run the command in the folder where the run was started"
+OWN_PACKAGES = ("nip_fn", "nip_fn_adapters", "nip_fn_cli")
+
+
+class Extension(NamedTuple):
+    """A value of a user's own.
+
+    reference: its name, as the user wrote it.
+    value: the object.
+    source: a hash of the file that defines it and of the files that this one imports from beside
+        it, or from the same package (16 hexadecimal digits).
+    """
+
+    reference: str
+    value: Any
+    source: str
+
+
+class _Location(NamedTuple):
+    """The place of a source file.
+
+    path: the file.
+    root: the folder that its absolute imports begin in.
+    module: its dotted name beneath the root; "" for a file that is referred to by its path.
+    """
+
+    path: Path
+    root: Path
+    module: str
+
+
+# ----------------------------------------------------------------------------------------- loading
+
+
+def load(reference: str) -> Result[Extension, Problem]:
+    """The value that `package.module:NAME` or `file.py:NAME` refers to.
+
+    A module is looked for in the working directory, too; a file is run anew at every call.
+    """
+    name = reference.rpartition(":")[2]
+    return _locate(reference).bind(
+        lambda at: (
+            _import(reference, at)
+            .bind(lambda module: _member(reference, module, name))
+            .map(lambda value: Extension(reference, value, _hash(at)))
+        )
+    )
+
+
+def source_hash(reference: str) -> Result[str, Problem]:
+    """The hash of the reference's source (see `Extension`), without running it."""
+    return _locate(reference).map(_hash)
+
+
+def _locate(reference: str) -> Result[_Location, Problem]:
+    where = reference.rpartition(":")[0]
+    if where.endswith(".py"):
+        path = Path(where)
+        if path.is_file():
+            return Success(_Location(path, path.parent, ""))
+        return Failure(Problem(f"there is no file {where}", reference, RESTORE))
+    try:
+        with _importable(Path.cwd()):
+            spec = importlib.util.find_spec(where)
+    except Exception as error:  # the package's own `__init__` may raise anything
+        return Failure(_broken(reference, error))
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        return Failure(
+            Problem(
+                f"there is no module {where}",
+                reference,
+                "install its package, or run the command in the folder that holds it",
+            )
+        )
+    path = Path(spec.origin)
+    depth = where.count(".") + (path.name == "__init__.py")
+    return Success(_Location(path, path.parents[depth], where))
+
+
+def _import(reference: str, at: _Location) -> Result[ModuleType, Problem]:
+    try:
+        with _importable(at.root if not at.module else Path.cwd()):
+            return Success(importlib.import_module(at.module) if at.module else _run(at.path))
+    except Exception as error:  # whatever a user's own code raises
+        return Failure(_broken(reference, error))
+
+
+def _run(path: Path) -> ModuleType:
+    """The module of a file, run under a name that no other module has."""
+    name = f"_nip_fn_extension_{text_hash(str(path.resolve()))}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # records and dataclasses look their own module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _importable(folder: Path) -> Iterator[None]:
+    """Let modules of a folder be imported, as they are by a script that lies there."""
+    before = list(sys.path)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def _member(reference: str, module: ModuleType, name: str) -> Result[Any, Problem]:
+    if hasattr(module, name):
+        return Success(getattr(module, name))
+    known = [own for own in vars(module) if own.isupper() or callable(getattr(module, own))]
+    public = ", ".join(own for own in known if not own.startswith("_")) or "none"
+    return Failure(Problem(f"it defines no {name}", reference, f"its values are: {public}"))
+
+
+def _broken(reference: str, error: Exception) -> Problem:
+    """The problem of a source that raises, with the place at which it does."""
+    frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename != __file__]
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return Problem(f"{type(error).__name__}: {error}{place}", reference, "correct its source")
+
+
+def _hash(at: _Location) -> str:
+    """The hash of a file's content, and of the files that it imports from beneath its root."""
+    digest = blake2b(digest_size=8)
+    for path in sorted(_imported(at) | {at.path.resolve()}):
+        digest.update(path.relative_to(at.root.resolve()).as_posix().encode() + b"\0")
+        digest.update(path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _imported(at: _Location) -> set[Path]:
+    """The files of the modules that the source imports, directly or not."""
+    # Found by reading, not by running: what is in `sys.modules` depends on who ran before.  Other
+    # packages beside this one have versions of their own, and are left out.
+    top = at.module.partition(".")[0]
+    beside = {path.stem for path in at.root.iterdir()} - {top} if top else set[str]()
+    finder = ModuleFinder(path=[str(at.root)], excludes=[*beside, *OWN_PACKAGES])
+    try:
+        if at.module:
+            finder.import_hook(at.module)
+        else:
+            finder.run_script(str(at.path))
+    except (SyntaxError, ImportError):  # loading it says so in better words
+        return set()
+    files = (module.__file__ for module in finder.modules.values())  # type: ignore[attr-defined]
+    return {Path(file).resolve() for file in files if file}
+
+
+# ------------------------------------------------------------------------------------- registering
+
+
+def references(table: Mapping[str, Any]) -> dict[str, str]:
+    """The references in a written configuration, by the address that holds each."""
+    written = {address: _value_at(table, address) for address in (*_REGISTER, "dataset")}
+    return {
+        address: name
+        for address, name in written.items()
+        if isinstance(name, str) and is_reference(name) and not is_listed_dataset(address, name)
+    }
+
+
+def is_listed_dataset(address: str, name: str) -> bool:
+    """True if the name is that of a built-in data set, or of one of the Hugging Face hub."""
+    return address == "dataset" and name.startswith(("builtin:", "hf:"))
+
+
+def _value_at(table: Mapping[str, Any], address: str) -> Any:
+    value: Any = table
+    for part in address.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def register(table: Mapping[str, Any]) -> Result[None, Problem]:
+    """Make the protocol, trainer and selector that a written configuration refers to known.
+
+    They take the place of what was registered under the same references before.  A data set has no
+    registry: see `load_dataset`.
+    """
+    written = references(table)
+    return collect(
+        load(reference).bind(_REGISTER[address]).alt(_at(address))
+        for address, reference in written.items()
+        if address in _REGISTER
+    ).map(lambda _: None)
+
+
+def _at(address: str) -> Callable[[Problem], Problem]:
+    return lambda problem: problem.at(address)
+
+
+def _register_protocol(own: Extension) -> Result[None, Problem]:
+    expected = "a Protocol, or a function HyperParameters -> Protocol"
+    if not (isinstance(own.value, Protocol) or callable(own.value)):
+        return _wrong_type(own, own.value, expected)
+
+    def make(params: HyperParameters) -> Protocol:
+        made: Protocol = own.value if isinstance(own.value, Protocol) else own.value(params)
+        return made
+
+    def check(made: object) -> Result[None, Problem]:
+        if not isinstance(made, Protocol):
+            return _wrong_type(own, made, expected)
+        PROTOCOLS[own.reference] = make
+        return Success(None)
+
+    plain = HyperParameters(interaction_protocol=own.reference)
+    return _called(own.reference, lambda: make(plain)).bind(check)
+
+
+def _register_trainer(own: Extension) -> Result[None, Problem]:
+    if not (isinstance(own.value, Trainer) or callable(own.value)):
+        return _wrong_type(own, own.value, "a Trainer, or a function HyperParameters -> Trainer")
+
+    def make(params: HyperParameters) -> Trainer[Any]:
+        trainer: Trainer[Any] = own.value if isinstance(own.value, Trainer) else own.value(params)
+        return trainer
+
+    TRAINERS[own.reference] = make
+    return Success(None)
+
+
+def _register_selector(own: Extension) -> Result[None, Problem]:
+    if not callable(own.value):
+        return _wrong_type(own, own.value, "a selector, such as chain(rule, *filters)")
+    SELECTORS[own.reference] = lambda malt: own.value
+    return Success(None)
+
+
+_REGISTER: dict[str, Callable[[Extension], Result[None, Problem]]] = {
+    "interaction_protocol": _register_protocol,
+    "trainer": _register_trainer,
+    "malt.pair_selection_method": _register_selector,
+}
+
+
+def _called(reference: str, make: Callable[[], Any]) -> Result[Any, Problem]:
+    """The value that a user's own function returns, or the problem that it raises."""
+    try:
+        return Success(make())
+    except Exception as error:  # whatever a user's own code raises
+        return Failure(_broken(reference, error))
+
+
+def _wrong_type(own: Extension, value: object, expected: str) -> Result[Any, Problem]:
+    given = f"it is a value of type {type(value).__name__}, not {expected}"
+    return Failure(Problem(given, own.reference, "name another value"))
+
+
+# --------------------------------------------------------------------------------------- data sets
+
+
+def load_dataset(reference: str, options: DatasetParameters) -> Result[Dataset, Problem]:
+    """The data set that a reference names.
+
+    Args:
+        reference: Names a `Dataset`, an iterable of `Datapoint`s, or a function of no arguments
+            that returns one or the other.
+        options: The shares of the splits, for datapoints that are not split yet.
+
+    Returns:
+        The data set under the name of its reference.  Datapoints of one problem, or of equally
+        worded ones, are all in one split.
+    """
+
+    def made(own: Extension) -> Result[Dataset, Problem]:
+        value = own.value
+        if isinstance(value, Dataset):
+            return Success(value)
+        return _called(reference, lambda: _content(value() if callable(value) else value)).bind(
+            lambda content: _as_dataset(own, content, options)
+        )
+
+    return (
+        load(reference)
+        .bind(made)
+        .map(lambda dataset: replace(dataset, name=reference))
+        .alt(lambda problem: problem.at("dataset"))
+    )
+
+
+def _content(value: Any) -> Any:
+    return value if isinstance(value, Dataset) else tuple(value)
+
+
+def _as_dataset(
+    own: Extension, content: Any, options: DatasetParameters
+) -> Result[Dataset, Problem]:
+    if isinstance(content, Dataset):
+        return Success(content)
+    strange = [point for point in content if not isinstance(point, Datapoint)]
+    if strange:
+        return _wrong_type(own, strange[0], "a Datapoint (see make_datapoint)")
+    keys = [LeakKeys((point.problem_id, text_hash(point.question))) for point in content]
+    placed = splits(keys, Shares(options.validation_share, options.test_share))
+
+    def split(name: Split) -> tuple[Datapoint, ...]:
+        return tuple(point for point, at in zip(content, placed, strict=True) if at == name)
+
+    return Success(Dataset(own.reference, split("train"), split("validation"), split("test")))
+
+
+# ----------------------------------------------------------------------------------------- sources
+
+
+def sources(table: Mapping[str, Any]) -> Result[Sources, Problem]:
+    """The sources of everything that a written configuration refers to."""
+    names = sorted(set(references(table).values()))
+    return collect(map(source_hash, names)).map(lambda found: tuple(zip(names, found, strict=True)))
+
+
+def changed_sources(recorded: Sources) -> tuple[Problem, ...]:
+    """A problem for each recorded source that is another one now.
+
+    A source that is missing is none of them: whoever needs it fails to load it.
+    """
+    return tuple(
+        Problem(
+            f"its source has changed since the run was started (recorded {then}, now {now})",
+            reference,
+            "restore the source, or start a new run with --run NAME",
+        )
+        for reference, then in recorded
+        for now in [source_hash(reference).value_or(then)]
+        if now != then
+    )

@@ -1,0 +1,384 @@
+"""A recorded run, derived again: everything that a notebook or a paper asks of it.
+
+>>> from nip_fn_adapters import load_run
+>>> run = load_run("runs/malt-nip").unwrap()  # doctest: +SKIP
+>>> pandas.DataFrame(run.games())  # doctest: +SKIP
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+from returns.result import Failure, Result, Success
+
+from nip_fn.config.codec import to_dict
+from nip_fn.errors import Problem
+from nip_fn.export.arrays import to_arrays
+from nip_fn.export.transcripts import transcript
+from nip_fn.game.protocol import Protocol
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.run.checkpoint import Recording
+from nip_fn.run.digest import digest
+from nip_fn.run.events import RunStarted
+from nip_fn.run.replay import Replayed, StageForest, replay, summary
+from nip_fn.run.stages import Purpose
+from nip_fn.run.state import RunState
+from nip_fn.trees.rollouts import Rollout, leaf_games
+from nip_fn_adapters import extensions, store
+from nip_fn_adapters.costs.prices import Prices, PriceTable, listed_prices
+from nip_fn_adapters.costs.spending import stage_expenses
+from nip_fn_adapters.store import CHECKPOINT
+
+Columns = dict[str, list[Any]]  # for `pandas.DataFrame(...)` or `polars.DataFrame(...)`
+
+
+class RecordedGame(NamedTuple):
+    """A game of a run, and the place where it was played.
+
+    stage: the stage and its forest.
+    tree: the index of its tree in the forest.
+    number: the index of the game among those of its tree, left to right.
+    rollout: the game.
+    """
+
+    stage: StageForest
+    tree: int
+    number: int
+    rollout: Rollout
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if the game was decided, and not as its datapoint's label says."""
+        decision = self.rollout.decision
+        return decision is not None and decision.discrete != self.rollout.datapoint.label
+
+
+class WrongVerdicts(NamedTuple):
+    """The games that were decided against the label of their datapoint.
+
+    datapoints: the ids of their datapoints with the number of such games, most of them first.
+    games: the games, in the order in which they were played.
+    """
+
+    datapoints: tuple[tuple[str, int], ...]
+    games: tuple[RecordedGame, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A recorded run, derived again from its events.
+
+    The methods that return columns give one list for each column, all of the same length, ready for
+    `pandas.DataFrame` or `polars.DataFrame`.  Where a method takes `stage` and `iteration`, None
+    stands for all of them.
+    """
+
+    path: Path
+    """The checkpoint file."""
+    recording: Recording
+    """The events."""
+    replayed: Replayed
+    """The state at the end, and the forest of each stage of sampling or testing."""
+    changed_sources: tuple[Problem, ...] = ()
+    """The protocols, trainers, selectors and data sets of one's own that are other ones now."""
+
+    @property
+    def state(self) -> RunState:
+        """The state after the last event."""
+        return self.replayed.state
+
+    @property
+    def params(self) -> HyperParameters:
+        """The run's parameters; `to_dict` of them is the written configuration."""
+        return self.state.params
+
+    @property
+    def protocol(self) -> Protocol:
+        """The game that was played."""
+        return protocol_of(self.params)
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """The places where a recorded digest differs from the derived one; () if none does."""
+        return self.state.faults
+
+    @property
+    def digest(self) -> str:
+        """The digest of the state at the end."""
+        return digest(self.state)
+
+    def stages(
+        self, stage: Purpose | None = None, iteration: int | None = None
+    ) -> tuple[StageForest, ...]:
+        """The forests of the stages "test" and "sample" that have ended, in their order."""
+        return tuple(
+            one
+            for one in self.replayed.stages
+            if stage in (None, one.stage) and iteration in (None, one.iteration)
+        )
+
+    def rollouts(
+        self, stage: Purpose | None = None, iteration: int | None = None
+    ) -> tuple[RecordedGame, ...]:
+        """All whole games, stage by stage and tree by tree."""
+        return tuple(
+            RecordedGame(one, tree, number, rollout)
+            for one in self.stages(stage, iteration)
+            for tree, grown in enumerate(one.batch.trees)
+            for number, rollout in enumerate(leaf_games(grown, one.datapoint(tree)))
+        )
+
+    def transcripts(
+        self, stage: Purpose | None = None, iteration: int | None = None
+    ) -> tuple[dict[str, Any], ...]:
+        """The games as plain records, with all that was said (see `export.transcripts`)."""
+        return tuple(
+            {**_place(game), **transcript(self.protocol, game.rollout)}
+            for game in self.rollouts(stage, iteration)
+        )
+
+    def wrong_verdicts(
+        self, stage: Purpose | None = "test", iteration: int | None = None
+    ) -> WrongVerdicts:
+        """The games that the verifier decided against the label, those of tests by default."""
+        games = tuple(game for game in self.rollouts(stage, iteration) if game.is_wrong)
+        counts = Counter(game.rollout.datapoint.id for game in games)
+        return WrongVerdicts(tuple(counts.most_common()), games)
+
+    def to_arrays(
+        self, stage: Purpose | None = None, iteration: int | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """The games as the arrays of `nip_fn.to_arrays`, in the order of `rollouts`."""
+        games = self.rollouts(stage, iteration)
+        return to_arrays(self.params, [game.rollout for game in games])
+
+    # ------------------------------------------------------------------------------------- columns
+
+    def games(self) -> Columns:
+        """Columns with a row for each game.
+
+        iteration, stage, datapoint, tree, game (its number in the tree), label and decision (1
+        right, 0 buggy), confidence (-1 to 1), correct, end, rounds, and `reward.AGENT` in all.
+        Decision, confidence and correct are None in games that were not decided.
+        """
+        return _columns(self._game_row(game) for game in self.rollouts())
+
+    def rounds(self) -> Columns:
+        """Columns with a row for each utterance of each game.
+
+        The place of its game (as in `games`), round, agent, text (as the model wrote it), error
+        (why it could not be used), decision (its words), attempts, model, prompt_tokens,
+        completion_tokens, reward (of the agent, for that round).
+
+        Games of one tree share the utterances of their common rounds: to count tokens, use `usage`.
+        """
+        return _columns(row for game in self.rollouts() for row in self._round_rows(game))
+
+    def pairs(self) -> Columns:
+        """Columns with a row for each preference pair that was selected.
+
+        iteration, datapoint, tree, agent, parent (its node in the tree), chosen and rejected (the
+        texts), chosen_value and rejected_value (expected rewards).
+        """
+        return _columns(row for one in self.stages("sample") for row in self._pair_rows(one))
+
+    def metrics(self) -> Columns:
+        """Columns with a row for each metric of each stage: iteration, stage, name, value."""
+        return _columns(
+            {"iteration": row.iteration, "stage": row.stage, "name": name, "value": value}
+            for row in self.state.rows
+            for name, value in row.metrics
+        )
+
+    def usage(self, prices: Prices | None = None) -> Columns:
+        """Columns with a row for each agent, or each trained group, of each stage that has ended.
+
+        iteration, stage, name, model, prompt_tokens, cached_tokens (of these), completion_tokens,
+        trained_tokens, dollars (None if the price is unknown).  Without `prices` they are those
+        that nip-fn lists.
+        """
+        listed = prices or Prices(PriceTable(), listed_prices())
+        return _columns(
+            {
+                "iteration": row.iteration,
+                "stage": row.stage,
+                "name": spent.name,
+                "model": spent.model,
+                "prompt_tokens": spent.tokens.prompt,
+                "cached_tokens": spent.tokens.cached,
+                "completion_tokens": spent.tokens.completion,
+                "trained_tokens": spent.tokens.trained,
+                "dollars": spent.dollars,
+            }
+            for row in self.state.rows
+            for spent in stage_expenses(self.params, row, listed)
+        )
+
+    def _game_row(self, game: RecordedGame) -> dict[str, Any]:
+        rollout, decision = game.rollout, game.rollout.decision
+        names = [agent.name for agent in self.protocol.agents]
+        return {
+            **_place(game),
+            "label": rollout.datapoint.label,
+            "decision": decision and decision.discrete,
+            "confidence": decision and decision.continuous,
+            "correct": None if decision is None else not game.is_wrong,
+            "end": rollout.end,
+            "rounds": len(rollout.turns),
+            **{
+                f"reward.{name}": total
+                for name, total in zip(names, rollout.returns or [0.0] * len(names), strict=True)
+            },
+        }
+
+    def _round_rows(self, game: RecordedGame) -> Iterator[dict[str, Any]]:
+        for number, (turn, rewards) in enumerate(
+            zip(game.rollout.turns, game.rollout.rewards, strict=True)
+        ):
+            for said in turn:
+                yield {
+                    **_place(game),
+                    "round": number,
+                    "agent": self.protocol.agents[said.agent].name,
+                    "text": said.raw,
+                    "error": said.error,
+                    "decision": said.decision and said.decision.text,
+                    "attempts": said.attempts,
+                    "model": said.model,
+                    "prompt_tokens": said.prompt_tokens,
+                    "completion_tokens": said.completion_tokens,
+                    "reward": rewards[said.agent],
+                }
+
+    def _pair_rows(self, stage: StageForest) -> Iterator[dict[str, Any]]:
+        for pair in stage.selection.pairs:
+            said = {
+                node: stage.batch.utterance(pair.tree, node, pair.agent).raw
+                for node in (pair.chosen, pair.rejected)
+            }
+            yield {
+                "iteration": stage.iteration,
+                "datapoint": stage.datapoint(pair.tree).id,
+                "tree": pair.tree,
+                "agent": self.protocol.agents[pair.agent].name,
+                "parent": pair.parent,
+                "chosen": said[pair.chosen],
+                "rejected": said[pair.rejected],
+                "chosen_value": pair.chosen_value,
+                "rejected_value": pair.rejected_value,
+            }
+
+    # --------------------------------------------------------------------------------------- shown
+
+    def _facts(self) -> dict[str, str]:
+        state, params = self.state, self.params
+        return {
+            "protocol": params.interaction_protocol,
+            "trainer": params.trainer,
+            "data": state.dataset.name,
+            "models": ", ".join(dict.fromkeys(agent.model_name for agent in params.agents)),
+            "stage": f"{state.stage.name}, iteration {state.iteration}",
+            "events": f"{self.replayed.num_events:,}",
+            "digest": f"{self.digest}{' DIFFERS FROM THE RECORDED ONE' if self.faults else ''}",
+        }
+
+    def __repr__(self) -> str:
+        """A line that says what the run is and how far it is."""
+        facts = self._facts()
+        shown = ", ".join(facts[name] for name in ("protocol", "trainer", "data", "stage"))
+        return f"<Run {self.path.parent}: {shown}, {facts['events']} events>"
+
+    def _repr_html_(self) -> str:
+        """Two tables for a notebook: what the run is, and its iterations."""
+        split = self.params.test_dataset_split
+        shown = ("iteration", f"{split}.accuracy", "sample.nodes", "seconds")
+        facts = "".join(
+            f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>"
+            for name, value in {"run": str(self.path.parent), **self._facts()}.items()
+        )
+        head = "".join(f"<th>{escape(name)}</th>" for name in shown)
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{_cell(record.get(name))}</td>' for name in shown)}</tr>"
+            for record in summary(self.state)
+        )
+        return f"<table>{facts}</table><table><tr>{head}</tr>{rows}</table>"
+
+
+def load_run(path: Path | str, runs: Path | str = "runs") -> Result[Run, Problem]:
+    """A recorded run, derived again.
+
+    Args:
+        path: A run's folder, its checkpoint file, or its name.
+        runs: The folder in which a name is looked for.
+
+    Returns:
+        The run, also one that has not ended or whose last event is torn.  A failure says why there
+        is none: no such file, a damaged one, or a protocol of one's own that cannot be loaded.
+        `Run.faults` and `Run.changed_sources` tell of a run that is derived, but not as it was.
+    """
+    file = _checkpoint_file(Path(path), Path(runs))
+    return file.bind(
+        lambda found: store.read(found).bind(
+            lambda recording: derive(recording).map(
+                lambda replayed: Run(found, recording, replayed, changed_sources(recording))
+            )
+        )
+    )
+
+
+def _checkpoint_file(path: Path, runs: Path) -> Result[Path, Problem]:
+    for found in (path, path / CHECKPOINT, runs / path / CHECKPOINT):
+        if found.is_file():
+            return Success(found)
+    known = sorted(one.parent.name for one in runs.glob(f"*/{CHECKPOINT}"))
+    there = f"the runs in {runs} are: {', '.join(known)}" if known else f"{runs} holds no run"
+    return Failure(Problem("there is no such run", str(path), there))
+
+
+def derive(recording: Recording) -> Result[Replayed, Problem]:
+    """All that a recording leads to; its own protocol, trainer and selector are loaded first."""
+    table = {} if (start := start_of(recording)) is None else to_dict(start.params)
+    return extensions.register(table).bind(lambda _: replay(recording.events))
+
+
+def changed_sources(recording: Recording) -> tuple[Problem, ...]:
+    """A problem for each of the run's own values whose source has changed since it was started."""
+    start = start_of(recording)
+    return () if start is None else extensions.changed_sources(start.sources)
+
+
+def start_of(recording: Recording) -> RunStarted | None:
+    """The first event; None if the writer died before it."""
+    first = next(iter(recording.events), None)
+    return first if isinstance(first, RunStarted) else None
+
+
+def _place(game: RecordedGame) -> dict[str, Any]:
+    """The columns that say where a game was played."""
+    return {
+        "iteration": game.stage.iteration,
+        "stage": game.stage.stage,
+        "datapoint": game.rollout.datapoint.id,
+        "tree": game.tree,
+        "game": game.number,
+    }
+
+
+def _columns(rows: Iterable[dict[str, Any]]) -> Columns:
+    """The records, all with the same fields, as one list for each field."""
+    columns: Columns = {}
+    for row in rows:
+        for name, value in row.items():
+            columns.setdefault(name, []).append(value)
+    return columns
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return escape(f"{value:.4g}" if isinstance(value, float) else str(value))

@@ -1,0 +1,55 @@
+"""Names of values in a configuration: built-in ones, and references to a user's own.
+
+Nothing is looked up here.  A record holds names, so that it stays data; whoever builds values from
+a record (`nip_fn.training.registry`, `nip_fn.protocols.registry`) finds them.
+"""
+
+import difflib
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from nip_fn.errors import Problem
+
+TRAINERS = ("malt", "ei")
+PAIR_RULES = ("positive_negative", "interval", "best_worst", "all")
+
+# Valid in Python and in ECMAScript, since it is in the JSON Schema of a configuration, too.
+REFERENCE = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py):[A-Za-z_]\w*$"
+
+
+def is_reference(name: str) -> bool:
+    """True if the name refers to a value of the user's own.
+
+    >>> is_reference("my_package.trainers:TRAINER"), is_reference("examples/own.py:TRAINER")
+    (True, True)
+    >>> is_reference("malt")
+    False
+    """
+    return re.match(REFERENCE, name) is not None
+
+
+def name_schema(known: Sequence[str]) -> dict[str, Any]:
+    """The JSON Schema of a name that is either known or a reference."""
+    return {"anyOf": [{"enum": list(known)}, {"pattern": REFERENCE}]}
+
+
+def unknown_name(address: str, name: object, kind: str, known: Sequence[str]) -> Problem:
+    """The problem of a name that is neither known nor a reference.
+
+    Args:
+        address: The parameter that holds the name.
+        name: The name as it was given; it may be of any type.
+        kind: A noun for what it should name, such as "trainer".
+        known: The built-in names.
+
+    Returns:
+        A problem whose remedy begins with the nearest known name, if there is a near one.
+    """
+    near = difflib.get_close_matches(str(name), known, n=1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return Problem(
+        f"{name!r} is not a {kind}",
+        address,
+        f"{guess}choose from {', '.join(known)}, or write package.module:NAME or file.py:NAME",
+    )
