@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from returns.result import Failure
 
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.serving.fleet import FleetSettings
 from nip_fn_adapters.serving.settings import FleetSettings, find_vllm
 
 from ..adapters.fleets import free_ports

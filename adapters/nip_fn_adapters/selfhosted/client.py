@@ -106,7 +106,9 @@ class Client(NamedTuple):
                 failure = failure_of(error)
             if failure.kind not in TRANSIENT:
                 remedy = _remedy_for(failure, self.key_variable)
-                return Failure(describe(self.server, "its version", failure, remedy=remedy))
+                return Failure(
+                    describe(self.server, "asking for its version", failure, remedy=remedy)
+                )
             waited = time.monotonic() - began
             if waited >= self.timeouts.ready:
                 told = f"no language-model server answers at {self.server.url} after {waited:.0f} s"
@@ -116,7 +118,7 @@ class Client(NamedTuple):
             if time.monotonic() - reminded >= self.timeouts.remind:
                 reminded = time.monotonic()
                 left = self.timeouts.ready - waited
-                line = describe(self.server, "its version", failure)
+                line = describe(self.server, "asking for its version", failure)
                 self.tell(f"waiting for the language-model server, {left:.0f} s more: {line}")
             await asyncio.sleep(min(1.0, self.timeouts.remind, self.timeouts.ready - waited))
 
