@@ -38,7 +38,7 @@ def test_one_process_that_is_killed_ends_all(two: TrainingSettings, files: JobFi
     family: list[psutil.Process] = []
 
     def kill_one() -> None:
-        family.extend(psutil.Process().children(recursive=True))
+        family.extend(family_of(psutil.Process(), files))
         launcher, *workers = family
         assert [worker.ppid() for worker in workers] == [launcher.pid] * 2
         workers[-1].kill()
@@ -57,7 +57,7 @@ def test_none_is_left_of_a_training_that_is_no_longer_wanted(files: JobFiles) ->
         begun = asyncio.Event()
         training = asyncio.ensure_future(run_training(files.run, ID, begun.set, settings))
         await asyncio.wait_for(begun.wait(), 60)
-        family = psutil.Process().children(recursive=True)
+        family = family_of(psutil.Process(), files)
         training.cancel()
         await asyncio.gather(training, return_exceptions=True)
         assert training.cancelled()
@@ -84,11 +84,17 @@ def test_all_processes_end_with_a_parent_that_is_killed(
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "begun\n"
-        family = psutil.Process(parent.pid).children(recursive=True)
+        family = family_of(psutil.Process(parent.pid), files)
         parent.kill()
     assert len(family) == 3
     wait_until(lambda: not any(map(runs, family)))
     assert list(files.adapters.iterdir()) == []
+
+
+def family_of(parent: psutil.Process, files: JobFiles) -> list[psutil.Process]:
+    """The parent's processes that train the job, the launcher first."""
+    children = parent.children(recursive=True)
+    return [child for child in children if str(files.run) in child.cmdline()]
 
 
 def runs(process: psutil.Process) -> bool:
