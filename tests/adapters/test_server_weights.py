@@ -38,6 +38,7 @@ def test_a_sound_adapter_passes(tmp_path: Path) -> None:
     assert problem(write_adapter(tmp_path / "sound", lora())) == ""
 
 
+@pytest.mark.xdist_group("trainings")
 def test_what_peft_saves_after_a_training_passes(tmp_path: Path) -> None:
     pytest.importorskip("peft")
     job: Job = make_job(model_directory(TINY).unwrap())

@@ -17,6 +17,9 @@ from nip_fn_adapters.serving.training import TrainingSettings, run_training
 from .tiny_llama import make_tiny_llama
 from .training import make_job, two_processes
 
+# `test_server_training` cancels such a training, and `test_local_tuner` kills one of its own.
+pytestmark = pytest.mark.exhaustive
+
 ID = "run-verifier-0"
 
 
@@ -33,7 +36,6 @@ def files(tmp_path: Path) -> JobFiles:
     return made
 
 
-@pytest.mark.exhaustive
 def test_one_process_that_is_killed_ends_all(two: TrainingSettings, files: JobFiles) -> None:
     family: list[psutil.Process] = []
 
@@ -68,7 +70,6 @@ def test_none_is_left_of_a_training_that_is_no_longer_wanted(files: JobFiles) ->
     assert not any(map(runs, family))
 
 
-@pytest.mark.exhaustive
 def test_all_processes_end_with_a_parent_that_is_killed(
     two: TrainingSettings, files: JobFiles
 ) -> None:
