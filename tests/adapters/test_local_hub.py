@@ -92,6 +92,7 @@ def test_a_cached_model_is_found_without_asking_the_hub(
     assert hub.asked == []
 
 
+@pytest.mark.exhaustive
 def test_a_cached_model_is_sampled_and_trained_offline(model: Path, tmp_path: Path) -> None:
     cached(tmp_path / "home", "org/name", model)
     job = replace(make_job(model), model="org/name", rows=supervised_rows(12))

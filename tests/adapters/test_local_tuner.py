@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -157,8 +158,17 @@ def test_a_merged_adapter_answers_like_the_adapter(trained: Trained) -> None:
     assert abs(one - log_probability(base, chat("x"), CHOSEN)) > 0.1
 
 
-@pytest.mark.parametrize("start", [None, "first", "second"])
-@pytest.mark.parametrize("reference", [None, "first", "second"])
+NAMES = (None, "first", "second")
+SAMPLE = {("first", None), ("second", "first"), ("second", "second")}
+
+
+@pytest.mark.parametrize(
+    ("start", "reference"),
+    [
+        pytest.param(*names, marks=() if names in SAMPLE else pytest.mark.exhaustive)
+        for names in product(NAMES, NAMES)
+    ],
+)
 def test_the_reference_is_the_policy_that_the_job_names(
     trained: Trained, start: str | None, reference: str | None
 ) -> None:

@@ -20,7 +20,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 SMALL = (
     "--seed", "1", "--iterations", "2",
-    "--set", "rl.rollouts_per_iteration=12", "--set", "dataset_options.max_test_size=30",
+    "--set", "rl.rollouts_per_iteration=12", "--set", "dataset_options.max_test_size=8",
 )  # fmt: skip
 
 
