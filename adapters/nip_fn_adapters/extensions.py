@@ -154,8 +154,8 @@ def _member(reference: str, module: ModuleType, name: str) -> Result[Any, Proble
 
 def _broken(reference: str, error: Exception) -> Problem:
     """The problem of a source that raises, with the place at which it does."""
-    last = extract_tb(error.__traceback__)[-1]
-    place = f" ({last.filename}, line {last.lineno})"
+    frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename != __file__]
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return Problem(f"{type(error).__name__}: {error}{place}", reference, "correct its source")
 
 
@@ -230,13 +230,17 @@ def _at(address: str) -> Callable[[Problem], Problem]:
 
 
 def _register_protocol(own: Extension) -> Result[None, Problem]:
+    expected = "a Protocol, or a function HyperParameters -> Protocol"
+    if not (isinstance(own.value, Protocol) or callable(own.value)):
+        return _wrong_type(own, own.value, expected)
+
     def make(params: HyperParameters) -> Protocol:
         made: Protocol = own.value if isinstance(own.value, Protocol) else own.value(params)
         return made
 
     def check(made: object) -> Result[None, Problem]:
         if not isinstance(made, Protocol):
-            return _wrong_type(own, made, "a Protocol, or a function HyperParameters -> Protocol")
+            return _wrong_type(own, made, expected)
         PROTOCOLS[own.reference] = make
         return Success(None)
 
@@ -248,9 +252,9 @@ def _register_trainer(own: Extension) -> Result[None, Problem]:
     if not (isinstance(own.value, Trainer) or callable(own.value)):
         return _wrong_type(own, own.value, "a Trainer, or a function HyperParameters -> Trainer")
 
-    def make(params: HyperParameters) -> Callable[[int], Trainer]:
-        trainer: Trainer = own.value if isinstance(own.value, Trainer) else own.value(params)
-        return lambda iteration: trainer
+    def make(params: HyperParameters) -> Trainer[Any]:
+        trainer: Trainer[Any] = own.value if isinstance(own.value, Trainer) else own.value(params)
+        return trainer
 
     TRAINERS[own.reference] = make
     return Success(None)
@@ -259,7 +263,7 @@ def _register_trainer(own: Extension) -> Result[None, Problem]:
 def _register_selector(own: Extension) -> Result[None, Problem]:
     if not callable(own.value):
         return _wrong_type(own, own.value, "a selector, such as chain(rule, *filters)")
-    SELECTORS[own.reference] = own.value
+    SELECTORS[own.reference] = lambda malt: own.value
     return Success(None)
 
 

@@ -1,15 +1,17 @@
 """From files and options to parameters."""
 
 import tomllib
+from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
-from returns.result import Failure
+from returns.result import Failure, Result, Success
 
 from nip_fn.config.codec import default_table, from_dict, merge, nest, shape_problems
-from nip_fn.config.compat.nip import from_reference, is_reference
+from nip_fn.config.compat.nip import from_nip_config, is_nip_config
+from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn_cli.exits import Exit, die
 
@@ -18,7 +20,7 @@ PROVIDERS = {"openai": "OpenAI", "openrouter": "OpenRouter", "self-hosted": "Sel
 
 
 class Flags(NamedTuple):
-    """What the user wrote on the command line to describe a run."""
+    """The options of the command line that describe a run."""
 
     config: Path | None = None
     trainer: str | None = None
@@ -35,8 +37,11 @@ class Flags(NamedTuple):
 
 
 def overrides(flags: Flags) -> dict[str, Any]:
-    """The table that the flags describe: the file, then the options, then --set, in this order."""
-    table = read_table(flags.config) if flags.config else {}
+    """The table that the flags describe: the file, then the options, then --set.
+
+    Ends the command if one of them cannot be read.
+    """
+    table = read_table(flags.config).alt(_refuse).unwrap() if flags.config else {}
     options = {
         "trainer": flags.trainer,
         "interaction_protocol": flags.protocol,
@@ -49,74 +54,92 @@ def overrides(flags: Flags) -> dict[str, Any]:
         "rl.num_iterations": flags.iterations,
     }
     given = [nest(address, value) for address, value in options.items() if value is not None]
-    table = reduce(merge, [*given, *map(parse_set, flags.sets)], table)
-    problem = next(shape_problems(table.get("agents", {})), None)
-    if problem:
+    table = with_sets(reduce(merge, given, table), flags.sets)
+    for problem in shape_problems(table.get("agents", {})):
         _refuse(problem)
     return table
 
 
-def read_table(path: Path) -> dict[str, Any]:
-    """The table in a TOML or JSON file, which may be a configuration that the nip library saved.
+def read_table(path: Path) -> Result[dict[str, Any], Problem]:
+    """The table in a TOML or JSON file, which may be a configuration of the nip library.
 
-    What such a one leaves out has its default, as in that library, not the embedded one.
+    A parameter that such a configuration leaves out has its default, as in that library, and not
+    its value in the embedded settings.
     """
-    read = {".toml": read_toml, ".json": read_json}.get(path.suffix)
-    if read is None:
-        _refuse(f"{path}: expected a file that ends in .toml or .json")
-    table = read(path)
-    if not is_reference(table):
-        return table
-    ours = from_reference(table)
-    if isinstance(ours, Failure):
-        _refuse(f"{path}: {ours.failure()}")
-    return merge(default_table(), ours.unwrap())
+    return _parsed(path).bind(_translated).alt(lambda problem: problem.at(str(path)))
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The table in a TOML file."""
+def _parsed(path: Path) -> Result[dict[str, Any], Problem]:
+    match path.suffix:
+        case ".toml":
+            return _text(path).bind(_toml)
+        case ".json":
+            return _text(path).bind(_json)
+    return Failure(Problem("the kind of file is unknown", remedy="use one in .toml or .json"))
+
+
+def _text(path: Path) -> Result[str, Problem]:
     try:
-        return tomllib.loads(_text(path))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        _refuse(f"{path}: not valid TOML: {error}")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file."""
-    try:
-        table = msgspec.json.decode(_text(path))
-    except (msgspec.DecodeError, RecursionError) as error:
-        _refuse(f"{path}: not valid JSON: {error}")
-    if not isinstance(table, dict):
-        _refuse(f"{path}: expected an object of parameters")
-    return table
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
+        return Success(path.read_text("utf-8"))
     except UnicodeDecodeError as error:
-        _refuse(f"{path}: not UTF-8 text: {error}")
+        return Failure(Problem(f"not UTF-8 text: {error}", remedy="save it as UTF-8"))
     except OSError as error:
-        _refuse(f"{path}: {error.strerror}")
+        return Failure(Problem(error.strerror or str(error)))
 
 
-def parse_set(assignment: str) -> dict[str, Any]:
+# RecursionError: both parsers give up on a few thousand open brackets.
+def _toml(text: str) -> Result[dict[str, Any], Problem]:
+    try:
+        return Success(tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        return Failure(Problem(f"not valid TOML: {error}"))
+
+
+def _json(text: str) -> Result[dict[str, Any], Problem]:
+    try:
+        table = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        return Failure(Problem(f"not valid JSON: {error}"))
+    if not isinstance(table, dict):
+        return Failure(Problem("expected an object of parameters", remedy='as in {"seed": 1}'))
+    return Success(table)
+
+
+def _translated(table: dict[str, Any]) -> Result[dict[str, Any], Problem]:
+    """The table, or its translation if the nip library saved it."""
+    if not is_nip_config(table):
+        return Success(table)
+    return from_nip_config(table).map(lambda ours: merge(default_table(), ours))
+
+
+def with_sets(table: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
+    """The table with each `a.b=value` of --set laid over it; ends the command if it cannot."""
+    given = [parse_set(assignment).alt(_refuse).unwrap() for assignment in sets]
+    return reduce(merge, given, dict(table))
+
+
+def parse_set(assignment: str) -> Result[dict[str, Any], Problem]:
     """The table of one `a.b=value`; the value is TOML, and a bare word is a string."""
     address, equals, text = assignment.partition("=")
-    if not equals or not all(part for part in address.strip().split(".")):
-        _refuse(f"--set {assignment}: expected a parameter, =, and a value, as in --set rl.lr=1e-4")
+    if not equals or not all(address.strip().split(".")):
+        return Failure(
+            Problem(
+                "expected a parameter, an equals sign and a value",
+                f"--set {assignment}",
+                "as in --set rl.lr=1e-4",
+            )
+        )
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
-    return nest(address.strip(), value)
+    return Success(nest(address.strip(), value))
 
 
 def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]:
     """The table with every agent at that provider, whatever it says of single agents.
 
-    "dummy" is no provider but `use_dummy_api`: random replies instead of any model.
+    "dummy" is not a provider but `use_dummy_api`: random replies instead of any model.
     """
     if provider is None:
         return table
@@ -128,12 +151,9 @@ def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]
 
 
 def resolve(table: dict[str, Any]) -> HyperParameters:
-    """The parameters of a whole table."""
-    params = from_dict(table)
-    if isinstance(params, Failure):
-        _refuse(params.failure())
-    return params.unwrap()
+    """The parameters of a whole table; ends the command if there is a problem with it."""
+    return from_dict(table).alt(_refuse).unwrap()
 
 
-def _refuse(line: str) -> NoReturn:
-    die(Exit.USAGE, line)
+def _refuse(problem: Problem) -> NoReturn:
+    die(Exit.USAGE, str(problem))

@@ -7,6 +7,7 @@ from returns.result import Failure
 from rich.console import Console
 from rich.markup import escape
 
+from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.building import BadRows
 from nip_fn_adapters.data.opening import Data, open_data
@@ -30,7 +31,7 @@ def open_or_die(params: HyperParameters, most_shown: int = MOST_SHOWN) -> Data:
         opened = open_data(params)
     if isinstance(opened, Failure):
         problem = opened.failure()
-        if isinstance(problem, str):
+        if isinstance(problem, Problem | str):
             die(Exit.USAGE, problem)
         _die_of(problem, most_shown)
     data = opened.unwrap()

@@ -86,8 +86,8 @@ def _vllm_version(python: str) -> tuple[str, str]:
 
 def _sandbox() -> tuple[str, str]:
     """The sandbox for untrusted code, or the command that installs one."""
-    opened = open_sandbox()
-    return opened.map(lambda box: (box.name, "")).value_or(("none", "apt install bubblewrap"))
+    found = open_sandbox().map(lambda box: (box.name, ""))
+    return found.lash(lambda problem: Success(("none", problem.remedy))).unwrap()
 
 
 def _python_remedy() -> str:

@@ -1,13 +1,13 @@
 """`nip-fn train --dry-run`: the requests, tokens and cost of a run, before anything is sent."""
 
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from rich.table import Table
 
+from nip_fn import __version__
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.events import RunStarted
-from nip_fn.run.step import data_problem
+from nip_fn.run.events import FORMAT, RunStarted
+from nip_fn.run.step import data_problems
 from nip_fn_adapters.costs.forecast import SELECTED_SHARE, StageForecast, Workload, forecast
 from nip_fn_adapters.costs.prices import Prices, cost, price_of, sum_known
 from nip_fn_cli.datasets import open_or_die, told
@@ -30,11 +30,10 @@ COLUMNS = {
 def dry_run(new: New, money: Money, rate: float) -> None:
     """Print the forecast of a run at `rate` requests a second; send nothing."""
     data = open_or_die(new.params)
-    problem = data_problem(new.params, data.info)
-    if problem:
+    for problem in data_problems(new.params, data.info):
         die(Exit.USAGE, problem)
     say(told(data))
-    start = RunStarted(new.params, data.info, version("nip-fn"), new.lineages)
+    start = RunStarted(new.params, data.info, __version__, new.lineages, format=FORMAT)
     rows = forecast(start, data.source)
     _print(rows, new.params, money.prices, rate)
     _say_assumptions(new.params, rate)

@@ -2,12 +2,13 @@
 
 import sys
 from enum import IntEnum
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import typer
 from returns.result import Failure, Result, Success
 
-from nip_fn.errors import Problem
+if TYPE_CHECKING:  # help needs this module, and must not wait for the core to be imported
+    from nip_fn.errors import Problem
 
 T = TypeVar("T")
 
@@ -38,13 +39,13 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def die(code: Exit, problem: Problem | str) -> NoReturn:
+def die(code: Exit, problem: "Problem | str") -> NoReturn:
     """End the command with one line and a code."""
     say(f"nip-fn: {problem}")
     raise typer.Exit(int(code))
 
 
-def or_exit(result: Result[T, Problem], code: Exit = Exit.USAGE) -> T:
+def or_exit(result: "Result[T, Problem]", code: Exit = Exit.USAGE) -> T:
     """The value of a success; a failure ends the command.
 
     Args:
@@ -63,8 +64,6 @@ def or_exit(result: Result[T, Problem], code: Exit = Exit.USAGE) -> T:
             done: T = value
             return done
         case Failure(problem):
-            # Imported here because the scan behind it is slow to load, and `--help` needs this
-            # module, too.
             from nip_fn.run.checkpoint import ReadError
 
             die(_READ_EXITS[problem.kind] if isinstance(problem, ReadError) else code, problem)

@@ -1,4 +1,4 @@
-"""The `nip-fn` command.  Every command imports what it needs when it runs, so help is instant."""
+"""The `nip-fn` command.  Each command imports its modules when it runs, so that help is instant."""
 
 import sys
 from pathlib import Path
@@ -31,14 +31,17 @@ app = typer.Typer(
     + ". Results go to stdout, everything else to stderr.",
 )
 
+# How the help of an option says that it takes a reference (see nip_fn_adapters.extensions).
+OWN = "your own as package.module:NAME or file.py:NAME"
+
 app.add_typer(data_commands.data, name="data")
 
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from nip_fn import __version__
 
-        print(f"nip-fn {version('nip-fn')}")
+        print(f"nip-fn {__version__}")
         raise typer.Exit
 
 
@@ -56,14 +59,18 @@ def train(
     config: Annotated[
         Path | None,
         typer.Argument(
-            help="A .toml or .json file; what it leaves out keeps the embedded default.  "
-            "A configuration that the nip library saved is read, too."
+            help="A .toml or .json file; what it leaves out is as in the embedded settings.  "
+            "A configuration that the nip library saved is translated."
         ),
     ] = None,
-    trainer: Annotated[str | None, typer.Option(help="How to train: malt or ei.")] = None,
+    trainer: Annotated[
+        str | None, typer.Option(help=f"The training method: malt, ei, or {OWN}.")
+    ] = None,
     protocol: Annotated[
         str | None,
-        typer.Option(help="The game: nip, adp, debate, mnip, merlin_arthur or solo_verifier."),
+        typer.Option(
+            help=f"The game: nip, adp, debate, mnip, merlin_arthur, solo_verifier, or {OWN}."
+        ),
     ] = None,
     provider: ProviderOption = None,
     model: ModelOption = None,
@@ -72,37 +79,42 @@ def train(
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="builtin:arithmetic, builtin:python, hf:NAME, or a .jsonl, .csv or .parquet file "
-            "or a directory that a data set was saved to."
+            help="builtin:arithmetic, builtin:python, hf:NAME, a .jsonl, .csv or .parquet file, "
+            f"the folder of a saved data set, or {OWN}."
         ),
     ] = None,
     skip_bad_rows: SkipOption = False,
-    seed: Annotated[int | None, typer.Option(help="The root of all randomness.")] = None,
-    iterations: Annotated[int | None, typer.Option(help="How many trainings.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of all randomness.")] = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="The number of training iterations.")
+    ] = None,
     set_: SetOption = None,
     run: Annotated[
-        str | None, typer.Option("--run", help="The run's name; one is made up if left out.")
+        str | None,
+        typer.Option("--run", help="The run's name; made from its parameters if left out."),
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Go on with the run of that name.")] = False,
+    resume: Annotated[bool, typer.Option(help="Resume the run of that name.")] = False,
     more_iterations: Annotated[
         int | None,
-        typer.Option(help="With --resume: so many more, after a run that is done.", min=1),
+        typer.Option(help="With --resume: iterations to add to a run that is done.", min=1),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be asked for, and its price.")
+        bool, typer.Option("--dry-run", help="Only print a forecast of requests, tokens and price.")
     ] = False,
     rate: Annotated[
-        float, typer.Option(help="Requests a second that --dry-run counts with.", min=0.001)
+        float, typer.Option(help="Requests per second that --dry-run assumes.", min=0.001)
     ] = 10.0,
     budget: BudgetOption = None,
     prices: PricesOption = None,
     serve: Annotated[
         bool,
-        typer.Option("--serve", help="With a language-model server here, as long as the run."),
+        typer.Option(
+            "--serve", help="Start a language-model server here for as long as the run lasts."
+        ),
     ] = False,
     runs: RunsOption = Path("runs"),
 ) -> None:
-    """Train, recording everything; at the end, print what came of it."""
+    """Train agents and record everything; print a table of the iterations at the end."""
     from nip_fn_cli.config import Flags
     from nip_fn_cli.money import money_or_die
     from nip_fn_cli.train import train_command
@@ -140,7 +152,9 @@ def eval_(
     ] = None,
     protocol: Annotated[
         list[str] | None,
-        typer.Option(help="A game; may be repeated.  Left out: nip, and solo_verifier to compare."),
+        typer.Option(
+            help="A game; may be repeated.  The default is nip, with solo_verifier to compare."
+        ),
     ] = None,
     model: Annotated[
         list[str] | None, typer.Option(help="A model for all agents; may be repeated.")
@@ -149,25 +163,28 @@ def eval_(
     base_url: BaseUrlOption = None,
     batch: BatchOption = False,
     dataset: Annotated[str | None, typer.Option(help="As for nip-fn train.")] = None,
-    split: Annotated[str | None, typer.Option(help="validation or test.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="The split to test on: validation or test.")
+    ] = None,
     repeats: Annotated[
         int | None, typer.Option(help="Dialogues about each datapoint.", min=1)
     ] = None,
     skip_bad_rows: SkipOption = False,
-    seed: Annotated[int | None, typer.Option(help="The root of all randomness.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of all randomness.")] = None,
     set_: SetOption = None,
     budget: BudgetOption = None,
     prices: PricesOption = None,
     run: Annotated[
-        str | None, typer.Option("--run", help="A name for the runs; made up if left out.")
+        str | None,
+        typer.Option("--run", help="A name for the runs; made from their parameters if left out."),
     ] = None,
     runs: RunsOption = Path("runs"),
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Test protocols and models without training: how often the verifier is right, or always fails.
+    """Test protocols and models without training them.
 
-    Every test is recorded as a run, for nip-fn replay; the same command goes on where an earlier
-    one was stopped.
+    Prints how often the verifier is right, and on how many datapoints it always fails.  Each test
+    is recorded as a run, for nip-fn replay.  The same command resumes a test that was stopped.
     """
     from nip_fn_cli.config import Flags
     from nip_fn_cli.eval import Choice, eval_command
@@ -191,7 +208,7 @@ def eval_(
 def replay(
     checkpoint: Annotated[Path, typer.Argument(help="A run's checkpoint.msgpack, or its folder.")],
     until: Annotated[
-        int | None, typer.Option(help="Only the first N events.", min=0, metavar="N")
+        int | None, typer.Option(help="Replay only the first N events.", min=0, metavar="N")
     ] = None,
     transcript: Annotated[
         str | None, typer.Option(help="Print the dialogues about a datapoint.", metavar="DATAPOINT")
@@ -200,15 +217,15 @@ def replay(
         str | None, typer.Option(help="Print the trees about a datapoint.", metavar="DATAPOINT")
     ] = None,
     iteration: Annotated[
-        int | None, typer.Option(help="Only that iteration of --transcript and --tree.")
+        int | None, typer.Option(help="With --transcript or --tree: only this iteration.")
     ] = None,
     set_: SetOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Derive a run again from its recorded events, compare, and show what it came to.
+    """Derive a run again from its recorded events, compare the digests, and print its results.
 
-    Needs no model and no network.  With --set, answers what would have been selected from the same
-    replies under another selection, threshold, backup or seed, beside what was.
+    Needs no model and no network.  With --set, compares the recorded selection with that of another
+    method, threshold, backup or seed on the same replies.
     """
     from nip_fn_cli.replay import Show, replay_command
 
@@ -222,7 +239,7 @@ def cancel(
 ) -> None:
     """Cancel the fine-tuning jobs that a run has under way at a provider.
 
-    Resuming the run goes on without what they would have trained.
+    When the run is resumed, it continues without their adapters.
     """
     from nip_fn_cli.cancel import cancel_command
 
@@ -235,68 +252,81 @@ def serve(
         str | None,
         typer.Option(
             help="The only base model to serve: a folder, ORG/NAME of the Hugging Face hub, or "
-            "builtin:tiny.  Left out: the first that a run asks for, but no folder.",
+            "builtin:tiny.  The default is the first hub model that a run asks for.",
             metavar="NAME",
         ),
     ] = None,
     host: Annotated[
         str,
-        typer.Option(help="Where to listen; beyond this machine only with $NIP_FN_SERVER_TOKEN."),
+        typer.Option(
+            help="The address to listen at; one beyond this machine needs $NIP_FN_SERVER_TOKEN."
+        ),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Of this server.", min=0, max=65535)] = 5000,
+    port: Annotated[int, typer.Option(help="The port of this server.", min=0, max=65535)] = 5000,
     vllm_port: Annotated[
-        int, typer.Option(help="Of vLLM; replicas have the ports after it.", min=1, max=65535)
+        int,
+        typer.Option(help="The port of vLLM; replicas use the ports after it.", min=1, max=65535),
     ] = 8000,
-    replicas: Annotated[int, typer.Option(help="How many vLLMs share the requests.", min=1)] = 1,
+    replicas: Annotated[int, typer.Option(help="The number of vLLM processes.", min=1)] = 1,
     vllm_command: Annotated[
         str | None,
         typer.Option(
-            help="What starts vLLM's OpenAI server; found by itself in .venv-vllm or where "
-            "$NIP_FN_VLLM names its Python.",
+            help="The command that starts vLLM's OpenAI server.  The default is the one in "
+            ".venv-vllm, or of the Python that $NIP_FN_VLLM names.",
             metavar="COMMAND",
         ),
     ] = None,
     vllm_args: Annotated[
-        str, typer.Option(help="More options for vLLM, in one text; they win.", metavar="OPTIONS")
+        str,
+        typer.Option(
+            help="Further options for vLLM, in one text; they override ours.", metavar="OPTIONS"
+        ),
     ] = "",
     max_model_len: Annotated[
-        int | None, typer.Option(help="Tokens of a prompt and its reply; as the model.", min=1)
+        int | None,
+        typer.Option(help="Most tokens of a prompt and its reply; the model's by default.", min=1),
     ] = None,
     state: Annotated[
-        Path, typer.Option(help="The folder of all adapters and jobs; it survives restarts.")
+        Path, typer.Option(help="The folder of adapters and jobs; kept between restarts.")
     ] = Path("server"),
     keep_adapters: Annotated[
         int,
-        typer.Option(help="Of each group, that stay on disk after they were replaced.", min=0),
+        typer.Option(help="Replaced adapters of each group to keep on disk.", min=0),
     ] = 5,
     keep_serving: Annotated[
         bool | None,
         typer.Option(
             "--keep-serving/--no-keep-serving",
-            help="While a training runs.  Left out: not with a GPU, whose memory is lent to it.",
+            help="Serve while a training runs.  The default is yes without a GPU, and no with one: "
+            "the training needs its memory.",
         ),
     ] = None,
-    parallel_jobs: Annotated[int, typer.Option(help="Trainings at once.", min=1)] = 1,
+    parallel_jobs: Annotated[int, typer.Option(help="Trainings to run at once.", min=1)] = 1,
     accelerate_config: Annotated[
         Path | None,
         typer.Option(
-            help="Of accelerate, for several GPUs or machines.", metavar="FILE", exists=True
+            help="A configuration file of accelerate, for several GPUs or machines.",
+            metavar="FILE",
+            exists=True,
         ),
     ] = None,
     max_upload_mb: Annotated[
-        int, typer.Option(help="Of a file of an adapter that a client sends.", min=1)
+        int, typer.Option(help="Most megabytes of a file that a client uploads.", min=1)
     ] = 4096,
     push_to_hub: Annotated[
         str | None,
-        typer.Option(help="Also push what is trained to the hub ($HF_TOKEN).", metavar="NAMESPACE"),
+        typer.Option(
+            help="Push trained adapters to this namespace of the hub, too (needs $HF_TOKEN).",
+            metavar="NAMESPACE",
+        ),
     ] = None,
     start_limit: Annotated[
-        float, typer.Option(help="Seconds that vLLM may take to start.", min=1.0)
+        float, typer.Option(help="Seconds to wait for vLLM to start.", min=1.0)
     ] = 900.0,
 ) -> None:
     """Serve and train models for runs with --provider self-hosted, on the machine with the GPU.
 
-    Ctrl-C ends it with all that it has started; started again, it goes on.
+    Ctrl-C stops it and every process that it started; when it is started again, it continues.
     """
     from nip_fn_adapters.serving.settings import ServerSettings
     from nip_fn_adapters.serving.training import TrainingSettings
@@ -321,7 +351,7 @@ def params(
         bool, typer.Option("--json-schema", help="Print a JSON Schema of a configuration instead.")
     ] = False,
 ) -> None:
-    """Print every parameter: its address, what it means, its type and its default."""
+    """Print all parameters: address, meaning, type and default."""
     from nip_fn_cli.params import params_command
 
     params_command(json_schema=json_schema)
@@ -329,7 +359,7 @@ def params(
 
 @app.command()
 def doctor() -> None:
-    """Say what is installed, what is missing, and which command mends it."""
+    """Print what is installed, what is missing, and the command that installs it."""
     from nip_fn_cli.doctor import doctor_command
 
     doctor_command()

@@ -7,36 +7,38 @@ import typer
 
 RunsOption = Annotated[Path, typer.Option("--runs", help="The folder that holds the runs.")]
 SkipOption = Annotated[
-    bool, typer.Option("--skip-bad-rows", help="Leave out rows that cannot be read; count them.")
+    bool, typer.Option("--skip-bad-rows", help="Skip and count rows that cannot be read.")
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="A.B=C", help="Set one parameter; may be repeated."),
+    typer.Option("--set", metavar="A.B=C", help="Set a parameter to a value; may be repeated."),
 ]
 
 BudgetOption = Annotated[
     float | None,
-    typer.Option(help="Dollars that may be spent, all sittings of a run together.", min=0.0),
+    typer.Option(help="Limit of the dollars that a run may spend, over all its sessions.", min=0.0),
 ]
 PricesOption = Annotated[
     Path | None,
-    typer.Option(help="A .toml file of prices that go before the listed ones.", metavar="FILE"),
+    typer.Option(help="A .toml file of prices that override the built-in ones.", metavar="FILE"),
 ]
 
 ProviderOption = Annotated[
     str | None,
     typer.Option(
-        help="Who samples and trains: local, openai, openrouter, self-hosted or dummy (no model)."
+        help="Provider of all agents: local, openai, openrouter, self-hosted or dummy (no model)."
     ),
 ]
 ModelOption = Annotated[
-    str | None, typer.Option(help="Of all agents that name none of their own.", metavar="NAME")
+    str | None, typer.Option(help="Model of all agents that do not name their own.", metavar="NAME")
 ]
 BaseUrlOption = Annotated[
     str | None,
-    typer.Option(help="Where a compatible API is; several, with commas between, share the work."),
+    typer.Option(
+        help="URL of an OpenAI-compatible API; several, separated by commas, share the work."
+    ),
 ]
 
 BatchOption = Annotated[
-    bool, typer.Option("--batch", help="Ask in batches: half the price, up to a day a step.")
+    bool, typer.Option("--batch", help="Use the batch API: half the price, up to a day per step.")
 ]

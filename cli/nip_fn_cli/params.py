@@ -11,15 +11,18 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from nip_fn.config.compat.tags import TYPE_NAMES
 from nip_fn.config.presets import EMBEDDED
-from nip_fn.config.tags import TYPE_NAMES, WRITTEN, record_of, type_below
+from nip_fn.config.schema import WRITTEN, record_of, type_below
 from nip_fn.params.agent import AgentParameters
+from nip_fn.params.names import name_schema
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 from nip_fn_cli.table import console
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 AGENT = "AGENT"  # stands for an agent's name, or for `_default`
+OWN = "package.module:NAME or file.py:NAME"
 PLAIN = ((inspect.BoolType, "true or false"), (inspect.StrType, "text"))
 BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
 
@@ -45,7 +48,7 @@ def params_command(*, json_schema: bool) -> None:
 def show(out: Console) -> None:
     """Print a table for each section.
 
-    The embedded settings are those that `nip-fn train` takes where nothing else is said.
+    The embedded settings are those that `nip-fn train` starts from.
     """
     for section, group in groupby(parameters(), key=lambda parameter: parameter.section):
         table = Table(box=None, pad_edge=False, show_header=False, title_justify="left")
@@ -53,8 +56,8 @@ def show(out: Console) -> None:
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         for one in group:
-            told = f"{one.type}; default {one.default}{_embedded(one.address)}"
-            table.add_row(one.address, Group(Text(one.meaning), Text(told, style="dim")))
+            values = f"{one.type}; default {one.default}{_embedded(one.address)}"
+            table.add_row(one.address, Group(Text(one.meaning), Text(values, style="dim")))
         out.print(table, "")
 
 
@@ -69,26 +72,34 @@ def _parameters(record: inspect.Type | None, section: str, prefix: str) -> Itera
         return
     for field in record.fields:
         address = f"{prefix}{field.name}"
-        kind, meaning = _described(field.type)
+        kind, about = _described(field.type)
+        if address == "interaction_protocol":
+            about |= name_schema(tuple(PROTOCOLS))
         match kind:
             case inspect.VarTupleType(item_type=item):
                 yield from _parameters(item, f"{address}.{AGENT}", f"{address}.{AGENT}.")
             case inspect.StructType():
                 yield from _parameters(kind, address, f"{address}.")
             case _:
-                words = _choices(PROTOCOLS) if address == "interaction_protocol" else _words(kind)
-                yield Parameter(section, address, words, _default(field), meaning)
+                words = _names(about) or _words(kind)
+                yield Parameter(section, address, words, _default(field), about["description"])
                 if field.default is None:  # a table may be written there
                     yield from _parameters(record_of(kind, {}), section, f"{address}.")
 
 
-def _described(kind: inspect.Type) -> tuple[inspect.Type, str]:
-    """The type without its description, and that."""
-    meaning = ""
+def _described(kind: inspect.Type) -> tuple[inspect.Type, dict[str, Any]]:
+    """The type without its metadata, and what the metadata says, as in a JSON Schema."""
+    about: dict[str, Any] = {}
     while isinstance(kind, inspect.Metadata):
-        meaning = meaning or (kind.extra_json_schema or {}).get("description", "")
+        about = {**(kind.extra_json_schema or {}), **about}
         kind = kind.type
-    return kind, meaning
+    return kind, about
+
+
+def _names(about: dict[str, Any]) -> str:
+    """The words for a name that may be a reference; "" for other parameters."""
+    known = [name for option in about.get("anyOf", ()) for name in option.get("enum", ())]
+    return f"{_choices(known)}, {OWN}" if known else ""
 
 
 def _words(kind: inspect.Type) -> str:
@@ -113,8 +124,8 @@ def _words(kind: inspect.Type) -> str:
 def _number_words(kind: inspect.IntType | inspect.FloatType) -> str:
     name = "int" if isinstance(kind, inspect.IntType) else "float"
     bounds = [(sign, getattr(kind, bound)) for bound, sign in BOUNDS]
-    told = [f"{sign} {_number(value)}" for sign, value in bounds if value is not None]
-    return " ".join((name, ", ".join(told))).rstrip()
+    limits = [f"{sign} {_number(value)}" for sign, value in bounds if value is not None]
+    return " ".join((name, ", ".join(limits))).rstrip()
 
 
 def _number(value: float) -> str:
@@ -126,7 +137,7 @@ def _choices(values: Any) -> str:
 
 
 def _default(field: inspect.Field) -> str:
-    """A default as one writes it."""
+    """A default as it would be written in a file."""
     value = msgspec.to_builtins(field.default)
     if value is None:
         return "none"
@@ -134,7 +145,7 @@ def _default(field: inspect.Field) -> str:
 
 
 def _embedded(address: str) -> str:
-    """What `nip-fn train` takes instead of the default where nothing is said."""
+    """The value that `nip-fn train` uses instead of the default, as words; "" if the default."""
     value: Any = EMBEDDED
     for part in address.replace(f".{AGENT}.", f".{DEFAULT_AGENT}.").split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -148,16 +159,16 @@ def schema() -> dict[str, Any]:
     root = defs.pop(HyperParameters.__name__)
     names = dict.fromkeys(name for protocol in PROTOCOLS for name in agent_names(protocol))
     written: dict[str, dict[str, Any]] = {
-        "interaction_protocol": {"enum": list(PROTOCOLS)},
+        "interaction_protocol": name_schema(tuple(PROTOCOLS)),
         "agents": {
-            "description": f"parameters by agent, and {DEFAULT_AGENT} for what they share",
+            "description": f"Parameters by agent; {DEFAULT_AGENT} holds those that all share.",
             "type": "object",
             "propertyNames": {"enum": [DEFAULT_AGENT, *names]},
             "additionalProperties": {"$ref": f"#/$defs/{AgentParameters.__name__}"},
             "default": {},
         },
     }
-    kept = {"description", "default"}
+    kept = {"description", "default", "type"}
     properties = {
         name: {**{k: v for k, v in field.items() if k in kept}, **written[name]}
         if name in written

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live line on a terminal, a line a stage elsewhere."""
+"""The display of a run: a live line on a terminal, a line for each stage elsewhere."""
 
 import sys
 import time
@@ -13,21 +13,22 @@ from rich.progress import Progress as Bars
 
 from nip_fn.run.events import BatchFetched, Event, JobFinished, Published, Replied, StageEnded
 from nip_fn.run.ports import Progress
+from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState, is_tested
 from nip_fn.training.groups import is_due
 from nip_fn.training.jobs import MIN_EXAMPLES
-from nip_fn.trees.grow import Node, pending_requests
+from nip_fn.trees.grow import Node
 
 LINE = "iteration {task.fields[iteration]}/{task.fields[iterations]}  {task.fields[stage]:<7}"
 
-REFRESH_SECONDS = 0.1
+REFRESH_SECONDS = 0.1  # a run without a model has about a thousand replies a second
 
 
 class Display:
-    """Follows a run; feed it each event and the state after it."""
+    """An observer of a run that shows its progress on standard error."""
 
     def __init__(self, state: RunState, spent: Callable[[], str] = str) -> None:
-        """Start at `state`, which may be the middle of a run; `spent` tells what it has cost."""
+        """Start at `state`, which may be in mid-run; `spent` gives the cost so far in words."""
         self._spent = spent
         self._state = state
         self._done, self._asked = count_replies(state)
@@ -49,7 +50,7 @@ class Display:
         self._task = self._progress.add_task("", total=None, **self._fields())
 
     def __enter__(self) -> "Display":
-        """Begin to draw."""
+        """Start drawing."""
         self._progress.start()
         return self
 
@@ -63,11 +64,11 @@ class Display:
         self._progress.stop()
 
     def __call__(self, state: RunState, event: Event) -> None:
-        """Take note of one event."""
+        """Show an event; `state` is the one after it."""
         self._state = state
         if isinstance(event, Replied):
             self._done += 1
-            self._asked = self._done + state.num_waiting
+            self._asked = self._done + num_waiting(state)
             self._tokens += event.completion.completion_tokens
         elif isinstance(event, StageEnded):
             self._end_stage(event)
@@ -76,7 +77,7 @@ class Display:
         elif isinstance(event, Published) and event.problem:
             self._say(refusal(state, event))
         elif isinstance(event, BatchFetched):
-            self._asked = state.num_waiting
+            self._asked = num_waiting(state)
         if time.monotonic() - self._drawn > REFRESH_SECONDS:
             self._draw()
 
@@ -84,7 +85,7 @@ class Display:
         self._console.print(line, soft_wrap=True, markup=False)
 
     def follow(self, job: str, progress: Progress) -> None:
-        """Take note of how far a training is."""
+        """Show the progress of a training."""
         self._trainings[job] = progress
         self._draw()
 
@@ -102,7 +103,7 @@ class Display:
     def _end_training(self, event: JobFinished) -> None:
         last = self._trainings.pop(event.job, None)
         if event.problem:
-            self._say(f"training {event.job} failed, nothing changes: {event.problem}")
+            self._say(f"training {event.job} failed, its group keeps its model: {event.problem}")
         elif last is not None and not sys.stderr.isatty():
             self._say(training(event.job, replace(last, seconds_left=None)))
 
@@ -123,7 +124,7 @@ class Display:
         return {
             "iteration": min(state.iteration + 1, state.params.rl.num_iterations),
             "iterations": state.params.rl.num_iterations,
-            "stage": state.stage,
+            "stage": state.stage.name,
             "doing": trainings or replies,
             "spent": self._spent(),
             "left": "" if left is None else f"about {left // 60:.0f} min {left % 60:02.0f} s left",
@@ -131,7 +132,7 @@ class Display:
 
 
 def training(job: str, progress: Progress) -> str:
-    """How far a training is, in a line.
+    """The progress of a training, as a line.
 
     >>> training("verifier-0", Progress(3, 10, 0.614, 12.2))
     'training verifier-0: step 3/10, loss 0.614, about 12 s left'
@@ -142,14 +143,14 @@ def training(job: str, progress: Progress) -> str:
 
 
 def refusal(state: RunState, event: Published) -> str:
-    """What an adapter's refusal means for its group, in a line."""
+    """The consequence of a refused adapter for its group, as a line."""
     group = next(group for group in state.groups if group.name == event.group)
-    goes_on = group.serving or f"the base model {group.model}"
-    return f"{event.adapter} is refused, {event.group} goes on with {goes_on}: {event.problem}"
+    kept = group.serving or f"the base model {group.model}"
+    return f"{event.adapter} is refused, {event.group} keeps {kept}: {event.problem}"
 
 
 def notes(state: RunState, event: StageEnded) -> tuple[str, ...]:
-    """What a person should know when a stage has ended, besides that it has."""
+    """Lines to print after a stage: the groups that will not be trained, and why."""
     if event.stage != "sample":
         return ()
     trained = {under_way.job.group for under_way in state.jobs}
@@ -162,11 +163,14 @@ def notes(state: RunState, event: StageEnded) -> tuple[str, ...]:
 
 
 def count_replies(state: RunState) -> tuple[int, int]:
-    """How many replies the stage has, and how many it knows that it will have."""
-    filled = sum(_filled(root) for root in state.forest)
-    return filled, filled + sum(
-        len(ask.indices) for root in state.forest for ask in pending_requests(root)
-    )
+    """The replies that the stage has, and those plus the ones that it waits for now."""
+    filled = sum(_filled(game.root) for game in state.forest)
+    return filled, filled + num_waiting(state)
+
+
+def num_waiting(state: RunState) -> int:
+    """The replies that the stage waits for now."""
+    return state.stage.num_waiting if isinstance(state.stage, Growing) else 0
 
 
 def _filled(node: Node) -> int:
@@ -177,7 +181,7 @@ def _filled(node: Node) -> int:
 def seconds_left(state: RunState, elapsed: float) -> float | None:
     """An estimate from the mean duration of the stages that ended; None before there is one.
 
-    A stage kind that has not ended yet counts as nothing, so the first iteration underestimates.
+    A kind of stage that has not ended yet counts as 0 s, so the first iteration underestimates.
     """
     ended: dict[str, list[float]] = {}
     for _, stage, seconds in state.seconds:
@@ -194,9 +198,9 @@ def seconds_left(state: RunState, elapsed: float) -> float | None:
             for stage in order
             if (iteration < last or stage == "test")
             and (stage != "test" or is_tested(state.params, iteration))
-            and (iteration > state.iteration or order.index(stage) >= order.index(state.stage))
+            and (iteration > state.iteration or order.index(stage) >= order.index(state.stage.name))
         ]
-        if state.stage in order
+        if state.stage.name in order
         else []
     )
     total = sum(mean.get(stage, 0.0) for _, stage in ahead)

@@ -5,20 +5,20 @@ import gc
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from returns.result import Failure, Result, Success
 
+from nip_fn import __version__
 from nip_fn.config.codec import differences, merge, spread, to_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
-from nip_fn.run.events import Event, Extended, RunStarted
+from nip_fn.run.events import FORMAT, Event, Extended, RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.state import EMPTY, RunState
-from nip_fn.run.step import data_problem
+from nip_fn.run.step import data_problems
 from nip_fn.training.groups import Adapter
 from nip_fn_adapters import extensions, store
 from nip_fn_adapters.data.opening import Data
@@ -100,8 +100,7 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
 def create(folder: Path, new: New) -> Session:
     """The session of a new run in a folder of its own."""
     data, models = open_or_die(new.params), wire(new.params, folder)
-    problem = data_problem(new.params, data.info)
-    if problem:
+    for problem in data_problems(new.params, data.info):
         die(Exit.USAGE, problem)
     return _new_session(or_exit(store.create(folder), Exit.RUN), models, new, data, folder)
 
@@ -110,7 +109,9 @@ def _new_session(
     appending: AppendStore, models: Models, new: New, data: Data, folder: Path
 ) -> Session:
     copy_adapters(new.loaded, folder)
-    start = RunStarted(new.params, data.info, version("nip-fn"), new.lineages, new.sources)
+    start = RunStarted(
+        new.params, data.info, __version__, new.lineages, format=FORMAT, sources=new.sources
+    )
     return Session(appending, models, EMPTY, data, (start,))
 
 
@@ -204,7 +205,7 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
             die(Exit.BUDGET, f"{problem}; resume with: {again} --budget MORE")
         case Failure(problem):
             die(Exit.ADAPTER, f"{problem}; all replies so far are kept, resume with: {again}")
-        case Success(state) if state.stage != "done":
+        case Success(state) if state.stage.name != "done":
             die(Exit.INTERRUPTED, f"stopped; nothing is lost, resume with: {again}")
     return result.unwrap()
 

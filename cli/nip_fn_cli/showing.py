@@ -1,4 +1,4 @@
-"""A problem on the screen: its statement, its solutions, and what is wrong with them."""
+"""A problem of a data set, printed: its statement, its solutions and their bugs."""
 
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
@@ -22,16 +22,16 @@ def print_problem(found: Sequence[PlacedSolution], right: Sequence[str]) -> None
     first = found[0].solution
     title = f"{first.problem_id}, {first.difficulty}" if first.difficulty else first.problem_id
     out.print(Rule(title), Text(first.question), "", sep="\n")
-    for laid in found:
-        out.print(Group(*_parts(laid, right)))
+    for placed in found:
+        out.print(Group(*_parts(placed, right)))
     if first.tests:
         out.print(*_tests(first.tests), sep="\n")
 
 
-def _parts(laid: PlacedSolution, right: Sequence[str]) -> Iterator[RenderableType]:
-    solution = laid.solution
+def _parts(placed: PlacedSolution, right: Sequence[str]) -> Iterator[RenderableType]:
+    solution = placed.solution
     verdict = "right" if solution.label else "has a bug"
-    yield Rule(f"{laid.id}, {laid.split}: {verdict}", align="left")
+    yield Rule(f"{placed.id}, {placed.split}: {verdict}", align="left")
     if solution.label or not right:
         yield Syntax(solution.solution.rstrip(), "python", background_color="default")
     else:
@@ -48,7 +48,7 @@ def _parts(laid: PlacedSolution, right: Sequence[str]) -> Iterator[RenderableTyp
 
 
 def difference(right: str, buggy: str) -> Text:
-    """The lines of both, those of one alone marked - (right) and + (with the bug)."""
+    """The lines of both programs; those of one alone are marked - (right) or + (with the bug)."""
     ours, theirs = right.rstrip().splitlines(), buggy.rstrip().splitlines()
     text = Text()
     for what, i, j, m, n in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():

@@ -1,4 +1,4 @@
-"""The table of a run: a row an iteration."""
+"""The table of a run: a row for each iteration."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,13 +12,16 @@ from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_cli.money import spending_table
 
-WIDTH = 180  # where the output is not a terminal
+WIDTH = 180  # of output that does not go to a terminal
 
 Cell = Callable[[dict[str, Any]], str]
 
 
 def console(width: int | None = None) -> Console:
-    """Standard output, wide enough for a row when nobody watches; it takes texts as they are."""
+    """A console for standard output that prints texts as they are, without markup.
+
+    Unless a width is given, it is that of the terminal, or `WIDTH` if there is none.
+    """
     plain = partial(Console, highlight=False, markup=False, emoji=False)
     out = plain(width=width)
     if width is not None:
@@ -27,9 +30,9 @@ def console(width: int | None = None) -> Console:
 
 
 def print_table(state: RunState, prices: Prices) -> None:
-    """One row an iteration; its test is of the model that its trees were sampled from.
+    """Print a row for each iteration, and below them what was spent.
 
-    Below it, what was spent.
+    The test of a row is that of the models from which its trees were sampled.
     """
     columns = _columns(state)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -76,7 +79,7 @@ def _number(name: str) -> Cell:
 
 
 def _selected(agent: str) -> Cell:
-    """Preference pairs, or dialogues to imitate."""
+    """The number of preference pairs, or of dialogues to imitate."""
     names = (f"sample.{agent}.pairs", f"sample.{agent}.chosen")
     return lambda record: _sum(record, *names) if names[0] in record else "-"
 

@@ -1,15 +1,17 @@
-"""Users' own system prompts: read at the start of a run, so that its record holds them."""
+"""Users' own system prompts: read at the start of a run, so that its recording holds their text."""
 
 from pathlib import Path
 from typing import Any
 
+from nip_fn.errors import Problem
 from nip_fn_cli.exits import Exit, die
 
 
 def with_templates(table: dict[str, Any]) -> dict[str, Any]:
     """The table with the text of every template that an agent names by its path.
 
-    A text that is there already, as in a recorded run, is kept.
+    A text that is there already, as in a recorded run, is kept.  Ends the command if a file cannot
+    be read.
     """
     agents = table.get("agents", {})
     if not isinstance(agents, dict):
@@ -18,6 +20,7 @@ def with_templates(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _filled(agent: str, fields: Any) -> Any:
+    """The fields of an agent with its template's text."""
     if not isinstance(fields, dict):
         return fields
     path = fields.get("system_prompt_template_path")
@@ -27,5 +30,7 @@ def _filled(agent: str, fields: Any) -> Any:
         text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         cause = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        die(Exit.USAGE, f"agents.{agent}.system_prompt_template_path: {path}: {cause}")
+        address = f"agents.{agent}.system_prompt_template_path"
+        problem = Problem(f"{path}: {cause}", address, "name a text file that exists")
+        die(Exit.USAGE, str(problem))
     return {**fields, "system_prompt_template": text}

@@ -7,19 +7,21 @@ in the record it is a tuple in the protocol's order, each agent with all its fie
 name the class of the *nip* library that it stands for, as `_type`.
 """
 
-import difflib
 from collections.abc import Iterator, Mapping
 from functools import reduce
 from hashlib import blake2b
+from itertools import chain
 from typing import Any
 
 import msgspec
-from msgspec import inspect
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.checks import problems
-from nip_fn.config.tags import WRITTEN, tagged, type_problems, without_extras
+from nip_fn.config.compat.tags import tagged, type_problems, without_extras
+from nip_fn.config.schema import conversion_problem
+from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters
+from nip_fn.params.names import is_reference, unknown_name
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 
@@ -37,7 +39,11 @@ def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any
 
 
 def nest(address: str, value: Any) -> dict[str, Any]:
-    """`nest("a.b", 1)` is `{"a": {"b": 1}}`: the table that sets one dotted address."""
+    """The table that sets one dotted address.
+
+    >>> nest("a.b", 1)
+    {'a': {'b': 1}}
+    """
     nested: Any = reduce(lambda inner, part: {part: inner}, reversed(address.split(".")), value)
     return dict(nested)
 
@@ -50,31 +56,22 @@ def spread(agents: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, dict[
 
 def from_dict(
     table: Mapping[str, Any], *, ignore_extra_keys: bool = False
-) -> Result[HyperParameters, str]:
-    """The parameters that a nested table describes, or one line that says what is wrong with it.
+) -> Result[HyperParameters, Problem]:
+    """The parameters that a nested table describes, or the first problem with it.
 
-    Keys that name no parameter are a failure, or are left out with `ignore_extra_keys`.
+    Keys that name no parameter are a problem, or are left out with `ignore_extra_keys`.
+
+    >>> from_dict({"rl": {"num_iterations": 3}}).unwrap().rl.num_iterations
+    3
+    >>> print(from_dict({"rl": {"num_iteration": 3}}).failure())
+    rl.num_iteration: no such parameter; did you mean 'num_iterations'?
     """
-    protocol = table.get("interaction_protocol", "nip")
-    if not isinstance(protocol, str) or protocol not in PROTOCOLS:
-        known = ", ".join(PROTOCOLS)
-        return Failure(f"interaction_protocol: {protocol!r} is not a protocol; choose from {known}")
-    names = agent_names(protocol)
-    problem = next(type_problems(table), None)
-    table = without_extras(table, ignore=ignore_extra_keys)
-    agents = table.get("agents", {})
-    if ignore_extra_keys and isinstance(agents, Mapping):
-        agents = {name: agents[name] for name in (*names, DEFAULT_AGENT) if name in agents}
-    problem = problem or next(_agents_problems(agents, protocol), None)
-    if problem:
-        return Failure(problem)
-    resolved = [_resolve_agent(name, own) for name, own in spread(agents, names).items()]
-    try:
-        params = msgspec.convert({**table, "agents": resolved}, HyperParameters)
-    except (msgspec.ValidationError, TypeError) as error:
-        return Failure(_explain(error, names))
-    problem = next(problems(params), None)
-    return Failure(problem) if problem else Success(params)
+    return (
+        _protocol_name(table)
+        .bind(lambda protocol: _with_all_agents(table, protocol, ignore_extra_keys))
+        .bind(_convert)
+        .bind(_check)
+    )
 
 
 def to_dict(params: HyperParameters, *, type_tags: bool = False) -> dict[str, Any]:
@@ -87,7 +84,7 @@ def to_dict(params: HyperParameters, *, type_tags: bool = False) -> dict[str, An
     return tagged(written) if type_tags else written
 
 
-# What an agent keeps of its own when it is loaded: where it comes from, and whether it learns.
+# Fields that an agent keeps when it is loaded: the run that it comes from, and whether it learns.
 LOAD_PRESERVED = (
     "load_checkpoint_and_parameters",
     "checkpoint_entity",
@@ -99,7 +96,7 @@ LOAD_PRESERVED = (
 
 
 def load_agent(own: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The table of an agent that is loaded: all that was saved, but for `LOAD_PRESERVED`."""
+    """The table of an agent that is loaded: all that was saved, except `LOAD_PRESERVED`."""
     return {**saved, **{name: own[name] for name in LOAD_PRESERVED if name in own}}
 
 
@@ -141,71 +138,89 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def shape_problems(agents: Any) -> Iterator[str]:
-    """Where the value of `agents` is no table of tables."""
+# ------------------------------------------------------------------------- the stages of from_dict
+
+
+def _protocol_name(table: Mapping[str, Any]) -> Result[str, Problem]:
+    """The name of the protocol, which decides which agents there are."""
+    address, name = "interaction_protocol", table.get("interaction_protocol", "nip")
+    if isinstance(name, str) and name in PROTOCOLS:
+        return Success(name)
+    if isinstance(name, str) and is_reference(name):
+        return Failure(
+            Problem(
+                f"{name!r} has not been registered",
+                address,
+                f"pass --protocol {name}, or set PROTOCOLS[{name!r}] before reading parameters",
+            )
+        )
+    return Failure(unknown_name(address, name, "protocol", tuple(PROTOCOLS)))
+
+
+def _with_all_agents(
+    table: Mapping[str, Any], protocol: str, ignore: bool
+) -> Result[dict[str, Any], Problem]:
+    """The table without extra keys, its agents as the list of all the protocol's agents."""
+    names = agent_names(protocol)
+    known = without_extras(table, ignore=ignore)
+    agents = known.get("agents", {})
+    if ignore and isinstance(agents, Mapping):
+        agents = {name: agents[name] for name in (*names, DEFAULT_AGENT) if name in agents}
+    problem = next(chain(type_problems(table), _agents_problems(agents, protocol)), None)
+    if problem:
+        return Failure(problem)
+    written = [_with_name(name, own) for name, own in spread(agents, names).items()]
+    return Success({**known, "agents": written})
+
+
+def _convert(table: Mapping[str, Any]) -> Result[HyperParameters, Problem]:
+    try:
+        return Success(msgspec.convert(table, HyperParameters))
+    # TypeError: a key of the table is not a string.
+    except (msgspec.ValidationError, TypeError) as error:
+        names = tuple(fields["name"] for fields in table["agents"])
+        return Failure(conversion_problem(error, names))
+
+
+def _check(params: HyperParameters) -> Result[HyperParameters, Problem]:
+    problem = next(problems(params), None)
+    return Failure(problem) if problem else Success(params)
+
+
+def shape_problems(agents: Any) -> Iterator[Problem]:
+    """A problem for each place where `agents` is not a table of tables."""
+    example = "write it as in [agents.prover] or --set agents.prover.lora_rank=8"
     if not isinstance(agents, Mapping):
-        yield "agents: expected a table from agent name to its parameters"
+        yield Problem("expected a table from agent name to parameters", "agents", example)
         return
     for name, fields in agents.items():
         if not isinstance(fields, Mapping):
-            yield f"agents.{name}: expected a table of parameters, got {fields!r}"
+            expected = f"expected a table of parameters, got {fields!r}"
+            yield Problem(expected, f"agents.{name}", example)
 
 
-def _agents_problems(agents: Any, protocol: str) -> Iterator[str]:
-    """What is wrong with the table of agents as a table."""
-    misshapen = tuple(shape_problems(agents))
-    if misshapen:
-        yield from misshapen
+def _agents_problems(agents: Any, protocol: str) -> Iterator[Problem]:
+    """Problems with the table of agents, apart from the parameters in it."""
+    malformed = tuple(shape_problems(agents))
+    if malformed:
+        yield from malformed
         return
     names = agent_names(protocol)
     for name, fields in agents.items():
         if "name" in fields and fields["name"] != name:
-            yield f"agents.{name}.name: the protocol calls this agent {name!r}"
+            yield Problem(
+                f"the protocol calls this agent {name!r}", f"agents.{name}.name", "leave it out"
+            )
         elif name not in (*names, DEFAULT_AGENT):
-            yield (
-                f"agents.{name}: the protocol {protocol!r} has no such agent; "
-                f"it has {', '.join(names)} (and {DEFAULT_AGENT} for what they share)"
+            yield Problem(
+                f"the protocol {protocol!r} has no such agent",
+                f"agents.{name}",
+                f"it has {', '.join(names)} (and {DEFAULT_AGENT} for what they share)",
             )
 
 
-def _resolve_agent(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _with_name(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     """The agent's fields with its name; writing `lora_alpha` turns the default scale off."""
+    # Otherwise whoever writes lora_alpha = 32 would have to write lora_alpha_scale = none, too.
     turned_off = {"lora_alpha_scale": None} if fields.get("lora_alpha") is not None else {}
     return {**turned_off, **fields, "name": name}
-
-
-def _explain(error: Exception, agents: tuple[str, ...]) -> str:
-    """msgspec's message with the address first, agents by name, and what would have been right."""
-    message, _, where = str(error).partition(" - at `$")
-    address = where.rstrip("`").lstrip(".")
-    expected = _type_at(address)
-    for i, name in enumerate(agents):
-        address = address.replace(f"agents[{i}]", f"agents.{name}")
-    if "unknown field" in message and isinstance(expected, inspect.StructType):
-        unknown = message.split("`")[1]
-        known = [field.name for field in expected.fields]
-        near = difflib.get_close_matches(unknown, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}"
-        return f"{address}{'.' if address else ''}{unknown}: no such parameter{hint}"
-    hint = "".join(f"; choose from {', '.join(map(str, of.values))}" for of in _literals(expected))
-    return f"{address or 'parameters'}: {message[0].lower()}{message[1:]}{hint}"
-
-
-def _type_at(address: str) -> inspect.Type:
-    """What belongs at an address as msgspec writes it, such as `agents[0].lora_rank`."""
-    expected = WRITTEN
-    for part in address.split(".") if address else []:
-        name = part.partition("[")[0]
-        if isinstance(expected, inspect.StructType):
-            expected = next(field.type for field in expected.fields if field.name == name)
-        if isinstance(expected, inspect.VarTupleType):
-            expected = expected.item_type
-        while isinstance(expected, inspect.Metadata):
-            expected = expected.type
-    return expected
-
-
-def _literals(expected: inspect.Type) -> tuple[inspect.LiteralType, ...]:
-    """The choices among the types that belong at an address."""
-    types = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
-    return tuple(one for one in types if isinstance(one, inspect.LiteralType))

@@ -1,33 +1,33 @@
-"""Which agents' models are at a language-model server, and what a run asks of each server."""
+"""Agents at language-model servers, and the ranks of the adapters that they will have there."""
 
 from nip_fn.params.agent import AgentParameters, is_updated
 from nip_fn.params.run import HyperParameters
 
-# The ranks that vLLM can be started for.
+# The values that vLLM accepts for --max-lora-rank.
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 MAX_RANK = LORA_RANKS[-1]
 
 
 def is_hosted(agent: AgentParameters) -> bool:
-    """Whether the agent's model is at a language-model server, not at a plain vLLM."""
+    """True if the agent's model is at a language-model server, not at a plain vLLM."""
     self_hosted = agent.model_provider == "SelfHosted" and agent.api_base_url is None
     return self_hosted and not agent.use_dummy_api
 
 
 def server_url(agent: AgentParameters) -> str:
-    """Where the agent's language-model server is, without a slash at the end."""
+    """The URL of the agent's language-model server, without a slash at the end."""
     host = agent.language_model_server_scheme_host.rstrip("/")
     return f"{host}:{agent.language_model_server_port}"
 
 
 def is_trained(params: HyperParameters, agent: AgentParameters) -> bool:
-    """Whether the run is to train the agent."""
+    """True if the run trains the agent."""
     return params.rl.num_iterations > 0 and not agent.freeze_agent
 
 
 def highest_rank(params: HyperParameters, agent: AgentParameters) -> int:
-    """The highest rank that adapters of the agent come to in the run: those of a stack add up."""
+    """The highest rank of the agent's adapters in the run; the ranks of a stack add up."""
     if not agent.stack_lora_adapters or agent.fine_tune_from_scratch:
         return agent.lora_rank
     trainings = sum(is_updated(agent.update_schedule, i) for i in range(params.rl.num_iterations))

@@ -1,7 +1,8 @@
-"""How one agent speaks and learns: every field of the *nip* library's text agents, and our own.
+"""Parameters of one agent: every field of the *nip* library's text agents, and a few of our own.
 
-Fields that only steer networks other than language models are known by name, and refused when they
-are set to anything that this program cannot honour (`checks.py` gives the reasons).
+Ten fields can only hold their default, because they apply to networks other than language models or
+to Weights & Biases.  They stay in the record because recordings and saved configurations hold them;
+`nip_fn.config.checks` refuses any other value, with the reason.
 """
 
 from typing import Annotated, Literal
@@ -18,19 +19,23 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 class LrFactors(Record, frozen=True):
     """Learning rates as multiples of `rl.lr`."""
 
-    actor: Annotated[Positive, Meta(description="of the language model")] = 1.0
-    critic: Annotated[float, Meta(description="of a value network; text agents have none")] = 1.0
-    body: Annotated[float, Meta(description="of a shared body; text agents have none")] = 1.0
+    actor: Annotated[Positive, Meta(description="Factor for the language model.")] = 1.0
+    critic: Annotated[
+        float, Meta(description="Must be 1.0: language models have no value network.")
+    ] = 1.0
+    body: Annotated[
+        float, Meta(description="Must be 1.0: language models have no shared body.")
+    ] = 1.0
 
 
 class ConstantUpdateSchedule(Record, frozen=True, tag_field="_type", tag="ConstantUpdateSchedule"):
-    """Trained in every iteration."""
+    """An agent that is trained in every iteration."""
 
 
 class ContiguousPeriodicUpdateSchedule(
     Record, frozen=True, tag_field="_type", tag="ContiguousPeriodicUpdateSchedule"
 ):
-    """Trained in iterations `start` to `stop - 1` of every `period`."""
+    """An agent that is trained in iterations `start` to `stop - 1` of every `period`."""
 
     period: Count
     start: Natural
@@ -40,7 +45,7 @@ class ContiguousPeriodicUpdateSchedule(
 class AlternatingPeriodicUpdateSchedule(
     Record, frozen=True, tag_field="_type", tag="AlternatingPeriodicUpdateSchedule"
 ):
-    """Two agents in turn: the first for some iterations of every `period`, then the other."""
+    """One of two agents that alternate: the first is trained at the start of every `period`."""
 
     period: Count
     first_agent_num_rounds: Natural
@@ -53,155 +58,173 @@ UpdateSchedule = (
 
 
 class AgentParameters(Record, frozen=True):
-    """How one agent speaks and learns."""
+    """The model, the sampling and the training of one agent."""
 
-    name: Annotated[str, Meta(description="the agent's name in the protocol")] = ""
+    name: Annotated[str, Meta(description="Name of the agent in the protocol.")] = ""
     agent_lr_factor: Annotated[
-        LrFactors | None, Meta(description="learning rates as multiples of rl.lr; None: all 1")
+        LrFactors | None, Meta(description="Learning rates as multiples of rl.lr. None: all 1.")
     ] = None
     body_lr_factor: Annotated[
-        LrFactors | None, Meta(description="tensor agents only: leave it out")
+        LrFactors | None, Meta(description="Must be none: applies to tensor agents only.")
     ] = None
     update_schedule: Annotated[
-        UpdateSchedule, Meta(description="the iterations in which the agent is trained")
+        UpdateSchedule, Meta(description="Iterations in which the agent is trained.")
     ] = ConstantUpdateSchedule()
     use_manual_architecture: Annotated[
-        bool, Meta(description="tensor agents only: leave it false")
+        bool, Meta(description="Must be false: applies to tensor agents only.")
     ] = False
     normalize_message_history: Annotated[
-        bool, Meta(description="tensor agents only: leave it false")
+        bool, Meta(description="Must be false: applies to tensor agents only.")
     ] = False
     load_checkpoint_and_parameters: Annotated[
         bool,
-        Meta(description="go on from an earlier run: its parameters of this agent, its adapter"),
+        Meta(description="Load this agent's parameters and adapter from an earlier run."),
     ] = False
-    checkpoint_entity: Annotated[str, Meta(description="Weights & Biases only: leave it out")] = ""
-    checkpoint_project: Annotated[str, Meta(description="Weights & Biases only: leave it out")] = ""
+    checkpoint_entity: Annotated[
+        str, Meta(description="Must be empty: runs are not stored at Weights & Biases.")
+    ] = ""
+    checkpoint_project: Annotated[
+        str, Meta(description="Must be empty: runs are not stored at Weights & Biases.")
+    ] = ""
     checkpoint_run_id: Annotated[
-        str | None, Meta(description="that run: its name, or its folder")
+        str | None, Meta(description="Name or folder of the run to load.")
     ] = None
     checkpoint_version: Annotated[
-        str, Meta(description='the iteration after which its adapter is taken, or "latest"')
+        str, Meta(description='Iteration whose adapter is loaded, or "latest".')
     ] = "latest"
     use_orthogonal_initialisation: Annotated[
-        bool, Meta(description="tensor agents only: leave it true")
+        bool, Meta(description="Must be true: applies to tensor agents only.")
     ] = True
     orthogonal_initialisation_gain: Annotated[
-        float, Meta(description="tensor agents only: leave it at 1")
+        float, Meta(description="Must be 1.0: applies to tensor agents only.")
     ] = 1.0
     model_provider: Annotated[
-        Provider, Meta(description='who samples and trains; "local": a model in this process')
+        Provider,
+        Meta(description='Provider of sampling and training. "local": a model in this process.'),
     ] = "OpenAI"
     model_name: Annotated[
-        str, Meta(description='the base model; with "local" a directory, or "builtin:tiny"')
+        str, Meta(description='The base model; with "local" a folder or "builtin:tiny".')
     ] = "gpt-4o-mini-2024-07-18"
     language_model_server_scheme_host: Annotated[
-        str, Meta(description="scheme and host of the language-model server (SelfHosted)")
+        str, Meta(description="Scheme and host of the language-model server (SelfHosted).")
     ] = "http://localhost"
     language_model_server_port: Annotated[
-        Port, Meta(description="port of the language-model server (SelfHosted)")
+        Port, Meta(description="Port of the language-model server (SelfHosted).")
     ] = 5000
-    vllm_server_port: Annotated[Port, Meta(description="port of its vLLM (SelfHosted)")] = 8000
+    vllm_server_port: Annotated[Port, Meta(description="Port of vLLM (SelfHosted).")] = 8000
     api_base_url: Annotated[
         str | None,
         Meta(
-            description="where a compatible API is served; several, with commas between, share the "
-            "requests; None: as the provider says"
+            description="Base URL of an OpenAI-compatible API; several, separated by commas, share "
+            "the requests. None: the provider's own."
         ),
     ] = None
     api_key_variable: Annotated[
         str | None,
         Meta(
-            description="the environment variable that holds the API key; None: OPENAI_API_KEY, "
-            "OPENROUTER_API_KEY, or NIP_FN_SERVER_TOKEN where that is set"
+            description="Environment variable that holds the API key. None: OPENAI_API_KEY, "
+            "OPENROUTER_API_KEY, or NIP_FN_SERVER_TOKEN if set."
         ),
     ] = None
     replies_per_request: Annotated[
         Literal["auto", "all", "one"],
-        Meta(description='sibling replies in one request ("n"), or each its own; "auto": tried'),
+        Meta(
+            description='Sample sibling replies in one request ("n"), or each in its own. "auto": '
+            "one request if the server supports it."
+        ),
     ] = "auto"
     use_batch_api: Annotated[
         bool,
-        Meta(description="ask in batches: at half the price, where each step may take a day"),
+        Meta(description="Use the batch API: half the price, but each step may take a day."),
     ] = False
     use_dummy_api: Annotated[
-        bool, Meta(description="no model at all: random replies, trainings that train nothing")
+        bool, Meta(description="Use no model: random replies, and training without effect.")
     ] = False
     shared_model_group: Annotated[
-        str | None, Meta(description="agents with the same group share a model; None: their own")
+        str | None,
+        Meta(description="Agents with the same group share a model. None: a model of its own."),
     ] = None
     temperature: Annotated[
         Annotated[float, Meta(ge=0.0)] | None,
-        Meta(description="sampling temperature; None: the model's default. Not with top_p"),
+        Meta(description="Sampling temperature; excludes top_p. None: the model's default."),
     ] = None
     top_p: Annotated[
         Annotated[float, Meta(gt=0.0, le=1.0)] | None,
-        Meta(description="share of the likeliest tokens to sample from; None: the model's default"),
+        Meta(description="Nucleus sampling threshold. None: the model's default."),
     ] = None
     repetition_penalty: Annotated[
         Positive | None,
-        Meta(description="above 1 discourages repeated tokens; None: the model's default"),
+        Meta(description="Above 1, repeated tokens are discouraged. None: the model's default."),
     ] = None
     fine_tune_from_scratch: Annotated[
-        bool, Meta(description="start each training at the base model, not at the last adapter")
+        bool,
+        Meta(description="Start each training from the base model, not from the last adapter."),
     ] = True
-    freeze_agent: Annotated[bool, Meta(description="never train this agent")] = False
+    freeze_agent: Annotated[bool, Meta(description="Never train this agent.")] = False
     quantization: Annotated[
-        Literal["bitsandbytes", "none"], Meta(description="of the weights that vLLM serves")
+        Literal["bitsandbytes", "none"],
+        Meta(description="Quantization of the weights that vLLM serves."),
     ] = "none"
     num_epochs: Annotated[
-        Count | None, Meta(description="passes over the training data; None: rl.num_epochs")
+        Count | None, Meta(description="Epochs over the training data. None: rl.num_epochs.")
     ] = None
     dpo_beta: Annotated[
         Annotated[float, Meta(gt=0.0, le=2.0)] | None,
-        Meta(description="DPO's beta: how closely to stay with the reference; None: 0.1"),
+        Meta(description="DPO's beta: strength of the pull to the reference policy. None: 0.1."),
     ] = None
     dpo_reference: Annotated[
         Literal["previous", "base"],
-        Meta(description="DPO's reference policy: the adapter before this training, or the base"),
+        Meta(description="DPO's reference policy: the adapter before the training, or the base."),
     ] = "previous"
-    use_lora: Annotated[bool, Meta(description="train a LoRA adapter, not all weights")] = True
-    lora_rank: Annotated[Count, Meta(description="rank of the LoRA adapter")] = 64
+    use_lora: Annotated[bool, Meta(description="Train a LoRA adapter instead of all weights.")] = (
+        True
+    )
+    lora_rank: Annotated[Count, Meta(description="Rank of the LoRA adapter.")] = 64
     lora_alpha: Annotated[
-        Count | None, Meta(description="LoRA's scaling factor; None: lora_rank x lora_alpha_scale")
+        Count | None, Meta(description="LoRA's alpha. None: lora_rank x lora_alpha_scale.")
     ] = None
     lora_alpha_scale: Annotated[
-        Positive | None, Meta(description="LoRA's alpha as a multiple of its rank")
+        Positive | None, Meta(description="LoRA's alpha as a multiple of its rank.")
     ] = 1.0
-    lora_dropout: Annotated[Share, Meta(description="dropout rate of the LoRA layers")] = 0.05
+    lora_dropout: Annotated[Share, Meta(description="Dropout rate of the LoRA layers.")] = 0.05
     stack_lora_adapters: Annotated[
-        bool, Meta(description="a new adapter on top of the last at each training")
+        bool, Meta(description="Each training adds a new adapter on top of the previous ones.")
     ] = False
     per_device_train_batch_size: Annotated[
-        Count, Meta(description="training examples in a gradient step")
+        Count, Meta(description="Training examples per device in a gradient step.")
     ] = 2
     system_prompt_template_path: Annotated[
-        str | None, Meta(description="a file with a Jinja template to use as the system prompt")
+        str | None, Meta(description="File with a Jinja template to use as the system prompt.")
     ] = None
     system_prompt_template: Annotated[
-        str | None, Meta(description="that template's text; filled in when the run starts")
+        str | None,
+        Meta(description="Text of that template; filled in from the file when the run starts."),
     ] = None
     use_supervisor_message: Annotated[
         SupervisorRule,
-        Meta(description="rounds in which the chat ends with instructions from a supervisor"),
+        Meta(description="Rounds in which the chat ends with instructions from a supervisor."),
     ] = "none"
-    supervisor_name: Annotated[str, Meta(description="the name of that supervisor")] = "Supervisor"
+    supervisor_name: Annotated[str, Meta(description="Name of that supervisor.")] = "Supervisor"
     max_response_words: Annotated[
-        Count, Meta(description="the length of a message that the prompt asks for, in words")
+        Count, Meta(description="Length limit, in words, that the prompt states for a reply.")
     ] = 150
     max_tokens_per_message: Annotated[
-        Count | None, Meta(description="hard limit of a reply; None: 1.5 x max_response_words")
+        Count | None,
+        Meta(description="Token limit of a reply. None: 1.5 x max_response_words."),
     ] = None
     num_invalid_generation_retries: Annotated[
-        Count, Meta(description="attempts at a reply before it is recorded as invalid")
+        Count, Meta(description="Attempts at a valid reply before it is recorded as invalid.")
     ] = 20
     name_speakers_in_content: Annotated[
         bool | None,
-        Meta(description="write who speaks into a message; None: where the provider drops names"),
+        Meta(
+            description="Begin each message with its speaker's name. None: only for providers that "
+            "drop the name field."
+        ),
     ] = None
     merge_same_role_messages: Annotated[
         bool | None,
-        Meta(description="join neighbouring messages of one role; None: except with OpenAI"),
+        Meta(description="Merge consecutive messages of one role. None: except with OpenAI."),
     ] = None
 
 
@@ -211,7 +234,7 @@ def agent_group(agent: AgentParameters) -> str:
 
 
 def lora_alpha(agent: AgentParameters) -> int:
-    """LoRA's alpha: given outright, or `lora_rank * lora_alpha_scale`."""
+    """LoRA's alpha: as given, or else `lora_rank * lora_alpha_scale`."""
     if agent.lora_alpha is not None:
         return agent.lora_alpha
     return round(agent.lora_rank * (agent.lora_alpha_scale or 1.0))
@@ -223,26 +246,28 @@ def lr_factor(agent: AgentParameters) -> float:
 
 
 def max_tokens(agent: AgentParameters) -> int:
-    """The hard limit of a reply in tokens: given, or one and a half for each word asked for."""
+    """The limit of a reply in tokens: as given, or else 1.5 for each word of the stated limit."""
     return agent.max_tokens_per_message or int(1.5 * agent.max_response_words)
 
 
 def names_speakers_in_content(agent: AgentParameters) -> bool:
-    """Whether messages say who speaks: as asked for, or where the provider drops `name`."""
+    """True if each message begins with its speaker's name: as given, or else by provider."""
     if agent.name_speakers_in_content is not None:
         return agent.name_speakers_in_content
+    # Of the providers, only OpenAI's API passes the `name` of a message on to the model.
     return agent.model_provider != "OpenAI"
 
 
 def merges_same_role_messages(agent: AgentParameters) -> bool:
-    """Whether neighbours of one role are joined: as asked for, or where a template may care."""
+    """True if consecutive messages of one role are merged: as given, or else by provider."""
     if agent.merge_same_role_messages is not None:
         return agent.merge_same_role_messages
+    # Chat templates of open models may raise an error unless user and assistant alternate.
     return agent.model_provider != "OpenAI"
 
 
 def is_updated(schedule: UpdateSchedule, iteration: int) -> bool:
-    """Whether an agent with this schedule is trained in that iteration.
+    """True if an agent with this schedule is trained in that iteration.
 
     >>> schedule = AlternatingPeriodicUpdateSchedule(period=3, first_agent_num_rounds=2)
     >>> [is_updated(schedule, iteration) for iteration in range(6)]

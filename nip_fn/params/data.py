@@ -8,25 +8,42 @@ from nip_fn.params.base import Count, Natural, Record, Share
 
 
 class DatasetParameters(Record, frozen=True):
-    """Which of the data are used, and how they are split."""
+    """The choice and the split of the data."""
 
-    max_train_size: Annotated[Count | None, Meta(description="train datapoints at most")] = None
-    max_test_size: Annotated[Count | None, Meta(description="held-out datapoints at most")] = None
+    max_train_size: Annotated[
+        Count | None, Meta(description="Largest number of training datapoints. None: no limit.")
+    ] = None
+    max_test_size: Annotated[
+        Count | None, Meta(description="Largest number of held-out datapoints. None: no limit.")
+    ] = None
     reduce_shuffle_seed: Annotated[
-        int, Meta(description="draws those; the same ones, and more, for a larger size")
+        int,
+        Meta(
+            description="Seed of the draw when a limit applies. A larger limit keeps the "
+            "datapoints of a smaller one."
+        ),
     ] = 42
     difficulty: Annotated[
-        str | None, Meta(description="only problems of this difficulty (not for APPS: see below)")
+        str | None,
+        Meta(
+            description="Use only problems of this difficulty. For APPS and buggy-apps set "
+            "code_validation.apps_difficulty instead."
+        ),
     ] = None
     balance_classes: Annotated[
-        bool, Meta(description="right and buggy solutions in equal number, in turn, in each split")
+        bool,
+        Meta(description="In each split, alternate correct and buggy solutions in equal numbers."),
     ] = False
     validation_share: Annotated[
-        Share, Meta(description="of the problems, where the data are not split already")
+        Share,
+        Meta(description="Share of the problems for validation, if the data set has no splits."),
     ] = 0.15
-    test_share: Annotated[Share, Meta(description="likewise")] = 0.15
+    test_share: Annotated[
+        Share,
+        Meta(description="Share of the problems for testing, if the data set has no splits."),
+    ] = 0.15
     skip_bad_rows: Annotated[
-        bool, Meta(description="leave out rows that cannot be read, and count them")
+        bool, Meta(description="Skip and count rows that cannot be read, instead of stopping.")
     ] = False
 
 
@@ -35,14 +52,16 @@ class CodeValidationParameters(Record, frozen=True):
 
     apps_difficulty: Annotated[
         Literal["introductory", "interview", "competition", "all"],
-        Meta(description="only problems of this difficulty, from APPS and buggy-apps"),
+        Meta(description="Use only problems of this difficulty from APPS and buggy-apps."),
     ] = "interview"
     apps_solution_number: Annotated[
-        Natural, Meta(description="which of a problem's solutions, from APPS (not buggy-apps)")
+        Natural,
+        Meta(description="Index of the solution to use for each APPS problem (not buggy-apps)."),
     ] = 0
     apps_exclude_flagged: Annotated[
-        bool, Meta(description="no problems that buggy-apps gives flags to")
+        bool, Meta(description="Leave out problems that buggy-apps has flagged.")
     ] = True
     system_prompt_version: Annotated[
-        Literal["v1", "tiny"], Meta(description='prompts for any model, or for "builtin:tiny"')
+        Literal["v1", "tiny"],
+        Meta(description='Prompt templates: "v1" suits any model, "tiny" suits "builtin:tiny".'),
     ] = "v1"

@@ -1,4 +1,4 @@
-"""Parameters of protocols: rewards, rules, length."""
+"""Parameters of protocols: rewards, rules and length."""
 
 from typing import Annotated
 
@@ -13,42 +13,61 @@ class CommonProtocolParameters(Record, frozen=True):
     """Rewards and rules that all protocols share."""
 
     verifier_first: Annotated[
-        bool, Meta(description="the verifier opens the dialogue (nip, debate, mnip)")
+        bool, Meta(description="The verifier speaks first (nip, debate, mnip).")
     ] = True
     randomize_prover_stance: Annotated[
         bool,
         Meta(
-            description="provers argue for a side that depends on the solution's hash, where the "
-            "protocol leaves the side open (nip, adp, mnip)"
+            description="Provers argue for a verdict drawn from the hash of the solution instead "
+            "of always for acceptance (nip, adp, mnip; the other protocols fix the verdicts)."
         ),
     ] = False
-    prover_reward: Annotated[float, Meta(description="for a prover that persuades")] = 1.0
+    prover_reward: Annotated[
+        float, Meta(description="Reward of a prover whose verdict the verifier decides for.")
+    ] = 1.0
     prover_invalid_response_penalty: Annotated[
         float | None,
-        Meta(description="reward for an invalid reply, which ends the game; None: off"),
+        Meta(
+            description="Reward of a prover for an invalid reply, which then ends the game. "
+            "None: the game continues, without a reward for the reply."
+        ),
     ] = None
-    verifier_reward: Annotated[float, Meta(description="for the right decision")] = 1.0
-    verifier_incorrect_penalty: Annotated[float, Meta(description="for the wrong one")] = -1.0
+    verifier_reward: Annotated[
+        float, Meta(description="Reward of the verifier for a correct decision.")
+    ] = 1.0
+    verifier_incorrect_penalty: Annotated[
+        float, Meta(description="Reward of the verifier for a wrong decision.")
+    ] = -1.0
     verifier_neither_accept_nor_reject_reward: Annotated[
-        float | None, Meta(description="for an undecided decision; None: half-way between the two")
+        float | None,
+        Meta(
+            description="Reward of the verifier for an undecided verdict. "
+            "None: half-way between a correct and a wrong one."
+        ),
     ] = None
     verifier_terminated_penalty: Annotated[
-        float, Meta(description="for not deciding in the last turn")
+        float, Meta(description="Reward of the verifier if its last turn brings no decision.")
     ] = -1.0
     verifier_no_guess_reward: Annotated[
-        float, Meta(description="for each earlier turn without a decision")
+        float,
+        Meta(description="Reward of the verifier for each earlier turn without a decision."),
     ] = 0.0
-    shared_reward: Annotated[bool, Meta(description="provers get the verifier's reward")] = False
+    shared_reward: Annotated[
+        bool, Meta(description="Provers receive the verifier's reward instead of their own.")
+    ] = False
     force_guess: Annotated[
         ForceGuess | None,
         Meta(
-            description="the verifier decides at its first turn that counts, whatever it says: "
-            "zero rejects, one accepts, y is always right; None: it decides for itself"
+            description="Replaces the verifier's decision at its first turn that counts: zero "
+            "rejects, one accepts, y is always correct. None: the verifier decides."
         ),
     ] = None
-    zero_knowledge: Annotated[bool, Meta(description="tensor agents only: leave it false")] = False
+    zero_knowledge: Annotated[
+        bool,
+        Meta(description="Must be false: zero-knowledge protocols exist for tensor agents only."),
+    ] = False
     verifier_decision_spectrum: Annotated[
-        SpectrumName, Meta(description="the words in which the verifier decides")
+        SpectrumName, Meta(description="The scale on which the verifier decides.")
     ] = "accept_reject"
 
 
@@ -56,10 +75,11 @@ class LongProtocolParameters(Record, frozen=True):
     """The length of a dialogue."""
 
     max_message_rounds: Annotated[
-        Count, Meta(description="rounds at most; the game ends at the verifier's last turn")
+        Count,
+        Meta(description="Largest number of rounds. The game ends at the verifier's last turn."),
     ] = 8
     min_message_rounds: Annotated[
-        Count, Meta(description="decisions in earlier rounds than this one's end are ignored")
+        Count, Meta(description="First round (counted from 1) in which a decision counts.")
     ] = 1
 
 
@@ -67,11 +87,11 @@ class TwoProverParameters(LongProtocolParameters, frozen=True):
     """The length and order of a dialogue with two provers."""
 
     sequential: Annotated[
-        bool, Meta(description="the provers speak one after the other, not at once")
+        bool, Meta(description="The provers speak one after the other, not simultaneously.")
     ] = False
     prover0_first: Annotated[
-        bool, Meta(description="prover0 is the first of the two, where they speak in turn")
+        bool, Meta(description="With sequential: prover0 speaks before prover1.")
     ] = True
     randomize_channel_order: Annotated[
-        bool, Meta(description="the verifier reads the provers' messages in a random order")
+        bool, Meta(description="The verifier reads the provers' messages in a random order.")
     ] = True

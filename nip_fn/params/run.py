@@ -1,16 +1,18 @@
-"""Every hyper-parameter of a run, as frozen records; `config.py` reads, `checks.py` checks them.
+"""The hyper-parameters of a whole run, as one frozen record.
 
-Names and defaults are those of the *nip* library, except where its default cannot work for language
-models (`rl.lr`, `rl.frames_per_batch`).
+`nip_fn.config` reads, checks and writes it.  Names and defaults are those of the *nip* library,
+except where its default cannot work for language models (`rl.lr`, `rl.frames_per_batch`).
 """
 
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from nip_fn.keys import DrawsName
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.base import Record, Share
 from nip_fn.params.data import CodeValidationParameters, DatasetParameters
+from nip_fn.params.names import TRAINERS, name_schema
 from nip_fn.params.protocol import (
     CommonProtocolParameters,
     LongProtocolParameters,
@@ -25,31 +27,39 @@ from nip_fn.params.training import (
 
 DEFAULT_AGENT = "_default"
 
-TrainerName = Literal["malt", "ei"]
-
 
 class DummyParameters(Record, frozen=True):
-    """How agents with `use_dummy_api` behave."""
+    """The random behaviour of agents with `use_dummy_api`."""
 
     decision_rate: Annotated[
-        Share, Meta(description="share of a verifier's replies that decide")
+        Share, Meta(description="Share of the verifier's replies that contain a decision.")
     ] = 0.4
-    invalid_rate: Annotated[Share, Meta(description="share of replies that cannot be used")] = 0.0
+    invalid_rate: Annotated[Share, Meta(description="Share of replies that are invalid.")] = 0.0
 
 
 class HyperParameters(Record, frozen=True):
     """All that defines a run; two runs with equal parameters and data are the same experiment."""
 
-    trainer: Annotated[TrainerName, Meta(description="how the agents are trained")] = "malt"
+    # Not a Literal: a trainer of the user's own is named by reference, and must decode.
+    trainer: Annotated[
+        str,
+        Meta(
+            description="The training method: a built-in one, or a trainer of your own.",
+            extra_json_schema=name_schema(TRAINERS),
+        ),
+    ] = "malt"
     dataset: Annotated[
-        str, Meta(description='"builtin:NAME", "hf:NAME", or the path of a file or directory')
+        str,
+        Meta(description='"builtin:NAME", "hf:NAME", or the path of a file or a directory.'),
     ] = "builtin:arithmetic"
-    interaction_protocol: Annotated[str, Meta(description="the game")] = "nip"
+    interaction_protocol: Annotated[
+        str, Meta(description="The game: a built-in protocol, or one of your own.")
+    ] = "nip"
     seed: Annotated[
-        int, Meta(description="the root of all randomness", ge=-(2**63), le=2**63 - 1)
+        int, Meta(description="Seed of all randomness in the run.", ge=-(2**63), le=2**63 - 1)
     ] = 6198
     test_dataset_split: Annotated[
-        Literal["validation", "test"], Meta(description="the split that counts as held out")
+        Literal["validation", "test"], Meta(description="The split of held-out datapoints.")
     ] = "test"
     agents: tuple[AgentParameters, ...] = ()
     rl: RlParameters = RlParameters()
@@ -63,3 +73,7 @@ class HyperParameters(Record, frozen=True):
     dummy: DummyParameters = DummyParameters()
     code_validation: CodeValidationParameters = CodeValidationParameters()
     dataset_options: DatasetParameters = DatasetParameters()
+    draws: Annotated[
+        DrawsName,
+        Meta(description='source of shuffles; "philox" replays runs that nip-fn 0.1 recorded'),
+    ] = "lots"

@@ -1,128 +1,157 @@
-"""Parameters of the training loop and of its trainers."""
+"""Parameters of the training loop and of the trainers."""
 
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from nip_fn.params.base import Count, Natural, Positive, Record, Share
-from nip_fn.select.pairs import PairBalance, PairSelection
-from nip_fn.select.rollouts import Annealing, RolloutSelection
-from nip_fn.trees.grow import SimultaneousBranching
-from nip_fn.trees.tree import ValueBackup
+from nip_fn.params.names import PAIR_RULES, name_schema
 
 TestScheme = Literal["none", "all", "last", "first_and_last"]
 RefusedAdapters = Literal["stop", "skip"]
+RolloutSelection = Literal["threshold", "weighted_sampling"]
+Annealing = Literal["none", "linear", "exponential"]
+SimultaneousBranching = Literal["joint", "product"]
+PairBalance = Literal["none", "decisions", "agents"]
+ValueBackup = Literal["children", "leaves"]
 
 
 class RlParameters(Record, frozen=True):
     """The training loop."""
 
     num_iterations: Annotated[
-        Natural, Meta(description="trainings; each samples, selects and trains; 0: only a test")
+        Natural,
+        Meta(description="Number of iterations; each samples, selects and trains. 0: only test."),
     ] = 8
     rollouts_per_iteration: Annotated[
         Count | None,
-        Meta(description="datapoints sampled an iteration; None: the whole train split"),
+        Meta(description="Datapoints sampled per iteration. None: the whole training split."),
     ] = None
     frames_per_batch: Annotated[
         Count | None,
         Meta(
-            description="rounds sampled an iteration, instead of rollouts_per_iteration: as many "
-            "datapoints as dialogues of the longest kind fit into it"
+            description="Rounds sampled per iteration, instead of rollouts_per_iteration: that "
+            "many rounds divided by the longest dialogue gives the number of datapoints."
         ),
     ] = None
-    lr: Annotated[Positive, Meta(description="learning rate of the adapters")] = 1e-5
-    num_epochs: Annotated[Count, Meta(description="passes over an iteration's data")] = 3
+    lr: Annotated[Positive, Meta(description="Learning rate.")] = 1e-5
+    num_epochs: Annotated[
+        Count, Meta(description="Epochs over the training data of an iteration.")
+    ] = 3
     num_test_iterations: Annotated[
-        Count, Meta(description="dialogues for each held-out datapoint")
+        Count, Meta(description="Dialogues per held-out datapoint in a test.")
     ] = 1
 
 
 class TextRlParameters(Record, frozen=True):
-    """What is tested when, and what training may touch."""
+    """Tests, transcripts, and the limits of requests and trainings."""
 
     test_scheme: Annotated[
-        TestScheme, Meta(description="models that are tested on held-out problems")
+        TestScheme,
+        Meta(description="Which iterations' models are tested on held-out datapoints."),
     ] = "none"
     test_on_whole_dataset: Annotated[
         bool,
-        Meta(description="test on all held-out problems; false: as many as an iteration samples"),
+        Meta(
+            description="Test on all held-out datapoints. False: on as many as an iteration "
+            "samples."
+        ),
     ] = True
     fine_tune_on_all_previous_rollouts: Annotated[
         bool,
-        Meta(description="train on what earlier iterations of the same trainer selected, too"),
+        Meta(description="Also train on the selections of earlier iterations of the same trainer."),
     ] = False
     verifier_guess_replacement_proportion: Annotated[
         Share,
-        Meta(description="ei: share of rollouts that a verifier learns from with the true label"),
+        Meta(
+            description="With ei: share of the verifier's dialogues in which its decision is "
+            "replaced by the true label."
+        ),
     ] = 0.0
     verifier_guess_replacement_annealing: Annotated[
         Annealing,
-        Meta(description="how that share p falls in iteration i: max(p - ir, 0), or p(1 - r)^i"),
+        Meta(
+            description="Decay of that share p over iterations i: linear max(p - ir, 0), "
+            "exponential p(1 - r)^i."
+        ),
     ] = "none"
     verifier_guess_replacement_annealing_rate: Annotated[
-        Share, Meta(description="the rate r of that fall")
+        Share, Meta(description="Decay rate r of that share.")
     ] = 0.1
     max_requests_in_flight: Annotated[
-        Count, Meta(description="at each server behind an API, at a time; found below that")
+        Count,
+        Meta(
+            description="Largest number of simultaneous requests to each API server. The number "
+            "in use adapts to the server below this limit."
+        ),
     ] = 1024
     request_timeout_seconds: Annotated[
-        Positive, Meta(description="for an API to answer a request, before it is asked again")
+        Positive, Meta(description="Seconds without an answer after which a request is repeated.")
     ] = 600.0
     fine_tune_poll_seconds: Annotated[
-        Positive, Meta(description="between two looks at a training or a batch at a provider")
+        Positive,
+        Meta(description="Seconds between two status queries of a fine-tuning job or a batch."),
     ] = 30.0
     fine_tune_limit_hours: Annotated[
-        Positive, Meta(description="for a training at a provider to end; resuming waits again")
+        Positive,
+        Meta(description="Hours that a fine-tuning job may take. Resuming the run waits again."),
     ] = 24.0
     save_transcripts: Annotated[
         bool,
-        Meta(description="write all dialogues, too, into the run's transcripts folder"),
+        Meta(description="Also write all dialogues into the run's transcripts folder."),
     ] = False
     transcript_format: Annotated[
-        Literal["yaml", "json"], Meta(description="how they are written")
+        Literal["yaml", "json"], Meta(description="File format of the transcripts.")
     ] = "yaml"
     switch_adapters: Annotated[
-        bool, Meta(description="sample with what was trained; false: a control that never learns")
+        bool,
+        Meta(
+            description="Sample with the trained adapters. False: keep sampling with the initial "
+            "models, as a control."
+        ),
     ] = True
     refused_adapters: Annotated[
         RefusedAdapters,
         Meta(
-            description="an adapter that cannot be served (poisoned, or another model answers) "
-            "stops the run, or is left out: the run goes on with the one before it"
+            description="If a trained adapter cannot be served (poisoned weights, or another model "
+            "answers): stop the run, or skip the adapter and continue with the previous one."
         ),
     ] = "stop"
 
 
 class PureTextEiParameters(Record, frozen=True):
-    """Expert Iteration: dialogues that went well for an agent are imitated."""
+    """Expert Iteration: agents imitate the dialogues that earned them a high reward."""
 
     rollouts_per_iteration: Annotated[
         Count | None,
-        Meta(description="datapoints of an iteration of this trainer; None: as rl says"),
+        Meta(description="Datapoints sampled per iteration of EI. None: as in rl."),
     ] = None
-    lr: Annotated[
-        Positive | None, Meta(description="learning rate of this trainer; None: rl.lr")
-    ] = None
+    lr: Annotated[Positive | None, Meta(description="Learning rate of EI. None: rl.lr.")] = None
     rollout_selection_method: Annotated[
-        RolloutSelection, Meta(description="all that reach a reward, or a weighted draw")
+        RolloutSelection,
+        Meta(
+            description="Select every dialogue that reaches a threshold, or draw dialogues at "
+            "random, weighted by reward."
+        ),
     ] = "threshold"
     reward_threshold: Annotated[
-        float, Meta(description='"threshold": the least reward of a dialogue to learn from')
+        float, Meta(description="With threshold: smallest total reward of a selected dialogue.")
     ] = 0.9
     weighting_sample_size_factor: Annotated[
-        Positive, Meta(description='"weighted_sampling": dialogues drawn, as a share of all')
+        Positive,
+        Meta(description="With weighted_sampling: number of draws as a share of all dialogues."),
     ] = 0.5
     weighting_minimum: Annotated[
         float | None,
-        Meta(description="the reward of weight 0, and the least one counted; None: the least one"),
+        Meta(
+            description="Reward of weight zero; lower rewards are raised to it. None: the "
+            "smallest reward."
+        ),
     ] = None
-    weighting_use_replacement: Annotated[
-        bool, Meta(description="whether a dialogue can be drawn more than once")
-    ] = True
+    weighting_use_replacement: Annotated[bool, Meta(description="Draw with replacement.")] = True
     weighting_epsilon: Annotated[
         Annotated[float, Meta(ge=0.0)],
-        Meta(description="added, over the number of dialogues, to every weight"),
+        Meta(description="Smoothing: this over the number of dialogues is added to every weight."),
     ] = 0.01
 
 
@@ -130,47 +159,65 @@ class PureTextMaltParameters(Record, frozen=True):
     """Multi-Agent LLM Training: trees of replies, expected rewards, preference pairs."""
 
     num_responses_per_timestep: Annotated[
-        Count, Meta(description="replies sampled from each agent at each position (k)")
+        Count, Meta(description="Replies k sampled from each agent at each position.")
     ] = 2
     frozen_agents_generate_one_response: Annotated[
-        bool, Meta(description="one reply instead of k where only frozen agents move")
+        bool, Meta(description="Sample one reply instead of k where only frozen agents move.")
     ] = True
     simultaneous_branching: Annotated[
         SimultaneousBranching,
         Meta(
-            description="where m agents move at once: k rounds of everyone's i-th reply, or k^m in "
-            "which every reply meets all of the others'"
+            description="Children where m agents move at once: joint has k (the i-th replies of "
+            "all agents together), product has k^m (every combination of replies)."
         ),
     ] = "joint"
+    # Not a Literal, for the same reason as `trainer`.
     pair_selection_method: Annotated[
-        PairSelection,
+        str,
         Meta(
-            description="at each position and for each agent: a reply above and one below the "
-            "mid-point, two far enough apart, the best and the worst, or every two that differ"
+            description="Pairs at each position, for each agent: a reply above and one below the "
+            "mid-point of the reward range (positive_negative), two replies far enough apart "
+            "(interval), the best and the worst (best_worst), every two that differ (all), or a "
+            "rule of your own.",
+            extra_json_schema=name_schema(PAIR_RULES),
         ),
     ] = "positive_negative"
     interval_threshold_proportion: Annotated[
-        Share, Meta(description='"interval": how far apart, as a share of the reward range')
+        Share,
+        Meta(description="With interval: smallest difference, as a share of the reward range."),
     ] = 0.1
     min_pair_margin: Annotated[
-        float, Meta(description="how much more the chosen reply is worth, at least", ge=0.0)
+        float,
+        Meta(
+            description="Smallest difference of expected reward between the chosen and the "
+            "rejected reply.",
+            ge=0.0,
+        ),
     ] = 0.0
     deduplicate_pairs: Annotated[
-        bool, Meta(description="no pair of equal texts, and none twice in a tree for an agent")
+        bool,
+        Meta(
+            description="Drop pairs of identical texts, and repeated pairs of an agent in a tree."
+        ),
     ] = False
     max_pairs_per_datapoint: Annotated[
-        Count | None, Meta(description="pairs of an agent from one tree at most, drawn at random")
+        Count | None,
+        Meta(
+            description="Largest number of pairs per agent and tree; surplus pairs are dropped at "
+            "random. None: no limit."
+        ),
     ] = None
     balance_pairs: Annotated[
         PairBalance,
         Meta(
-            description="surplus pairs dropped at random: an agent keeps as many that accept as "
-            "that reject, or every agent that has any as many as the one with fewest"
+            description="Drop surplus pairs at random: decisions keeps as many pairs that prefer "
+            "acceptance as rejection, agents keeps equal numbers for all agents that have pairs."
         ),
     ] = "none"
     num_initial_ei_iterations: Annotated[
-        Natural, Meta(description="iterations of expert iteration before the first of MALT")
+        Natural, Meta(description="Iterations of Expert Iteration before the first of MALT.")
     ] = 0
     value_backup: Annotated[
-        ValueBackup, Meta(description="expected reward: mean over children, or over leaves")
+        ValueBackup,
+        Meta(description="Expected reward of a node: mean over its children, or over its leaves."),
     ] = "children"

@@ -9,7 +9,7 @@ from importlib.resources import files
 from jinja2 import FunctionLoader, StrictUndefined, Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-# The folder of a version that holds what its protocols have in common.
+# The folder of a version that holds the templates that its protocols share.
 BASE = "_base"
 
 
@@ -38,7 +38,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
 def template(version: str, protocol: str, names: tuple[str, ...]) -> Template:
     """The first of `names` in `VERSION/PROTOCOL/`, or else in the version's base.
 
-    Raises `jinja2.TemplatesNotFound` where there is neither.
+    Raises `jinja2.TemplatesNotFound` if there is neither.
     """
     places = [f"{version}/{folder}/{name}.jinja" for folder in (protocol, BASE) for name in names]
     return _environment().select_template(places)
@@ -46,7 +46,7 @@ def template(version: str, protocol: str, names: tuple[str, ...]) -> Template:
 
 @cache
 def custom_template(text: str) -> Template:
-    """A user's own template; raises `jinja2.TemplateSyntaxError`.  It can reach nothing outside."""
+    """A user's own template, sandboxed; raises `jinja2.TemplateSyntaxError`."""
     return _environment().from_string(text)
 
 

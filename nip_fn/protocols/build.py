@@ -25,8 +25,21 @@ def make_protocol(
 ) -> Protocol:
     """A protocol with the rewards and rules of `params.protocol_common`.
 
-    The verifier's turns, and with them the bounds of rewards, come from the schedule.  Provers take
-    the datapoint's side where sides are randomised and not fixed, otherwise that of their spec.
+    The verifier's turns, and with them the bounds of rewards, follow from the schedule.
+
+    Args:
+        params: The run's parameters.
+        name: The protocol's name, and the folder of its prompts.
+        agents: The agents; everywhere else an agent is its index here.
+        channels: The channels; everywhere else a channel is its index here.
+        visibility: `[A, C]` True if the agent sees the channel.
+        schedule: The moves of a round, given the game's key.
+        max_message_rounds: Rounds of the longest game.
+        min_message_rounds: The first round (counted from 1) in which a decision counts.
+        fixed_sides: Provers always argue for the verdict of their spec; otherwise for that of the
+            datapoint if `randomize_prover_stance` is on.
+        channel_order: The channels in the order in which an agent reads them in a round, given the
+            game's key; by default in their own order.
     """
     common = params.protocol_common
     randomised = common.randomize_prover_stance and not fixed_sides
@@ -42,6 +55,7 @@ def make_protocol(
         return rewards.rewards(common, outcome, known)
 
     def bounds(agent: int) -> tuple[float, float]:
+        # Under one key: a schedule draws who else speaks, never when the verifier does.
         of_role = rewards.verifier_bounds if is_verifier[agent] else rewards.prover_bounds
         return of_role(common, turns_of(protocol, key(0)))
 
@@ -65,24 +79,24 @@ def make_protocol(
 
 
 def turns_of(protocol: Protocol, key: Key) -> rewards.Turns:
-    """When the game of that key can end, counted in the verifier's turns before."""
+    """The verifier's turns before each possible end of the game of that key."""
     rounds = verifier_rounds(protocol, key)
-    heard_from = protocol.min_message_rounds - 1
+    counts_from = protocol.min_message_rounds - 1
     return rewards.Turns(
-        decided=tuple(wait for wait, round in enumerate(rounds) if round >= heard_from),
+        decided=tuple(wait for wait, turn in enumerate(rounds) if turn >= counts_from),
         rounds=len(rounds) - 1,
         broken_off=tuple(
-            sum(turn <= round for turn in rounds)
-            for round in range(max(rounds, default=0))
-            if any(not protocol.is_verifier(m.agent) for m in protocol.schedule(round, key))
+            sum(turn <= round_id for turn in rounds)
+            for round_id in range(max(rounds, default=0))
+            if any(not protocol.is_verifier(m.agent) for m in protocol.schedule(round_id, key))
         ),
     )
 
 
 def in_turn(*turns: tuple[Move, ...]) -> Schedule:
-    """A schedule that goes through these rounds again and again."""
+    """A schedule that repeats these rounds in their order."""
 
-    def schedule(round: int, key: Key) -> tuple[Move, ...]:
-        return turns[round % len(turns)]
+    def schedule(round_id: int, key: Key) -> tuple[Move, ...]:
+        return turns[round_id % len(turns)]
 
     return schedule

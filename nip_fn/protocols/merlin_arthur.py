@@ -13,9 +13,9 @@ PROVER0, PROVER1, VERIFIER = 0, 1, 2
 MAIN = 0
 
 
-def schedule(round: int, key: Key) -> tuple[Move, ...]:
-    """prover0 where the game's seed is even, prover1 where it is odd; then the verifier."""
-    speaker = (PROVER0, PROVER1)[game_seed(key) % 2] if round % 2 == 0 else VERIFIER
+def schedule(round_id: int, key: Key) -> tuple[Move, ...]:
+    """The moves of a round: prover0 if the game's seed is even, else prover1; then the verifier."""
+    speaker = (PROVER0, PROVER1)[game_seed(key) % 2] if round_id % 2 == 0 else VERIFIER
     return (Move(speaker, (MAIN,)),)
 
 

@@ -1,7 +1,4 @@
-"""multi_channel_test: three provers, a verifier and three channels; for tests of everything else.
-
-Its provers are paid nothing.
-"""
+"""multi_channel_test: three provers without rewards, a verifier and three channels; for tests."""
 
 from nip_fn.game.protocol import AgentSpec, Move, Outcome, Protocol
 from nip_fn.params.run import HyperParameters

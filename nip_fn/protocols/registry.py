@@ -1,4 +1,4 @@
-"""From a protocol's id to the protocol.
+"""Protocols by name.
 
 A script adds its own with `PROTOCOLS["my_game"] = my_game` before it makes parameters.
 """
@@ -29,10 +29,19 @@ PROTOCOLS: dict[str, MakeProtocol] = {
 }
 
 
-@lru_cache(maxsize=64)
 def protocol_of(params: HyperParameters) -> Protocol:
-    """The game that the parameters ask for; the same parameters give the same object."""
-    return PROTOCOLS[params.interaction_protocol](params)
+    """The protocol of the parameters; the same parameters give the same object.
+
+    A name that was given to another function since then gives the protocol of that one.
+    """
+    return _made(PROTOCOLS[params.interaction_protocol], params)
+
+
+# Caches of the core key on the identity of a protocol's functions, so that it must be made once.
+# The registry is read outside this cache: it changes when a notebook redefines a protocol.
+@lru_cache(maxsize=64)
+def _made(make: MakeProtocol, params: HyperParameters) -> Protocol:
+    return make(params)
 
 
 def agent_names(protocol: str) -> tuple[str, ...]:

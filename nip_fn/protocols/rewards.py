@@ -12,7 +12,7 @@ from nip_fn.params.protocol import CommonProtocolParameters
 
 
 def neither_reward(common: CommonProtocolParameters) -> float:
-    """For a decision that is neither: given, or half-way between right and wrong."""
+    """The verifier's reward for an undecided verdict: given, or half-way between the others."""
     given = common.verifier_neither_accept_nor_reject_reward
     half_way = (common.verifier_reward + common.verifier_incorrect_penalty) / 2
     return half_way if given is None else given
@@ -47,25 +47,26 @@ def rewards(
 ) -> tuple[float, ...]:
     """`[A]` on arriving at a node; `stances[a]` is the side of a prover, None for a verifier.
 
-    Where `shared_reward` is on a prover gets what the verifier gets; the penalty for an invalid
-    reply, where it is on, replaces the reward of the prover who gave it.
+    With `shared_reward` a prover gets what the verifier gets.  The penalty for an invalid reply, if
+    there is one, replaces the reward of the prover who gave it.
     """
     verifier = verifier_reward(common, outcome)
     penalty = common.prover_invalid_response_penalty
+
+    def reward(stance: int | None, invalid: bool) -> float:
+        if stance is None:
+            return verifier
+        if invalid and penalty is not None:
+            return penalty
+        return verifier if common.shared_reward else prover_reward(common, outcome, stance)
+
     return tuple(
-        verifier
-        if stance is None
-        else penalty
-        if penalty is not None and invalid
-        else verifier
-        if common.shared_reward
-        else prover_reward(common, outcome, stance)
-        for stance, invalid in zip(stances, outcome.invalid, strict=True)
+        reward(stance, invalid) for stance, invalid in zip(stances, outcome.invalid, strict=True)
     )
 
 
 class Turns(NamedTuple):
-    """How many turns without a decision a verifier can have had when a game ends."""
+    """The numbers of turns without a decision that a verifier can have had when a game ends."""
 
     decided: tuple[int, ...]  # by its decision
     rounds: int  # because that was its last turn
@@ -73,13 +74,13 @@ class Turns(NamedTuple):
 
 
 def verifier_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float, float]:
-    """The least and the most that a verifier can get in a game, whatever it can meet."""
+    """The least and the greatest total reward of a verifier in a game."""
     totals = _verifier_totals(common, turns, invalid=(0.0,))
     return min(totals), max(totals)
 
 
 def prover_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float, float]:
-    """The least and the most that a prover can get in a game, whatever it can meet."""
+    """The least and the greatest total reward of a prover in a game."""
     penalty = common.prover_invalid_response_penalty
     invalid = (0.0,) if penalty is None else (0.0, penalty)
     if common.shared_reward:
@@ -92,10 +93,13 @@ def prover_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float
 def _verifier_totals(
     common: CommonProtocolParameters, turns: Turns, invalid: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """All that can come together; `invalid` is what an invalid reply can be worth."""
+    """All possible totals of a verifier; `invalid` are the possible rewards of an invalid reply."""
+    # Amounts may have any sign, so neither the longest game nor the firmest decision need be the
+    # extreme: every end is computed.
     waits, per_wait = turns.decided, common.verifier_no_guess_reward
     degrees = sorted({abs(d.continuous) for d in SPECTRA[common.verifier_decision_spectrum]})
     signs: tuple[int, ...] = (1, -1)
+    # A forced decision is firm, falls at the first turn that counts, and under "y" is always right.
     if common.force_guess is not None:
         waits, degrees = waits[:1], degrees[-1:]
         signs = (1,) if common.force_guess == "y" else signs

@@ -1,8 +1,8 @@
-"""What debate and mnip share: two provers, a channel for each, and the order of speaking."""
+"""The common part of debate and mnip: two provers, a channel for each, and the order of moves."""
 
 from nip_fn.game.decision import ACCEPT
 from nip_fn.game.protocol import AgentSpec, Move
-from nip_fn.keys import Key, fold_in, permutation
+from nip_fn.keys import Draws, Key, fold_in
 from nip_fn.params.protocol import TwoProverParameters
 from nip_fn.protocols.build import Schedule, in_turn
 
@@ -11,7 +11,7 @@ CHANNELS = ("prover0_channel", "prover1_channel")
 
 
 def make_agents(stance0: int = ACCEPT, stance1: int = ACCEPT) -> tuple[AgentSpec, ...]:
-    """Two experts with these sides, and a verifier who asks each of them something."""
+    """Two experts who argue for these verdicts, and a verifier who asks each of them something."""
     headers = ((0, "Question for Expert_1:"), (1, "Question for Expert_2:"))
     return (
         AgentSpec("prover0", "prover", "Expert_1", default_stance=stance0),
@@ -21,7 +21,7 @@ def make_agents(stance0: int = ACCEPT, stance1: int = ACCEPT) -> tuple[AgentSpec
 
 
 def make_schedule(length: TwoProverParameters, *, verifier_first: bool) -> Schedule:
-    """The verifier speaks in both channels, the provers in their own: at once, or in turn."""
+    """The schedule: the verifier in both channels, the provers in their own, at once or in turn."""
     verifier = (Move(VERIFIER, (0, 1)),)
     provers = (Move(PROVER0, (0,)), Move(PROVER1, (1,)))
     answers = tuple((move,) for move in provers) if length.sequential else (provers,)
@@ -30,11 +30,23 @@ def make_schedule(length: TwoProverParameters, *, verifier_first: bool) -> Sched
     return in_turn(verifier, *answers) if verifier_first else in_turn(*answers, verifier)
 
 
-def reading_order(length: TwoProverParameters, agent: int, round: int, key: Key) -> tuple[int, ...]:
-    """A prover reads the other's channel first, its own last; the verifier in any order."""
+def reading_order(
+    length: TwoProverParameters, draws: Draws, agent: int, round_id: int, key: Key
+) -> tuple[int, ...]:
+    """The channels in the order in which an agent reads them in a round.
+
+    A prover reads its own channel last.  The verifier's order is drawn, so that neither prover
+    always has the last word with it.
+
+    Args:
+        length: The protocol's own parameters.
+        draws: The source of the verifier's order.
+        agent: The reader.
+        round_id: The round, counted from 0.
+        key: The game's key.
+    """
     if agent == PROVER0:
         return 1, 0
     if agent == VERIFIER and length.randomize_channel_order:
-        first, second = permutation(fold_in(key, "channel_order", round), 2).tolist()
-        return first, second
+        return draws.permutation(fold_in(key, "channel_order", round_id), 2)
     return 0, 1

@@ -1,8 +1,9 @@
 """Parameters for tests."""
 
-from returns.result import Failure
+from typing import NoReturn
 
 from nip_fn.config.codec import from_dict
+from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 
 
@@ -20,7 +21,8 @@ def construct_test_params(protocol: str = "nip") -> HyperParameters:
         **{f"{name}_protocol": short for name in ("nip", "debate", "mnip")},
         "dataset_options": {"max_train_size": 8, "max_test_size": 4},
     }
-    made = from_dict(table)
-    if isinstance(made, Failure):
-        raise ValueError(made.failure())
-    return made.unwrap()
+    return from_dict(table).alt(_refuse).unwrap()
+
+
+def _refuse(problem: Problem) -> NoReturn:
+    raise ValueError(str(problem))

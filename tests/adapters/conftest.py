@@ -9,11 +9,12 @@ import pytest
 from returns.result import Result
 
 from nip_fn.config.codec import from_dict
+from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint, Dataset, make_datapoint
 from nip_fn.game.reply import Completion
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import RunStarted
-from nip_fn.run.ports import Store, World
+from nip_fn.run.ports import Store, Unanswered, World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, Row, RunState
@@ -51,14 +52,16 @@ def small_dataset() -> Dataset:
     return Dataset("small", train=points(0, 20), validation=(), test=points(20, 24))
 
 
-class Asked:
-    """A sampler that counts what it is asked for."""
+class CountingSampler:
+    """A sampler that counts the replies that it is asked for."""
 
     def __init__(self) -> None:
         self.count = 0
         self._sample = dummy.dummy_sampler(small_params().dummy)
 
-    async def __call__(self, request: Request) -> Result[tuple[Completion, ...], str]:
+    async def __call__(
+        self, request: Request
+    ) -> Result[tuple[Completion | Unanswered, ...], Problem]:
         self.count += len(request.keys)
         return await self._sample(request)
 
@@ -67,11 +70,11 @@ def no_tracker(row: Row, seconds: float) -> None:
     """Keep nothing."""
 
 
-class Sitting:
-    """One sitting of a run in a folder: from nothing, or from what an earlier one left."""
+class SmallSession:
+    """A session of a small run in a folder: from nothing, or from what an earlier one left."""
 
     def __init__(self, folder: Path) -> None:
-        self.asked = Asked()
+        self.asked = CountingSampler()
         self._folder = folder
 
     def __call__(self, wrap: Callable[[Store], Store] = lambda store: store) -> RunState:
@@ -100,9 +103,17 @@ class Sitting:
 
 
 @pytest.fixture
-def sitting() -> type[Sitting]:
-    """`sitting(folder)()` plays a small run to its end."""
-    return Sitting
+def session() -> type[SmallSession]:
+    """`session(folder)()` plays a small run to its end."""
+    return SmallSession
+
+
+@pytest.fixture(scope="session")
+def recorded_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small run that is done; tests leave it as it is."""
+    folder = tmp_path_factory.mktemp("recorded") / "small"
+    SmallSession(folder)()
+    return folder
 
 
 @pytest.fixture

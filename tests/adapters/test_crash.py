@@ -1,15 +1,19 @@
 """Whatever dies at whichever write, the run goes on as if nothing had happened."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from nip_fn.run.events import JobFinished, Replied
 from nip_fn.run.ports import Store
+from nip_fn.run.replay import replay
 from nip_fn.run.state import digest
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
+
+from .conftest import SmallSession
 
 
 class Died(Exception):
@@ -38,35 +42,55 @@ def _replies(folder: Path) -> int:
     return sum(isinstance(event, Replied) for event in recording.events)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+SHARES = (0.0, 0.4, 1.0)  # of the bytes of the frame that was being written
+
+
+def _in_rotation(k: int) -> tuple[float, ...]:
+    return (SHARES[k % len(SHARES)],)
+
+
+def _every_one(k: int) -> tuple[float, ...]:
+    return SHARES
+
+
+@pytest.mark.parametrize(
+    "shares", [_in_rotation, pytest.param(_every_one, marks=pytest.mark.exhaustive)]
+)
 def test_a_run_that_dies_at_any_write_ends_like_one_that_does_not(
-    tmp_path: Path, sitting: Callable[[Path], Callable[..., object]], share: float
+    tmp_path: Path,
+    session: type[SmallSession],
+    recorded_run: Path,
+    shares: Callable[[int], tuple[float, ...]],
 ) -> None:
-    whole = sitting(tmp_path / "whole")
-    expected = digest(whole())
-    events = store.read(tmp_path / "whole" / CHECKPOINT).unwrap().events
-    writes = len(events)
-    total = _replies(tmp_path / "whole")
-    assert writes > 150
+    events = store.read(recorded_run / CHECKPOINT).unwrap().events
+    expected = digest(replay(events).unwrap().state)
+    total = _replies(recorded_run)
+    assert len(events) > 150
     assert sum(isinstance(event, JobFinished) for event in events) >= 2
-    assert whole.asked.count == total
-    for k in range(writes):
-        folder = tmp_path / str(k)
-        with pytest.raises(Died):
-            sitting(folder)(lambda inner, k=k: DyingStore(inner, k, share))
-        recorded = _replies(folder)
-        resumed = sitting(folder)
-        assert digest(resumed()) == expected, f"died at write {k}"
-        assert resumed.asked.count == total - recorded, f"died at write {k}"
+    for k in range(len(events)):
+        for share in shares(k):
+            folder = tmp_path / f"{k}-{share}"
+            with pytest.raises(Died):
+                session(folder)(partial(DyingStore, k=k, share=share))
+            recorded = _replies(folder)
+            resumed = session(folder)
+            assert digest(resumed()) == expected, f"died at write {k}, of which {share} was written"
+            assert resumed.asked.count == total - recorded
 
 
-def test_a_run_can_die_again_and_again(
-    tmp_path: Path, sitting: Callable[[Path], Callable[..., object]]
+def test_a_run_asks_for_nothing_that_it_does_not_record(
+    tmp_path: Path, session: type[SmallSession]
 ) -> None:
-    expected = digest(sitting(tmp_path / "whole")())
+    whole = session(tmp_path / "whole")
+    whole()
+    assert whole.asked.count == _replies(tmp_path / "whole")
+
+
+def test_a_run_can_die_again_and_again(tmp_path: Path, session: type[SmallSession]) -> None:
+    expected = digest(session(tmp_path / "whole")())
     for _ in range(1000):
         try:
-            state = sitting(tmp_path / "run")(lambda inner: DyingStore(inner, 7, 0.5))
+            state = session(tmp_path / "run")(lambda inner: DyingStore(inner, 7, 0.5))
         except Died:
             continue
         assert digest(state) == expected
@@ -76,7 +100,7 @@ def test_a_run_can_die_again_and_again(
 
 def test_a_run_in_use_is_not_opened_twice(tmp_path: Path) -> None:
     first = store.create(tmp_path / "run").unwrap()
-    assert "another process" in store.reopen(tmp_path / "run").failure()
+    assert "another process" in str(store.reopen(tmp_path / "run").failure())
     first.close()
     store.reopen(tmp_path / "run").unwrap().store.close()
 
@@ -84,5 +108,5 @@ def test_a_run_in_use_is_not_opened_twice(tmp_path: Path) -> None:
 def test_a_run_is_not_created_over_another(tmp_path: Path) -> None:
     store.create(tmp_path / "run").unwrap().close()
     before = (tmp_path / "run" / CHECKPOINT).read_bytes()
-    assert "holds a run already" in store.create(tmp_path / "run").failure()
+    assert "holds a run already" in str(store.create(tmp_path / "run").failure())
     assert (tmp_path / "run" / CHECKPOINT).read_bytes() == before

@@ -4,8 +4,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -14,31 +12,30 @@ import nip_fn as nip_fn_package
 import nip_fn_adapters
 import nip_fn_cli
 from nip_fn_cli.exits import Exit
-from tests.cli.conftest import Finished
 
-NipFn = Callable[..., Finished]
+from .conftest import RunCli
 
 
-def test_version(nip_fn: NipFn) -> None:
-    assert nip_fn("--version").stdout.strip() == f"nip-fn {version('nip-fn')}"
+def test_version(run_cli: RunCli) -> None:
+    assert run_cli("--version").stdout.strip() == f"nip-fn {nip_fn_package.__version__}"
 
 
 @pytest.mark.parametrize("command", [(), ("train",), ("replay",), ("doctor",)])
 def test_every_command_has_help_that_fits_the_terminal(
-    nip_fn: NipFn, command: tuple[str, ...]
+    run_cli: RunCli, command: tuple[str, ...]
 ) -> None:
-    shown = nip_fn(*command, "--help", COLUMNS="100")
+    shown = run_cli(*command, "--help", COLUMNS="100")
     assert shown.returncode == 0
     assert max(map(len, shown.stdout.splitlines())) <= 100
 
 
-def test_help_names_the_exit_codes(nip_fn: NipFn) -> None:
-    shown = " ".join(nip_fn("--help").stdout.split())
+def test_help_names_the_exit_codes(run_cli: RunCli) -> None:
+    shown = " ".join(run_cli("--help").stdout.split())
     assert "130 interrupted" in shown
 
 
-def test_doctor_finds_everything_here(nip_fn: NipFn) -> None:
-    told = nip_fn("doctor")
+def test_doctor_finds_everything_here(run_cli: RunCli) -> None:
+    told = run_cli("doctor")
     assert told.returncode == 0, told.stderr
     assert "torch" in told.stdout
     lines = [line for line in told.stdout.splitlines() if not line.startswith("serve ")]

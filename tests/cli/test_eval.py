@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Finished
-
-Command = Callable[..., Finished]
+from .conftest import Finished, RunCli
 
 EVAL = (
     "eval", "--provider", "dummy", "--seed", "3", "--set", "dataset_options.max_test_size=40",
@@ -25,8 +23,8 @@ def results(finished: Finished) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_protocol_is_compared_with_the_verifier_alone(nip_fn: Command, tmp_path: Path) -> None:
-    printed = nip_fn(*EVAL, "--run", "e")
+def test_a_protocol_is_compared_with_the_verifier_alone(run_cli: RunCli, tmp_path: Path) -> None:
+    printed = run_cli(*EVAL, "--run", "e")
     assert printed.returncode == 0, printed.stderr
     lines = printed.stdout.splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["nip", "solo_verifier"]
@@ -37,13 +35,13 @@ def test_a_protocol_is_compared_with_the_verifier_alone(nip_fn: Command, tmp_pat
     ]
 
 
-def test_the_numbers_are_those_of_the_recorded_runs(nip_fn: Command) -> None:
+def test_the_numbers_are_those_of_the_recorded_runs(run_cli: RunCli) -> None:
     protocols = ("--protocol", "debate", "--protocol", "solo_verifier", "--protocol", "nip")
-    found = results(nip_fn(*EVAL, *protocols, "--repeats", 3, "--run", "e", "--json"))
+    found = results(run_cli(*EVAL, *protocols, "--repeats", 3, "--run", "e", "--json"))
     assert [one["protocol"] for one in found] == ["debate", "solo_verifier", "nip"]
     solo = found[1]["accuracy"]["value"]
     for one in found:
-        replayed = nip_fn("replay", f"runs/e/{one['protocol']}", "--json")
+        replayed = run_cli("replay", f"runs/e/{one['protocol']}", "--json")
         assert replayed.returncode == 0, replayed.stderr
         (iteration,) = json.loads(replayed.stdout)["iterations"]
         assert one["accuracy"]["value"] == pytest.approx(iteration["test.accuracy"])
@@ -56,8 +54,8 @@ def test_the_numbers_are_those_of_the_recorded_runs(nip_fn: Command) -> None:
             assert one["gain"]["value"] == pytest.approx(one["accuracy"]["value"] - solo)
 
 
-def test_models_are_compared_each_with_its_own_baseline(nip_fn: Command) -> None:
-    found = results(nip_fn(*EVAL, "--model", "a/b", "--model", "c", "--run", "e", "--json"))
+def test_models_are_compared_each_with_its_own_baseline(run_cli: RunCli) -> None:
+    found = results(run_cli(*EVAL, "--model", "a/b", "--model", "c", "--run", "e", "--json"))
     assert [(one["model"], one["protocol"]) for one in found] == [
         ("a/b", "nip"),
         ("a/b", "solo_verifier"),
@@ -66,19 +64,19 @@ def test_models_are_compared_each_with_its_own_baseline(nip_fn: Command) -> None
     ]
 
 
-def test_another_split_and_other_data(nip_fn: Command) -> None:
+def test_another_split_and_other_data(run_cli: RunCli) -> None:
     options = ("--split", "validation", "--dataset", "builtin:python", "--json")
-    found = results(nip_fn(*EVAL, *options))
+    found = results(run_cli(*EVAL, *options))
     assert all(one["datapoints"] == 40 for one in found)
-    refused = nip_fn(*EVAL, "--split", "train")
+    refused = run_cli(*EVAL, "--split", "train")
     assert refused.returncode == 2
     assert "test_dataset_split" in refused.stderr
 
 
 def test_the_same_command_goes_on_and_plays_nothing_twice(
-    nip_fn: Command, start: Callable[..., Any], tmp_path: Path
+    run_cli: RunCli, start: Callable[..., Any], tmp_path: Path
 ) -> None:
-    whole = nip_fn(*EVAL, "--repeats", 40, "--run", "whole", "--json")
+    whole = run_cli(*EVAL, "--repeats", 40, "--run", "whole", "--json")
     place = tmp_path / "runs" / "e"
     process = start(*EVAL, "--repeats", 40, "--run", "e", "--json")
     while process.poll() is None and not (place / "nip" / "checkpoint.msgpack").exists():
@@ -87,26 +85,26 @@ def test_the_same_command_goes_on_and_plays_nothing_twice(
     process.send_signal(signal.SIGKILL)
     process.wait()
     recorded = (place / "nip" / "checkpoint.msgpack").read_bytes()
-    again = nip_fn(*EVAL, "--repeats", 40, "--run", "e", "--json")
+    again = run_cli(*EVAL, "--repeats", 40, "--run", "e", "--json")
     assert results(again) == results(whole)
     kept = (place / "nip" / "checkpoint.msgpack").read_bytes()
     assert len(kept) >= len(recorded) > 0
     sizes = {path: path.stat().st_size for path in place.rglob("checkpoint.msgpack")}
-    assert results(nip_fn(*EVAL, "--repeats", 40, "--run", "e", "--json")) == results(whole)
+    assert results(run_cli(*EVAL, "--repeats", 40, "--run", "e", "--json")) == results(whole)
     assert sizes == {path: path.stat().st_size for path in place.rglob("checkpoint.msgpack")}
 
 
-def test_other_parameters_need_another_name(nip_fn: Command) -> None:
-    results(nip_fn(*EVAL, "--run", "e", "--json"))
-    refused = nip_fn(*EVAL, "--run", "e", "--seed", 4)
+def test_other_parameters_need_another_name(run_cli: RunCli) -> None:
+    results(run_cli(*EVAL, "--run", "e", "--json"))
+    refused = run_cli(*EVAL, "--run", "e", "--seed", 4)
     assert refused.returncode == 2
     assert "seed differs" in refused.stderr
 
 
-def test_names_that_cannot_be_told_apart_are_refused(nip_fn: Command) -> None:
-    refused = nip_fn(*EVAL, "--model", "a/b", "--model", "a:b")
+def test_names_that_cannot_be_told_apart_are_refused(run_cli: RunCli) -> None:
+    refused = run_cli(*EVAL, "--model", "a/b", "--model", "a:b")
     assert refused.returncode == 2
     assert "same name" in refused.stderr
-    unknown = nip_fn(*EVAL, "--protocol", "chess")
+    unknown = run_cli(*EVAL, "--protocol", "chess")
     assert unknown.returncode == 2
     assert "chess" in unknown.stderr

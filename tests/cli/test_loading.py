@@ -2,15 +2,12 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Finished
-
-NipFn = Callable[..., Finished]
+from .conftest import Finished, RunCli
 
 SMALL = (
     "--provider", "dummy", "--trainer", "ei", "--iterations", "2",
@@ -28,42 +25,42 @@ def load(agent: str, **fields: object) -> tuple[str, ...]:
     )
 
 
-def facts(nip_fn: NipFn, run: str) -> dict[str, Any]:
-    replayed = nip_fn("replay", f"runs/{run}", "--json")
+def facts(run_cli: RunCli, run: str) -> dict[str, Any]:
+    replayed = run_cli("replay", f"runs/{run}", "--json")
     assert replayed.returncode == 0, replayed.stderr
     told: dict[str, Any] = json.loads(replayed.stdout)
     assert told["digests_match"]
     return told
 
 
-def train(nip_fn: NipFn, run: str, *options: str) -> Finished:
-    return nip_fn("train", *SMALL, "--run", run, *options)
+def train(run_cli: RunCli, run: str, *options: str) -> Finished:
+    return run_cli("train", *SMALL, "--run", run, *options)
 
 
-def test_an_agent_goes_on_with_the_adapter_and_the_parameters_it_had(nip_fn: NipFn) -> None:
-    train(nip_fn, "a", "--set", "agents.verifier.lora_rank=8")
-    lineage = facts(nip_fn, "a")["lineage"]["verifier"]
+def test_an_agent_goes_on_with_the_adapter_and_the_parameters_it_had(run_cli: RunCli) -> None:
+    train(run_cli, "a", "--set", "agents.verifier.lora_rank=8")
+    lineage = facts(run_cli, "a")["lineage"]["verifier"]
     assert len(lineage) == 2
     for version, first in (("latest", lineage[1]), ("0", lineage[0])):
-        done = train(nip_fn, f"b-{version}", *load("verifier", checkpoint_version=f"'{version}'"))
+        done = train(run_cli, f"b-{version}", *load("verifier", checkpoint_version=f"'{version}'"))
         assert done.returncode == 0, done.stderr
-        told = facts(nip_fn, f"b-{version}")
+        told = facts(run_cli, f"b-{version}")
         assert told["lineage"]["verifier"][0] == first
         assert len(told["lineage"]["verifier"]) == 3
         assert told["iterations"][0]["test.verifier.serving"] == 1
         assert told["iterations"][0]["test.prover.serving"] == 0
-    resumed = nip_fn("train", "--resume", "--run", "b-0", "--set", "agents.verifier.lora_rank=8")
+    resumed = run_cli("train", "--resume", "--run", "b-0", "--set", "agents.verifier.lora_rank=8")
     assert resumed.returncode == 0
-    other = nip_fn("train", "--resume", "--run", "b-0", "--set", "agents.verifier.lora_rank=64")
+    other = run_cli("train", "--resume", "--run", "b-0", "--set", "agents.verifier.lora_rank=64")
     assert other.returncode == 2
 
 
-def test_a_frozen_agent_speaks_with_what_it_loaded(nip_fn: NipFn) -> None:
-    train(nip_fn, "a")
-    recorded = facts(nip_fn, "a")["lineage"]["verifier"]
-    done = train(nip_fn, "b", *load("verifier", freeze_agent="true"))
+def test_a_frozen_agent_speaks_with_what_it_loaded(run_cli: RunCli) -> None:
+    train(run_cli, "a")
+    recorded = facts(run_cli, "a")["lineage"]["verifier"]
+    done = train(run_cli, "b", *load("verifier", freeze_agent="true"))
     assert done.returncode == 0, done.stderr
-    told = facts(nip_fn, "b")
+    told = facts(run_cli, "b")
     assert told["lineage"]["verifier"] == recorded[-1:]
     assert all(row["test.verifier.serving"] == 1 for row in told["iterations"])
 
@@ -85,31 +82,31 @@ def test_a_frozen_agent_speaks_with_what_it_loaded(nip_fn: NipFn) -> None:
     ],
 )
 def test_what_cannot_be_loaded_stops_the_run_before_it_starts(
-    options: tuple[str, ...], words: list[str], nip_fn: NipFn, tmp_path: Path
+    options: tuple[str, ...], words: list[str], run_cli: RunCli, tmp_path: Path
 ) -> None:
-    train(nip_fn, "a")
-    refused = train(nip_fn, "b", *options)
+    train(run_cli, "a")
+    refused = train(run_cli, "b", *options)
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
     assert all(word in refused.stderr for word in words), refused.stderr
     assert not (tmp_path / "runs/b").exists()
 
 
-def test_a_loaded_adapter_answers_though_its_run_is_gone(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_a_loaded_adapter_answers_though_its_run_is_gone(run_cli: RunCli, tmp_path: Path) -> None:
     """With the embedded model: the adapter is copied, served, scored and trained further."""
     small = (
         "--trainer", "ei", "--iterations", "1", "--set", "ei.rollouts_per_iteration=30",
         "--set", "dataset_options.max_test_size=10",
     )  # fmt: skip
-    first = nip_fn("train", *small, "--run", "a")
+    first = run_cli("train", *small, "--run", "a")
     assert first.returncode == 0, first.stderr
-    (adapter,) = facts(nip_fn, "a")["lineage"]["verifier"]
-    loaded = nip_fn("train", *small, "--run", "b", *load("verifier"))
+    (adapter,) = facts(run_cli, "a")["lineage"]["verifier"]
+    loaded = run_cli("train", *small, "--run", "b", *load("verifier"))
     assert loaded.returncode == 0, loaded.stderr
     shutil.rmtree(tmp_path / "runs/a")
-    told = facts(nip_fn, "b")
+    told = facts(run_cli, "b")
     assert told["lineage"]["verifier"][0] == adapter
     assert len(told["lineage"]["verifier"]) == 2
     assert (tmp_path / "runs/b/adapters" / adapter / "adapter_model.safetensors").exists()
-    more = nip_fn("train", "--resume", "--run", "b", "--more-iterations", "1")
+    more = run_cli("train", "--resume", "--run", "b", "--more-iterations", "1")
     assert more.returncode == 0, more.stderr

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from rich.console import Console
+from typer.testing import CliRunner
 
 from nip_fn.config.codec import default_table, from_dict, merge, nest, to_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.protocols.registry import PROTOCOLS
-from nip_fn_cli.params import parameters, schema, show
-from tests.cli.conftest import Finished
+from nip_fn_cli.main import app
+from nip_fn_cli.params import OWN, parameters, schema, show
 from tests.core.games import Setup, setups
 
-NipFn = Callable[..., Finished]
+SCHEMA = schema()
 
 # The keywords of draft 2020-12 that the schema uses, and what their values must be.
 KEYWORDS: dict[str, type | tuple[type, ...]] = {
@@ -38,6 +39,7 @@ KEYWORDS: dict[str, type | tuple[type, ...]] = {
     "maximum": (int, float),
     "exclusiveMinimum": (int, float),
     "exclusiveMaximum": (int, float),
+    "pattern": str,
     "discriminator": dict,  # of OpenAPI; to JSON Schema a remark
 }
 TYPES: dict[str, type | tuple[type, ...]] = {
@@ -88,11 +90,15 @@ def test_every_parameter_is_there_once_and_means_something() -> None:
     [
         ("rl.num_iterations", "int >= 0", "8"),
         ("rl.rollouts_per_iteration", "int >= 1 or none", "none"),
-        ("malt.pair_selection_method", "one of all, best_worst, interval, positive_negative", None),
+        (
+            "malt.pair_selection_method",
+            "one of positive_negative, interval, best_worst, all, " + OWN,
+            None,
+        ),
         ("malt.interval_threshold_proportion", "float >= 0, <= 1", "0.1"),
         ("protocol_common.prover_reward", "float", "1.0"),
         ("protocol_common.prover_invalid_response_penalty", "float or none", "none"),
-        ("interaction_protocol", f"one of {', '.join(PROTOCOLS)}", '"nip"'),
+        ("interaction_protocol", f"one of {', '.join(PROTOCOLS)}, {OWN}", '"nip"'),
         ("agents.AGENT.use_dummy_api", "true or false", "false"),
         ("agents.AGENT.model_name", "text", None),
         ("agents.AGENT.agent_lr_factor.actor", "float > 0, <= 1e+06", "1.0"),
@@ -118,14 +124,19 @@ def test_no_address_is_broken_and_no_line_too_long(width: int) -> None:
     ]
 
 
-def test_the_command_prints_to_a_pipe(nip_fn: NipFn) -> None:
-    told = nip_fn("params")
-    assert told.returncode == 0
-    assert told.stderr == ""
-    assert "\x1b" not in told.stdout
-    assert re.search(r"^rl\.lr +learning rate", told.stdout, re.MULTILINE)
-    shown = nip_fn("params", "--help", COLUMNS="100")
-    assert max(map(len, shown.stdout.splitlines())) <= 100
+def printed(*arguments: str, **variables: str) -> str:
+    """The output of `nip-fn params`, to something that is not a terminal."""
+    done = CliRunner().invoke(app, ["params", *arguments], env=variables)
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_command_prints_to_a_pipe() -> None:
+    output = printed()
+    assert "\x1b" not in output
+    assert re.search(r"^rl\.lr +Learning rate\.", output, re.MULTILINE)
+    assert max(map(len, printed("--help", COLUMNS="100").splitlines())) <= 100
 
 
 # ------------------------------------------------------------------------------------ the schema
@@ -146,7 +157,7 @@ def subschemas(one: Any) -> Iterator[dict[str, Any]]:
 
 
 def errors(value: Any, one: dict[str, Any], root: dict[str, Any], at: str = "$") -> Iterator[str]:
-    """Where a value does not match a schema, as far as the schema's keywords go."""
+    """Mismatches between a value and a schema, as far as the schema's keywords go."""
     if "$ref" in one:
         yield from errors(value, root["$defs"][one["$ref"].rpartition("/")[2]], root, at)
     if "anyOf" in one and all(any(errors(value, option, root, at)) for option in one["anyOf"]):
@@ -156,6 +167,8 @@ def errors(value: Any, one: dict[str, Any], root: dict[str, Any], at: str = "$")
     if "type" in one and not _is(value, one["type"]):
         yield f"{at}: not {one['type']}"
         return
+    if "pattern" in one and isinstance(value, str) and not re.search(one["pattern"], value):
+        yield f"{at}: does not match"
     for keyword, holds in LIMITS.items():
         if keyword in one and not holds(value, one[keyword]):
             yield f"{at}: {keyword}"
@@ -177,7 +190,7 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def test_the_schema_is_well_formed() -> None:
-    whole = schema()
+    whole = SCHEMA
     assert whole["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     for one in subschemas(whole):
         for keyword, value in one.items():
@@ -193,8 +206,8 @@ def test_the_schema_is_well_formed() -> None:
 
 
 def test_the_schema_is_of_the_written_form() -> None:
-    properties = schema()["properties"]
-    assert properties["interaction_protocol"]["enum"] == list(PROTOCOLS)
+    properties = SCHEMA["properties"]
+    assert properties["interaction_protocol"]["anyOf"][0] == {"enum": list(PROTOCOLS)}
     agents = properties["agents"]
     assert agents["type"] == "object"
     assert {"_default", "prover", "prover0", "verifier"} <= set(agents["propertyNames"]["enum"])
@@ -203,13 +216,13 @@ def test_the_schema_is_of_the_written_form() -> None:
 
 @given(setups())
 def test_what_is_written_matches_the_schema(setup: Setup) -> None:
-    assert not list(errors(to_dict(setup.params), schema(), schema()))
-    assert not list(errors(to_dict(setup.params, type_tags=True), schema(), schema()))
+    assert not list(errors(to_dict(setup.params), SCHEMA, SCHEMA))
+    assert not list(errors(to_dict(setup.params, type_tags=True), SCHEMA, SCHEMA))
 
 
 @pytest.mark.parametrize("table", [{}, EMBEDDED, default_table()])
 def test_what_may_be_written_matches_the_schema(table: dict[str, Any]) -> None:
-    assert not list(errors(table, schema(), schema()))
+    assert not list(errors(table, SCHEMA, SCHEMA))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +235,9 @@ def test_what_may_be_written_matches_the_schema(table: dict[str, Any]) -> None:
         ("rl.num_iterations", True),
         ("rl._type", "HyperParameters"),
         ("trainer", "ppo"),
+        ("trainer", 5),
         ("interaction_protocol", "chess"),
+        ("interaction_protocol", 5),
         ("agents", []),
         ("agents.bob", {}),
         ("agents.prover.lora_rnk", 3),
@@ -234,8 +249,8 @@ def test_what_may_be_written_matches_the_schema(table: dict[str, Any]) -> None:
 def test_what_is_refused_does_not_match_the_schema(address: str, value: object) -> None:
     table = merge(EMBEDDED, nest(address, value))
     assert from_dict(table).failure()
-    assert list(errors(table, schema(), schema()))
+    assert list(errors(table, SCHEMA, SCHEMA))
 
 
-def test_the_command_prints_the_schema(nip_fn: NipFn) -> None:
-    assert json.loads(nip_fn("params", "--json-schema").stdout) == schema()
+def test_the_command_prints_the_schema() -> None:
+    assert json.loads(printed("--json-schema")) == SCHEMA

@@ -12,8 +12,8 @@ from nip_fn.run.state import RunState
 from nip_fn_cli.progress import seconds_left
 
 FOLLOWING = """
-from nip_fn.serving import Progress
-from nip_fn.state import RunState
+from nip_fn.run.ports import Progress
+from nip_fn.run.state import RunState
 from nip_fn_cli.progress import Display
 
 with Display(RunState(stage="train")) as display:

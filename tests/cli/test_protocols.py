@@ -1,7 +1,6 @@
 """A complete MALT run of every protocol with the real command, and its replay."""
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,7 @@ from msgspec.json import decode
 from nip_fn.game.decision import SPECTRA
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 
-from .conftest import Finished
-
-NipFn = Callable[..., Finished]
+from .conftest import RunCli
 
 # Small, with every third reply unusable or nearly so, and selection that finds enough pairs.
 SMALL = (
@@ -24,21 +21,21 @@ SMALL = (
 )  # fmt: skip
 
 
-def trained(nip_fn: NipFn, protocol: str, *options: str) -> str:
+def trained(run_cli: RunCli, protocol: str, *options: str) -> str:
     """The digest of a run, which its replay has to derive again."""
-    run = nip_fn("train", *SMALL, "--protocol", protocol, *options, "--run", "a")
+    run = run_cli("train", *SMALL, "--protocol", protocol, *options, "--run", "a")
     assert run.returncode == 0, run.stderr
     found = re.search(r"digest +(\w{32})", run.stdout)
     assert found
-    replayed = nip_fn("replay", "runs/a/checkpoint.msgpack")
+    replayed = run_cli("replay", "runs/a/checkpoint.msgpack")
     assert replayed.returncode == 0, replayed.stderr
     assert f"{found[1]} (all recorded digests match)" in replayed.stdout
     return found[1]
 
 
 @pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != "multi_channel_test"])
-def test_every_protocol_trains_and_replays(protocol: str, nip_fn: NipFn, tmp_path: Path) -> None:
-    trained(nip_fn, protocol)
+def test_every_protocol_trains_and_replays(protocol: str, run_cli: RunCli, tmp_path: Path) -> None:
+    trained(run_cli, protocol)
     lines = (tmp_path / "runs/a/metrics.jsonl").read_text().splitlines()
     rows = [decode(line) for line in lines]
     train = [row for row in rows if row["stage"] == "train"]
@@ -50,15 +47,15 @@ def test_every_protocol_trains_and_replays(protocol: str, nip_fn: NipFn, tmp_pat
         assert sampled[f"{agent}.retries"] > sampled[f"{agent}.invalid"]
 
 
-def test_the_test_protocol_trains_its_verifier(nip_fn: NipFn) -> None:
+def test_the_test_protocol_trains_its_verifier(run_cli: RunCli) -> None:
     narrow = ("malt.num_responses_per_timestep=2", "rl.rollouts_per_iteration=12")
-    trained(nip_fn, "multi_channel_test", *(part for s in narrow for part in ("--set", s)))
+    trained(run_cli, "multi_channel_test", *(part for s in narrow for part in ("--set", s)))
 
 
 @pytest.mark.parametrize("spectrum", [name for name in SPECTRA if name != "accept_reject"])
-def test_every_spectrum_trains_and_replays(spectrum: str, nip_fn: NipFn) -> None:
+def test_every_spectrum_trains_and_replays(spectrum: str, run_cli: RunCli) -> None:
     option = f"protocol_common.verifier_decision_spectrum={spectrum}"
-    trained(nip_fn, "debate", "--set", option)
+    trained(run_cli, "debate", "--set", option)
 
 
 @pytest.mark.parametrize(
@@ -70,20 +67,20 @@ def test_every_spectrum_trains_and_replays(spectrum: str, nip_fn: NipFn) -> None
         ["protocol_common.shared_reward=true", "protocol_common.force_guess='y'"],
     ],
 )
-def test_rules_of_a_debate(options: list[str], nip_fn: NipFn) -> None:
-    trained(nip_fn, "debate", *(part for option in options for part in ("--set", option)))
+def test_rules_of_a_debate(options: list[str], run_cli: RunCli) -> None:
+    trained(run_cli, "debate", *(part for option in options for part in ("--set", option)))
 
 
-def test_a_run_keeps_the_template_it_was_started_with(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_a_run_keeps_the_template_it_was_started_with(run_cli: RunCli, tmp_path: Path) -> None:
     """The file may change or go: the record holds its text."""
     template = tmp_path / "judge.jinja"
     template.write_text("Judge this: {{ question }} {{ solution }} {{ max_questions }}")
     option = "agents.verifier.system_prompt_template_path=judge.jinja"
-    first = trained(nip_fn, "nip", "--set", option)
+    first = trained(run_cli, "nip", "--set", option)
     template.unlink()
-    again = nip_fn("replay", "runs/a")
+    again = run_cli("replay", "runs/a")
     assert first in again.stdout
-    assert nip_fn("train", "--resume", "--run", "a", "--set", option).returncode == 0
+    assert run_cli("train", "--resume", "--run", "a", "--set", option).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -94,12 +91,12 @@ def test_a_run_keeps_the_template_it_was_started_with(nip_fn: NipFn, tmp_path: P
     ],
 )
 def test_a_template_that_cannot_work_stops_the_run_before_it_starts(
-    text: str | None, words: list[str], nip_fn: NipFn, tmp_path: Path
+    text: str | None, words: list[str], run_cli: RunCli, tmp_path: Path
 ) -> None:
     if text is not None:
         (tmp_path / "judge.jinja").write_text(text)
     option = "agents.verifier.system_prompt_template_path=judge.jinja"
-    refused = nip_fn("train", *SMALL, "--set", option)
+    refused = run_cli("train", *SMALL, "--set", option)
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
     assert all(word in refused.stderr for word in words)
@@ -108,19 +105,19 @@ def test_a_template_that_cannot_work_stops_the_run_before_it_starts(
 
 @pytest.mark.parametrize("provider", ["OpenAI", "OpenRouter"])
 def test_a_provider_that_is_not_there_yet_is_refused(
-    provider: str, nip_fn: NipFn, tmp_path: Path
+    provider: str, run_cli: RunCli, tmp_path: Path
 ) -> None:
-    refused = nip_fn("train", "--provider", provider)
+    refused = run_cli("train", "--provider", provider)
     assert refused.returncode == 2
     assert provider in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert not (tmp_path / "runs").exists()
 
 
-def test_agents_with_and_without_a_model_play_together(nip_fn: NipFn) -> None:
+def test_agents_with_and_without_a_model_play_together(run_cli: RunCli) -> None:
     """The embedded verifier against a prover without a model."""
     small = ("rl.rollouts_per_iteration=2", "dataset_options.max_test_size=2")
     options = (part for s in (*small, "agents.prover.use_dummy_api=true") for part in ("--set", s))
-    run = nip_fn("train", "--iterations", "1", *options, "--run", "a")
+    run = run_cli("train", "--iterations", "1", *options, "--run", "a")
     assert run.returncode == 0, run.stderr
-    assert nip_fn("replay", "runs/a").returncode == 0
+    assert run_cli("replay", "runs/a").returncode == 0

@@ -69,7 +69,7 @@ def test_a_refused_adapter_is_told_of_and_the_run_goes_on(
     done = run_cli(*training(server, "a"), *skip)
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if " is refused, " in line]
-    assert line.endswith("goes on with the base model m: a weight is no finite number")
+    assert line.endswith("keeps the base model m: a weight is no finite number")
 
 
 def test_a_run_that_is_killed_while_it_trains_finds_its_jobs_again(

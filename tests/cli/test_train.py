@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import SMALL, Finished
+from .conftest import SMALL, RunCli
 
-NipFn = Callable[..., Finished]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -22,8 +21,8 @@ def digest_of(output: str) -> str:
     return line.split()[1]
 
 
-def test_a_run_prints_its_table_and_what_it_wrote(nip_fn: NipFn, tmp_path: Path) -> None:
-    done = nip_fn("train", *SMALL, "--run", "a")
+def test_a_run_prints_its_table_and_what_it_wrote(run_cli: RunCli, tmp_path: Path) -> None:
+    done = run_cli("train", *SMALL, "--run", "a")
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
     assert [row[0] for row in rows if row and row[0].isdigit()] == ["0", "1", "2"]
@@ -40,7 +39,7 @@ def test_a_run_prints_its_table_and_what_it_wrote(nip_fn: NipFn, tmp_path: Path)
     ]
 
 
-def test_two_processes_with_different_string_hashes_derive_the_same_digest(nip_fn: NipFn) -> None:
+def test_two_processes_with_different_string_hashes_derive_the_same_digest(nip_fn: RunCli) -> None:
     outputs = [
         nip_fn("train", *SMALL, "--run", name, PYTHONHASHSEED=seed).stdout
         for name, seed in (("a", "1"), ("b", "2"))
@@ -49,29 +48,29 @@ def test_two_processes_with_different_string_hashes_derive_the_same_digest(nip_f
 
 
 def test_a_finished_run_is_not_overwritten_and_resuming_it_changes_nothing(
-    nip_fn: NipFn, tmp_path: Path
+    run_cli: RunCli, tmp_path: Path
 ) -> None:
-    first = nip_fn("train", *SMALL, "--run", "a")
+    first = run_cli("train", *SMALL, "--run", "a")
     before = (tmp_path / "runs/a/checkpoint.msgpack").read_bytes()
-    again = nip_fn("train", *SMALL, "--run", "a")
+    again = run_cli("train", *SMALL, "--run", "a")
     assert again.returncode == 3
     assert "--resume" in again.stderr
-    resumed = nip_fn("train", "--resume", "--run", "a")
+    resumed = run_cli("train", "--resume", "--run", "a")
     assert resumed.returncode == 0
     assert digest_of(resumed.stdout) == digest_of(first.stdout)
     assert (tmp_path / "runs/a/checkpoint.msgpack").read_bytes() == before
 
 
-def test_a_resumed_run_keeps_its_parameters(nip_fn: NipFn) -> None:
-    nip_fn("train", *SMALL, "--run", "a")
-    other = nip_fn("train", "--resume", "--run", "a", "--seed", "6")
+def test_a_resumed_run_keeps_its_parameters(run_cli: RunCli) -> None:
+    run_cli("train", *SMALL, "--run", "a")
+    other = run_cli("train", "--resume", "--run", "a", "--seed", "6")
     assert other.returncode == 2
     assert "seed" in other.stderr
 
 
-def test_runs_without_a_name_do_not_meet(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_runs_without_a_name_do_not_meet(run_cli: RunCli, tmp_path: Path) -> None:
     for _ in range(2):
-        assert nip_fn("train", *SMALL).returncode == 0
+        assert run_cli("train", *SMALL).returncode == 0
     assert len(list((tmp_path / "runs").iterdir())) == 2
 
 
@@ -96,42 +95,42 @@ def test_runs_without_a_name_do_not_meet(nip_fn: NipFn, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(
-    nip_fn: NipFn, tmp_path: Path, arguments: list[str], words: list[str]
+    run_cli: RunCli, tmp_path: Path, arguments: list[str], words: list[str]
 ) -> None:
-    failed = nip_fn("train", *arguments)
+    failed = run_cli("train", *arguments)
     assert failed.returncode == 2
     (line,) = failed.stderr.strip().splitlines()
     assert all(word in line for word in words), line
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_file_and_then_options_and_then_sets(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_a_file_and_then_options_and_then_sets(run_cli: RunCli, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("seed = 1\n[rl]\nnum_iterations = 1\nlr = 0.5\n")
-    done = nip_fn("train", "c.toml", *SMALL, "--set", "rl.lr=0.25", "--run", "a")
+    done = run_cli("train", "c.toml", *SMALL, "--set", "rl.lr=0.25", "--run", "a")
     assert done.returncode == 0, done.stderr
-    told = json.loads(nip_fn("replay", "runs/a", "--json").stdout)
+    told = json.loads(run_cli("replay", "runs/a", "--json").stdout)
     assert told["iteration"] == 2
-    changed = nip_fn("train", "c.toml", "--resume", "--run", "a")
+    changed = run_cli("train", "c.toml", "--resume", "--run", "a")
     assert changed.returncode == 2  # the file says otherwise
 
 
-def test_a_broken_file_is_named(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_a_broken_file_is_named(run_cli: RunCli, tmp_path: Path) -> None:
     (tmp_path / "c.toml").write_text("seed = \n")
-    failed = nip_fn("train", "c.toml")
+    failed = run_cli("train", "c.toml")
     assert failed.returncode == 2
     assert "c.toml" in failed.stderr
 
 
-def test_a_folder_that_cannot_be_written_is_one_line(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_one_line(run_cli: RunCli, tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("in the way")
-    failed = nip_fn("train", *SMALL, "--run", "a")
+    failed = run_cli("train", *SMALL, "--run", "a")
     assert failed.returncode == 10
     assert "Traceback" not in failed.stderr
     assert "runs" in failed.stderr
 
 
-def test_the_first_interrupt_stops_cleanly(nip_fn: NipFn, start: Start, tmp_path: Path) -> None:
-    expected = digest_of(nip_fn("train", *SMALL, "--run", "whole").stdout)
+def test_the_first_interrupt_stops_cleanly(run_cli: RunCli, start: Start, tmp_path: Path) -> None:
+    expected = digest_of(run_cli("train", *SMALL, "--run", "whole").stdout)
     process = start("train", *SMALL, "--run", "a")
     checkpoint = tmp_path / "runs/a/checkpoint.msgpack"
     while process.poll() is None and not (checkpoint.exists() and checkpoint.stat().st_size > 9999):
@@ -142,17 +141,18 @@ def test_the_first_interrupt_stops_cleanly(nip_fn: NipFn, start: Start, tmp_path
         assert process.returncode == 130
         assert "--resume --run a" in talk
         assert "Traceback" not in talk
-        resumed = nip_fn("train", "--resume", "--run", "a")
+        resumed = run_cli("train", "--resume", "--run", "a")
         assert digest_of(resumed.stdout) == expected
 
 
-def test_thirty_kills_lose_nothing(nip_fn: NipFn, start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [4, pytest.param(30, marks=pytest.mark.exhaustive)])
+def test_kills_lose_nothing(nip_fn: RunCli, start: Start, tmp_path: Path, number: int) -> None:
     larger = (*SMALL, "--set", "rl.rollouts_per_iteration=60")
     began = time.monotonic()
     expected = digest_of(nip_fn("train", *larger, "--run", "whole").stdout)
     duration = time.monotonic() - began
     chance, kills, run = random.Random(0), 0, 0
-    while kills < 30:
+    while kills < number:
         run += 1
         resume: tuple[str, ...] = ()
         while True:

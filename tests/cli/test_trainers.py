@@ -2,16 +2,13 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from .conftest import Finished
-
-NipFn = Callable[..., Finished]
+from .conftest import RunCli
 
 SMALL = (
     "--provider", "dummy", "--iterations", "2", "--run", "a",
@@ -31,8 +28,8 @@ def digest_of(output: str) -> str:
     return found[1]
 
 
-def facts(nip_fn: NipFn, *options: str) -> dict[str, Any]:
-    replayed = nip_fn("replay", "runs/a", "--json", *options)
+def facts(run_cli: RunCli, *options: str) -> dict[str, Any]:
+    replayed = run_cli("replay", "runs/a", "--json", *options)
     assert replayed.returncode == 0, replayed.stderr
     told: dict[str, Any] = json.loads(replayed.stdout)
     return told
@@ -51,69 +48,73 @@ def facts(nip_fn: NipFn, *options: str) -> dict[str, Any]:
         ["--trainer", "malt", *sets("malt.simultaneous_branching=product"), "--protocol", "mnip"],
     ],
 )
-def test_every_way_to_train_is_recorded_and_replayed(options: list[str], nip_fn: NipFn) -> None:
-    run = nip_fn("train", *SMALL, *options)
+def test_every_way_to_train_is_recorded_and_replayed(options: list[str], run_cli: RunCli) -> None:
+    run = run_cli("train", *SMALL, *options)
     assert run.returncode == 0, run.stderr
-    told = facts(nip_fn)
+    told = facts(run_cli)
     assert told["digest"] == digest_of(run.stdout)
     assert told["digests_match"]
     assert any(len(adapters) == 2 for adapters in told["lineage"].values())
 
 
-def test_rows_of_earlier_iterations_are_trained_on_again(nip_fn: NipFn) -> None:
+def test_rows_of_earlier_iterations_are_trained_on_again(run_cli: RunCli) -> None:
     option = sets("text_rl.fine_tune_on_all_previous_rollouts=true")
-    nip_fn("train", *SMALL, "--trainer", "ei", *option)
-    first, second, _ = facts(nip_fn)["iterations"]
+    run_cli("train", *SMALL, "--trainer", "ei", *option)
+    first, second, _ = facts(run_cli)["iterations"]
     assert second["train.verifier.rows"] > 1.5 * first["train.verifier.rows"]
 
 
-def test_a_warm_up_imitates_and_then_prefers(nip_fn: NipFn) -> None:
-    nip_fn("train", *SMALL, *sets("malt.num_initial_ei_iterations=1"))
-    first, second, _ = facts(nip_fn)["iterations"]
+def test_a_warm_up_imitates_and_then_prefers(run_cli: RunCli) -> None:
+    run_cli("train", *SMALL, *sets("malt.num_initial_ei_iterations=1"))
+    first, second, _ = facts(run_cli)["iterations"]
     assert first["sample.verifier.chosen"] > 0
     assert first["sample.nodes"] < second["sample.nodes"]
     assert second["sample.verifier.pairs"] > 0
     assert "sample.verifier.chosen" not in second
 
 
-def test_a_run_that_is_done_goes_on_with_what_it_has_learnt(nip_fn: NipFn, tmp_path: Path) -> None:
-    done = nip_fn("train", *SMALL, "--trainer", "ei")
-    before = facts(nip_fn)
-    more = nip_fn("train", "--resume", "--run", "a", "--more-iterations", "2")
+def test_a_run_that_is_done_goes_on_with_what_it_has_learnt(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    done = run_cli("train", *SMALL, "--trainer", "ei")
+    before = facts(run_cli)
+    more = run_cli("train", "--resume", "--run", "a", "--more-iterations", "2")
     assert more.returncode == 0, more.stderr
-    after = facts(nip_fn)
+    after = facts(run_cli)
     assert after["digest"] == digest_of(more.stdout) != digest_of(done.stdout)
     assert len(after["iterations"]) == len(before["iterations"]) + 2
     for name, adapters in before["lineage"].items():
         assert after["lineage"][name][: len(adapters)] == adapters
     assert len(after["lineage"]["verifier"]) == 4
-    longer = nip_fn("train", *SMALL, "--trainer", "ei", "--iterations", "4", "--run", "b")
+    longer = run_cli("train", *SMALL, "--trainer", "ei", "--iterations", "4", "--run", "b")
     assert digest_of(longer.stdout) == after["digest"]  # as if it had been asked for at once
 
 
-def test_only_a_run_that_is_done_can_be_extended(nip_fn: NipFn, tmp_path: Path) -> None:
-    nip_fn("train", *SMALL, "--trainer", "ei")
+def test_only_a_run_that_is_done_can_be_extended(run_cli: RunCli, tmp_path: Path) -> None:
+    run_cli("train", *SMALL, "--trainer", "ei")
     checkpoint = tmp_path / "runs/a/checkpoint.msgpack"
     recorded = checkpoint.read_bytes()
     checkpoint.write_bytes(recorded[: len(recorded) // 2])
-    refused = nip_fn("train", "--resume", "--run", "a", "--more-iterations", "1")
+    refused = run_cli("train", "--resume", "--run", "a", "--more-iterations", "1")
     assert refused.returncode == 2
     assert "not done" in refused.stderr
 
 
-def test_what_another_threshold_would_have_selected(nip_fn: NipFn) -> None:
-    nip_fn("train", *SMALL, "--trainer", "ei")
-    told = facts(nip_fn, *sets("ei.reward_threshold=-2.0"))
+def test_what_another_threshold_would_have_selected(run_cli: RunCli) -> None:
+    run_cli("train", *SMALL, "--trainer", "ei")
+    told = facts(run_cli, *sets("ei.reward_threshold=-2.0"))
     for row in told["selections"]:
         assert row["selected_now"] == 40
         assert row["in_both"] == row["selected"]
 
 
 @pytest.mark.parametrize("kind", ["yaml", "json"])
-def test_transcripts_are_written_where_asked_for(kind: str, nip_fn: NipFn, tmp_path: Path) -> None:
+def test_transcripts_are_written_where_asked_for(
+    kind: str, run_cli: RunCli, tmp_path: Path
+) -> None:
     """They hold every game, word for word as the replay shows it."""
     option = sets("text_rl.save_transcripts=true", f"text_rl.transcript_format={kind}")
-    run = nip_fn("train", *SMALL, "--trainer", "ei", "--protocol", "debate", *option)
+    run = run_cli("train", *SMALL, "--trainer", "ei", "--protocol", "debate", *option)
     assert run.returncode == 0, run.stderr
     folder = tmp_path / "runs/a/transcripts"
     stages = [f"test-{i}" for i in range(3)] + [f"sample-{i}" for i in range(2)]
@@ -121,7 +122,7 @@ def test_transcripts_are_written_where_asked_for(kind: str, nip_fn: NipFn, tmp_p
     text = (folder / f"sample-1.{kind}").read_text("utf-8")
     games = yaml.safe_load(text) if kind == "yaml" else json.loads(text)
     assert len(games) == 40
-    told = nip_fn(
+    told = run_cli(
         "replay", "runs/a", "--transcript", games[0]["datapoint"], "--iteration", "1", "--json"
     )
     shown = [game for game in json.loads(told.stdout) if game["stage"] == "sample"]
@@ -129,9 +130,9 @@ def test_transcripts_are_written_where_asked_for(kind: str, nip_fn: NipFn, tmp_p
         assert shown[0][field] == games[0][field]
 
 
-def test_what_was_tested_is_called_by_its_split(nip_fn: NipFn) -> None:
-    run = nip_fn("train", *SMALL, "--trainer", "ei", *sets("test_dataset_split=validation"))
+def test_what_was_tested_is_called_by_its_split(run_cli: RunCli) -> None:
+    run = run_cli("train", *SMALL, "--trainer", "ei", *sets("test_dataset_split=validation"))
     assert "%" in run.stdout
-    for record in facts(nip_fn)["iterations"]:
+    for record in facts(run_cli)["iterations"]:
         assert 0 <= record["validation.accuracy"] <= 1
         assert not any(name.startswith("test.") for name in record)

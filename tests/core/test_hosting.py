@@ -1,4 +1,4 @@
-"""What a run asks of language-model servers, and what it cannot ask of them."""
+"""Requirements of a run on language-model servers, and requests that they cannot meet."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def refusal_of(*tables: dict[str, Any]) -> str:
     table = HOSTED
     for other in tables:
         table = merge(table, other)
-    return from_dict(table).failure()
+    return str(from_dict(table).failure())
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,15 @@ def test_each_server_is_asked_for_what_its_own_agents_need() -> None:
     ("field", "value", "reason"),
     [
         ("use_lora", False, "vLLM is given adapters, not whole models"),
-        ("lora_rank", 513, "come to rank 513, and vLLM holds 512 at most"),
-        ("use_batch_api", True, "has no batches"),
-        ("language_model_server_scheme_host", "localhost", "is no scheme and host"),
-        ("language_model_server_scheme_host", "http://localhost:5000", "is no scheme and host"),
-        ("language_model_server_scheme_host", "http://me:sk-1@gpu", "is no scheme and host"),
+        ("lora_rank", 513, "reach rank 513, and vLLM supports at most 512"),
+        ("use_batch_api", True, "has no batch API"),
+        ("language_model_server_scheme_host", "localhost", "is not a scheme and a host"),
+        (
+            "language_model_server_scheme_host",
+            "http://localhost:5000",
+            "is not a scheme and a host",
+        ),
+        ("language_model_server_scheme_host", "http://me:sk-1@gpu", "is not a scheme and a host"),
         ("api_base_url", "http://localhost:8000/v1", "a vLLM by itself trains nothing"),
     ],
 )
@@ -98,13 +102,13 @@ def test_what_a_server_cannot_do_is_refused(field: str, value: Any, reason: str)
 def test_a_stack_that_would_grow_too_high_is_refused_at_the_beginning() -> None:
     table = {"agents": {"_default": {**STACKED, "lora_rank": 64}}}
     assert isinstance(from_dict(merge(HOSTED, table)), Success)
-    assert "come to rank 576" in refusal_of(table, {"rl": {"num_iterations": 9}})
+    assert "reach rank 576" in refusal_of(table, {"rl": {"num_iterations": 9}})
 
 
 def test_one_server_serves_one_model() -> None:
     line = refusal_of({"agents": {"prover": {"model_name": "another"}}})
-    assert "is at" not in line
-    assert f"agents.prover and agents.verifier are at {URL}, which serves one model" in line
+    assert line.startswith("agents.prover and agents.verifier: ")
+    assert f"they are at {URL}, which serves one model" in line
 
 
 @pytest.mark.parametrize(

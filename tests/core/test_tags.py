@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from returns.result import Result, Success
 
 from nip_fn.config.codec import default_table, from_dict, get, merge, nest, to_dict
-from nip_fn.config.tags import TYPE_NAMES
+from nip_fn.config.compat.tags import TYPE_NAMES
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.testing.params import construct_test_params
 
@@ -114,7 +114,7 @@ def test_unknown_keys_are_left_out_at_every_level_if_asked_for() -> None:
     [("rl.lr", "x"), ("rl", 3), ("agents", 3), ("agents.prover", 3), ("rl._type", "Zzz")],
 )
 def test_what_is_wrong_is_refused_even_so(address: str, value: object) -> None:
-    line = from_dict(merge(EXTRA, nest(address, value)), ignore_extra_keys=True).failure()
+    line = str(from_dict(merge(EXTRA, nest(address, value)), ignore_extra_keys=True).failure())
     assert line.startswith(f"{address}: ")
 
 
@@ -146,7 +146,14 @@ def test_the_table_of_defaults_is_that_of_an_empty_one() -> None:
     assert get(from_dict(alpha).unwrap(), "agents.prover.lora_alpha_scale") == 2.0
 
 
-@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+# The run of the test protocol, with its three provers, takes longer than all others together.
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        pytest.param(name, marks=[pytest.mark.exhaustive] if name == "multi_channel_test" else [])
+        for name in PROTOCOLS
+    ],
+)
 def test_the_settings_for_tests_need_no_model(protocol: str) -> None:
     params = construct_test_params(protocol)
     assert params.interaction_protocol == protocol

@@ -22,28 +22,21 @@ from msgspec.structs import replace
 from nip_fn.game.episode import may_decide, movers
 from nip_fn.game.protocol import Move, Protocol
 from nip_fn.game.reply import Completion
+from nip_fn.keys import key
 from nip_fn.params.agent import AgentParameters, agent_group, max_tokens
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import BatchFetched, FetchBatch, RunStarted
 from nip_fn.run.ports import Source
-from nip_fn.run.state import (
-    EMPTY,
-    RunState,
-    Stage,
-    datapoint_of,
-    episode_of,
-    is_tested,
-    rules,
-    tree_key,
-)
+from nip_fn.run.stages import Fetching, Growing, StageName
+from nip_fn.run.state import EMPTY, RunState, episode_of, is_tested, rules
 from nip_fn.run.step import pending, step
-from nip_fn.select.rollouts import replacement_share
-from nip_fn.training.groups import is_due, trained_agents
+from nip_fn.training.groups import is_due
 from nip_fn.training.jobs import MIN_EXAMPLES
-from nip_fn.training.registry import trainer_of
+from nip_fn.training.registry import replacement_of, trainer_of
 from nip_fn.training.tokens import CHARACTERS_A_TOKEN, estimated_prompt
+from nip_fn.training.trainer import SampleBatch, trained_agents
 from nip_fn.trees.grow import (
     ReplyArrival,
     insert,
@@ -82,7 +75,7 @@ class StageForecast(NamedTuple):
     """The workload of one stage for an agent's model, or for the training of a group."""
 
     iteration: int
-    stage: Stage
+    stage: StageName
     name: str  # of the agent, or of the group that is trained
     agent: int  # of a group the first
     tuned: bool  # the model that answers, or that is trained, has been fine-tuned
@@ -109,7 +102,8 @@ class DecisionPoints(NamedTuple):
 
 
 class _StageTrees(NamedTuple):
-    state: RunState  # with the roots of all trees
+    state: RunState
+    grown: Growing  # the roots of all trees
     samples: tuple[tuple[float, int], ...]  # (number of trees like it, index of the tree)
 
 
@@ -119,26 +113,36 @@ class _Examples(NamedTuple):
 
 
 _Both = tuple[_Examples, _Examples]  # expected, most
+_Past = dict[tuple[bool, str], _Both]  # (true if imitated, group) -> the examples so far
 
 
 def forecast(start: RunStarted, source: Source) -> tuple[StageForecast, ...]:
     """The workload of a run: stage by stage, first each agent's, then each trained group's."""
     params, (state, _) = start.params, step(EMPTY, start)
     tuned = {group.name for group in state.groups if group.serving is not None}
-    past: dict[tuple[str, str], _Both] = {}
+    past: _Past = {}
+    trainer = trainer_of(params)
     rows: list[StageForecast] = []
     for iteration in range(params.rl.num_iterations + 1):
         if is_tested(params, iteration):
-            tested = replace(state, iteration=iteration, stage="test")
+            tested = replace(state, iteration=iteration, stage=Fetching("test"))
             rows += _sampling(_stage_trees(tested, source), tuned)
         if iteration == params.rl.num_iterations:
             break
-        trees = _stage_trees(replace(state, iteration=iteration, stage="sample"), source)
+        sampling = replace(state, iteration=iteration, stage=Fetching("sample"))
+        trees = _stage_trees(sampling, source)
         rows += _sampling(trees, tuned)
         trained = tuple(_training(trees, past))
         rows += trained
         if params.text_rl.switch_adapters:
             tuned |= {row.name for row in trained}
+        # An update on no trees at all: its state is that of the next iteration.
+        nothing = SampleBatch(params, iteration, state.groups, (), ())
+        state = replace(
+            state,
+            trainer_state=trainer.update(nothing, state.trainer_state, key(0)).state,
+            num_drawn=state.num_drawn + len(trees.grown.datapoints),
+        )
     return tuple(rows)
 
 
@@ -156,18 +160,21 @@ def _stage_trees(state: RunState, source: Source) -> _StageTrees:
     """The trees of the stage, and up to `SAMPLED_TREES` of each kind, evenly spaced."""
     (fetch,) = pending(state)
     if not isinstance(fetch, FetchBatch):
-        raise ValueError(f"stage {state.stage!r} fetches no datapoints")
+        raise ValueError(f"stage {state.stage.name!r} fetches no datapoints")
     state, _ = step(state, BatchFetched(source(fetch.split, fetch.indices)))
+    grown = state.stage
+    if not isinstance(grown, Growing):
+        raise ValueError(f"no trees grow in stage {state.stage.name!r}")
     protocol, kinds = protocol_of(state.params), dict[tuple[tuple[Move, ...], ...], list[int]]()
-    for tree in range(len(state.forest)):
-        key = tree_key(state, tree)
-        moves = (protocol.schedule(number, key) for number in range(protocol.max_message_rounds))
+    for tree, game in enumerate(grown.forest):
+        rounds = range(protocol.max_message_rounds)
+        moves = (protocol.schedule(number, game.key) for number in rounds)
         kinds.setdefault(tuple(moves), []).append(tree)
     samples = []
     for alike in kinds.values():
         some = alike[:: ceil(len(alike) / SAMPLED_TREES)]
         samples += [(len(alike) / len(some), tree) for tree in some]
-    return _StageTrees(state, tuple(samples))
+    return _StageTrees(state, grown, tuple(samples))
 
 
 # ---------------------------------------------------------------------------------------- sampling
@@ -175,7 +182,7 @@ def _stage_trees(state: RunState, source: Source) -> _StageTrees:
 
 def _sampling(trees: _StageTrees, tuned: set[str]) -> Iterator[StageForecast]:
     """The forecast of a test or sample stage for each agent."""
-    params, stage = trees.state.params, trees.state.stage
+    params, stage = trees.state.params, trees.grown.name
     both = [_workloads(trees, assumed) for assumed in _assumptions(params)]
     for index, agent in enumerate(params.agents):
         expected, most = (workloads[index].rounded() for workloads in both)
@@ -190,7 +197,7 @@ def _workloads(trees: _StageTrees, assumed: Assumptions) -> list[Workload]:
     agents = trees.state.params.agents
     parts: list[list[Workload]] = [[] for _ in agents]
     for weight, tree in trees.samples:
-        for points in decision_points(trees.state, tree, assumed):
+        for points in decision_points(trees.state, trees.grown, tree, assumed):
             agent, times = agents[points.agent], weight * points.number
             requests = points.k if asks_singly(agent, surely=not assumed.single) else 1
             once = (requests, points.k, requests * points.prompt, points.k * assumed.tokens(agent))
@@ -208,9 +215,12 @@ def asks_singly(agent: AgentParameters, *, surely: bool) -> bool:
     return agent.replies_per_request == "one"
 
 
-def decision_points(state: RunState, tree: int, assumed: Assumptions) -> Iterator[DecisionPoints]:
+def decision_points(
+    state: RunState, grown: Growing, tree: int, assumed: Assumptions
+) -> Iterator[DecisionPoints]:
     """The nodes of a tree at which agents speak, round by round."""
-    how, start = rules(state), episode_of(state, tree)
+    how, start = rules(state), episode_of(grown, tree)
+    datapoint = grown.datapoints[grown.forest[tree].datapoint]
     single = how._replace(branching=lambda moves: 1)
     root, number = new_tree(single, start), 1.0
     while requests := tuple(pending_requests(root)):
@@ -218,7 +228,7 @@ def decision_points(state: RunState, tree: int, assumed: Assumptions) -> Iterato
         moves = movers(how.protocol, episode)
         k = how.branching(moves)
         for move in moves:
-            chat = build_chat(state.params, datapoint_of(state, tree), episode, move.agent)
+            chat = build_chat(state.params, datapoint, episode, move.agent)
             yield DecisionPoints(move.agent, number, k, estimated_prompt(chat))
         number *= len(reply_combinations(len(moves), k, how.simultaneous_branching))
         if any(may_decide(how.protocol, len(episode.turns), move.agent) for move in moves):
@@ -242,20 +252,20 @@ def _filler(protocol: Protocol, move: Move, tokens: int) -> Completion:
 # --------------------------------------------------------------------------------------- trainings
 
 
-def _training(trees: _StageTrees, past: dict[tuple[str, str], _Both]) -> Iterator[StageForecast]:
+def _training(trees: _StageTrees, past: _Past) -> Iterator[StageForecast]:
     """The forecast for each group that is trained, if at most it has enough examples.
 
     `past` holds the examples of earlier iterations, for groups that train on them again.
     """
     state, params = trees.state, trees.state.params
-    trainer = trainer_of(params, state.iteration).name
+    imitates = _imitates(state)
     found = [_examples(trees, assumed) for assumed in _assumptions(params)]
     for group in state.groups:
         expected, most = (_sum(own[agent] for agent in group.agents) for own in found)
         if params.text_rl.fine_tune_on_all_previous_rollouts:
-            before = past.get((trainer, group.name), (_Examples(), _Examples()))
+            before = past.get((imitates, group.name), (_Examples(), _Examples()))
             expected, most = _sum((before[0], expected)), _sum((before[1], most))
-            past[trainer, group.name] = expected, most
+            past[imitates, group.name] = expected, most
         if not is_due(params, group, state.iteration) or most.number < MIN_EXAMPLES:
             continue
         lead = group.agents[0]
@@ -271,6 +281,12 @@ def _training(trees: _StageTrees, past: dict[tuple[str, str], _Both]) -> Iterato
         )
 
 
+def _imitates(state: RunState) -> bool:
+    """True if no agent's replies can be compared: whatever is learnt from them is imitation."""
+    branching, agents = rules(state).branching, range(len(state.params.agents))
+    return all(branching((Move(agent, ()),)) == 1 for agent in agents)
+
+
 def _sum(parts: Iterable[_Examples]) -> _Examples:
     return _Examples(*map(fsum, zip(*parts, strict=True)))
 
@@ -279,11 +295,10 @@ def _examples(trees: _StageTrees, assumed: Assumptions) -> list[_Examples]:
     """`[A]` the training examples that the stage yields for each agent."""
     state = trees.state
     parts: list[list[_Examples]] = [[] for _ in state.params.agents]
-    imitates = trainer_of(state.params, state.iteration).name == "ei"
-    count = _imitated if imitates else _compared
+    count = _imitated if _imitates(state) else _compared
     for weight, tree in trees.samples:
-        points = tuple(decision_points(state, tree, assumed))
-        for agent in trained_agents(state.params):
+        points = tuple(decision_points(state, trees.grown, tree, assumed))
+        for agent in trained_agents(state.groups):
             own = [one for one in points if one.agent == agent]
             examples = count(state, agent, own, assumed)
             parts[agent].append(_Examples(*(weight * value for value in examples)))
@@ -319,7 +334,7 @@ def _imitated(
     if params.ei.rollout_selection_method == "weighted_sampling":
         share = params.ei.weighting_sample_size_factor
     if protocol.is_verifier(agent):
-        replaced = replacement_share(params.text_rl, state.iteration)
+        replaced = replacement_of(params)(state.iteration)
         share = replaced + (1 - replaced) * share
     reply = assumed.tokens(params.agents[agent])
     return _sum(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import Event, JobFinished, Replied
+from nip_fn.run.stages import Training
 from nip_fn.run.state import Row, RunState
 from nip_fn.training.groups import group_of
 from nip_fn.training.tokens import trained_tokens
@@ -67,29 +68,20 @@ def dollars_of(state: RunState, event: Event, prices: Prices) -> float | None:
 
 
 def _recorded(params: HyperParameters, row: Row) -> Iterator[_Use]:
-    """The tokens that the row of a stage records.  Nothing else here reads metrics by name."""
-    numbers = dict(row.metrics)
-    if row.stage == "train":
-        for group, lead in _leads(params).items():
-            trained = numbers.get(f"{group}.train_tokens")
-            if trained is not None:
-                yield _Use(group, lead, True, Tokens(trained=trained))
-    if row.stage in ("test", "sample"):
-        for agent in params.agents:
-            tokens = Tokens(
-                prompt=numbers[f"{agent.name}.prompt_tokens"],
-                cached=numbers[f"{agent.name}.cached_tokens"],
-                completion=numbers[f"{agent.name}.tokens"],
-            )
-            tuned = numbers[f"{agent_group(agent)}.serving"] > 0
-            yield _Use(agent.name, agent, tuned, tokens)
+    """The tokens that the row of a stage records."""
+    for usage in row.usage:
+        agent = params.agents[usage.agent]
+        name = agent_group(agent) if row.stage == "train" else agent.name
+        tokens = Tokens(usage.prompt, usage.cached, usage.completion, usage.trained)
+        yield _Use(name, agent, row.stage == "train" or usage.adapter is not None, tokens)
 
 
 def _under_way(state: RunState) -> Iterator[_Use]:
     """The tokens of the stage that has no row yet."""
-    if any((row.iteration, row.stage) == (state.iteration, state.stage) for row in state.rows):
+    here = (state.iteration, state.stage.name)
+    if any((row.iteration, row.stage) == here for row in state.rows):
         return
-    if state.stage == "train":
+    if isinstance(state.stage, Training):
         leads = _leads(state.params)
         for one in state.jobs:
             if one.ended:
@@ -97,8 +89,8 @@ def _under_way(state: RunState) -> Iterator[_Use]:
                 yield _Use(one.job.group, leads[one.job.group], True, Tokens(trained=trained))
         return  # the forest is still there, but its tokens are in the row of the sampling
     used: dict[int, list[Tokens]] = {}
-    for root in state.forest:
-        for index, tokens in _used(root):
+    for game in state.forest:
+        for index, tokens in _used(game.root):
             used.setdefault(index, []).append(tokens)
     for index, parts in sorted(used.items()):
         agent = state.params.agents[index]

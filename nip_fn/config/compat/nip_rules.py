@@ -1,17 +1,17 @@
-"""What becomes of each parameter of the *nip* library in a configuration of this program.
+"""A rule for each parameter of the *nip* library: kept, renamed, left out, or refused.
 
-What the library's text trainers honour keeps its meaning, or is refused with the reason; what only
-its other networks read is left out.
+A parameter that the library's text trainers read keeps its meaning, or is refused with the reason;
+a parameter that only its other trainers read is left out.
 """
 
 from typing import NamedTuple
 
-from nip_fn.config.tags import TYPE_NAMES
+from nip_fn.config.compat.tags import TYPE_NAMES
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.protocol import CommonProtocolParameters
 from nip_fn.params.training import PureTextEiParameters
 
-# Fields of our agents that the library's lack.
+# Fields of our agents that the library's agents lack.
 OWN_AGENT_FIELDS = (
     "name",
     "dpo_reference",
@@ -24,7 +24,7 @@ OWN_AGENT_FIELDS = (
     "use_batch_api",
 )
 
-# Sections and fields that only trainers of other networks, or no trainer at all, would read.
+# Sections and fields that only its other trainers, or no trainer at all, would read.
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     "": (
         *("_package_version", "_package_name", "functionalize_modules", "pretrain_agents"),
@@ -33,7 +33,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         *("image_classification", "message_regression"),
     ),
     "agents": ("_type", "agents_update_repr"),
-    # from the environment; read only with load_checkpoint_and_parameters, which is refused
+    # saved from the environment of every run, so that refusing them would refuse every file
     "agents.*": ("checkpoint_entity", "checkpoint_project"),
     "rl": (
         *("minibatch_size", "anneal_lr", "max_grad_norm", "loss_critic_type", "clip_value"),
@@ -116,9 +116,9 @@ KEPT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
 )
 
-_NO_ZK = "this version plays no zero-knowledge protocols"
+_NO_ZK = "nip-fn has no zero-knowledge protocols"
 
-# Fields of the library that this version honours at their default only: section, field, default.
+# Fields that can only hold their default: section, field, default, reason.
 AT_DEFAULT: tuple[tuple[str, str, object, str], ...] = (
     ("zk_protocol", "simulator_reward_coefficient", 1.0, _NO_ZK),
     ("zk_protocol", "aux_prover_reward_coefficient", 1.0, _NO_ZK),
@@ -126,33 +126,33 @@ AT_DEFAULT: tuple[tuple[str, str, object, str], ...] = (
         "base_run",
         "base_run_type",
         "none",
-        "its runs are at Weights & Biases; see nip-fn train --resume",
+        "its runs are stored at Weights & Biases; continue one of ours with nip-fn train --resume",
     ),
-    ("agents.*", "is_random", False, "agents of this version write text"),
+    ("agents.*", "is_random", False, "all agents write text"),
     (
         "agents.*",
         "vllm_openai_base_url",
         "http://localhost:8000/v1",
-        "write language_model_server_scheme_host and vllm_server_port instead",
+        "set language_model_server_scheme_host and vllm_server_port instead",
     ),
 )
 
 
 class Rule(NamedTuple):
-    """What becomes of a field of the library."""
+    """The translation of one field of the library."""
 
-    to: str | None = None  # its address here; None: it is left out
-    only: tuple[object, ...] | None = None  # the values that are read; None: all
-    why: str = ""  # not the others
-    becomes: tuple[tuple[object, object], ...] = ()  # values that are called otherwise here
+    to: str | None = None  # its address in ours; None: it is left out
+    only: tuple[object, ...] | None = None  # the values that are accepted; None: all
+    why: str = ""  # the reason why other values are refused
+    becomes: tuple[tuple[object, object], ...] = ()  # (their value, ours) of renamed values
 
 
-_NO_TENSORS = "this version trains language models only"
+_NO_TENSORS = "nip-fn trains language models only"
 
 # Fields that have another name, or values with another name.
 RENAMED: dict[str, Rule] = {
     "scenario": Rule(
-        only=("code_validation",), why="this version plays about solutions of problems only"
+        only=("code_validation",), why="the only task of nip-fn is to judge solutions of problems"
     ),
     "trainer": Rule(
         "trainer",
@@ -163,7 +163,7 @@ RENAMED: dict[str, Rule] = {
     "dataset": Rule(
         "dataset",
         ("lrhammond/buggy-apps", "codeparrot/apps"),
-        "this version reads no other data set of the library",
+        "nip-fn reads no other data set of the library",
         becomes=(
             ("lrhammond/buggy-apps", "hf:lrhammond/buggy-apps"),
             ("codeparrot/apps", "hf:codeparrot/apps"),

@@ -1,0 +1,101 @@
+"""The written form of a configuration as msgspec describes it, and msgspec's errors as problems."""
+
+import difflib
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import inspect
+
+from nip_fn.errors import Problem
+from nip_fn.params.run import HyperParameters
+
+# The type of a whole configuration.  Its `agents` is a tuple where the written form has a table by
+# name; `type_below` takes a name for an index.
+WRITTEN: inspect.Type = inspect.type_info(HyperParameters)
+
+
+def type_below(
+    expected: inspect.Type | None, table: Mapping[Any, Any], name: Any
+) -> inspect.Type | None:
+    """The type that belongs at a key of a table; None if the key is unknown.
+
+    Args:
+        expected: The type that belongs at the table itself.
+        table: The table; its `_type` chooses between the records of a union.
+        name: The key, which in a malformed table need not be a string.
+    """
+    match record_of(expected, table):
+        case inspect.VarTupleType(item_type=item):
+            return item
+        case inspect.StructType(tag_field=tag, fields=fields):
+            known = {field.name: field.type for field in fields}
+            return inspect.StrType() if tag is not None and name == tag else known.get(name)
+    return None
+
+
+def record_of(expected: inspect.Type | None, table: Mapping[Any, Any]) -> inspect.Type | None:
+    """The type, of those that may belong at an address, that describes this table."""
+    match expected:
+        case inspect.Metadata(type=inner):
+            return record_of(inner, table)
+        case inspect.UnionType(types=types):
+            records = [one for one in types if isinstance(one, inspect.StructType)]
+            named = [one for one in records if one.tag == table.get("_type")]
+            return next(iter(named or records), None)
+    return expected
+
+
+def conversion_problem(error: Exception, agents: tuple[str, ...]) -> Problem:
+    """msgspec's error as a problem: agents by name, unknown fields with the nearest known one.
+
+    >>> import msgspec
+    >>> try:
+    ...     msgspec.convert({"seed": "six"}, HyperParameters)
+    ... except msgspec.ValidationError as error:
+    ...     print(conversion_problem(error, ()))
+    seed: expected `int`, got `str`
+    """
+    # There is no structured form of these errors: the message ends with " - at `$.rl.lr`".
+    message, _, where = str(error).partition(" - at `$")
+    address = where.rstrip("`").lstrip(".")
+    expected = _type_at(address)
+    for i, name in enumerate(agents):
+        address = address.replace(f"agents[{i}]", f"agents.{name}")
+    if "unknown field" in message and isinstance(expected, inspect.StructType):
+        unknown = message.split("`")[1]
+        known = [field.name for field in expected.fields]
+        return Problem(
+            "no such parameter",
+            f"{address}.{unknown}".lstrip("."),
+            did_you_mean(unknown, known) or f"known are {', '.join(known)}",
+        )
+    choices = "; ".join(
+        f"choose from {', '.join(map(str, of.values))}" for of in _choices(expected)
+    )
+    return Problem(f"{message[0].lower()}{message[1:]}", address or "parameters", choices)
+
+
+def did_you_mean(name: str, known: list[str]) -> str:
+    """A question for the nearest known name; "" if none is near."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
+def _type_at(address: str) -> inspect.Type:
+    """The type that belongs at an address as msgspec writes it, such as `agents[0].lora_rank`."""
+    expected = WRITTEN
+    for part in address.split(".") if address else []:
+        name = part.partition("[")[0]
+        if isinstance(expected, inspect.StructType):
+            expected = next(field.type for field in expected.fields if field.name == name)
+        if isinstance(expected, inspect.VarTupleType):
+            expected = expected.item_type
+        while isinstance(expected, inspect.Metadata):
+            expected = expected.type
+    return expected
+
+
+def _choices(expected: inspect.Type) -> tuple[inspect.LiteralType, ...]:
+    """The literal types among those that belong at an address."""
+    types = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
+    return tuple(one for one in types if isinstance(one, inspect.LiteralType))
