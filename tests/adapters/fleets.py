@@ -70,7 +70,7 @@ class Machine:
         return found._replace(start_limit=20.0)._replace(**fields)
 
     def do(self, doing: Doing[T], *fakes: str, **fields: Any) -> T:
-        """What `doing` comes to with a fleet, which is closed afterwards."""
+        """The value of `doing` with a fleet, which is closed afterwards."""
 
         async def run() -> T:
             fleet = Fleet(self.settings(*fakes, **fields), self.find)
@@ -97,7 +97,7 @@ class Machine:
         return folder
 
     def starts(self, place: int = 0) -> list[dict[str, Any]]:
-        """What each process of a replica was started with."""
+        """The arguments and environment of each process of a replica."""
         record = self.folder / f"{self.port + place}.jsonl"
         return [json.loads(line) for line in record.read_text().splitlines()]
 

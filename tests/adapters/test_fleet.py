@@ -1,4 +1,4 @@
-"""What vLLM is started with and asked, with a fake vLLM in processes of its own."""
+"""The options and requests of vLLM, with a fake vLLM in processes of its own."""
 
 import asyncio
 import socket

@@ -65,7 +65,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def look(name: str, environment: dict[str, str]) -> str:
-    """What a fresh process says of the model: its folder, or why there is none."""
+    """The line of a fresh process about the model: its folder, or the problem."""
     asked = [sys.executable, "-c", LOOK, name]
     told = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
     (line,) = told.stdout.splitlines()

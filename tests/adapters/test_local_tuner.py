@@ -60,7 +60,7 @@ class Trained(NamedTuple):
         return self.first.adapter
 
     def margin(self, adapter: str | None) -> float:
-        """How much likelier the preferred reply is, in nats, on average over the rows."""
+        """The mean log-probability ratio of the preferred reply to the other, in nats."""
         policy = load_policy(self.job.model, self.run / "adapters", adapter).unwrap()
         margins = [
             log_probability(policy, row.prompt, row.chosen)
@@ -172,7 +172,7 @@ SAMPLE = {("first", None), ("second", "first"), ("second", "second")}
 def test_the_reference_is_the_policy_that_the_job_names(
     trained: Trained, start: str | None, reference: str | None
 ) -> None:
-    """What trl computes as log-probabilities before a step, against the named policies."""
+    """The log-probabilities of trl before a step are those of the named policies."""
     names = {"first": trained.first.adapter, "second": trained.second.adapter, None: None}
     job = replace(
         trained.job,
@@ -406,7 +406,7 @@ def test_a_training_ends_when_it_is_no_longer_wanted(trained: Trained, tmp_path:
 
 
 def _has_begun(files: JobFiles) -> bool:
-    """Whether the training has logged its first step."""
+    """True if the training has logged its first step."""
     return files.log.exists() and "rewards/margins" in files.log.read_text("utf-8")
 
 
@@ -430,7 +430,7 @@ def _children(parent: int) -> list[int]:
 
 
 def _runs(process: int) -> bool:
-    """Whether the process is there, and is more than a zombie."""
+    """True if the process is there, and is more than a zombie."""
     listed = subprocess.run(
         ["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False
     )

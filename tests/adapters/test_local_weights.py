@@ -1,4 +1,4 @@
-"""What trainings leave: LoRAs trained further, LoRAs stacked, and whole models."""
+"""The adapters of trainings: LoRAs trained further, LoRAs stacked, and whole models."""
 
 import json
 from pathlib import Path
@@ -48,7 +48,7 @@ class Lineage(NamedTuple):
     fresh: dict[str, list[float]]  # what a fresh process says of the probes, by adapter
 
     def folder(self, name: str) -> Path:
-        """Where the adapter of a training lies."""
+        """The folder of a training's adapter."""
         return self.run / "adapters" / str(self.done[name].adapter)
 
     def config(self, name: str) -> dict[str, Any]:

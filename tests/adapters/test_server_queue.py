@@ -81,7 +81,7 @@ async def working(state: Path, trainer: Trainer, parallel: int = 1) -> AsyncIter
 
 
 async def ended(queue: Queue, id: str) -> str:
-    """How the job ended."""
+    """The status of a job that has ended."""
     async with asyncio.timeout(10):
         while queue.info(id).status in ("pending", "starting", "running"):
             await asyncio.sleep(0)

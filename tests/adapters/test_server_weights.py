@@ -28,7 +28,7 @@ A, B = f"{Q}.lora_A.weight", f"{Q}.lora_B.weight"
 
 
 def problem(folder: Path, max_rank: int = 16) -> str:
-    """Why the adapter is refused; "" if it is not."""
+    """The reason why the adapter is refused; "" if it is not."""
     base = model_directory(TINY).unwrap()
     checked = check_adapter(folder, TINY, base, max_rank)
     return checked.swap().map(str).value_or("")

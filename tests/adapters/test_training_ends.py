@@ -99,7 +99,7 @@ def family_of(parent: psutil.Process, files: JobFiles) -> list[psutil.Process]:
 
 
 def runs(process: psutil.Process) -> bool:
-    """Whether the process is there, and is more than a zombie."""
+    """True if the process is there, and is more than a zombie."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

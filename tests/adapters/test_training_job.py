@@ -39,7 +39,7 @@ class Done(NamedTuple):
 
     @property
     def left(self) -> Tuned:
-        """What it left."""
+        """The result of the training."""
         tuned = finished(self.files, self.job)
         assert tuned is not None, self.files.log.read_text("utf-8")
         return tuned
