@@ -117,7 +117,7 @@ class LocalSampler:
         return future
 
     async def _answer_waiting(self) -> None:
-        # Requests that come while a batch is decoded make the next batch, so batches grow with load.
+        # Requests that come while a batch is decoded make the next one, so batches grow with load.
         while self._waiting:
             waiting = [wait for wait in self._waiting if not wait.future.done()]
             self._waiting = []

@@ -97,8 +97,8 @@ class Client(NamedTuple):
 
         `start` is the command that starts it, for the message if it does not answer.
         """
-        # Not through `RetryTask`: a server that has just been started may take minutes to answer, and
-        # that is no reason to give up, nor one to back off.
+        # Not through `RetryTask`: a server that has just been started may take minutes to answer,
+        # which is no reason to give up or to back off.
         began = reminded = time.monotonic()
         while True:
             try:
