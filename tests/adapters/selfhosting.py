@@ -32,7 +32,9 @@ from .conftest import no_tracker, small_dataset
 from .hosted import FakeServer
 
 TOKEN = "sesame-4f1c9a"
-QUICK = Timeouts(ready=5.0, away=10.0, online=5.0, crashed=0.3, poll=0.05, limit=20.0, remind=0.2)
+QUICK = Timeouts(
+    ready=60.0, away=60.0, online=60.0, crashed=0.3, poll=0.05, limit=120.0, remind=0.2
+)
 
 
 def params_at(server: FakeServer, **text_rl: Any) -> HyperParameters:

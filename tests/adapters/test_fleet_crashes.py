@@ -14,7 +14,7 @@ pytest.importorskip("aiohttp")
 from nip_fn_adapters.serving.fleet import Fleet
 from nip_fn_adapters.serving.wire import RestartPolicy
 
-from .fleets import NEEDS, SERVER, Machine, is_alive, online, refusal, until, until_status
+from .fleets import NEEDS, PATIENCE, SERVER, Machine, is_alive, online, refusal, until, until_status
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_nothing_outlives_a_server_that_does_not_close(
         if isinstance(end, signal.Signals):
             assert all(map(is_alive, machine.pids()))
             server.send_signal(end)
-        server.wait(10)
+        server.wait(PATIENCE)
 
     asyncio.run(until(lambda: not any(map(is_alive, machine.pids()))))
 
@@ -50,7 +50,7 @@ def test_a_port_that_an_earlier_server_still_has_is_waited_for(machine: Machine)
     async def doing(fleet: Fleet) -> None:
         with socket.create_server(("127.0.0.1", machine.port)):
             (await fleet.start(NEEDS, {})).unwrap()
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE):
                 while "cannot be used" not in (status := await fleet.status()).error:
                     await asyncio.sleep(0.02)
             assert status.status == "starting"

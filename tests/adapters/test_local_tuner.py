@@ -388,7 +388,7 @@ def test_a_training_ends_with_whoever_asked_for_it(trained: Trained, tmp_path: P
         children = _children(parent.pid)
         parent.kill()
     assert children
-    _wait_for(lambda: not any(map(_runs, children)), seconds=10)
+    _wait_for(lambda: not any(map(_runs, children)))
     assert list(files.adapters.iterdir()) == []
 
 
@@ -410,7 +410,7 @@ def _has_begun(files: JobFiles) -> bool:
     return files.log.exists() and "rewards/margins" in files.log.read_text("utf-8")
 
 
-def _wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
+def _wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

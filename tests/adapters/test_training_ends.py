@@ -58,7 +58,7 @@ def test_none_is_left_of_a_training_that_is_no_longer_wanted(files: JobFiles) ->
     async def cancel() -> list[psutil.Process]:
         begun = asyncio.Event()
         training = asyncio.ensure_future(run_training(files.run, ID, begun.set, settings))
-        await asyncio.wait_for(begun.wait(), 60)
+        await asyncio.wait_for(begun.wait(), 300)
         family = family_of(psutil.Process(), files)
         training.cancel()
         await asyncio.gather(training, return_exceptions=True)
@@ -106,7 +106,7 @@ def runs(process: psutil.Process) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
