@@ -1,15 +1,24 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: train test test-vllm check bench learn clean
+# Most of a test's time is waiting: for a server, a program in the sandbox, a training.
+WORKERS ?= 4
+PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
+
+.PHONY: train test test-all test-vllm check bench learn clean
 
 # The main job on the embedded default: set everything up, train, print what came of it.
 train: .venv/.ready
 	$(BIN)/nip-fn train --trainer malt
 
-# Everything that must hold: style, types, the direction of imports, all tests.
+# What must hold before every commit: style, types, the direction of imports, all tests but the
+# exhaustive ones, of each of which a sample is run.
 test: check
-	$(BIN)/pytest
+	$(PYTEST) -m "not exhaustive" --hypothesis-profile fast
+
+# Everything that must hold.
+test-all: check
+	$(PYTEST)
 
 # What needs the real vLLM, which has an environment of its own: its pins are not trl's.
 test-vllm: .venv/.ready .venv-vllm/.ready

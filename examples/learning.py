@@ -22,8 +22,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nip_fn.keys import generator, key
-
 COMMAND = Path(sys.executable).parent / "nip-fn"
 RESAMPLES = 10_000
 ARMS = {
@@ -70,7 +68,7 @@ def train(arm: str, seed: int, runs: Path, sets: list[str]) -> Outcome:
 
 def bootstrap_interval(values: list[float]) -> tuple[float, float]:
     """The 95 % percentile bootstrap interval of the mean (Efron 1979), over the values given."""
-    rng = generator(key(0))
+    rng = np.random.default_rng(0)
     draws = rng.choice(np.array(values), size=(RESAMPLES, len(values)))
     low, high = np.percentile(draws.mean(axis=1), [2.5, 97.5])
     return float(low), float(high)

@@ -24,11 +24,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from nip_fn.code.builtin.arithmetic import NUM_STEPS, Example, datapoint_of, examples, mutate
+from nip_fn.code.builtin.philox import integers
 from nip_fn.config.codec import from_dict, merge
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, Utterance
-from nip_fn.keys import fold_in, generator, key, seed_of
+from nip_fn.keys import Key, fold_in, key, seed_of
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
@@ -242,10 +243,15 @@ def batches(
         }
 
 
+def numpy_generator(key: Key) -> np.random.Generator:
+    """NumPy's Philox: the model is made once and shipped, so its stream may change one day."""
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+
+
 def lessons(seed: int, drills: int) -> Iterator[Turn]:
     """Turns on problems of the training split, without end; at first every other one a drill."""
-    rng = generator(fold_in(key(seed), "warm-up", "dialogues"))
-    problems = examples(generator(fold_in(key(seed), "warm-up", "problems")), "train")
+    rng = numpy_generator(fold_in(key(seed), "warm-up", "dialogues"))
+    problems = examples(integers(fold_in(key(seed), "warm-up", "problems")), "train")
     games = (turn for example in problems for turn in dialogue(rng, example))
     for _ in range(drills):
         yield drill(rng, next(problems))
@@ -256,7 +262,11 @@ def lessons(seed: int, drills: int) -> Iterator[Turn]:
 def drill(rng: np.random.Generator, example: Example) -> Turn:
     """Checks of all steps from some step on, half of them wrong: many comparisons in few words."""
     steps = example.specified
-    coded = tuple(mutate(rng, [step])[0] if rng.integers(2) else step for step in steps)
+
+    def draw(size: int) -> int:
+        return int(rng.integers(size))
+
+    coded = tuple(mutate(draw, [step])[0] if rng.integers(2) else step for step in steps)
     example, first, told = Example(specified=steps, coded=coded), 0, list[str]()
     if rng.integers(2):
         first, asked = (int(step) for step in rng.integers(NUM_STEPS, size=2))
@@ -386,8 +396,8 @@ def main() -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(args.out)
     tokenizer.save_pretrained(args.out)
-    rng = generator(fold_in(key(args.seed), "warm-up", "report"))
-    games = list(islice(examples(rng, "validation"), 500))
+    draw = integers(fold_in(key(args.seed), "warm-up", "report"))
+    games = list(islice(examples(draw, "validation"), 500))
     for name, value in report(games, play(model, tokenizer, games)).items():
         print(f"{name:16} {value:6.2f}")
 

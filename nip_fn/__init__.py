@@ -1,120 +1,247 @@
-"""nip-fn: neural interactive proofs for language models, as a scan over recorded events."""
+"""nip-fn: neural interactive proofs for language models, as pure functions over frozen records.
+
+Start here:
+
+    datapoint, protocol_of      a problem with a proposed solution; the game that is played about it
+    play, grow                  games, and trees of replies, from nothing but functions
+    mean_children, discounted   backups: expected rewards of a tree
+    chain(interval(...), ...)   preference pairs, by a rule and filters
+    malt, ei, sequence          trainers, shaped like optax transformations
+    step, simulate, replay      a run: a scan over recorded events
+    from_dict, trainer_of       a configuration as text, and the values it stands for
+
+The modules are rooms on two storeys.  `keys`, `game`, `trees` and `select` know no configuration;
+`params` and all that stands on it (`protocols`, `prompts`, `training`, `config`, `metrics`,
+`export`, `testing`, `run`) turn a TOML file into those values and a run into a scan.
+"""
 
 from nip_fn.config.codec import from_dict, get, to_dict
-from nip_fn.config.compat.chat import (
-    ensure_last_message_is_assistant,
-    replace_last_message_with_true_label,
-)
 from nip_fn.config.compat.nip import from_nip_config
+from nip_fn.errors import Problem
 from nip_fn.export.arrays import to_arrays
+from nip_fn.export.transcripts import transcript
 from nip_fn.game.datapoint import Datapoint, Dataset, make_datapoint
-from nip_fn.game.decision import SPECTRA, Decision
-from nip_fn.game.episode import Episode, Round, Utterance, movers, reset
-from nip_fn.game.protocol import Protocol, reward_mid_point, verifier_rounds
+from nip_fn.game.decision import ACCEPT, REJECT, SPECTRA, Decision
+from nip_fn.game.episode import Episode, Round, Utterance, movers, play_round, reset
+from nip_fn.game.protocol import (
+    AgentSpec,
+    Move,
+    Outcome,
+    Protocol,
+    reward_mid_point,
+    verifier_rounds,
+)
 from nip_fn.game.reply import Completion, Reply, find_decision, parse_reply
-from nip_fn.keys import Key, fold_in, generator, key, permutation, randint, split
+from nip_fn.keys import Key, fold_in, key, permutation, randint, split, uniform, weighted_choice
+from nip_fn.metrics.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
+from nip_fn.metrics.formulas import wilson_interval
+from nip_fn.metrics.stage import stage_metrics
+from nip_fn.metrics.usage import Usage
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat, Message, build_chat
+from nip_fn.protocols.build import in_turn, make_protocol
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
-from nip_fn.run.events import Effect, Event
-from nip_fn.run.request import Request, request
-from nip_fn.run.state import EMPTY, RunState, digest
+from nip_fn.run.digest import digest
+from nip_fn.run.events import DatasetInfo, Effect, Event, RunStarted
+from nip_fn.run.replay import Replayed, StageForest, annotate, replay, reselect, summary
+from nip_fn.run.request import Request, request, with_adapter, with_temperature
+from nip_fn.run.simulate import pure_world, simulate, started
+from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn.run.step import pending, scan, step
-from nip_fn.select.pairs import Pair, eligible_pairs, select_pairs
+from nip_fn.select.filters import balance, cap, dedupe, margin, one_per_node
+from nip_fn.select.pairs import (
+    Candidates,
+    Pair,
+    Selector,
+    Siblings,
+    about,
+    best_worst,
+    candidates,
+    chain,
+    every,
+    interval,
+    propose,
+)
+from nip_fn.select.rollouts import RolloutRule, SelectedRollout, above, weighted
 from nip_fn.testing.check import ProtocolError, check_protocol
 from nip_fn.testing.params import construct_test_params
-from nip_fn.training.groups import Adapter, Group
-from nip_fn.training.jobs import Job, PreferenceRow
-from nip_fn.training.registry import trainer_of
-from nip_fn.training.trainer import SampleBatch, Trainer, sequence
+from nip_fn.training.compose import accumulate, masked, sequence
+from nip_fn.training.ei import ei
+from nip_fn.training.groups import Adapter, Group, make_groups
+from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
+from nip_fn.training.malt import malt
+from nip_fn.training.registry import SELECTORS, TRAINERS, trainer_of
+from nip_fn.training.schedules import Schedule, constant, exponential, join, linear, periodic
+from nip_fn.training.trainer import SampleBatch, Selection, Trainer, Update, trained_agents
+from nip_fn.trees.backup import Backup, discounted, map_rewards, mean_children, mean_leaves
 from nip_fn.trees.grow import (
+    GameTree,
     Node,
+    Policy,
     ReplyArrival,
     ReplyRequest,
     Rules,
+    grow,
     insert,
     new_tree,
     node_at,
     pending_requests,
 )
-from nip_fn.trees.rollouts import Rollout, leaf_games
-from nip_fn.trees.tree import Tree, backup, flatten
+from nip_fn.trees.rollouts import Rollout, leaf_games, play
+from nip_fn.trees.tree import Tree, children_of, flatten, leaves_of
 
 __version__ = "0.2.0"
 
 __all__ = [
+    "ACCEPT",
     "EMPTY",
     "PROTOCOLS",
+    "REJECT",
+    "SELECTORS",
     "SPECTRA",
+    "TRAINERS",
     "Adapter",
+    "AgentSpec",
+    "Backup",
+    "Candidates",
     "Chat",
     "Completion",
     "Datapoint",
     "Dataset",
+    "DatasetInfo",
     "Decision",
     "Effect",
     "Episode",
+    "Estimate",
     "Event",
+    "GameTree",
     "Group",
     "HyperParameters",
     "Job",
     "Key",
     "Message",
+    "Move",
     "Node",
+    "Outcome",
     "Pair",
+    "Policy",
     "PreferenceRow",
+    "Problem",
     "Protocol",
     "ProtocolError",
+    "Replayed",
     "Reply",
     "ReplyArrival",
     "ReplyRequest",
     "Request",
     "Rollout",
+    "RolloutRule",
     "Round",
+    "Row",
     "Rules",
+    "RunStarted",
     "RunState",
     "SampleBatch",
+    "Schedule",
+    "SelectedRollout",
+    "Selection",
+    "Selector",
+    "Siblings",
+    "StageForest",
+    "SupervisedRow",
     "Trainer",
     "Tree",
+    "Update",
+    "Usage",
     "Utterance",
-    "backup",
+    "Verdicts",
+    "__version__",
+    "about",
+    "above",
+    "accumulate",
+    "accuracy",
+    "always_fails",
+    "annotate",
+    "balance",
+    "best_worst",
     "build_chat",
+    "candidates",
+    "cap",
+    "chain",
     "check_protocol",
+    "children_of",
+    "constant",
     "construct_test_params",
+    "dedupe",
     "digest",
-    "eligible_pairs",
-    "ensure_last_message_is_assistant",
+    "discounted",
+    "ei",
+    "every",
+    "exponential",
     "find_decision",
     "flatten",
     "fold_in",
     "from_dict",
     "from_nip_config",
-    "generator",
+    "gain",
     "get",
+    "grow",
+    "in_turn",
     "insert",
+    "interval",
+    "join",
     "key",
     "leaf_games",
+    "leaves_of",
+    "linear",
     "make_datapoint",
+    "make_groups",
+    "make_protocol",
+    "malt",
+    "map_rewards",
+    "margin",
+    "masked",
+    "mean_children",
+    "mean_leaves",
     "movers",
     "new_tree",
     "node_at",
+    "one_per_node",
     "parse_reply",
     "pending",
     "pending_requests",
+    "periodic",
     "permutation",
+    "play",
+    "play_round",
+    "propose",
     "protocol_of",
+    "pure_world",
     "randint",
-    "replace_last_message_with_true_label",
+    "replay",
     "request",
+    "reselect",
     "reset",
     "reward_mid_point",
     "scan",
-    "select_pairs",
     "sequence",
+    "simulate",
     "split",
+    "stage_metrics",
+    "started",
     "step",
+    "summary",
     "to_arrays",
     "to_dict",
+    "trained_agents",
     "trainer_of",
+    "transcript",
+    "uniform",
+    "verdicts",
     "verifier_rounds",
+    "weighted",
+    "weighted_choice",
+    "wilson_interval",
+    "with_adapter",
+    "with_temperature",
 ]

@@ -9,12 +9,14 @@ cannot change any of them.  The discipline is JAX's: a key is consumed once; to 
 True
 >>> fold_in(root, "ab") == fold_in(root, "a", "b")
 False
->>> int(generator(fold_in(root, "dice")).integers(1, 7)) in range(1, 7)
+>>> 0.0 <= uniform(fold_in(root, "dice")) < 1.0
 True
 """
 
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import NewType
+from itertools import accumulate
+from typing import Literal, NamedTuple, NewType
 
 import numpy as np
 
@@ -47,14 +49,14 @@ def split(key: Key, num: int = 2) -> tuple[Key, ...]:
     )
 
 
-def generator(key: Key) -> np.random.Generator:
-    """A NumPy generator (Philox, counter-based) that draws from `key`; `key` is consumed."""
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
-
-
 def seed_of(key: Key, bits: int = 32) -> int:
     """An unsigned integer of `bits` bits for a sampler that wants a seed; `key` is consumed."""
     return int.from_bytes(key, "little") & ((1 << bits) - 1)
+
+
+def uniform(key: Key) -> float:
+    """A uniform float in [0, 1), a multiple of 2^-53; `key` is consumed."""
+    return seed_of(key, 53) * 2.0**-53
 
 
 def randint(key: Key, size: int) -> int:
@@ -66,6 +68,81 @@ def randint(key: Key, size: int) -> int:
     return int.from_bytes(key, "little") % size
 
 
-def permutation(key: Key, size: int) -> np.ndarray:
-    """A uniform permutation of `range(size)`, shape `[size]`; `key` is consumed."""
-    return generator(key).permutation(size)
+def permutation(key: Key, size: int) -> tuple[int, ...]:
+    """A uniform permutation of `range(size)`; `key` is consumed.
+
+    Every element draws a lot, a key of its own, and the lots are sorted.  The order is therefore a
+    function of the hash alone and the same under every version of NumPy, whose generators promise
+    their streams for one build only.
+    """
+    lots = [fold_in(key, i) for i in range(size)]
+    return tuple(sorted(range(size), key=lots.__getitem__))
+
+
+def weighted_choice(
+    key: Key, weights: Sequence[float], size: int, *, replace: bool
+) -> tuple[int, ...]:
+    """`size` indices in the order of the draws, each by inverse CDF of `weights`; consumes `key`.
+
+    Args:
+        key: Consumed; draw i uses `fold_in(key, i)`.
+        weights: Non-negative, with a positive sum.  They need not sum to one.
+        size: The number of draws.  Without replacement at most the number of positive weights.
+        replace: True if an index may be drawn more than once.
+    """
+    left, drawn = list(weights), list[int]()
+    for draw in range(size):
+        cumulative = list(accumulate(left))
+        point = uniform(fold_in(key, draw)) * cumulative[-1]
+        # The first index whose cumulative weight exceeds the point: one of weight 0 never does.
+        index = next((i for i, edge in enumerate(cumulative) if edge > point), len(left) - 1)
+        drawn.append(index)
+        if not replace:
+            left[index] = 0.0
+    return tuple(drawn)
+
+
+# ------------------------------------------------------------------------------ draws as a value
+
+DrawsName = Literal["lots", "philox"]
+
+
+class Draws(NamedTuple):
+    """The draws of a run that more than one key decides.
+
+    permutation: (key, size) -> a uniform permutation of `range(size)`.
+    weighted_choice: (key, weights, size, replace=...) -> indices drawn by weight.
+    """
+
+    permutation: Callable[[Key, int], tuple[int, ...]]
+    weighted_choice: Callable[..., tuple[int, ...]]
+
+
+def _philox(key: Key) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
+
+
+def _philox_permutation(key: Key, size: int) -> tuple[int, ...]:
+    return tuple(_philox(key).permutation(size).tolist())
+
+
+def _philox_choice(
+    key: Key, weights: Sequence[float], size: int, *, replace: bool
+) -> tuple[int, ...]:
+    drawn = _philox(key).choice(len(weights), size, replace=replace, p=np.asarray(weights))
+    return tuple(int(index) for index in drawn)
+
+
+LOTS = Draws(permutation, weighted_choice)
+
+# "philox" is what nip-fn 0.1 drew with.  It is kept so that recordings of format 1 replay, and
+# holds for as long as NumPy's streams do; no new run uses it.
+DRAWS: dict[DrawsName, Draws] = {
+    "lots": LOTS,
+    "philox": Draws(_philox_permutation, _philox_choice),
+}
+
+
+def generator(key: Key) -> np.random.Generator:
+    """To go."""
+    return _philox(key)

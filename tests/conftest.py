@@ -1,21 +1,28 @@
-"""Hypothesis draws the same examples in every run; `EXPLORE=1` draws new ones, and more.
+"""Settings of all tests.
 
-No test writes to the user's cache.
+Hypothesis draws the same examples in every run: profile `fast` in `make test`, `full` otherwise;
+`EXPLORE=1` draws new ones, and more.  No test writes to the user's cache.
 """
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import settings
 
-settings.register_profile("same", deadline=None, max_examples=50, derandomize=True)
+settings.register_profile("fast", deadline=None, max_examples=25, derandomize=True)
+settings.register_profile("full", deadline=None, max_examples=50, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=200)
+settings.load_profile("explore" if os.environ.get("EXPLORE") else "full")
+
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so do their children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.load_profile("explore" if os.environ.get("EXPLORE") else "same")
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers share the cores: torch's threads, one per core in each of them, would only wait for
+    # each other.
+    os.environ["OMP_NUM_THREADS"] = "1"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -23,3 +30,30 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NIP_FN_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+# ------------------------------------------------------------------- exhaustive tests are counted
+
+_left_out: set[str] = set()
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    _left_out.update(item.nodeid for item in items if item.get_closest_marker("exhaustive"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = sorted(_left_out)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object) -> None:
+    # Only workers collect under xdist, and each of them collects everything.
+    _left_out.update(getattr(node, "workeroutput", {}).get("left_out", ()))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if _left_out:
+        terminalreporter.write_line(
+            f"{len(_left_out)} exhaustive tests were left out; `make test-all` runs them, too."
+        )

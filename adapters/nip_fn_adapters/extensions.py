@@ -252,9 +252,9 @@ def _register_trainer(own: Extension) -> Result[None, Problem]:
     if not (isinstance(own.value, Trainer) or callable(own.value)):
         return _wrong_type(own, own.value, "a Trainer, or a function HyperParameters -> Trainer")
 
-    def make(params: HyperParameters) -> Callable[[int], Trainer]:
-        trainer: Trainer = own.value if isinstance(own.value, Trainer) else own.value(params)
-        return lambda iteration: trainer
+    def make(params: HyperParameters) -> Trainer[Any]:
+        trainer: Trainer[Any] = own.value if isinstance(own.value, Trainer) else own.value(params)
+        return trainer
 
     TRAINERS[own.reference] = make
     return Success(None)

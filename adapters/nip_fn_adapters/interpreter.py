@@ -16,6 +16,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.run import checkpoint
+from nip_fn.run.digest import digest
 from nip_fn.run.events import (
     BatchFetched,
     CreateJob,
@@ -34,7 +35,7 @@ from nip_fn.run.events import (
 )
 from nip_fn.run.ports import Served, Tuned, Unanswered, World
 from nip_fn.run.request import request
-from nip_fn.run.state import RunState, digest
+from nip_fn.run.state import RunState
 from nip_fn.run.step import pending, step
 from nip_fn.training.jobs import canary_problem
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import escape
-from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,20 +19,19 @@ from nip_fn.config.codec import to_dict
 from nip_fn.errors import Problem
 from nip_fn.export.arrays import to_arrays
 from nip_fn.export.transcripts import transcript
-from nip_fn.game.decision import Decision
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.checkpoint import Recording
+from nip_fn.run.digest import digest
 from nip_fn.run.events import RunStarted
 from nip_fn.run.replay import Replayed, StageForest, replay, summary
-from nip_fn.run.state import RunState, Stage, digest
-from nip_fn.select.pairs import Pair
+from nip_fn.run.stages import Purpose
+from nip_fn.run.state import RunState
 from nip_fn.trees.rollouts import Rollout, leaf_games
-from nip_fn.trees.tree import flatten
 from nip_fn_adapters import extensions, store
 from nip_fn_adapters.costs.prices import Prices, PriceTable, listed_prices
-from nip_fn_adapters.costs.spending import spent_in
+from nip_fn_adapters.costs.spending import stage_expenses
 from nip_fn_adapters.store import CHECKPOINT
 
 Columns = dict[str, list[Any]]  # for `pandas.DataFrame(...)` or `polars.DataFrame(...)`
@@ -54,16 +52,9 @@ class RecordedGame(NamedTuple):
     rollout: Rollout
 
     @property
-    def decision(self) -> Decision | None:
-        """The decision that ended the game; None if it ended otherwise."""
-        if self.rollout.end != "decided":
-            return None
-        return next(said.decision for said in self.rollout.turns[-1] if said.decision)
-
-    @property
     def is_wrong(self) -> bool:
         """True if the game was decided, and not as its datapoint's label says."""
-        decision = self.decision
+        decision = self.rollout.decision
         return decision is not None and decision.discrete != self.rollout.datapoint.label
 
 
@@ -122,7 +113,7 @@ class Run:
         return digest(self.state)
 
     def stages(
-        self, stage: Stage | None = None, iteration: int | None = None
+        self, stage: Purpose | None = None, iteration: int | None = None
     ) -> tuple[StageForest, ...]:
         """The forests of the stages "test" and "sample" that have ended, in their order."""
         return tuple(
@@ -132,18 +123,18 @@ class Run:
         )
 
     def rollouts(
-        self, stage: Stage | None = None, iteration: int | None = None
+        self, stage: Purpose | None = None, iteration: int | None = None
     ) -> tuple[RecordedGame, ...]:
         """All whole games, stage by stage and tree by tree."""
         return tuple(
             RecordedGame(one, tree, number, rollout)
             for one in self.stages(stage, iteration)
-            for tree, root in enumerate(one.forest)
-            for number, rollout in enumerate(leaf_games(root, one.datapoint(tree), one.keys[tree]))
+            for tree, grown in enumerate(one.batch.trees)
+            for number, rollout in enumerate(leaf_games(grown, one.datapoint(tree)))
         )
 
     def transcripts(
-        self, stage: Stage | None = None, iteration: int | None = None
+        self, stage: Purpose | None = None, iteration: int | None = None
     ) -> tuple[dict[str, Any], ...]:
         """The games as plain records, with all that was said (see `export.transcripts`)."""
         return tuple(
@@ -152,7 +143,7 @@ class Run:
         )
 
     def wrong_verdicts(
-        self, stage: Stage | None = "test", iteration: int | None = None
+        self, stage: Purpose | None = "test", iteration: int | None = None
     ) -> WrongVerdicts:
         """The games that the verifier decided against the label, those of tests by default."""
         games = tuple(game for game in self.rollouts(stage, iteration) if game.is_wrong)
@@ -160,7 +151,7 @@ class Run:
         return WrongVerdicts(tuple(counts.most_common()), games)
 
     def to_arrays(
-        self, stage: Stage | None = None, iteration: int | None = None
+        self, stage: Purpose | None = None, iteration: int | None = None
     ) -> dict[str, NDArray[Any]]:
         """The games as the arrays of `nip_fn.to_arrays`, in the order of `rollouts`."""
         games = self.rollouts(stage, iteration)
@@ -218,19 +209,18 @@ class Run:
                 "stage": row.stage,
                 "name": spent.name,
                 "model": spent.model,
-                "prompt_tokens": spent.usage.prompt,
-                "cached_tokens": spent.usage.cached,
-                "completion_tokens": spent.usage.completion,
-                "trained_tokens": spent.usage.trained,
+                "prompt_tokens": spent.tokens.prompt,
+                "cached_tokens": spent.tokens.cached,
+                "completion_tokens": spent.tokens.completion,
+                "trained_tokens": spent.tokens.trained,
                 "dollars": spent.dollars,
             }
             for row in self.state.rows
-            for spent in spent_in(self.params, row, listed)
+            for spent in stage_expenses(self.params, row, listed)
         )
 
     def _game_row(self, game: RecordedGame) -> dict[str, Any]:
-        rollout, decision = game.rollout, game.decision
-        totals = [fsum(own) for own in zip(*rollout.rewards, strict=True)]
+        rollout, decision = game.rollout, game.rollout.decision
         names = [agent.name for agent in self.protocol.agents]
         return {
             **_place(game),
@@ -242,7 +232,7 @@ class Run:
             "rounds": len(rollout.turns),
             **{
                 f"reward.{name}": total
-                for name, total in zip(names, totals or [0.0] * len(names), strict=True)
+                for name, total in zip(names, rollout.returns or [0.0] * len(names), strict=True)
             },
         }
 
@@ -266,12 +256,9 @@ class Run:
                 }
 
     def _pair_rows(self, stage: StageForest) -> Iterator[dict[str, Any]]:
-        for pair in stage.selection:
-            if not isinstance(pair, Pair):
-                continue
-            tree = flatten(stage.forest[pair.tree])
+        for pair in stage.selection.pairs:
             said = {
-                node: next(one.raw for one in tree.turn_N[node] if one.agent == pair.agent)
+                node: stage.batch.utterance(pair.tree, node, pair.agent).raw
                 for node in (pair.chosen, pair.rejected)
             }
             yield {
@@ -295,7 +282,7 @@ class Run:
             "trainer": params.trainer,
             "data": state.dataset.name,
             "models": ", ".join(dict.fromkeys(agent.model_name for agent in params.agents)),
-            "stage": f"{state.stage}, iteration {state.iteration}",
+            "stage": f"{state.stage.name}, iteration {state.iteration}",
             "events": f"{self.replayed.num_events:,}",
             "digest": f"{self.digest}{' DIFFERS FROM THE RECORDED ONE' if self.faults else ''}",
         }

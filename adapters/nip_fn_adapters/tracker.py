@@ -10,7 +10,7 @@ import msgspec
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.state import Row, RunState
 from nip_fn_adapters.costs.prices import Prices
-from nip_fn_adapters.costs.spending import spent_in
+from nip_fn_adapters.costs.spending import stage_expenses
 from nip_fn_adapters.store import replace_file
 
 METRICS = "metrics.jsonl"
@@ -47,6 +47,6 @@ class JsonLines:
 
     def _line(self, row: Row, seconds: float) -> bytes:
         fields = {"iteration": row.iteration, "stage": row.stage, **dict(row.metrics)}
-        spent = spent_in(self._params, row, self._prices)
-        dollars = {f"{one.name}.dollars": one.dollars for one in spent}
+        expenses = stage_expenses(self._params, row, self._prices)
+        dollars = {f"{one.name}.dollars": one.dollars for one in expenses}
         return msgspec.json.encode({**fields, **dollars, "seconds": round(seconds, 3)}) + b"\n"

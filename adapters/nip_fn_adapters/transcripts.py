@@ -9,7 +9,8 @@ import yaml
 from nip_fn.export.transcripts import transcript
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import Event, Replied
-from nip_fn.run.state import RunState, sample_batch_of
+from nip_fn.run.stages import Growing
+from nip_fn.run.state import RunState, sample_batch
 from nip_fn.trees.rollouts import leaf_games
 from nip_fn_adapters.store import replace_file
 
@@ -25,17 +26,18 @@ class TranscriptFiles:
 
     def __call__(self, state: RunState, event: Event) -> None:
         """Write the stage's file if this event completed it; `state` is the one after the event."""
-        if not isinstance(event, Replied) or state.num_waiting:
+        stage = state.stage
+        if not isinstance(event, Replied) or not isinstance(stage, Growing) or stage.num_waiting:
             return
-        protocol, batch = protocol_of(state.params), sample_batch_of(state)
+        protocol, batch = protocol_of(state.params), sample_batch(state, stage)
         records = [
             transcript(protocol, rollout)
-            for index, root in enumerate(batch.forest)
-            for rollout in leaf_games(root, batch.datapoint(index), batch.keys[index])
+            for tree in batch.trees
+            for rollout in leaf_games(tree, batch.datapoints[tree.datapoint])
         ]
         kind = state.params.text_rl.transcript_format
         self._folder.mkdir(exist_ok=True)
-        path = self._folder / f"{state.stage}-{state.iteration}.{kind}"
+        path = self._folder / f"{stage.name}-{state.iteration}.{kind}"
         replace_file(path, _written(records, kind).encode())
 
 

@@ -31,7 +31,7 @@ from nip_fn_adapters.bugmaking import (
     by_model,
     by_mutation,
 )
-from nip_fn_adapters.costs.budget import Budget, usage_of, within_budget
+from nip_fn_adapters.costs.budget import Budget, tokens_of, within_budget
 from nip_fn_adapters.costs.prices import Price, cost, price_of
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
@@ -73,7 +73,7 @@ class Work(NamedTuple):
 
     maker: Maker
     at_a_time: int  # right solutions
-    purse: Budget | None = None  # that it is paid from
+    budget: Budget | None = None  # that pays for it
 
 
 def mutate_command(params: HyperParameters, making: Making, *, most_tried: int) -> None:
@@ -96,22 +96,22 @@ def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> N
     model = {"provider": flags.provider, "model": agent.model_name}
     asked = making.asked(data, by="model", **model, **asking._asdict())
     with closing(_open(making.out, asked)) as file:
-        purse = Budget(inf if money.budget is None else money.budget, _paid(file, price) or 0.0)
+        budget = Budget(inf if money.budget is None else money.budget, _paid(file, price) or 0.0)
         if money.budget is not None:
-            sampler = within_budget(sampler, purse, lambda request: price)
+            sampler = within_budget(sampler, budget, lambda request: price)
         writer = Writer(file.remembered(sampler), agent.model_name, *asking)
         try:
             maker = by_model(_workshop(making), writer)
-            _make(data, making, Work(maker, AT_A_TIME, purse), file)
+            _make(data, making, Work(maker, AT_A_TIME, budget), file)
         finally:
-            used = usage_of(file.replies.values())
+            used = tokens_of(file.replies.values())
             tokens, dollars = used.prompt + used.completion, shown(_paid(file, price))
             print(f"{len(file.replies):,} replies, {tokens:,.0f} tokens, {dollars}")
 
 
 def _paid(file: BugFile, price: Price | None) -> float | None:
     """Dollars for all that a model replied; None where its price is unknown."""
-    return cost(usage_of(file.replies.values()), price)
+    return cost(tokens_of(file.replies.values()), price)
 
 
 def _writer_params(flags: Flags) -> HyperParameters:
@@ -163,7 +163,7 @@ def _make(data: Data, making: Making, work: Work, file: BugFile) -> None:
         file.finish()
     _summarise(file, making)
     if problem is not None:
-        spent = work.purse is not None and problem == work.purse.refusal
+        spent = work.budget is not None and str(problem) == str(work.budget.refusal)
         die(Exit.BUDGET if spent else Exit.ADAPTER, f"{problem}; {_again(making)}")
 
 

@@ -1,15 +1,16 @@
-"""`nip-fn cancel`: end what a run still has under way at a provider, or a language-model server."""
+"""`nip-fn cancel`: end the trainings of a run at a provider, or at a language-model server."""
 
 import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from returns.result import Failure, Result
+from returns.result import Result
 
+from nip_fn.errors import Problem
 from nip_fn.params.agent import agent_group
 from nip_fn.run.state import RunState
 from nip_fn_adapters.store import CHECKPOINT
-from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.wiring import kind_of
 
@@ -23,46 +24,39 @@ def cancel_command(run: Path) -> None:
     jobs: list[str] = []
     try:
         if "api" in kinds:
-            jobs += _or_die(_at_providers(state, folder))
+            jobs += or_exit(_at_providers(state, folder), Exit.ADAPTER)
         if "self-hosted" in kinds:
-            jobs += _or_die(_at_servers(state, folder))
+            jobs += or_exit(_at_servers(state, folder), Exit.ADAPTER)
     except ModuleNotFoundError as error:
-        die(Exit.USAGE, f"models behind an API need {error.name}: install nip-fn[api]")
+        missing = f"models behind an API need {error.name}"
+        die(Exit.USAGE, Problem(missing, remedy='install it with: pip install "nip-fn[api]"'))
     for job in jobs:
         print(f"cancelled {job}")
     if not jobs:
         print(f"{folder} has no job under way at a provider")
 
 
-def _at_providers(state: RunState, folder: Path) -> Result[Iterable[str], str]:
+def _at_providers(state: RunState, folder: Path) -> Result[Iterable[str], Problem]:
     from nip_fn_adapters.api.endpoints import environment
     from nip_fn_adapters.api.tuner import cancel_jobs, trainings
 
-    groups = trainings(state.params, environment())
-    if isinstance(groups, Failure):
-        die(Exit.USAGE, groups.failure())
+    groups = or_exit(trainings(state.params, environment()))
     trained = (agent for agent in state.params.agents if not agent.freeze_agent)
     own = {agent_group(agent) for agent in trained if kind_of(agent) == "api"}
-    at_providers = {name: one for name, one in groups.unwrap().items() if name in own}
+    at_providers = {name: one for name, one in groups.items() if name in own}
     return asyncio.run(cancel_jobs(folder, at_providers))
 
 
-def _at_servers(state: RunState, folder: Path) -> Result[Iterable[str], str]:
+def _at_servers(state: RunState, folder: Path) -> Result[Iterable[str], Problem]:
     from nip_fn_adapters.api.endpoints import environment
     from nip_fn_adapters.selfhosted.client import Timeouts
     from nip_fn_adapters.selfhosted.host import hosts_of, of_groups
     from nip_fn_adapters.selfhosted.tuner import cancel_jobs
 
-    hosts = hosts_of(state.params, folder, environment(), patience=Timeouts(ready=10.0), tell=say)
-    if isinstance(hosts, Failure):
-        die(Exit.USAGE, hosts.failure())
-    groups = of_groups(state.params, hosts.unwrap())
+    # A run that is cancelled does not need its server to come up: ten seconds tell if it is there.
+    timeouts = Timeouts(ready=10.0)
+    hosts = or_exit(hosts_of(state.params, folder, environment(), timeouts=timeouts, tell=say))
+    groups = of_groups(state.params, hosts)
     under_way = (one for one in state.jobs if one.created and not one.ended)
     jobs = [one.job for one in under_way if one.job.group in groups]
     return asyncio.run(cancel_jobs(groups, jobs))
-
-
-def _or_die(cancelled: Result[Iterable[str], str]) -> Iterable[str]:
-    if isinstance(cancelled, Failure):
-        die(Exit.ADAPTER, cancelled.failure())
-    return cancelled.unwrap()

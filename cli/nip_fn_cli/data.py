@@ -188,10 +188,7 @@ def sandbox_or_die(proving: Proving) -> Sandbox:
     """A sandbox; says what it is."""
     from nip_fn_adapters.sandbox import open_sandbox
 
-    opened = open_sandbox(unsafe=proving.unsafe)
-    if isinstance(opened, Failure):
-        die(Exit.ADAPTER, opened.failure())
-    sandbox = opened.unwrap()
+    sandbox = open_sandbox(unsafe=proving.unsafe).lash(_refuse).unwrap()
     say(f"sandbox: {sandbox.name}")
     return sandbox
 

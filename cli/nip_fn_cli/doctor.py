@@ -1,4 +1,4 @@
-"""`nip-fn doctor`: what is installed, what is missing, and which command mends it."""
+"""`nip-fn doctor`: the installed packages and tools, and the commands that install the rest."""
 
 import os
 import platform
@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
 
 from packaging.requirements import Requirement
-from returns.result import Failure
+from returns.pipeline import is_successful
+from returns.result import Success
 from rich.table import Table
 
 from nip_fn.params.agent import AgentParameters
@@ -21,23 +22,23 @@ from nip_fn_cli.table import console
 
 TINY = "builtin:tiny"
 EXTRAS = ("local", "api", "serve", "data", "dev")
-MOST_SECONDS = 60.0  # for vLLM to say its version
+VLLM_SECONDS = 60.0  # for vLLM to print its version: its imports take long
 
-Finding = tuple[str, str, str, str]  # for what, what, found, to mend
+Finding = tuple[str, str, str, str]  # the columns of a row
 
 
 def doctor_command() -> None:
-    """Print the findings; end with `Exit.ADAPTER` where the embedded default cannot run."""
+    """Print the findings; end with `Exit.ADAPTER` if the embedded default cannot run."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("for", "what", "found", "to mend"):
+    for title in ("extra", "needs", "found", "remedy"):
         table.add_column(title, overflow="fold")
-    table.add_row("", "Python", platform.python_version(), _python_mend())
+    table.add_row("", "Python", platform.python_version(), _python_remedy())
     table.add_row("", "cores", str(os.cpu_count()), "")
     broken = set()
     for extra, requirement in _requirements():
-        found, mend = _check(requirement, extra)
-        broken |= {extra} if mend else set()
-        table.add_row(extra or "always", str(requirement).partition(";")[0], found, mend)
+        found, remedy = _check(requirement, extra)
+        broken |= {extra} if remedy else set()
+        table.add_row(extra or "always", str(requirement).partition(";")[0], found, remedy)
     model = model_directory(TINY)
     table.add_row("local", TINY, str(model.value_or("missing")), "")
     table.add_row("data", "sandbox", *_sandbox())
@@ -49,59 +50,52 @@ def doctor_command() -> None:
 
 
 def _serving() -> Iterator[Finding]:
-    """What a language-model server would find on this machine."""
+    """The GPUs, the vLLM and the ports for a language-model server."""
     gpus = visible_gpus()
-    mend = "" if gpus else "NVIDIA's driver (apt install nvidia-driver); without one, small models"
-    yield "serve", "GPUs", str(len(gpus) or "missing"), mend
+    remedy = (
+        "" if gpus else "NVIDIA's driver (apt install nvidia-driver); without one, small models"
+    )
+    yield "serve", "GPUs", str(len(gpus) or "missing"), remedy
     yield "serve", "vLLM", *_vllm()
     agent = AgentParameters()
     ports = (agent.language_model_server_port, "nip-fn serve"), (agent.vllm_server_port, "vLLM")
     for port, user in ports:
-        free = _is_free(port)
-        mend = "" if free else f"in use: fine if by {user}; else --port or --vllm-port"
-        yield "serve", f"port {port}", "free" if free else "in use", mend
+        free = is_successful(check_port("127.0.0.1", port))
+        remedy = "" if free else f"fine if {user} uses it; otherwise --port or --vllm-port"
+        yield "serve", f"port {port}", "free" if free else "in use", remedy
 
 
 def _vllm() -> tuple[str, str]:
-    """The version of vLLM in its own environment, and the command that installs it."""
-    command = find_vllm()
-    if isinstance(command, Failure):
-        return "missing", command.failure()
-    python, *_ = command.unwrap()
+    """The version of vLLM in its own environment, or the command that installs it."""
+    found = find_vllm().map(lambda command: _vllm_version(command[0]))
+    return found.lash(lambda problem: Success(("missing", str(problem)))).unwrap()
+
+
+def _vllm_version(python: str) -> tuple[str, str]:
     asked = (python, "-c", "import vllm; print('vllm', vllm.__version__)")
     try:
-        told = subprocess.run(asked, capture_output=True, text=True, timeout=MOST_SECONDS)
+        printed = subprocess.run(asked, capture_output=True, text=True, timeout=VLLM_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         return "broken", f"{python}: {error}"
-    answers = [line for line in told.stdout.splitlines() if line.startswith("vllm ")]
+    answers = [line for line in printed.stdout.splitlines() if line.startswith("vllm ")]
     if not answers:
-        last = (told.stderr.strip() or "no answer").splitlines()[-1]
+        last = (printed.stderr.strip() or "no answer").splitlines()[-1]
         return "broken", f"{python}: {last}"
     return answers[-1].removeprefix("vllm "), ""
 
 
-def _is_free(port: int) -> bool:
-    try:
-        check_port("127.0.0.1", port)
-    except OSError:
-        return False
-    return True
-
-
 def _sandbox() -> tuple[str, str]:
-    """What confines code that nobody trusts, and what would be better."""
-    opened = open_sandbox()
-    if isinstance(opened, Failure):
-        return "none", "apt install bubblewrap"
-    return opened.unwrap().name, ""
+    """The sandbox for untrusted code, or the command that installs one."""
+    found = open_sandbox().map(lambda box: (box.name, ""))
+    return found.lash(lambda problem: Success(("none", problem.remedy))).unwrap()
 
 
-def _python_mend() -> str:
+def _python_remedy() -> str:
     return "" if sys.version_info >= (3, 11) else "install Python 3.11 or newer"
 
 
 def _requirements() -> list[tuple[str, Requirement]]:
-    """What nip-fn asks for, by extra ("" for always)."""
+    """The packages that nip-fn requires, each with its extra ("" for always)."""
     found = []
     for line in requires("nip-fn") or []:
         requirement = Requirement(line)
@@ -113,11 +107,11 @@ def _requirements() -> list[tuple[str, Requirement]]:
 
 
 def _check(requirement: Requirement, extra: str) -> tuple[str, str]:
-    """What is installed, and the command that mends it if that is not enough."""
-    mend = f'pip install "nip-fn[{extra}]"' if extra else "pip install nip-fn"
+    """The installed version, and the command that installs a sufficient one ("" if it is)."""
+    remedy = f'pip install "nip-fn[{extra}]"' if extra else "pip install nip-fn"
     try:
         installed = version(requirement.name)
     except PackageNotFoundError:
-        return "missing", mend
+        return "missing", remedy
     fits = requirement.specifier.contains(installed, prereleases=True)
-    return (installed, "") if fits else (f"{installed}, too old", f"{mend} --upgrade")
+    return (installed, "") if fits else (f"{installed}, too old", f"{remedy} --upgrade")

@@ -1,14 +1,14 @@
-"""`nip-fn train --dry-run`: what a run would ask for, and cost."""
+"""`nip-fn train --dry-run`: the requests, tokens and cost of a run, before anything is sent."""
 
-from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
 
 from rich.table import Table
 
+from nip_fn import __version__
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.events import RunStarted
-from nip_fn.run.step import data_problem
-from nip_fn_adapters.costs.forecast import SELECTED_SHARE, Amount, Line, forecast
+from nip_fn.run.events import FORMAT, RunStarted
+from nip_fn.run.step import data_problems
+from nip_fn_adapters.costs.forecast import SELECTED_SHARE, StageForecast, Workload, forecast
 from nip_fn_adapters.costs.prices import Prices, cost, price_of, sum_known
 from nip_fn_cli.datasets import open_or_die, told
 from nip_fn_cli.exits import Exit, die, say
@@ -16,83 +16,80 @@ from nip_fn_cli.money import Money, model_of, shown
 from nip_fn_cli.session import New
 from nip_fn_cli.table import console
 
-WIDE = 400
+WIDE = 400  # columns: a line that is cut would be of no use
 
-Of = Callable[[Line], Amount]
-
-COLUMNS: dict[str, Callable[[Amount], float]] = {
-    "requests": lambda amount: amount.requests,
-    "replies": lambda amount: amount.replies,
-    "prompt tokens": lambda amount: amount.usage.prompt,
-    "completion tokens": lambda amount: amount.usage.completion,
-    "trained tokens": lambda amount: amount.usage.trained,
+COLUMNS = {
+    "requests": "requests",
+    "replies": "replies",
+    "prompt tokens": "prompt",
+    "completion tokens": "completion",
+    "trained tokens": "trained",
 }
 
 
 def dry_run(new: New, money: Money, rate: float) -> None:
-    """Print what the run would ask for at so many requests a second; ask for nothing."""
+    """Print the forecast of a run at `rate` requests a second; send nothing."""
     data = open_or_die(new.params)
-    problem = data_problem(new.params, data.info)
-    if problem:
+    for problem in data_problems(new.params, data.info):
         die(Exit.USAGE, problem)
     say(told(data))
-    start = RunStarted(new.params, data.info, version("nip-fn"), new.lineages)
-    lines = forecast(start, data.source)
-    _print(lines, new.params, money.prices, rate)
-    _say_what_is_assumed(new.params, rate)
+    start = RunStarted(new.params, data.info, __version__, new.lineages, format=FORMAT)
+    rows = forecast(start, data.source)
+    _print(rows, new.params, money.prices, rate)
+    _say_assumptions(new.params, rate)
     if money.budget is not None:
-        _judge(lines, new.params, money)
+        costs = _costs(rows, new.params, money.prices)
+        expected, most = (_against(one, money.budget) for one in costs)
+        say(f"budget {shown(money.budget)}: the expected cost is {expected}, the highest {most}")
 
 
-def _print(lines: Sequence[Line], params: HyperParameters, prices: Prices, rate: float) -> None:
+def _print(
+    rows: Sequence[StageForecast], params: HyperParameters, prices: Prices, rate: float
+) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("iteration", "stage", "", "model", *COLUMNS, "dollars", "time"):
         table.add_column(
             title, justify="left" if title in ("stage", "", "model") else "right", no_wrap=True
         )
-    for line in lines:
-        model = model_of(params.agents[line.agent], line.tuned)
-        name = (str(line.iteration), line.stage, line.name, model)
-        table.add_row(*name, *_cells([line], params, prices, rate))
-    table.add_row("in all", "", "", "", *_cells(lines, params, prices, rate))
+    for row in rows:
+        model = model_of(params.agents[row.agent], row.tuned)
+        name = (str(row.iteration), row.stage, row.name, model)
+        table.add_row(*name, *_cells([row], params, prices, rate))
+    table.add_row("total", "", "", "", *_cells(rows, params, prices, rate))
     print("expected / at most, where they differ\n")
-    console(WIDE).print(table)  # a line that is cut would be of no use
+    console(WIDE).print(table)
 
 
 def _cells(
-    lines: Sequence[Line], params: HyperParameters, prices: Prices, rate: float
+    rows: Sequence[StageForecast], params: HyperParameters, prices: Prices, rate: float
 ) -> list[str]:
-    counts = [
-        _both(*(f"{sum(get(of(line)) for line in lines):,.0f}" for of in (_expected, _most)))
-        for get in COLUMNS.values()
-    ]
-    dollars = _both(*(shown(price_in_all(lines, of, params, prices)) for of in (_expected, _most)))
-    time = _both(
-        *(duration(sum(of(line).requests for line in lines) / rate) for of in (_expected, _most))
+    both = [_sum([row.expected for row in rows]), _sum([row.most for row in rows])]
+    counts = [[f"{getattr(one, name):,.0f}" for one in both] for name in COLUMNS.values()]
+    dollars = [shown(one) for one in _costs(rows, params, prices)]
+    times = [duration(one.requests / rate) for one in both]
+    return [most if expected == most else f"{expected} / {most}"
+            for expected, most in (*counts, dollars, times)]  # fmt: skip
+
+
+def _sum(workloads: Sequence[Workload]) -> Workload:
+    return Workload(*map(sum, zip(*workloads, strict=True)))
+
+
+def _costs(
+    rows: Sequence[StageForecast], params: HyperParameters, prices: Prices
+) -> tuple[float | None, float | None]:
+    """The expected cost and the highest, in dollars; None where a price is unknown."""
+    priced = [(row, price_of(prices, params.agents[row.agent], tuned=row.tuned)) for row in rows]
+    return (
+        sum_known(cost(row.expected.tokens, price) for row, price in priced),
+        sum_known(cost(row.most.tokens, price) for row, price in priced),
     )
-    return [*counts, dollars, time]
 
 
-def _expected(line: Line) -> Amount:
-    return line.expected
-
-
-def _most(line: Line) -> Amount:
-    return line.most
-
-
-def _both(expected: str, most: str) -> str:
-    return most if expected == most else f"{expected} / {most}"
-
-
-def price_in_all(
-    lines: Sequence[Line], of: Of, params: HyperParameters, prices: Prices
-) -> float | None:
-    """Dollars; None where one of the prices is unknown."""
-    return sum_known(
-        cost(of(line).usage, price_of(prices, params.agents[line.agent], tuned=line.tuned))
-        for line in lines
-    )
+def _against(dollars: float | None, budget: float) -> str:
+    if dollars is None:
+        return "unknown"
+    return "within it" if dollars <= budget else "over it"
 
 
 def duration(seconds: float) -> str:
@@ -105,28 +102,18 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
 
 
-def _say_what_is_assumed(params: HyperParameters, rate: float) -> None:
+def _say_assumptions(params: HyperParameters, rate: float) -> None:
     say(
-        "at most: no verifier decides before its last turn, every reply is as long as it may be, "
-        "and all that can be learnt from is"
+        "at most: no verifier decides before its last turn, every reply is as long as allowed, and "
+        "every possible training example is selected"
     )
     say(
         f"expected: verifiers decide at {params.dummy.decision_rate:.0%} of their turns "
-        "(dummy.decision_rate), replies are as long as prompts ask for, "
-        f"{SELECTED_SHARE:.0%} of what can be learnt from is"
+        "(dummy.decision_rate), replies are as long as prompts ask for, and "
+        f"{SELECTED_SHARE:.0%} of the possible training examples are selected"
     )
     say(
-        "not counted: replies asked for again because they could not be used; prompts that are "
-        "cached; the time of trainings. A token is taken for four characters"
+        "not counted: retries of unusable replies, the discount on cached prompts, and the time of "
+        "trainings; a token is estimated as four characters"
     )
-    say(f"time: at {rate:g} requests a second (--rate): those in flight over their latency")
-
-
-def _judge(lines: Sequence[Line], params: HyperParameters, money: Money) -> None:
-    costs = [price_in_all(lines, of, params, money.prices) for of in (_expected, _most)]
-    budget = money.budget or 0.0
-    words = [
-        "unknown" if value is None else "within it" if value <= budget else "over it"
-        for value in costs
-    ]
-    say(f"budget {shown(budget)}: what is expected is {words[0]}, the most {words[1]}")
+    say(f"time: at {rate:g} requests a second (--rate), the number in flight over their latency")

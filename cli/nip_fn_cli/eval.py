@@ -132,15 +132,15 @@ def _test(case: Case, new: New, folder: Path, flags: Flags, money: Money) -> Tes
         session = reopen(folder, case.given, flags.provider)
     else:
         session = create(folder, new)
-    if session.state.stage == "done":
+    if session.state.stage.name == "done":
         session.store.close()
     else:
         say(f"{case.folder}: {told(session.data)}")
         run_session(session, folder, "the same command", money)
     path = folder / CHECKPOINT
     replayed = replay_recording(path, read_recording(path))
-    stage = replayed.stages[0]
-    found, spent = verdicts(stage.datapoints, stage.forest), dollars(replayed.state, money.prices)
+    batch = replayed.stages[0].batch
+    found, spent = verdicts(batch.datapoints, batch.trees), dollars(replayed.state, money.prices)
     return Tested(case, replayed.state, found, spent)
 
 

@@ -1,12 +1,14 @@
-"""Prices, budgets and what was spent, for the commands that may cost something."""
+"""Prices, budgets and costs, for the commands that may cost something."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from returns.result import Failure
+from returns.result import Failure, Result
 from rich.table import Table
 
+from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import Event
@@ -18,7 +20,6 @@ from nip_fn_adapters.costs.prices import (
     Price,
     Prices,
     PriceTable,
-    Usage,
     listed_prices,
     overlay,
     parse_prices,
@@ -27,69 +28,73 @@ from nip_fn_adapters.costs.prices import (
     total,
     unpriced,
 )
-from nip_fn_adapters.costs.spending import Spent, dollars, dollars_of, spent_of
-from nip_fn_cli.exits import Exit, die
+from nip_fn_adapters.costs.spending import Expense, dollars, dollars_of, run_expenses
+from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.wiring import Models
 
 
 class Money(NamedTuple):
-    """What tokens cost, and how much may be spent."""
+    """The prices of tokens, and the budget."""
 
     prices: Prices
-    budget: float | None = None  # dollars, of all sittings of a run together
+    budget: float | None = None  # dollars, for all sessions of a run together
 
 
 def money_or_die(budget: float | None = None, file: Path | None = None) -> Money:
-    """With the prices of the user's own file, and of the file given now, before the listed ones."""
+    """The budget, and the prices: of `file`, then of the user's own file, then the listed ones."""
     own = PriceTable()
     usual = _usual_file()
     for path in ([usual] if usual.is_file() else []) + ([file] if file else []):
-        own = overlay(own, _read(path))
+        own = overlay(own, or_exit(_read(path)))
     return Money(Prices(own, listed_prices()), budget)
 
 
 def _usual_file() -> Path:
-    """Where prices for all runs are looked for."""
+    """The user's own prices for all runs."""
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(home).expanduser() / "nip-fn" / "prices.toml"
 
 
-def _read(path: Path) -> PriceTable:
+def _read(path: Path) -> Result[PriceTable, Problem]:
     try:
-        parsed = parse_prices(path.read_text("utf-8"))
+        return parse_prices(path.read_text("utf-8")).alt(lambda problem: problem.at(str(path)))
     except UnicodeDecodeError as error:
-        die(Exit.USAGE, f"{path}: not UTF-8 text: {error}")
+        return Failure(Problem(f"it is not UTF-8 text: {error}", address=str(path)))
     except OSError as error:
-        die(Exit.USAGE, f"{path}: {error.strerror}")
-    if isinstance(parsed, Failure):
-        die(Exit.USAGE, f"{path}: {parsed.failure()}")
-    table: PriceTable = parsed.unwrap()
-    return table
+        return Failure(Problem(f"it cannot be read: {error.strerror}", address=str(path)))
 
 
 def check_budget(params: HyperParameters, money: Money) -> None:
-    """End the command where a budget is to be kept, but a price is not known."""
+    """End the command if a budget is to be kept, but a price is unknown."""
     if money.budget is None:
         return
     unknown = unpriced(money.prices, params)
     if unknown:
-        die(
-            Exit.USAGE,
-            f"--budget: no price is known for {unknown[0]}; add it to {_usual_file()}, or to a "
-            "file given as --prices",
+        problem = Problem(
+            f"no price is known for {unknown[0]}",
+            address="--budget",
+            remedy=f"add it to {_usual_file()}, or to a file given as --prices",
         )
+        die(Exit.USAGE, problem)
 
 
-# ------------------------------------------------------------------------------------ in a sitting
+# --------------------------------------------------------------------------------- during a session
 
 
-def with_purse(
+def with_budget(
     models: Models, params: HyperParameters, state: RunState, money: Money
 ) -> tuple[Models, Budget | None]:
-    """The adapters kept within the budget, and what keeps them; `state` is where they begin."""
+    """The adapters, kept within the budget, and the budget; None if there is none.
+
+    Args:
+        models: the adapters.
+        params: the run's parameters.
+        state: the state in which the session begins; its cost counts.
+        money: the prices and the limit.
+    """
     if money.budget is None:
         return models, None
-    purse = Budget(money.budget, dollars(state, money.prices) or 0.0)
+    budget = Budget(money.budget, dollars(state, money.prices) or 0.0)
     agents = {agent.name: agent for agent in params.agents}
     leads = {agent_group(agent): agent for agent in params.agents}
 
@@ -101,31 +106,31 @@ def with_purse(
         return price_of(money.prices, leads[job.group], tuned=True)
 
     def drain() -> None:
-        purse.drain()
+        budget.drain()
         models.drain()
 
     limited = models._replace(
-        sampler=within_budget(models.sampler, purse, of_request),
-        tuner=training_within_budget(models.tuner, purse, of_job),
+        sampler=within_budget(models.sampler, budget, of_request),
+        tuner=training_within_budget(models.tuner, budget, of_job),
         drain=drain,
     )
-    return limited, purse
+    return limited, budget
 
 
-class Tally:
-    """The running total of a run; feed it each event and the state after it."""
+class RunningCost:
+    """The cost of a run so far, as an observer of its events."""
 
     def __init__(self, state: RunState, prices: Prices) -> None:
-        """Start with what `state` has cost already."""
+        """Start with the cost of `state`."""
         self.dollars = dollars(state, prices)
         self._prices = prices
 
     def __call__(self, state: RunState, event: Event) -> None:
-        """Take note of one event."""
+        """Add the cost of an event; `state` is the one after it."""
         self.dollars = sum_known((self.dollars, dollars_of(state, event, self._prices)))
 
     def __str__(self) -> str:
-        """The total, for people; nothing where nothing has been paid."""
+        """The cost, for people; "" if nothing has been paid."""
         return "" if self.dollars == 0 else f"{shown(self.dollars)} spent"
 
 
@@ -140,29 +145,26 @@ def shown(amount: float | None) -> str:
 
 
 def spending_table(state: RunState, prices: Prices) -> Table:
-    """What each agent's replies and each group's trainings took, in all."""
+    """The tokens and the cost of each agent's replies and of each group's trainings."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     titles = ("prompt tokens", "cached", "completion tokens", "trained tokens", "dollars")
     for title in ("", "model", *titles):
         table.add_column(title, justify="right" if title in titles else "left", no_wrap=True)
-    rows = spent_of(state, prices)
-    played = {spent.name: spent for spent in rows if not spent.usage.trained}
-    trained = {spent.name: spent for spent in rows if spent.usage.trained}
-    for kind, prefix in ((played, ""), (trained, "training ")):
-        for name in kind:
-            own = [
-                one for one in rows if one.name == name and (one.usage.trained > 0) == bool(prefix)
-            ]
-            table.add_row(f"{prefix}{name}", own[0].model, *_cells(own))
-    table.add_row("in all", "", *_cells(rows))
+    expenses = run_expenses(state, prices)
+    by_row: dict[tuple[bool, str], list[Expense]] = {}
+    for one in expenses:
+        by_row.setdefault((one.tokens.trained > 0, one.name), []).append(one)
+    for (is_training, name), own in sorted(by_row.items(), key=lambda item: item[0][0]):
+        table.add_row(f"{'training ' * is_training}{name}", own[0].model, *_cells(own))
+    table.add_row("total", "", *_cells(expenses))
     return table
 
 
-def _cells(rows: "list[Spent] | tuple[Spent, ...]") -> tuple[str, ...]:
-    usage: Usage = total([Usage(), *(spent.usage for spent in rows)])
-    cost = sum_known(spent.dollars for spent in rows)
-    counts = (usage.prompt, usage.cached, usage.completion, usage.trained)
-    return (*(f"{count:,.0f}" for count in counts), shown(cost))
+def _cells(expenses: Iterable[Expense]) -> tuple[str, ...]:
+    expenses = tuple(expenses)
+    cost = sum_known(expense.dollars for expense in expenses)
+    tokens = total(expense.tokens for expense in expenses)
+    return (*(f"{count:,.0f}" for count in tokens), shown(cost))
 
 
 def model_of(agent: AgentParameters, tuned: bool) -> str:

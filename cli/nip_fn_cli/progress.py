@@ -13,10 +13,11 @@ from rich.progress import Progress as Bars
 
 from nip_fn.run.events import BatchFetched, Event, JobFinished, Published, Replied, StageEnded
 from nip_fn.run.ports import Progress
+from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState, is_tested
 from nip_fn.training.groups import is_due
 from nip_fn.training.jobs import MIN_EXAMPLES
-from nip_fn.trees.grow import Node, pending_requests
+from nip_fn.trees.grow import Node
 
 LINE = "iteration {task.fields[iteration]}/{task.fields[iterations]}  {task.fields[stage]:<7}"
 
@@ -67,7 +68,7 @@ class Display:
         self._state = state
         if isinstance(event, Replied):
             self._done += 1
-            self._asked = self._done + state.num_waiting
+            self._asked = self._done + num_waiting(state)
             self._tokens += event.completion.completion_tokens
         elif isinstance(event, StageEnded):
             self._end_stage(event)
@@ -76,7 +77,7 @@ class Display:
         elif isinstance(event, Published) and event.problem:
             self._say(refusal(state, event))
         elif isinstance(event, BatchFetched):
-            self._asked = state.num_waiting
+            self._asked = num_waiting(state)
         if time.monotonic() - self._drawn > REFRESH_SECONDS:
             self._draw()
 
@@ -123,7 +124,7 @@ class Display:
         return {
             "iteration": min(state.iteration + 1, state.params.rl.num_iterations),
             "iterations": state.params.rl.num_iterations,
-            "stage": state.stage,
+            "stage": state.stage.name,
             "doing": trainings or replies,
             "spent": self._spent(),
             "left": "" if left is None else f"about {left // 60:.0f} min {left % 60:02.0f} s left",
@@ -163,10 +164,13 @@ def notes(state: RunState, event: StageEnded) -> tuple[str, ...]:
 
 def count_replies(state: RunState) -> tuple[int, int]:
     """The replies that the stage has, and those plus the ones that it waits for now."""
-    filled = sum(_filled(root) for root in state.forest)
-    return filled, filled + sum(
-        len(ask.indices) for root in state.forest for ask in pending_requests(root)
-    )
+    filled = sum(_filled(game.root) for game in state.forest)
+    return filled, filled + num_waiting(state)
+
+
+def num_waiting(state: RunState) -> int:
+    """The replies that the stage waits for now."""
+    return state.stage.num_waiting if isinstance(state.stage, Growing) else 0
 
 
 def _filled(node: Node) -> int:
@@ -194,9 +198,9 @@ def seconds_left(state: RunState, elapsed: float) -> float | None:
             for stage in order
             if (iteration < last or stage == "test")
             and (stage != "test" or is_tested(state.params, iteration))
-            and (iteration > state.iteration or order.index(stage) >= order.index(state.stage))
+            and (iteration > state.iteration or order.index(stage) >= order.index(state.stage.name))
         ]
-        if state.stage in order
+        if state.stage.name in order
         else []
     )
     total = sum(mean.get(stage, 0.0) for _, stage in ahead)

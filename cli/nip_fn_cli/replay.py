@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,9 +13,10 @@ from nip_fn.export.transcripts import transcript, words
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
+from nip_fn.run.digest import digest
 from nip_fn.run.replay import AnnotatedTree, Replayed, StageForest, annotate, reselect, summary
-from nip_fn.run.state import digest
-from nip_fn.select.pairs import Pair
+from nip_fn.select.pairs import Pairs
+from nip_fn.training.trainer import Selection
 from nip_fn.trees.rollouts import leaf_games
 from nip_fn.trees.tree import ROOT
 from nip_fn_adapters import extensions
@@ -85,7 +87,9 @@ def _summary(replayed: Replayed, show: Show) -> None:
     print_table(state, money_or_die().prices)
     verdict = "DIFFERS from the recorded one" if state.faults else "all recorded digests match"
     print(f"\ndigest      {digest(state)} ({verdict})")
-    print(f"events      {replayed.num_events:,}, up to iteration {state.iteration}, {state.stage}")
+    print(
+        f"events      {replayed.num_events:,}, up to iteration {state.iteration}, {state.stage.name}"
+    )
     for group in state.groups:
         names = ("base", *(adapter.name for adapter in group.lineage))
         print(f"lineage     {group.name}: {' -> '.join(names)}")
@@ -99,7 +103,7 @@ def _facts(replayed: Replayed) -> dict[str, Any]:
         "dataset_hash": state.dataset.hash,
         "events": replayed.num_events,
         "iteration": state.iteration,
-        "stage": state.stage,
+        "stage": state.stage.name,
         "digest": digest(state),
         "digests_match": not state.faults,
         "lineage": {
@@ -148,33 +152,30 @@ def _compare_selections(replayed: Replayed, sets: tuple[str, ...], show: Show) -
 
 
 def _compared(
-    grown: StageForest, other: tuple[Any, ...], agent: int, params: HyperParameters
+    grown: StageForest, other: Selection, agent: int, params: HyperParameters
 ) -> dict[str, Any]:
-    then = [pair for pair in grown.selection if pair.agent == agent]
-    now = [pair for pair in other if pair.agent == agent]
-    places = set(map(_place, then))
+    then, now = _places(grown.selection, agent), _places(other, agent)
     return {
         "iteration": grown.iteration,
         "agent": params.agents[agent].name,
         "selected": len(then),
         "selected_now": len(now),
-        "in_both": sum(_place(one) in places for one in now),
-        "margin": _margin(then),
-        "margin_now": _margin(now),
+        "in_both": len(set(then) & set(now)),
+        "margin": _margin(grown.selection.pairs, agent),
+        "margin_now": _margin(other.pairs, agent),
     }
 
 
-def _place(selected: Any) -> tuple[int, ...]:
-    """The nodes of a selected pair, or the tree of a selected dialogue."""
-    if isinstance(selected, Pair):
-        return selected.tree, selected.chosen, selected.rejected
-    return selected.tree, selected.replaced
+def _places(selection: Selection, agent: int) -> list[tuple[int, ...]]:
+    """The nodes of an agent's selected pairs, and the trees of its selected rollouts."""
+    pairs = [(p.tree, p.chosen, p.rejected) for p in selection.pairs if p.agent == agent]
+    return [*pairs, *((r.tree, r.replaced) for r in selection.rollouts if r.agent == agent)]
 
 
-def _margin(selection: list[Any]) -> float:
-    """The mean difference of the expected rewards in the pairs; 0 of none."""
-    pairs = [one for one in selection if isinstance(one, Pair)]
-    return sum(p.chosen_value - p.rejected_value for p in pairs) / len(pairs) if pairs else 0.0
+def _margin(pairs: Pairs, agent: int) -> float:
+    """The mean difference of the expected rewards in an agent's pairs; 0 of none."""
+    margins = [p.chosen_value - p.rejected_value for p in pairs if p.agent == agent]
+    return fmean(margins) if margins else 0.0
 
 
 # ------------------------------------------------------------------- trees and transcripts
@@ -182,9 +183,9 @@ def _margin(selection: list[Any]) -> float:
 
 def _trees(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
     params = replayed.state.params
-    protocol, names = protocol_of(params), tuple(agent.name for agent in params.agents)
+    protocol = protocol_of(params)
     return [
-        {**_about(grown, index), "tree": _nested(annotate(grown, index, params, names), protocol)}
+        {**_about(grown, index), "tree": _nested(annotate(grown, index), protocol)}
         for grown, index in _found(replayed, show.tree or "", show.iteration, ("sample",))
     ]
 
@@ -196,7 +197,7 @@ def _transcripts(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
         for grown, index in _found(
             replayed, show.transcript or "", show.iteration, ("test", "sample")
         )
-        for rollout in leaf_games(grown.forest[index], grown.datapoint(index), grown.keys[index])
+        for rollout in leaf_games(grown.batch.trees[index], grown.datapoint(index))
     ]
 
 
@@ -211,7 +212,7 @@ def _found(
         for stage in replayed.stages
         if stage.stage in stages and iteration in (None, stage.iteration)
     ]
-    known = list(dict.fromkeys(point.id for stage in grown for point in stage.datapoints))
+    known = list(dict.fromkeys(point.id for stage in grown for point in stage.batch.datapoints))
     matching = [name for name in known if name.startswith(prefix)]
     if len(matching) != 1:
         problem = "is ambiguous" if matching else "is not in the recording"

@@ -1,17 +1,18 @@
-"""`nip-fn serve`: the language-model server, which owns vLLM and trainings on its machine."""
+"""`nip-fn serve`: the language-model server, which runs vLLM and trainings on its machine."""
 
 import os
 import shlex
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
-from returns.result import Failure
+from returns.result import Result
 
+from nip_fn.errors import Problem
 from nip_fn_adapters.local.children import cores
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.gpus import visible_gpus
-from nip_fn_adapters.serving.settings import ServerSettings, find_vllm, is_loopback
+from nip_fn_adapters.serving.settings import FleetSettings, ServerSettings, find_vllm, is_loopback
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
 from nip_fn_adapters.serving.wire import TOKEN_VARIABLE
 from nip_fn_cli.exits import Exit, die, say
@@ -19,11 +20,13 @@ from nip_fn_cli.exits import Exit, die, say
 if TYPE_CHECKING:
     from nip_fn_adapters.serving.fleet import Fleet
 
+T = TypeVar("T")
+
 
 class VllmOptions(NamedTuple):
-    """How vLLM is to be started."""
+    """The options that vLLM is started with."""
 
-    command: str | None  # None: it is looked for
+    command: str | None  # None: it is searched for
     arguments: str
     port: int
     replicas: int
@@ -32,7 +35,7 @@ class VllmOptions(NamedTuple):
 
 
 def serves_on(wanted: bool | None) -> bool:
-    """Whether vLLM goes on while a training runs; None: where neither needs a GPU."""
+    """True if vLLM keeps serving while a training runs; by default if neither has a GPU."""
     return not visible_gpus() if wanted is None else wanted
 
 
@@ -48,55 +51,54 @@ def serve_command(
     settings = settings._replace(token=_token(settings.host), state=settings.state.absolute())
     command = _command(settings, vllm)
     training = training._replace(threads=max(1, cores() // settings.parallel_jobs))
-    held = running.hold(settings.state)
-    if isinstance(held, Failure):
-        die(Exit.RUN, held.failure())
-    bound = running.listen(settings.host, port)
-    if isinstance(bound, Failure):
-        die(Exit.SYSTEM, bound.failure())
+    _or_die(Exit.RUN, running.lock(settings.state))
+    bound = _or_die(Exit.SYSTEM, running.bind(settings.host, port))
 
     def make_service() -> Service:
         fleet = None if command is None else _fleet(settings, vllm, command)
         return Service(settings, fleet, partial(run_training, settings=training))
 
     try:
-        running.run(make_service, bound.unwrap(), partial(_greet, settings, vllm))
+        running.run(make_service, bound, partial(_greet, settings, vllm))
     except msgspec.DecodeError as error:
         die(Exit.RUN, f"{settings.state} cannot be read as a server's folder: {error}")
 
 
+def _or_die(code: Exit, result: Result[T, Problem]) -> T:
+    """The value; a failure ends the command."""
+    return result.alt(lambda problem: die(code, str(problem))).unwrap()
+
+
 def _token(host: str) -> str | None:
-    """What clients must show.  It is taken out of the environment, which children inherit."""
+    """The token that clients must show.  It is removed from the environment of child processes."""
     token = os.environ.pop(TOKEN_VARIABLE, "")
     if not token and not is_loopback(host):
         die(
             Exit.USAGE,
-            f"beyond this machine (--host {host}) the server wants a token: set {TOKEN_VARIABLE} "
-            "to the same long random text here and where nip-fn train runs",
+            f"a server that other machines reach (--host {host}) needs a token: set "
+            f"{TOKEN_VARIABLE} to the same long random text here and where nip-fn train runs",
         )
     if not token.isascii() or any(character.isspace() for character in token):
-        die(Exit.USAGE, f"{TOKEN_VARIABLE} must be of ASCII characters without spaces")
+        die(Exit.USAGE, f"{TOKEN_VARIABLE} must consist of ASCII characters without spaces")
     return token or None
 
 
 def _command(settings: ServerSettings, options: VllmOptions) -> tuple[str, ...] | None:
-    """What starts vLLM; None where there is none, and none is needed at once."""
+    """The command that starts vLLM; None if there is none, and no model to serve."""
     if settings.model is not None:
         folder = model_directory(settings.model)
-        if isinstance(folder, Failure):
-            die(Exit.USAGE, f"--model: {folder.failure()}")
+        _or_die(Exit.USAGE, folder.alt(lambda problem: problem.at("--model")))
     if options.command is not None:
         return tuple(shlex.split(options.command))
     found = find_vllm()
-    if isinstance(found, Failure):
-        if settings.model is not None:
-            die(Exit.ADAPTER, found.failure())
-        say(f"nip-fn serve: this server can only train: {found.failure()}")
+    if settings.model is not None:
+        return _or_die(Exit.ADAPTER, found)
+    found.alt(lambda problem: say(f"nip-fn serve: this server can only train: {problem}"))
     return found.value_or(None)
 
 
 def _fleet(settings: ServerSettings, options: VllmOptions, command: tuple[str, ...]) -> "Fleet":
-    from nip_fn_adapters.serving.fleet import Fleet, FleetSettings
+    from nip_fn_adapters.serving.fleet import Fleet
 
     return Fleet(
         FleetSettings(
@@ -115,8 +117,8 @@ def _fleet(settings: ServerSettings, options: VllmOptions, command: tuple[str, .
 
 
 def _greet(settings: ServerSettings, options: VllmOptions, port: int) -> None:
-    """Say where the server is; the first line on stdout is its address, for programs."""
+    """Print the server's address on stdout, for programs, and a line for people."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     print(f"http://{host}:{port}", flush=True)
-    model = settings.model or "the model that is first asked for"
+    model = settings.model or "the first model that is asked for"
     say(f"nip-fn serve: {model} on vLLM's port {options.port}; jobs and adapters: {settings.state}")

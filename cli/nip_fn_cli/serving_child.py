@@ -18,30 +18,30 @@ OWN_SERVER, LOG = "server", "server.log"  # in the run's folder
 COMMAND = "from nip_fn_cli.main import main; main()"
 HERE = ("localhost", "127.0.0.1")
 START_SECONDS = 120.0
-FREE_SECONDS = 15.0  # that the server of a run that was killed may still have its port
+FREE_SECONDS = 15.0  # in which the server of a run that was killed gives up its ports
 POLL_SECONDS = 0.1
 
 
 @contextmanager
 def served_here(params: HyperParameters, run: Path) -> Iterator[None]:
-    """The server that the run's agents name, from when it listens to the end of the block.
+    """Run the server that the run's agents name, from when it listens to the end of the block.
 
-    Its adapters and jobs lie in the run's folder.  Ends the command where it cannot be started.
+    Its adapters and jobs are in the run's folder.  Ends the command if it cannot be started.
     """
     agent = _agent(params)
-    patience = FREE_SECONDS if (run / OWN_SERVER).exists() else 0.0
+    limit = FREE_SECONDS if (run / OWN_SERVER).exists() else 0.0
     for field in ("language_model_server_port", "vllm_server_port"):
-        _wait_until_free(field, getattr(agent, field), patience)
+        _wait_until_free(field, getattr(agent, field), limit)
     log = run / LOG
     say(f"starting a language-model server at {server_url(agent)}, its log is {log}")
-    guard = _start(agent, run / OWN_SERVER, log)
+    reaper = _start(agent, run / OWN_SERVER, log)
     try:
-        _wait_until_there(guard, agent, log)
+        _wait_until_there(reaper, agent, log)
         yield
     finally:
-        assert guard.stdin is not None
-        guard.stdin.close()  # the sign to end it
-        guard.wait()
+        assert reaper.stdin is not None
+        reaper.stdin.close()  # the sign to end it
+        reaper.wait()
 
 
 def _agent(params: HyperParameters) -> AgentParameters:
@@ -64,14 +64,14 @@ def _agent(params: HyperParameters) -> AgentParameters:
 
 
 def _start(agent: AgentParameters, state: Path, log: Path) -> "subprocess.Popen[bytes]":
-    """The server, guarded: it ends with this process, however that ends."""
+    """The server, through `reaper`: it ends with this process, however that ends."""
     from nip_fn_adapters.api.endpoints import environment
-    from nip_fn_adapters.serving import guard
+    from nip_fn_adapters.serving import reaper
 
     with log.open("ab") as file:
         return subprocess.Popen(
             (
-                *(sys.executable, "-m", guard.__name__),
+                *(sys.executable, "-m", reaper.__name__),
                 *(sys.executable, "-c", COMMAND, "serve"),
                 *("--model", agent.model_name, "--state", str(state)),
                 *("--port", str(agent.language_model_server_port)),
@@ -85,9 +85,9 @@ def _start(agent: AgentParameters, state: Path, log: Path) -> "subprocess.Popen[
         )
 
 
-def _wait_until_free(field: str, port: int, patience: float) -> None:
-    """Return once nobody listens there; end the command where that does not come."""
-    end = time.monotonic() + patience
+def _wait_until_free(field: str, port: int, limit: float) -> None:
+    """Return once nobody listens at the port; end the command after `limit` seconds."""
+    end = time.monotonic() + limit
     while _listens(port):
         if time.monotonic() >= end:
             die(
@@ -98,10 +98,10 @@ def _wait_until_free(field: str, port: int, patience: float) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _wait_until_there(guard: "subprocess.Popen[bytes]", agent: AgentParameters, log: Path) -> None:
+def _wait_until_there(reaper: "subprocess.Popen[bytes]", agent: AgentParameters, log: Path) -> None:
     end = time.monotonic() + START_SECONDS
     while not _listens(agent.language_model_server_port):
-        if guard.poll() is not None or time.monotonic() >= end:
+        if reaper.poll() is not None or time.monotonic() >= end:
             lines = log.read_text("utf-8", errors="replace").strip().splitlines() or ["silently"]
             die(Exit.ADAPTER, f"nip-fn serve has not started: {lines[-1].strip()}; see {log}")
         time.sleep(POLL_SECONDS)

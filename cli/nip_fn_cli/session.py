@@ -15,10 +15,10 @@ from nip_fn.config.codec import differences, merge, spread, to_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
-from nip_fn.run.events import Event, Extended, RunStarted
+from nip_fn.run.events import FORMAT, Event, Extended, RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.state import EMPTY, RunState
-from nip_fn.run.step import data_problem
+from nip_fn.run.step import data_problems
 from nip_fn.training.groups import Adapter
 from nip_fn_adapters import extensions, store
 from nip_fn_adapters.data.opening import Data
@@ -32,7 +32,7 @@ from nip_fn_cli.config import resolve, with_provider
 from nip_fn_cli.datasets import open_or_die
 from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.loading import Loaded, copy_adapters, first_adapters, load_agents, with_loaded
-from nip_fn_cli.money import Money, Tally, with_purse
+from nip_fn_cli.money import Money, RunningCost, with_budget
 from nip_fn_cli.progress import Display
 from nip_fn_cli.recordings import replay_recording
 from nip_fn_cli.templates import with_templates
@@ -100,8 +100,7 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
 def create(folder: Path, new: New) -> Session:
     """The session of a new run in a folder of its own."""
     data, models = open_or_die(new.params), wire(new.params, folder)
-    problem = data_problem(new.params, data.info)
-    if problem:
+    for problem in data_problems(new.params, data.info):
         die(Exit.USAGE, problem)
     return _new_session(or_exit(store.create(folder), Exit.RUN), models, new, data, folder)
 
@@ -110,7 +109,9 @@ def _new_session(
     appending: AppendStore, models: Models, new: New, data: Data, folder: Path
 ) -> Session:
     copy_adapters(new.loaded, folder)
-    start = RunStarted(new.params, data.info, __version__, new.lineages, new.sources)
+    start = RunStarted(
+        new.params, data.info, __version__, new.lineages, format=FORMAT, sources=new.sources
+    )
     return Session(appending, models, EMPTY, data, (start,))
 
 
@@ -180,8 +181,8 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
     Returns:
         The state in which the run is done.  Ends the command if it is stopped before.
     """
-    models, budget = with_purse(session.models, session.params, session.state, money)
-    tally = Tally(session.state, money.prices)
+    models, budget = with_budget(session.models, session.params, session.state, money)
+    running_cost = RunningCost(session.state, money.prices)
     world = World(
         sampler=models.sampler,
         tuner=models.tuner,
@@ -191,8 +192,8 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
         tracker=JsonLines(folder, session.params, session.state, money.prices),
         drain=models.drain,
     )
-    with _rare_collections(), Display(session.state, lambda: str(tally)) as display:
-        observers: list[Observer] = [tally, display]
+    with _rare_collections(), Display(session.state, lambda: str(running_cost)) as display:
+        observers: list[Observer] = [running_cost, display]
         if models.progress is not None:
             models.progress.follow = display.follow
         if session.params.text_rl.save_transcripts:
@@ -204,7 +205,7 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
             die(Exit.BUDGET, f"{problem}; resume with: {again} --budget MORE")
         case Failure(problem):
             die(Exit.ADAPTER, f"{problem}; all replies so far are kept, resume with: {again}")
-        case Success(state) if state.stage != "done":
+        case Success(state) if state.stage.name != "done":
             die(Exit.INTERRUPTED, f"stopped; nothing is lost, resume with: {again}")
     return result.unwrap()
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from nip_fn.config.codec import params_hash
 from nip_fn.params.run import HyperParameters
+from nip_fn.run.digest import digest
 from nip_fn.run.events import Extended
-from nip_fn.run.state import RunState, digest
+from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_adapters.tracker import METRICS
@@ -76,7 +77,7 @@ def _extended(session: Session, more: int | None) -> Session:
     """The session, with more iterations after those of a run that is done."""
     if more is None:
         return session
-    if session.state.stage != "done":
+    if session.state.stage.name != "done":
         die(Exit.USAGE, "--more-iterations: the run is not done; resume it without, then with it")
     iterations = session.state.params.rl.num_iterations + more
     return session._replace(first=(Extended(iterations),))

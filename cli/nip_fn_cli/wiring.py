@@ -134,7 +134,7 @@ def _self_hosted(params: HyperParameters, run: Path, progress: ProgressForwarder
         poll=min(own.fine_tune_poll_seconds, Timeouts().poll),
         limit=own.fine_tune_limit_hours * 3600,
     )
-    hosts = or_exit(hosts_of(params, run, environment(), patience=timeouts, tell=say))
+    hosts = or_exit(hosts_of(params, run, environment(), timeouts=timeouts, tell=say))
     groups = of_groups(params, hosts)
     settings = ClientSettings(
         bounds=_open_files(own.max_requests_in_flight),
@@ -178,11 +178,11 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Mod
         )
         die(Exit.USAGE, problem)
     sampler = (
-        batch_sampler(run, served, manners=settings, times=Times(poll=poll))
+        batch_sampler(run, served, settings=settings, times=Times(poll=poll))
         if batched == {True}
         else api_sampler(served, settings)
     )
-    tuner = api_tuner(run, groups, patience=timeouts, wandb_project=wandb_project, tell=say)
+    tuner = api_tuner(run, groups, timeouts=timeouts, wandb_project=wandb_project, tell=say)
     return Models(sampler, tuner, api_publisher(groups, tell=say), sampler.drain)
 
 

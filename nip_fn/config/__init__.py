@@ -1,1 +1,1 @@
-"""Configurations as text, and the records they become."""
+"""Configurations: their written form, its translation into records, and its checks."""

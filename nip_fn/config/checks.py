@@ -22,6 +22,8 @@ NO_WANDB = (
     "it names a place at Weights & Biases; here a run is a folder, which checkpoint_run_id names"
 )
 
+# No port: each server of the host has its own parameter.  No user and no path: a password in a URL
+# would be recorded with the run.
 SCHEME_HOST = r"https?://([^\s/:@?#\[\]]+|\[[0-9A-Fa-f:]+\])/?"
 
 # Parameters of the nip library that can only hold their default: field, default, reason.
@@ -120,12 +122,12 @@ def agent_problems(agent: AgentParameters) -> Iterator[Problem]:
     where = f"agents.{agent.name}"
     for field, only, why in REFUSED:
         if getattr(agent, field) != only:
-            yield Problem(why, f"{where}.{field}", f"leave it at {only!r}")
+            yield Problem(why, f"{where}.{field}", "leave it out")
     if agent.agent_lr_factor is not None:
         for part in ("critic", "body"):
             if getattr(agent.agent_lr_factor, part) != 1.0:
                 address = f"{where}.agent_lr_factor.{part}"
-                yield Problem(NO_NETWORK, address, "leave it at 1.0")
+                yield Problem(NO_NETWORK, address, "leave it out")
     yield from _loading_problems(agent)
     schedule = agent.update_schedule
     if isinstance(schedule, ContiguousPeriodicUpdateSchedule) and not (
@@ -195,6 +197,7 @@ def _lora_problems(agent: AgentParameters) -> Iterator[Problem]:
 
 def group_problems(agents: tuple[AgentParameters, ...]) -> Iterator[Problem]:
     """A problem for each disagreement, in a model group, about the model that is shared."""
+    # The first agent of a group stands for it, as in `training.jobs.make_job`.
     leaders: dict[str, AgentParameters] = {}
     for agent in agents:
         leader = leaders.setdefault(agent_group(agent), agent)
@@ -282,6 +285,8 @@ def _turn_problems(params: HyperParameters) -> Iterator[Problem]:
     section = f"{protocol.name}_protocol"
     # A protocol of the user's own has no section; its own rules are at fault.
     own = not hasattr(params, section)
+    # Under one key: a built-in schedule draws who else speaks, never when the verifier does, and
+    # `check_protocol` tries a user's own under many.
     rounds = verifier_rounds(protocol, key(params.seed))
     if not rounds:
         yield Problem(

@@ -154,7 +154,7 @@ def _positions(protocol: Protocol, rollout: Rollout) -> tuple[Episode, ...]:
 
 
 def _write_game(game: dict[str, NDArray[Any]], rollout: Rollout) -> None:
-    """What no single reply decides; `game` holds views of one rollout's rows, `[T, ...]` each."""
+    """Write what no single reply decides; `game` holds views of one rollout's rows, `[T, ...]`."""
     datapoint, rounds = rollout.datapoint, len(rollout.turns)
     game["round"][:] = np.minimum(np.arange(len(game["round"])), rounds)
     game["seed"][:] = game_seed(rollout.key)
@@ -172,7 +172,7 @@ def _write_game(game: dict[str, NDArray[Any]], rollout: Rollout) -> None:
 
 
 def _write_said(game: dict[str, NDArray[Any]], t: int, said: Utterance) -> None:
-    """What an agent did in round t, and what the later rows remember of it."""
+    """Write an agent's reply of round t, and what the later rows remember of it."""
     agent, later = said.agent, slice(t + 1, None)
     game["raw_message"][t, agent] = game["raw_message_history"][later, t, agent] = said.raw
     for channel, text in said.messages:

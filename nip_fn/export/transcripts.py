@@ -30,7 +30,7 @@ def transcript(protocol: Protocol, rollout: Rollout) -> dict[str, Any]:
 
 
 def words(protocol: Protocol, turn: Round) -> dict[str, str]:
-    """What each agent wrote in a round; why it could not be used, in brackets."""
+    """The text of each agent in a round; in brackets, the reason why it is unusable."""
     return {protocol.agents[said.agent].name: _text(said) for said in turn}
 
 

@@ -10,13 +10,13 @@ from nip_fn.keys import Key
 
 
 class Utterance(msgspec.Struct, frozen=True, array_like=True):
-    """What one agent did in one round."""
+    """The reply of one agent in one round, as it was written and as it was understood."""
 
     agent: int
     raw: str  # the model's text, untouched
     messages: tuple[tuple[int, str], ...] = ()  # (channel, text)
     decision: Decision | None = None
-    error: ReplyError | None = None  # why the last attempt could not be used
+    error: ReplyError | None = None  # the reason why the last attempt was unusable
     attempts: int = 1
     token_limit: bool = False
     model: str = ""  # the model or adapter that wrote it
@@ -25,7 +25,7 @@ class Utterance(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int = 0
 
 
-Round = tuple[Utterance, ...]  # all that was said in one round, in the schedule's order
+Round = tuple[Utterance, ...]  # the utterances of one round, in the schedule's order
 
 
 class Episode(msgspec.Struct, frozen=True):
@@ -44,19 +44,19 @@ def reset(datapoint: Datapoint, key: Key) -> Episode:
 
 
 def movers(protocol: Protocol, episode: Episode) -> tuple[Move, ...]:
-    """Who speaks next; nobody once the game is over."""
+    """The agents that speak next; nobody once the game is over."""
     if episode.end != "open":
         return ()
     return protocol.schedule(len(episode.turns), episode.key)
 
 
 def may_decide(protocol: Protocol, round: int, agent: int) -> bool:
-    """Whether the agent's decision would count in that round."""
+    """True if a decision of the agent counts in that round."""
     return protocol.is_verifier(agent) and round >= protocol.min_message_rounds - 1
 
 
 def forced_decision(protocol: Protocol, episode: Episode) -> Decision | None:
-    """What the verifier decides at a turn that counts, whatever it says; None where it is free."""
+    """The verifier's decision under `force_guess`, whatever it says; None if it is free."""
     match protocol.force_guess:
         case "zero":
             return strongest(protocol.spectrum, 0)
@@ -72,7 +72,8 @@ def play_round(
 ) -> tuple[Episode, tuple[float, ...]]:
     """The game after one more round, and the reward of each agent for it (`[A]`).
 
-    Raises `ValueError` where the turn is not that of the agents and channels of the schedule.
+    Raises:
+        ValueError: The turn is not that of the agents and channels of the schedule.
     """
     round = len(episode.turns)
     channels = {move.agent: move.channels for move in movers(protocol, episode)}
@@ -85,6 +86,7 @@ def play_round(
             raise ValueError(f"round {round} of {protocol.name}: not a channel to speak in: {said}")
         if said.decision is not None and not may_decide(protocol, round, said.agent):
             raise ValueError(f"round {round} of {protocol.name}: no decision counts here: {said}")
+    # Only verifiers may decide, and they never contradict one another in one round: there is one.
     decision = next((said.decision for said in turn if said.decision is not None), None)
     invalid = tuple(
         any(said.agent == agent and said.error is not None for said in turn)

@@ -1,4 +1,4 @@
-"""What a protocol is: agents, channels, who sees what, who speaks when, and what it is worth."""
+"""Protocols: agents, channels, visibility, schedule and rewards of a game."""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -31,7 +31,7 @@ class AgentSpec(NamedTuple):
 
     @property
     def shown_name(self) -> str:
-        """What the other agents call it."""
+        """The name by which the other agents know it."""
         return NAME_OF_ROLE[self.role] if self.anonymous else self.human_name
 
 
@@ -43,7 +43,7 @@ class Move(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a round came to; the input of a protocol's rewards."""
+    """The result of a round; the input of a protocol's rewards."""
 
     end: End
     label: int  # 1 the solution is right, 0 it has a bug
@@ -73,11 +73,11 @@ class Protocol(NamedTuple):
     channel_order: Callable[[int, int, Key], tuple[int, ...]] | None = None
 
     def is_verifier(self, agent: int) -> bool:
-        """Whether the agent decides."""
+        """True if the agent decides."""
         return self.agents[agent].role == "verifier"
 
     def headers(self, move: Move) -> tuple[str, ...]:
-        """What each part of a message to several channels begins with; () for a single one."""
+        """The header of each part of a message to several channels; () for a single channel."""
         given = dict(self.agents[move.agent].headers)
         return tuple(given[channel] for channel in move.channels) if len(move.channels) > 1 else ()
 

@@ -1,4 +1,4 @@
-"""From what a model wrote to what an agent said: a `Result`, never an exception."""
+"""Parsing of completions into replies: a `Result`, never an exception."""
 
 import re
 from functools import cache
@@ -36,13 +36,13 @@ class Completion(msgspec.Struct, frozen=True, array_like=True):
     model: str  # the model or adapter that wrote it
     prompt_tokens: int = 0  # that were paid for; of a request for several, the first has them all
     completion_tokens: int = 0
-    cached_tokens: int = 0  # of the prompt's, those that the provider had at hand
+    cached_tokens: int = 0  # of the prompt's, those that the provider had cached
     seconds: float = 0.0  # from asking to having it
     request_id: str = ""  # the provider's
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What an agent said: a decision, or messages to channels."""
+    """A parsed reply: a decision, or messages to channels."""
 
     messages: tuple[tuple[int, str], ...]  # (channel, text)
     decision: Decision | None
@@ -96,11 +96,16 @@ def parse_reply(
     spectrum: SpectrumName,
     headers: tuple[str, ...] = (),
 ) -> Result[Reply, ReplyError]:
-    """What the agent whose turn `move` is said with this completion, or why it is unusable.
+    """The reply in a completion of the agent whose turn `move` is, or the reason it is unusable.
 
-    Only an agent that `may_decide` in this round is heard to decide; for any other the same words
-    are a message.  Where the move has several channels, `headers` says what each part of the
-    message begins with.  A reply cut at the token limit is parsed like any other.
+    A reply that was cut at the token limit is parsed like any other.
+
+    Args:
+        completion: The model's completion.
+        move: The agent and the channels that it speaks in.
+        may_decide: True if a decision counts here; otherwise the same words are a message.
+        spectrum: The words in which a verifier decides.
+        headers: The beginning of each part of a message to several channels.
     """
     if completion.finish_reason == "content_filter":
         return Failure("content_filter")
@@ -110,15 +115,18 @@ def parse_reply(
     if text is None or not text.strip():
         return Failure("no_content")
     decided = find_decision(text, spectrum) if may_decide else Success(None)
-    if isinstance(decided, Failure):
-        return decided
-    decision = decided.unwrap()
-    if decision is not None:
-        return Success(Reply(messages=(), decision=decision))
-    parts = _parts(text, headers) if len(move.channels) > 1 else Success((text,))
-    return parts.map(
-        lambda texts: Reply(tuple(zip(move.channels, texts, strict=True)), decision=None)
+    return decided.bind(
+        lambda decision: (
+            Success(Reply(messages=(), decision=decision))
+            if decision is not None
+            else _messages(text, move, headers)
+        )
     )
+
+
+def _messages(text: str, move: Move, headers: tuple[str, ...]) -> Result[Reply, ReplyError]:
+    parts = _parts(text, headers) if len(move.channels) > 1 else Success((text,))
+    return parts.map(lambda texts: Reply(tuple(zip(move.channels, texts, strict=True)), None))
 
 
 def _parts(text: str, headers: tuple[str, ...]) -> Result[tuple[str, ...], ReplyError]:

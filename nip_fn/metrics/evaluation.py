@@ -1,4 +1,4 @@
-"""How well verifiers judge, without any training: one test of every protocol and model.
+"""Accuracy of verifiers without any training, for one test of every protocol and model.
 
 The two measures are those of Hammond and Adam-Day (2024, "Neural Interactive Proofs"): the mean
 accuracy of the verifier, and the share of datapoints on which it always fails.
@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.metrics.formulas import Z_95, mean, wilson_interval
-from nip_fn.metrics.stage import decided, leaves
-from nip_fn.trees.grow import Node
+from nip_fn.metrics.stage import verdict
+from nip_fn.trees.rollouts import leaf_games
+from nip_fn.trees.tree import Tree
 
 
 class Verdicts(NamedTuple):
-    """How the games about each datapoint ended."""
+    """The right decisions in the games about each datapoint."""
 
     ids: tuple[str, ...]  # of the datapoints
     right: tuple[int, ...]  # games about each that were decided as its label says
@@ -35,14 +36,15 @@ class Estimate(NamedTuple):
     high: float
 
 
-def verdicts(datapoints: Sequence[Datapoint], forest: Sequence[Node]) -> Verdicts:
-    """What the dialogues of a test came to; tree i is about datapoint i modulo their number."""
+def verdicts(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Verdicts:
+    """The right decisions in the dialogues of a test, by datapoint."""
     right = [0] * len(datapoints)
-    for index, root in enumerate(forest):
-        at = index % len(datapoints)
-        right[at] += sum(decided(leaf) == datapoints[at].label for leaf in leaves(root))
+    for tree in trees:
+        point = datapoints[tree.datapoint]
+        games = leaf_games(tree, point)
+        right[tree.datapoint] += sum(verdict(game) == point.label for game in games)
     ids = tuple(point.id for point in datapoints)
-    return Verdicts(ids, tuple(right), len(forest) // len(datapoints))
+    return Verdicts(ids, tuple(right), len(trees) // len(datapoints))
 
 
 def accuracy(found: Verdicts) -> Estimate:

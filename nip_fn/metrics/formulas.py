@@ -1,8 +1,8 @@
 """Statistics that the metrics are made of, each with its formula and source."""
 
 from collections.abc import Callable, Sequence
-from decimal import Context, Decimal
-from math import fsum, sqrt
+from math import fsum, log, sqrt
+from statistics import fmean, pstdev
 
 from nip_fn.game.decision import SPECTRA, SpectrumName
 
@@ -11,8 +11,6 @@ Metrics = tuple[tuple[str, float], ...]
 Z_95 = 1.959963984540054
 
 MAX_LEVELS = 5  # of confidence, at which selective accuracy is logged
-
-PRECISE = Context(prec=30)  # its logarithms are the same on any machine, unlike those of `math`
 
 
 # ---------------------------------------------------------------------------------------- formulas
@@ -44,21 +42,16 @@ def standard_error(successes: int, trials: int) -> float:
 
 def mean(values: Sequence[float]) -> float:
     """The arithmetic mean of one value or more, its sum exactly rounded."""
-    return fsum(values) / len(values)
+    return fmean(values)
 
 
 def deviation(values: Sequence[float]) -> float:
     """The standard deviation of one value or more, taken as the whole population.
 
-    √(Σ (x - x̄)² / n)
-
     >>> deviation([1.0, -1.0, 1.0, -1.0])
     1.0
     """
-    least = min(values)
-    above = [value - least for value in values]  # so that equal values deviate by 0 exactly
-    centre = mean(above)
-    return sqrt(mean([(value - centre) * (value - centre) for value in above]))
+    return pstdev(values)
 
 
 def entropy(counts: Sequence[int]) -> float:
@@ -70,10 +63,7 @@ def entropy(counts: Sequence[int]) -> float:
     (0.6931471805599453, 0.0)
     """
     total = sum(counts)
-    return fsum(
-        count / total * float(PRECISE.ln(PRECISE.divide(Decimal(total), Decimal(count))))
-        for count in counts
-    )
+    return fsum(count / total * log(total / count) for count in counts)
 
 
 def confidence_levels(spectrum: SpectrumName) -> tuple[float, ...]:

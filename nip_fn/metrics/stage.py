@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.game.decision import ACCEPT, NEITHER, NO_DECISION, REJECT, Decision
+from nip_fn.game.decision import ACCEPT, NEITHER, NO_DECISION, REJECT
 from nip_fn.game.episode import Utterance
 from nip_fn.game.protocol import Protocol
-from nip_fn.metrics.forest import ForestStats, Game, decision_of, forest_stats
+from nip_fn.metrics.forest import ForestStats, forest_stats
 from nip_fn.metrics.formulas import (
     Metrics,
     _of,
@@ -25,61 +25,48 @@ from nip_fn.metrics.formulas import (
     wilson_interval,
 )
 from nip_fn.select.pairs import Pair
+from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Group
-from nip_fn.trees.grow import Node
+from nip_fn.trees.rollouts import Rollout
+from nip_fn.trees.tree import Tree
 
 
 def stage_metrics(
     protocol: Protocol,
     datapoints: Sequence[Datapoint],
-    forest: Sequence[Node],
+    trees: Sequence[Tree],
     pairs: Sequence[Pair] | None = None,
 ) -> Metrics:
-    """All that a stage logs: of its games, its replies and, where it selects any, its pairs.
+    """All metrics of a stage: of its games, its replies and, if it selects any, its pairs.
 
-    Tree i is about datapoint i modulo their number; `pairs` is None at a test.
+    Args:
+        protocol: The game.
+        datapoints: Those of the stage; `Tree.datapoint` is an index into them.
+        trees: The grown trees.
+        pairs: The selected pairs; None in a test.
     """
-    seen = forest_stats(forest)
+    stats = forest_stats(datapoints, trees)
     metrics = (
-        *_outcomes(datapoints, seen.games),
-        *_selective(protocol, datapoints, seen.games),
-        *_rewards(protocol, seen.games),
-        *_effort(protocol, seen),
+        *_outcomes(stats.games),
+        *_selective(protocol, stats.games),
+        *_rewards(protocol, stats.games),
+        *_effort(protocol, stats),
     )
     if pairs is None:
         return metrics
-    return (*metrics, *pair_metrics(protocol, pairs), *_positions(protocol, seen, pairs))
-
-
-# ------------------------------------------------------------------------------------------- trees
-
-
-def leaves(node: Node) -> list[Node]:
-    """The ends of a tree, left to right."""
-    if not node.children:
-        return [node]
-    return [leaf for child in node.children for leaf in leaves(child)]
-
-
-def nodes(node: Node) -> list[Node]:
-    """All nodes of a tree, parents first."""
-    return [node, *(below for child in node.children for below in nodes(child))]
-
-
-def decided(leaf: Node) -> int:
-    """The discrete decision in which the game ended; `NO_DECISION` where it ended otherwise."""
-    return _discrete(decision_of(leaf))
-
-
-def _discrete(decision: Decision | None) -> int:
-    return NO_DECISION if decision is None else decision.discrete
+    return (*metrics, *pair_metrics(protocol, pairs), *_positions(protocol, stats, trees, pairs))
 
 
 # ------------------------------------------------------------------------------------------- games
 
 
-def outcome_metrics(datapoints: Sequence[Datapoint], forest: Sequence[Node]) -> Metrics:
-    """How the games (leaves) ended; tree i is about datapoint i modulo their number.
+def verdict(game: Rollout) -> int:
+    """The discrete decision that ended the game; `NO_DECISION` if it ended otherwise."""
+    return game.decision.discrete if game.decision else NO_DECISION
+
+
+def _outcomes(games: Sequence[Rollout]) -> Metrics:
+    """The ends of the games.
 
     A game is right if it was decided as the label says; one that was decided as neither, ran out of
     rounds or broke off never is.  With p the share of right ones among n games:
@@ -97,15 +84,11 @@ def outcome_metrics(datapoints: Sequence[Datapoint], forest: Sequence[Node]) -> 
     decision_entropy: in nats, of how games ended: with which text of a decision, or without one
     episode_length: mean number of rounds
     """
-    return _outcomes(datapoints, forest_stats(forest).games)
-
-
-def _outcomes(datapoints: Sequence[Datapoint], games: Sequence[Game]) -> Metrics:
     n = len(games)
     if not n:
         return (("games", 0.0),)
-    points = [datapoints[game.tree % len(datapoints)] for game in games]
-    verdicts = [_discrete(game.decision) for game in games]
+    points = [game.datapoint for game in games]
+    verdicts = [verdict(game) for game in games]
     hits = [point for point, said in zip(points, verdicts, strict=True) if said == point.label]
     labelled, right = (Counter(point.label for point in some) for some in (points, hits))
     played, won = (Counter(point.id for point in some) for some in (points, hits))
@@ -130,15 +113,15 @@ def _outcomes(datapoints: Sequence[Datapoint], games: Sequence[Game]) -> Metrics
         ("rounds_share", ends["rounds"] / n),
         ("invalid_share", ends["invalid"] / n),
         ("decision_entropy", entropy(list(texts.values()))),
-        ("episode_length", sum(game.rounds for game in games) / n),
+        ("episode_length", sum(len(game.turns) for game in games) / n),
         ("games", float(n)),
     )
 
 
-def _selective(
-    protocol: Protocol, datapoints: Sequence[Datapoint], games: Sequence[Game]
-) -> Metrics:
-    """What deciding only when sure enough would come to (El-Yaniv & Wiener 2010).
+def _selective(protocol: Protocol, games: Sequence[Rollout]) -> Metrics:
+    """Selective accuracy and coverage: abstain if the decision is not sure enough.
+
+    After El-Yaniv & Wiener, "On the Foundations of Noise-free Selective Classification", 2010.
 
     For each confidence level C of the protocol's spectrum, with two decimals:
     selective.C.coverage: share of games decided with |continuous| >= C
@@ -146,9 +129,9 @@ def _selective(
     """
     levels = confidence_levels(protocol.spectrum)
     sure = [
-        (abs(decision.continuous), decision.discrete == datapoints[tree % len(datapoints)].label)
-        for tree, _, decision, _, _ in games
-        if levels and decision is not None
+        (abs(game.decision.continuous), game.decision.discrete == game.datapoint.label)
+        for game in games
+        if levels and game.decision is not None
     ]
     metrics: list[tuple[str, float]] = []
     for level in levels:
@@ -158,14 +141,14 @@ def _selective(
     return tuple(metrics)
 
 
-def _rewards(protocol: Protocol, games: Sequence[Game]) -> Metrics:
+def _rewards(protocol: Protocol, games: Sequence[Rollout]) -> Metrics:
     """AGENT.reward, AGENT.reward_std: mean and standard deviation over games of the agent's reward.
 
     The reward for a game is the sum over its rounds.
     """
     metrics: list[tuple[str, float]] = []
     for index, agent in enumerate(protocol.agents):
-        rewards = [game.reward[index] for game in games]
+        rewards = [game.returns[index] for game in games]
         metrics += _of(f"{agent.name}.reward", mean, rewards)
         metrics += _of(f"{agent.name}.reward_std", deviation, rewards)
     return tuple(metrics)
@@ -174,22 +157,18 @@ def _rewards(protocol: Protocol, games: Sequence[Game]) -> Metrics:
 # ----------------------------------------------------------------------------------------- replies
 
 
-def effort_metrics(protocol: Protocol, forest: Sequence[Node]) -> Metrics:
-    """What the replies cost: nodes, replies, tokens, retries, flags, in all and for each agent.
+def _effort(protocol: Protocol, seen: ForestStats) -> Metrics:
+    """The effort of sampling: nodes, replies, tokens, retries, flags, in all and for each agent.
 
     nodes: positions in the trees, roots included
     AGENT.replies, AGENT.tokens: replies used, tokens written (failed attempts included)
-    AGENT.prompt_tokens, AGENT.cached_tokens: tokens sent, and of these what was at hand
+    AGENT.prompt_tokens, AGENT.cached_tokens: tokens sent, and those of them that were cached
     AGENT.requests: one for all its replies at a position, and one for each retry
     AGENT.retries: failed attempts;  AGENT.invalid: replies that stayed unusable
     AGENT.token_limit: replies cut at the limit
     AGENT.reply_length: mean number of tokens written at an attempt, failed or not
     """
-    return _effort(protocol, forest_stats(forest))
-
-
-def _effort(protocol: Protocol, seen: ForestStats) -> Metrics:
-    every = [reply for own in seen.said.values() for reply in own]
+    every = [reply for own in seen.replies.values() for reply in own]
     metrics: list[tuple[str, float]] = [
         ("nodes", float(seen.num_nodes)),
         ("replies", float(len(every))),
@@ -198,7 +177,7 @@ def _effort(protocol: Protocol, seen: ForestStats) -> Metrics:
         ("tokens", float(sum(reply.completion_tokens for reply in every))),
     ]
     for index, agent in enumerate(protocol.agents):
-        own = _agent_effort(seen.said.get(index, ()), seen.turns.get(index, 0))
+        own = _agent_effort(seen.replies.get(index, ()), seen.turns.get(index, 0))
         metrics += [(f"{agent.name}.{name}", value) for name, value in own]
     return tuple(metrics)
 
@@ -230,8 +209,10 @@ def pair_metrics(protocol: Protocol, pairs: Sequence[Pair]) -> Metrics:
     return tuple(metrics)
 
 
-def _positions(protocol: Protocol, seen: ForestStats, pairs: Sequence[Pair]) -> Metrics:
-    """Where the pairs came from; a position is a node with two comparable replies of the agent.
+def _positions(
+    protocol: Protocol, seen: ForestStats, trees: Sequence[Tree], pairs: Sequence[Pair]
+) -> Metrics:
+    """Pairs by position; a position is a node with two comparable replies of the agent.
 
     AGENT.pair_share: share of the agent's positions that gave a pair, if it has any
     AGENT.round_R.pairs, AGENT.round_R.margin: pairs of replies given in round R, from 0, and their
@@ -244,7 +225,7 @@ def _positions(protocol: Protocol, seen: ForestStats, pairs: Sequence[Pair]) -> 
         places = len({(pair.tree, pair.parent) for pair in own})
         metrics += _ratio(f"{agent.name}.pair_share", places, sum(rounds.values()))
         for round in sorted(rounds):
-            then = [pair for pair in own if seen.round_at(pair.tree, pair.parent) == round]
+            then = [pair for pair in own if trees[pair.tree].depth_N[pair.parent] == round]
             metrics += _margin(f"{agent.name}.round_{round}", then)
     return tuple(metrics)
 
@@ -252,6 +233,21 @@ def _positions(protocol: Protocol, seen: ForestStats, pairs: Sequence[Pair]) -> 
 def _margin(prefix: str, pairs: Sequence[Pair]) -> Metrics:
     margins = [pair.chosen_value - pair.rejected_value for pair in pairs]
     return ((f"{prefix}.pairs", float(len(pairs))), *_of(f"{prefix}.margin", mean, margins))
+
+
+def rollout_metrics(protocol: Protocol, rollouts: Sequence[SelectedRollout]) -> Metrics:
+    """AGENT.chosen: rollouts to imitate;  AGENT.replaced: of these, with the true label.
+
+    Nothing if no rollout was selected for any agent.
+    """
+    if not rollouts:
+        return ()
+    return tuple(
+        (f"{agent.name}.{name}", float(count))
+        for index, agent in enumerate(protocol.agents)
+        for own in [[one for one in rollouts if one.agent == index]]
+        for name, count in (("chosen", len(own)), ("replaced", sum(one.replaced for one in own)))
+    )
 
 
 def lineage_metrics(groups: Sequence[Group]) -> Metrics:

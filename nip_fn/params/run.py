@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from nip_fn.keys import DrawsName
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.base import Record, Share
 from nip_fn.params.data import CodeValidationParameters, DatasetParameters
@@ -72,3 +73,7 @@ class HyperParameters(Record, frozen=True):
     dummy: DummyParameters = DummyParameters()
     code_validation: CodeValidationParameters = CodeValidationParameters()
     dataset_options: DatasetParameters = DatasetParameters()
+    draws: Annotated[
+        DrawsName,
+        Meta(description='source of shuffles; "philox" replays runs that nip-fn 0.1 recorded'),
+    ] = "lots"

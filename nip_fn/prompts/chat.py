@@ -50,6 +50,7 @@ def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, 
     prompt = _system_prompt(protocol, params, datapoint, agent, max_questions)
     said = history(protocol, episode, agent, named=names_speakers_in_content(own))
     last = protocol.is_verifier(agent) and questions_left(protocol, episode) == 0
+    # A model that is shown its own words last continues them instead of replying.
     unaddressed = not said or said[-1].role != "user"
     if last or unaddressed or _supervised(own, len(episode.turns)):
         said = (*said, _supervisor_message(params, datapoint, agent, episode, said))
@@ -75,6 +76,7 @@ def history(protocol: Protocol, episode: Episode, agent: int, *, named: bool) ->
             for said in turn
             if said.agent == agent and said.raw.strip()
         )
+        # By channel, because the reader's order of channels decides, not the order of speaking.
         heard = {
             channel: (protocol.agents[said.agent], text)
             for said in turn
@@ -126,12 +128,11 @@ def _supervisor_message(
     params: HyperParameters, datapoint: Datapoint, agent: int, episode: Episode, said: Chat
 ) -> Message:
     protocol, own = protocol_of(params), params.agents[agent]
-    spec = protocol.agents[agent]
-    content = render(
-        params.code_validation.system_prompt_version,
-        protocol.name,
-        (f"{spec.name}_supervisor", f"{spec.role}_supervisor"),
-        **_agent_variables(protocol, params, agent, datapoint.stance),
+    content = _instruction(
+        protocol,
+        params,
+        agent,
+        datapoint.stance,
         round_id=len(episode.turns),
         num_questions_left=questions_left(protocol, episode),
         may_decide=may_decide(protocol, len(episode.turns), agent),
@@ -140,6 +141,26 @@ def _supervisor_message(
     signed = merges_same_role_messages(own) and names_speakers_in_content(own)
     content = f"{own.supervisor_name}: {content}" if signed and said else content
     return Message("user", content, own.supervisor_name)
+
+
+# Most chats end with an instruction, but it depends on few facts: a run needs some dozens of them.
+@lru_cache(maxsize=1024)
+def _instruction(
+    protocol: Protocol,
+    params: HyperParameters,
+    agent: int,
+    datapoint_stance: int,
+    **facts: int,
+) -> str:
+    """The supervisor's text for an agent, given the facts of the round."""
+    spec = protocol.agents[agent]
+    return render(
+        params.code_validation.system_prompt_version,
+        protocol.name,
+        (f"{spec.name}_supervisor", f"{spec.role}_supervisor"),
+        **_agent_variables(protocol, params, agent, datapoint_stance),
+        **facts,
+    )
 
 
 def _is_asked(protocol: Protocol, episode: Episode, agent: int) -> bool:
@@ -172,12 +193,10 @@ def system_variables(
     }
 
 
-# A run renders one supervisor message per request, but has only agents x 2 of these tables.
-@lru_cache(maxsize=256)
 def _agent_variables(
     protocol: Protocol, params: HyperParameters, agent: int, datapoint_stance: int
 ) -> dict[str, object]:
-    """The variables of every template, by name; shared by all callers, so never to be changed."""
+    """The variables of every template, by name."""
     spec, verifiers = protocol.agents[agent], [a for a in protocol.agents if a.role == "verifier"]
     provers = [i for i, other in enumerate(protocol.agents) if other.role == "prover"]
     stances = [protocol.stance(prover, datapoint_stance) for prover in provers]

@@ -55,6 +55,7 @@ def make_protocol(
         return rewards.rewards(common, outcome, known)
 
     def bounds(agent: int) -> tuple[float, float]:
+        # Under one key: a schedule draws who else speaks, never when the verifier does.
         of_role = rewards.verifier_bounds if is_verifier[agent] else rewards.prover_bounds
         return of_role(common, turns_of(protocol, key(0)))
 

@@ -4,6 +4,7 @@ from functools import partial
 
 from nip_fn.game.decision import ACCEPT, REJECT
 from nip_fn.game.protocol import Protocol
+from nip_fn.keys import DRAWS
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols import two_provers
 from nip_fn.protocols.build import make_protocol
@@ -22,5 +23,5 @@ def debate(params: HyperParameters) -> Protocol:
         max_message_rounds=length.max_message_rounds,
         min_message_rounds=length.min_message_rounds,
         fixed_sides=True,
-        channel_order=partial(two_provers.reading_order, length),
+        channel_order=partial(two_provers.reading_order, length, DRAWS[params.draws]),
     )

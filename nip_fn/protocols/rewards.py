@@ -52,15 +52,16 @@ def rewards(
     """
     verifier = verifier_reward(common, outcome)
     penalty = common.prover_invalid_response_penalty
+
+    def reward(stance: int | None, invalid: bool) -> float:
+        if stance is None:
+            return verifier
+        if invalid and penalty is not None:
+            return penalty
+        return verifier if common.shared_reward else prover_reward(common, outcome, stance)
+
     return tuple(
-        verifier
-        if stance is None
-        else penalty
-        if penalty is not None and invalid
-        else verifier
-        if common.shared_reward
-        else prover_reward(common, outcome, stance)
-        for stance, invalid in zip(stances, outcome.invalid, strict=True)
+        reward(stance, invalid) for stance, invalid in zip(stances, outcome.invalid, strict=True)
     )
 
 
@@ -93,9 +94,12 @@ def _verifier_totals(
     common: CommonProtocolParameters, turns: Turns, invalid: tuple[float, ...]
 ) -> tuple[float, ...]:
     """All possible totals of a verifier; `invalid` are the possible rewards of an invalid reply."""
+    # Amounts may have any sign, so neither the longest game nor the firmest decision need be the
+    # extreme: every end is computed.
     waits, per_wait = turns.decided, common.verifier_no_guess_reward
     degrees = sorted({abs(d.continuous) for d in SPECTRA[common.verifier_decision_spectrum]})
     signs: tuple[int, ...] = (1, -1)
+    # A forced decision is firm, falls at the first turn that counts, and under "y" is always right.
     if common.force_guess is not None:
         waits, degrees = waits[:1], degrees[-1:]
         signs = (1,) if common.force_guess == "y" else signs

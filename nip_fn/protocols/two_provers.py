@@ -2,7 +2,7 @@
 
 from nip_fn.game.decision import ACCEPT
 from nip_fn.game.protocol import AgentSpec, Move
-from nip_fn.keys import Key, fold_in, permutation
+from nip_fn.keys import Draws, Key, fold_in
 from nip_fn.params.protocol import TwoProverParameters
 from nip_fn.protocols.build import Schedule, in_turn
 
@@ -31,7 +31,7 @@ def make_schedule(length: TwoProverParameters, *, verifier_first: bool) -> Sched
 
 
 def reading_order(
-    length: TwoProverParameters, agent: int, round_id: int, key: Key
+    length: TwoProverParameters, draws: Draws, agent: int, round_id: int, key: Key
 ) -> tuple[int, ...]:
     """The channels in the order in which an agent reads them in a round.
 
@@ -40,6 +40,7 @@ def reading_order(
 
     Args:
         length: The protocol's own parameters.
+        draws: The source of the verifier's order.
         agent: The reader.
         round_id: The round, counted from 0.
         key: The game's key.
@@ -47,6 +48,5 @@ def reading_order(
     if agent == PROVER0:
         return 1, 0
     if agent == VERIFIER and length.randomize_channel_order:
-        first, second = permutation(fold_in(key, "channel_order", round_id), 2).tolist()
-        return first, second
+        return draws.permutation(fold_in(key, "channel_order", round_id), 2)
     return 0, 1

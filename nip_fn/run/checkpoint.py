@@ -39,7 +39,7 @@ class ReadError(Problem):
 
 
 class Recording(NamedTuple):
-    """What a checkpoint holds."""
+    """The events of a checkpoint, and how much of the file is whole."""
 
     events: tuple[Event, ...]
     size: int  # bytes of header and whole frames

@@ -1,4 +1,4 @@
-"""Events, what came back from the world, and effects, descriptions of what to do in it."""
+"""Events, answers of the world, and effects, descriptions of what is to be done in it."""
 
 import msgspec
 
@@ -9,9 +9,12 @@ from nip_fn.training.groups import Adapter
 from nip_fn.training.jobs import Job, Probe, Score
 from nip_fn.trees.grow import Path, ReplyRequest
 
+# The format that new runs are recorded in; `replay` reads this one and all before it.
+FORMAT = 2
+
 
 class DatasetInfo(msgspec.Struct, frozen=True, array_like=True):
-    """Which data a run is about."""
+    """The data set of a run."""
 
     name: str
     hash: str  # of all splits
@@ -30,7 +33,7 @@ class DatasetInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RecordedEvent(msgspec.Struct, frozen=True, array_like=True):
-    """What happened.  Fields may be added at the end with a default; none is ever changed."""
+    """Base of all events.  Fields may be added at the end with a default; none is ever changed."""
 
 
 class RunStarted(RecordedEvent, frozen=True, array_like=True, tag="run_started"):
@@ -40,6 +43,7 @@ class RunStarted(RecordedEvent, frozen=True, array_like=True, tag="run_started")
     dataset: DatasetInfo
     version: str  # of nip-fn
     loaded: tuple[tuple[str, Adapter], ...] = ()  # (group, what an earlier run trained for it)
+    format: int = 1  # of digests and draws; 1 where an older version wrote none
     # (reference, hash of its source) of each protocol, trainer, selector and data set of one's own
     sources: tuple[tuple[str, str], ...] = ()
 

@@ -1,4 +1,4 @@
-"""What an adapter must provide: the doors between the pure core and the world."""
+"""Ports: the interfaces through which the pure core reaches the world."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
@@ -15,7 +15,7 @@ from nip_fn.training.jobs import Job, Score
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a training is."""
+    """The progress of a training."""
 
     step: int
     steps: int
@@ -24,33 +24,42 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Unanswered(NamedTuple):
-    """In the place of a completion that did not come, beside others that did."""
+    """A missing completion among others that arrived.
 
-    problem: str = ""  # why; "": it was held back before it was asked for
+    problem: the reason; "" if the request was never sent.
+    """
+
+    problem: str = ""
 
 
 class Sampler(Protocol):
     """Samples replies."""
 
     def __call__(self, request: Request) -> Eventual[tuple[Completion | Unanswered, ...]]:
-        """One completion for each of the request's keys, in their order; or why there is none.
+        """One completion for each of the request's keys, in their order, or the problem.
 
-        Where some came and others did not, those that came are told of: they may be paid for.
-        `Completion.model` names what really answered: the adapter, or the base model.
+        If only some arrived they are returned beside `Unanswered`: they may have been paid for.
+        `Completion.model` names the model that really answered: the adapter, or the base model.
         """
         ...
 
 
 class Tuned(NamedTuple):
-    """What a training left."""
+    """The result of a training.
 
-    adapter: str | None  # its name: GROUP-ITERATION-HASH of the weights; None: it failed
-    report: tuple[tuple[str, float], ...]  # (name, value): loss and the like
-    scores: tuple[Score, ...] = ()  # of the job's probes; () where the trainer cannot tell
-    problem: str = ""  # why there is no adapter: the loss diverged, or the like
+    adapter: its name, GROUP-ITERATION-HASH of the weights; None if the training failed.
+    report: (name, value) pairs such as the loss.
+    scores: of the job's probes; () if the trainer cannot score replies.
+    problem: the reason why there is no adapter: the loss diverged, or the like.
+    """
+
+    adapter: str | None
+    report: tuple[tuple[str, float], ...]
+    scores: tuple[Score, ...] = ()
+    problem: str = ""
 
 
-Follow = Callable[[str, Progress], None]  # told of a job, by its name, and how far it is
+Follow = Callable[[str, Progress], None]  # (name of a job, its progress)
 
 
 class Tuner(Protocol):
@@ -62,20 +71,24 @@ class Tuner(Protocol):
 
 
 class Served(NamedTuple):
-    """What came of publishing an adapter."""
+    """The result of publishing an adapter.
 
-    scores: tuple[float, ...] = ()  # log-probabilities of the probes under what answers now
-    problem: str = ""  # why it cannot be served, though others could: it is poisoned, or the like
+    scores: log-probabilities of the probes under the model that answers now.
+    problem: the reason why the adapter is refused (it is poisoned, or the like); "" if served.
+    """
+
+    scores: tuple[float, ...] = ()
+    problem: str = ""
 
 
 class Publisher(Protocol):
     """Makes an adapter answer."""
 
     def __call__(self, effect: Publish) -> Eventual[Served]:
-        """Success once requests that name the adapter are answered by it, or with why it is
-        refused; a failure where nothing can be said of it.
+        """Success once the adapter answers the requests that name it, or is refused for good.
 
-        The effect's probes are scored, but for providers that cannot score replies.
+        A failure means that neither is known.  The effect's probes are scored, unless the provider
+        cannot score replies.
         """
         ...
 
@@ -104,12 +117,12 @@ class Tracker(Protocol):
     """Shows or keeps metrics."""
 
     def __call__(self, row: Row, seconds: float) -> None:
-        """Take note of what a stage came to."""
+        """Take note of the metrics of a stage."""
         ...
 
 
 def nothing_to_drain() -> None:
-    """Of samplers that send each request as soon as they are called."""
+    """A `drain` that does nothing, for samplers that never queue."""
 
 
 class World(NamedTuple):
@@ -121,6 +134,6 @@ class World(NamedTuple):
     source: Source
     store: Store
     tracker: Tracker
-    # Called when a run is stopped: what is under way may end, calls of the sampler that wait for
-    # their turn are cancelled.
+    # Called when a run is stopped: requests under way may end, queued ones are cancelled.  Money
+    # that is already being spent should still buy a recorded reply.
     drain: Callable[[], None] = nothing_to_drain

@@ -1,4 +1,4 @@
-"""What a recording says: every stage derived again, and what else could have been selected."""
+"""Replays: every stage of a recording derived again, and other selections from the same trees."""
 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -10,43 +10,60 @@ from returns.result import Failure, Result, Success
 from nip_fn.config.codec import differences
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.keys import Key, fold_in
+from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import Event, StageEnded
-from nip_fn.run.state import EMPTY, RunState, Stage, sample_batch_of, stage_key
+from nip_fn.run.stages import Growing, Purpose
+from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import step
-from nip_fn.select.pairs import Pair
-from nip_fn.training.registry import trainer_of
+from nip_fn.training.groups import make_groups
+from nip_fn.training.registry import BACKUPS, trainer_of
 from nip_fn.training.trainer import SampleBatch, Selection
-from nip_fn.trees.grow import Node
-from nip_fn.trees.tree import Tree, backup, children_of, flatten
+from nip_fn.trees.rollouts import Rollout, leaf_games
+from nip_fn.trees.tree import Tree, children_of
 
 
 class StageForest(NamedTuple):
-    """The forest of a stage, as it stood when the stage ended."""
+    """The trees of a test or an iteration, as they stood when the stage ended.
 
-    iteration: int
-    stage: Stage
-    datapoints: tuple[Datapoint, ...]
-    forest: tuple[Node, ...]
-    keys: tuple[Key, ...]  # of the games, one a tree
+    stage: "test" or "sample".
+    batch: the trees, their datapoints, and the groups that replied.
+    selection: what was selected from them; nothing in a test.
+    """
+
+    stage: Purpose
+    batch: SampleBatch
     selection: Selection
-    select_key: Key
+
+    @property
+    def iteration(self) -> int:
+        """The iteration, counted from 0."""
+        return self.batch.iteration
 
     def datapoint(self, tree: int) -> Datapoint:
         """The datapoint of a tree."""
-        return self.datapoints[tree % len(self.datapoints)]
+        return self.batch.datapoint(tree)
 
     def trees_about(self, datapoint_id: str) -> tuple[int, ...]:
         """The indices of the trees about a datapoint."""
-        count = len(self.datapoints)
+        trees = range(len(self.batch.trees))
+        return tuple(tree for tree in trees if self.batch.datapoint(tree).id == datapoint_id)
+
+    def games(self) -> tuple[Rollout, ...]:
+        """All games of the stage, tree by tree, left to right."""
+        points = self.batch.datapoints
         return tuple(
-            i for i in range(len(self.forest)) if self.datapoints[i % count].id == datapoint_id
+            game for tree in self.batch.trees for game in leaf_games(tree, points[tree.datapoint])
         )
 
 
 class Replayed(NamedTuple):
-    """A recording, derived again."""
+    """A recording, derived again.
+
+    state: after the last event.
+    stages: the trees of every test and iteration that ended.
+    num_events: of the recording.
+    """
 
     state: RunState
     stages: tuple[StageForest, ...]
@@ -60,31 +77,16 @@ def replay(events: Iterable[Event]) -> Result[Replayed, Problem]:
     """
     state, stages, count = EMPTY, list[StageForest](), 0
     for event in events:
-        if isinstance(event, StageEnded) and state.stage in ("test", "sample"):
-            stages.append(_grown(state))
+        if isinstance(event, StageEnded) and isinstance(state.stage, Growing):
+            batch = sample_batch(state, state.stage)
+            stages.append(StageForest(state.stage.name, batch, state.stage.selection))
         try:
             state, _ = step(state, event)
-        except (ValueError, IndexError) as error:
-            return Failure(
-                Problem(
-                    f"event {count} ({type(event).__name__}) does not fit: {error}",
-                    remedy=f"look at the events before it with --until {count}",
-                )
-            )
+        except (ValueError, IndexError, KeyError) as error:
+            kind = type(event).__name__
+            return Failure(Problem(f"event {count} ({kind}) does not fit: {error}"))
         count += 1
     return Success(Replayed(state, tuple(stages), count))
-
-
-def _grown(state: RunState) -> StageForest:
-    return StageForest(
-        iteration=state.iteration,
-        stage=state.stage,
-        datapoints=state.datapoints,
-        forest=state.forest,
-        keys=sample_batch_of(state).keys,
-        selection=state.selection,
-        select_key=fold_in(stage_key(state), "select"),
-    )
 
 
 # What can be changed without asking any model again.
@@ -109,34 +111,32 @@ SELECTION_PARAMETERS = (
 def reselect(
     replayed: Replayed, params: HyperParameters
 ) -> Result[tuple[tuple[StageForest, Selection], ...], Problem]:
-    """For each forest that was selected from, what `params` would have selected from it.
+    """For each iteration's trees, what `params` would have selected from them.
 
     Only parameters of the selection may differ from the recorded ones.
     """
     changed = differences(replayed.state.params, params)
     refused = [address for address in changed if address not in SELECTION_PARAMETERS]
     if refused:
+        known = ", ".join(SELECTION_PARAMETERS)
         return Failure(
             Problem(
-                "the recorded replies do not depend on it in a way that a replay can derive",
+                "the recorded replies cannot tell what it would have changed",
                 refused[0],
-                f"a replay can change: {', '.join(SELECTION_PARAMETERS)}",
+                f"only {known} can be changed in a replay",
             )
         )
-    return Success(
-        tuple(
-            (grown, _reselected(grown, params))
-            for grown in replayed.stages
-            if grown.stage == "sample"
-        )
-    )
-
-
-def _reselected(grown: StageForest, params: HyperParameters) -> Selection:
-    state = RunState(params=params, iteration=grown.iteration, stage=grown.stage)
-    harvest = SampleBatch(params, grown.iteration, grown.datapoints, grown.forest, grown.keys)
-    select = trainer_of(params, grown.iteration).select
-    return select(harvest, fold_in(stage_key(state), "select"))
+    trainer, root = trainer_of(params), key(params.seed)
+    state = trainer.init(make_groups(params))
+    found = []
+    for forest in replayed.stages:
+        if forest.stage == "sample":
+            batch = forest.batch._replace(params=params)
+            place = fold_in(root, "sample", forest.iteration, "select")
+            update = trainer.update(batch, state, place)
+            state = update.state
+            found.append((forest, update.selection))
+    return Success(tuple(found))
 
 
 def summary(state: RunState) -> tuple[dict[str, Any], ...]:
@@ -154,22 +154,28 @@ def summary(state: RunState) -> tuple[dict[str, Any], ...]:
 
 
 class AnnotatedTree(NamedTuple):
-    """A tree with everything that was derived about it, ready to be shown."""
+    """A tree with everything that was derived about it, ready to be shown.
+
+    tree: the tree.
+    children_N: `[N]` the children of each node, by rank.
+    value_NA: `[N, A]` expected rewards.
+    marks: node -> "chosen for verifier", ...
+    """
 
     tree: Tree
-    children_N: tuple[tuple[int, ...], ...]  # [N] by rank
-    value_NA: NDArray[np.float64]  # [N, A] expected rewards
-    marks: dict[int, tuple[str, ...]]  # node -> "chosen (verifier)", ...
+    children_N: tuple[tuple[int, ...], ...]
+    value_NA: NDArray[np.float64]
+    marks: dict[int, tuple[str, ...]]
 
 
-def annotate(
-    grown: StageForest, index: int, params: HyperParameters, names: tuple[str, ...]
-) -> AnnotatedTree:
+def annotate(stage: StageForest, index: int) -> AnnotatedTree:
     """Tree `index` of a stage with expected rewards and the pairs that were selected in it."""
-    tree = flatten(grown.forest[index])
+    batch = stage.batch
+    tree, agents = batch.trees[index], batch.protocol.agents
     marks: dict[int, tuple[str, ...]] = {}
-    for pair in grown.selection:
-        if isinstance(pair, Pair) and pair.tree == index:
+    for pair in stage.selection.pairs:
+        if pair.tree == index:
             for node, verdict in ((pair.chosen, "chosen"), (pair.rejected, "rejected")):
-                marks[node] = (*marks.get(node, ()), f"{verdict} for {names[pair.agent]}")
-    return AnnotatedTree(tree, children_of(tree), backup(tree, params.malt.value_backup), marks)
+                marks[node] = (*marks.get(node, ()), f"{verdict} for {agents[pair.agent].name}")
+    backup = BACKUPS[batch.params.malt.value_backup]
+    return AnnotatedTree(tree, children_of(tree), backup(tree), marks)

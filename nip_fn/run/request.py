@@ -1,23 +1,30 @@
-"""What a sampler is asked for."""
+"""Requests for replies: everything that a sampler needs to know."""
 
+from collections.abc import Callable
 from functools import cache
+from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from nip_fn.game.decision import SPECTRA, SpectrumName
 from nip_fn.game.episode import may_decide, movers
-from nip_fn.keys import Key, fold_in
+from nip_fn.game.reply import Completion
+from nip_fn.keys import Key
 from nip_fn.params.agent import max_tokens
 from nip_fn.prompts.chat import Chat, build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import SampleReplies
-from nip_fn.run.state import RunState, datapoint_of, episode_of, tree_key
+from nip_fn.run.stages import Growing
+from nip_fn.run.state import RunState, episode_of
 from nip_fn.training.groups import group_of
-from nip_fn.trees.grow import node_at
+from nip_fn.trees.grow import node_at, reply_key
+
+T = TypeVar("T")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a sampler needs to know: a chat, and how many replies to it, each with its own key."""
+    """A chat, and a key for each reply to it that is wanted."""
 
     model: str
     adapter: str | None  # None: the base model
@@ -33,29 +40,50 @@ class Request(msgspec.Struct, frozen=True):
     decisions: tuple[str, ...]  # what may follow "Decision: "; () where no decision counts
 
 
+# A sampler as a pure function of the request: one completion for each of its keys, in their order.
+PureSampler = Callable[[Request], tuple[Completion, ...]]
+
+
 def request(state: RunState, effect: SampleReplies) -> Request:
-    """The sampler's request for replies that a tree waits for."""
-    tree, ask = effect.tree, effect.ask
-    agent, protocol = state.params.agents[ask.agent], protocol_of(state.params)
-    group = group_of(state.groups, ask.agent)
-    _, episode = node_at(state.forest[tree], episode_of(state, tree), ask.path)
-    move = next(move for move in movers(protocol, episode) if move.agent == ask.agent)
-    decides = may_decide(protocol, len(episode.turns), ask.agent)
-    place = fold_in(tree_key(state, tree), *ask.path, agent.name)
+    """The sampler's request for replies that a tree waits for.
+
+    Raises:
+        ValueError: No trees grow in this stage.
+    """
+    if not isinstance(state.stage, Growing):
+        raise ValueError(f"no trees grow in stage {state.stage.name!r}")
+    grown, (path, index, indices, attempt) = state.stage, effect.ask
+    agent, protocol = state.params.agents[index], protocol_of(state.params)
+    group, game = group_of(state.groups, index), grown.forest[effect.tree]
+    _, episode = node_at(game.root, episode_of(grown, effect.tree), path)
+    move = next(move for move in movers(protocol, episode) if move.agent == index)
+    decides = may_decide(protocol, len(episode.turns), index)
     return Request(
         model=group.model,
         adapter=group.serving,
-        chat=build_chat(state.params, datapoint_of(state, tree), episode, ask.agent),
-        keys=tuple(fold_in(place, index, ask.attempt) for index in ask.indices),
+        chat=build_chat(state.params, grown.datapoints[game.datapoint], episode, index),
+        keys=tuple(reply_key(game.key, path, agent.name, one, attempt) for one in indices),
         temperature=agent.temperature,
         top_p=agent.top_p,
         repetition_penalty=agent.repetition_penalty,
         max_tokens=max_tokens(agent),
         agent=agent.name,
-        is_verifier=protocol.is_verifier(ask.agent),
+        is_verifier=protocol.is_verifier(index),
         headers=protocol.headers(move),
         decisions=_decision_texts(protocol.spectrum) if decides else (),
     )
+
+
+def with_temperature(
+    sampler: Callable[[Request], T], temperature: float | None
+) -> Callable[[Request], T]:
+    """`sampler`, asked at another temperature (None: the model's default)."""
+    return lambda asked: sampler(replace(asked, temperature=temperature))
+
+
+def with_adapter(sampler: Callable[[Request], T], adapter: str | None) -> Callable[[Request], T]:
+    """`sampler`, asked for another adapter (None: the base model)."""
+    return lambda asked: sampler(replace(asked, adapter=adapter))
 
 
 @cache

@@ -2,30 +2,34 @@
 
     step : (RunState, Event) -> (RunState, tuple[Effect, ...])
 
-Training feeds `step` with what live adapters answer, resuming with what was recorded and then live,
-replaying with what was recorded alone.  An iteration is
+Training feeds `step` with the answers of live adapters, resuming with what was recorded and then
+live, replaying with what was recorded alone.  An iteration is
 
-    test   dialogues about held-out problems, with the models as they are
-    sample trees of replies about training problems; selection
-    train  a job for each trained group that has enough examples
+    test     dialogues about held-out problems, with the models as they are
+    sample   trees of replies about training problems; selection
+    train    a job for each trained group that has enough rows
     publish  the new adapters
 
 and after the last iteration one more test.  The state is a function of the *set* of events, not of
 the order in which the answers to concurrent effects came in.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
+from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint, Split
 from nip_fn.game.episode import reset
-from nip_fn.keys import fold_in, key, permutation
+from nip_fn.keys import DRAWS, fold_in, key
 from nip_fn.metrics.formulas import Metrics
-from nip_fn.metrics.stage import lineage_metrics, stage_metrics
+from nip_fn.metrics.stage import lineage_metrics, rollout_metrics, stage_metrics
+from nip_fn.metrics.usage import Usage, reply_usage
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
+from nip_fn.run.digest import digest
 from nip_fn.run.events import (
+    FORMAT,
     BatchFetched,
     CreateJob,
     DatasetInfo,
@@ -44,48 +48,64 @@ from nip_fn.run.events import (
     StageEnded,
     Train,
 )
+from nip_fn.run.stages import (
+    Done,
+    Fetching,
+    Growing,
+    JobState,
+    NotStarted,
+    Publishing,
+    Training,
+)
 from nip_fn.run.state import (
     EMPTY,
-    Bank,
-    JobState,
     Row,
     RunState,
-    Stage,
-    digest,
     episode_of,
     is_tested,
     rules,
-    sample_batch_of,
+    sample_batch,
     stage_key,
-    tree_key,
 )
-from nip_fn.select.pairs import Pair
-from nip_fn.select.rollouts import SelectedRollout, selected_rollout_metrics
-from nip_fn.training.groups import Adapter, Group, GroupState, is_due, make_groups, set_state
-from nip_fn.training.jobs import MIN_EXAMPLES, Job, Score, canary_metrics, make_job, row_metrics
+from nip_fn.training.groups import (
+    Adapter,
+    Group,
+    GroupState,
+    is_due,
+    make_groups,
+    set_state,
+)
+from nip_fn.training.jobs import MIN_EXAMPLES, Job, canary_metrics, make_job, row_metrics
 from nip_fn.training.registry import trainer_of
 from nip_fn.training.tokens import trained_tokens
-from nip_fn.trees.grow import ReplyArrival, insert, new_tree, pending_requests
+from nip_fn.training.trainer import SampleBatch, Selection
+from nip_fn.trees.grow import GameTree, ReplyArrival, insert, new_tree, pending_requests
+
+Stepped = tuple[RunState, tuple[Effect, ...]]
 
 
-def step(state: RunState, event: Event) -> tuple[RunState, tuple[Effect, ...]]:
-    """The state after one more event, and what it asks of the world.
+def step(state: RunState, event: Event) -> Stepped:
+    """The state after one more event, and the effects that it asks for.
 
-    Raises `ValueError` for an event that answers nothing that the state has asked for.
+    Raises:
+        ValueError: The event answers nothing that the state has asked for.
     """
-    match event:
-        case RunStarted():
-            return _enter_iteration(_start(state, event))
-        case BatchFetched():
-            return _entered(_plant(state, event.datapoints))
-        case Replied():
-            return _reply(state, event)
-        case StageEnded():
-            return _advance(_check(state, event))
-        case JobCreated() | JobFinished() | Published():
-            return _job(state, event)
-        case Extended():
-            return _entered(_extend(state, event))
+    match event, state.stage:
+        case RunStarted(), NotStarted():
+            return _enter_iteration(_start(event))
+        case BatchFetched(datapoints), Fetching() as stage:
+            return _entered(_open_trees(state, stage, datapoints))
+        case Replied(), Growing() as stage:
+            return _reply(state, stage, event)
+        case JobCreated() | JobFinished(), Training() as stage:
+            return _training(state, stage, event)
+        case Published(), Publishing() as stage:
+            return _publishing(state, stage, event)
+        case StageEnded(), _ if _is_over(state):
+            return _advance(_sealed(state, event))
+        case Extended(), Done() if event.num_iterations > state.params.rl.num_iterations:
+            return _entered(_extended(state, event))
+    raise ValueError(f"stage {state.stage.name!r} does not wait for {type(event).__name__}")
 
 
 def scan(events: Iterable[Event], state: RunState = EMPTY) -> Iterator[RunState]:
@@ -96,115 +116,172 @@ def scan(events: Iterable[Event], state: RunState = EMPTY) -> Iterator[RunState]
 
 
 def pending(state: RunState) -> tuple[Effect, ...]:
-    """Everything that the state waits for: what is to be done when a run is resumed."""
+    """Everything that the state waits for: the effects to perform when a run is resumed."""
     if _is_over(state):
-        return (EndStage(state.iteration, state.stage),)
+        return (EndStage(state.iteration, state.stage.name),)
     match state.stage:
-        case "test" | "sample" if not state.forest:
-            return (_draw(state),)
-        case "test" | "sample":
+        case Fetching():
+            return (_fetch(state),)
+        case Growing(forest=forest):
             return tuple(
-                SampleReplies(index, ask)
-                for index, root in enumerate(state.forest)
-                for ask in pending_requests(root)
+                SampleReplies(index, request)
+                for index, game in enumerate(forest)
+                for request in pending_requests(game.root)
             )
-        case "train":
+        case Training(jobs=jobs):
             return tuple(
-                Train(under_way.job) if under_way.created else CreateJob(under_way.job)
-                for under_way in state.jobs
-                if not under_way.ended
+                Train(job.job) if job.created else CreateJob(job.job)
+                for job in jobs
+                if not job.ended
             )
-        case "publish":
-            return tuple(
-                _publish(under_way.job, under_way.adapter, under_way.scores)
-                for under_way in state.jobs
-                if under_way.adapter is not None and not under_way.published
-            )
+        case Publishing(jobs=jobs):
+            return tuple(_publish(job) for job in jobs if _waits_to_be_served(job))
     return ()
 
 
 def _is_over(state: RunState) -> bool:
-    """Whether the stage under way waits for nothing but its seal."""
+    """True if the stage under way waits for nothing but its end."""
+    # A stage that waits for nothing still has to be sealed: its digest is recorded before anything
+    # is built on it, so that a replay that derives something else names the stage where it began.
     match state.stage:
-        case "test" | "sample":
-            return bool(state.forest) and not state.num_waiting
-        case "train":
-            return all(job.ended for job in state.jobs)
-        case "publish":
-            return all(job.published or job.adapter is None for job in state.jobs)
+        case Growing(num_waiting=num):
+            return num == 0
+        case Training(jobs=jobs):
+            return all(job.ended for job in jobs)
+        case Publishing(jobs=jobs):
+            return not any(map(_waits_to_be_served, jobs))
     return False
 
 
-def _publish(job: Job, adapter: str, expected: tuple[Score, ...]) -> Publish:
-    return Publish(job.group, job.model, adapter, job.probes if expected else (), expected)
+def _waits_to_be_served(job: JobState) -> bool:
+    return job.adapter is not None and not job.published
 
 
-# ------------------------------------------------------------------------------ the cases of `step`
+def _publish(under_way: JobState) -> Publish:
+    job, expected = under_way.job, under_way.scores
+    probes = job.probes if expected else ()
+    return Publish(job.group, job.model, str(under_way.adapter), probes, expected)
 
 
-def _start(state: RunState, event: RunStarted) -> RunState:
-    if state.stage != "start":
-        raise ValueError("the run has started already")
-    problem = data_problem(event.params, event.dataset)
-    if problem:
-        raise ValueError(problem)
+# --------------------------------------------------------------------------- iterations and stages
+
+
+def _start(event: RunStarted) -> RunState:
+    # Format 1 drew with NumPy's generators, whose streams no later version may depend on.
+    params = replace(event.params, draws="philox") if event.format == 1 else event.params
+    for problem in data_problems(params, event.dataset):
+        raise ValueError(str(problem))
+    if event.format > FORMAT:
+        raise ValueError(f"format {event.format} is newer than this version's, {FORMAT}")
     loaded = dict(event.loaded)
     groups = tuple(
         set_state(group, GroupState((loaded[group.name],), loaded[group.name].name))
         if group.name in loaded
         else group
-        for group in make_groups(event.params)
+        for group in make_groups(params)
     )
-    return RunState(params=event.params, dataset=event.dataset, groups=groups)
+    return RunState(
+        params=params,
+        dataset=event.dataset,
+        format=event.format,
+        groups=groups,
+        trainer_state=trainer_of(params).init(groups),
+    )
 
 
-def _extend(state: RunState, event: Extended) -> RunState:
-    """A run that was done, about to sample with the models that it ended with."""
-    if state.stage != "done" or event.num_iterations <= state.params.rl.num_iterations:
-        raise ValueError(f"{state.stage!r} cannot go on to {event.num_iterations} iterations")
-    rl = replace(state.params.rl, num_iterations=event.num_iterations)
-    return replace(state, params=replace(state.params, rl=rl), stage="sample")
-
-
-def data_problem(params: HyperParameters, dataset: DatasetInfo) -> str | None:
-    """Why a run with these parameters cannot use that data; None where it can."""
+def data_problems(params: HyperParameters, dataset: DatasetInfo) -> Iterator[Problem]:
+    """The reasons why a run with these parameters cannot use that data."""
     needed: list[Split] = ["train"] if params.rl.num_iterations else []
     if params.text_rl.test_scheme != "none":
         needed.append(params.test_dataset_split)
-    empty = [split for split in needed if not dataset.size(split)]
-    return f"dataset: {dataset.name} has no datapoints in {empty[0]!r}" if empty else None
+    for split in needed:
+        if not dataset.size(split):
+            yield Problem(f"{dataset.name} has no datapoints in {split!r}", "dataset")
 
 
-def _enter_iteration(state: RunState) -> tuple[RunState, tuple[Effect, ...]]:
-    over = state.iteration == state.params.rl.num_iterations
+def _extended(state: RunState, event: Extended) -> RunState:
+    """A finished run, about to sample with the models that it ended with."""
+    rl = replace(state.params.rl, num_iterations=event.num_iterations)
+    return replace(state, params=replace(state.params, rl=rl), stage=Fetching("sample"))
+
+
+def _enter_iteration(state: RunState) -> Stepped:
     if is_tested(state.params, state.iteration):
-        return _entered(replace(state, stage="test"))
-    return _entered(replace(state, stage="done" if over else "sample"))
+        return _entered(replace(state, stage=Fetching("test")))
+    return _entered(_after_test(state))
 
 
-def _entered(state: RunState) -> tuple[RunState, tuple[Effect, ...]]:
+def _after_test(state: RunState) -> RunState:
+    over = state.iteration == state.params.rl.num_iterations
+    return replace(state, stage=Done() if over else Fetching("sample"))
+
+
+def _entered(state: RunState) -> Stepped:
     return state, pending(state)
 
 
-def _draw(state: RunState) -> FetchBatch:
-    """Which datapoints the stage is about.
+def _sealed(state: RunState, event: StageEnded) -> RunState:
+    """The state with its digest as its past; a fault if the recorded digest is another one."""
+    derived, name = digest(state), state.stage.name
+    fault = (
+        f"iteration {event.iteration}, stage {event.stage}: recorded digest {event.digest}, "
+        f"derived {derived} in iteration {state.iteration}, stage {name}"
+    )
+    same = (event.iteration, event.stage, event.digest) == (state.iteration, name, derived)
+    return replace(
+        state,
+        past=derived,
+        seconds=(*state.seconds, (state.iteration, name, event.seconds)),
+        faults=state.faults if same else (*state.faults, fault),
+    )
+
+
+def _advance(state: RunState) -> Stepped:
+    """From an ended stage into the next one."""
+    match state.stage:
+        case Growing(name="test"):
+            return _entered(_after_test(state))
+        case Growing() as sampled:
+            return _entered(
+                _trained(replace(state, stage=Training(sampled, _jobs(state, sampled))))
+            )
+        case Training(jobs=jobs):
+            # A control that never learns trains as usual and publishes nothing.
+            served = jobs if state.params.text_rl.switch_adapters else ()
+            return _entered(_published(replace(state, stage=Publishing(served))))
+        case Publishing():
+            return _enter_iteration(replace(state, iteration=state.iteration + 1))
+    raise ValueError(f"stage {state.stage.name!r} does not end")
+
+
+def _with_row(state: RunState, metrics: Metrics, usage: tuple[Usage, ...] = ()) -> RunState:
+    row = Row(state.iteration, state.stage.name, metrics, usage)
+    return replace(state, rows=(*state.rows, row))
+
+
+# -------------------------------------------------------------------------------------- datapoints
+
+
+def _fetch(state: RunState) -> FetchBatch:
+    """The datapoints that the stage is about.
 
     Training goes through permutations of the train split keyed by (seed, epoch), one after the
-    other: place n of the run is place n modulo size of epoch n // size, so it never runs out.
+    other: place n of the run is place n modulo size of epoch n // size, so it never runs out, and
+    which datapoint it is does not depend on how iterations divide the run.
     """
     params, root = state.params, key(state.params.seed)
-    if state.stage == "test":
+    if state.stage.name == "test":
         split = params.test_dataset_split
         limit = params.dataset_options.max_test_size
         if not params.text_rl.test_on_whole_dataset:
-            limit = min(limit or 2**62, _num_sampled(state, state.iteration))
+            limit = min(limit or 2**62, _num_sampled(state))
         return FetchBatch(split, tuple(range(state.dataset.size(split)))[:limit])
-    size, count = _train_size(state), _num_sampled(state, state.iteration)
-    start = sum(_num_sampled(state, earlier) for earlier in range(state.iteration))
+    size, count, start = _train_size(state), _num_sampled(state), state.num_drawn
     epochs = range(start // size, (start + count - 1) // size + 1)
-    orders = {epoch: permutation(fold_in(root, "epoch", epoch), size) for epoch in epochs}
+    draw = DRAWS[params.draws].permutation
+    orders = {epoch: draw(fold_in(root, "epoch", epoch), size) for epoch in epochs}
     return FetchBatch(
-        "train", tuple(int(orders[n // size][n % size]) for n in range(start, start + count))
+        "train", tuple(orders[n // size][n % size] for n in range(start, start + count))
     )
 
 
@@ -213,137 +290,107 @@ def _train_size(state: RunState) -> int:
     return min(state.dataset.train_size, state.params.dataset_options.max_train_size or 2**62)
 
 
-def _num_sampled(state: RunState, iteration: int) -> int:
-    """The datapoints of an iteration."""
-    rl, ei = state.params.rl, state.params.ei
-    if ei.rollouts_per_iteration and trainer_of(state.params, iteration).name == "ei":
-        return ei.rollouts_per_iteration
+def _num_sampled(state: RunState) -> int:
+    """The datapoints of the iteration under way: as its trainer says, or else the parameters."""
+    rl, own = state.params.rl, trainer_of(state.params).batch_size(state.trainer_state)
+    if own is not None:
+        return own
     if rl.frames_per_batch is not None:
         return rl.frames_per_batch // protocol_of(state.params).max_message_rounds
     return rl.rollouts_per_iteration or _train_size(state)
 
 
-def _plant(state: RunState, datapoints: tuple[Datapoint, ...]) -> RunState:
-    if pending(state) != (_draw(state),) or len(datapoints) != len(_draw(state).indices):
-        raise ValueError(f"stage {state.stage!r} has not asked for {len(datapoints)} datapoints")
-    repeats = state.params.rl.num_test_iterations if state.stage == "test" else 1
+# ------------------------------------------------------------------------------------------- trees
+
+
+def _open_trees(state: RunState, stage: Fetching, datapoints: tuple[Datapoint, ...]) -> RunState:
+    if len(datapoints) != len(_fetch(state).indices):
+        raise ValueError(f"stage {stage.name!r} has not asked for {len(datapoints)} datapoints")
+    own_key = stage_key(state)
+    repeats = state.params.rl.num_test_iterations if stage.name == "test" else 1
     how = rules(state)
-    forest = tuple(
-        new_tree(how, reset(datapoint, tree_key(state, index)))
-        for index, datapoint in enumerate(datapoints * repeats)
-    )
-    num_waiting = sum(len(root.slots) for root in forest)
-    return replace(state, datapoints=datapoints, forest=forest, num_waiting=num_waiting)
+    forest = []
+    for index, point in enumerate(datapoints * repeats):
+        game_key = fold_in(own_key, "tree", index)
+        root = new_tree(how, reset(point, game_key))
+        forest.append(GameTree(index % len(datapoints), game_key, root))
+    num_waiting = sum(len(game.root.slots) for game in forest)
+    grown = Growing(stage.name, own_key, datapoints, tuple(forest), num_waiting)
+    return replace(state, stage=grown)
 
 
-def _reply(state: RunState, event: Replied) -> tuple[RunState, tuple[Effect, ...]]:
+def _reply(state: RunState, stage: Growing, event: Replied) -> Stepped:
     index = event.tree
-    if not 0 <= index < len(state.forest):
-        raise ValueError(f"no tree {index} grows in stage {state.stage!r}")
-    given = ReplyArrival(event.path, event.agent, event.index, event.attempt, event.completion)
-    root, asks = insert(rules(state), state.forest[index], episode_of(state, index), given)
-    forest = (*state.forest[:index], root, *state.forest[index + 1 :])
-    opened = sum(len(ask.indices) for ask in asks)
-    state = replace(state, forest=forest, num_waiting=state.num_waiting - 1 + opened)
-    if state.num_waiting:
-        return state, tuple(SampleReplies(index, ask) for ask in asks)
-    return _entered(_harvest(state))
+    # Negative indices would be valid Python: a damaged recording must not answer another tree.
+    if not 0 <= index < len(stage.forest):
+        raise ValueError(f"no tree {index} grows in stage {stage.name!r}")
+    arrival = ReplyArrival(event.path, event.agent, event.index, event.attempt, event.completion)
+    game = stage.forest[index]
+    root, requests = insert(rules(state), game.root, episode_of(stage, index), arrival)
+    forest = (*stage.forest[:index], replace(game, root=root), *stage.forest[index + 1 :])
+    opened = sum(len(request.indices) for request in requests)
+    stage = replace(stage, forest=forest, num_waiting=stage.num_waiting - 1 + opened)
+    state = replace(state, stage=stage)
+    if stage.num_waiting:
+        return state, tuple(SampleReplies(index, request) for request in requests)
+    return _entered(_grown(state, stage))
 
 
-def _harvest(state: RunState) -> RunState:
-    """What the grown forest of a stage comes to."""
-    protocol = protocol_of(state.params)
-    pairs: tuple[Pair, ...] | None = None
-    chosen: tuple[SelectedRollout, ...] = ()
-    if state.stage == "sample":
-        trainer = trainer_of(state.params, state.iteration)
-        selection = trainer.select(sample_batch_of(state), fold_in(stage_key(state), "select"))
-        state = replace(state, selection=selection)
-        pairs = tuple(one for one in selection if isinstance(one, Pair))
-        chosen = tuple(one for one in selection if isinstance(one, SelectedRollout))
-    metrics = (
-        *stage_metrics(protocol, state.datapoints, state.forest, pairs),
-        *(selected_rollout_metrics(protocol, chosen) if chosen else ()),
-        *lineage_metrics(state.groups),
-    )
-    return _with_row(state, metrics)
-
-
-def _with_row(state: RunState, metrics: Metrics) -> RunState:
-    return replace(state, rows=(*state.rows, Row(state.iteration, state.stage, metrics)))
-
-
-def _check(state: RunState, event: StageEnded) -> RunState:
-    """The state sealed: its digest becomes its past, and must be the recorded one."""
-    if not _is_over(state):
-        raise ValueError(f"stage {state.stage!r} is not over")
-    derived = digest(state)
-    fault = (
-        f"iteration {event.iteration}, stage {event.stage}: recorded digest {event.digest}, "
-        f"derived {derived} in iteration {state.iteration}, stage {state.stage}"
-    )
-    same = (event.iteration, event.stage, event.digest) == (state.iteration, state.stage, derived)
-    return replace(
-        state,
-        past=derived,
-        seconds=(*state.seconds, (state.iteration, state.stage, event.seconds)),
-        faults=state.faults if same else (*state.faults, fault),
+def _grown(state: RunState, stage: Growing) -> RunState:
+    """Once the last reply is in: metrics and, of an iteration, the trainer's update."""
+    # Selection waits for all trees, because filters such as `balance` compare across them.
+    batch = sample_batch(state, stage)
+    if stage.name == "test":
+        return _with_row(state, _metrics(batch, None), reply_usage(batch.trees, state.groups))
+    trainer = trainer_of(state.params)
+    update = trainer.update(batch, state.trainer_state, fold_in(stage.key, "select"))
+    chosen = replace(stage, selection=update.selection, rows=tuple(update.rows.items()))
+    return _with_row(
+        replace(
+            state,
+            stage=chosen,
+            trainer_state=update.state,
+            num_drawn=state.num_drawn + len(stage.datapoints),
+        ),
+        (*_metrics(batch, update.selection), *update.metrics),
+        reply_usage(batch.trees, state.groups),
     )
 
 
-def _advance(state: RunState) -> tuple[RunState, tuple[Effect, ...]]:
-    """From a sealed stage into the next one."""
-    match state.stage:
-        case "test":
-            over = state.iteration == state.params.rl.num_iterations
-            cleared = replace(state, datapoints=(), forest=())
-            return _entered(replace(cleared, stage="done" if over else "sample"))
-        case "sample":
-            banked, jobs = _plan(state)
-            return _entered(_trained(replace(state, stage="train", banked=banked, jobs=jobs)))
-        case "train":
-            cleared = replace(state, datapoints=(), forest=(), selection=())
-            jobs = state.jobs if state.params.text_rl.switch_adapters else ()
-            return _entered(_published(replace(cleared, stage="publish", jobs=jobs)))
-        case "publish":
-            return _enter_iteration(replace(state, iteration=state.iteration + 1, jobs=()))
-    raise ValueError(f"stage {state.stage!r} cannot be sealed")
+def _metrics(batch: SampleBatch, selection: Selection | None) -> Metrics:
+    protocol, pairs = batch.protocol, None if selection is None else selection.pairs
+    return (
+        *stage_metrics(protocol, batch.datapoints, batch.trees, pairs),
+        *(rollout_metrics(protocol, selection.rollouts) if selection else ()),
+        *lineage_metrics(batch.groups),
+    )
 
 
-def _plan(state: RunState) -> tuple[tuple[Bank, ...], tuple[JobState, ...]]:
-    """The trainings after sampling, one for each group that is due and has enough examples.
-
-    And all rows so far, where later iterations are to train on them, too.
-    """
-    params, trainer = state.params, trainer_of(state.params, state.iteration)
-    harvest, banked, jobs = sample_batch_of(state), list(state.banked), list[JobState]()
-    for group in state.groups:
-        rows = trainer.rows(harvest, state.selection, group)
-        if params.text_rl.fine_tune_on_all_previous_rollouts:
-            banked.append(Bank(trainer.name, group.name, rows))
-            same = (trainer.name, group.name)
-            rows = tuple(
-                row for bank in banked if (bank.trainer, bank.group) == same for row in bank.rows
-            )
-        if is_due(params, group, state.iteration) and len(rows) >= MIN_EXAMPLES:
-            job = make_job(params, group, state.iteration, rows, stage_key(state))
-            jobs.append(JobState(job))
-    return tuple(banked), tuple(jobs)
+# --------------------------------------------------------------------------------------- trainings
 
 
-def _job(
-    state: RunState, event: JobCreated | JobFinished | Published
-) -> tuple[RunState, tuple[Effect, ...]]:
-    at = next((i for i, job in enumerate(state.jobs) if _is_awaited(state.stage, job, event)), None)
-    if at is None:
-        raise ValueError(f"stage {state.stage!r} waits for no such thing: {event}")
-    under_way = state.jobs[at]
+def _jobs(state: RunState, sampled: Growing) -> tuple[JobState, ...]:
+    """The trainings after sampling, one for each group that is due and has enough rows."""
+    rows = dict(sampled.rows)
+    return tuple(
+        JobState(make_job(state.params, group, state.iteration, rows[group.name], sampled.key))
+        for group in state.groups
+        if is_due(state.params, group, state.iteration)
+        and len(rows.get(group.name, ())) >= MIN_EXAMPLES
+    )
+
+
+def _training(state: RunState, stage: Training, event: JobCreated | JobFinished) -> Stepped:
+    at = _index(stage.jobs, lambda one: one.job.name == event.job)
+    under_way = stage.jobs[at]
     match event:
-        case JobCreated():
-            state = _with_job(state, at, replace(under_way, created=True))
-            return state, (Train(under_way.job),)
-        case JobFinished():
-            ended = replace(
+        # The intent is recorded before anything is paid: after a crash in between, the tuner looks
+        # the job up by its name instead of starting it twice.
+        case JobCreated() if not under_way.created and event.data_hash == under_way.job.data_hash:
+            changed = replace(under_way, created=True)
+            return _with_job(state, stage, at, changed), (Train(under_way.job),)
+        case JobFinished() if under_way.created and not under_way.ended:
+            changed = replace(
                 under_way,
                 ended=True,
                 adapter=event.adapter,
@@ -351,37 +398,39 @@ def _job(
                 scores=event.scores,
                 problem=event.problem,
             )
-            done = _trained(_with_job(state, at, ended))
-            return done, pending(done) if _is_over(done) else ()
-        case Published():
-            told = replace(under_way, published=True, canary=event.scores, problem=event.problem)
-            done = _published(_with_job(state, at, told))
-            return done, pending(done) if _is_over(done) else ()
+            return _settled(_trained(_with_job(state, stage, at, changed)))
+    raise ValueError(f"training {event.job} does not wait for {type(event).__name__}")
 
 
-def _is_awaited(
-    stage: Stage, under_way: JobState, event: JobCreated | JobFinished | Published
-) -> bool:
-    """Whether the event is the next one in the life of that job."""
-    job = under_way.job
-    match event:
-        case JobCreated():
-            new = (event.job, event.data_hash) == (job.name, job.data_hash)
-            return new and stage == "train" and not under_way.created
-        case JobFinished():
-            running = under_way.created and not under_way.ended
-            return event.job == job.name and stage == "train" and running
-        case Published():
-            ready = (event.group, event.adapter) == (job.group, under_way.adapter)
-            return ready and stage == "publish" and not under_way.published
+def _publishing(state: RunState, stage: Publishing, event: Published) -> Stepped:
+    at = _index(
+        stage.jobs, lambda one: (one.job.group, one.adapter) == (event.group, event.adapter)
+    )
+    if not _waits_to_be_served(stage.jobs[at]):
+        raise ValueError(f"adapter {event.adapter} has been published already")
+    changed = replace(stage.jobs[at], published=True, canary=event.scores, problem=event.problem)
+    return _settled(_published(_with_job(state, stage, at, changed)))
 
 
-def _with_job(state: RunState, at: int, job: JobState) -> RunState:
-    return replace(state, jobs=(*state.jobs[:at], job, *state.jobs[at + 1 :]))
+def _settled(state: RunState) -> Stepped:
+    """Jobs are asked for when the stage begins, so only its end is left to ask for."""
+    return state, pending(state) if _is_over(state) else ()
+
+
+def _index(jobs: tuple[JobState, ...], is_meant: Callable[[JobState], bool]) -> int:
+    at = next((index for index, job in enumerate(jobs) if is_meant(job)), None)
+    if at is None:
+        raise ValueError("the event is about no training of this stage")
+    return at
+
+
+def _with_job(state: RunState, stage: Training | Publishing, at: int, job: JobState) -> RunState:
+    jobs = (*stage.jobs[:at], job, *stage.jobs[at + 1 :])
+    return replace(state, stage=replace(stage, jobs=jobs))
 
 
 def _trained(state: RunState) -> RunState:
-    """Once every job has ended: the lineages grow, and what the jobs reported is a row."""
+    """Once every job has ended: the lineages grow, and the reports of the jobs become a row."""
     if not _is_over(state):
         return state
     adapters = {
@@ -396,23 +445,27 @@ def _trained(state: RunState) -> RunState:
         for group in state.groups
     )
     due = sum(is_due(state.params, group, state.iteration) for group in groups)
-    reports = tuple(
-        (f"{under_way.job.group}.{name}", value)
-        for under_way in state.jobs
-        for name, value in (*row_metrics(under_way.job.rows), *_reported(under_way))
-    )
     counts = (
         ("jobs", float(len(state.jobs))),
         ("jobs_skipped", float(due - len(state.jobs))),
         ("jobs_failed", float(len(state.jobs) - len(adapters))),
     )
-    return _with_row(replace(state, groups=groups), (*counts, *reports))
-
-
-def _reported(under_way: JobState) -> Metrics:
-    """What a training reported, and in any case `train_tokens`: those that were paid for."""
-    tokens = trained_tokens(under_way.job, under_way.adapter, under_way.report)
-    return tuple({**dict(under_way.report), "train_tokens": tokens}.items())
+    tokens = {one.job.group: trained_tokens(one.job, one.adapter, one.report) for one in state.jobs}
+    reports = tuple(
+        (f"{group}.{name}", value)
+        for one in state.jobs
+        for group in [one.job.group]
+        for name, value in (
+            *row_metrics(one.job.rows),
+            *{**dict(one.report), "train_tokens": tokens[group]}.items(),
+        )
+    )
+    usage = tuple(
+        Usage(group.agents[0], group.latest, trained=tokens[group.name])
+        for group in groups
+        if group.name in tokens
+    )
+    return _with_row(replace(state, groups=groups), (*counts, *reports), usage)
 
 
 def _adapter(job: Job, name: str) -> Adapter:
@@ -427,28 +480,31 @@ def _adapter(job: Job, name: str) -> Adapter:
 
 
 def _published(state: RunState) -> RunState:
-    """Once every adapter is served or refused: the groups sample with those that are served, and
-    what was refused and scored is a row.
+    """Once every adapter is served or refused: the groups sample with those that are served.
+
+    The scores of the probes become a row, if there were adapters to publish.
     """
     if not _is_over(state):
         return state
-    told = {under_way.job.group: under_way for under_way in state.jobs if under_way.published}
+    told = {one.job.group: one for one in state.jobs if one.published}
     groups = tuple(
         _switched(group, told[group.name]) if group.name in told else group
         for group in state.groups
     )
-    refused = sum(under_way.problem != "" for under_way in told.values())
+    refused = sum(one.problem != "" for one in told.values())
     canaries = tuple(
         (f"{name}.{metric}", value)
-        for name, under_way in told.items()
-        for metric, value in canary_metrics(under_way.scores, under_way.canary)
+        for name, one in told.items()
+        for metric, value in canary_metrics(one.scores, one.canary)
     )
     state = replace(state, groups=groups)
     return _with_row(state, (("adapters_refused", float(refused)), *canaries)) if told else state
 
 
 def _switched(group: Group, under_way: JobState) -> Group:
-    """The group with its new adapter; one that is refused is no part of its lineage any more."""
+    """The group with its new adapter; a refused one leaves its lineage again."""
+    # A refused adapter was trained and paid for, but nothing may start from it: it was poisoned, or
+    # another model answered in its name.
     if not under_way.problem:
         return replace(group, serving=under_way.adapter)
     kept = tuple(adapter for adapter in group.lineage if adapter.name != under_way.adapter)

@@ -1,43 +1,45 @@
-"""Preference pairs: which of two replies an agent should have preferred to say.
+"""Preference pairs: which of two sibling replies an agent should prefer, as composable selectors.
 
-    eligible_pairs   the pairs of an agent's replies at a node that the method accepts
-    select_pairs     the pairs of one tree: what is eligible, wide enough and, where asked,
-                     deduplicated; of these one a node and agent, or all
-    refine           the pairs of all trees: deduplicated, then limited, then balanced
+A selector takes pairs and returns pairs.  A *rule* adds the pairs that it proposes among siblings,
+a *filter* (see `filters`) only leaves some out, and `chain` composes them:
 
-Every rule takes pairs and returns some of them in the same order.  What is drawn depends on the
-keys and on the places of the pairs, never on when a reply arrived.
+    select = chain(interval(0.5), margin(0.1), dedupe(), one_per_node(), cap(64))
+    pairs = select((), candidates(trees, protocol, mean_children), key)
+
+`chain` is associative and `chain()` is the identity, because every selector gets the same key and
+folds its own name into it: how a chain was put together cannot change what it draws.
+
+Letters for dimensions: N nodes, A agents, C replies of one agent at one node.
 """
 
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from math import fsum
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from nip_fn.game.decision import ACCEPT, REJECT
 from nip_fn.game.episode import Utterance
-from nip_fn.game.protocol import Protocol, reward_mid_point
-from nip_fn.keys import Key, fold_in, randint
+from nip_fn.game.protocol import Protocol
+from nip_fn.keys import Key
+from nip_fn.trees.backup import Backup, Values, mean_children
 from nip_fn.trees.tree import Tree
 
-if TYPE_CHECKING:
-    from nip_fn.params.training import PureTextMaltParameters
-
-
-PairSelection = Literal["positive_negative", "interval", "best_worst", "all"]
-PairBalance = Literal["none", "decisions", "agents"]
-
 Pairs = tuple["Pair", ...]
-Label = TypeVar("Label", bound=Hashable)
+Ranks = tuple[tuple[int, int], ...]  # (chosen, rejected) ranks among siblings
+Rule = Callable[["Siblings"], Ranks]
+Selector = Callable[[Pairs, "Candidates", Key], Pairs]
 
 
 class Pair(msgspec.Struct, frozen=True, array_like=True):
-    """Two siblings, as node indices of `flatten`'s tree, of which the agent prefers the first."""
+    """Two replies of one agent at one node, of which the agent should prefer the first.
+
+    tree, parent: the index of the tree, and in it of the node at which both were given.
+    chosen, rejected: the nodes that they led to (the first, where siblings share a reply).
+    chosen_value, rejected_value: the agent's expected reward after each.
+    """
 
     tree: int
     parent: int
@@ -49,16 +51,75 @@ class Pair(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Siblings(NamedTuple):
-    """The nodes at which an agent chose between replies."""
+    """The replies that an agent gave at one node, two or more of them with words.
+
+    parent: the node.
+    agent: the agent.
+    children_C: `[C]` the first node that each reply led to.
+    value_C: `[C]` the agent's expected reward after each reply.
+    usable_C: `[C]` true if the reply was a message or a decision, not invalid.
+    bounds: the least and the most that the agent can receive in a game.
+    """
 
     parent: int
     agent: int
-    children_C: NDArray[np.int64]  # [C] the first that each of its replies led to, two at least
-    sharing_C: tuple[tuple[int, ...], ...]  # [C] all that each of them led to
+    children_C: NDArray[np.int64]
+    value_C: Values
+    usable_C: NDArray[np.bool_]
+    bounds: tuple[float, float] = (-1.0, 1.0)
 
 
-def decision_points(tree: Tree, agents: tuple[int, ...]) -> Iterator[Siblings]:
-    """Where each of the agents has two comparable replies, in the order of the nodes."""
+class Candidates(NamedTuple):
+    """All that selectors choose from.
+
+    trees: the grown trees; `Pair.tree` is an index into them.
+    protocol: the game.
+    values: `[N, A]` expected rewards for each tree.
+    agents: the agents to select for.
+    """
+
+    trees: tuple[Tree, ...]
+    protocol: Protocol
+    values: tuple[Values, ...]
+    agents: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        """The candidates in a line."""
+        return f"Candidates({self.protocol.name}: {len(self.trees)} trees, agents {self.agents})"
+
+    def utterance(self, pair: Pair, node: int) -> Utterance:
+        """The reply of the pair's agent on the way to `node`."""
+        turn = self.trees[pair.tree].turn_N[node]
+        return next(said for said in turn if said.agent == pair.agent)
+
+
+def candidates(
+    trees: Sequence[Tree],
+    protocol: Protocol,
+    backup: Backup = mean_children,
+    *,
+    agents: tuple[int, ...] | None = None,
+) -> Candidates:
+    """The replies in `trees` with their expected rewards, ready for selectors.
+
+    Args:
+        trees: The grown trees.
+        protocol: The game that they are trees of.
+        backup: The expected rewards of a tree's nodes.
+        agents: The agents to select for; all by default.
+    """
+    every = tuple(range(len(protocol.agents))) if agents is None else agents
+    return Candidates(tuple(trees), protocol, tuple(map(backup, trees)), every)
+
+
+def decision_points(
+    tree: Tree, value_NA: Values, protocol: Protocol, agents: Sequence[int]
+) -> Iterator[Siblings]:
+    """The siblings of every node at which an agent has two comparable replies, node by node.
+
+    A reply without words cannot be compared: nothing in it could be preferred or avoided.
+    """
+    # One stable sort groups all siblings, instead of a scan of all nodes for each parent.
     order = np.argsort(tree.parent_N, kind="stable")
     starts = np.flatnonzero(np.diff(tree.parent_N[order], prepend=-2))
     for children in np.split(order, starts[1:])[1:]:  # the first group is the root alone
@@ -68,237 +129,133 @@ def decision_points(tree: Tree, agents: tuple[int, ...]) -> Iterator[Siblings]:
             replies = tree.reply_NA[acted, agent].tolist()
             for child, reply in zip(acted.tolist(), replies, strict=True):
                 sharing.setdefault(reply, []).append(child)
+            # Where several agents move at once, siblings may differ in another agent's words only.
             if len(sharing) >= 2:
                 firsts = np.array([nodes[0] for nodes in sharing.values()], dtype=np.int64)
-                shared = tuple(map(tuple, sharing.values()))
-                yield Siblings(int(tree.parent_N[children[0]]), agent, firsts, shared)
+                yield Siblings(
+                    parent=int(tree.parent_N[children[0]]),
+                    agent=agent,
+                    children_C=firsts,
+                    value_C=_reply_values(value_NA[:, agent], list(sharing.values())),
+                    usable_C=tree.usable_NA[firsts, agent],
+                    bounds=protocol.reward_bounds(agent),
+                )
 
 
-def reply_values(value_NA: NDArray[np.float64], at: Siblings) -> NDArray[np.float64]:
-    """`[C]` what each reply is worth to its agent: the mean over the siblings that share it.
+def _reply_values(value_N: Values, sharing: list[list[int]]) -> Values:
+    """`[C]` the mean, for each reply, over the siblings that share it.
 
     Exactly rounded, so the order of the other agents' replies cannot change it.
     """
-    firsts: NDArray[np.float64] = value_NA[at.children_C, at.agent]
-    if all(len(nodes) == 1 for nodes in at.sharing_C):
-        return firsts
-    values = (value_NA[list(nodes), at.agent].tolist() for nodes in at.sharing_C)
-    return np.array([fsum(own) / len(own) for own in values])
+    owned = (value_N[nodes].tolist() for nodes in sharing)
+    return np.array([fsum(values) / len(values) for values in owned])
 
 
-def positive_negative(
-    values_C: NDArray[np.float64], mid_point: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The ranks with value >= mid-point, and those below it; a NaN is in neither."""
-    return np.flatnonzero(values_C >= mid_point), np.flatnonzero(values_C < mid_point)
+def chain(*selectors: Selector) -> Selector:
+    """The selectors one after the other, each given the pairs that the last one left.
 
-
-def interval(values_C: NDArray[np.float64], threshold: float) -> tuple[tuple[int, int], ...]:
-    """All (higher, lower) ranks whose values differ by strictly more than the threshold."""
-    return tuple(
-        (i, j) if values_C[i] > values_C[j] else (j, i)
-        for i, j in combinations(range(len(values_C)), 2)
-        if abs(values_C[i] - values_C[j]) > threshold
-    )
-
-
-def best_worst(
-    values_C: NDArray[np.float64], usable_C: NDArray[np.bool_]
-) -> tuple[tuple[int, int], ...]:
-    """All (highest usable, lowest) ranks: several where there are ties, none where all are equal.
-
-    A NaN is neither.
-
-    >>> best_worst(np.array([1.0, 0.5, 1.0, 0.0]), np.array([True] * 4))
-    ((0, 3), (2, 3))
+    Associative; `chain()` returns the pairs that it is given.
     """
-    known = np.flatnonzero(~np.isnan(values_C))
-    usable = known[usable_C[known]]
-    if not len(usable):
-        return ()
-    most, least = values_C[usable].max(), values_C[known].min()
-    return tuple(
-        (int(best), int(worst))
-        for best in usable[values_C[usable] == most]
-        for worst in known[values_C[known] == least]
-        if most > least
-    )
+
+    def chained(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
+        for selector in selectors:
+            pairs = selector(pairs, among, key)
+        return pairs
+
+    return chained
 
 
-def eligible_pairs(
-    values_C: NDArray[np.float64],
-    protocol: Protocol,
-    agent: int,
-    malt: "PureTextMaltParameters",
-    usable_C: NDArray[np.bool_] | None = None,
-) -> tuple[tuple[int, int], ...]:
-    """All (chosen, rejected) ranks among replies that the selection method would accept.
+def propose(rule: Rule) -> Selector:
+    """The selector that adds the pairs which `rule` proposes at each node, in the order of nodes.
 
-    Replies that are not usable (`usable_C`, all by default) are never chosen.
+    An unusable reply is never chosen; it may be rejected.
     """
-    usable = np.ones(len(values_C), dtype=np.bool_) if usable_C is None else usable_C
-    match malt.pair_selection_method:
-        case "positive_negative":
-            positive, negative = positive_negative(values_C, reward_mid_point(protocol, agent))
-            pairs = tuple((int(p), int(n)) for p in positive for n in negative)
-        case "interval":
-            least, most = protocol.reward_bounds(agent)
-            pairs = interval(values_C, malt.interval_threshold_proportion * (most - least))
-        case "best_worst":
-            pairs = best_worst(values_C, usable)
-        case "all":
-            pairs = interval(values_C, 0.0)
-    return tuple(pair for pair in pairs if usable[pair[0]])
+
+    def proposed(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
+        return (
+            *pairs,
+            *(
+                pair
+                for index, (tree, value_NA) in enumerate(
+                    zip(among.trees, among.values, strict=True)
+                )
+                for at in decision_points(tree, value_NA, among.protocol, among.agents)
+                for pair in _pairs_at(index, at, rule)
+            ),
+        )
+
+    return proposed
 
 
-def select_pairs(
-    tree: Tree,
-    value_NA: NDArray[np.float64],
-    *,
-    index: int,
-    protocol: Protocol,
-    agents: tuple[int, ...],
-    malt: "PureTextMaltParameters",
-    key: Key,
-) -> Pairs:
-    """One pair for each node and agent that has any, drawn uniformly, or all; `key` is consumed.
-
-    A reply that could not be used is never chosen; it may be rejected, if there are words in it.
-    A pair's nodes are the first siblings that hold its replies.  "positive_negative" draws one
-    reply of each kind, "interval" one of the pairs that are far enough apart, "best_worst" one of
-    the highest and one of the lowest; "all" draws nothing.  Pairs within the minimum margin and,
-    with `deduplicate_pairs`, pairs of equal or repeated texts are left out before the draw.  The
-    draw of a node depends on the key and the node's place alone.
-    """
-    pairs: list[Pair] = []
-    for at in decision_points(tree, agents):
-        eligible = _eligible_at(tree, value_NA, at, index, protocol, malt)
-        eligible = wide_enough(eligible, malt.min_pair_margin)
-        if malt.deduplicate_pairs:
-            eligible = deduplicate(eligible, {index: tree})
-        if eligible and malt.pair_selection_method != "all":
-            place_key = fold_in(key, *tree.path_N[at.parent], "agent", at.agent)
-            eligible = (eligible[randint(place_key, len(eligible))],)
-        pairs.extend(eligible)
-    return tuple(pairs)
-
-
-def _eligible_at(
-    tree: Tree,
-    value_NA: NDArray[np.float64],
-    at: Siblings,
-    index: int,
-    protocol: Protocol,
-    malt: "PureTextMaltParameters",
-) -> Pairs:
-    values = reply_values(value_NA, at)
-    usable = tree.usable_NA[at.children_C, at.agent]
+def _pairs_at(tree: int, at: Siblings, rule: Rule) -> Pairs:
     return tuple(
         Pair(
-            tree=index,
+            tree=tree,
             parent=at.parent,
             agent=at.agent,
             chosen=int(at.children_C[chosen]),
             rejected=int(at.children_C[rejected]),
-            chosen_value=float(values[chosen]),
-            rejected_value=float(values[rejected]),
+            chosen_value=float(at.value_C[chosen]),
+            rejected_value=float(at.value_C[rejected]),
         )
-        for chosen, rejected in eligible_pairs(values, protocol, at.agent, malt, usable)
+        for chosen, rejected in rule(at)
+        if at.usable_C[chosen]
     )
 
 
-# -------------------------------------------------------------------------- which pairs are kept
+# ------------------------------------------------------------------------------------------- rules
 
 
-def refine(
-    pairs: Pairs, trees: tuple[Tree, ...], malt: "PureTextMaltParameters", key: Key
-) -> Pairs:
-    """What the rules keep of a whole selection, tree i being `trees[i]`; `key` is consumed.
+def interval(proportion: float) -> Selector:
+    """Every two replies whose values differ by more than a share of the agent's reward range."""
+    return propose(lambda at: farther_apart(at, proportion * (at.bounds[1] - at.bounds[0])))
 
-    In this order: `deduplicate_pairs`, `max_pairs_per_datapoint`, `balance_pairs`.  Each only
-    leaves pairs out, so that what an earlier rule promises still holds after a later one.
+
+def every() -> Selector:
+    """Every two replies whose values differ."""
+    return propose(lambda at: farther_apart(at, 0.0))
+
+
+def about(mid_point: float | None = None) -> Selector:
+    """Each reply of at least that value with each one below it; NaN is on neither side.
+
+    MALT's own rule ("positive_negative").  The default is half-way between the least and the most
+    that the agent can receive.
     """
-    by_index = dict(enumerate(trees))
-    if malt.deduplicate_pairs:
-        pairs = deduplicate(pairs, by_index)
-    if malt.max_pairs_per_datapoint is not None:
-        pairs = limit(pairs, malt.max_pairs_per_datapoint, fold_in(key, "limit"))
-    if malt.balance_pairs == "decisions":
-        pairs = balance_decisions(pairs, by_index, fold_in(key, "decisions"))
-    if malt.balance_pairs == "agents":
-        pairs = balance_agents(pairs, fold_in(key, "agents"))
-    return pairs
+
+    def rule(at: Siblings) -> Ranks:
+        middle = sum(at.bounds) / 2 if mid_point is None else mid_point
+        positive = np.flatnonzero(at.value_C >= middle).tolist()
+        negative = np.flatnonzero(at.value_C < middle).tolist()
+        return tuple((p, n) for p in positive for n in negative)
+
+    return propose(rule)
 
 
-def wide_enough(pairs: Pairs, margin: float) -> Pairs:
-    """Those whose chosen reply is worth more than the rejected one, by `margin` at least."""
-    margins = (pair.chosen_value - pair.rejected_value for pair in pairs)
-    return tuple(p for p, own in zip(pairs, margins, strict=True) if own > 0 and own >= margin)
+def best_worst() -> Selector:
+    """The best usable reply with the worst one; all such pairs if several are equally good."""
+    return propose(_best_worst)
 
 
-def deduplicate(pairs: Pairs, trees: Mapping[int, Tree]) -> Pairs:
-    """The first of those of a tree and agent that have the same two texts; none of equal texts."""
-    first: dict[tuple[int, int, str, str], Pair] = {}
-    for pair in pairs:
-        chosen, rejected = (said_at(trees, pair, at).raw for at in (pair.chosen, pair.rejected))
-        if chosen != rejected:
-            first.setdefault((pair.tree, pair.agent, chosen, rejected), pair)
-    return tuple(first.values())
-
-
-def limit(pairs: Pairs, most: int, key: Key) -> Pairs:
-    """`most` pairs of each tree and agent that has more, drawn uniformly; `key` is consumed."""
-    return _thin(pairs, [(pair.tree, pair.agent) for pair in pairs], lambda _: most, key)
-
-
-def balance_decisions(pairs: Pairs, trees: Mapping[int, Tree], key: Key) -> Pairs:
-    """As many of an agent's pairs that choose to accept as to reject; `key` is consumed.
-
-    Pairs whose chosen reply decides for neither are all kept.  An agent all of whose decisions are
-    for one side keeps none of them.
-    """
-    decisions = [said_at(trees, pair, pair.chosen).decision for pair in pairs]
-    labels = [
-        (pair.agent, decision.discrete)
-        if decision is not None and decision.discrete in (ACCEPT, REJECT)
-        else None
-        for pair, decision in zip(pairs, decisions, strict=True)
-    ]
-    counts = Counter(labels)
-    return _thin(
-        pairs, labels, lambda own: min(counts[own[0], side] for side in (ACCEPT, REJECT)), key
+def farther_apart(at: Siblings, threshold: float) -> Ranks:
+    """All (higher, lower) ranks whose values differ by strictly more than `threshold`."""
+    values = at.value_C
+    return tuple(
+        (i, j) if values[i] > values[j] else (j, i)
+        for i, j in combinations(range(len(values)), 2)
+        if abs(values[i] - values[j]) > threshold
     )
 
 
-def balance_agents(pairs: Pairs, key: Key) -> Pairs:
-    """As many pairs of each agent as of the one with fewest, not counting agents that have none.
-
-    `key` is consumed.
-    """
-    agents = [pair.agent for pair in pairs]
-    fewest = min(Counter(agents).values(), default=0)
-    return _thin(pairs, agents, lambda _: fewest, key)
-
-
-def said_at(trees: Mapping[int, Tree], pair: Pair, node: int) -> Utterance:
-    """What the pair's agent said on the way to `node`."""
-    return next(said for said in trees[pair.tree].turn_N[node] if said.agent == pair.agent)
-
-
-def _thin(
-    pairs: Pairs, labels: Sequence[Label | None], most: Callable[[Label], int], key: Key
-) -> Pairs:
-    """At most so many pairs of each label, those of no label all; `key` is consumed.
-
-    Each pair draws a lot that depends on the key and its own place, and the lowest lots are kept:
-    a uniform subset of the given size.
-    """
-    lots = [fold_in(key, p.tree, p.parent, p.agent, p.chosen, p.rejected) for p in pairs]
-    kept, seen = set[int](), Counter[Label]()
-    for rank in sorted(range(len(pairs)), key=lots.__getitem__):
-        label = labels[rank]
-        if label is not None:
-            seen[label] += 1
-        if label is None or seen[label] <= most(label):
-            kept.add(rank)
-    return tuple(pair for rank, pair in enumerate(pairs) if rank in kept)
+def _best_worst(at: Siblings) -> Ranks:
+    known = np.flatnonzero(~np.isnan(at.value_C))
+    usable = known[at.usable_C[known]]
+    if not len(usable):
+        return ()
+    most, least = at.value_C[usable].max(), at.value_C[known].min()
+    return tuple(
+        (int(best), int(worst))
+        for best in usable[at.value_C[usable] == most]
+        for worst in known[at.value_C[known] == least]
+        if most > least
+    )

@@ -1,15 +1,14 @@
-"""`check_protocol`: does a protocol, built in or your own, hold the laws of all protocols?"""
+"""`check_protocol`, the conformance suite of protocols, built in or your own."""
 
 from collections.abc import Iterator
 
 import msgspec
-import numpy as np
 
 from nip_fn.game.decision import SPECTRA
 from nip_fn.game.episode import Episode, may_decide
 from nip_fn.game.protocol import Move, Protocol
 from nip_fn.game.reply import Completion
-from nip_fn.keys import Key, fold_in, generator, key
+from nip_fn.keys import Key, fold_in, key, randint, uniform
 from nip_fn.params.protocol import CommonProtocolParameters
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import MakeProtocol
@@ -113,7 +112,7 @@ def _raised(error: Exception) -> Violation:
 
 
 def _changes(common: CommonProtocolParameters) -> str:
-    """How these rules differ from the default, in brackets."""
+    """The rules that differ from the default, in brackets."""
     rules, default = map(msgspec.structs.asdict, (common, CommonProtocolParameters()))
     changed = [f"{name} = {rules[name]!r}" for name in rules if rules[name] != default[name]]
     return f" ({', '.join(changed)})" if changed else ""
@@ -136,16 +135,19 @@ def _rounds(protocol: Protocol, keys: tuple[Key, ...]) -> tuple[tuple[int, tuple
 
 def _play(protocol: Protocol, key: Key) -> Game:
     """A game of random play, grown as a tree with one branch; `key` is consumed."""
-    rng = generator(fold_in(key, "play"))
-    habits = (0.0, 0.0, 0.3)[rng.integers(3)], (0.0, 0.3, 1.0)[rng.integers(3)]
-    start = Episode(key, label=int(rng.integers(2)), stance=int(rng.integers(2)))
+    own = fold_in(key, "play")
+    invalid = (0.0, 0.0, 0.3)[randint(fold_in(own, "invalid"), 3)]
+    decides = (0.0, 0.3, 1.0)[randint(fold_in(own, "decides"), 3)]
+    label, stance = (randint(fold_in(own, side), 2) for side in ("label", "stance"))
+    start = Episode(key, label, stance)
     rules = Rules(protocol, lambda moves: 1, (1,) * len(protocol.agents))
     root = new_tree(rules, start)
     for _ in range(protocol.max_message_rounds + 1):  # one more than a game may have
         for path, agent, _, _ in tuple(pending_requests(root)):
             moves = protocol.schedule(len(path), key)
             move = next(move for move in moves if move.agent == agent)
-            text = _speak(protocol, len(path), move, habits, rng)
+            place = fold_in(own, len(path), agent)
+            text = _speak(protocol, len(path), move, (invalid, decides), place)
             given = ReplyArrival(path, agent, 0, 0, Completion(text, "stop", model="random"))
             root, _ = insert(rules, root, start, given)
     node, nodes = root, []
@@ -160,15 +162,16 @@ def _speak(
     round: int,
     move: Move,
     habits: tuple[float, float],
-    rng: np.random.Generator,
+    key: Key,
 ) -> str:
     """Nothing, a decision where it counts (shares of all replies), or a word in each channel."""
     invalid, decides = habits
-    if rng.random() < invalid:
+    if uniform(fold_in(key, "invalid")) < invalid:
         return ""
-    if may_decide(protocol, round, move.agent) and rng.random() < decides:
+    if may_decide(protocol, round, move.agent) and uniform(fold_in(key, "decides")) < decides:
         spectrum = SPECTRA[protocol.spectrum]
-        rank = (0, -1, int(rng.integers(len(spectrum))))[rng.integers(3)]
+        any_rank = randint(fold_in(key, "rank"), len(spectrum))
+        rank = (0, -1, any_rank)[randint(fold_in(key, "side"), 3)]
         return f"Decision: {spectrum[rank].text}"
     headers = protocol.headers(move) or ("",)
     words = (word_of(round, move.agent, channel) for channel in move.channels)

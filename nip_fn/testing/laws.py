@@ -28,7 +28,7 @@ WORD = r"\[r\d+ a\d+ c\d+\]"  # said in random play: its round, agent and channe
 
 
 class Violation(NamedTuple):
-    """Where a law does not hold."""
+    """A place at which a law does not hold."""
 
     where: str  # the round, agent, channel
     problem: str
@@ -386,7 +386,7 @@ def _searched(header: str) -> str:
 
 
 def word_of(round: int, agent: int, channel: int) -> str:
-    """What an agent says in a channel in random play; `WORD` finds it."""
+    """The word of an agent in a channel in random play; `WORD` finds it."""
     return f"[r{round} a{agent} c{channel}]"
 
 

@@ -1,95 +1,91 @@
-"""Expert Iteration: dialogues that went well for an agent are imitated (supervised fine-tuning).
+"""Expert Iteration: rollouts that went well for an agent are imitated (supervised fine-tuning).
 
 After Anthony et al., "Thinking Fast and Slow with Deep Learning and Tree Search", 2017, as the
 *nip* library adapts it to prover-verifier games.
 """
 
+from collections.abc import Iterator
 from math import fsum
 
 from nip_fn.game.decision import strongest
-from nip_fn.game.episode import Utterance
-from nip_fn.game.protocol import Move
-from nip_fn.keys import Key, fold_in
-from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import build_chat
-from nip_fn.protocols.registry import protocol_of
-from nip_fn.select.pairs import Pair
-from nip_fn.select.rollouts import SelectedRollout, replacement_share, select_for_agent
-from nip_fn.training.groups import Group, trained_agents
+from nip_fn.keys import LOTS, Draws, Key, fold_in
+from nip_fn.select.rollouts import RolloutRule, SelectedRollout, with_true_labels
 from nip_fn.training.jobs import SupervisedRow
-from nip_fn.training.trainer import SampleBatch, Selection, Trainer
-from nip_fn.trees.grow import Node
+from nip_fn.training.schedules import Schedule, constant
+from nip_fn.training.trainer import SampleBatch, Selection, Trainer, Update, trained_agents
+from nip_fn.trees.tree import leaves_of, line_to
+
+Agents = tuple[int, ...]  # those that are trained
+
+NEVER = constant(0.0)
 
 
-def branching(params: HyperParameters, moves: tuple[Move, ...]) -> int:
-    """One reply: a tree is a single dialogue."""
-    return 1
+def ei(
+    rule: RolloutRule,
+    replace: Schedule = NEVER,
+    *,
+    batch_size: int | None = None,
+    draws: Draws = LOTS,
+) -> Trainer[Agents]:
+    """Supervised rows from rollouts without branching.
 
+    Args:
+        rule: The rollouts that an agent imitates, by its returns.
+        replace: The share of rollouts from which a verifier learns the true label instead of its
+            own last message.
+        batch_size: Datapoints of an iteration; None: as many as the run's parameters say.  One
+            dialogue tells less about a problem than a tree does, so EI wants more problems.
+        draws: The source of permutations.
+    """
 
-def select(harvest: SampleBatch, key: Key) -> Selection:
-    """For each trained agent the dialogues that it is to learn from; `key` is consumed."""
-    params, protocol = harvest.params, protocol_of(harvest.params)
-    games = [_dialogue(root) for root in harvest.forest]
-    selection: list[SelectedRollout] = []
-    for agent in trained_agents(params):
-        selection.extend(
-            select_for_agent(
-                [fsum(node.reward[agent] for node in game) for game in games],
-                agent=agent,
-                is_verifier=protocol.is_verifier(agent),
-                ei=params.ei,
-                share=replacement_share(params.text_rl, harvest.iteration),
-                key=fold_in(key, "agent", agent),
-            )
+    def select(batch: SampleBatch, agent: int, key: Key) -> tuple[SelectedRollout, ...]:
+        returns = [_return(batch, tree, agent) for tree in range(len(batch.trees))]
+        share = replace(batch.iteration) if batch.protocol.is_verifier(agent) else 0.0
+        picked, replaced = with_true_labels(returns, rule, share, key, draws)
+        return (
+            *(SelectedRollout(tree, agent, returns[tree]) for tree in picked),
+            *(SelectedRollout(tree, agent, returns[tree], replaced=True) for tree in replaced),
         )
-    return tuple(selection)
+
+    def update(batch: SampleBatch, trained: Agents, key: Key) -> Update[Agents]:
+        rollouts = tuple(
+            one for agent in trained for one in select(batch, agent, fold_in(key, "agent", agent))
+        )
+        rows = {
+            group.name: tuple(
+                row for one in rollouts if one.agent in group.agents for row in _rows(batch, one)
+            )
+            for group in batch.groups
+        }
+        return Update(rows, trained, selection=Selection(rollouts=rollouts))
+
+    return Trainer(trained_agents, lambda trained, moves: 1, update, lambda trained: batch_size)
 
 
-def rows(
-    harvest: SampleBatch, selection: tuple[Pair | SelectedRollout, ...], group: Group
-) -> tuple[SupervisedRow, ...]:
-    """A row for each usable reply of the group's agents in their dialogues, on its own chat."""
-    return tuple(
-        row
-        for chosen in selection
-        if isinstance(chosen, SelectedRollout) and chosen.agent in group.agents
-        for row in _rows_of(harvest, chosen)
-    )
-
-
-def _rows_of(harvest: SampleBatch, chosen: SelectedRollout) -> tuple[SupervisedRow, ...]:
-    """What the agent said, turn by turn; its last words are the true label where it is replaced."""
-    game, datapoint = _dialogue(harvest.forest[chosen.tree]), harvest.datapoint(chosen.tree)
-    turns = [
-        (round, said)
-        for round, node in enumerate(game)
-        for said in node.turn
-        if said.agent == chosen.agent
-    ]
-    spectrum = protocol_of(harvest.params).spectrum
-    examples = []
-    for round, said in turns:
-        reply = said.raw if _is_usable(said) else None
-        if chosen.replaced and round == turns[-1][0]:
-            reply = f"Decision: {strongest(spectrum, datapoint.label).text}"
-        if reply is not None:
-            before = harvest.episode(chosen.tree, (0,) * round)
-            chat = build_chat(harvest.params, datapoint, before, chosen.agent)
-            examples.append(SupervisedRow(chat, reply))
-    return tuple(examples)
-
-
-def _is_usable(said: Utterance) -> bool:
-    return said.error is None and bool(said.raw.strip())
-
-
-def _dialogue(root: Node) -> tuple[Node, ...]:
+def _dialogue(batch: SampleBatch, tree: int) -> tuple[int, ...]:
     """The nodes of a tree of one branch, after its root."""
-    nodes, node = [], root
-    while node.children:
-        (node,) = node.children
-        nodes.append(node)
-    return tuple(nodes)
+    (leaf,) = leaves_of(batch.trees[tree])
+    return line_to(batch.trees[tree], leaf)
 
 
-ei = Trainer("ei", branching, select, rows)
+def _return(batch: SampleBatch, tree: int, agent: int) -> float:
+    reward_N = batch.trees[tree].reward_NA[:, agent]
+    return fsum(float(reward_N[node]) for node in _dialogue(batch, tree))
+
+
+def _rows(batch: SampleBatch, one: SelectedRollout) -> Iterator[SupervisedRow]:
+    """A row for each usable reply of the agent; the last one is the true label if replaced."""
+    turn_N = batch.trees[one.tree].turn_N
+    own = [
+        (node, said)
+        for node in _dialogue(batch, one.tree)
+        for said in turn_N[node]
+        if said.agent == one.agent
+    ]
+    for node, said in own:
+        if one.replaced and node == own[-1][0]:
+            label = batch.datapoint(one.tree).label
+            verdict = f"Decision: {strongest(batch.protocol.spectrum, label).text}"
+            yield batch.supervised_row(one.tree, node, one.agent, verdict)
+        elif said.error is None and said.raw.strip():
+            yield batch.supervised_row(one.tree, node, one.agent)

@@ -1,5 +1,6 @@
 """Shared model groups and their adapter lineage."""
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Literal
 
@@ -39,19 +40,19 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class GroupState(msgspec.Struct, frozen=True):
-    """What a group has learnt, apart from what it is: enough to go on with it elsewhere."""
+    """The part of a group that training changes: enough to continue it in another run."""
 
     lineage: tuple[Adapter, ...] = ()
     serving: str | None = None
 
 
 def get_state(group: Group) -> GroupState:
-    """What the group has learnt."""
+    """The lineage of the group and the adapter that it serves."""
     return GroupState(group.lineage, group.serving)
 
 
 def set_state(group: Group, state: GroupState) -> Group:
-    """The group with what another one has learnt; `get_state(set_state(g, s))` is `s`.
+    """The group with the state of another one; `get_state(set_state(g, s))` is `s`.
 
     Raises `ValueError` where the serving adapter is not in the lineage.
     """
@@ -73,17 +74,12 @@ def make_groups(params: HyperParameters) -> tuple[Group, ...]:
     return tuple(groups)
 
 
-def group_of(groups: tuple[Group, ...], agent: int) -> Group:
+def group_of(groups: Sequence[Group], agent: int) -> Group:
     """The group that the agent belongs to."""
     return next(group for group in groups if agent in group.agents)
 
 
 def is_due(params: HyperParameters, group: Group, iteration: int) -> bool:
-    """Whether the group is to be trained in that iteration, if there is enough to train on."""
+    """True if the group is to be trained in that iteration, given enough rows."""
     schedule = params.agents[group.agents[0]].update_schedule
     return group.trainable and is_updated(schedule, iteration)
-
-
-def trained_agents(params: HyperParameters) -> tuple[int, ...]:
-    """The agents that are not frozen."""
-    return tuple(i for i, agent in enumerate(params.agents) if not agent.freeze_agent)

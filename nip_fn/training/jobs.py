@@ -1,4 +1,4 @@
-"""What is trained: shared model groups, their adapter lineage, and the rows of a training job."""
+"""Training jobs: rows, settings, probes, and the canary that compares them with what is served."""
 
 from hashlib import blake2b
 from typing import NamedTuple
@@ -11,7 +11,8 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat
 from nip_fn.training.groups import Group, Method
 
-# Fewer examples than this and a group is not trained in that iteration (as at OpenAI's API).
+# A group with fewer rows than this is not trained in that iteration: OpenAI's API refuses them, and
+# all providers are held to the same rule, so that their runs can be compared.
 MIN_EXAMPLES = 10
 
 
@@ -35,12 +36,12 @@ class Score(msgspec.Struct, frozen=True, array_like=True):
 
 # How far, in nats, a served model's score may be from the trainer's: absolute, and per nat.
 CANARY_ABSOLUTE, CANARY_RELATIVE = 0.05, 0.01
-# What is served is stale where it is so many times nearer to the model from before the training.
+# A served model is stale if it is that many times nearer to the model before the training.
 CANARY_STALE = 4
 
 
 def canary_problem(expected: tuple[Score, ...], served: tuple[float, ...]) -> str | None:
-    """Why what is served cannot be the model that was trained; None where it may be.
+    """The reason why the served model cannot be the one that was trained; None if it may be.
 
     A provider that cannot score replies gives no scores, and there is nothing to compare.
     """
@@ -65,10 +66,12 @@ def canary_problem(expected: tuple[Score, ...], served: tuple[float, ...]) -> st
 def canary_metrics(
     expected: tuple[Score, ...], served: tuple[float, ...]
 ) -> tuple[tuple[str, float], ...]:
-    """What a switch came to, in nats, over the probes; nothing where they were not scored.
+    """Log-probability gaps of the probes after a switch of adapter, in nats.
 
-    canary_gap: the largest difference between what is served and what was trained
-    canary_shift: the largest difference that the training made
+    Empty if the provider cannot score replies.
+
+    canary_gap: max |served - trained|
+    canary_shift: max |trained - before|
     """
     if not expected or not served:
         return ()
@@ -96,12 +99,12 @@ TrainingRow = PreferenceRow | SupervisedRow
 
 
 def method_of(rows: tuple[TrainingRow, ...]) -> Method:
-    """How rows of that kind are trained on."""
+    """The training method for rows of that kind."""
     return "sft" if rows and isinstance(rows[0], SupervisedRow) else "dpo"
 
 
 def row_metrics(rows: tuple[TrainingRow, ...]) -> tuple[tuple[str, float], ...]:
-    """What a training's data repeats, and where it contradicts itself.
+    """Counts of repeated and contradictory training rows.
 
     duplicates: rows that are the same as an earlier one
     contradictory: preferences whose reverse is among the rows, too

@@ -1,21 +1,124 @@
-"""From a trainer's id to the trainer of an iteration."""
+"""The one place that translates parameters into values: selectors, backups, schedules, trainers.
+
+Whatever TOML can say about training is said here in terms of functions that a script can call.  A
+script adds its own with `TRAINERS["mine"] = ...` or `SELECTORS["mine"] = ...`; both are read afresh
+for every run, so redefining one in a notebook takes effect.
+"""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
+from nip_fn.keys import DRAWS
 from nip_fn.params.run import HyperParameters
+from nip_fn.params.training import PureTextMaltParameters
+from nip_fn.select.filters import balance, cap, dedupe, margin, one_per_node
+from nip_fn.select.pairs import Selector, about, best_worst, chain, every, interval
+from nip_fn.select.rollouts import RolloutRule, above, weighted
+from nip_fn.training.compose import accumulate, sequence
 from nip_fn.training.ei import ei
 from nip_fn.training.malt import malt
-from nip_fn.training.trainer import Schedule, Trainer, sequence
+from nip_fn.training.schedules import Schedule, constant, exponential, linear
+from nip_fn.training.trainer import Trainer
+from nip_fn.trees.backup import Backup, mean_children, mean_leaves
 
-TRAINERS: dict[str, Callable[[HyperParameters], Schedule]] = {
-    "ei": lambda params: sequence(ei, 0, ei),
-    "malt": lambda params: sequence(ei, params.malt.num_initial_ei_iterations, malt),
+MakeTrainer = Callable[[HyperParameters], Trainer[Any]]
+
+BACKUPS: dict[str, Backup] = {"children": mean_children, "leaves": mean_leaves}
+
+# Pair rules by name; each may look at the parameters.  A selector of one's own is a rule, too: the
+# filters that the parameters ask for come after it.
+SELECTORS: dict[str, Callable[[PureTextMaltParameters], Selector]] = {
+    "positive_negative": lambda malt: about(),
+    "interval": lambda malt: interval(malt.interval_threshold_proportion),
+    "best_worst": lambda malt: best_worst(),
+    "all": lambda malt: every(),
 }
 
-SELECTORS: dict[str, Callable[..., Any]] = {}  # of the user's own, by reference
+
+def selector_of(malt: PureTextMaltParameters) -> Selector:
+    """The chain of rule and filters that MALT's parameters describe."""
+    rule = SELECTORS[malt.pair_selection_method](malt)
+    draws = [] if malt.pair_selection_method == "all" else [one_per_node()]
+    # Duplicates of a node are left out before its pair is drawn, so that a reply that was sampled
+    # often is no more likely to be drawn; those of different nodes afterwards.
+    within, across = ([dedupe("node")], [dedupe()]) if malt.deduplicate_pairs else ([], [])
+    most = malt.max_pairs_per_datapoint
+    return chain(
+        rule,
+        margin(malt.min_pair_margin),
+        *within,
+        *draws,
+        *across,
+        *([] if most is None else [cap(most)]),
+        *([] if malt.balance_pairs == "none" else [balance(malt.balance_pairs)]),
+    )
 
 
-def trainer_of(params: HyperParameters, iteration: int) -> Trainer:
-    """Who trains in that iteration."""
-    return TRAINERS[params.trainer](params)(iteration)
+def rollout_rule_of(params: HyperParameters) -> RolloutRule:
+    """The rollouts to imitate, as Expert Iteration's parameters describe them."""
+    own = params.ei
+    if own.rollout_selection_method == "threshold":
+        return above(own.reward_threshold)
+    return weighted(
+        own.weighting_sample_size_factor,
+        minimum=own.weighting_minimum,
+        epsilon=own.weighting_epsilon,
+        replace=own.weighting_use_replacement,
+        draws=DRAWS[params.draws],
+    )
+
+
+def replacement_of(params: HyperParameters) -> Schedule:
+    """The share of rollouts whose verdict is replaced by the true label, by iteration."""
+    own = params.text_rl
+    share = own.verifier_guess_replacement_proportion
+    rate = own.verifier_guess_replacement_annealing_rate
+    match own.verifier_guess_replacement_annealing:
+        case "linear":
+            return linear(share, rate)
+        case "exponential":
+            return exponential(share, rate)
+    return constant(share)
+
+
+def _ei(params: HyperParameters) -> Trainer[Any]:
+    trainer = ei(
+        rollout_rule_of(params),
+        replacement_of(params),
+        batch_size=params.ei.rollouts_per_iteration,
+        draws=DRAWS[params.draws],
+    )
+    return _remembering(trainer, params)
+
+
+def _malt(params: HyperParameters) -> Trainer[Any]:
+    own = params.malt
+    k = own.num_responses_per_timestep
+    frozen_k = 1 if own.frozen_agents_generate_one_response else k
+    trainer = malt(selector_of(own), BACKUPS[own.value_backup], k=k, frozen_k=frozen_k)
+    warm_up = own.num_initial_ei_iterations
+    return sequence((_ei(params), warm_up), (_remembering(trainer, params), None))
+
+
+def _remembering(trainer: Trainer[Any], params: HyperParameters) -> Trainer[Any]:
+    all_previous = params.text_rl.fine_tune_on_all_previous_rollouts
+    return accumulate(trainer) if all_previous else trainer
+
+
+TRAINERS: dict[str, MakeTrainer] = {"ei": _ei, "malt": _malt}
+
+
+def trainer_of(params: HyperParameters) -> Trainer[Any]:
+    """The trainer that the parameters describe; the same parameters give the same object.
+
+    Raises `KeyError` for the name of a trainer or selector that is not registered.
+    """
+    selector = SELECTORS[params.malt.pair_selection_method]
+    return _made(TRAINERS[params.trainer], selector, params)
+
+
+@lru_cache(maxsize=64)
+def _made(make: MakeTrainer, selector: object, params: HyperParameters) -> Trainer[Any]:
+    # `selector` is part of the key only: a redefined one must not find the old trainer.
+    return make(params)

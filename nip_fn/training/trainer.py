@@ -1,56 +1,135 @@
-"""What a trainer is: pure functions that say how to branch, what to select, what to train on."""
+"""Trainers as values: pure functions that branch, select and build training rows.
 
-from collections.abc import Callable
-from typing import NamedTuple
+A trainer has the shape of an optax transformation: `init` makes its state, `update` turns the trees
+of an iteration into training rows and the next state.  `compose` makes new ones of old ones.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.game.episode import Episode, reset
-from nip_fn.game.protocol import Move
+from nip_fn.game.episode import Episode, Utterance
+from nip_fn.game.protocol import Move, Protocol
 from nip_fn.keys import Key
 from nip_fn.params.run import HyperParameters
-from nip_fn.select.pairs import Pair
+from nip_fn.prompts.chat import Chat, build_chat
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.select.pairs import Pair, Pairs
 from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Group
-from nip_fn.training.jobs import TrainingRow
-from nip_fn.trees.grow import Node, Path, node_at
+from nip_fn.training.jobs import PreferenceRow, SupervisedRow, TrainingRow
+from nip_fn.trees.tree import Tree, episode_at
 
-Selection = tuple[Pair | SelectedRollout, ...]
+S = TypeVar("S")
+
+Groups = tuple[Group, ...]
+Rows = tuple[TrainingRow, ...]
 
 
 class SampleBatch(NamedTuple):
-    """What the sampling of an iteration came to."""
+    """The trees that were sampled in an iteration.
+
+    params: of the run.
+    iteration: counted from 0.
+    groups: the model groups, as they were when they sampled.
+    datapoints: those of the iteration; `Tree.datapoint` is an index into them.
+    trees: the grown trees.
+    """
 
     params: HyperParameters
     iteration: int
-    datapoints: tuple[Datapoint, ...]  # tree i is about datapoint i modulo their number
-    forest: tuple[Node, ...]
-    keys: tuple[Key, ...]  # of the games, one a tree
+    groups: Groups
+    datapoints: tuple[Datapoint, ...]
+    trees: tuple[Tree, ...]
+
+    def __repr__(self) -> str:
+        """The batch in a line."""
+        return f"SampleBatch(iteration {self.iteration}, {len(self.trees)} trees)"
+
+    @property
+    def protocol(self) -> Protocol:
+        """The game that the trees are trees of."""
+        return protocol_of(self.params)
 
     def datapoint(self, tree: int) -> Datapoint:
-        """What a tree is about."""
-        return self.datapoints[tree % len(self.datapoints)]
+        """The datapoint that a tree is about."""
+        return self.datapoints[self.trees[tree].datapoint]
 
-    def episode(self, tree: int, path: Path) -> Episode:
+    def episode(self, tree: int, node: int) -> Episode:
         """The game at a node of a tree."""
-        start = reset(self.datapoint(tree), self.keys[tree])
-        return node_at(self.forest[tree], start, path)[1]
+        return episode_at(self.trees[tree], node, self.datapoint(tree))
+
+    def chat(self, tree: int, node: int, agent: int) -> Chat:
+        """The chat to which the agent replied at a node."""
+        return build_chat(self.params, self.datapoint(tree), self.episode(tree, node), agent)
+
+    def utterance(self, tree: int, node: int, agent: int) -> Utterance:
+        """The agent's reply on the way to `node` from its parent."""
+        return next(said for said in self.trees[tree].turn_N[node] if said.agent == agent)
+
+    def preference_row(self, pair: Pair) -> PreferenceRow:
+        """A pair as a DPO row, on exactly the chat that both replies were given to."""
+        return PreferenceRow(
+            prompt=self.chat(pair.tree, pair.parent, pair.agent),
+            chosen=self.utterance(pair.tree, pair.chosen, pair.agent).raw,
+            rejected=self.utterance(pair.tree, pair.rejected, pair.agent).raw,
+        )
+
+    def supervised_row(
+        self, tree: int, node: int, agent: int, reply: str | None = None
+    ) -> SupervisedRow:
+        """The agent's reply on the way to `node` as a row to imitate, or `reply` in its place."""
+        own = self.utterance(tree, node, agent).raw if reply is None else reply
+        parent = int(self.trees[tree].parent_N[node])
+        return SupervisedRow(self.chat(tree, parent, agent), own)
 
 
-class Trainer(NamedTuple):
-    """How the agents learn from an iteration; composition, not inheritance, makes new ones."""
+class Selection(NamedTuple):
+    """The pairs and rollouts that an update selected, to be counted and shown.
 
-    name: str
-    # (parameters, who moves) -> how many replies each mover gives there
-    branching: Callable[[HyperParameters, tuple[Move, ...]], int]
-    # (the grown trees, key) -> what was selected; the key is consumed
-    select: Callable[[SampleBatch, Key], Selection]
-    # (the grown trees, what was selected in them, group) -> the rows to train the group on
-    rows: Callable[[SampleBatch, Selection, Group], tuple[TrainingRow, ...]]
+    pairs: preference pairs, by tree and node.
+    rollouts: rollouts to imitate.
+    """
 
-
-Schedule = Callable[[int], Trainer]  # iteration -> who trains in it
+    pairs: Pairs = ()
+    rollouts: tuple[SelectedRollout, ...] = ()
 
 
-def sequence(first: Trainer, num_iterations: int, then: Trainer) -> Schedule:
-    """`first` trains in so many iterations, `then` in all that follow."""
-    return lambda iteration: first if iteration < num_iterations else then
+class Update(NamedTuple, Generic[S]):
+    """The outcome of a trainer's update.
+
+    rows: training rows by the name of their group; all rows of a group are of one kind.
+    state: the trainer's next state.
+    metrics: (name, value) pairs to log with the iteration.
+    selection: what was selected from the trees.
+    """
+
+    rows: Mapping[str, Rows]
+    state: S
+    metrics: tuple[tuple[str, float], ...] = ()
+    selection: Selection = Selection()
+
+    def __repr__(self) -> str:
+        """The update in a line: rows by group."""
+        rows = ", ".join(f"{name}: {len(own)} rows" for name, own in self.rows.items())
+        return f"Update({rows})"
+
+
+class Trainer(NamedTuple, Generic[S]):
+    """A way to learn from sampled trees.
+
+    init: groups -> the state before the first iteration.
+    branching: (state, moves) -> the replies that each mover gives at a node.
+    update: (sampled trees, state, key) -> rows, next state, metrics; the key is consumed.
+    batch_size: state -> the datapoints of the iteration; None: as many as the run's parameters say.
+    """
+
+    init: Callable[[Groups], S]
+    branching: Callable[[S, tuple[Move, ...]], int]
+    update: Callable[[SampleBatch, S, Key], Update[S]]
+    batch_size: Callable[[S], int | None] = lambda state: None
+
+
+def trained_agents(groups: Groups) -> tuple[int, ...]:
+    """The agents of the groups that are trained, in their order."""
+    return tuple(sorted(agent for group in groups if group.trainable for agent in group.agents))

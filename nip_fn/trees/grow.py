@@ -26,6 +26,7 @@ from nip_fn.game.episode import (
 )
 from nip_fn.game.protocol import End, Move, Protocol
 from nip_fn.game.reply import Completion, Reply, ReplyError, parse_reply
+from nip_fn.keys import Key, fold_in
 
 SimultaneousBranching = Literal["joint", "product"]
 
@@ -54,16 +55,23 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ReplyRequest(NamedTuple):
-    """Replies that a node waits for: those of one agent at one attempt, to be asked for at once."""
+    """A request for replies of one agent at one node, all at the same attempt.
+
+    One API call with n = len(indices) can serve it.
+
+    path, agent: the node, and who is to reply there.
+    indices: which of the agent's k slots.
+    attempt: failed attempts before this one.
+    """
 
     path: Path
     agent: int
-    indices: tuple[int, ...]  # which of the agent's k slots
+    indices: tuple[int, ...]
     attempt: int
 
 
 class ReplyArrival(msgspec.Struct, frozen=True):
-    """A completion, and the slot that it is for."""
+    """One sampled completion and its address: node, agent, index of the reply, and attempt."""
 
     path: Path
     agent: int
@@ -73,12 +81,62 @@ class ReplyArrival(msgspec.Struct, frozen=True):
 
 
 class Rules(NamedTuple):
-    """What a growing tree needs to know besides the replies."""
+    """The rules by which a tree grows.
+
+    protocol: the game.
+    branching: the agents that move at a node -> k, the replies of each.
+    attempts: `[A]` attempts at a reply before it is recorded as invalid.
+    simultaneous_branching: the children of k replies each of several agents that move at once.
+    """
 
     protocol: Protocol
-    branching: Callable[[tuple[Move, ...]], int]  # (who moves) -> k
-    attempts: tuple[int, ...]  # [A] at a reply before it is recorded as invalid
-    simultaneous_branching: SimultaneousBranching = "joint"  # replies of agents that move at once
+    branching: Callable[[tuple[Move, ...]], int]
+    attempts: tuple[int, ...]
+    simultaneous_branching: SimultaneousBranching = "joint"
+
+
+class GameTree(msgspec.Struct, frozen=True, array_like=True):
+    """A tree of replies, and what it is about."""
+
+    datapoint: int  # its index among the datapoints of the stage
+    key: Key  # of the game, as `reset` takes it
+    root: Node
+
+    def __repr__(self) -> str:
+        """The tree in a line; `flatten` makes the record that shows more."""
+        return (
+            f"GameTree(datapoint {self.datapoint}, {len(self.root.children)} children at the root)"
+        )
+
+
+# (the game so far, the agent that speaks, key) -> its reply; the key is consumed.
+Policy = Callable[[Episode, int, Key], Completion]
+
+
+def grow(rules: Rules, episode: Episode, policy: Policy, *, datapoint: int = 0) -> GameTree:
+    """A whole tree from the start of a game on, every reply drawn from `policy`.
+
+    A reply's key is `reply_key` of its place, so the tree is the one that a run with this game key
+    and a sampler that does as the policy does would have grown.
+    """
+    root = new_tree(rules, episode)
+    waiting = list(pending_requests(root))
+    # The order does not matter: a reply is a function of its key, and its key of its place.
+    while waiting:
+        path, agent, indices, attempt = waiting.pop()
+        name = rules.protocol.agents[agent].name
+        here = node_at(root, episode, path)[1]
+        for index in indices:
+            completion = policy(here, agent, reply_key(episode.key, path, name, index, attempt))
+            arrival = ReplyArrival(path, agent, index, attempt, completion)
+            root, requests = insert(rules, root, episode, arrival)
+            waiting.extend(requests)
+    return GameTree(datapoint, episode.key, root)
+
+
+def reply_key(game: Key, path: Path, agent: str, index: int, attempt: int) -> Key:
+    """The key of one attempt at one reply, from the key of its game."""
+    return fold_in(game, *path, agent, index, attempt)
 
 
 def new_tree(rules: Rules, episode: Episode) -> Node:
@@ -99,6 +157,7 @@ def insert(
     rank, *rest = given.path
     if not 0 <= rank < len(node.children):
         raise ValueError(f"there is no node at {given.path} yet")
+    # Only the nodes on the path are copied; all other subtrees are shared with the old tree.
     child = node.children[rank]
     below, asks = insert(
         rules, child, after(episode, child), msgspec.structs.replace(given, path=tuple(rest))
@@ -148,6 +207,8 @@ def _fill(
     node = msgspec.structs.replace(node, slots=slots)
     if slot.said is None:
         return node, (ReplyRequest((), given.agent, (given.index,), slot.attempts),)
+    # The children open as soon as this node's own slots are filled: no barrier between nodes or
+    # trees, so a forest takes the time of its depth, not of its size.
     if any(slot.said is None for slot in slots):
         return node, ()
     children = _branch(rules, slots, episode)
@@ -172,6 +233,8 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
     prompt_tokens = slot.prompt_tokens + completion.prompt_tokens
     completion_tokens = slot.completion_tokens + completion.completion_tokens
     cached_tokens = slot.cached_tokens + completion.cached_tokens
+    # A failed attempt is asked for again under a key of its own; the last one is recorded as it is,
+    # so that a model that never speaks properly ends the game instead of the run.
     reply = parsed.value_or(None)
     if reply is None and attempts < rules.attempts[agent]:
         return Slot(agent, None, attempts, prompt_tokens, completion_tokens, cached_tokens)
@@ -180,7 +243,7 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
         raw=completion.text or "",
         messages=reply.messages if reply else (),
         decision=reply.decision if reply else None,
-        error=None if isinstance(parsed, Success) else parsed.failure(),
+        error=parsed.swap().value_or(None),
         attempts=attempts,
         token_limit=completion.finish_reason == "length",
         model=completion.model,
@@ -194,7 +257,7 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
 def _heard(
     protocol: Protocol, episode: Episode, agent: int, completion: Completion
 ) -> Result[Reply, ReplyError]:
-    """What the agent is taken to say in this game with that completion."""
+    """The reply that the completion is in this game; under `force_guess`, the forced decision."""
     counts = may_decide(protocol, len(episode.turns), agent)
     forced = forced_decision(protocol, episode) if counts else None
     if forced is not None:

@@ -1,33 +1,91 @@
-"""The complete games of a grown tree."""
+"""The complete games of a tree, and batches of games without branching."""
 
+from collections.abc import Sequence
+from math import fsum
 from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.game.episode import Round
-from nip_fn.game.protocol import End
-from nip_fn.keys import Key
-from nip_fn.trees.grow import Node
+from nip_fn.game.decision import Decision
+from nip_fn.game.episode import Round, reset
+from nip_fn.game.protocol import End, Protocol
+from nip_fn.keys import Key, fold_in
+from nip_fn.trees.grow import Policy, Rules, grow
+from nip_fn.trees.tree import ROOT, Tree, flatten, leaves_of
 
 
 class Rollout(NamedTuple):
-    """One game, from the root of a tree to one of its leaves."""
+    """One game, from the root of a tree to one of its leaves.
+
+    datapoint: the problem and solution that the game is about.
+    key: of the game.
+    turns: the utterances of each round.
+    rewards: `[A]` for each round.
+    end: the status of the game at the leaf; "open" if the tree still waits for replies there.
+    """
 
     datapoint: Datapoint
-    key: Key  # of the game
-    turns: tuple[Round, ...]  # round by round
-    rewards: tuple[tuple[float, ...], ...]  # [A] for each round
+    key: Key
+    turns: tuple[Round, ...]
+    rewards: tuple[tuple[float, ...], ...]
     end: End
 
+    @property
+    def decision(self) -> Decision | None:
+        """The decision that ended the game; None if it ended otherwise."""
+        if self.end != "decided":
+            return None
+        return next((said.decision for said in self.turns[-1] if said.decision is not None), None)
 
-def leaf_games(root: Node, datapoint: Datapoint, key: Key) -> tuple[Rollout, ...]:
-    """All games of a grown tree, left to right; `key` is that of the game at its root.
+    @property
+    def returns(self) -> tuple[float, ...]:
+        """`[A]` the sum of each agent's rewards over the rounds, exactly rounded."""
+        return tuple(map(fsum, zip(*self.rewards, strict=True)))
 
-    Where the tree still waits for replies a game is cut short, and its end is "open".
-    """
-    if not root.children:
-        return (Rollout(datapoint, key, turns=(), rewards=(), end=root.end),)
+
+def leaf_games(tree: Tree, datapoint: Datapoint) -> tuple[Rollout, ...]:
+    """All games of a tree about `datapoint`, one for each leaf, left to right."""
+    turns: list[tuple[Round, ...]] = [()]  # on the way to each node, the root left out
+    rewards: list[tuple[tuple[float, ...], ...]] = [()]
+    own = [tuple(reward) for reward in tree.reward_NA.tolist()]
+    for node, parent in enumerate(tree.parent_N.tolist()):
+        if node != ROOT:
+            turns.append((*turns[parent], tree.turn_N[node]))
+            rewards.append((*rewards[parent], own[node]))
     return tuple(
-        game._replace(turns=(child.turn, *game.turns), rewards=(child.reward, *game.rewards))
-        for child in root.children
-        for game in leaf_games(child, datapoint, key)
+        Rollout(datapoint, tree.key, turns[leaf], rewards[leaf], tree.end_N[leaf])
+        for leaf in leaves_of(tree)
+    )
+
+
+def play(
+    protocol: Protocol,
+    datapoints: Sequence[Datapoint],
+    policy: Policy,
+    *,
+    key: Key,
+    num: int = 1,
+) -> tuple[Rollout, ...]:
+    """`num` games about each datapoint, all of the first before those of the second.
+
+    A map of one game over datapoints and keys: each game has a key of its own, so the result does
+    not depend on what else is played.
+
+    Args:
+        protocol: The rules of the game.
+        datapoints: The problems to play about.
+        policy: Every agent's replies: (the game so far, the agent that speaks, key) -> completion.
+        key: Consumed.
+        num: Games about each datapoint.
+    """
+    rules = Rules(protocol, branching=lambda moves: 1, attempts=(1,) * len(protocol.agents))
+    games = (
+        (index, fold_in(key, index, repeat))
+        for index in range(len(datapoints))
+        for repeat in range(num)
+    )
+    return tuple(
+        rollout
+        for index, game_key in games
+        for tree in [grow(rules, reset(datapoints[index], game_key), policy, datapoint=index)]
+        for rollout in leaf_games(flatten(tree), datapoints[index])
     )

@@ -1,19 +1,20 @@
-"""A grown tree as parallel arrays, and expected rewards.
+"""A grown tree as parallel arrays: the one record that maths, metrics and exports read.
 
 Letters for dimensions: N nodes, A agents, C children of one node.
 """
 
-from math import fsum
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from html import escape
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nip_fn.game.episode import Round
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.episode import Episode, Round, Utterance, reset
 from nip_fn.game.protocol import End
-from nip_fn.trees.grow import Node, Path, replies_of
-
-ValueBackup = Literal["children", "leaves"]
+from nip_fn.keys import Key
+from nip_fn.trees.grow import GameTree, Node, Path, replies_of
 
 ROOT = 0
 NO_PARENT = -1
@@ -23,20 +24,27 @@ NO_REPLY = -1
 class Tree(NamedTuple):
     """A tree of replies, breadth first: a parent stands before its children, the root is node 0.
 
+    The arrays are read-only.
+
+    datapoint: the index of the datapoint that the game is about, among those of its stage.
+    key: of the game, as `reset` takes it.
     parent_N: `[N]` the index of each node's parent, `NO_PARENT` for the root.
-    round_N: `[N]` how many rounds have been played there.
-    acted_NA: `[N, A]` whether words of the agent led to the node.
+    depth_N: `[N]` the number of rounds played there.
+    acted_NA: `[N, A]` true if words of the agent led to the node.
     reply_NA: `[N, A]` which of the agent's replies at the parent led there, `NO_REPLY` if none did;
         siblings with the same number share that reply.
-    usable_NA: `[N, A]` whether they were a message or a decision, not an invalid reply.
-    reward_NA: `[N, A]` what the agent received on arriving there.
-    end_N: `[N]` how the game stands there.
-    turn_N: `[N]` what was said on arriving there.
+    usable_NA: `[N, A]` true if they were a message or a decision, not an invalid reply.
+    reward_NA: `[N, A]` the agent's reward on arriving there.
+    end_N: `[N]` the status of the game there.
+    turn_N: `[N]` the utterances of the round that led there.
     path_N: `[N]` the ranks that lead there from the root.
+    num_waiting: replies that the tree still waits for; nodes that wait are leaves of it.
     """
 
+    datapoint: int
+    key: Key
     parent_N: NDArray[np.int32]  # [N]
-    round_N: NDArray[np.int32]  # [N]
+    depth_N: NDArray[np.int32]  # [N]
     acted_NA: NDArray[np.bool_]  # [N, A]
     reply_NA: NDArray[np.int32]  # [N, A]
     usable_NA: NDArray[np.bool_]  # [N, A]
@@ -44,24 +52,55 @@ class Tree(NamedTuple):
     end_N: tuple[End, ...]
     turn_N: tuple[Round, ...]
     path_N: tuple[Path, ...]
+    num_waiting: int = 0
 
     @property
     def num_nodes(self) -> int:
         """N."""
         return len(self.end_N)
 
+    @property
+    def num_agents(self) -> int:
+        """A."""
+        return int(self.reward_NA.shape[1])
 
-def flatten(root: Node) -> Tree:
+    def _repr_html_(self) -> str:
+        """The tree as nested lists, for notebooks: who said what, rewards, how games ended."""
+        children = children_of(self)
+
+        def item(node: int) -> str:
+            words = "<br>".join(f"<b>{s.agent}</b> {escape(s.raw)}" for s in self.turn_N[node])
+            rewards = ", ".join(f"{reward:+g}" for reward in self.reward_NA[node])
+            below = "".join(map(item, children[node]))
+            is_open = self.end_N[node] == "open"
+            end = "" if is_open else f" <i>{self.end_N[node]}, rewards {rewards}</i>"
+            return f"<li>{words or escape(repr(self))}{end}<ul>{below}</ul></li>"
+
+        return f"<ul>{item(ROOT)}</ul>"
+
+    def __repr__(self) -> str:
+        """The tree in a line, without its arrays."""
+        leaves = len(leaves_of(self))
+        waiting = f", waits for {self.num_waiting} replies" if self.num_waiting else ""
+        return f"Tree(datapoint {self.datapoint}: {self.num_nodes} nodes, {leaves} games{waiting})"
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """The same array, which can no longer be written to."""
+    array.flags.writeable = False
+    return array
+
+
+def flatten(game: GameTree) -> Tree:
     """The arrays of a tree; nodes that still wait for replies are leaves of it."""
-    nodes: list[Node] = [root]
+    nodes: list[Node] = [game.root]
     parents: list[int] = [NO_PARENT]
     paths: list[Path] = [()]
     for index, node in enumerate(nodes):  # grows as it is walked: breadth first
         nodes.extend(node.children)
         parents.extend([index] * len(node.children))
         paths.extend((*paths[index], rank) for rank in range(len(node.children)))
-    num_agents = len(root.reward)
-    acted = np.zeros((len(nodes), num_agents), dtype=np.bool_)
+    acted = np.zeros((len(nodes), len(game.root.reward)), dtype=np.bool_)
     usable = np.zeros_like(acted)
     reply = np.full(acted.shape, NO_REPLY, dtype=np.int32)
     given = ({}, *(indices for node in nodes for indices in replies_of(node)))
@@ -72,15 +111,18 @@ def flatten(root: Node) -> Tree:
             acted[index, said.agent] = bool(said.raw.strip())
             usable[index, said.agent] = said.error is None
     return Tree(
-        parent_N=np.array(parents, dtype=np.int32),
-        round_N=np.array([len(path) for path in paths], dtype=np.int32),
-        acted_NA=acted,
-        reply_NA=reply,
-        usable_NA=usable,
-        reward_NA=np.array([node.reward for node in nodes], dtype=np.float64),
+        datapoint=game.datapoint,
+        key=game.key,
+        parent_N=read_only(np.array(parents, dtype=np.int32)),
+        depth_N=read_only(np.array([len(path) for path in paths], dtype=np.int32)),
+        acted_NA=read_only(acted),
+        reply_NA=read_only(reply),
+        usable_NA=read_only(usable),
+        reward_NA=read_only(np.array([node.reward for node in nodes], dtype=np.float64)),
         end_N=tuple(node.end for node in nodes),
         turn_N=tuple(node.turn for node in nodes),
         path_N=tuple(paths),
+        num_waiting=sum(slot.said is None for node in nodes for slot in node.slots),
     )
 
 
@@ -93,26 +135,36 @@ def children_of(tree: Tree) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, children))
 
 
-def backup(tree: Tree, method: ValueBackup = "children") -> NDArray[np.float64]:
-    """`[N, A]` each agent's expected reward from each node on, the reward on arriving included.
+def leaves_of(tree: Tree) -> tuple[int, ...]:
+    """The nodes without children, left to right as the tree is drawn."""
+    inner = set(tree.parent_N.tolist())
+    leaves = (node for node in range(tree.num_nodes) if node not in inner)
+    return tuple(sorted(leaves, key=lambda node: tree.path_N[node]))
 
-    children:  V(v) = r(v) + mean over children c of V(c), the expectation under the sampled policy.
-    leaves:    V(v) = T(v) / L(v) with T(v) = r(v) + sum of T(c) and L(v) the leaves below v, as
-               the reference system does: a branch that goes on outweighs one that stops, and an
-               inner reward is divided by the leaves.
 
-    Sums are exactly rounded (`fsum`), so the order of siblings cannot change a value.
-    """
-    children, rewards = children_of(tree), tree.reward_NA.tolist()
-    leaves = [1] * tree.num_nodes
-    for node in reversed(range(tree.num_nodes)):  # children before their parent
-        below = children[node]
-        if below:
-            divisor = len(below) if method == "children" else 1
-            leaves[node] = sum(leaves[child] for child in below)
-            rewards[node] = [
-                reward + fsum(rewards[child][agent] for child in below) / divisor
-                for agent, reward in enumerate(rewards[node])
-            ]
-    totals_NA = np.array(rewards, dtype=np.float64)
-    return totals_NA if method == "children" else totals_NA / np.array(leaves)[:, None]
+def line_to(tree: Tree, node: int) -> tuple[int, ...]:
+    """The nodes on the way to `node`, the root left out and `node` last."""
+    line: list[int] = []
+    while node != ROOT:
+        line.append(node)
+        node = int(tree.parent_N[node])
+    return tuple(reversed(line))
+
+
+def episode_at(tree: Tree, node: int, datapoint: Datapoint) -> Episode:
+    """The game at a node of a tree about `datapoint`."""
+    turns = tuple(tree.turn_N[at] for at in line_to(tree, node))
+    start = reset(datapoint, tree.key)
+    return Episode(start.key, start.label, start.stance, turns, tree.end_N[node])
+
+
+def replies_in(tree: Tree) -> Iterator[tuple[int, Utterance]]:
+    """(parent, reply) for every reply of the tree, once however many siblings share it."""
+    seen: set[tuple[int, int, int]] = set()
+    for node in range(1, tree.num_nodes):
+        parent = int(tree.parent_N[node])
+        for said in tree.turn_N[node]:
+            place = (parent, said.agent, int(tree.reply_NA[node, said.agent]))
+            if place not in seen:
+                seen.add(place)
+                yield parent, said

@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 import aiohttp
 from returns.result import Failure, Result, Success
 
-from nip_fn_adapters.serving.fleet import Fleet, FleetSettings, url_of
+from nip_fn.errors import Problem
+from nip_fn_adapters.serving.fleet import Fleet, url_of
+from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.wire import Needs, Refusal, RestartPolicy
 
 from ..vllm import fake
@@ -30,8 +32,9 @@ SERVER = """
 import asyncio, sys
 from pathlib import Path
 from returns.result import Success
-from nip_fn.serving import Needs
-from nip_fn_adapters.serving.fleet import Fleet, FleetSettings
+from nip_fn_adapters.serving.fleet import Fleet
+from nip_fn_adapters.serving.settings import FleetSettings
+from nip_fn_adapters.serving.wire import Needs
 
 async def main():
     folder, port, end, *command = sys.argv[1:]
@@ -80,8 +83,12 @@ class Machine:
         assert not any(map(is_alive, self.pids()))
         return result
 
-    def find(self, name: str) -> Result[Path, str]:
-        return Success(self.model) if name.startswith("m/") else Failure(f"there is no {name}")
+    def find(self, name: str) -> Result[Path, Problem]:
+        return (
+            Success(self.model)
+            if name.startswith("m/")
+            else Failure(Problem(f"there is no {name}"))
+        )
 
     def adapter(self, name: str) -> Path:
         folder = self.folder / "adapters" / name

@@ -22,7 +22,7 @@ from nip_fn_adapters.serving.wire import (
     JobInfo,
     Needs,
     PublishAdapter,
-    Replica,
+    ReplicaStatus,
     ServedAdapter,
     Version,
     VllmState,
@@ -148,7 +148,7 @@ class FakeServer:
     def _status(self) -> VllmStatus:
         status = self.vllm.pop(0) if len(self.vllm) > 1 else self.vllm[0]
         error = "out of memory" if status == "crashed" else ""
-        return VllmStatus(status, error, "m", (Replica(self.vllm_port, status),))
+        return VllmStatus(status, error, "m", (ReplicaStatus(self.vllm_port, status),))
 
     def _publish(self, name: str, wanted: PublishAdapter) -> Any:
         if name not in self.files:

@@ -167,8 +167,8 @@ def f(attack):
             if key.startswith("_") and not key.startswith("__"):
                 setattr(module or sys, key, lambda *a, **k: ("returned", "'forged'"))
     for thing in gc.get_objects():
-        if type(thing).__name__ == "Keeper":
-            thing.run_all = thing.attempt = None
+        if type(thing).__name__ == "Harness":
+            thing.run_all = thing._attempt = None
     builtins.repr = lambda x: "'forged'"
     frame = sys._getframe()
     while frame:
@@ -274,10 +274,10 @@ def f(where):
 
 # Our side: a process that runs a sleeping program.
 CALLER = """
-import asyncio, sys
-from nip_fn.programs import Limits, Program
+import asyncio
+from nip_fn.code.programs import Limits, Program
 from nip_fn_adapters.sandbox import open_sandbox
-box = open_sandbox(only=sys.argv[1], unsafe=True).unwrap()
+box = open_sandbox().unwrap()
 program = Program("import time\\ndef f():\\n    time.sleep(99)", "f", ("[]",))
 print("ready", flush=True)
 asyncio.run(box(program, Limits(seconds=90.0)))

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from returns.result import Result
 
 from nip_fn.config.codec import from_dict, merge
+from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Dataset, make_datapoint
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key, split
@@ -59,14 +60,14 @@ def make_request(place: str = "here", num: int = 2, **changes: Any) -> Request:
     return Request(**{**given, **changes})
 
 
-def make_sampler(*urls: str, manners: ClientSettings = QUICK, **how: Any) -> ApiSampler:
+def make_sampler(*urls: str, settings: ClientSettings = QUICK, **how: Any) -> ApiSampler:
     """A sampler for two agents that are served at all of these addresses."""
     servers = tuple(Endpoint(url, KEY) for url in urls)
     served = Served(servers, **{"key_variable": "OPENAI_API_KEY", **how})
-    return api_sampler({"verifier": served, "prover": served}, manners)
+    return api_sampler({"verifier": served, "prover": served}, settings)
 
 
-Answers = list[Result[tuple[Completion, ...], str]]
+Answers = list[Result[tuple[Completion, ...], Problem]]
 
 
 def ask(sampler: ApiSampler, *requests: Request) -> Answers:
@@ -83,8 +84,9 @@ def chats(provider: Provider) -> list[dict[str, Any]]:
     return [entry for entry in provider.log() if entry["kind"] == "chat"]
 
 
-def is_readable(line: str) -> bool:
-    """One line for people, without the key or Python's own words."""
+def is_readable(told: object) -> bool:
+    """True for one line for people, without the key or Python's own words."""
+    line = str(told)
     return (
         bool(line)
         and "\n" not in line
@@ -107,7 +109,7 @@ WHOLE: dict[str, Any] = {
 
 
 class Game:
-    """A run of one iteration in a folder, in as many sittings as it takes."""
+    """A run of one iteration in a folder, in as many sessions as it takes."""
 
     def __init__(self, folder: Path, url: str, *changes: dict[str, Any]) -> None:
         where = {"agents": {"_default": {"api_base_url": url}}}
@@ -118,8 +120,8 @@ class Game:
         self.params: HyperParameters = from_dict(table).unwrap()
         self.told: list[str] = []
 
-    def sit(self, manners: ClientSettings = QUICK) -> Result[RunState, str]:
-        """Go on until the run is done or fails."""
+    def sit(self, settings: ClientSettings = QUICK) -> Result[RunState, Problem]:
+        """Run until the run is done or fails."""
         if (self.folder / CHECKPOINT).exists():
             opened, recording = store.reopen(self.folder).unwrap()
             state, first = replay(recording.events).unwrap().state, ()
@@ -130,7 +132,7 @@ class Game:
             agent.name: served_by(agent, {"OPENAI_API_KEY": KEY}).unwrap()
             for agent in self.params.agents
         }
-        sampler = api_sampler(served, manners._replace(tell=self.told.append))
+        sampler = api_sampler(served, settings._replace(tell=self.told.append))
         world = World(
             sampler=sampler,
             tuner=dummy.dummy_tuner(),
@@ -184,5 +186,5 @@ def answered_bodies(entries: Iterable[dict[str, Any]]) -> Counter[str]:
 
 
 def patient(**policy: Any) -> ClientSettings:
-    """The manners with another policy of retries."""
+    """The settings with another policy of retries."""
     return QUICK._replace(policy=RetryPolicy(**policy))

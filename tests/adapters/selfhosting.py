@@ -1,4 +1,4 @@
-"""One sitting of a run whose models are at a fake language-model server."""
+"""One session of a run whose models are at a fake language-model server."""
 
 import asyncio
 from pathlib import Path
@@ -7,6 +7,7 @@ from typing import Any
 from returns.result import Result
 
 from nip_fn.config.codec import from_dict
+from nip_fn.errors import Problem
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Message
@@ -61,8 +62,8 @@ def params_at(server: FakeServer, **text_rl: Any) -> HyperParameters:
     ).unwrap()
 
 
-class Sitting:
-    """The adapters of one sitting of a run in a folder, and what they told."""
+class Session:
+    """The adapters of one session of a run in a folder, and the lines that they told."""
 
     def __init__(
         self,
@@ -71,43 +72,43 @@ class Sitting:
         *,
         params: HyperParameters | None = None,
         token: str = "",
-        **patience: float,
+        **timeouts: float,
     ) -> None:
         self.run, self.told, self.params = run, list[str](), params or params_at(server)
         self.hosts: dict[str, Host] = hosts_of(
             self.params,
             run,
             {TOKEN_VARIABLE: token},
-            patience=QUICK._replace(**patience),
+            timeouts=QUICK._replace(**timeouts),
             tell=self.told.append,
         ).unwrap()
         groups = of_groups(self.params, self.hosts)
         agents = {agent.name: agent for agent in self.params.agents}
-        seats = {name: Assignment(agents[name], host) for name, host in self.hosts.items()}
+        assignments = {name: Assignment(agents[name], host) for name, host in self.hosts.items()}
         self.followed: list[tuple[str, int]] = []
-        self.sampler = HostedSampler(seats, ClientSettings(tell=self.told.append))
+        self.sampler = HostedSampler(assignments, ClientSettings(tell=self.told.append))
         self.tuner = hosted_tuner(
             groups, follow=lambda job, progress: self.followed.append((job, progress.step))
         )
         self.publisher = hosted_publisher(groups)
 
-    def ask(self, adapter: str | None = None) -> Result[Any, str]:
+    def ask(self, adapter: str | None = None) -> Result[Any, Problem]:
         """Two replies of the prover."""
         return asyncio.run(result_of(self.sampler(asking(adapter))))
 
-    def tune(self, *jobs: Job) -> list[Result[Tuned, str]]:
+    def tune(self, *jobs: Job) -> list[Result[Tuned, Problem]]:
         """What jobs come to that are asked for at once."""
 
-        async def tune() -> list[Result[Tuned, str]]:
+        async def tune() -> list[Result[Tuned, Problem]]:
             return list(await asyncio.gather(*map(self.tuner, jobs)))
 
         return asyncio.run(tune())
 
-    def publish(self, effect: Publish) -> Result[Served, str]:
+    def publish(self, effect: Publish) -> Result[Served, Problem]:
         """What comes of publishing."""
         return asyncio.run(result_of(self.publisher(effect)))
 
-    def play(self) -> Result[RunState, str]:
+    def play(self) -> Result[RunState, Problem]:
         """The run from where it is to its end."""
         first: tuple[RunStarted, ...] = ()
         if (self.run / store.CHECKPOINT).exists():

@@ -25,6 +25,9 @@ from nip_fn_adapters.local.train import make_trainer
 from .tiny_llama import chat, make_tiny_llama
 from .training import CHOSEN, REJECTED, make_job, tune
 
+# One worker: these share a server that trainings are forked from, and trl's imports.
+pytestmark = pytest.mark.xdist_group("trainings")
+
 
 @pytest.fixture(scope="module")
 def run_and_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Job, str, str]:

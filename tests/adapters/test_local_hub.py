@@ -29,6 +29,9 @@ from .fake_hub import COMMIT, Hub, fake_hub
 from .tiny_llama import chat, make_tiny_llama
 from .training import CHOSEN, make_job, rows, supervised_rows, tune
 
+# One worker: these share a server that trainings are forked from, and trl's imports.
+pytestmark = pytest.mark.xdist_group("trainings")
+
 LOOK = (
     "import sys\n"
     "from nip_fn_adapters.local.models import model_directory\n"
@@ -39,7 +42,7 @@ SAMPLE_AND_TRAIN = """
 import asyncio, sys
 from pathlib import Path
 import msgspec
-from nip_fn.finetune import Job
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.models import load_policy, log_probability
 from nip_fn_adapters.local.tuner import local_tuner
 run = Path(sys.argv[1])
@@ -246,7 +249,7 @@ def test_a_model_without_a_chat_template_is_neither_sampled_nor_trained(tmp_path
     (bare / "chat_template.jinja").unlink()
     (failed,) = tune(tmp_path, make_job(bare))
     sampled = load_policy(str(bare), tmp_path, None)
-    for cause in (failed.failure(), sampled.failure()):
+    for cause in map(str, (failed.failure(), sampled.failure())):
         assert "no chat template" in cause
         assert "\n" not in cause
 
@@ -258,7 +261,7 @@ def test_pickled_weights_are_not_loaded(tmp_path: Path) -> None:
     bare = make_tiny_llama(tmp_path / "model")
     torch.save(load_file(bare / "model.safetensors"), bare / "pytorch_model.bin")
     (bare / "model.safetensors").unlink()
-    failure = load_policy(str(bare), tmp_path, None).failure()
+    failure = str(load_policy(str(bare), tmp_path, None).failure())
     assert "safetensors" in failure
     assert "\n" not in failure
 

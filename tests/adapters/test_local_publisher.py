@@ -22,6 +22,9 @@ from nip_fn_adapters.local.sampler import local_sampler
 from .tiny_llama import CONTEXT, chat, make_tiny_llama
 from .training import CHOSEN, REJECTED, make_job, rows, tune
 
+# One worker: these share a server that trainings are forked from, and trl's imports.
+pytestmark = pytest.mark.xdist_group("trainings")
+
 LONG = "x" * (CONTEXT - 16 - 4)  # leaves room for four tokens of a reply
 
 
@@ -96,7 +99,7 @@ def test_an_adapter_that_is_not_there_is_a_failure(tuned: tuple[Path, Job, Tuned
 
     async def publish() -> str:
         answer = await local_publisher(local_sampler(run / "adapters"))(effect)
-        return answer.failure()
+        return str(answer.failure())
 
     assert "verifier-9-nothing" in asyncio.run(publish())
 

@@ -17,18 +17,19 @@ from msgspec.structs import replace
 from returns.result import Result, Success
 from transformers import RepetitionPenaltyLogitsProcessor
 
+from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
 from nip_fn.run.ports import Sampler
 from nip_fn.run.request import Request
-from nip_fn_adapters.local.decode import Asked, Timings, decode
+from nip_fn_adapters.local.decode import DecodeRequest, Timings, decode
 from nip_fn_adapters.local.draw import nucleus, penalise
 from nip_fn_adapters.local.models import Policy, encode_chat, load_policy, log_probability
 from nip_fn_adapters.local.sampler import local_sampler
 
 from .tiny_llama import CONTEXT, ask, chat, make_tiny_llama
 
-Answer = Result[tuple[Completion, ...], str]
+Answer = Result[tuple[Completion, ...], Problem]
 
 
 def sample_all(folder: Path, requests: Sequence[Request], **options: int) -> list[Answer]:
@@ -96,7 +97,10 @@ def test_draws_follow_the_softmax_of_the_logits(policy: Policy, temperature: flo
     """Chi-square of the first two tokens; the second given the likeliest first."""
     tokens, number = encode_chat(policy.tokenizer, chat("accept or reject?")), 6000
     keys = [fold_in(key(1), i) for i in range(number)]
-    batch = [Asked(tokens, tuple(keys[at : at + 8]), temperature, 2) for at in range(0, number, 8)]
+    batch = [
+        DecodeRequest(tokens, tuple(keys[at : at + 8]), temperature, 2)
+        for at in range(0, number, 8)
+    ]
     drawn = [reply.tokens for row in decode(policy, batch, Timings()) for reply in row]
     first = Counter(reply[0] for reply in drawn)
     likeliest = max(set(first) - set(policy.stops), key=first.__getitem__)
@@ -122,7 +126,9 @@ def _chi_square(
 
 def test_temperature_zero_is_greedy_also_beside_chats_that_are_not(policy: Policy) -> None:
     tokens = [encode_chat(policy.tokenizer, chat("right" + "?" * i)) for i in range(1, 9)]
-    batch = [Asked(t, (key(0), key(1)), 0.0 if i % 2 else 1.0, 16) for i, t in enumerate(tokens)]
+    batch = [
+        DecodeRequest(t, (key(0), key(1)), 0.0 if i % 2 else 1.0, 16) for i, t in enumerate(tokens)
+    ]
     for asked, replies in zip(batch[1::2], decode(policy, batch, Timings())[1::2], strict=True):
         generated = policy.model.generate(
             torch.tensor([asked.tokens]),
@@ -143,7 +149,8 @@ def test_draws_follow_the_probabilities_within_the_nucleus(
     tokens, number = encode_chat(policy.tokenizer, chat("accept or reject?")), 6000
     keys = [fold_in(key(2), i) for i in range(number)]
     batch = [
-        Asked(tokens, tuple(keys[at : at + 8]), temperature, 1, top_p) for at in range(0, number, 8)
+        DecodeRequest(tokens, tuple(keys[at : at + 8]), temperature, 1, top_p)
+        for at in range(0, number, 8)
     ]
     drawn = [reply.tokens[0] for row in decode(policy, batch, Timings()) for reply in row]
     _assert_as_often(drawn, _nucleus(next_logits(policy, tokens), temperature, top_p))
@@ -165,7 +172,7 @@ def test_the_penalty_comes_first_then_the_temperature_then_the_nucleus(policy: P
     policy = policy._replace(model=model)
     tokens, longer = (encode_chat(policy.tokenizer, chat(text)) for text in ("no", "no" * 9))
     keys = tuple(fold_in(key(6), i) for i in range(6000))
-    batch = [Asked(prompt, keys, 2.0, 1, 0.95, 3.0) for prompt in (tokens, longer)]
+    batch = [DecodeRequest(prompt, keys, 2.0, 1, 0.95, 3.0) for prompt in (tokens, longer)]
     drawn = [reply.tokens[0] for reply in decode(policy, batch, Timings())[0]]
     logits = next_logits(policy, tokens)[None]
     penalised = RepetitionPenaltyLogitsProcessor(3.0)(torch.tensor([tokens]), logits)[0]
@@ -186,7 +193,7 @@ def _nucleus(logits: torch.Tensor, temperature: float, top_p: float) -> np.ndarr
 
 def test_every_token_of_a_reply_is_in_the_nucleus_of_its_place(policy: Policy) -> None:
     tokens = encode_chat(policy.tokenizer, chat("why?"))
-    asked = Asked(tokens, tuple(fold_in(key(3), i) for i in range(8)), 1.0, 12, 0.4)
+    asked = DecodeRequest(tokens, tuple(fold_in(key(3), i) for i in range(8)), 1.0, 12, 0.4)
     for reply in decode(policy, [asked], Timings())[0]:
         for at, token in enumerate(reply.tokens):
             logits = next_logits(policy, tokens + reply.tokens[:at])
@@ -218,7 +225,7 @@ def test_top_p_and_penalty_of_one_change_nothing(model: Path, tmp_path: Path) ->
 
 def test_neighbours_that_ask_for_more_change_no_draw_of_the_others(policy: Policy) -> None:
     tokens = encode_chat(policy.tokenizer, chat("same"))
-    batch = [Asked(tokens, (fold_in(key(4), i),), float(i % 3), 24) for i in range(60)]
+    batch = [DecodeRequest(tokens, (fold_in(key(4), i),), float(i % 3), 24) for i in range(60)]
     mixed = [
         asked._replace(top_p=0.3, repetition_penalty=1.5) if i % 2 else asked
         for i, asked in enumerate(batch)
@@ -249,7 +256,7 @@ def test_greedy_replies_with_a_penalty_are_those_of_transformers(policy: Policy)
     tokens = [encode_chat(policy.tokenizer, chat("right" + "?" * i)) for i in range(1, 13)]
     penalties = [(1.0, 1.2, 0.8, 3.0)[i % 4] for i in range(12)]
     batch = [
-        Asked(prompt, (key(0), key(1)), float(i % 3 == 0), 16, repetition_penalty=penalty)
+        DecodeRequest(prompt, (key(0), key(1)), float(i % 3 == 0), 16, repetition_penalty=penalty)
         for i, (prompt, penalty) in enumerate(zip(tokens, penalties, strict=True))
     ]
     for asked, replies in zip(batch, decode(policy, batch, Timings()), strict=True):
@@ -269,7 +276,7 @@ def test_greedy_replies_with_a_penalty_are_those_of_transformers(policy: Policy)
 def test_a_huge_penalty_leaves_no_repetition(policy: Policy) -> None:
     """A token that occurred is worth 0 at best, so any other of positive logit goes before it."""
     tokens = encode_chat(policy.tokenizer, chat("aaa"))
-    asked = Asked(tokens, tuple(fold_in(key(5), i) for i in range(8)), 0.05, 8)
+    asked = DecodeRequest(tokens, tuple(fold_in(key(5), i) for i in range(8)), 0.05, 8)
     without, with_penalty = (
         _needless_repetitions(policy, asked._replace(repetition_penalty=penalty))
         for penalty in (1.0, 1e6)
@@ -278,7 +285,7 @@ def test_a_huge_penalty_leaves_no_repetition(policy: Policy) -> None:
     assert with_penalty == 0
 
 
-def _needless_repetitions(policy: Policy, asked: Asked) -> int:
+def _needless_repetitions(policy: Policy, asked: DecodeRequest) -> int:
     """How often a reply repeats a token where another has a logit clearly above 0."""
     count = 0
     for reply in decode(policy, [asked], Timings())[0]:
@@ -378,7 +385,7 @@ def test_what_cannot_be_answered_is_a_failure_that_names_the_cause(
         ],
     )
     assert isinstance(answers[0], Success)
-    causes = [answer.failure() for answer in answers[1:]]
+    causes = [str(answer.failure()) for answer in answers[1:]]
     for cause, word in zip(
         causes, (f"holds {CONTEXT}", "I refuse", "verifier-9-nothing", "nowhere"), strict=True
     ):
@@ -427,7 +434,7 @@ def test_log_probability_is_the_sum_over_the_tokens_of_the_reply(
     assert asyncio.run(_value(asked)).unwrap() == pytest.approx(total, abs=1e-3)
 
 
-async def _value(asked: Awaitable[Result[float, str]]) -> Result[float, str]:
+async def _value(asked: Awaitable[Result[float, Problem]]) -> Result[float, Problem]:
     return await asked
 
 

@@ -24,6 +24,9 @@ from nip_fn_adapters.local.train import make_trainer
 from .tiny_llama import chat, make_tiny_llama
 from .training import CHOSEN, make_job, supervised_rows, tune
 
+# One worker: these share a server that trainings are forked from, and trl's imports.
+pytestmark = pytest.mark.xdist_group("trainings")
+
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:

@@ -1,4 +1,4 @@
-"""The embedded tuner: real DPO by trl on real LoRA adapters, in real child processes."""
+"""The embedded tuner: real DPO by trl on real LoRA adapters, in child processes."""
 
 import asyncio
 import math
@@ -14,12 +14,14 @@ from typing import NamedTuple
 import msgspec
 import pytest
 from msgspec.structs import replace
-from returns.result import Failure, Result
+from returns.pipeline import is_successful
+from returns.result import Result
 
+from nip_fn.errors import Problem
 from nip_fn.keys import key
 from nip_fn.run.ports import Progress, Tuned
 from nip_fn.training.jobs import Job, PreferenceRow
-from nip_fn_adapters.local.decode import Asked, Timings, decode
+from nip_fn_adapters.local.decode import DecodeRequest, Timings, decode
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import (
     encode_chat,
@@ -34,8 +36,12 @@ from nip_fn_adapters.local.rows import encode_rows
 from nip_fn_adapters.local.train import loss_problem, make_trainer
 from nip_fn_adapters.local.tuner import local_tuner
 
+from .forked import forked_trainings
 from .tiny_llama import chat, make_tiny_llama
 from .training import CHOSEN, REJECTED, make_job, rows, supervised_rows, tune
+
+# One worker: these share a server that trainings are forked from, and trl's imports.
+pytestmark = pytest.mark.xdist_group("trainings")
 
 
 class Trained(NamedTuple):
@@ -124,12 +130,12 @@ def test_a_finished_job_is_looked_up_and_a_changed_one_is_not(trained: Trained) 
     assert tune(run, job) == [trained_result(trained)]
     assert log.stat().st_mtime_ns == before
     changed = replace(job, model="nowhere")
-    assert isinstance(tune(run, changed)[0], Failure)
+    assert not is_successful(tune(run, changed)[0])
     assert log.stat().st_mtime_ns != before
     assert tune(run, job) == [trained_result(trained)]  # the failure took nothing away
 
 
-def trained_result(trained: Trained) -> Result[Tuned, str]:
+def trained_result(trained: Trained) -> Result[Tuned, Problem]:
     """The first training's answer."""
     return Result.from_value(trained.first)
 
@@ -201,7 +207,7 @@ def test_what_is_trained_on_is_what_the_sampler_reads_and_writes(trained: Traine
     keys = tuple(key(i) for i in range(64))
     drawn = next(
         reply
-        for reply in decode(policy, [Asked(prompt, keys, 1.0, 60)], Timings())[0]
+        for reply in decode(policy, [DecodeRequest(prompt, keys, 1.0, 60)], Timings())[0]
         if reply.ended and not set(reply.tokens[:-1]) & set(policy.tokenizer.all_special_ids)
     )
     text = policy.tokenizer.decode(drawn.tokens[:-1], skip_special_tokens=True)
@@ -252,7 +258,7 @@ def test_what_a_training_lacks_is_a_failure_that_names_it(trained: Trained, tmp_
         replace(trained.job, name="verifier-3", rows=()),
         replace(trained.job, name="verifier-4", rows=(PreferenceRow(chat("x" * 256), "", ""),)),
     )
-    causes = [failed.failure() for failed in failures]
+    causes = [str(failed.failure()) for failed in failures]
     words = ("verifier-0-nothing", "nowhere", "no rows", "can hold")
     for cause, word in zip(causes, words, strict=True):
         assert word in cause
@@ -313,7 +319,7 @@ def test_a_child_that_is_killed_is_a_failure_and_a_second_try_leaves_one_adapter
 ) -> None:
     job = trained.job
 
-    async def kill_in_the_middle() -> Result[Tuned, str]:
+    async def kill_in_the_middle() -> Result[Tuned, Problem]:
         long = replace(job, num_epochs=10_000)
         training = asyncio.ensure_future(local_tuner(tmp_path)(long))
         await asyncio.to_thread(_wait_for, lambda: _has_begun(JobFiles(tmp_path, job.name)))
@@ -322,7 +328,7 @@ def test_a_child_that_is_killed_is_a_failure_and_a_second_try_leaves_one_adapter
         return await training
 
     failed = asyncio.run(kill_in_the_middle())
-    assert "SIGKILL" in failed.failure()
+    assert "SIGKILL" in str(failed.failure())
     files = JobFiles(tmp_path, job.name)
     files.unfinished.mkdir()
     (files.unfinished / "adapter_model.safetensors").write_bytes(b"half")
@@ -333,13 +339,14 @@ def test_a_child_that_is_killed_is_a_failure_and_a_second_try_leaves_one_adapter
 
 def test_whoever_follows_a_training_sees_it_begin_and_end(trained: Trained, tmp_path: Path) -> None:
     heard: list[tuple[str, Progress]] = []
-    job = replace(trained.job, num_epochs=60)
+    job = replace(trained.job, num_epochs=20)
 
     async def train() -> Tuned:
         tuner = local_tuner(tmp_path, follow=lambda name, progress: heard.append((name, progress)))
         return (await tuner(job)).unwrap()
 
-    report = dict(asyncio.run(train()).report)
+    with forked_trainings():
+        report = dict(asyncio.run(train()).report)
     assert {name for name, _ in heard} == {job.name}
     steps = [progress.step for _, progress in heard]
     assert steps == sorted(steps)

@@ -22,11 +22,14 @@ from nip_fn_adapters.local.weights import CONFIG, WEIGHTS, add_below
 from .tiny_llama import make_tiny_llama
 from .training import make_job, supervised_rows, tune
 
+# One worker: these share a server that trainings are forked from, and trl's imports.
+pytestmark = pytest.mark.xdist_group("trainings")
+
 FRESH = """
 import sys
 from pathlib import Path
 import msgspec
-from nip_fn.finetune import Job
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.models import load_policy, log_probability
 run, names = Path(sys.argv[1]), sys.argv[2:]
 job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
@@ -38,7 +41,7 @@ sys.stdout.buffer.write(msgspec.json.encode(scores))
 """
 
 
-class Line(NamedTuple):
+class Lineage(NamedTuple):
     """A run whose trainings build on one another; all score the same probes."""
 
     run: Path
@@ -73,7 +76,7 @@ WAVES = (*BEGUN, ("on_top_twice", "on_top_further"), ("whole_further", "on_whole
 
 
 @pytest.fixture(scope="module")
-def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
+def lineage(tmp_path_factory: pytest.TempPathFactory) -> Lineage:
     """All trainings of the plan, and then a fresh process."""
     run = tmp_path_factory.mktemp("run")
     first = replace(make_job(make_tiny_llama(run / "model")), num_epochs=1)
@@ -95,47 +98,51 @@ def line(tmp_path_factory: pytest.TempPathFactory) -> Line:
         capture_output=True,
         check=True,
     )
-    return Line(run, first, done, json.loads(fresh.stdout))
+    return Lineage(run, first, done, json.loads(fresh.stdout))
 
 
 @pytest.mark.parametrize("name", PLAN)
-def test_a_fresh_process_loads_what_was_there_at_the_end_of_training(line: Line, name: str) -> None:
-    tuned = line.done[name]
+def test_a_fresh_process_loads_what_was_there_at_the_end_of_training(
+    lineage: Lineage, name: str
+) -> None:
+    tuned = lineage.done[name]
     assert tuned.problem == ""
     after = [score.after for score in tuned.scores]
-    assert line.fresh[str(tuned.adapter)] == pytest.approx(after, abs=1e-4, rel=0)
+    assert lineage.fresh[str(tuned.adapter)] == pytest.approx(after, abs=1e-4, rel=0)
 
 
 @pytest.mark.parametrize("name", [name for name, (start, _) in PLAN.items() if start])
-def test_a_training_goes_on_from_all_that_came_before(line: Line, name: str) -> None:
+def test_a_training_goes_on_from_all_that_came_before(lineage: Lineage, name: str) -> None:
     """It begins where the one before it ended, and does not end there."""
     start = str(PLAN[name][0])
-    before = [score.before for score in line.done[name].scores]
-    assert before == pytest.approx(line.fresh[str(line.done[start].adapter)], abs=1e-4, rel=0)
-    assert all(abs(score.after - score.before) > 0.1 for score in line.done[name].scores)
+    before = [score.before for score in lineage.done[name].scores]
+    assert before == pytest.approx(lineage.fresh[str(lineage.done[start].adapter)], abs=1e-4, rel=0)
+    assert all(abs(score.after - score.before) > 0.1 for score in lineage.done[name].scores)
 
 
-def test_training_from_scratch_knows_nothing_of_what_came_before(line: Line) -> None:
-    first, scratch = line.done["first"], line.done["scratch"]
+def test_training_from_scratch_knows_nothing_of_what_came_before(lineage: Lineage) -> None:
+    first, scratch = lineage.done["first"], lineage.done["scratch"]
     assert str(scratch.adapter)[-8:] == str(first.adapter)[-8:]
     assert scratch.scores == first.scores
 
 
-def test_a_stacked_adapter_is_one_lora_that_holds_the_earlier_one_as_it_was(line: Line) -> None:
-    config, below = line.config("on_top"), load_file(line.folder("first") / WEIGHTS)
+def test_a_stacked_adapter_is_one_lora_that_holds_the_earlier_one(
+    lineage: Lineage,
+) -> None:
+    config, below = lineage.config("on_top"), load_file(lineage.folder("first") / WEIGHTS)
     assert (config["r"], config["lora_alpha"]) == (4 + 3, 4 + 3)
-    assert line.config("on_top_twice")["r"] == 4 + 3 + 2
-    assert line.config("on_top_further")["r"] == 4 + 3
-    for name, weight in load_file(line.folder("on_top") / WEIGHTS).items():
+    assert lineage.config("on_top_twice")["r"] == 4 + 3 + 2
+    assert lineage.config("on_top_further")["r"] == 4 + 3
+    for name, weight in load_file(lineage.folder("on_top") / WEIGHTS).items():
         if "lora_A" in name:
             assert torch.equal(weight[:4], below[name])
         else:
             assert torch.equal(weight[:, :4], below[name] * (8 / 4))
-    assert "model" not in {file.stem for file in line.folder("on_top").iterdir()}
+    assert "model" not in {file.stem for file in lineage.folder("on_top").iterdir()}
 
 
 def test_a_sum_of_two_loras_may_be_of_different_layers_and_scales(
-    line: Line, tmp_path: Path
+    lineage: Lineage, tmp_path: Path
 ) -> None:
     """Its product in each layer is the sum of theirs, and nothing where there is none."""
     for number, (target, rank, config) in enumerate(
@@ -143,16 +150,16 @@ def test_a_sum_of_two_loras_may_be_of_different_layers_and_scales(
     ):
         folder = tmp_path / str(number)
         folder.mkdir()
-        whole = {**line.config("first"), "r": rank, "lora_alpha": 5, "target_modules": [target]}
+        whole = {**lineage.config("first"), "r": rank, "lora_alpha": 5, "target_modules": [target]}
         (folder / CONFIG).write_text(json.dumps({**whole, **config}), "utf-8")
-        weights = load_file(line.folder("first") / WEIGHTS)
+        weights = load_file(lineage.folder("first") / WEIGHTS)
         cut = {
             name: (weight[:rank] if "lora_A" in name else weight[:, :rank]).contiguous()
             for name, weight in weights.items()
             if target in name
         }
         save_file(cut, folder / WEIGHTS, metadata={"format": "pt"})
-    base = Path(line.job.model)
+    base = Path(lineage.job.model)
     expected = load_adapter(load_model(base, tmp_path / "0"), tmp_path / "1").merge_and_unload()
     add_below(tmp_path / "1", tmp_path / "0")
     summed = load_model(base, tmp_path / "1").state_dict()
@@ -161,62 +168,66 @@ def test_a_sum_of_two_loras_may_be_of_different_layers_and_scales(
     assert any(not torch.equal(summed[n], w) for n, w in load_base(base).state_dict().items())
 
 
-def test_only_the_new_lora_of_a_stack_is_trained(line: Line) -> None:
-    job = replace(line.job, start=line.done["first"].adapter, stack=True, lora_rank=3)
-    trainer, _ = make_trainer(job, JobFiles(line.run, "verifier-20"))
+def test_only_the_new_lora_of_a_stack_is_trained(lineage: Lineage) -> None:
+    job = replace(lineage.job, start=lineage.done["first"].adapter, stack=True, lora_rank=3)
+    trainer, _ = make_trainer(job, JobFiles(lineage.run, "verifier-20"))
     trained = {name: w for name, w in trainer.model.named_parameters() if w.requires_grad}
     assert all("lora_" in name for name in trained)
     assert {min(weight.shape) for weight in trained.values()} == {3}
 
 
-def test_an_adapter_that_is_trained_further_has_the_dropout_of_its_new_job(line: Line) -> None:
-    job = replace(line.job, start=line.done["first"].adapter, lora_dropout=0.5)
-    trainer, _ = make_trainer(job, JobFiles(line.run, "verifier-24"))
+def test_an_adapter_trained_further_has_the_dropout_of_its_new_job(
+    lineage: Lineage,
+) -> None:
+    job = replace(lineage.job, start=lineage.done["first"].adapter, lora_dropout=0.5)
+    trainer, _ = make_trainer(job, JobFiles(lineage.run, "verifier-24"))
     assert {getattr(module, "p", None) for module in trainer.model.modules()} - {None} == {0.5}
 
 
-def test_all_weights_are_trained_without_a_lora(line: Line) -> None:
+def test_all_weights_are_trained_without_a_lora(lineage: Lineage) -> None:
     """Also those of a model that an adapter was merged into, and into a model of its own."""
     for start in ("first", "whole"):
-        job = replace(line.job, start=line.done[start].adapter, use_lora=False)
-        trainer, _ = make_trainer(job, JobFiles(line.run, "verifier-21"))
+        job = replace(lineage.job, start=lineage.done[start].adapter, use_lora=False)
+        trainer, _ = make_trainer(job, JobFiles(lineage.run, "verifier-21"))
         assert all(weight.requires_grad for weight in trainer.model.parameters())
     changed, base = (
-        load_model(Path(line.job.model), folder).state_dict()
-        for folder in (line.folder("whole"), line.folder("first"))
+        load_model(Path(lineage.job.model), folder).state_dict()
+        for folder in (lineage.folder("whole"), lineage.folder("first"))
     )
     assert changed.keys() == base.keys()
     assert not any(torch.equal(changed[name], weight) for name, weight in base.items())
 
 
-def test_a_whole_model_is_a_folder_of_weights_and_configuration_alone(line: Line) -> None:
+def test_a_whole_model_is_a_folder_of_weights_and_configuration_alone(lineage: Lineage) -> None:
     for name in ("whole", "whole_further", "on_whole"):
-        files = {file.name: file for file in line.folder(name).iterdir()}
+        files = {file.name: file for file in lineage.folder(name).iterdir()}
         assert set(files) == {"config.json", "generation_config.json", "model.safetensors"}
-        base = Path(line.job.model) / "generation_config.json"
+        base = Path(lineage.job.model) / "generation_config.json"
         assert files["generation_config.json"].read_bytes() == base.read_bytes()
         config = json.loads(files["config.json"].read_text("utf-8"))
-        assert str(line.run) not in json.dumps({**config, "_name_or_path": ""})
+        assert str(lineage.run) not in json.dumps({**config, "_name_or_path": ""})
 
 
-def test_a_stack_on_what_is_no_plain_lora_is_a_failure_before_any_training(line: Line) -> None:
-    folder = line.run / "adapters" / "verifier-x"
+def test_a_stack_on_no_plain_lora_is_a_failure_before_any_training(
+    lineage: Lineage,
+) -> None:
+    folder = lineage.run / "adapters" / "verifier-x"
     folder.mkdir()
-    (folder / CONFIG).write_text(json.dumps({**line.config("first"), "use_dora": True}), "utf-8")
-    job = replace(line.job, name="verifier-22", start="verifier-x", stack=True)
-    (answer,) = tune(line.run, job)
-    assert "verifier-x" in answer.failure()
-    assert "use_dora" in answer.failure()
+    (folder / CONFIG).write_text(json.dumps({**lineage.config("first"), "use_dora": True}), "utf-8")
+    job = replace(lineage.job, name="verifier-22", start="verifier-x", stack=True)
+    (answer,) = tune(lineage.run, job)
+    assert "verifier-x" in str(answer.failure())
+    assert "use_dora" in str(answer.failure())
 
 
-def test_a_whole_model_is_fine_tuned_by_supervision_too(line: Line) -> None:
+def test_a_whole_model_is_fine_tuned_by_supervision_too(lineage: Lineage) -> None:
     job = replace(
-        line.job,
+        lineage.job,
         name="verifier-23",
         rows=supervised_rows(16),
         use_lora=False,
         learning_rate=1e-3,
-        start=line.done["whole"].adapter,
+        start=lineage.done["whole"].adapter,
     )
-    (answer,) = tune(line.run, job)
+    (answer,) = tune(lineage.run, job)
     assert all(score.after > score.before for score in answer.unwrap().scores)

@@ -16,7 +16,7 @@ from nip_fn_adapters.serving.wire import TOKEN_VARIABLE
 
 from ..provider import Provider
 from .hosted import FakeServer
-from .selfhosting import TOKEN, Sitting, asking, is_readable, params_at, replayed, result_of
+from .selfhosting import TOKEN, Session, asking, is_readable, params_at, replayed, result_of
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def test_each_group_is_answered_by_its_own_adapter(
     server: FakeServer, vllm: Provider, tmp_path: Path
 ) -> None:
     before = len(vllm.log())
-    state = Sitting(server, tmp_path / "run").play().unwrap()
+    state = Session(server, tmp_path / "run").play().unwrap()
     assert state.stage == "done"
     owner = identity(tmp_path / "run")
     lineages = {group.name: [a.name for a in group.lineage] for group in state.groups}
@@ -56,7 +56,7 @@ def test_each_group_is_answered_by_its_own_adapter(
 def test_the_job_of_the_second_iteration_starts_from_the_first_ones_adapter(
     server: FakeServer, tmp_path: Path
 ) -> None:
-    state = Sitting(server, tmp_path / "run").play().unwrap()
+    state = Session(server, tmp_path / "run").play().unwrap()
     jobs = {job.name: job for job, _ in server.jobs.values()}
     for group in state.groups:
         assert jobs[f"{group.name}-1"].start == group.lineage[0].name
@@ -69,14 +69,14 @@ def test_a_refused_adapter_stops_the_run_or_is_left_out(
 ) -> None:
     run, params = tmp_path / "run", params_at(server, refused_adapters=how)
     server.refused = {"verifier-1-": "model.layers.0 holds NaN"}
-    ended = Sitting(server, run, params=params).play()
+    ended = Session(server, run, params=params).play()
     if how == "stop":
         line = str(ended.failure())
         assert line.startswith("verifier-1-")
         assert " is refused for verifier: model.layers.0 holds NaN; " in line
         assert replayed(run).stage == "publish"
         server.refused = {}
-        ended = Sitting(server, run, params=params).play()
+        ended = Session(server, run, params=params).play()
     state = ended.unwrap()
     assert state.stage == "done"
     lineages = {group.name: [a.iteration for a in group.lineage] for group in state.groups}
@@ -94,7 +94,7 @@ def test_a_run_that_skips_goes_on_after_a_crash_as_if_there_had_been_none(
     """Killed right after the refusal is recorded."""
     params = params_at(server, refused_adapters="skip")
     server.refused = {"verifier-0-": "it is poisoned"}
-    whole = Sitting(server, tmp_path / "a", params=params).play().unwrap()
+    whole = Session(server, tmp_path / "a", params=params).play().unwrap()
     events = store.read(tmp_path / "a" / store.CHECKPOINT).unwrap().events
     at = next(i for i, e in enumerate(events) if isinstance(e, Published) and e.problem)
     killed = store.create(tmp_path / "b").unwrap()
@@ -103,7 +103,7 @@ def test_a_run_that_skips_goes_on_after_a_crash_as_if_there_had_been_none(
     killed.close()
     (tmp_path / "b" / "api").mkdir()
     (tmp_path / "b" / "api" / "identity").write_text(identity(tmp_path / "a"))
-    resumed = Sitting(server, tmp_path / "b", params=params).play().unwrap()
+    resumed = Session(server, tmp_path / "b", params=params).play().unwrap()
     assert digest(resumed) == digest(whole)
     assert resumed.groups == whole.groups
     assert len(server.jobs) == 4
@@ -114,10 +114,10 @@ def test_a_run_that_skips_goes_on_after_a_crash_as_if_there_had_been_none(
 
 def test_a_server_that_comes_late_is_waited_for(server: FakeServer, tmp_path: Path) -> None:
     server.stop()
-    sitting = Sitting(server, tmp_path / "run")
+    session = Session(server, tmp_path / "run")
     threading.Timer(1.5, server.start).start()
-    assert len(sitting.ask().unwrap()) == 2
-    lines = [line for line in sitting.told if "waiting for the language-model server" in line]
+    assert len(session.ask().unwrap()) == 2
+    lines = [line for line in session.told if "waiting for the language-model server" in line]
     assert 2 <= len(lines) <= 8
     assert f"{server.url} cannot be reached" in lines[0]
 
@@ -126,7 +126,7 @@ def test_a_server_that_does_not_come_ends_the_run_with_how_to_start_it(
     server: FakeServer, tmp_path: Path
 ) -> None:
     server.stop()
-    line = Sitting(server, tmp_path / "run", ready=0.5).ask().failure()
+    line = str(Session(server, tmp_path / "run", ready=0.5).ask().failure())
     assert is_readable(line)
     assert line.startswith(f"no language-model server answers at {server.url} after ")
     assert "(nip-fn serve --model m)" in line
@@ -134,12 +134,12 @@ def test_a_server_that_does_not_come_ends_the_run_with_how_to_start_it(
 
 def test_whoever_stops_need_not_wait_for_a_server(server: FakeServer, tmp_path: Path) -> None:
     server.stop()
-    sitting = Sitting(server, tmp_path / "run", ready=60.0)
+    session = Session(server, tmp_path / "run", ready=60.0)
 
     async def ask() -> None:
-        asked = asyncio.ensure_future(result_of(sitting.sampler(asking())))
+        asked = asyncio.ensure_future(result_of(session.sampler(asking())))
         await asyncio.sleep(0.1)
-        sitting.sampler.drain()
+        session.sampler.drain()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(asked, 5)
 
@@ -151,7 +151,7 @@ def test_another_kind_of_server_is_told_apart(
 ) -> None:
     server.stop()
     server.port = vllm.port
-    line = Sitting(server, tmp_path / "run").ask().failure()
+    line = str(Session(server, tmp_path / "run").ask().failure())
     assert is_readable(line)
     assert "answers, but not as a language-model server" in line
 
@@ -164,20 +164,22 @@ def test_versions_are_compared(
 ) -> None:
     parts = [int(part) for part in server.version.split(".")]
     server.version = ".".join(str(a + b) for a, b in zip(parts, change, strict=True))
-    sitting = Sitting(server, tmp_path / "run")
-    answer = sitting.ask()
+    session = Session(server, tmp_path / "run")
+    answer = session.ask()
     if refused:
-        assert answer.failure().startswith(f"the language-model server has nip-fn {server.version}")
+        assert str(answer.failure()).startswith(
+            f"the language-model server has nip-fn {server.version}"
+        )
     else:
         assert len(answer.unwrap()) == 2
-        assert [server.version in line for line in sitting.told] == [True] * (refused is False)
+        assert [server.version in line for line in session.told] == [True] * (refused is False)
 
 
 def test_the_token_is_shown_to_the_server_and_to_vllm(tmp_path: Path) -> None:
     with Provider(key=TOKEN) as vllm, FakeServer(vllm.port, TOKEN) as server:
-        assert len(Sitting(server, tmp_path / "a", token=TOKEN).ask().unwrap()) == 2
+        assert len(Session(server, tmp_path / "a", token=TOKEN).ask().unwrap()) == 2
         asked = len(server.asked)
-        line = Sitting(server, tmp_path / "b").ask().failure()
+        line = str(Session(server, tmp_path / "b").ask().failure())
         assert is_readable(line)
         assert "(401)" in line
         assert f"check {TOKEN_VARIABLE}" in line
@@ -187,7 +189,7 @@ def test_the_token_is_shown_to_the_server_and_to_vllm(tmp_path: Path) -> None:
 
 def test_vllm_is_waited_for(server: FakeServer, tmp_path: Path) -> None:
     server.vllm = ["not_started", "starting", "crashed", "starting", "asleep", "online"]
-    assert len(Sitting(server, tmp_path / "run").ask().unwrap()) == 2
+    assert len(Session(server, tmp_path / "run").ask().unwrap()) == 2
 
 
 @pytest.mark.parametrize(("state", "why"), [("crashed", "out of memory"), ("starting", "starting")])
@@ -195,7 +197,7 @@ def test_a_vllm_that_does_not_come_ends_the_run(
     server: FakeServer, tmp_path: Path, state: Any, why: str
 ) -> None:
     server.vllm = [state]
-    line = Sitting(server, tmp_path / "run", online=1.0).ask().failure()
+    line = str(Session(server, tmp_path / "run", online=1.0).ask().failure())
     assert is_readable(line)
     assert f"vLLM at {server.url} is {state}" in line
     assert why in line
@@ -203,7 +205,7 @@ def test_a_vllm_that_does_not_come_ends_the_run(
 
 def test_a_server_without_vllm_ends_the_run_at_once(server: FakeServer, tmp_path: Path) -> None:
     server.unable = ["vLLM is not installed; pip install vllm"]
-    line = Sitting(server, tmp_path / "run").ask().failure()
+    line = str(Session(server, tmp_path / "run").ask().failure())
     assert line == (
         f"{server.url} refuses starting vLLM for m: vLLM is not installed; pip install vllm"
     )
@@ -214,4 +216,4 @@ def test_a_gateway_that_is_unable_for_a_moment_is_asked_again(
     server: FakeServer, tmp_path: Path
 ) -> None:
     server.unable = ["", ""]
-    assert len(Sitting(server, tmp_path / "run").ask().unwrap()) == 2
+    assert len(Session(server, tmp_path / "run").ask().unwrap()) == 2

@@ -20,7 +20,7 @@ from nip_fn_adapters.serving.wire import JobInfo
 
 from ..provider import Provider
 from .hosted import AFTER, FakeServer
-from .selfhosting import Sitting, is_readable
+from .selfhosting import Session, is_readable
 from .tuning import make_job
 
 
@@ -53,8 +53,8 @@ def test_an_adapter_that_the_run_has_is_sent_once_and_served(
     run = tmp_path / "run"
     lay_down(run, "prover-7-abc", rank=48)
     before = len(vllm.log())
-    assert len(Sitting(server, run).ask("prover-7-abc").unwrap()) == 2
-    assert len(Sitting(server, run).ask("prover-7-abc").unwrap()) == 2
+    assert len(Session(server, run).ask("prover-7-abc").unwrap()) == 2
+    assert len(Session(server, run).ask("prover-7-abc").unwrap()) == 2
     assert len(server.files["prover-7-abc"]["adapter_model.safetensors"]) == 3_000_000
     assert len(server.paths("PUT")) == 2
     assert len(server.paths("POST", "publish")) == 3, "it was missing once, then served twice"
@@ -64,7 +64,7 @@ def test_an_adapter_that_the_run_has_is_sent_once_and_served(
 
 
 def test_an_adapter_that_nobody_has_ends_the_run(server: FakeServer, tmp_path: Path) -> None:
-    line = Sitting(server, tmp_path / "run").ask("prover-7-abc").failure()
+    line = str(Session(server, tmp_path / "run").ask("prover-7-abc").failure())
     assert is_readable(line)
     assert line.startswith(f"{server.url} has no adapter prover-7-abc")
 
@@ -75,19 +75,19 @@ def test_a_training_begins_with_the_adapters_that_it_needs(
     run = tmp_path / "run"
     lay_down(run, "verifier-0-abc", rank=4)
     job = replace(make_job(), start="verifier-0-abc", reference="verifier-0-abc")
-    (tuned,) = Sitting(server, run).tune(job)
+    (tuned,) = Session(server, run).tune(job)
     assert tuned.unwrap().adapter is not None
     assert len(server.paths("PUT", "/adapters/verifier-0-abc/")) == 2
 
 
 def test_probes_are_scored(server: FakeServer, tmp_path: Path) -> None:
-    sitting, job = Sitting(server, tmp_path / "run"), make_job()
-    tuned = sitting.tune(job)[0].unwrap()
+    session, job = Session(server, tmp_path / "run"), make_job()
+    tuned = session.tune(job)[0].unwrap()
     effect = Publish(job.group, job.model, str(tuned.adapter), job.probes, tuned.scores)
-    sitting = Sitting(server, tmp_path / "run")
-    assert sitting.publish(effect) == Success(Served((AFTER,) * len(job.probes)))
+    session = Session(server, tmp_path / "run")
+    assert session.publish(effect) == Success(Served((AFTER,) * len(job.probes)))
     server.refused = {job.name: "it has NaN"}
-    assert Sitting(server, tmp_path / "run").publish(effect) == Success(Served((), "it has NaN"))
+    assert Session(server, tmp_path / "run").publish(effect) == Success(Served((), "it has NaN"))
 
 
 # ------------------------------------------------------------------------------------ trainings
@@ -96,7 +96,7 @@ def test_probes_are_scored(server: FakeServer, tmp_path: Path) -> None:
 def test_a_job_is_put_there_once_and_followed(server: FakeServer, tmp_path: Path) -> None:
     run, job = tmp_path / "run", make_job()
     server.looks = 3
-    first, again = Sitting(server, run), Sitting(server, run)
+    first, again = Session(server, run), Session(server, run)
     assert first.tune(job) == again.tune(job)
     assert first.followed == [(job.name, step) for step in (1, 2, 3)]
     assert list(server.jobs) == [f"{identity(run)}-{job.name}"]
@@ -104,7 +104,7 @@ def test_a_job_is_put_there_once_and_followed(server: FakeServer, tmp_path: Path
 
 def test_a_group_with_any_name_has_a_job_and_an_owner(server: FakeServer, tmp_path: Path) -> None:
     job = replace(make_job(), name="die Prüfer/../x-0")
-    tuned = Sitting(server, tmp_path / "run").tune(job)[0].unwrap()
+    tuned = Session(server, tmp_path / "run").tune(job)[0].unwrap()
     (id,) = server.jobs
     assert id.startswith(identity(tmp_path / "run"))
     assert "/" not in id + str(tuned.adapter)
@@ -122,22 +122,22 @@ def test_a_training_without_an_adapter_is_an_answer(
     server: FakeServer, tmp_path: Path, outcome: dict[str, Any], problem: str
 ) -> None:
     server.outcome = outcome
-    tuned = Sitting(server, tmp_path / "run").tune(make_job())[0].unwrap()
+    tuned = Session(server, tmp_path / "run").tune(make_job())[0].unwrap()
     assert (tuned.adapter, tuned.scores) == (None, ())
     assert problem in tuned.problem
 
 
 def test_a_job_that_the_server_refuses_ends_the_run(server: FakeServer, tmp_path: Path) -> None:
-    sitting, job = Sitting(server, tmp_path / "run"), make_job()
-    sitting.tune(job)
-    (line,) = (done.failure() for done in sitting.tune(replace(job, seed=8)))
+    session, job = Session(server, tmp_path / "run"), make_job()
+    session.tune(job)
+    (line,) = (str(done.failure()) for done in session.tune(replace(job, seed=8)))
     assert is_readable(line)
     assert line.endswith("is another job")
 
 
 def test_a_job_that_does_not_end_in_time_ends_the_run(server: FakeServer, tmp_path: Path) -> None:
     server.looks = 10**6
-    line = Sitting(server, tmp_path / "run", limit=0.3).tune(make_job())[0].failure()
+    line = str(Session(server, tmp_path / "run", limit=0.3).tune(make_job())[0].failure())
     assert is_readable(line)
     assert "still running after" in line
 
@@ -153,8 +153,8 @@ def test_a_job_survives_that_the_server_is_away(server: FakeServer, tmp_path: Pa
 
     away = threading.Thread(target=be_away)
     away.start()
-    sitting = Sitting(server, tmp_path / "run")
-    (tuned,) = sitting.tune(make_job())
+    session = Session(server, tmp_path / "run")
+    (tuned,) = session.tune(make_job())
     away.join()
     assert tuned.unwrap().adapter is not None
     assert len(server.jobs) == 1
@@ -166,23 +166,23 @@ def test_a_server_that_stays_away_ends_the_run_which_finds_its_job_again(
 ) -> None:
     server.looks = 10**6
     threading.Thread(target=lambda: server.looked.wait(10) and server.stop()).start()
-    line = Sitting(server, tmp_path / "run", away=1.0).tune(make_job())[0].failure()
+    line = str(Session(server, tmp_path / "run", away=1.0).tune(make_job())[0].failure())
     assert is_readable(line)
     assert line.startswith(f"{server.url} cannot be reached for training verifier-0")
     server.looks = 3
     server.start()
-    assert Sitting(server, tmp_path / "run").tune(make_job())[0].unwrap().adapter is not None
+    assert Session(server, tmp_path / "run").tune(make_job())[0].unwrap().adapter is not None
     assert len(server.jobs) == 1
 
 
 def test_jobs_under_way_are_cancelled(server: FakeServer, tmp_path: Path) -> None:
     done, under_way = make_job(), replace(make_job(), name="verifier-1")
     never = replace(make_job(), name="verifier-2")
-    sitting = Sitting(server, tmp_path / "run", limit=0.2)
-    sitting.tune(done)
+    session = Session(server, tmp_path / "run", limit=0.2)
+    session.tune(done)
     server.looks = 10**6
-    sitting.tune(under_way)
-    groups = of_groups(sitting.params, Sitting(server, tmp_path / "run").hosts)
+    session.tune(under_way)
+    groups = of_groups(session.params, Session(server, tmp_path / "run").hosts)
     cancelled = asyncio.run(cancel_jobs(groups, (under_way, never)))
     id = f"{identity(tmp_path / 'run')}-verifier-1"
     assert cancelled == Success([id])

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from nip_fn_cli.exits import Exit
+from nip_fn_cli.main import app
 
 from .fleets import is_alive
 from .serving import MAIN, TINY, Answer, Server, ask, descendants, eventually, fake_vllm
@@ -21,7 +23,7 @@ from .serving import MAIN, TINY, Answer, Server, ask, descendants, eventually, f
 pytest.importorskip("litestar")
 
 TOKEN = "tk-4f1c9a2e77-only-for-tests"
-PARTS = {"name": "some", "file": "adapter_config.json", "id": "some"}
+PARTS = {"name": "some", "file": "adapter_config.json", "job_id": "some"}
 
 
 def endpoints(server: Server) -> list[tuple[str, str]]:
@@ -30,26 +32,27 @@ def endpoints(server: Server) -> list[tuple[str, str]]:
     return [(method.upper(), path.format(**PARTS)) for path in paths for method in paths[path]]
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+EXHAUSTIVE = pytest.mark.exhaustive
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=EXHAUSTIVE)])
 def test_it_ends_with_all_that_it_has_started(tmp_path: Path, how: signal.Signals) -> None:
     with Server(tmp_path / "state", "--model", TINY, *fake_vllm(tmp_path / "vllm")) as server:
         eventually(lambda: server.ask("/vllm/status").json()["status"], lambda s: s == "online")
         assert server.process is not None
         children = descendants(server.process.pid)
-        assert len(children) >= 3  # vLLM's guard, vLLM and its engine
+        assert len(children) >= 3  # vLLM's reaper, vLLM and its engine
         assert server.end(how) == 0
         assert not any(map(is_alive, children))
 
 
 def refused(state: Path, *options: str, code: Exit) -> str:
     """The one line of a server that does not start."""
-    server = Server(state, *options)
-    with pytest.raises(RuntimeError):
-        server.start()
-    assert server.code == code
-    # Where there is no vLLM, that is told before.
-    *_, line = server.said.splitlines()
-    assert all(told.startswith("nip-fn") for told in server.said.splitlines())
+    ended = CliRunner().invoke(app, ("serve", "--port", "0", "--state", str(state), *options))
+    assert ended.exit_code == code
+    # That there is no vLLM is said before.
+    *_, line = ended.stderr.splitlines()
+    assert all(told.startswith("nip-fn") for told in ended.stderr.splitlines())
     return line
 
 
@@ -88,7 +91,10 @@ def test_without_vllm_it_says_how_to_install_it(
         assert server.ask("/vllm/status").json()["status"] == "not_started"
 
 
-@pytest.mark.parametrize("package", ["litestar", "uvicorn", "aiohttp"])
+PACKAGES = ["litestar", *(pytest.param(name, marks=EXHAUSTIVE) for name in ("uvicorn", "aiohttp"))]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path, package: str) -> None:
     without = f"import sys; sys.modules[{package!r}] = None; {MAIN}"
     ended = subprocess.run(
@@ -113,8 +119,8 @@ def test_beyond_this_machine_a_token_is_demanded(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    folder = tmp_path_factory.mktemp("guarded")
+def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("protected")
     options = ("--host", "0.0.0.0", "--model", TINY, *fake_vllm(folder / "vllm"))
     with Server(folder / "state", *options, token=TOKEN) as server:
         server.url = server.url.replace("0.0.0.0", "127.0.0.1")
@@ -135,13 +141,13 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     ],
 )
 def test_without_the_token_only_health_and_version_answer(
-    guarded: Server, shown: str | None
+    protected: Server, shown: str | None
 ) -> None:
     headers = {} if shown is None else {"Authorization": shown}
-    known = endpoints(guarded)
+    known = endpoints(protected)
     assert len(known) >= 15
     for method, path in [*known, ("GET", "/schema"), ("GET", "/schema/openapi.json"), ("GET", "/")]:
-        answer: Answer = ask(f"{guarded.url}{path}", method, None, headers)
+        answer: Answer = ask(f"{protected.url}{path}", method, None, headers)
         if path in ("/health", "/version"):
             assert answer.status == 200
         else:
@@ -150,21 +156,21 @@ def test_without_the_token_only_health_and_version_answer(
             assert TOKEN not in answer.detail
 
 
-def test_with_the_token_it_answers_whatever_the_host_is_called(guarded: Server) -> None:
-    assert guarded.ask("/adapters", Host="gpu.example.org").status == 200
+def test_with_the_token_it_answers_whatever_the_host_is_called(protected: Server) -> None:
+    assert protected.ask("/adapters", Host="gpu.example.org").status == 200
 
 
-def test_the_token_is_in_no_file_and_no_argument(guarded: Server) -> None:
-    eventually(lambda: guarded.ask("/vllm/status").json()["status"], lambda s: s == "online")
-    assert guarded.process is not None
-    processes = {guarded.process.pid, *descendants(guarded.process.pid)}
+def test_the_token_is_in_no_file_and_no_argument(protected: Server) -> None:
+    eventually(lambda: protected.ask("/vllm/status").json()["status"], lambda s: s == "online")
+    assert protected.process is not None
+    processes = {protected.process.pid, *descendants(protected.process.pid)}
     for pid in processes:
         assert TOKEN.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
-    for path in guarded.state.rglob("*"):
+    for path in protected.state.rglob("*"):
         assert TOKEN not in path.name
         assert not path.is_file() or TOKEN.encode() not in path.read_bytes()
-    assert TOKEN not in guarded.said
-    (record,) = (guarded.state.parent / "vllm").glob("*.jsonl")
+    assert TOKEN not in protected.said
+    (record,) = (protected.state.parent / "vllm").glob("*.jsonl")
     assert f'"VLLM_API_KEY": "{TOKEN}"' in record.read_text()  # vLLM asks for it as well
 
 

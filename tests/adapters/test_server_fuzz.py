@@ -19,10 +19,11 @@ CHECKS = [
     openapi.content_type_conformance,
     openapi.response_schema_conformance,
 ]
-EXAMPLES = 25  # of each endpoint
 
 
-def test_every_answer_is_one_of_the_documentation(tmp_path: Path) -> None:
+@pytest.mark.parametrize("examples", [4, pytest.param(50, marks=pytest.mark.exhaustive)])
+def test_every_answer_is_one_of_the_documentation(tmp_path: Path, examples: int) -> None:
+    """With so many requests to each endpoint."""
     options = ("--model", TINY, "--max-upload-mb", "1", *fake_vllm(tmp_path / "vllm"))
     with Server(tmp_path / "state", *options) as server:
         server.put_adapter("0", write_adapter(tmp_path / "adapter", lora()))
@@ -30,20 +31,20 @@ def test_every_answer_is_one_of_the_documentation(tmp_path: Path) -> None:
         operations = [found.ok() for found in api.get_all_operations()]
         assert len(operations) >= 15
         for operation in operations:
-            try_out(operation)
+            try_out(operation, examples)
         assert "Traceback" not in server.said
 
 
-def try_out(operation: schemathesis.APIOperation) -> None:
+def try_out(operation: schemathesis.APIOperation, examples: int) -> None:
     """Send requests that an endpoint's documentation allows, and others."""
 
     @given(case=operation.as_strategy())
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     def allowed(case: schemathesis.Case) -> None:
         check(case)
 
     @given(case=operation.as_strategy(schemathesis.GenerationMode.NEGATIVE))
-    @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck))
     def forbidden(case: schemathesis.Case) -> None:
         check(case)
 

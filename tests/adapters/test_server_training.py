@@ -75,11 +75,9 @@ def test_a_job_is_trained_and_what_it_leaves_can_be_published(server: Server) ->
 def test_a_cancelled_job_is_dead_and_stays_cancelled(server: Server) -> None:
     server.put_job("run-long", LONG)
     server.put_job("run-waits", replace(LONG, name="verifier-2"))
-    eventually(lambda: server.job("run-long")["progress"], bool)
+    processes = eventually(lambda: trainings(server), bool)
     assert server.job("run-waits")["place"] == 1
     assert server.ask("/training/jobs/run-waits", "DELETE").status == 204
-    processes = trainings(server)
-    assert processes
     assert server.ask("/training/jobs/run-long", "DELETE").status == 204
     assert not any(map(is_alive, processes))
     assert [server.job(id)["status"] for id in ("run-long", "run-waits")] == ["cancelled"] * 2
@@ -97,6 +95,7 @@ def test_the_jobs_are_listed_in_their_order(server: Server) -> None:
         assert server.ask(f"/training/jobs/{id}", "DELETE").status == 204
 
 
+@pytest.mark.exhaustive
 def test_a_server_that_is_killed_in_a_training_trains_it_once(tmp_path: Path) -> None:
     job = replace(SHORT, num_epochs=4)
     options = ("--model", TINY, "--parallel-jobs", "2", *fake_vllm(tmp_path / "vllm"))

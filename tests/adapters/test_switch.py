@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 from returns.result import Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.run.events import Event, Publish, RunStarted
 from nip_fn.run.ports import Publisher, Served, Tuned, Tuner, World
 from nip_fn.run.replay import replay
@@ -25,7 +26,7 @@ def scored_tuner() -> Tuner:
     """The dummy tuner, which claims to have scored the probes."""
     tune = dummy.dummy_tuner()
 
-    async def scored(job: Job) -> Result[Tuned, str]:
+    async def scored(job: Job) -> Result[Tuned, Problem]:
         left = (await tune(job)).unwrap()
         return Success(left._replace(scores=(Score(BEFORE, AFTER),) * len(job.probes)))
 
@@ -36,7 +37,7 @@ def failing_tuner(iteration: int) -> Tuner:
     """The dummy tuner, whose trainings diverge in one iteration."""
     tune = dummy.dummy_tuner()
 
-    async def failing(job: Job) -> Result[Tuned, str]:
+    async def failing(job: Job) -> Result[Tuned, Problem]:
         if job.iteration == iteration:
             return Success(Tuned(None, (("steps", 3.0),), problem="the loss is not a number"))
         return await tune(job)
@@ -47,14 +48,14 @@ def failing_tuner(iteration: int) -> Tuner:
 def serving(score: float) -> Publisher:
     """A publisher whose model gives every probe that log-probability."""
 
-    async def serve(effect: Publish) -> Result[Served, str]:
+    async def serve(effect: Publish) -> Result[Served, Problem]:
         assert 0 < len(effect.probes) <= NUM_PROBES
         return Success(Served((score,) * len(effect.probes)))
 
     return serve
 
 
-def run(folder: Path, tuner: Tuner, publisher: Publisher) -> Result[RunState, str]:
+def run(folder: Path, tuner: Tuner, publisher: Publisher) -> Result[RunState, Problem]:
     """A small run, or what is left of it."""
     first: tuple[Event, ...] = (RunStarted(small_params(), in_memory(small_dataset()).info, "0"),)
     if (folder / store.CHECKPOINT).exists():
@@ -93,7 +94,7 @@ def test_a_switch_to_what_was_trained_goes_on_and_is_measured(tmp_path: Path) ->
 def test_a_wrong_switch_stops_the_run_which_goes_on_once_it_is_mended(
     served: float, words: str, tmp_path: Path
 ) -> None:
-    stopped = run(tmp_path / "a", scored_tuner(), serving(served)).failure()
+    stopped = str(run(tmp_path / "a", scored_tuner(), serving(served)).failure())
     assert words in stopped
     assert "\n" not in stopped
     mended = run(tmp_path / "a", scored_tuner(), serving(AFTER)).unwrap()

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from nip_fn_adapters.local.jobs import JobFiles, finished, last_words, read_job, write_job
+from nip_fn_adapters.local.jobs import JobFiles, failure_reason, finished, read_job, write_job
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
 
 from .tiny_llama import make_tiny_llama
@@ -33,6 +33,7 @@ def files(tmp_path: Path) -> JobFiles:
     return made
 
 
+@pytest.mark.exhaustive
 def test_one_process_that_is_killed_ends_all(two: TrainingSettings, files: JobFiles) -> None:
     family: list[psutil.Process] = []
 
@@ -44,7 +45,7 @@ def test_one_process_that_is_killed_ends_all(two: TrainingSettings, files: JobFi
 
     code = asyncio.run(run_training(files.run, ID, kill_one, two))
     assert code != 0
-    assert "SIGKILL" in last_words(files, code)
+    assert "SIGKILL" in failure_reason(files, code)
     assert not any(map(runs, family))
     assert finished(files, read_job(files)) is None
 
@@ -67,6 +68,7 @@ def test_none_is_left_of_a_training_that_is_no_longer_wanted(files: JobFiles) ->
     assert not any(map(runs, family))
 
 
+@pytest.mark.exhaustive
 def test_all_processes_end_with_a_parent_that_is_killed(
     two: TrainingSettings, files: JobFiles
 ) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nip_fn.run.ports import Progress, Tuned
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.local import train
-from nip_fn_adapters.local.jobs import JobFiles, finished, last_words, write_job
+from nip_fn_adapters.local.jobs import JobFiles, failure_reason, finished, write_job
 from nip_fn_adapters.local.models import load_policy, log_probability
 from nip_fn_adapters.local.progress import read_progress
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
@@ -22,7 +22,11 @@ from .fake_hub import fake_hub
 from .tiny_llama import make_tiny_llama
 from .training import make_job, tune, two_processes
 
+# One worker: these share a server that trainings are forked from, and trl's imports.
+pytestmark = pytest.mark.xdist_group("trainings")
+
 ID = "run-verifier-0"  # not the job's own name
+ALONE_OR_SHARED = ["alone", pytest.param("shared", marks=pytest.mark.exhaustive)]
 
 
 class Done(NamedTuple):
@@ -81,6 +85,7 @@ def test_accelerate_leaves_what_the_local_tuner_leaves(alone: Done, tmp_path: Pa
     assert alone.left.scores == local.unwrap().scores
 
 
+@pytest.mark.exhaustive
 def test_two_processes_train_as_one_does_and_in_full_precision(alone: Done, shared: Done) -> None:
     one, two = dict(alone.left.report), dict(shared.left.report)
     assert one.keys() == two.keys()
@@ -90,7 +95,7 @@ def test_two_processes_train_as_one_does_and_in_full_precision(alone: Done, shar
         assert after.after == pytest.approx(before.after, abs=1e-3)
 
 
-@pytest.mark.parametrize("which", ["alone", "shared"])
+@pytest.mark.parametrize("which", ALONE_OR_SHARED)
 def test_one_adapter_comes_out_and_serves_as_the_trainer_says(
     which: str, request: pytest.FixtureRequest
 ) -> None:
@@ -107,7 +112,7 @@ def test_one_adapter_comes_out_and_serves_as_the_trainer_says(
     }
 
 
-@pytest.mark.parametrize("which", ["alone", "shared"])
+@pytest.mark.parametrize("which", ALONE_OR_SHARED)
 def test_progress_begins_with_the_training_and_ends_with_its_last_step(
     which: str, request: pytest.FixtureRequest
 ) -> None:
@@ -120,24 +125,27 @@ def test_progress_begins_with_the_training_and_ends_with_its_last_step(
     assert last.loss == dict(done.left.report)["loss_last"]
 
 
+@pytest.mark.exhaustive
 def test_what_a_training_lacks_is_told_in_one_line_by_several_processes_too(
     model: Path, two: TrainingSettings, tmp_path: Path
 ) -> None:
     failed = do(tmp_path, replace(make_job(model), start="verifier-9-none"), two)
     assert failed.code != 0
     assert failed.starts == 0
-    cause = last_words(failed.files, failed.code)
+    cause = failure_reason(failed.files, failed.code)
     assert "verifier-9-none" in cause
     assert "\n" not in cause
     assert list(failed.files.adapters.iterdir()) == []
 
 
+@pytest.mark.exhaustive
 def test_a_configuration_that_is_none_is_told(model: Path, tmp_path: Path) -> None:
     failed = do(tmp_path, make_job(model), TrainingSettings(tmp_path / "nowhere.yaml"))
     assert failed.code != 0
-    assert "nowhere.yaml" in last_words(failed.files, failed.code)
+    assert "nowhere.yaml" in failure_reason(failed.files, failed.code)
 
 
+@pytest.mark.exhaustive
 def test_an_adapter_that_cannot_be_pushed_stays_with_a_warning(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,15 +1,17 @@
-"""Small trainings on a small model, in real child processes."""
+"""Small trainings on a small model, in child processes."""
 
 import asyncio
 from pathlib import Path
 
 from returns.result import Result
 
+from nip_fn.errors import Problem
 from nip_fn.run.ports import Tuned
 from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
 from nip_fn_adapters.local.tuner import local_tuner
 from nip_fn_adapters.serving.training import TrainingSettings
 
+from .forked import forked_trainings
 from .tiny_llama import chat
 
 CPUS = """
@@ -51,14 +53,15 @@ def make_job(model: Path) -> Job:
     )
 
 
-def tune(run: Path, *jobs: Job) -> list[Result[Tuned, str]]:
-    """All jobs, asked for at once."""
+def tune(run: Path, *jobs: Job) -> list[Result[Tuned, Problem]]:
+    """All jobs, asked for at once, in forked children."""
 
-    async def ask() -> list[Result[Tuned, str]]:
+    async def ask() -> list[Result[Tuned, Problem]]:
         tuner = local_tuner(run)
         return list(await asyncio.gather(*map(tuner, jobs)))
 
-    return asyncio.run(ask())
+    with forked_trainings():
+        return asyncio.run(ask())
 
 
 def supervised_rows(number: int) -> tuple[SupervisedRow, ...]:

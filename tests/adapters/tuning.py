@@ -6,6 +6,7 @@ from typing import Any
 
 from returns.result import Result
 
+from nip_fn.errors import Problem
 from nip_fn.prompts.chat import Chat, Message
 from nip_fn.run.ports import Tuned
 from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
@@ -64,11 +65,11 @@ def groups(url: str, multiplier: float | None = None) -> dict[str, Training]:
     return {"verifier": training, "prover": training}
 
 
-def tune(run: Path, url: str, *jobs: Job, **settings: Any) -> list[Result[Tuned, str]]:
+def tune(run: Path, url: str, *jobs: Job, **settings: Any) -> list[Result[Tuned, Problem]]:
     """All jobs, asked for at once, by a tuner with these settings."""
 
-    async def ask() -> list[Result[Tuned, str]]:
-        tuner = api_tuner(run, groups(url), **{"patience": QUICK, **settings})
+    async def ask() -> list[Result[Tuned, Problem]]:
+        tuner = api_tuner(run, groups(url), **{"timeouts": QUICK, **settings})
         return list(await asyncio.gather(*map(tuner, jobs)))
 
     return asyncio.run(ask())
@@ -88,6 +89,7 @@ def uploaded(provider: Provider, run: Path) -> list[str]:
     return [file.name for file in files if file.read_bytes() in content]
 
 
-def is_readable(line: str) -> bool:
-    """Whether it is one line for people, without the key."""
+def is_readable(told: object) -> bool:
+    """True for one line for people, without the key."""
+    line = str(told)
     return "\n" not in line and "Traceback" not in line and KEY not in line and len(line) < 400

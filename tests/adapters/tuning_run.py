@@ -47,11 +47,11 @@ def main(folder: Path, url: str) -> str:
     else:
         opened, state = store.create(folder).unwrap(), EMPTY
     data = in_memory(small_dataset())
-    patience = Timeouts(poll=0.05, limit=30.0, settle=0.5, answer=5.0, retries=RETRIES)
+    timeouts = Timeouts(poll=0.05, limit=30.0, settle=0.5, answer=5.0, retries=RETRIES)
     world = World(
         sampler=dummy.dummy_sampler(PARAMS.dummy),
-        tuner=api_tuner(folder, groups(url), patience=patience),
-        publisher=api_publisher(groups(url), patience=patience),
+        tuner=api_tuner(folder, groups(url), timeouts=timeouts),
+        publisher=api_publisher(groups(url), timeouts=timeouts),
         source=data.source,
         store=opened,
         tracker=no_tracker,

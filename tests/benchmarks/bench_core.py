@@ -1,41 +1,17 @@
-"""What the pure core costs: per reply, early and late in a long run, and for a whole replay."""
+"""Processor time of the pure core: per reply, early and late in a long run, and for a replay."""
 
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from nip_fn.config.codec import from_dict
-from nip_fn.game.datapoint import make_datapoint
-from nip_fn.game.reply import Completion
-from nip_fn.keys import randint
+import nip_fn as nip
 from nip_fn.run import checkpoint
-from nip_fn.run.events import (
-    BatchFetched,
-    CreateJob,
-    DatasetInfo,
-    Effect,
-    EndStage,
-    Event,
-    FetchBatch,
-    JobCreated,
-    JobFinished,
-    Publish,
-    Published,
-    Replied,
-    RunStarted,
-    SampleReplies,
-    StageEnded,
-    Train,
-)
-from nip_fn.run.replay import replay
-from nip_fn.run.request import request
-from nip_fn.run.state import EMPTY, RunState, digest
-from nip_fn.run.step import step
+from nip_fn.run.events import Effect, Event, Replied
 from nip_fn_adapters import store
 
 TEXTS = (
@@ -44,32 +20,21 @@ TEXTS = (
     "The bounds are off by one.\nDecision: reject",
     "Everything is as the statement says.\nDecision: accept",
 )
-POINTS = tuple(make_datapoint(f"p{i}", f"Question {i}", f"solution {i}", i % 2) for i in range(400))
-INFO = DatasetInfo("bench", "0", len(POINTS), 0, len(POINTS))
+POINTS = tuple(
+    nip.make_datapoint(f"p{i}", f"Question {i}", f"solution {i}", i % 2) for i in range(400)
+)
+DATA = nip.Dataset("bench", POINTS, (), POINTS)
 
 
-def answers(state: RunState, effect: Effect) -> Iterator[Event]:
-    """What a world without models, files or waiting answers."""
-    match effect:
-        case FetchBatch(_, indices):
-            yield BatchFetched(tuple(POINTS[i] for i in indices))
-        case SampleReplies(tree, ask):
-            for index, key in zip(ask.indices, request(state, effect).keys, strict=True):
-                done = Completion(TEXTS[randint(key, len(TEXTS))], "stop", "bench", 60, 12)
-                yield Replied(tree, ask.path, ask.agent, index, ask.attempt, done)
-        case EndStage(iteration, stage):
-            yield StageEnded(iteration, stage, digest(state), 0.0)
-        case CreateJob(job):
-            yield JobCreated(job.name, job.data_hash)
-        case Train(job):
-            yield JobFinished(job.name, f"{job.name}-{job.data_hash[:8]}")
-        case Publish(group, _, adapter):
-            yield Published(group, adapter)
+def sampler(asked: nip.Request) -> tuple[nip.Completion, ...]:
+    """One of four texts; the key alone decides which."""
+    texts = (TEXTS[nip.randint(key, len(TEXTS))] for key in asked.keys)
+    return tuple(nip.Completion(text, "stop", "bench", 60, 12) for text in texts)
 
 
 def play(num_replies: int, folder: Path) -> tuple[list[float], list[Event]]:
     """A run of that many replies: the seconds that each took in the core, and all its events."""
-    params = from_dict(
+    params = nip.from_dict(
         {
             "rl": {"num_iterations": 10**6, "rollouts_per_iteration": 50},
             "malt": {"num_responses_per_timestep": 3},
@@ -77,20 +42,21 @@ def play(num_replies: int, folder: Path) -> tuple[list[float], list[Event]]:
         }
     ).unwrap()
     appending = store.create(folder).unwrap()
-    state, times, events = EMPTY, list[float](), list[Event]()
+    perform = nip.pure_world(DATA, sampler)
+    state, times, events = nip.EMPTY, list[float](), list[Event]()
     queue: deque[Effect] = deque()
-    first: Iterator[Event] = iter((RunStarted(params, INFO, "0"),))
+    answers: Iterable[Event] = (nip.started(params, DATA),)
     while len(times) < num_replies:
-        for event in first:
-            began = time.perf_counter()
+        for event in answers:
+            began = time.process_time()
             appending.append(checkpoint.frame(event))
-            state, effects = step(state, event)
-            elapsed = time.perf_counter() - began
+            state, effects = nip.step(state, event)
+            elapsed = time.process_time() - began
             if isinstance(event, Replied):
                 times.append(elapsed)
             events.append(event)
             queue.extend(effects)
-        first = answers(state, queue.popleft())
+        answers = perform(state, queue.popleft())
     appending.close()
     return times, events
 
@@ -108,14 +74,14 @@ def help_seconds() -> float:
 
 
 def run() -> list[tuple[str, str]]:
-    """Rows of (what, figure)."""
+    """Rows of (measure, figure)."""
     with TemporaryDirectory() as folder:
         times, events = play(100_000, Path(folder) / "run")
     early, late = times[:1000], times[-1000:]
     recorded = checkpoint.write(events[:12_400])
-    began = time.perf_counter()
-    replay(checkpoint.read(recorded).unwrap().events).unwrap()
-    replay_seconds = time.perf_counter() - began
+    began = time.process_time()
+    nip.replay(checkpoint.read(recorded).unwrap().events).unwrap()
+    replay_seconds = time.process_time() - began
 
     def microseconds(window: list[float]) -> str:
         return (

@@ -1,4 +1,4 @@
-"""What it costs to run programs that nobody trusts, against running them in this process."""
+"""The costs of running programs that nobody trusts, against running them in this process."""
 
 import ast
 import asyncio
@@ -9,7 +9,7 @@ from statistics import median
 from returns.result import Success
 
 from nip_fn.code.programs import Limits, Program
-from nip_fn_adapters.sandbox import BACKENDS, Sandbox, open_sandbox
+from nip_fn_adapters.sandbox import Sandbox, limited, open_sandbox
 
 CODE = """
 from typing import List
@@ -31,7 +31,7 @@ AT_ONCE = 4
 
 
 def bare_seconds() -> float:
-    """What the ten tests take in this process: the code is compiled once and run for each."""
+    """Seconds that the ten tests take in this process: the code is compiled once and run for each."""
     began = time.perf_counter()
     for _ in range(ROUNDS):
         code = compile(CODE, "<program>", "exec")
@@ -43,7 +43,7 @@ def bare_seconds() -> float:
 
 
 async def seconds(box: Sandbox, program: Program, at_once: int) -> float:
-    """What one run of the program takes, with some of them at a time; the median."""
+    """Median seconds of one run of the program, with `at_once` of them at a time."""
     times = []
     for _ in range(ROUNDS // at_once):
         began = time.perf_counter()
@@ -54,7 +54,7 @@ async def seconds(box: Sandbox, program: Program, at_once: int) -> float:
 
 
 def figures(box: Sandbox, bare: float) -> str:
-    """The costs of one backend in words."""
+    """The costs of a sandbox in words."""
     whole = asyncio.run(seconds(box, PROGRAM, 1))
     one = asyncio.run(seconds(box, ONE, 1))
     together = asyncio.run(seconds(box, PROGRAM, AT_ONCE))
@@ -70,7 +70,6 @@ def run() -> Iterator[tuple[str, str]]:
     """Rows of (what, figure)."""
     bare = bare_seconds()
     yield f"a program of {TESTS} quick tests, in-process", f"{bare * 1e3:.2f} ms"
-    for backend in BACKENDS:
-        aim = " (aim 60 ms)" if backend is BACKENDS[0] else ""
-        box = open_sandbox(only=backend.name, unsafe=True).map(lambda box: figures(box, bare))
-        yield f"the same, behind {backend.name}{aim}", box.value_or("cannot be used here")
+    isolated = open_sandbox().map(lambda box: figures(box, bare))
+    yield "the same, in bubblewrap (aim 60 ms)", isolated.value_or("cannot be used here")
+    yield "the same, with resource limits alone", figures(limited(), bare)

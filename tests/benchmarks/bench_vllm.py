@@ -15,10 +15,12 @@ from typing import NamedTuple
 
 import aiohttp
 import msgspec
-from returns.result import Failure, Result
+from returns.pipeline import is_successful
+from returns.result import Result
 
 from nip_fn.config.codec import from_dict, merge
 from nip_fn.config.presets import EMBEDDED
+from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import BatchFetched, Event, Replied, RunStarted, StageEnded
@@ -33,8 +35,8 @@ from nip_fn_adapters.api.sampler import Served, api_sampler
 from nip_fn_adapters.data.opening import open_data
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.local.models import model_directory
-from nip_fn_adapters.serving.fleet import Fleet, FleetSettings
-from nip_fn_adapters.serving.settings import find_vllm
+from nip_fn_adapters.serving.fleet import Fleet
+from nip_fn_adapters.serving.settings import FleetSettings, find_vllm
 from nip_fn_adapters.serving.wire import Needs
 from tests.adapters.fleets import free_ports
 
@@ -55,7 +57,7 @@ class Rate(NamedTuple):
 def run() -> list[tuple[str, str]]:
     """Name and figure of each measurement."""
     command = find_vllm()
-    if isinstance(command, Failure):
+    if not is_successful(command):
         return [("vLLM", f"not measured: {command.failure()}")]
     os.environ["VLLM_SERVER_DEV_MODE"] = "1"  # the prefix cache can be emptied
     with TemporaryDirectory() as folder:
@@ -130,7 +132,7 @@ class _Noting:
         self.asked: list[Request] = []
         self._inner = inner
 
-    def __call__(self, request: Request) -> Awaitable[Result[tuple[Completion, ...], str]]:
+    def __call__(self, request: Request) -> Awaitable[Result[tuple[Completion, ...], Problem]]:
         self.asked.append(request)
         return self._inner(request)
 

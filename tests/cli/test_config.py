@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from nip_fn.config.codec import get, merge, nest, to_dict
 from nip_fn.testing.params import construct_test_params
 from nip_fn_cli.config import Flags, overrides, resolve
+from nip_fn_cli.exits import Exit
 from tests.cli.conftest import SMALL, Finished
 from tests.core.test_nip_config import V1, V2
 
@@ -54,7 +56,8 @@ def test_a_saved_configuration_is_read_with_its_own_defaults(
 
 def test_a_saved_configuration_trains(nip_fn: NipFn, tmp_path: Path) -> None:
     file = written(tmp_path, json.dumps(V2))
-    options = (*SMALL, "--set", "dataset=builtin:arithmetic", "--run", "a")
+    few = ("--iterations", "1", "--set", "rl.rollouts_per_iteration=4")
+    options = (*SMALL, *few, "--set", "dataset=builtin:arithmetic", "--run", "a")
     done = nip_fn("train", file, *options)
     assert done.returncode == 0, done.stderr
     resumed = nip_fn("train", file, *options, "--resume")
@@ -77,16 +80,42 @@ def test_a_saved_configuration_trains(nip_fn: NipFn, tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_read_is_named_with_the_address_and_the_cause(
-    nip_fn: NipFn, tmp_path: Path, name: str, text: str, words: list[str]
+    tmp_path: Path, name: str, text: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed = nip_fn("train", written(tmp_path, text, name))
-    assert failed.returncode == 2
-    (line,) = failed.stderr.strip().splitlines()
-    assert all(word in line for word in (f"{tmp_path / name}: ", *words)), line
+    file = written(tmp_path, text, name)
+    line = refused(Flags(file), capsys)
+    assert line.startswith(f"nip-fn: {file}: ")
+    assert all(word in line for word in words), line
 
 
-def test_bytes_that_are_no_text_are_named(nip_fn: NipFn, tmp_path: Path) -> None:
-    (tmp_path / "c.json").write_bytes(b"\xff\xfe{}")
-    failed = nip_fn("train", "c.json")
-    assert failed.returncode == 2
-    assert failed.stderr.startswith("nip-fn: c.json: not UTF-8 text")
+def test_bytes_that_are_no_text_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "c.json"
+    file.write_bytes(b"\xff\xfe{}")
+    assert refused(Flags(file), capsys).startswith(f"nip-fn: {file}: not UTF-8 text")
+
+
+def test_a_file_that_is_not_there_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(Flags(tmp_path / "c.toml"), capsys)
+    assert line == f"nip-fn: {tmp_path / 'c.toml'}: No such file or directory"
+
+
+@pytest.mark.parametrize("assignment", ["rl.lr", "=3", "rl..lr=3", " =3"])
+def test_an_assignment_without_its_parts_is_refused(
+    assignment: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = refused(Flags(sets=(assignment,)), capsys)
+    assert line.startswith(f"nip-fn: --set {assignment}: expected a parameter")
+    assert line.endswith("as in --set rl.lr=1e-4")
+
+
+def refused(flags: Flags, capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line with which the flags end a command."""
+    with pytest.raises(typer.Exit) as ended:
+        overrides(flags)
+    assert ended.value.exit_code == Exit.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    return line

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import given
 from rich.console import Console
+from typer.testing import CliRunner
 
 from nip_fn.config.codec import default_table, from_dict, merge, nest, to_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.protocols.registry import PROTOCOLS
+from nip_fn_cli.main import app
 from nip_fn_cli.params import OWN, parameters, schema, show
-from tests.cli.conftest import Finished
 from tests.core.games import Setup, setups
 
-NipFn = Callable[..., Finished]
+SCHEMA = schema()
 
 # The keywords of draft 2020-12 that the schema uses, and what their values must be.
 KEYWORDS: dict[str, type | tuple[type, ...]] = {
@@ -123,14 +124,19 @@ def test_no_address_is_broken_and_no_line_too_long(width: int) -> None:
     ]
 
 
-def test_the_command_prints_to_a_pipe(nip_fn: NipFn) -> None:
-    told = nip_fn("params")
-    assert told.returncode == 0
-    assert told.stderr == ""
-    assert "\x1b" not in told.stdout
-    assert re.search(r"^rl\.lr +Learning rate\.", told.stdout, re.MULTILINE)
-    shown = nip_fn("params", "--help", COLUMNS="100")
-    assert max(map(len, shown.stdout.splitlines())) <= 100
+def printed(*arguments: str, **variables: str) -> str:
+    """The output of `nip-fn params`, to something that is not a terminal."""
+    done = CliRunner().invoke(app, ["params", *arguments], env=variables)
+    assert done.exit_code == 0
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_the_command_prints_to_a_pipe() -> None:
+    output = printed()
+    assert "\x1b" not in output
+    assert re.search(r"^rl\.lr +Learning rate\.", output, re.MULTILINE)
+    assert max(map(len, printed("--help", COLUMNS="100").splitlines())) <= 100
 
 
 # ------------------------------------------------------------------------------------ the schema
@@ -151,7 +157,7 @@ def subschemas(one: Any) -> Iterator[dict[str, Any]]:
 
 
 def errors(value: Any, one: dict[str, Any], root: dict[str, Any], at: str = "$") -> Iterator[str]:
-    """Where a value does not match a schema, as far as the schema's keywords go."""
+    """Mismatches between a value and a schema, as far as the schema's keywords go."""
     if "$ref" in one:
         yield from errors(value, root["$defs"][one["$ref"].rpartition("/")[2]], root, at)
     if "anyOf" in one and all(any(errors(value, option, root, at)) for option in one["anyOf"]):
@@ -184,7 +190,7 @@ def _is(value: Any, kind: str) -> bool:
 
 
 def test_the_schema_is_well_formed() -> None:
-    whole = schema()
+    whole = SCHEMA
     assert whole["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     for one in subschemas(whole):
         for keyword, value in one.items():
@@ -200,7 +206,7 @@ def test_the_schema_is_well_formed() -> None:
 
 
 def test_the_schema_is_of_the_written_form() -> None:
-    properties = schema()["properties"]
+    properties = SCHEMA["properties"]
     assert properties["interaction_protocol"]["anyOf"][0] == {"enum": list(PROTOCOLS)}
     agents = properties["agents"]
     assert agents["type"] == "object"
@@ -210,13 +216,13 @@ def test_the_schema_is_of_the_written_form() -> None:
 
 @given(setups())
 def test_what_is_written_matches_the_schema(setup: Setup) -> None:
-    assert not list(errors(to_dict(setup.params), schema(), schema()))
-    assert not list(errors(to_dict(setup.params, type_tags=True), schema(), schema()))
+    assert not list(errors(to_dict(setup.params), SCHEMA, SCHEMA))
+    assert not list(errors(to_dict(setup.params, type_tags=True), SCHEMA, SCHEMA))
 
 
 @pytest.mark.parametrize("table", [{}, EMBEDDED, default_table()])
 def test_what_may_be_written_matches_the_schema(table: dict[str, Any]) -> None:
-    assert not list(errors(table, schema(), schema()))
+    assert not list(errors(table, SCHEMA, SCHEMA))
 
 
 @pytest.mark.parametrize(
@@ -243,8 +249,8 @@ def test_what_may_be_written_matches_the_schema(table: dict[str, Any]) -> None:
 def test_what_is_refused_does_not_match_the_schema(address: str, value: object) -> None:
     table = merge(EMBEDDED, nest(address, value))
     assert from_dict(table).failure()
-    assert list(errors(table, schema(), schema()))
+    assert list(errors(table, SCHEMA, SCHEMA))
 
 
-def test_the_command_prints_the_schema(nip_fn: NipFn) -> None:
-    assert json.loads(nip_fn("params", "--json-schema").stdout) == schema()
+def test_the_command_prints_the_schema() -> None:
+    assert json.loads(printed("--json-schema")) == SCHEMA

@@ -100,7 +100,7 @@ def test_a_run_that_is_stopped_leaves_its_jobs_which_can_be_cancelled(
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == Exit.INTERRUPTED
-    assert "goes on there; resuming the run finds it" in said
+    assert "keeps training there; resuming the run finds it" in said
     cancelled = nip_fn("cancel", "runs/a")
     assert sorted(cancelled.stdout.split()) == sorted(
         word for id in server.jobs for word in ("cancelled", id)

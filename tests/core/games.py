@@ -7,21 +7,25 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
 from hashlib import blake2b
 from random import Random
 from typing import Any, Literal, NamedTuple
 
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from nip_fn.config.codec import from_dict, merge
 from nip_fn.game.datapoint import Datapoint, Split, make_datapoint
 from nip_fn.game.decision import SPECTRA
 from nip_fn.game.reply import Completion, FinishReason
-from nip_fn.keys import Key, generator
+from nip_fn.keys import Key, fold_in, randint, uniform
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 from nip_fn.run import checkpoint
+from nip_fn.run.digest import digest
 from nip_fn.run.events import (
+    FORMAT,
     BatchFetched,
     CreateJob,
     DatasetInfo,
@@ -40,7 +44,7 @@ from nip_fn.run.events import (
     Train,
 )
 from nip_fn.run.request import Request, request
-from nip_fn.run.state import EMPTY, RunState, digest
+from nip_fn.run.state import EMPTY, RunState
 from nip_fn.run.step import pending, step
 
 HOSTILE_CODE = """def f(x):
@@ -211,9 +215,35 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
     }
 
 
+def setups() -> st.SearchStrategy[Setup]:
+    """Small random games of every kind; half of them train more likely than not.
+
+    In the profile `fast` all tests draw the same few, so that they share one play of each.
+    """
+    return st.deferred(
+        lambda: (
+            st.sampled_from(_shared())
+            if settings.get_current_profile_name() == "fast"
+            else _any_setup()
+        )
+    )
+
+
+@cache
+def _shared() -> tuple[Setup, ...]:
+    drawn: list[Setup] = []
+
+    @settings(max_examples=30, phases=[Phase.generate], database=None, derandomize=True)
+    @given(_any_setup())
+    def draw(setup: Setup) -> None:
+        drawn.append(setup)
+
+    draw()
+    return tuple(drawn)
+
+
 @st.composite
-def setups(draw: st.DrawFn) -> Setup:
-    """Small random games of every kind; half of them train more likely than not."""
+def _any_setup(draw: st.DrawFn) -> Setup:
     if draw(st.booleans()):
         rules = {
             "verifier_first": True,
@@ -243,16 +273,22 @@ def last_verifier_round(max_rounds: int, verifier_first: bool) -> int:
 
 def reply(asked: Request, key: Key, setup: Setup) -> Completion:
     """What an agent without a model writes: a pure function of the request and the reply's key."""
-    rng = generator(key)
-    invalid, decides = rng.random() < setup.invalid_rate, rng.random() < setup.decision_rate
-    finish: FinishReason = "length" if rng.random() < 0.1 else "stop"
-    word = f"<{rng.integers(10**9)}> & é"
+
+    def chance(what: str) -> float:
+        return uniform(fold_in(key, what))
+
+    invalid, decides = (
+        chance("invalid") < setup.invalid_rate,
+        chance("decides") < setup.decision_rate,
+    )
+    finish: FinishReason = "length" if chance("cut") < 0.1 else "stop"
+    word = f"<{randint(fold_in(key, 'word'), 10**9)}> & é"
     start = "Question for Expert:" if asked.is_verifier else "Answer:"
     parts = enumerate(asked.headers or (start,))
     text: str | None = "\n".join(f"{header} {word} #{place}" for place, header in parts)
     if asked.decisions and decides:
-        decision = asked.decisions[int(rng.integers(len(asked.decisions)))].capitalize()
-        text = f"I have seen {word}.\n**Decision:** {decision}."
+        decision = asked.decisions[randint(fold_in(key, "decision"), len(asked.decisions))]
+        text = f"I have seen {word}.\n**Decision:** {decision.capitalize()}."
     if invalid:
         bad: tuple[tuple[str | None, FinishReason], ...] = (
             ("", "stop"),
@@ -261,7 +297,7 @@ def reply(asked: Request, key: Key, setup: Setup) -> Completion:
             ("cut", "other"),
             ("Decision: perhaps", "stop"),
         )
-        text, finish = bad[int(rng.integers(5 if asked.decisions else 4))]
+        text, finish = bad[randint(fold_in(key, "bad"), 5 if asked.decisions else 4)]
     return Completion(
         text=text,
         finish_reason=finish,
@@ -342,8 +378,18 @@ Play = tuple[Moment, ...]
 
 
 def play(setup: Setup, order: Order = fifo) -> Play:
-    """A whole run."""
-    event = RunStarted(setup.params, DATASET, "0.1.0")
+    """A whole run; in an order that is the same each time, it is played once."""
+    return (_play_once if order in (fifo, lifo) else _play)(setup, order)
+
+
+# About thirty runs of up to a megabyte each.
+@lru_cache(maxsize=64)
+def _play_once(setup: Setup, order: Order) -> Play:
+    return _play(setup, order)
+
+
+def _play(setup: Setup, order: Order) -> Play:
+    event = RunStarted(setup.params, DATASET, "0.2.0", format=FORMAT)
     state, effects = step(EMPTY, event)
     first = Moment(event, state, singles(effects), singles(effects))
     return (first, *_go_on(setup, state, first.waiting, order))
@@ -375,7 +421,7 @@ def ends(run: Play, *stages: Literal["test", "sample", "train", "publish"]) -> l
     return [
         moment.state
         for moment in run
-        if moment.state.stage in stages
+        if moment.state.stage.name in stages
         and any(isinstance(effect, EndStage) for effect in moment.emitted)
     ]
 

@@ -98,7 +98,7 @@ def a_version_is_an_iteration() -> bool:
 
 
 def wired(keys: dict[str, str], **fields: object) -> str:
-    """What the command says when it comes to the wiring; "" if there is an adapter."""
+    """The message with which wiring ends the command; "" if there is an adapter."""
     params = make_params({"agents": {"_default": fields}})
     said: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -115,7 +115,7 @@ def wired(keys: dict[str, str], **fields: object) -> str:
 
 
 def sent(field: str, value: object) -> Callable[[], bool]:
-    """Whether requests have that value of the field of the same name, and none without it."""
+    """A check that requests have that value of the field of the same name, and none without it."""
 
     def check() -> bool:
         with_it, without = asked("verifier", **{field: value}), asked("verifier")
@@ -125,7 +125,7 @@ def sent(field: str, value: object) -> Callable[[], bool]:
 
 
 def trained(name: str, value: object, **fields: object) -> Callable[[], bool]:
-    """Whether trainings have that value with these fields, and another without them."""
+    """A check that trainings have that value with these fields, and another without them."""
     return lambda: getattr(job(**fields), name) == value != getattr(job(), name)
 
 
@@ -194,7 +194,7 @@ def dummies_need_no_provider() -> bool:
 
 
 def asked_at(**fields: object) -> Served:
-    """How an agent with these fields is asked."""
+    """The endpoints and settings of an agent with these fields."""
     keys = {**dict.fromkeys(KEY_VARIABLES.values(), "usual"), "MINE": "own"}
     agent = make_params({"agents": {"_default": fields}}).agents[0]
     served: Served = served_by(agent, keys).unwrap()

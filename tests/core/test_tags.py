@@ -146,7 +146,14 @@ def test_the_table_of_defaults_is_that_of_an_empty_one() -> None:
     assert get(from_dict(alpha).unwrap(), "agents.prover.lora_alpha_scale") == 2.0
 
 
-@pytest.mark.parametrize("protocol", list(PROTOCOLS))
+# The run of the test protocol, with its three provers, takes longer than all others together.
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        pytest.param(name, marks=[pytest.mark.exhaustive] if name == "multi_channel_test" else [])
+        for name in PROTOCOLS
+    ],
+)
 def test_the_settings_for_tests_need_no_model(protocol: str) -> None:
     params = construct_test_params(protocol)
     assert params.interaction_protocol == protocol

@@ -2,25 +2,34 @@ from fractions import Fraction
 from math import isnan
 from random import Random
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.trees.grow import Node
-from nip_fn.trees.tree import NO_PARENT, ROOT, ValueBackup, backup, flatten
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.keys import key
+from nip_fn.training.registry import BACKUPS
+from nip_fn.trees.backup import Backup
+from nip_fn.trees.grow import GameTree, Node, node_at
+from nip_fn.trees.tree import (
+    NO_PARENT,
+    ROOT,
+    children_of,
+    episode_at,
+    flatten,
+    leaves_of,
+    line_to,
+)
 
-from .games import Setup, ends, play, setups
-from .trees import golden, golden_files, name_of, shuffle, trees, walk
+from .trees import flat, golden, golden_files, name_of, names_of, shuffle, trees, walk
 
-BACKUPS: tuple[ValueBackup, ...] = ("children", "leaves")
 REWARDS = st.floats(-10, 10, width=16)
+NAMES_OF_BACKUPS = st.sampled_from(sorted(BACKUPS))
 
 
-def values_by_name(root: Node, method: ValueBackup) -> dict[str, tuple[float, ...]]:
-    tree = flatten(root)
-    values = backup(tree, method)
-    return {name_of(turn): tuple(values[i]) for i, turn in enumerate(tree.turn_N)}
+def values_by_name(root: Node, backup: Backup) -> dict[str, tuple[float, ...]]:
+    tree = flat(root)
+    return dict(zip(names_of(tree), map(tuple, backup(tree).tolist()), strict=True))
 
 
 def expectation(node: Node, agent: int) -> Fraction:
@@ -43,110 +52,78 @@ def leaf_average(node: Node, agent: int) -> Fraction:
     return sum((Fraction(each.reward[agent]) for each in below), Fraction(0)) / leaves
 
 
+EXACTLY = {"children": expectation, "leaves": leaf_average}
+
+
 @given(trees(REWARDS))
 def test_the_arrays_hold_the_tree_breadth_first(root: Node) -> None:
-    tree = flatten(root)
-    assert tree.num_nodes == len(list(walk(root)))
+    tree = flatten(GameTree(3, key(8), root))
+    assert (tree.datapoint, tree.key, tree.num_waiting) == (3, key(8), 0)
+    assert (tree.num_nodes, tree.num_agents) == (len(list(walk(root))), 2)
     assert tree.parent_N[ROOT] == NO_PARENT
-    assert list(tree.round_N) == sorted(tree.round_N)
-    for i in range(tree.num_nodes):
-        node = root
-        for rank in tree.path_N[i]:
-            node = node.children[rank]
+    assert list(tree.depth_N) == sorted(tree.depth_N)
+    start = episode_at(tree, ROOT, make_datapoint("p", "q", "s", 1))
+    for i, path in enumerate(tree.path_N):
+        node, episode = node_at(root, start, path)
+        assert tree.depth_N[i] == len(path)
         assert tree.turn_N[i] == node.turn
         assert tree.end_N[i] == node.end
         assert tuple(tree.reward_NA[i]) == node.reward
         assert {a for a in (0, 1) if tree.acted_NA[i, a]} == {said.agent for said in node.turn}
+        assert episode_at(tree, i, make_datapoint("p", "q", "s", 1)) == episode
         if i != ROOT:
-            assert tree.path_N[tree.parent_N[i]] == tree.path_N[i][:-1]
+            assert tree.path_N[tree.parent_N[i]] == path[:-1]
 
 
 @given(trees(REWARDS))
-def test_a_value_is_the_expected_reward_under_the_sampled_policy(root: Node) -> None:
-    values = values_by_name(root, "children")
+def test_children_leaves_and_lines_are_those_of_the_tree(root: Node) -> None:
+    tree = flat(root)
+    names, nodes = names_of(tree), {name_of(node.turn): node for node in walk(root)}
+    for name, children in zip(names, children_of(tree), strict=True):
+        below = [name_of(child.turn) for child in nodes[name].children]
+        assert [names[child] for child in children] == below
+    drawn = [name_of(node.turn) for node in walk(root) if not node.children]
+    assert [names[leaf] for leaf in leaves_of(tree)] == drawn  # left to right
+    for node, path in enumerate(tree.path_N):
+        assert [tree.path_N[at] for at in line_to(tree, node)] == [
+            path[: length + 1] for length in range(len(path))
+        ]
+
+
+@pytest.mark.parametrize("name", BACKUPS)
+@given(root=trees(REWARDS))
+def test_values_are_those_of_the_definitions_exactly(name: str, root: Node) -> None:
+    """The expected return under the sampled policy, or the rewards below over the leaves."""
+    values = values_by_name(root, BACKUPS[name])
     for node in walk(root):
-        expected = [float(expectation(node, agent)) for agent in (0, 1)]
+        expected = [float(EXACTLY[name](node, agent)) for agent in (0, 1)]
         assert values[name_of(node.turn)] == pytest.approx(expected, abs=1e-9)
+        assert node.children or values[name_of(node.turn)] == node.reward
 
 
-@given(trees(REWARDS))
-def test_a_value_is_the_own_reward_and_the_mean_of_the_children(root: Node) -> None:
-    values = values_by_name(root, "children")
-    for node in walk(root):
-        value = np.array(values[name_of(node.turn)])
-        below = [values[name_of(child.turn)] for child in node.children] or [(0.0, 0.0)]
-        np.testing.assert_allclose(value, node.reward + np.mean(below, axis=0), atol=1e-9)
-
-
-@given(trees(REWARDS))
-def test_leaves_averages_all_rewards_below_over_the_leaves(root: Node) -> None:
-    values = values_by_name(root, "leaves")
-    for node in walk(root):
-        expected = [float(leaf_average(node, agent)) for agent in (0, 1)]
-        assert values[name_of(node.turn)] == pytest.approx(expected, abs=1e-9)
-
-
-@given(trees(REWARDS), st.sampled_from(BACKUPS))
-def test_a_leaf_is_worth_its_reward(root: Node, method: ValueBackup) -> None:
-    values = values_by_name(root, method)
-    for node in walk(root):
-        if not node.children:
-            assert values[name_of(node.turn)] == node.reward
-
-
-@settings(max_examples=20)
-@given(setups())
-def test_values_of_grown_trees_are_expectations(setup: Setup) -> None:
-    for state in ends(play(setup), "sample"):
-        for root in state.forest:
-            tree = flatten(root)
-            values = backup(tree)
-            node = {path: _descend(root, path) for path in tree.path_N}
-            for i, path in enumerate(tree.path_N):
-                agents = range(len(root.reward))
-                expected = [float(expectation(node[path], agent)) for agent in agents]
-                assert tuple(values[i]) == pytest.approx(expected, abs=1e-9)
-
-
-def _descend(node: Node, path: tuple[int, ...]) -> Node:
-    for rank in path:
-        node = node.children[rank]
-    return node
-
-
-@given(trees(st.floats(-10, 10)), st.integers(0, 2**32), st.sampled_from(BACKUPS))
-def test_permuting_siblings_permutes_values(root: Node, seed: int, method: ValueBackup) -> None:
+@given(trees(st.floats(-10, 10)), st.integers(0, 2**32), NAMES_OF_BACKUPS)
+def test_permuting_siblings_permutes_values(root: Node, seed: int, name: str) -> None:
     permuted = shuffle(root, Random(seed))
-    assert values_by_name(permuted, method) == values_by_name(root, method)
+    assert values_by_name(permuted, BACKUPS[name]) == values_by_name(root, BACKUPS[name])
 
 
-@given(trees(REWARDS), st.sampled_from(BACKUPS))
-def test_a_missing_reward_makes_its_ancestors_missing_and_no_others(
-    root: Node, method: ValueBackup
-) -> None:
-    leaf = next(node for node in walk(root) if not node.children)
-    spoilt = _with_reward(root, name_of(leaf.turn), (float("nan"), 0.0))
-    tree = flatten(spoilt)
-    values = backup(tree, method)
-    above = {path for path in tree.path_N if _below(spoilt, path, name_of(leaf.turn))}
-    assert {path for i, path in enumerate(tree.path_N) if isnan(values[i, 0])} == above
+@given(trees(REWARDS), NAMES_OF_BACKUPS)
+def test_a_missing_reward_makes_its_ancestors_missing_and_no_others(root: Node, name: str) -> None:
+    whole = flat(root)
+    *_, leaf = leaves_of(whole)
+    reward_NA = whole.reward_NA.copy()
+    reward_NA[leaf, 0] = float("nan")
+    values = BACKUPS[name](whole._replace(reward_NA=reward_NA))
+    missing = {node for node in range(whole.num_nodes) if isnan(values[node, 0])}
+    assert missing == {ROOT, *line_to(whole, leaf)}
+    assert values[:, 1].tolist() == BACKUPS[name](whole)[:, 1].tolist()
 
 
-def _with_reward(node: Node, name: str, reward: tuple[float, float]) -> Node:
-    children = tuple(_with_reward(child, name, reward) for child in node.children)
-    own = reward if name_of(node.turn) == name else node.reward
-    return Node(turn=node.turn, reward=own, end=node.end, children=children)
-
-
-def _below(root: Node, path: tuple[int, ...], name: str) -> bool:
-    return any(name_of(node.turn) == name for node in walk(_descend(root, path)))
-
-
-@pytest.mark.parametrize("method", BACKUPS)
+@pytest.mark.parametrize("name", BACKUPS)
 @pytest.mark.parametrize("file", golden_files())
-def test_golden_values(file: str, method: ValueBackup) -> None:
+def test_golden_values(file: str, name: str) -> None:
     example = golden(file)
-    values = values_by_name(example.root, method)
-    assert values.keys() == example.values[method].keys()
-    for name, expected in example.values[method].items():
-        assert values[name] == pytest.approx(expected, abs=1e-12), name
+    values = values_by_name(example.root, BACKUPS[name])
+    assert values.keys() == example.values[name].keys()
+    for node, expected in example.values[name].items():
+        assert values[node] == pytest.approx(expected, abs=1e-12), node

@@ -1,7 +1,7 @@
 """Trees of replies made by hand or at random, and their golden files."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -9,15 +9,28 @@ from typing import Any, NamedTuple
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nip_fn.game.episode import Round, Utterance
+from nip_fn.game.episode import Episode, Round, Utterance
+from nip_fn.game.reply import Completion
+from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.nip import PROVER, VERIFIER
-from nip_fn.trees.grow import Node
+from nip_fn.trees.grow import (
+    GameTree,
+    Node,
+    ReplyArrival,
+    ReplyRequest,
+    Rules,
+    insert,
+    new_tree,
+    pending_requests,
+)
+from nip_fn.trees.tree import Tree, flatten
 
 from .games import make_params
 
 GOLDEN = Path(__file__).parent / "golden"
 AGENTS = {"prover": PROVER, "verifier": VERIFIER}
+QUARTERS = st.sampled_from([-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0])
 
 Name = str
 Eligible = set[tuple[Name, int, Name, Name]]  # (parent, agent, chosen, rejected)
@@ -26,6 +39,43 @@ Eligible = set[tuple[Name, int, Name, Name]]  # (parent, agent, chosen, rejected
 def name_of(turn: Round) -> Name:
     """What a node is called: the words that led to it; every node of these trees has its own."""
     return turn[0].raw if turn else "root"
+
+
+def flat(root: Node, datapoint: int = 0) -> Tree:
+    """A tree made by hand, as arrays."""
+    return flatten(GameTree(datapoint, key(0), root))
+
+
+def family(*said: Utterance, rewards: tuple[float, ...] = ()) -> Tree:
+    """A root and a child for each reply, worth its reward to its agent: child i is node i + 1."""
+    children = (
+        Node(
+            turn=(each,),
+            reward=(own, 0.0) if each.agent == PROVER else (0.0, own),
+        )
+        for each, own in zip(said, rewards or (0.0,) * len(said), strict=True)
+    )
+    return flat(Node(reward=(0.0, 0.0), children=tuple(children)))
+
+
+def names_of(tree: Tree) -> list[Name]:
+    """`[N]` the names of a tree's nodes."""
+    return [name_of(turn) for turn in tree.turn_N]
+
+
+Speak = Callable[[ReplyRequest, int], str | Completion]  # (request, index) -> that reply
+
+
+def grown(rules: Rules, start: Episode, speak: Speak, order: Random | None = None) -> GameTree:
+    """A whole tree, its replies given in the order of asking, or in any other."""
+    root = new_tree(rules, start)
+    while places := [(ask, i) for ask in pending_requests(root) for i in ask.indices]:
+        ask, index = order.choice(places) if order else places[0]
+        said = speak(ask, index)
+        completion = Completion(said, "stop", "m") if isinstance(said, str) else said
+        arrival = ReplyArrival(ask.path, ask.agent, index, ask.attempt, completion)
+        root, _ = insert(rules, root, start, arrival)
+    return GameTree(0, start.key, root)
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -8,11 +8,12 @@ from types import ModuleType
 import pytest
 
 from nip_fn.code.builtin.arithmetic import datapoint_of, examples, split_of
+from nip_fn.code.builtin.philox import integers
 from nip_fn.config.codec import from_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.episode import Episode, Utterance, reset
-from nip_fn.keys import fold_in, generator, key
+from nip_fn.keys import fold_in, key
 from nip_fn.prompts.chat import build_chat
 from nip_fn_adapters.local.models import BUILTIN, encode_chat, load_tokenizer
 
@@ -36,7 +37,7 @@ def script() -> ModuleType:
 
 @pytest.mark.parametrize("round", [0, 1, 2])
 def test_the_warm_up_shows_the_chats_that_the_game_shows(script: ModuleType, round: int) -> None:
-    datapoint = datapoint_of(next(examples(generator(key(4)), "train")))
+    datapoint = datapoint_of(next(examples(integers(key(4)), "train")))
     speakers = (VERIFIER, PROVER)
     episode: Episode = reset(datapoint, key(0))
     turns = tuple(
@@ -61,8 +62,8 @@ def test_the_warm_up_shows_the_chats_that_the_game_shows(script: ModuleType, rou
 def test_the_warm_up_uses_problems_of_the_training_split_alone(script: ModuleType) -> None:
     from itertools import islice
 
-    rng = generator(fold_in(key(1), "warm-up", "problems"))
-    for example in islice(examples(rng, "train"), 200):
+    draw = integers(fold_in(key(1), "warm-up", "problems"))
+    for example in islice(examples(draw, "train"), 200):
         assert split_of(datapoint_of(example).question) == "train"
 
 

@@ -103,6 +103,14 @@ class Provider:
         self._ask("settings", msgspec.json.encode(changes))
         self.settings = settings
 
+    def reset(self, **settings: Any) -> None:
+        """Make it as good as a new one with these settings, at the same port.
+
+        Tests of a file share a process so: to start one takes most of a second.
+        """
+        self.settings = _checked(Settings(), settings)
+        self._ask("reset", msgspec.json.encode(self.settings))
+
     def log(self) -> list[dict[str, Any]]:
         """Every request in the order in which they came; readable also while it is dead."""
         return read_log(self.folder)

@@ -99,6 +99,12 @@ class Log:
         self._fd = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
         self._encoder = msgspec.json.Encoder()
 
+    def clear(self) -> None:
+        """Forget all requests; the answers to some of them may still come."""
+        os.ftruncate(self._fd, 0)
+        last, self.counts = self.counts.last_id, Counts()
+        self.counts.last_id = last
+
     def next_id(self) -> int:
         return self.counts.last_id + 1
 
@@ -133,7 +139,7 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
             body = msgspec.json.decode(entry.body)
             request_id = f"req_{entry.id}"
             found[entry.id] = {**came, "body": body, "request_id": request_id, **nothing, **tokens}
-        else:
+        elif entry.id in found:
             found[entry.id].update(msgspec.to_builtins(entry), id=entry.id)
             found[entry.id].pop("type")
     return list(found.values())
@@ -150,6 +156,13 @@ class Objects:
         if file.exists():
             _mend(file)
         self._fd = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY, 0o644)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        os.ftruncate(self._fd, 0)
+        for file in self._folder.iterdir():
+            file.unlink()
+        self.files, self.jobs, self.batches = {}, {}, {}
 
     def put(self, table: str, entry: dict[str, Any]) -> dict[str, Any]:
         getattr(self, table)[entry["id"]] = entry

@@ -298,6 +298,11 @@ class Server:
 
     async def _control(self, request: web.BaseRequest) -> web.Response:
         """The tests' own door."""
+        if request.path == "/control/reset":
+            self.log.clear()
+            self.objects.clear()
+            self._prefixes = Prefixes()
+            self.configure(msgspec.json.decode(await request.read(), type=Settings))
         if request.path == "/control/settings":
             changes = msgspec.json.decode(await request.read())
             try:

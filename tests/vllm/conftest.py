@@ -11,7 +11,7 @@ from returns.result import Failure
 
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.serving.fleet import FleetSettings
-from nip_fn_adapters.serving.settings import find_vllm
+from nip_fn_adapters.serving.settings import FleetSettings, find_vllm
 
 from ..adapters.fleets import free_ports
 from ..adapters.training import CHOSEN, REJECTED, make_job, tune
@@ -25,7 +25,7 @@ def command() -> Iterator[tuple[str, ...]]:
     """What starts vLLM: with one thread, one GiB for keys and values, and no GPU."""
     found = find_vllm()
     if isinstance(found, Failure):
-        pytest.skip(found.failure())
+        pytest.skip(str(found.failure()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")

@@ -16,7 +16,8 @@ import pytest
 
 from nip_fn.prompts.chat import Message
 from nip_fn_adapters.local.models import load_policy, log_probability, model_directory
-from nip_fn_adapters.serving.fleet import Fleet, FleetSettings, url_of
+from nip_fn_adapters.serving.fleet import Fleet, url_of
+from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.wire import Needs, ProbeText
 
 from ..adapters.fleets import SERVER, refusal
@@ -109,7 +110,7 @@ def test_two_adapters_answer_as_in_this_process_also_after_crashes(
             for name, reason in (("rank", "rank 64"), ("missing", "tensors"), ("torn", "header")):
                 problem = refusal(await fleet.load(name, trained.folder / name))
                 assert problem.status == 422
-                assert reason in problem.reason
+                assert reason in str(problem)
             assert await served(settings) == [MODEL, *both]
 
             os.kill(group(settings), signal.SIGKILL)
@@ -164,7 +165,7 @@ def test_a_model_that_vllm_cannot_serve_is_given_up_with_the_reason(
             (await fleet.start(NEEDS, {})).unwrap()
             problem = refusal(await fleet.load("any", model))
             assert problem.status == 503
-            assert "NoSuchModel" in problem.reason
+            assert "NoSuchModel" in str(problem)
             assert (await fleet.status()).status == "crashed"
         finally:
             await fleet.close()

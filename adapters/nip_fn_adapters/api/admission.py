@@ -1,4 +1,4 @@
-"""Admits requests to servers, each at the pace that it bears, in the order in which they came."""
+"""Admission of requests to servers, at the pace that each bears, in the order of their arrival."""
 
 import asyncio
 import heapq
@@ -8,52 +8,60 @@ from math import inf
 from typing import NamedTuple
 
 from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.pace import Bounds, Pace, Spent, make_pace, sent, wait
+from nip_fn_adapters.api.pace import Bounds, Consumed, Pace, make_pace, sent, wait
 
 Servers = tuple[Endpoint, ...]
 
-SOON = 0.001  # seconds; no timer is set for less
+SHORTEST_TIMER = 0.001  # seconds; the event loop's own resolution
 
 
-class Turn(NamedTuple):
+class Permit(NamedTuple):
     """The right to send one request to a server."""
 
     server: Endpoint
-    spent: Spent  # in all, with this request
+    consumed: Consumed  # at the server, with this request
 
 
 class _Waiting(NamedTuple):
-    order: int
-    turn: "asyncio.Future[Turn]"
+    ticket: int
+    permit: "asyncio.Future[Permit]"
     tokens: float
 
 
-class _Door:
+class _Load:
+    """The pace of a server and the number of requests that it is working on."""
+
     def __init__(self, bounds: Bounds) -> None:
         self.pace, self.in_flight = make_pace(bounds), 0
 
 
 class AdmissionQueue:
-    """One for all requests of a run, so that agents at one server share its limit."""
+    """The queue of all requests of a run, so that agents at one server share its limit."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float], speed: float = 1.0) -> None:
-        """Nothing is known of any server yet.  The clock runs at `speed` seconds in a second."""
+        """Start without knowledge of any server; `clock` runs at `speed` seconds per second."""
         self._bounds, self._clock, self._speed = bounds, clock, speed
-        self._doors: dict[Endpoint, _Door] = {}
-        self._lines: dict[Servers, list[_Waiting]] = {}
-        self._orders = count()
+        self._loads: dict[Endpoint, _Load] = {}
+        self._queues: dict[Servers, list[_Waiting]] = {}
+        self._tickets = count()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def order(self) -> int:
-        """A place in the line, behind all that were given; a request keeps it when it retries."""
-        return next(self._orders)
+    def ticket(self) -> int:
+        """The next place in the queue; a request keeps its own when it is retried.
 
-    async def enter(self, servers: Servers, order: int, tokens: float) -> Turn:
-        """A turn at the least busy of the servers; `tokens` is what the request may cost."""
-        future: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
-        line = self._lines.setdefault(servers, [])
-        heapq.heappush(line, _Waiting(order, future, tokens))
+        So an early request that fails is not overtaken by the thousands behind it.
+        """
+        return next(self._tickets)
+
+    async def acquire(self, servers: Servers, ticket: int, tokens: float) -> Permit:
+        """A permit for the least busy of the servers; `tokens` bounds what the request may cost.
+
+        `release` must follow.
+        """
+        future: asyncio.Future[Permit] = asyncio.get_running_loop().create_future()
+        queue = self._queues.setdefault(servers, [])
+        heapq.heappush(queue, _Waiting(ticket, future, tokens))
         if self._closed:
             future.cancel()
         self._admit()
@@ -61,73 +69,76 @@ class AdmissionQueue:
             return await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled():
-                self.leave(future.result())
+                self.release(future.result())
             raise
 
-    def note(self, turn: Turn, change: Callable[[Pace, int], Pace]) -> None:
-        """Change the pace of the turn's server; `change` is told what is in flight without it."""
-        door = self._doors[turn.server]
-        door.pace = change(door.pace, door.in_flight - 1)
+    def update_pace(self, permit: Permit, change: Callable[[Pace, int], Pace]) -> None:
+        """Change the pace of the permit's server; `change` is given it and the other requests."""
+        load = self._loads[permit.server]
+        load.pace = change(load.pace, load.in_flight - 1)
 
-    def leave(self, turn: Turn) -> None:
-        """End a turn."""
-        self._doors[turn.server].in_flight -= 1
+    def release(self, permit: Permit) -> None:
+        """Give a permit back."""
+        self._loads[permit.server].in_flight -= 1
         self._admit()
 
     @property
     def num_waiting(self) -> int:
-        """Requests that have no turn yet."""
-        return sum(not waiting.turn.done() for line in self._lines.values() for waiting in line)
+        """The number of requests without a permit."""
+        return sum(not one.permit.done() for queue in self._queues.values() for one in queue)
 
     def close(self) -> None:
-        """Give no more turns: cancel all that wait for one, now or later."""
+        """Give no more permits: cancel all requests that wait for one, now or later."""
         self._closed = True
-        for line in self._lines.values():
-            for waiting in line:
-                waiting.turn.cancel()
-            line.clear()
+        for queue in self._queues.values():
+            for waiting in queue:
+                waiting.permit.cancel()
+            queue.clear()
 
     def _admit(self) -> None:
-        """Give turns, first come first served, as long as servers have room."""
+        """Give permits, first come first served, as long as servers have room."""
         now = self._clock()
         while True:
             soonest, heads = inf, []
-            for servers, line in self._lines.items():
-                while line and line[0].turn.done():  # whoever waited is gone
-                    heapq.heappop(line)
-                if line:
-                    seconds, server = self._least_busy(servers, line[0].tokens, now)
+            for servers, queue in self._queues.items():
+                while queue and queue[0].permit.done():  # its request was cancelled
+                    heapq.heappop(queue)
+                if queue:
+                    seconds, server = self._least_busy(servers, queue[0].tokens, now)
                     soonest = min(soonest, seconds)
                     if seconds <= 0:
-                        heads.append((line[0].order, servers, server))
+                        heads.append((queue[0].ticket, servers, server))
             if not heads:
                 break
             _, servers, server = min(heads, key=lambda head: head[0])
-            self._give(heapq.heappop(self._lines[servers]), server)
-        self._look_again(soonest)
+            self._give(heapq.heappop(self._queues[servers]), server)
+        self._admit_again(soonest)
 
     def _give(self, waiting: _Waiting, server: Endpoint) -> None:
-        door = self._doors[server]
-        door.in_flight += 1
-        door.pace = sent(door.pace, door.in_flight, waiting.tokens)
-        waiting.turn.set_result(Turn(server, door.pace.spent))
+        load = self._loads[server]
+        load.in_flight += 1
+        load.pace = sent(load.pace, load.in_flight, waiting.tokens)
+        waiting.permit.set_result(Permit(server, load.pace.consumed))
 
     def _least_busy(self, servers: Servers, tokens: float, now: float) -> tuple[float, Endpoint]:
-        """The server with the least in flight of those with room, else the one that has it soonest,
-        and the seconds until then.
+        """The server with the least in flight of those that have room, and 0 seconds.
+
+        If none has room: the server that has it first, and the seconds until then.
         """
         best = (inf, inf, inf, servers[0])
         for server in servers:
-            door = self._doors.get(server) or self._doors.setdefault(server, _Door(self._bounds))
-            seconds = wait(door.pace, door.in_flight, tokens, now)
-            found = (seconds, door.in_flight, door.pace.spent.requests, server)
+            load = self._loads.get(server) or self._loads.setdefault(server, _Load(self._bounds))
+            seconds = wait(load.pace, load.in_flight, tokens, now)
+            found = (seconds, load.in_flight, load.pace.consumed.requests, server)
             best = min(best, found, key=lambda one: one[:3])
         return best[0], best[3]
 
-    def _look_again(self, seconds: float) -> None:
+    def _admit_again(self, seconds: float) -> None:
+        # A quota refills without any event, so only a timer can notice that there is room again.
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if seconds < inf:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(seconds / self._speed, SOON), self._admit)
+            delay = max(seconds / self._speed, SHORTEST_TIMER)
+            self._timer = loop.call_later(delay, self._admit)

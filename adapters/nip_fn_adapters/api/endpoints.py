@@ -1,4 +1,4 @@
-"""Where agents' models are served, and with which key."""
+"""The servers of agents' models: their addresses, their keys, and HTTP clients for them."""
 
 import logging
 import os
@@ -11,20 +11,21 @@ from urllib.parse import urlsplit
 
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters
 
 OPENAI = "https://api.openai.com/v1"
 OPENROUTER = "https://openrouter.ai/api/v1"
 KEY_VARIABLES = {"OpenAI": "OPENAI_API_KEY", "OpenRouter": "OPENROUTER_API_KEY"}
 
-CONNECT_SECONDS = 15.0  # at most, until a server takes a connection
+CONNECT_SECONDS = 15.0  # limit for establishing a connection
 
-# What a server that asks for no key is sent.
+# Sent to servers that need no key: the openai client refuses an empty one.
 NO_KEY = "EMPTY"
 
 
 class Endpoint(NamedTuple):
-    """One server, and the key that it is to be shown.  Its key is in no text of it."""
+    """A server and the key for it.  Its text does not show the key."""
 
     url: str
     key: str
@@ -35,21 +36,20 @@ class Endpoint(NamedTuple):
 
 def endpoints_of(
     agent: AgentParameters, environment: Mapping[str, str]
-) -> Result[tuple[Endpoint, ...], str]:
-    """The servers that an agent's requests are shared among; or what is wrong with an address, or
-    which key is missing.
+) -> Result[tuple[Endpoint, ...], Problem]:
+    """The servers among which an agent's requests are shared.
+
+    Failure: an address is not one, or the key is missing.
     """
-    problem = next(filter(None, map(_url_problem, base_urls(agent) or ("",))), None)
-    if problem:
-        return Failure(f"agents.{agent.name}.api_base_url: {problem}")
-    key = _key(agent, environment)
-    if isinstance(key, Failure):
-        return Failure(key.failure())
-    return Success(tuple(Endpoint(url, key.unwrap()) for url in base_urls(agent)))
+    urls = base_urls(agent)
+    problem = next(filter(None, map(_url_problem, urls or ("",))), None)
+    if problem is not None:
+        return Failure(problem.at(f"agents.{agent.name}.api_base_url"))
+    return _key(agent, environment).map(lambda key: tuple(Endpoint(url, key) for url in urls))
 
 
 def base_urls(agent: AgentParameters) -> tuple[str, ...]:
-    """The addresses that end in /v1 or the like, without a slash at their end."""
+    """The addresses of an agent's servers, which end in /v1 or the like, without a final slash."""
     if agent.api_base_url is not None:
         urls = (url.strip().rstrip("/") for url in agent.api_base_url.split(","))
         return tuple(filter(None, urls))
@@ -61,21 +61,27 @@ def base_urls(agent: AgentParameters) -> tuple[str, ...]:
     return (OPENAI,)
 
 
-def _url_problem(url: str) -> str | None:
-    """Why no server can be asked there; addresses are recorded, so no secret may be in them."""
+def _url_problem(url: str) -> Problem | None:
     try:
         parts = urlsplit(url)
         whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         whole = False
     if not whole or re.search(r"\s", url):
-        return f"{url!r} is no address; expected one like https://api.openai.com/v1"
+        return Problem(
+            f"{url!r} is not the address of a server",
+            remedy="give one like https://api.openai.com/v1",
+        )
+    # Addresses are recorded and logged, so no secret may be part of one.
     if parts.username or parts.password or parts.query:
-        return "an address with a user, a password or a query; keys belong into the environment"
+        return Problem(
+            "an address may not hold a user, a password or a query, since it is recorded",
+            remedy="put the key into an environment variable and name it in api_key_variable",
+        )
     return None
 
 
-def _key(agent: AgentParameters, environment: Mapping[str, str]) -> Result[str, str]:
+def _key(agent: AgentParameters, environment: Mapping[str, str]) -> Result[str, Problem]:
     variable = agent.api_key_variable or KEY_VARIABLES.get(agent.model_provider)
     if variable is None:
         return Success(NO_KEY)
@@ -83,13 +89,16 @@ def _key(agent: AgentParameters, environment: Mapping[str, str]) -> Result[str, 
     if key:
         return Success(key)
     return Failure(
-        f"agents.{agent.name}: {agent.model_provider} needs an API key; set {variable} in the "
-        "environment or in a file .env"
+        Problem(
+            f"{agent.model_provider} needs an API key",
+            address=f"agents.{agent.name}",
+            remedy=f"set {variable} in the environment or in a file .env",
+        )
     )
 
 
 def environment(folder: Path = Path()) -> dict[str, str]:
-    """The variables of the process, over those of the folder's file .env."""
+    """The environment variables; those of the process override those of the folder's .env."""
     file = folder / ".env"
     if not file.is_file():
         return dict(os.environ)
@@ -99,22 +108,22 @@ def environment(folder: Path = Path()) -> dict[str, str]:
 
 
 def make_client(endpoint: Endpoint, *, timeout: float, connections: int) -> Any:
-    """An `openai.AsyncOpenAI` that never retries by itself: `nip_fn.retries` alone decides.
+    """An `openai.AsyncOpenAI` that never retries by itself: `api.retries` alone decides.
 
-    `timeout` in seconds, for each request; at most so many `connections` are open at a time.
+    `timeout` is in seconds, for each request; at most `connections` are open at a time.
     """
     return _client(endpoint, _http(endpoint, connections), timeout)
 
 
 class Chats:
-    """A server's chat completions, as its `client`, an `openai.AsyncOpenAI`, would ask for them.
+    """A server's chat completions, requested as its `client`, an `openai.AsyncOpenAI`, would.
 
-    The address and the headers are the client's, and so are the connections; but the client works
-    them out anew for each request, which took about half of the processor time of a request.
+    Address, headers and connections are the client's.  But the client builds them anew for each
+    request, which took about half of the processor time of a request.
     """
 
     def __init__(self, endpoint: Endpoint, *, timeout: float, connections: int) -> None:
-        """As `make_client`; close it with `aclose`."""
+        """Take the arguments of `make_client`; to be closed with `aclose`."""
         import httpx2
 
         self._http = _http(endpoint, connections)
@@ -127,7 +136,7 @@ class Chats:
         )
 
     async def post(self, body: bytes) -> Any:
-        """The `httpx2.Response` to that JSON, whatever its status, with its body."""
+        """The `httpx2.Response` to that JSON, body included, whatever its status."""
         return await self._http.send(self._request(headers=self._headers, content=body))
 
     async def aclose(self) -> None:
@@ -154,13 +163,14 @@ def _timeout(seconds: float) -> Any:
 
 
 def _http(endpoint: Endpoint, connections: int) -> Any:
-    """What speaks HTTP, through aiohttp: in half the time of the client's own transport, and in a
-    fifth of it with hundreds of connections.
+    """The HTTP transport, through aiohttp.
+
+    It takes half the time of the client's own transport, and a fifth with hundreds of connections.
     """
     import httpx2
     import openai
 
-    # OPENAI_LOG sets the client's own logger alone.
+    # OPENAI_LOG sets only the level of the client's own logger.
     logging.getLogger("httpx2").setLevel(logging.getLogger("openai").level)
     limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
     # Without TLS there is nothing to verify, and certificates take 60 ms to load.

@@ -1,8 +1,8 @@
-"""Fine-tuning jobs at a provider: how they are asked for, found again, and read.
+"""Fine-tuning jobs at a provider: requested, found again, and read.
 
-Creating a job costs money and cannot be taken back by dying, so nothing is created before it has
-been looked for.  A job is known by its tag, which it carries as suffix and in its metadata; a file
-by its name, which holds a hash of its content.
+Creating a job costs money, and a crash does not undo it, so nothing is created before it has been
+looked for.  A job is known by its tag, which it carries as suffix and in its metadata; a file by
+its name, which holds a hash of its content.
 """
 
 import re
@@ -15,7 +15,8 @@ from nip_fn_adapters.api.uploads import each, ensure_upload, text_of
 
 JobStatus = Literal["pending", "running", "succeeded", "failed", "cancelled", "not_found"]
 
-# The provider's words; any other is taken for a job under way.
+# The provider's words.  Any other counts as a job under way: new words appear without notice, and a
+# job that is taken for failed would be paid for and thrown away.
 STATUSES: dict[str, JobStatus] = {
     "validating_files": "pending",
     "queued": "pending",
@@ -26,62 +27,62 @@ STATUSES: dict[str, JobStatus] = {
     "cancelled": "cancelled",
 }
 
-PAGE = 100  # jobs to a page of the list
+PAGE = 100  # jobs per page of the list
 
-# What metadata calls the tag of a job or a batch, and the identity of its run.
+# The metadata fields of a job or a batch that hold its tag and the identity of its run.
 TAG, RUN = "nip_fn", "nip_fn_run"
 
 
 class Intent(NamedTuple):
-    """A job that is to be at the provider once, and what belongs to it."""
+    """A job that is to exist at the provider exactly once."""
 
     job: Job
     run: str  # the run's identity
-    multiplier: float | None  # of the provider's learning rate; None: as the provider chooses
-    wandb_project: str | None = None  # where the provider is to log to; None: nowhere
+    multiplier: float | None  # of the provider's learning rate; None: the provider's choice
+    wandb_project: str | None = None  # to which the provider logs; None: none
 
     @property
     def tag(self) -> str:
-        """Its name at the provider: unlike any other, at most 40 of `a-z0-9-`."""
+        """Its unique name at the provider: at most 40 characters of `a-z0-9-`, as in suffixes."""
         seed = f"{self.run} {self.job.name} {self.job.data_hash}"
         words = re.sub(r"[^a-z0-9]+", "-", self.job.name.lower()).strip("-")
         return f"{words[:27]}-{blake2b(seed.encode(), digest_size=6).hexdigest()}".lstrip("-")
 
 
 class Remote(NamedTuple):
-    """A job as the provider tells of it."""
+    """A job as the provider describes it."""
 
     id: str
     status: JobStatus
-    word: str  # the provider's own for the status
-    model: str | None  # what it trained; None until it has succeeded
-    problem: str  # why it failed, in a line; empty where nothing is said
-    report: tuple[tuple[str, float], ...]  # train_tokens, seconds: as far as they are told
+    word: str  # the provider's own word for the status
+    model: str | None  # the trained model; None until it has succeeded
+    problem: str  # why it failed, in one line; "" if the provider gives no reason
+    report: tuple[tuple[str, float], ...]  # train_tokens, seconds: those that are reported
 
 
 def has_failed(status: JobStatus) -> bool:
-    """Whether a job with that status leaves no model."""
+    """True if a job with that status leaves no model."""
     return status in ("failed", "cancelled", "not_found")
 
 
-def remote_of(told: Any) -> Remote:
-    """The record of a job that the client has read; `ValueError` where it is none."""
-    id, status = text_of(told, "id"), text_of(told, "status")
-    began, ended = getattr(told, "created_at", None), getattr(told, "finished_at", None)
+def remote_of(listed: Any) -> Remote:
+    """The record of a job that the client has read; raises `ValueError` if it is not one."""
+    status = text_of(listed, "status")
+    began, ended = getattr(listed, "created_at", None), getattr(listed, "finished_at", None)
     seconds = ended - began if began and ended else None
-    numbers = (("train_tokens", getattr(told, "trained_tokens", None)), ("seconds", seconds))
+    numbers = (("train_tokens", getattr(listed, "trained_tokens", None)), ("seconds", seconds))
     return Remote(
-        id=id,
+        id=text_of(listed, "id"),
         status=STATUSES.get(status, "running"),
         word=status,
-        model=getattr(told, "fine_tuned_model", None) or None,
-        problem=error_line(getattr(told, "error", None)),
+        model=getattr(listed, "fine_tuned_model", None) or None,
+        problem=error_line(getattr(listed, "error", None)),
         report=tuple((name, float(value)) for name, value in numbers if value is not None),
     )
 
 
 def error_line(error: Any) -> str:
-    """The provider's words about a failure: CODE: MESSAGE (PARAMETER); empty where there are none.
+    """The provider's description of a failure, "CODE: MESSAGE (PARAMETER)"; "" if it has none.
 
     >>> from types import SimpleNamespace as Error
     >>> error_line(Error(code="invalid_file", message="Line 3\\nis cut", param="training_file"))
@@ -95,7 +96,7 @@ def error_line(error: Any) -> str:
 def creation(intent: Intent, file: str) -> dict[str, Any]:
     """The fields of the request that creates the job, to be trained on an uploaded file.
 
-    The learning rate alone is not the job's: the API takes no rate, only a multiple of its own.
+    The job's own learning rate is not among them: the API takes only a multiple of its own rate.
     """
     job = intent.job
     numbers: dict[str, Any] = {"n_epochs": job.num_epochs, "batch_size": job.batch_size}
@@ -119,51 +120,52 @@ def creation(intent: Intent, file: str) -> dict[str, Any]:
 
 
 async def create(client: Any, intent: Intent, file: str, once: str) -> Remote:
-    """A new job; a server that knows idempotency keys makes one only for each `once`."""
+    """A new job; a server that knows idempotency keys makes only one for each `once`."""
     headers = {"Idempotency-Key": once}
     fields = creation(intent, file)
     return remote_of(await client.fine_tuning.jobs.create(**fields, extra_headers=headers))
 
 
-async def cancel(client: Any, id: str) -> Remote:
-    """The job, told to end."""
-    return remote_of(await client.fine_tuning.jobs.cancel(id))
+async def cancel(client: Any, job: str) -> Remote:
+    """The job with that id, cancelled."""
+    return remote_of(await client.fine_tuning.jobs.cancel(job))
 
 
-async def retrieve(client: Any, id: str) -> Remote | None:
-    """The job with that id; None where the provider knows none."""
+async def retrieve(client: Any, job: str) -> Remote | None:
+    """The job with that id; None if the provider does not know it."""
     import openai
 
     try:
-        return remote_of(await client.fine_tuning.jobs.retrieve(id))
+        return remote_of(await client.fine_tuning.jobs.retrieve(job))
     except openai.NotFoundError:
         return None
 
 
 async def find_job(client: Any, tag: str) -> Remote | None:
-    """The newest job with that tag; None where the provider lists none."""
-    async for told in each(client.fine_tuning.jobs.list(limit=PAGE, metadata={TAG: tag})):
-        if tag in _marks(told):
-            return remote_of(told)
+    """The newest job with that tag; None if the provider lists none."""
+    # Not every server filters by metadata, so each job is checked here, too.
+    async for listed in each(client.fine_tuning.jobs.list(limit=PAGE, metadata={TAG: tag})):
+        if tag in _marks(listed):
+            return remote_of(listed)
     return None
 
 
 async def find_jobs(client: Any, run: str) -> tuple[Remote, ...]:
     """All jobs of a run that have not ended."""
-    listed = each(client.fine_tuning.jobs.list(limit=PAGE, metadata={RUN: run}))
-    jobs = [remote_of(told) async for told in listed if run in _marks(told)]
+    pages = each(client.fine_tuning.jobs.list(limit=PAGE, metadata={RUN: run}))
+    jobs = [remote_of(listed) async for listed in pages if run in _marks(listed)]
     return tuple(job for job in jobs if job.status in ("pending", "running"))
 
 
 async def ensure_file(client: Any, rows: tuple[TrainingRow, ...]) -> str:
-    """The id of the file with these rows, uploaded only where it is not there yet."""
+    """The id of the file with these rows, uploaded only if the provider does not have it."""
     data = training_file(rows)
     name = f"nip-fn-{blake2b(data, digest_size=16).hexdigest()}.jsonl"
     return await ensure_upload(client, name, data, "fine-tune")
 
 
-def _marks(told: Any) -> set[str]:
-    """What a job is known by: its metadata, or its suffix where a server keeps no metadata."""
-    metadata = getattr(told, "metadata", None) or {}
-    suffixes = (getattr(told, name, None) for name in ("user_provided_suffix", "suffix"))
+def _marks(listed: Any) -> set[str]:
+    """The marks of a job: its metadata, or its suffix if the server keeps no metadata."""
+    metadata = getattr(listed, "metadata", None) or {}
+    suffixes = (getattr(listed, name, None) for name in ("user_provided_suffix", "suffix"))
     return {str(mark) for mark in (*metadata.values(), *suffixes) if mark}

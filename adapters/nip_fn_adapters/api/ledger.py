@@ -1,7 +1,7 @@
-"""What a run notes down of its fine-tuning jobs at a provider.
+"""The run's own notes about its fine-tuning jobs at a provider.
 
-RUN/api/identity             tells the run's jobs from those of every other run, equal ones included
-RUN/jobs/NAME/remote.json    when a job was asked for, and its id once that is known
+RUN/api/identity             distinguishes the run's jobs from those of every other run
+RUN/jobs/NAME/remote.json    when a job was requested, and its id once that is known
 
 The identity is drawn, not derived: two runs with equal parameters and seed record equal first
 events, and must not share their jobs.
@@ -17,15 +17,15 @@ from nip_fn_adapters.store import replace_file, sync_path
 
 
 class Note(msgspec.Struct, frozen=True):
-    """A job that was asked for at a provider, whatever came of it."""
+    """The note of a job that was requested from a provider, whether or not it was created."""
 
     tag: str
     asked: float  # when, in s since 1970
-    id: str | None = None  # None: no answer has come yet
+    id: str | None = None  # the provider's; None: no answer has come yet
 
 
 def identity(run: Path) -> str:
-    """The run's own 16 hexadecimal digits, drawn at the first call and safe on the disk since."""
+    """The run's 16 hexadecimal digits, drawn at the first call and then kept on disk."""
     file = run / "api" / "identity"
     if not file.exists():
         _write(file, secrets.token_hex(8).encode())
@@ -34,7 +34,7 @@ def identity(run: Path) -> str:
 
 
 def read_note(run: Path, intent: Intent) -> Note | None:
-    """What is noted of the intent's job; None where nothing is, or another intent's."""
+    """The note of the intent's job; None if there is none, or it is about another intent."""
     try:
         note = msgspec.json.decode(_file(run, intent).read_bytes(), type=Note)
     except (FileNotFoundError, msgspec.DecodeError):
@@ -43,12 +43,12 @@ def read_note(run: Path, intent: Intent) -> Note | None:
 
 
 def write_note(run: Path, intent: Intent, note: Note) -> None:
-    """Note that down, in place of what was noted."""
+    """Replace the note of the intent's job."""
     _write(_file(run, intent), msgspec.json.encode(note))
 
 
 def drop_note(run: Path, intent: Intent) -> None:
-    """Forget that the job was asked for: it was refused."""
+    """Remove the note of a job that was refused, so that nobody looks for it."""
     _file(run, intent).unlink(missing_ok=True)
 
 

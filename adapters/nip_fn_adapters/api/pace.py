@@ -1,10 +1,12 @@
-"""How many requests one endpoint is sent at a time: found by itself, from how they are answered.
+"""Adaptive concurrency for one endpoint: how many requests may be in flight, and when to send.
 
-The limit doubles from one round of answers to the next until the server refuses a request for being
-too many (429).  From then on it is cut to 4/5 at such a refusal, at most once in 15 s, and grows by
-one, or by 1/20, in each 15 s without.  Where the server tells what is left of its quotas, no more
-is sent than they allow.  Times are in seconds on any clock that never goes back; the caller reads
-it.
+Slow start, then additive increase and multiplicative decrease (Chiu & Jain 1989), as TCP does it.
+The limit doubles from one round of answers to the next until the server answers 429 (too many
+requests).  From then on each 429 cuts it to 4/5, at most once in 15 s, and each 15 s without one
+raises it by max(1, 5 %).  Where the server reports its quotas (`x-ratelimit-*`), no more is sent
+than they allow.
+
+All functions are pure.  Times are in seconds on any monotonic clock; the caller reads it.
 """
 
 import re
@@ -12,48 +14,50 @@ from collections.abc import Mapping
 from math import inf
 from typing import NamedTuple
 
+# A burst of 429s answers requests that were sent under the same limit, so it is one signal: within
+# the window it cuts the limit once.
 CUT, GROWTH = 0.8, 0.05
 WINDOW = 15.0  # seconds
-MANY_LOST, LONGEST_REST = 3, 15.0  # requests, seconds
+MANY_LOST, LONGEST_REST = 3, 15.0  # requests in a row, seconds
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
-# A number without a unit that is larger is no duration but a date.
+# A larger number without a unit is a date in s since 1970, as OpenRouter sends it, not a duration.
 LONGEST_DURATION = 7 * 86400.0
 
 
 class Bounds(NamedTuple):
-    """Of the number of requests in flight."""
+    """Bounds of the number of requests in flight."""
 
     first: int = 64
     lowest: int = 1
     highest: int = 1024
 
 
-class Spent(NamedTuple):
-    """What has been sent since the beginning."""
+class Consumed(NamedTuple):
+    """Requests and tokens sent to an endpoint since the beginning."""
 
     requests: float = 0.0
     tokens: float = 0.0
 
 
 class Quota(NamedTuple):
-    """What a server allows of requests or tokens: a bucket that fills at a constant rate."""
+    """A server's allowance of requests or tokens: a bucket that fills at a constant rate."""
 
     limit: float
     remaining: float
     reset: float  # seconds until it is full again
-    at: float  # when the server said so
-    spent: float  # in all, when the request was sent that it answered so
+    at: float  # when the server reported it
+    consumed: float  # in total, when the request was sent whose answer reported it
 
-    def wait(self, cost: float, spent: float, now: float) -> float:
-        """Seconds until there is room for `cost`, when `spent` was sent in all.
+    def wait(self, cost: float, consumed: float, now: float) -> float:
+        """Seconds until there is room for `cost`, after `consumed` was sent in total.
 
-        Never longer than until the bucket is full again: what it says is forgotten then.
+        Never longer than until the bucket is full again: the report is out of date by then.
         """
-        short = cost - (self.remaining - (spent - self.spent))
+        short = cost - (self.remaining - (consumed - self.consumed))
         full = self.at + self.reset - now
         if short <= 0 or full <= 0:
             return 0.0
@@ -63,48 +67,49 @@ class Quota(NamedTuple):
 
 
 class Quotas(NamedTuple):
-    """What a server says is left; None where it says nothing."""
+    """The reported quotas of a server; None if it does not report one."""
 
     requests: Quota | None = None
     tokens: Quota | None = None
 
 
-UNTOLD = Quotas()
+NO_QUOTAS = Quotas()
 
 
 class Pace(NamedTuple):
-    """How fast one endpoint is asked."""
+    """The state of the controller of one endpoint."""
 
     bounds: Bounds
     limit: float  # of requests in flight
     doubling: bool = True
     answers: int = 0  # in this round, which ends with as many as the limit
-    peak: int = 0  # most in flight in this round, or in this window
-    changed_at: float = -inf  # the limit, or when it would have been but for a refusal
+    peak: int = 0  # highest number in flight in this round, or in this window
+    changed_at: float = -inf  # last change of the limit, or last 429
     cut_at: float = -inf
-    lost: int = 0  # requests in a row that found nobody there
+    lost: int = 0  # requests in a row that could not reach the server
     not_before: float = -inf  # nothing is sent until then
-    spent: Spent = Spent()
-    quotas: Quotas = UNTOLD
+    consumed: Consumed = Consumed()
+    quotas: Quotas = NO_QUOTAS
 
 
 def make_pace(bounds: Bounds) -> Pace:
-    """The pace of an endpoint that has not been asked yet."""
+    """The pace of an endpoint to which nothing has been sent yet."""
     return Pace(bounds, float(max(bounds.lowest, min(bounds.first, bounds.highest))))
 
 
 def sent(pace: Pace, in_flight: int, tokens: float) -> Pace:
-    """After a request of about so many tokens was sent, which makes `in_flight` of them."""
-    spent = Spent(pace.spent.requests + 1, pace.spent.tokens + tokens)
-    return pace._replace(spent=spent, peak=max(pace.peak, in_flight))
+    """The pace after sending a request of about `tokens` tokens; now `in_flight` are open."""
+    consumed = Consumed(pace.consumed.requests + 1, pace.consumed.tokens + tokens)
+    return pace._replace(consumed=consumed, peak=max(pace.peak, in_flight))
 
 
-def answered(pace: Pace, in_flight: int, now: float, told: Quotas = UNTOLD) -> Pace:
-    """After an answer that was no refusal, which leaves `in_flight` requests.
+def answered(pace: Pace, in_flight: int, now: float, quotas: Quotas = NO_QUOTAS) -> Pace:
+    """The pace after an answer other than a 429, which leaves `in_flight` requests.
 
-    The limit only grows where it is made use of: a quarter of it while it doubles, all of it later.
+    The limit grows only if it is used: a quarter of it while it doubles, all of it later.  A limit
+    that grew while nothing pressed against it would say nothing about the server.
     """
-    pace = pace._replace(quotas=_newer(told, pace.quotas), answers=pace.answers + 1, lost=0)
+    pace = pace._replace(quotas=_newer(quotas, pace.quotas), answers=pace.answers + 1, lost=0)
     highest = float(pace.bounds.highest)
     if pace.doubling:
         limit = min(pace.limit + (pace.peak * 4 >= pace.limit), highest)
@@ -119,15 +124,20 @@ def answered(pace: Pace, in_flight: int, now: float, told: Quotas = UNTOLD) -> P
 
 
 def refused(
-    pace: Pace, in_flight: int, now: float, retry_after: float = 0.0, told: Quotas = UNTOLD
+    pace: Pace, in_flight: int, now: float, retry_after: float = 0.0, quotas: Quotas = NO_QUOTAS
 ) -> Pace:
-    """After a 429, which leaves `in_flight` requests.
+    """The pace after a 429, which leaves `in_flight` requests.
 
-    `retry_after` is the seconds for which the server asks to be left alone.
+    Args:
+        pace: the pace before it.
+        in_flight: requests that are still open.
+        now: the time, in seconds.
+        retry_after: seconds for which the server asks to be left alone.
+        quotas: the quotas that the answer reports.
     """
     quiet = max(pace.not_before, now + retry_after)
     pace = pace._replace(
-        quotas=_newer(told, pace.quotas), not_before=quiet, doubling=False, changed_at=now, lost=0
+        quotas=_newer(quotas, pace.quotas), not_before=quiet, doubling=False, changed_at=now, lost=0
     )
     if now - pace.cut_at < WINDOW:
         return pace
@@ -136,9 +146,10 @@ def refused(
 
 
 def unreachable(pace: Pace, now: float) -> Pace:
-    """After a request that found nobody there.
+    """The pace after a request that could not reach the server.
 
-    From the third in a row, the server is looked for by one request at a time, ever more seldom.
+    From the third in a row the server is probed by one request at a time, with growing pauses: a
+    thousand requests that all retry would only fill the log while it restarts.
     """
     lost = pace.lost + 1
     if lost < MANY_LOST:
@@ -148,48 +159,53 @@ def unreachable(pace: Pace, now: float) -> Pace:
 
 
 def wait(pace: Pace, in_flight: int, tokens: float, now: float) -> float:
-    """Seconds until a request of so many tokens may be sent; inf: not before one is answered."""
+    """Seconds until a request of `tokens` tokens may be sent; inf: not before one is answered."""
     if in_flight >= (int(pace.limit) if pace.lost < MANY_LOST else 1):
         return inf
     quiet = max(0.0, pace.not_before - now)
     requests, per_token = pace.quotas
     if requests is not None:
-        quiet = max(quiet, requests.wait(1.0, pace.spent.requests, now))
+        quiet = max(quiet, requests.wait(1.0, pace.consumed.requests, now))
     if per_token is not None:
-        quiet = max(quiet, per_token.wait(tokens, pace.spent.tokens, now))
+        quiet = max(quiet, per_token.wait(tokens, pace.consumed.tokens, now))
     return quiet
 
 
-def read_quotas(headers: Mapping[str, str], at: float, spent: Spent) -> Quotas:
-    """What the headers of an answer that came `at` say, to a request after which `spent` was sent.
+def read_quotas(headers: Mapping[str, str], at: float, consumed: Consumed) -> Quotas:
+    """The quotas in the headers of an answer.
+
+    Args:
+        headers: by name, in lower case.
+        at: when the answer arrived, in seconds.
+        consumed: sent in total, up to and including the request that was answered.
 
     >>> headers = {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59",
     ...     "x-ratelimit-reset-requests": "1s"}
-    >>> read_quotas(headers, 5.0, Spent(1.0, 300.0)).requests
-    Quota(limit=60.0, remaining=59.0, reset=1.0, at=5.0, spent=1.0)
+    >>> read_quotas(headers, 5.0, Consumed(1.0, 300.0)).requests
+    Quota(limit=60.0, remaining=59.0, reset=1.0, at=5.0, consumed=1.0)
     """
     return Quotas(
-        _quota(headers, "requests", at, spent.requests), _quota(headers, "tokens", at, spent.tokens)
+        _quota(headers, "requests", at, consumed.requests),
+        _quota(headers, "tokens", at, consumed.tokens),
     )
 
 
-def _newer(told: Quotas, known: Quotas) -> Quotas:
-    """Of what was said about each, that which answered the later request."""
-    pairs = zip(told, known, strict=True)
-    return Quotas(
-        *(new if old is None or (new and new.spent >= old.spent) else old for new, old in pairs)
-    )
+def _newer(reported: Quotas, known: Quotas) -> Quotas:
+    """For each quota the report that answers the later request: answers overtake each other."""
+    return Quotas(*(_later(*pair) for pair in zip(reported, known, strict=True)))
 
 
-def _quota(headers: Mapping[str, str], what: str, at: float, spent: float) -> Quota | None:
-    said = headers.get(f"x-ratelimit-remaining-{what}")
-    if said is None:
-        return None
-    remaining, limit = _number(said), _number(headers.get(f"x-ratelimit-limit-{what}", ""))
+def _later(new: Quota | None, old: Quota | None) -> Quota | None:
+    return new if old is None or (new and new.consumed >= old.consumed) else old
+
+
+def _quota(headers: Mapping[str, str], what: str, at: float, consumed: float) -> Quota | None:
+    remaining = _number(headers.get(f"x-ratelimit-remaining-{what}", ""))
+    limit = _number(headers.get(f"x-ratelimit-limit-{what}", ""))
     reset = seconds(headers.get(f"x-ratelimit-reset-{what}", ""))
     if remaining is None or reset is None:
         return None
-    return Quota(max(remaining, limit or 0.0), remaining, reset, at, spent)
+    return Quota(max(remaining, limit or 0.0), remaining, reset, at, consumed)
 
 
 def _number(text: str) -> float | None:
@@ -197,7 +213,7 @@ def _number(text: str) -> float | None:
 
 
 def seconds(text: str) -> float | None:
-    """The seconds of a duration as servers write them; None where it is none.
+    """The seconds of a duration as servers write it; None if the text is not a duration.
 
     >>> seconds("6m0s"), seconds("20ms"), seconds("1.5"), seconds("soon"), seconds("1767225600")
     (360.0, 0.02, 1.5, None, None)

@@ -1,4 +1,4 @@
-"""Requests about files, jobs and models, made again as long as that may help."""
+"""Requests about files, jobs and models, repeated as long as that may help."""
 
 import asyncio
 import time
@@ -9,31 +9,32 @@ import aiohttp
 import openai
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.keys import fold_in, key
 from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.problems import advice, problem_of, told
-from nip_fn_adapters.api.replies import Problem, one_line
-from nip_fn_adapters.api.retries import Attempt, GiveUp, RetryPolicy, decide
+from nip_fn_adapters.api.problems import describe, failure_of, remedy_for
+from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.api.retries import Attempt, GiveUp, RequestFailure, RetryPolicy, decide
 
 T = TypeVar("T")
 
-WORTH_TELLING = 5.0  # s of a pause
+WORTH_TELLING = 5.0  # seconds; shorter pauses are not reported
 
 
 class RetryTask(NamedTuple):
-    """What is wanted of a server, and how patiently."""
+    """Work at a server, and how long to keep trying."""
 
     server: Endpoint
     key_variable: str | None  # the environment variable that holds the key
-    purpose: str  # for people, and to tell pauses apart
+    purpose: str  # for people, and as the key of the pauses
     policy: RetryPolicy
     tell: Callable[[str], None]
-    advice: Callable[[Problem, str | None], str] = advice  # what to do about it
+    remedy_for: Callable[[RequestFailure, str | None], str] = remedy_for
 
-    async def persist(self, call: Callable[[], Awaitable[T]]) -> Result[T, str]:
-        """What `call` gives; or, in a line without the key, why it was given up.
+    async def persist(self, call: Callable[[], Awaitable[T]]) -> Result[T, Problem]:
+        """The value of `call`, called again after failures until the policy gives up.
 
-        `call` may raise what the client raises, and `ValueError` for an answer that is none.
+        `call` may raise what the client raises, and `ValueError` for an answer that it cannot read.
         """
         history: tuple[Attempt, ...] = ()
         pause = 0.0
@@ -42,17 +43,19 @@ class RetryTask(NamedTuple):
             try:
                 return Success(await call())
             except ValueError as error:
-                problem = Problem("malformed", said=one_line(error))
+                failure = RequestFailure("malformed", message=one_line(error))
             except (openai.OpenAIError, aiohttp.ClientError, OSError) as error:
-                problem = problem_of(error)
+                failure = failure_of(error)
             seconds = time.monotonic() - began
-            history += (Attempt(problem.kind, problem.status, problem.retry_after, seconds, pause),)
+            history += (Attempt(failure.kind, failure.status, failure.retry_after, seconds, pause),)
             decision = decide(history, self.policy, fold_in(key(0), self.purpose))
-            line = told(self.server, self.purpose, problem)
             if isinstance(decision, GiveUp):
-                parts = (line, decision.reason, self.advice(problem, self.key_variable))
-                return Failure("; ".join(filter(None, parts)))
+                remedy = self.remedy_for(failure, self.key_variable)
+                return Failure(
+                    describe(self.server, self.purpose, failure, decision.reason, remedy)
+                )
+            # Only the first pause of a series: its successors would repeat the line.
             if pause < WORTH_TELLING <= decision.seconds:
-                self.tell(f"{line}; trying again")
+                self.tell(f"{describe(self.server, self.purpose, failure)}; trying again")
             pause = decision.seconds
             await asyncio.sleep(pause)

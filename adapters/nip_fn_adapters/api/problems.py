@@ -1,95 +1,114 @@
-"""What went wrong at a server: from exceptions to kinds of failure, and to a line for people."""
+"""Failures of requests: read from exceptions and answers, and described to people."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import httpx2
 import openai
 
+from nip_fn.errors import Problem
 from nip_fn_adapters.api.endpoints import NO_KEY, Endpoint
-from nip_fn_adapters.api.replies import Problem, one_line, read_refusal, retry_after
-from nip_fn_adapters.api.retries import FailureKind, kind_of
+from nip_fn_adapters.api.pace import seconds
+from nip_fn_adapters.api.replies import one_line, read_refusal
+from nip_fn_adapters.api.retries import FailureKind, RequestFailure, kind_of
 
 _CAUSES: dict[FailureKind, str] = {
-    "rate_limit": "takes no more requests",
-    "server": "fails",
-    "connection": "cannot be reached",
-    "timeout": "does not answer in time",
-    "conflict": "is busy",
-    "malformed": "does not answer in the JSON of OpenAI's API",
-    "empty": "answers without a reply",
-    "key": "refuses the API key",
-    "quota": "has nothing left to charge",
-    "model": "does not have what is asked for",
-    "too_large": "finds the request too large",
-    "refused": "refuses the request",
+    "rate_limit": "the server takes no more requests",
+    "server": "the server fails",
+    "connection": "the server cannot be reached",
+    "timeout": "the server does not answer in time",
+    "conflict": "the server is busy",
+    "malformed": "the server does not answer in the JSON of OpenAI's API",
+    "empty": "the server answers without a reply",
+    "key": "the server refuses the API key",
+    "quota": "the account has no credit left",
+    "model": "the server does not have what is requested",
+    "too_large": "the server finds the request too large",
+    "refused": "the server refuses the request",
 }
 
-_ADVICE: dict[FailureKind, str] = {
+_REMEDIES: dict[FailureKind, str] = {
     "connection": "check the address (api_base_url), and that the server runs",
     "malformed": "check the address (api_base_url): it ends in /v1 or the like",
-    "quota": "pay in there",
+    "quota": "add credit to the account",
     "model": "check model_name and api_base_url",
-    "too_large": "fewer rounds or shorter messages, or a model with a longer context",
+    "too_large": "set fewer rounds or shorter messages, or use a model with a longer context",
 }
 
 
 def headers_of(response: httpx2.Response) -> dict[str, str]:
-    """An answer's headers, their names in lower case."""
+    """The headers of an answer, with names in lower case."""
     raw = response.headers.raw
     return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
 
 
-def problem_of(error: Exception) -> Problem:
-    """What an exception of the client or of its connection stands for."""
+def failure_of(error: Exception) -> RequestFailure:
+    """The failure that an exception of the client or of its connection stands for."""
     if isinstance(error, openai.APIStatusError):
-        return _of_status(error, headers_of(error.response))
-    causes = list(_causes(error))
+        body = error.body if isinstance(error.body, dict) else {}
+        return RequestFailure(
+            kind=kind_of(error.status_code, error.code or ""),
+            status=error.status_code,
+            message=one_line(body.get("message") or ""),
+            code=error.code or "",
+            param=error.param or "",
+            retry_after=retry_after(headers_of(error.response), datetime.now(UTC)),
+        )
+    causes: list[BaseException] = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    # The client wraps time-outs and refused connections alike; only the causes tell them apart.
     if any(isinstance(cause, TimeoutError) for cause in causes):
-        return Problem("timeout")
-    return Problem("connection", said=one_line(causes[-1]))
+        return RequestFailure("timeout")
+    return RequestFailure("connection", message=one_line(causes[-1]))
 
 
-def problem_in(body: bytes, status: int, headers: Mapping[str, str]) -> Problem:
-    """What an answer stands for whose status is that of no success."""
-    problem = read_refusal(body, status)
-    return problem._replace(retry_after=retry_after(headers, datetime.now(UTC)))
+def failure_in(body: bytes, status: int, headers: Mapping[str, str]) -> RequestFailure:
+    """The failure that an answer with an error status stands for."""
+    wait = retry_after(headers, datetime.now(UTC))
+    return read_refusal(body, status)._replace(retry_after=wait)
 
 
-def _of_status(error: openai.APIStatusError, headers: Mapping[str, str]) -> Problem:
-    code = error.code or ""
-    body = error.body if isinstance(error.body, dict) else {}
-    return Problem(
-        kind=kind_of(error.status_code, code),
-        status=error.status_code,
-        said=one_line(body.get("message") or ""),
-        code=code,
-        param=error.param or "",
-        retry_after=retry_after(headers, datetime.now(UTC)),
-    )
+def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
+    """The seconds that an answer asks to wait, given in seconds, in milliseconds or as a date."""
+    text = headers.get("retry-after", "").strip()
+    exact = seconds(f"{headers.get('retry-after-ms', '')}ms")
+    plain = exact if exact is not None else seconds(text)
+    if plain is not None or not text:
+        return plain
+    try:
+        return max(0.0, (parsedate_to_datetime(text) - now).total_seconds())
+    except (ValueError, TypeError):
+        return None
 
 
-def _causes(error: BaseException) -> list[BaseException]:
-    """The exception and what it came of, up to the first cause."""
-    found = [error]
-    while found[-1].__cause__ is not None:
-        found.append(found[-1].__cause__)
-    return found
+def describe(
+    server: Endpoint, purpose: str, failure: RequestFailure, reason: str = "", remedy: str = ""
+) -> Problem:
+    """The failure as a problem at the server's address, without its key even if the server quotes
+    it.
 
-
-def told(server: Endpoint, model: str, problem: Problem) -> str:
-    """What a server does, as the beginning of a line; without its key, even if it says that."""
-    status = f" ({problem.status})" if problem.status else ""
-    said = "" if problem.kind == "key" else problem.said
+    Args:
+        server: the server that was asked.
+        purpose: a noun phrase: the model that was asked, or the work that failed.
+        failure: what went wrong.
+        reason: why it is not tried again; "" if it is, or if that is obvious.
+        remedy: see `remedy_for`.
+    """
+    status = f" ({failure.status})" if failure.status else ""
+    message = "" if failure.kind == "key" else failure.message.rstrip(".")
     if server.key != NO_KEY:
-        said = said.replace(server.key, "***")
-    return f"{server.url} {_CAUSES[problem.kind]}{status} for {model}{said and ': '}{said}"
+        message = message.replace(server.key, "***")
+    text = f"{_CAUSES[failure.kind]}{status}{message and ': '}{message}"
+    problem = Problem("; ".join(filter(None, (text, reason))), remedy=remedy)
+    return problem.at(purpose).at(server.url)
 
 
-def advice(problem: Problem, key_variable: str | None) -> str:
-    """What to do about it; "" where there is nothing but to try later."""
-    if problem.kind == "key" and key_variable:
+def remedy_for(failure: RequestFailure, key_variable: str | None) -> str:
+    """What the user can do about a failure; "" if there is nothing but to try later."""
+    if failure.kind == "key" and key_variable:
         return f"check {key_variable}, in the environment or in a file .env"
-    if problem.kind == "key":
-        return "name the environment variable that holds its key (api_key_variable)"
-    return _ADVICE.get(problem.kind, "")
+    if failure.kind == "key":
+        return "set api_key_variable to the name of the environment variable that holds the key"
+    return _REMEDIES.get(failure.kind, "")

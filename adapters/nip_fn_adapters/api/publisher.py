@@ -1,6 +1,6 @@
-"""Publishing what a provider has trained: it is served there already, so all there is is to look.
+"""Publishing of models that a provider has trained: it serves them itself, some time later.
 
-Providers score no replies, so there are no log-probabilities to compare.
+Providers do not score replies, so there are no log-probabilities to compare.
 """
 
 import asyncio
@@ -10,46 +10,50 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from returns.result import Failure, Result, Success
+from returns.result import Failure, Result
 
+from nip_fn.errors import Problem
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Publisher, Served
 from nip_fn_adapters.api.endpoints import make_client
 from nip_fn_adapters.api.tuner import Timeouts, Training
 
-SOON = Timeouts(poll=5.0, limit=600.0)  # from a job's end until its model answers
+DEFAULT_TIMEOUTS = Timeouts(poll=5.0, limit=600.0)  # from the end of a job until its model answers
 
 
 def api_publisher(
     groups: Mapping[str, Training],
     *,
-    patience: Timeouts = SOON,
+    timeouts: Timeouts = DEFAULT_TIMEOUTS,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Publisher:
-    """A publisher that waits until the provider lists a model, or answers in its name."""
+    """A publisher that waits until the provider lists a model, or the model answers."""
 
-    async def publish(effect: Publish) -> Result[Served, str]:
+    async def publish(effect: Publish) -> Result[Served, Problem]:
         training = groups[effect.group]
-        server, deadline = training.endpoint, time.monotonic() + patience.limit
-        errand = training.errand(f"looking for {effect.adapter}", patience.retries, tell)
-        async with make_client(server, timeout=patience.answer, connections=1) as client:
+        server, deadline = training.endpoint, time.monotonic() + timeouts.limit
+        task = training.retry_task(f"publishing {effect.adapter}", timeouts.retries, tell)
+        async with make_client(server, timeout=timeouts.answer, connections=1) as client:
             while True:
-                served = await errand.persist(partial(_is_served, client, effect.adapter))
-                if isinstance(served, Failure):
-                    return Failure(served.failure())
-                if served.unwrap():
-                    return Success(Served())
+                is_served = await task.persist(partial(_is_served, client, effect.adapter))
+                if is_served.value_or(True):
+                    return is_served.map(lambda yes: Served())
                 if time.monotonic() >= deadline:
                     return Failure(
-                        f"{server.url} does not serve {effect.adapter} after {patience.limit:g} s"
+                        Problem(
+                            f"the server does not serve {effect.adapter} after "
+                            f"{timeouts.limit:g} s",
+                            address=server.url,
+                            remedy="resume the run to wait again",
+                        )
                     )
-                await asyncio.sleep(patience.poll)
+                await asyncio.sleep(timeouts.poll)
 
     return publish
 
 
 async def _is_served(client: Any, model: str) -> bool:
-    """Whether the model is listed; where it is not, whether it answers all the same."""
+    """True if the model is listed, or answers without being listed."""
     import openai
 
     with suppress(openai.NotFoundError):  # not every server has a list

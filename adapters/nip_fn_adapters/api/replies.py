@@ -1,9 +1,11 @@
-"""From a request to the JSON that is sent, and from the JSON that comes back to completions."""
+"""Translation of requests into the JSON of OpenAI's API, and of its answers into completions.
+
+No provider keeps to the specification in full; what they do instead is told apart here, and what a
+refusal teaches about a server is kept in its `Capabilities`.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -13,13 +15,12 @@ from nip_fn.game.reply import Completion, FinishReason
 from nip_fn.keys import Key, fold_in, seed_of
 from nip_fn.prompts.chat import Message
 from nip_fn.run.request import Request
-from nip_fn_adapters.api.pace import seconds
-from nip_fn_adapters.api.retries import FailureKind, kind_of
+from nip_fn_adapters.api.retries import RequestFailure, kind_of
 from nip_fn_adapters.api.rows import message_of
 
-SEED_BITS = 31  # a positive number in any provider's integers
+SEED_BITS = 31  # positive in any provider's integers
 
-MAX_SAID = 300  # characters of a server's own words
+LONGEST_LINE = 300  # characters that are shown of a server's own words
 
 _REASONS: dict[str | None, FinishReason] = {
     "stop": "stop",
@@ -27,33 +28,24 @@ _REASONS: dict[str | None, FinishReason] = {
     "content_filter": "content_filter",
 }
 _FILTER_CODES = frozenset({"content_filter", "content_policy_violation"})
-_LEFT_OUT = ("seed", "prompt_cache_key", "name")  # fields that a request can do without
+# Fields that a request can do without.  The sampling parameters are not among them: leaving out a
+# temperature that was set would change the experiment without a word.
+_OPTIONAL = ("seed", "prompt_cache_key", "name")
 
 
 class Capabilities(NamedTuple):
-    """What was found out about a model at a server."""
+    """The learnt abilities of a model at a server; at first it is taken to be able to do all."""
 
-    together: bool = True  # it takes n
+    several: bool = True  # it takes n
     new_limit: bool = False  # it takes max_completion_tokens in place of max_tokens
     left_out: frozenset[str] = frozenset()  # fields that it refuses
 
 
-class Problem(NamedTuple):
-    """Why an attempt gave no replies."""
-
-    kind: FailureKind
-    status: int | None = None
-    said: str = ""  # one line, in the server's words or those of the connection
-    code: str = ""
-    param: str = ""
-    retry_after: float | None = None  # seconds
-
-
 class Answered(NamedTuple):
-    """What came back: replies, perhaps fewer than were asked for."""
+    """The replies in an answer, perhaps fewer than were requested."""
 
     completions: tuple[Completion, ...]
-    num_choices: int  # that the server made
+    num_choices: int  # in the answer, usable or not
 
 
 class _Text(msgspec.Struct):
@@ -94,16 +86,23 @@ class _Body(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Body)
 
 
-def body_of(request: Request, keys: Sequence[Key], quirks: Capabilities, caches: bool) -> bytes:
-    """The JSON that asks for a reply for each key; only what is set is in it.
+def body_of(
+    request: Request, keys: Sequence[Key], capabilities: Capabilities, caches: bool
+) -> bytes:
+    """The JSON that requests a reply for each key; it holds only what is set.
 
-    `caches`: name the prompt's beginning, so that requests with the same find the same cache.
+    Args:
+        request: its chat, model and sampling parameters.
+        keys: one for each reply, from which the seed is derived.
+        capabilities: of the model at the server.
+        caches: whether to name the prompt's prefix (`prompt_cache_key`), so that the provider
+            routes requests with the same prefix to the same cache.
     """
     fields: dict[str, Any] = {
         "model": request.adapter or request.model,
-        "messages": [_message(message, quirks) for message in request.chat],
+        "messages": [_message(message, capabilities) for message in request.chat],
         "n": len(keys) if len(keys) > 1 else None,
-        "max_completion_tokens" if quirks.new_limit else "max_tokens": request.max_tokens,
+        "max_completion_tokens" if capabilities.new_limit else "max_tokens": request.max_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
         "repetition_penalty": request.repetition_penalty,
@@ -114,100 +113,113 @@ def body_of(request: Request, keys: Sequence[Key], quirks: Capabilities, caches:
         {
             name: value
             for name, value in fields.items()
-            if value is not None and name not in quirks.left_out
+            if value is not None and name not in capabilities.left_out
         }
     )
 
 
-def _message(message: Message, quirks: Capabilities) -> dict[str, Any]:
-    named = "name" not in quirks.left_out
+def _message(message: Message, capabilities: Capabilities) -> dict[str, Any]:
+    named = "name" not in capabilities.left_out
     return message_of(message if named else msgspec.structs.replace(message, name=None))
 
 
 def _cache_key(request: Request) -> str:
-    """The same for all chats of an agent that begin alike."""
+    """A name that all chats of an agent with the same first message share."""
     digest = blake2b(request.chat[0].content.encode(), digest_size=8).hexdigest()
     return f"{request.agent}-{digest}"
 
 
-def learn(quirks: Capabilities, problem: Problem) -> Capabilities | None:
-    """What a refusal teaches about the server's ways; None: nothing, it is about the request.
+def learn(known: Capabilities, failure: RequestFailure) -> Capabilities | None:
+    """The server's capabilities as a refusal corrects them; None if it is about the request itself.
 
-    >>> learn(Quirks(), Problem("refused", 400, "Only n = 1 is supported.", param="n")).together
+    Servers name the offending field in `param`, or only in the message.
+
+    >>> learn(Capabilities(), RequestFailure("refused", 400, "Only n = 1.", param="n")).several
     False
-    >>> learn(Quirks(), Problem("refused", 400, "Use 'max_completion_tokens'.")).new_limit
+    >>> learn(Capabilities(), RequestFailure("refused", 400, "max_completion_tokens!")).new_limit
     True
-    >>> learn(Quirks(), Problem("refused", 400, "temperature must be 1", param="temperature"))
+    >>> learn(Capabilities(), RequestFailure("refused", 400, "must be 1", param="temperature"))
     """
-    if problem.kind != "refused" or problem.status not in (400, 422):
+    if failure.kind != "refused" or failure.status not in (400, 422):
         return None
-    fields = ("n", "max_tokens", *_LEFT_OUT)
-    named = [field for field in fields if problem.param.rpartition(".")[2] == field]
-    for field in named or [field for field in fields if _names(problem.said, field)]:
-        if field == "n" and quirks.together:
-            return quirks._replace(together=False)
-        if field in _LEFT_OUT and field not in quirks.left_out:
-            return quirks._replace(left_out=quirks.left_out | {field})
-    unsupported = problem.code == "unsupported_parameter" and "max_tokens" in named
-    if not quirks.new_limit and (unsupported or "max_completion_tokens" in problem.said):
-        return quirks._replace(new_limit=True)
+    fields = ("n", "max_tokens", *_OPTIONAL)
+    named = [field for field in fields if failure.param.rpartition(".")[2] == field]
+    for field in named or [field for field in fields if _names(failure.message, field)]:
+        if field == "n" and known.several:
+            return known._replace(several=False)
+        if field in _OPTIONAL and field not in known.left_out:
+            return known._replace(left_out=known.left_out | {field})
+    unsupported = failure.code == "unsupported_parameter" and "max_tokens" in named
+    if not known.new_limit and (unsupported or "max_completion_tokens" in failure.message):
+        return known._replace(new_limit=True)
     return None
 
 
 def _names(text: str, field: str) -> bool:
+    # "name" alone is a common word; it counts only in quotes or as the end of a path.
     marks = r"['\"`.]" if field == "name" else r"\b"
     return re.search(rf"{marks}{field}\b", text) is not None
 
 
-def both(one: Capabilities, other: Capabilities) -> Capabilities:
-    """What is known where one request has taught this and another that."""
+def combine(one: Capabilities, other: Capabilities) -> Capabilities:
+    """The capabilities in which both agree: concurrent requests may each have learnt something."""
     return Capabilities(
-        one.together and other.together,
+        one.several and other.several,
         one.new_limit or other.new_limit,
         one.left_out | other.left_out,
     )
 
 
 def differences(before: Capabilities, after: Capabilities) -> Iterator[str]:
-    """A line for each thing that was learnt, for people."""
-    if after.together < before.together:
-        yield "makes one reply at a time, so replies are asked for one by one"
+    """One line for each newly learnt capability, for people."""
+    if after.several < before.several:
+        yield "makes one reply at a time, so replies are requested one by one"
     if after.new_limit > before.new_limit:
         yield "takes max_completion_tokens in place of max_tokens"
     for field in sorted(after.left_out - before.left_out):
-        yield f"takes no {field}, so it is left out"
+        yield f"does not take {field}, so it is left out"
 
 
 def read_answer(
-    content: bytes, headers: Mapping[str, str], asked: Request, most: int
-) -> Answered | Problem:
-    """The replies in the body of an answer that says 200, in their order, at most so many.
+    content: bytes, headers: Mapping[str, str], request: Request, most: int
+) -> Answered | RequestFailure:
+    """The replies in the body of an answer with status 200, in the order of their indices.
 
-    Those that the server says it failed at are left out.  The seconds are left at 0.
+    A choice whose finish reason is "error" (OpenRouter: the model failed midway) is no reply.
+
+    Args:
+        content: the body.
+        headers: by name, in lower case; they hold the id of the request.
+        request: what was requested, for the model's name where the answer has none.
+        most: replies to keep; some servers make more than were requested.
+
+    Returns:
+        The replies with `seconds` left at 0, or why there is none.
     """
     try:
         body = _DECODER.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Problem("malformed", 200, one_line(error))
+        return RequestFailure("malformed", 200, one_line(error))
     if not body.choices:
         return _no_choices(body)
     choices = sorted(body.choices, key=lambda choice: choice.index or 0)
     whole = [choice for choice in choices if choice.finish_reason != "error"]
     if not whole:
-        return Problem("server", 200, "it failed while it wrote the reply")
-    return Answered(_completions(body, whole[:most], headers, asked), len(choices))
+        return RequestFailure("server", 200, "it failed while it wrote the reply")
+    return Answered(_completions(body, whole[:most], headers, request), len(choices))
 
 
-def _no_choices(body: _Body) -> Problem:
+def _no_choices(body: _Body) -> RequestFailure:
+    # Gateways answer 200 and put the model's own error, with its status as code, into the body.
     if body.error is None:
-        return Problem("empty", 200)
+        return RequestFailure("empty", 200)
     code = body.error.code
     status = code if isinstance(code, int) and 400 <= code < 600 else 500
     return _of_error(body.error, status)
 
 
-def read_refusal(content: bytes, status: int) -> Problem:
-    """Why a request was refused, from the body of the answer that says so."""
+def read_refusal(content: bytes, status: int) -> RequestFailure:
+    """The failure that the body of an answer with an error status describes."""
     try:
         error = _DECODER.decode(content).error or _Error()
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -215,23 +227,25 @@ def read_refusal(content: bytes, status: int) -> Problem:
     return _of_error(error, status)
 
 
-def _of_error(error: _Error, status: int) -> Problem:
-    code, said = str(error.code or ""), one_line(error.message or "")
-    return Problem(kind_of(status, code), status, said, code, error.param or "")
+def _of_error(error: _Error, status: int) -> RequestFailure:
+    code, message = str(error.code or ""), one_line(error.message or "")
+    return RequestFailure(kind_of(status, code), status, message, code, error.param or "")
 
 
 def _completions(
-    body: _Body, choices: Sequence[_Choice], headers: Mapping[str, str], asked: Request
+    body: _Body, choices: Sequence[_Choice], headers: Mapping[str, str], request: Request
 ) -> tuple[Completion, ...]:
     usage = body.usage or _Usage()
     details = usage.prompt_tokens_details or _Details()
     texts = [choice.message.content if choice.message else None for choice in choices]
+    # The provider counts once for all replies.  The prompt is charged to the first of them, and the
+    # completion tokens are divided in proportion to the lengths, so that sums equal the bill.
     tokens = shares(usage.completion_tokens or 0, [len(text or "") for text in texts])
     return tuple(
         Completion(
             text=text,
             finish_reason=_reason(choice),
-            model=body.model or asked.adapter or asked.model,
+            model=body.model or request.adapter or request.model,
             prompt_tokens=0 if place else usage.prompt_tokens or 0,
             completion_tokens=tokens[place],
             cached_tokens=0 if place else details.cached_tokens or 0,
@@ -248,7 +262,7 @@ def _reason(choice: _Choice) -> FinishReason:
 
 
 def shares(total: int, weights: Sequence[int]) -> list[int]:
-    """The total divided among the weights, as nearly in proportion as whole numbers can be.
+    """The total divided in proportion to the weights, in whole numbers (largest remainders).
 
     >>> shares(10, [1, 1, 1]), shares(7, [0, 0]), shares(9, [2, 1])
     ([4, 3, 3], [4, 3], [6, 3])
@@ -262,28 +276,20 @@ def shares(total: int, weights: Sequence[int]) -> list[int]:
     return floors
 
 
-def withheld(problem: Problem, asked: Request, keys: Sequence[Key]) -> tuple[Completion, ...]:
-    """The replies where the provider refuses a prompt for its content; () where it is not that."""
-    if problem.kind != "refused" or problem.code not in _FILTER_CODES:
+def withheld(
+    failure: RequestFailure, request: Request, keys: Sequence[Key]
+) -> tuple[Completion, ...]:
+    """Filtered replies, if the provider refuses the prompt for its content; else ().
+
+    Such a refusal is a fact about the game, to be recorded, not a fault of the run.
+    """
+    if failure.kind != "refused" or failure.code not in _FILTER_CODES:
         return ()
-    model = asked.adapter or asked.model
+    model = request.adapter or request.model
     return tuple(Completion(text=None, finish_reason="content_filter", model=model) for _ in keys)
 
 
-def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """The seconds that an answer asks to wait: given as such, in milliseconds, or as a date."""
-    text = headers.get("retry-after", "").strip()
-    exact = seconds(f"{headers.get('retry-after-ms', '')}ms")
-    plain = exact if exact is not None else seconds(text)
-    if plain is not None or not text:
-        return plain
-    try:
-        return max(0.0, (parsedate_to_datetime(text) - now).total_seconds())
-    except (ValueError, TypeError):
-        return None
-
-
 def one_line(text: object) -> str:
-    """A text as one line that is not too long."""
+    """The text as a single line of limited length."""
     line = " ".join(str(text).split())
-    return line if len(line) <= MAX_SAID else f"{line[: MAX_SAID - 3]}..."
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 3]}..."

@@ -1,6 +1,7 @@
-"""Whether to ask again, and when: a pure function of how the attempts so far went.
+"""Retry policy: a pure function from the failed attempts so far to a pause, or to giving up.
 
-Retries live here and nowhere else: no library below makes one of its own accord.
+Retries are decided here and nowhere else: the clients below are told never to retry by themselves,
+since two layers that retry multiply their attempts.
 """
 
 from collections.abc import Sequence
@@ -11,13 +12,13 @@ from nip_fn.keys import Key, fold_in, seed_of
 FailureKind = Literal[
     "rate_limit",  # too many requests
     "server",  # it failed, is overloaded, or a gateway before it is
-    "connection",  # it could not be reached, or hung up
+    "connection",  # it could not be reached, or closed the connection
     "timeout",  # it did not answer in time
     "conflict",  # it was busy with something that excludes the request
-    "malformed",  # it answered with what is no answer
+    "malformed",  # its answer is not what the API specifies
     "empty",  # it answered without a reply
     "key",  # it does not know the key, or the key may not do this
-    "quota",  # nothing is left to pay with
+    "quota",  # the account has no credit left
     "model",  # it has no such model, or no such address
     "too_large",  # the request is too long for it
     "refused",  # it refuses the request for what is in it
@@ -27,6 +28,7 @@ TRANSIENT: frozenset[FailureKind] = frozenset(
     {"rate_limit", "server", "connection", "timeout", "conflict", "malformed", "empty"}
 )
 
+# Providers send these with a status that would otherwise be retried (429) or not understood (400).
 _CODES: dict[str, FailureKind] = {
     "insufficient_quota": "quota",
     "billing_hard_limit_reached": "quota",
@@ -49,41 +51,52 @@ _KINDS: dict[int, FailureKind] = {
 }
 
 
-class Attempt(NamedTuple):
-    """One attempt that failed."""
+class RequestFailure(NamedTuple):
+    """The reason why a request got no usable answer."""
 
     kind: FailureKind
     status: int | None = None  # None: there was no answer
-    retry_after: float | None = None  # seconds, where the server says so
-    seconds: float = 0.0  # that it took
-    waited: float = 0.0  # seconds before it
+    message: str = ""  # one line, in the words of the server or of the connection
+    code: str = ""
+    param: str = ""
+    retry_after: float | None = None  # seconds
+
+
+class Attempt(NamedTuple):
+    """A failed attempt."""
+
+    kind: FailureKind
+    status: int | None = None  # None: there was no answer
+    retry_after: float | None = None  # seconds, if the server gives them
+    seconds: float = 0.0  # its duration
+    waited: float = 0.0  # pause before it, in seconds
 
 
 class RetryPolicy(NamedTuple):
-    """How patient to be.  Times are in seconds."""
+    """Limits of retrying.  Times are in seconds."""
 
-    max_attempts: int = 12  # not counting those at a rate limit or without a connection
-    max_seconds: float = 1800.0  # in all
-    max_away: float = 7200.0  # in all, while the server cannot be reached
+    max_attempts: int = 12  # not counting rate limits and failed connections
+    max_seconds: float = 1800.0  # in total
+    max_away: float = 7200.0  # in total, while the server cannot be reached
     first_wait: float = 0.5
     longest_wait: float = 30.0
-    longest_retry_after: float = 600.0  # that is waited for where the server says how long
+    longest_retry_after: float = 600.0  # longest pause that a server may ask for
 
 
 class Wait(NamedTuple):
-    """Ask again after so many seconds."""
+    """Retry after a pause."""
 
     seconds: float
 
 
 class GiveUp(NamedTuple):
-    """Do not ask again."""
+    """Do not retry."""
 
-    reason: str  # "" where asking again could not help
+    reason: str  # "" if a retry could not help
 
 
 def kind_of(status: int, code: str = "") -> FailureKind:
-    """The kind of failure that an HTTP status from 400 stands for, and the error's own code.
+    """The kind of failure for an HTTP status of 400 or more, and the code of the error.
 
     >>> kind_of(503), kind_of(429), kind_of(429, "insufficient_quota"), kind_of(422)
     ('server', 'rate_limit', 'quota', 'refused')
@@ -92,11 +105,11 @@ def kind_of(status: int, code: str = "") -> FailureKind:
 
 
 def decide(history: Sequence[Attempt], policy: RetryPolicy, key: Key) -> Wait | GiveUp:
-    """Whether to go on after these failures, the last of which has just happened.
+    """A pause, or the reason to give up, after these failures; the last has just happened.
 
-    The pause doubles from one failure to the next and is drawn from its upper half, so that those
-    who failed together do not come back together; it is never shorter than what the server asks
-    for.  The same history and key always get the same answer.
+    Exponential back-off: the pause doubles from one failure to the next and is drawn from its upper
+    half, so that requests that failed together do not come back together.  It is never shorter than
+    the server asks for.  The same history and key always give the same decision.
 
     >>> from nip_fn.keys import key
     >>> decide((Attempt("rate_limit", 429, retry_after=300),), RetryPolicy(), key(0)).seconds > 300
@@ -109,23 +122,21 @@ def decide(history: Sequence[Attempt], policy: RetryPolicy, key: Key) -> Wait | 
         return GiveUp("")
     asked = last.retry_after or 0.0
     if asked > policy.longest_retry_after:
-        return GiveUp(
-            f"it asks to wait for {asked:,.0f} s, longer than the {policy.longest_retry_after:,.0f}"
-            " s that are allowed"
-        )
+        most = policy.longest_retry_after
+        return GiveUp(f"it asks for a pause of {asked:,.0f} s, and {most:,.0f} s are allowed")
+    # A rate limit or an absent server says nothing about the request: only time bounds those.
     counted = sum(attempt.kind not in ("rate_limit", "connection") for attempt in history)
     spent = sum(attempt.seconds + attempt.waited for attempt in history)
-    if counted >= policy.max_attempts:
-        return GiveUp(f"{len(history)} attempts in {spent:,.0f} s")
     pause = _pause(len(history), asked, policy, key)
     limit = policy.max_away if last.kind == "connection" else policy.max_seconds
-    if spent + pause > limit:
-        return GiveUp(f"{len(history)} attempts in {spent:,.0f} s")
+    if counted >= policy.max_attempts or spent + pause > limit:
+        attempts = "1 attempt" if len(history) == 1 else f"{len(history)} attempts"
+        return GiveUp(f"given up after {attempts} in {spent:,.0f} s")
     return Wait(pause)
 
 
 def _pause(failures: int, asked: float, policy: RetryPolicy, key: Key) -> float:
-    """Seconds to wait after so many failures, the last of which asks for `asked`."""
+    """Seconds to wait after that many failures, of which the last asks for `asked`."""
     share = seed_of(fold_in(key, "retry", failures), bits=32) / 2**32
     doubled = min(policy.first_wait * 2.0 ** min(failures - 1, 60), policy.longest_wait)
     return max(asked * (1 + share / 10), doubled * (1 + share) / 2)

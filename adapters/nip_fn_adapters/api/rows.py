@@ -1,4 +1,4 @@
-"""The rows of a training as the lines of a file that OpenAI's fine-tuning takes."""
+"""Training rows in the file format of OpenAI's fine-tuning."""
 
 import re
 from typing import Any
@@ -8,7 +8,7 @@ import msgspec
 from nip_fn.prompts.chat import Chat, Message
 from nip_fn.training.jobs import PreferenceRow, TrainingRow
 
-_NO_NAME = re.compile(r"[\s<|\\/>]+")  # not allowed in a speaker's name
+_NO_NAME = re.compile(r"[\s<|\\/>]+")  # characters that the API refuses in a speaker's name
 
 
 def training_file(rows: tuple[TrainingRow, ...]) -> bytes:
@@ -19,8 +19,8 @@ def training_file(rows: tuple[TrainingRow, ...]) -> bytes:
 def example(row: TrainingRow) -> dict[str, Any]:
     """A row in the documented form of its method.
 
-    Of a supervised row the last message alone is learnt: the assistant's earlier ones, which would
-    be learnt, too, are rows of their own, and get the weight 0.
+    Only the last message of a supervised row is learnt.  The assistant's earlier messages get the
+    weight 0: they are rows of their own, and would otherwise be learnt once more here.
     """
     if isinstance(row, PreferenceRow):
         return {
@@ -41,7 +41,7 @@ def _output(reply: str) -> list[dict[str, Any]]:
 
 
 def message_of(message: Message) -> dict[str, Any]:
-    """A message as the API takes it, in rows as in requests for replies."""
+    """A message in the form of the API, in training rows as in requests for replies."""
     written = {"role": message.role, "content": message.content}
     if message.name:
         written["name"] = _NO_NAME.sub("_", message.name)[:64]

@@ -1,4 +1,8 @@
-"""Samples replies from models behind an API, as fast as it bears, and loses none."""
+"""Samples replies from models behind an API, as fast as it bears, and loses none.
+
+A reply that the provider has made is paid for.  So nothing that was answered is requested again,
+and a request that fails for good never takes the replies of its siblings with it.
+"""
 
 import asyncio
 import time
@@ -13,28 +17,26 @@ import httpx2
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key
 from nip_fn.params.agent import AgentParameters
 from nip_fn.run.ports import Unanswered
 from nip_fn.run.request import Request
 from nip_fn_adapters.api import pace, problems, replies, retries
-from nip_fn_adapters.api.admission import AdmissionQueue, Turn
+from nip_fn_adapters.api.admission import AdmissionQueue, Permit
 from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Chats, Endpoint, endpoints_of
 from nip_fn_adapters.api.pace import Bounds, Pace
-from nip_fn_adapters.api.replies import Answered, Capabilities, Problem
-from nip_fn_adapters.api.retries import Attempt, GiveUp, RetryPolicy
+from nip_fn_adapters.api.replies import Answered, Capabilities
+from nip_fn_adapters.api.retries import Attempt, GiveUp, RequestFailure, RetryPolicy
 
-Answer = Result[tuple[Completion, ...], str]
-Places = tuple[Completion | Unanswered, ...]
-
-TELL_EVERY = 30.0  # seconds between two lines about one server
-WORTH_TELLING = 5.0  # seconds that a request has been held up
-CHARACTERS = 4  # of a token, about
+REPORT_EVERY = 30.0  # seconds between two lines about one server
+WORTH_TELLING = 5.0  # seconds of delay of a request; less is not reported
+CHARACTERS = 4  # per token, about
 
 
 class Served(NamedTuple):
-    """How one agent's model is asked."""
+    """The servers of one agent's model, and how to make requests to them."""
 
     endpoints: tuple[Endpoint, ...]  # requests are shared among them
     key_variable: str | None = None  # the environment variable that holds the key
@@ -43,21 +45,21 @@ class Served(NamedTuple):
 
 
 class ClientSettings(NamedTuple):
-    """How servers are dealt with.  Times are in seconds."""
+    """Limits of the client, for all servers.  Times are in seconds."""
 
     policy: RetryPolicy = RetryPolicy()
-    max_unseen: float = 60.0  # in all, for a server to be reached that has never answered
+    max_unseen: float = 60.0  # in total, to reach a server that has never answered
     bounds: Bounds = Bounds()
     timeout: float = 600.0  # of a request
-    tell: Callable[[str], None] = lambda line: None  # of what holds the run up
-    speed: float = 1.0  # at which time passes while nothing is done; more than 1 in tests
+    tell: Callable[[str], None] = lambda line: None  # reports what delays the run
+    speed: float = 1.0  # of the clock while nothing is done; more than 1 in tests
 
 
-GOOD_MANNERS = ClientSettings()
+DEFAULT_SETTINGS = ClientSettings()
 
 
-def served_by(agent: AgentParameters, environment: Mapping[str, str]) -> Result[Served, str]:
-    """How the agent's model is asked; or which key is missing."""
+def served_by(agent: AgentParameters, environment: Mapping[str, str]) -> Result[Served, Problem]:
+    """The servers of the agent's model; a failure if a key is missing or an address is wrong."""
     provider = agent.model_provider
     return endpoints_of(agent, environment).map(
         lambda endpoints: Served(
@@ -70,17 +72,17 @@ def served_by(agent: AgentParameters, environment: Mapping[str, str]) -> Result[
 
 
 def api_sampler(
-    agents: Mapping[str, Served], manners: ClientSettings = GOOD_MANNERS
+    agents: Mapping[str, Served], settings: ClientSettings = DEFAULT_SETTINGS
 ) -> "ApiSampler":
     """A sampler for agents (by name) whose models are served by an API like OpenAI's.
 
     Agents at one server share its limit of requests in flight.
     """
-    return ApiSampler(agents, manners)
+    return ApiSampler(agents, settings)
 
 
 class Wanted(NamedTuple):
-    """Replies to one chat, in one request."""
+    """Replies to one chat that are requested together."""
 
     request: Request
     served: Served
@@ -88,157 +90,175 @@ class Wanted(NamedTuple):
 
     @property
     def model(self) -> str:
-        """The name that the server knows it by."""
+        """The name by which the server knows the model."""
         return self.request.adapter or self.request.model
 
     @property
     def most_tokens(self) -> float:
-        """What it may cost, as servers reckon before they know."""
+        """The tokens that servers charge against a quota before they know the real number."""
         prompt = sum(len(message.content) for message in self.request.chat) / CHARACTERS
         return prompt + len(self.keys) * self.request.max_tokens
 
+    @property
+    def insists(self) -> bool:
+        """True if all replies must come from one request, whatever the server says."""
+        return self.served.replies_per_request == "all"
+
 
 class _Again(NamedTuple):
-    """A request that is to be sent after a pause."""
+    """A request that is to be sent again after a pause."""
 
     history: tuple[Attempt, ...] = ()
     pause: float = 0.0  # seconds
-    # Those that are refused for being too many count as in flight meanwhile, or others would be
-    # refused in their place.
-    keeps_turn: bool = False
+    # A request that met a rate limit counts as in flight during its pause: if it gave its permit
+    # back, the next in the queue would meet the same limit in its place.
+    keeps_permit: bool = False
+
+
+_Outcome = Result[tuple[Completion, ...], Problem]
+_Places = tuple[Completion | Problem | None, ...]  # None: cancelled before it was sent
 
 
 class ApiSampler:
-    """Fulfils the `Sampler` port."""
+    """Implements the `Sampler` port."""
 
-    def __init__(self, agents: Mapping[str, Served], manners: ClientSettings) -> None:
-        """Ask nothing yet; see `api_sampler`."""
-        self._agents, self._manners = agents, manners
-        self._gate = AdmissionQueue(manners.bounds, self._clock, manners.speed)
+    def __init__(self, agents: Mapping[str, Served], settings: ClientSettings) -> None:
+        """Send nothing yet; see `api_sampler`."""
+        self._agents, self._settings = agents, settings
+        self._queue = AdmissionQueue(settings.bounds, self._clock, settings.speed)
         self._chats: dict[Endpoint, tuple[Chats, AsyncIterator[Chats]]] = {}
-        self._quirks: defaultdict[tuple[Endpoint, str], Capabilities] = defaultdict(Capabilities)
+        self._capabilities: defaultdict[tuple[Endpoint, str], Capabilities]
+        self._capabilities = defaultdict(Capabilities)
         self._seen: set[Endpoint] = set()  # servers that have answered
-        self._told: dict[Endpoint, float] = {}
+        self._reported_at: dict[Endpoint, float] = {}
         self._pauses: set[asyncio.Future[None]] = set()
 
-    async def __call__(self, request: Request) -> Result[Places, str]:
-        """One completion for each key, in their order, as far as they came.
+    async def __call__(
+        self, request: Request
+    ) -> Result[tuple[Completion | Unanswered, ...], Problem]:
+        """The completions for the request's keys, in their order, as far as there are any.
 
-        Failure: a server refuses the request, or has failed for too long, and none came.
+        Failure: a server refuses the request, or has failed for too long, and there is none.
         """
         places = await self._sample(Wanted(request, self._agents[request.agent], request.keys))
-        missing = [place.problem for place in places if isinstance(place, Unanswered)]
-        if len(missing) < len(places):
-            return Success(places)
-        problem = next(filter(None, missing), None)
+        if any(isinstance(place, Completion) for place in places):
+            return Success(tuple(map(_completion_or_reason, places)))
+        problem = next((place for place in places if isinstance(place, Problem)), None)
         if problem is None:
-            raise asyncio.CancelledError  # all was held back
+            raise asyncio.CancelledError  # `drain` was called before anything was sent
         return Failure(problem)
 
     def drain(self) -> None:
-        """Send nothing more: calls that wait for their turn are cancelled, others may end."""
-        self._gate.close()
+        """Send nothing more: requests without a permit are cancelled, those in flight may end."""
+        self._queue.close()
         for pause in self._pauses:
             pause.cancel()
 
-    async def _sample(self, wanted: Wanted) -> Places:
-        """Replies from one request where the server makes several at once, else from one each."""
+    async def _sample(self, wanted: Wanted) -> _Places:
+        """Replies from one request if the server makes several at once, else from one each."""
         if len(wanted.keys) > 1 and not self._makes_several(wanted):
             singles = (self._sample(wanted._replace(keys=(key,))) for key in wanted.keys)
             return tuple(chain.from_iterable(await asyncio.gather(*singles)))
         try:
-            answer = await self._persist(wanted)
+            outcome = await self._persist(wanted)
         except asyncio.CancelledError:
-            if not _is_held_back():
+            if not _is_drained():
                 raise
-            return (Unanswered(),) * len(wanted.keys)
-        if isinstance(answer, Failure):
-            return (Unanswered(answer.failure()),) * len(wanted.keys)
-        some: Places = answer.unwrap()
-        missing = wanted.keys[len(some) :]
-        return (*some, *(await self._sample(wanted._replace(keys=missing)))) if missing else some
+            return (None,) * len(wanted.keys)
+        match outcome:
+            case Success(completions):
+                missing = wanted._replace(keys=wanted.keys[len(completions) :])
+                return (*completions, *(await self._sample(missing) if missing.keys else ()))
+            case Failure(problem):
+                return (problem,) * len(wanted.keys)
+        raise AssertionError(outcome)
 
     def _makes_several(self, wanted: Wanted) -> bool:
-        how = wanted.served.replies_per_request
-        known = (self._quirks[server, wanted.model] for server in wanted.served.endpoints)
-        return how == "all" or (how == "auto" and all(quirks.together for quirks in known))
+        mode = wanted.served.replies_per_request
+        known = (self._capabilities[server, wanted.model] for server in wanted.served.endpoints)
+        return wanted.insists or (mode == "auto" and all(one.several for one in known))
 
-    async def _persist(self, wanted: Wanted) -> Answer:
-        """The replies of one request, asked again as long as that may help.
+    async def _persist(self, wanted: Wanted) -> _Outcome:
+        """The replies of one request, sent again as long as that may help.
 
-        They are fewer than the keys where the server does not make as many at once.
+        They are fewer than the keys if the server does not make as many at once.
         """
-        order, again = self._gate.order(), _Again()
+        ticket, again = self._queue.ticket(), _Again()
         while True:
-            turn = await self._gate.enter(wanted.served.endpoints, order, wanted.most_tokens)
+            permit = await self._queue.acquire(wanted.served.endpoints, ticket, wanted.most_tokens)
             try:
-                got = await self._attempt(turn, wanted, again)
-                if not isinstance(got, _Again):
-                    return got
-                again = got
-                if again.keeps_turn:
+                outcome = await self._attempt(permit, wanted, again)
+                if not isinstance(outcome, _Again):
+                    return outcome
+                again = outcome
+                if again.keeps_permit:
                     await self._pause(again.pause)
             finally:
-                self._gate.leave(turn)
-            if not again.keeps_turn:
+                self._queue.release(permit)
+            if not again.keeps_permit:
                 await self._pause(again.pause)
 
-    async def _attempt(self, turn: Turn, wanted: Wanted, before: "_Again") -> "Answer | _Again":
-        """The answer, or how to go on."""
-        server, began = turn.server, time.monotonic()
-        quirks = self._quirks[server, wanted.model]
-        got, headers = await self._exchange(server, wanted, quirks)
+    async def _attempt(self, permit: Permit, wanted: Wanted, before: _Again) -> _Outcome | _Again:
+        """The outcome of one exchange, or how to try again."""
+        server, began = permit.server, time.monotonic()
+        used = self._capabilities[server, wanted.model]
+        got, headers = await self._exchange(server, wanted, used)
+        if isinstance(got, Problem):
+            return Failure(got)
         seconds = time.monotonic() - began
-        self._gate.note(turn, partial(_pace_after, turn, got, headers, self._clock()))
+        change = partial(_pace_after, permit, got, headers, self._clock())
+        self._queue.update_pace(permit, change)
         if isinstance(got, Answered):
-            self._note_number(wanted, server, got.num_choices)
+            self._check_number(wanted, server, got.num_choices)
             return Success(tuple(replace(one, seconds=seconds) for one in got.completions))
         withheld = replies.withheld(got, wanted.request, wanted.keys)
         if withheld:
             return Success(withheld)
-        if self._learn(wanted, server, quirks, got):
+        if self._learn(wanted, server, used, got):
             one_by_one = len(wanted.keys) > 1 and not self._makes_several(wanted)
             return Success(()) if one_by_one else before._replace(pause=0.0)
         attempt = Attempt(got.kind, got.status, got.retry_after, seconds, before.pause)
         history = (*before.history, attempt)
         decision = retries.decide(history, self._policy(server), wanted.keys[0])
         if isinstance(decision, GiveUp):
-            return Failure(_explain(server, wanted, got, decision.reason))
-        self._tell(server, wanted, got, history)
-        return _Again(history, decision.seconds, keeps_turn=got.kind == "rate_limit")
+            purpose = f"{wanted.request.agent}'s {wanted.model}"
+            remedy = problems.remedy_for(got, wanted.served.key_variable)
+            return Failure(problems.describe(server, purpose, got, decision.reason, remedy))
+        self._report_delay(server, wanted, got, history)
+        return _Again(history, decision.seconds, keeps_permit=got.kind == "rate_limit")
 
     async def _exchange(
-        self, server: Endpoint, wanted: Wanted, quirks: Capabilities
-    ) -> tuple[Answered | Problem, Mapping[str, str]]:
-        """What came of one request over the wire, and the headers of the answer."""
-        content = replies.body_of(wanted.request, wanted.keys, quirks, wanted.served.caches)
+        self, server: Endpoint, wanted: Wanted, capabilities: Capabilities
+    ) -> tuple[Answered | RequestFailure | Problem, Mapping[str, str]]:
+        """The result of one request, and the headers of the answer; a Problem is final."""
+        content = replies.body_of(wanted.request, wanted.keys, capabilities, wanted.served.caches)
         try:
-            async with asyncio.timeout(self._manners.timeout):
-                chats = await self._served(server)
+            async with asyncio.timeout(self._settings.timeout):
+                chats = await self._client(server)
                 response = await chats.post(content)
         except (httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
-            return problems.problem_of(error), {}
+            return problems.failure_of(error), {}
         self._seen.add(server)
         headers = problems.headers_of(response)
         if response.status_code != 200:
-            return problems.problem_in(response.content, response.status_code, headers), headers
+            return problems.failure_in(response.content, response.status_code, headers), headers
         most = len(wanted.keys)
         return replies.read_answer(response.content, headers, wanted.request, most), headers
 
-    async def _served(self, server: Endpoint) -> Chats:
-        """The server's chats, the same as long as the event loop runs."""
+    async def _client(self, server: Endpoint) -> Chats:
+        """The client of a server, the same until the event loop ends."""
         if server not in self._chats:
-            life = self._life(server)
-            self._chats[server] = (await anext(life), life)
+            lifetime = self._lifetime(server)
+            self._chats[server] = (await anext(lifetime), lifetime)
         return self._chats[server][0]
 
-    async def _life(self, server: Endpoint) -> AsyncIterator[Chats]:
-        """Chats that are closed when the event loop ends, as loops end asynchronous generators.
+    async def _lifetime(self, server: Endpoint) -> AsyncIterator[Chats]:
+        """A client that is closed when the event loop ends, as loops end asynchronous generators.
 
-        Nobody else could tell: a run may go on as long as there is anything to ask for.
+        Nothing else could tell when: a run may continue as long as there is anything to request.
         """
-        highest = self._manners.bounds.highest
-        chats = Chats(server, timeout=self._manners.timeout, connections=highest)
+        highest = self._settings.bounds.highest
+        chats = Chats(server, timeout=self._settings.timeout, connections=highest)
         try:
             yield chats
         finally:
@@ -246,51 +266,54 @@ class ApiSampler:
             await chats.aclose()
 
     def _learn(
-        self, wanted: Wanted, server: Endpoint, used: Capabilities, problem: Problem
+        self, wanted: Wanted, server: Endpoint, used: Capabilities, failure: RequestFailure
     ) -> bool:
-        """Whether the server will take the request in another form, known from now on."""
-        learnt = replies.learn(used, problem)
-        if learnt is None or (learnt.together < used.together and _insists(wanted)):
+        """True if the server will take the request in another form, which is remembered."""
+        learnt = replies.learn(used, failure)
+        if learnt is None or (learnt.several < used.several and wanted.insists):
             return False
         self._remember(wanted, server, learnt)
         return True
 
-    def _note_number(self, wanted: Wanted, server: Endpoint, num_choices: int) -> None:
-        if num_choices != len(wanted.keys) and not _insists(wanted):
-            self._remember(wanted, server, Capabilities(together=False))
+    def _check_number(self, wanted: Wanted, server: Endpoint, num_choices: int) -> None:
+        # Some servers ignore n, others make more than n: either way, one by one is the safe form.
+        if num_choices != len(wanted.keys) and not wanted.insists:
+            self._remember(wanted, server, Capabilities(several=False))
 
     def _remember(self, wanted: Wanted, server: Endpoint, learnt: Capabilities) -> None:
-        known = self._quirks[server, wanted.model]
-        self._quirks[server, wanted.model] = replies.both(known, learnt)
-        for line in replies.differences(known, self._quirks[server, wanted.model]):
-            self._manners.tell(f"{server.url}, {wanted.model}: {line}")
+        known = self._capabilities[server, wanted.model]
+        self._capabilities[server, wanted.model] = replies.combine(known, learnt)
+        for line in replies.differences(known, self._capabilities[server, wanted.model]):
+            self._settings.tell(f"{server.url}: {wanted.model}: the server {line}")
 
     def _policy(self, server: Endpoint) -> RetryPolicy:
-        policy = self._manners.policy
+        # A server that has answered before is restarting; one that never has is a wrong address.
+        policy = self._settings.policy
         if server in self._seen:
             return policy
-        return policy._replace(max_away=min(policy.max_away, self._manners.max_unseen))
+        return policy._replace(max_away=min(policy.max_away, self._settings.max_unseen))
 
-    def _tell(
-        self, server: Endpoint, wanted: Wanted, problem: Problem, history: Sequence[Attempt]
+    def _report_delay(
+        self, server: Endpoint, wanted: Wanted, failure: RequestFailure, history: Sequence[Attempt]
     ) -> None:
-        """Say what holds a request up for long, not too often."""
-        held_up = sum(attempt.seconds + attempt.waited for attempt in history)
+        """Report what delays a request for long, at most once in `REPORT_EVERY` for a server."""
+        delay = sum(attempt.seconds + attempt.waited for attempt in history)
         now = self._clock()
-        if held_up < WORTH_TELLING or now - self._told.get(server, -TELL_EVERY) < TELL_EVERY:
+        reported = self._reported_at.get(server, -REPORT_EVERY)
+        if delay < WORTH_TELLING or now - reported < REPORT_EVERY:
             return
-        self._told[server] = now
-        told = problems.told(server, wanted.model, problem)
-        waiting = self._gate.num_waiting + len(self._pauses) + 1
-        self._manners.tell(f"{told}; trying again, {waiting:,} requests wait")
+        self._reported_at[server] = now
+        waiting = self._queue.num_waiting + len(self._pauses) + 1
+        problem = problems.describe(server, wanted.model, failure)
+        self._settings.tell(f"{problem}; trying again, {waiting:,} requests wait")
 
     def _clock(self) -> float:
-        return time.monotonic() * self._manners.speed
+        return time.monotonic() * self._settings.speed
 
     async def _pause(self, seconds: float) -> None:
         if not seconds:
             return
-        pause = asyncio.ensure_future(asyncio.sleep(seconds / self._manners.speed))
+        pause = asyncio.ensure_future(asyncio.sleep(seconds / self._settings.speed))
         self._pauses.add(pause)
         try:
             await pause
@@ -298,33 +321,27 @@ class ApiSampler:
             self._pauses.discard(pause)
 
 
-def _is_held_back() -> bool:
-    """Whether what was waited for is cancelled, but not the task that waits."""
+def _completion_or_reason(place: Completion | Problem | None) -> Completion | Unanswered:
+    if isinstance(place, Completion):
+        return place
+    return Unanswered(str(place) if place else "")
+
+
+def _is_drained() -> bool:
+    """True if what was awaited has been cancelled, but not the task that awaits it."""
     task = asyncio.current_task()
     return task is not None and not task.cancelling()
 
 
-def _insists(wanted: Wanted) -> bool:
-    """Whether several replies are to come from one request, whatever the server says."""
-    return wanted.served.replies_per_request == "all"
-
-
-def _explain(server: Endpoint, wanted: Wanted, problem: Problem, reason: str) -> str:
-    """The line that a run ends with."""
-    told = problems.told(server, f"{wanted.request.agent}'s {wanted.model}", problem)
-    parts = (told, reason, problems.advice(problem, wanted.served.key_variable))
-    return "; ".join(part for part in parts if part)
-
-
 def _pace_after(
-    turn: Turn,
-    got: Answered | Problem,
+    permit: Permit,
+    got: Answered | RequestFailure,
     headers: Mapping[str, str],
     now: float,
     before: Pace,
     in_flight: int,
 ) -> Pace:
-    quotas = pace.read_quotas(headers, now, turn.spent)
+    quotas = pace.read_quotas(headers, now, permit.consumed)
     if isinstance(got, Answered):
         return pace.answered(before, in_flight, now, quotas)
     if got.kind == "rate_limit":

@@ -1,4 +1,4 @@
-"""Files at a provider, and lists of what it holds."""
+"""Files at a provider, and lists of its objects."""
 
 import asyncio
 import time
@@ -9,7 +9,10 @@ Found = TypeVar("Found")
 
 
 async def ensure_upload(client: Any, name: str, data: bytes, purpose: str) -> str:
-    """The id of the file with that name and size, uploaded only where it is not there yet."""
+    """The id of the file with that name and size, uploaded only if the provider does not have it.
+
+    An upload whose answer was lost is found by its name when the caller tries again.
+    """
     async for file in each(client.files.list(purpose=purpose)):
         found = (getattr(file, "filename", None), getattr(file, "bytes", None))
         if found == (name, len(data)) and getattr(file, "status", None) != "error":
@@ -21,10 +24,14 @@ async def ensure_upload(client: Any, name: str, data: bytes, purpose: str) -> st
 async def look_for(
     find: Callable[[], Awaitable[Found | None]], asked: float | None, settle: float
 ) -> Found | None:
-    """What is listed of something that was asked for then, if it was: lists may show it late.
+    """The object that `find` finds in a list, which may show a new object late; or None.
 
-    `asked` is in s since 1970; it has `settle` seconds to come up.
+    Args:
+        find: looks at the list once.
+        asked: when the object was requested, in s since 1970; None: look only once.
+        settle: seconds from then until it must be listed if it was created.
     """
+    # A clock that has been set back must not make the wait longer than `settle`.
     until = 0.0 if asked is None else min(time.time(), asked) + settle
     while True:
         found = await find()
@@ -34,23 +41,27 @@ async def look_for(
 
 
 async def each(pages: Any) -> AsyncIterator[Any]:
-    """The items of all pages; no more once one comes again, as from a server without pages."""
+    """The items of all pages.
+
+    Servers that ignore the page's cursor repeat the first page for ever, so the first item that
+    appears again is the end.
+    """
     try:
         page = await pages
-    except AttributeError:  # the client's own, where it has read text instead of JSON
-        raise ValueError("the answer is no list") from None
+    except AttributeError:  # raised by the client itself if the answer is text instead of JSON
+        raise ValueError("the answer is not a list") from None
     seen: set[str] = set()
     async for item in page:
-        id = text_of(item, "id")
-        if id in seen:
+        name = text_of(item, "id")
+        if name in seen:
             return
-        seen.add(id)
+        seen.add(name)
         yield item
 
 
-def text_of(told: Any, field: str) -> str:
-    """A field of what a provider told; `ValueError` where it is no text."""
-    value = getattr(told, field, None)
+def text_of(answer: Any, field: str) -> str:
+    """A text field of an object that the client has read; raises `ValueError` if it has none."""
+    value = getattr(answer, field, None)
     if not isinstance(value, str):
         raise ValueError(f"the answer has no {field!r}")
     return value

@@ -1,9 +1,9 @@
-"""Keeps a run within a budget: nothing is asked for that could cost more than is left.
+"""Keeps a run within a budget: nothing is sent that could cost more than is left.
 
-What is under way has the most that it can cost set aside; when it is answered, what it did cost
-takes that place.  A request that does not fit beside what is set aside waits, in line, and only
-where it does not fit with nothing under way is it refused, and everything behind it: the budget is
-used up as far as can be done without risk, and whatever was paid for has been answered.
+Each request reserves the most that it can cost; once it is answered, its real cost takes the place
+of the reservation.  A request that does not fit beside the reservations waits in line.  Only if it
+does not fit with nothing under way is it refused, and everything behind it: so the budget is used
+as far as is possible without risk, and whatever was paid for has been answered.
 """
 
 import asyncio
@@ -14,31 +14,38 @@ from typing import TypeVar
 
 from returns.result import Failure, Result
 
+from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.run.ports import Sampler, Tuned, Tuner, Unanswered
 from nip_fn.run.request import Request
 from nip_fn.training.jobs import Job
 from nip_fn.training.tokens import trained_tokens
-from nip_fn_adapters.costs.prices import Price, Usage, cost, most_prompt, most_training
+from nip_fn_adapters.costs.prices import (
+    Price,
+    Tokens,
+    cost,
+    upper_bound_prompt,
+    upper_bound_training,
+)
 
 Paid = TypeVar("Paid")
 
-ROUNDING = 1e-9  # dollars
+ROUNDING = 1e-9  # dollars; sums of floats must not refuse what fits exactly
 
 
 class Budget:
-    """What may be spent, was spent and is set aside, in dollars."""
+    """A limit in dollars, and what of it is spent or reserved."""
 
     def __init__(self, limit: float, spent: float = 0.0) -> None:
-        """`spent`: in earlier sittings, which count, too."""
+        """Count `spent`, of earlier sessions, against the limit."""
         self.limit, self.spent = limit, spent
-        self.refusal: str | None = None  # why nothing more is asked for
-        self._set_aside = 0.0
+        self.refusal: Problem | None = None  # why nothing more is sent
+        self._reserved = 0.0
         self._under_way = 0
         self._line: deque[tuple[float, asyncio.Future[bool]]] = deque()
 
     async def reserve(self, most: float) -> bool:
-        """Once there is enough for something that costs so much at most; False: there is not.
+        """True once `most` dollars are reserved; False if they never can be.
 
         After True, `settle` must follow.
         """
@@ -57,12 +64,18 @@ class Budget:
     async def pay(
         self,
         most: float,
-        work: Callable[[], Awaitable[Result[Paid, str]]],
+        work: Callable[[], Awaitable[Result[Paid, Problem]]],
         cost_of: Callable[[Paid], float],
-    ) -> Result[Paid, str]:
-        """What the work comes to; it is begun only once the most that it can cost is set aside."""
+    ) -> Result[Paid, Problem]:
+        """The result of the work, begun once its highest cost is reserved; or the refusal.
+
+        Args:
+            most: the highest cost of the work, in dollars.
+            work: begins the work.
+            cost_of: the real cost of its result, in dollars; a failure costs nothing.
+        """
         if not await self.reserve(most):
-            return Failure(self.refusal or "")
+            return Failure(self.refusal or Problem("the budget is used up"))
         spent = 0.0
         try:
             answer = await work()
@@ -72,14 +85,15 @@ class Budget:
             self.settle(most, spent)
 
     def settle(self, most: float, spent: float) -> None:
-        """What had so much set aside for it is over, and did cost that much."""
+        """Replace a reservation of `most` dollars by the real cost."""
         self._under_way -= 1
-        self._set_aside = self._set_aside - most if self._under_way else 0.0
+        # Set to zero rather than subtracted to it, so that rounding errors cannot add up.
+        self._reserved = self._reserved - most if self._under_way else 0.0
         self.spent += spent
         self._serve()
 
-    def refuse(self, why: str) -> None:
-        """Let nothing more be asked for."""
+    def refuse(self, why: Problem) -> None:
+        """Let nothing more be sent; of several reasons the first counts."""
         self.refusal = self.refusal or why
         while self._line:
             _, turn = self._line.popleft()
@@ -87,7 +101,7 @@ class Budget:
                 turn.set_result(False)
 
     def drain(self) -> None:
-        """Cancel what waits in line; see `World`."""
+        """Cancel everything that waits in line; see `World`."""
         for _, turn in self._line:
             turn.cancel()
         self._line.clear()
@@ -96,67 +110,72 @@ class Budget:
         """Let those at the head of the line go that can be afforded."""
         while self._line:
             most, turn = self._line[0]
-            if turn.done():  # nobody waits for it any more
+            if turn.done():  # cancelled
                 self._line.popleft()
-            elif self.spent + self._set_aside + most <= self.limit + ROUNDING:
+            elif self.spent + self._reserved + most <= self.limit + ROUNDING:
                 self._line.popleft()
-                self._set_aside += most
+                self._reserved += most
                 self._under_way += 1
                 turn.set_result(True)
             elif self._under_way:
                 return
             else:
                 self.refuse(
-                    f"${self.spent:.4f} of the budget of ${self.limit:g} are spent, and what comes "
-                    f"next could cost ${most:.4f}"
+                    Problem(
+                        f"${self.spent:.4f} of the budget of ${self.limit:g} are spent, and the "
+                        f"next request could cost ${most:.4f}"
+                    )
                 )
 
 
 def within_budget(
-    sampler: Sampler,
-    purse: Budget,
-    price: Callable[[Request], Price | None],
+    sampler: Sampler, budget: Budget, price_of: Callable[[Request], Price | None]
 ) -> Sampler:
-    """The sampler, asked only for what can be afforded; a failure where nothing more can be."""
+    """The sampler, called only for what can be afforded; a failure once nothing more can be."""
 
-    async def sample(request: Request) -> Result[tuple[Completion | Unanswered, ...], str]:
-        paid = price(request)
-        most = cost(most_usage(request), paid)
+    async def sample(request: Request) -> Result[tuple[Completion | Unanswered, ...], Problem]:
+        price = price_of(request)
+        most = cost(upper_bound_request(request), price)
         if most is None:
-            return Failure(f"agents.{request.agent}: the price of {request.model} is unknown")
+            return Failure(_unpriced(f"agents.{request.agent}", request.model))
         if not most:
             return await sampler(request)
-        return await purse.pay(most, lambda: sampler(request), partial(_bill, purse, request, paid))
+        bill = partial(_bill, budget, request, price)
+        return await budget.pay(most, lambda: sampler(request), bill)
 
     return sample
 
 
 def _bill(
-    purse: Budget,
+    budget: Budget,
     request: Request,
-    paid: Price | None,
+    price: Price | None,
     answers: Collection[Completion | Unanswered],
 ) -> float:
-    """What the completions cost; where nobody says what they took, nothing more is asked for."""
+    """The cost of the completions; if the server does not count tokens, nothing more is sent."""
     completions = [one for one in answers if isinstance(one, Completion)]
-    used = usage_of(completions)
+    used = tokens_of(completions)
     if any(reply.text for reply in completions) and not any(used):
-        purse.refuse(
-            f"agents.{request.agent}: {request.model} is served without a word about the tokens "
-            "that it takes, so a budget cannot be kept"
+        budget.refuse(
+            Problem(
+                f"the server of {request.model} does not report tokens, so no budget can be kept",
+                address=f"agents.{request.agent}",
+                remedy="run without --budget",
+            )
         )
-    return cost(used, paid) or 0.0
+    return cost(used, price) or 0.0
 
 
-def most_usage(request: Request) -> Usage:
-    """More tokens than a request can take; siblings may come to be asked for one by one."""
+def upper_bound_request(request: Request) -> Tokens:
+    """An upper bound of a request's tokens; its siblings may be requested one by one."""
     num = len(request.keys)
-    return Usage(prompt=num * most_prompt(request.chat), completion=num * request.max_tokens)
+    prompt = upper_bound_prompt(request.chat)
+    return Tokens(prompt=num * prompt, completion=num * request.max_tokens)
 
 
-def usage_of(completions: Collection[Completion]) -> Usage:
+def tokens_of(completions: Collection[Completion]) -> Tokens:
     """The tokens of completions, as their provider counted them."""
-    return Usage(
+    return Tokens(
         sum(reply.prompt_tokens for reply in completions),
         sum(reply.cached_tokens for reply in completions),
         sum(reply.completion_tokens for reply in completions),
@@ -164,22 +183,30 @@ def usage_of(completions: Collection[Completion]) -> Usage:
 
 
 def training_within_budget(
-    tuner: Tuner, purse: Budget, price: Callable[[Job], Price | None]
+    tuner: Tuner, budget: Budget, price_of: Callable[[Job], Price | None]
 ) -> Tuner:
-    """The tuner, asked only for trainings that can be afforded."""
+    """The tuner, called only for trainings that can be afforded."""
 
-    async def tune(job: Job) -> Result[Tuned, str]:
-        paid = price(job)
-        most = cost(Usage(trained=most_training(job)), paid)
+    async def tune(job: Job) -> Result[Tuned, Problem]:
+        price = price_of(job)
+        most = cost(Tokens(trained=upper_bound_training(job)), price)
         if most is None:
-            return Failure(f"{job.name}: the price of training {job.model} is unknown")
+            return Failure(_unpriced(job.name, f"training {job.model}"))
         if not most:
             return await tuner(job)
 
         def bill(tuned: Tuned) -> float:
             trained = trained_tokens(job, tuned.adapter, tuned.report)
-            return cost(Usage(trained=trained), paid) or 0.0
+            return cost(Tokens(trained=trained), price) or 0.0
 
-        return await purse.pay(most, lambda: tuner(job), bill)
+        return await budget.pay(most, lambda: tuner(job), bill)
 
     return tune
+
+
+def _unpriced(address: str, what: str) -> Problem:
+    return Problem(
+        f"the price of {what} is unknown",
+        address=address,
+        remedy="add it to a file given as --prices",
+    )

@@ -1,20 +1,20 @@
-"""What a run will ask for, before it does: requests, tokens and trainings, stage by stage.
+"""Forecast of a run: the requests, tokens and trainings of each stage, before anything is sent.
 
-Trees are not grown but counted.  A position after a round is like any other after that round, but
-for what was said, so one dialogue of replies of the assumed length, grown by the functions that
-grow trees, shows every prompt; how many positions there are follows from how the tree branches.
-Trees whose games have the same schedule are alike, and a few of each kind are looked at.
+Trees are counted, not grown.  A position after a round is like any other after that round but for
+the words spoken, so one dialogue of replies of the assumed length, grown by the functions that grow
+trees, shows every prompt; the number of positions follows from the branching.  Trees whose games
+have the same schedule are alike, so a few of each kind are enough.
 
-    at most    no verifier decides before its last turn, all replies are as long as they may be
-    expected   verifiers decide at a share of their turns (`dummy.decision_rate`), replies are as
-               long as the prompt asks for, half of what can be learnt from is selected
+    most       no verifier decides before its last turn, all replies have the longest length
+    expected   verifiers decide at a share of their turns (`dummy.decision_rate`), replies have the
+               length that prompts ask for, half of the possible examples are selected
 
-Replies that cannot be used are asked for again, and cached prompts are cheaper: neither is known
-before.  Tokens are guessed from characters (`money.estimated_tokens`).
+Retries of unusable replies and the discount on cached prompts are left out: neither is known
+before.  Tokens are estimated from characters (`nip_fn.training.tokens`).
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from math import ceil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from math import ceil, fsum
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -22,28 +22,21 @@ from msgspec.structs import replace
 from nip_fn.game.episode import may_decide, movers
 from nip_fn.game.protocol import Move, Protocol
 from nip_fn.game.reply import Completion
+from nip_fn.keys import key
 from nip_fn.params.agent import AgentParameters, agent_group, max_tokens
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import BatchFetched, FetchBatch, RunStarted
 from nip_fn.run.ports import Source
-from nip_fn.run.state import (
-    EMPTY,
-    RunState,
-    Stage,
-    datapoint_of,
-    episode_of,
-    is_tested,
-    rules,
-    tree_key,
-)
+from nip_fn.run.stages import Fetching, Growing, StageName
+from nip_fn.run.state import EMPTY, RunState, episode_of, is_tested, rules
 from nip_fn.run.step import pending, step
-from nip_fn.select.rollouts import replacement_share
-from nip_fn.training.groups import Group, is_due, trained_agents
+from nip_fn.training.groups import is_due
 from nip_fn.training.jobs import MIN_EXAMPLES
-from nip_fn.training.registry import trainer_of
+from nip_fn.training.registry import replacement_of, trainer_of
 from nip_fn.training.tokens import CHARACTERS_A_TOKEN, estimated_prompt
+from nip_fn.training.trainer import SampleBatch, trained_agents
 from nip_fn.trees.grow import (
     ReplyArrival,
     insert,
@@ -52,191 +45,204 @@ from nip_fn.trees.grow import (
     pending_requests,
     reply_combinations,
 )
-from nip_fn_adapters.costs.prices import Usage
+from nip_fn_adapters.costs.prices import Tokens
 
-SAMPLED_TREES = 24  # of each kind and stage, whose prompts are rendered
+SAMPLED_TREES = 24  # of each kind in a stage; their prompts are rendered
 TOKENS_A_WORD = 4 / 3
 SELECTED_SHARE = 0.5  # expected, of the pairs and dialogues that could be learnt from
 
 
-class Amount(NamedTuple):
-    """So much is asked for."""
+class Workload(NamedTuple):
+    """Counts of requests, replies and tokens; fractions are possible in an expectation."""
 
     requests: float = 0
     replies: float = 0
-    usage: Usage = Usage()
+    prompt: float = 0  # tokens
+    completion: float = 0  # tokens
+    trained: float = 0  # tokens, times epochs
 
-    def plus(self, other: "Amount", times: float = 1.0) -> "Amount":
-        """This and so many times the other."""
-        usage = Usage(*(a + times * b for a, b in zip(self.usage, other.usage, strict=True)))
-        return Amount(
-            self.requests + times * other.requests, self.replies + times * other.replies, usage
-        )
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens, none of them cached."""
+        return Tokens(self.prompt, 0, self.completion, self.trained)
 
-    def rounded(self) -> "Amount":
-        """In whole numbers."""
-        return Amount(
-            round(self.requests), round(self.replies), Usage(*(round(n) for n in self.usage))
-        )
+    def rounded(self) -> "Workload":
+        """The nearest whole numbers."""
+        return Workload(*map(round, self))
 
 
-class Line(NamedTuple):
-    """What a stage asks of an agent's model, or of the training of a group's."""
+class StageForecast(NamedTuple):
+    """The workload of one stage for an agent's model, or for the training of a group."""
 
     iteration: int
-    stage: Stage
-    name: str  # of the agent; of the group that is trained
-    agent: int  # of the group the first
-    tuned: bool  # whether what answers, or comes of it, has been fine-tuned
-    expected: Amount
-    most: Amount
+    stage: StageName
+    name: str  # of the agent, or of the group that is trained
+    agent: int  # of a group the first
+    tuned: bool  # the model that answers, or that is trained, has been fine-tuned
+    expected: Workload
+    most: Workload
 
 
-class Assumption(NamedTuple):
-    """What is not known before a run."""
+class Assumptions(NamedTuple):
+    """Assumed values of what is not known before a run."""
 
-    decides: float  # at how many of a verifier's turns that count it decides, as a share
+    decides: float  # share of a verifier's turns at which it decides, where it may
     tokens: Callable[[AgentParameters], int]  # of a reply
-    single: bool  # siblings are asked for one by one where that is possible
-    selected: float  # of what could be learnt from, as a share
+    single: bool  # siblings are requested one by one wherever that is possible
+    selected: float  # share of the possible examples
 
 
-class Level(NamedTuple):
-    """Where an agent speaks: all positions of a tree after the same rounds."""
+class DecisionPoints(NamedTuple):
+    """The nodes of a tree at which an agent speaks after the same number of rounds."""
 
     agent: int
-    positions: float
+    number: float
     k: int  # replies at each
-    prompt: int  # tokens
+    prompt: int  # tokens of each
 
 
-class Planned(NamedTuple):
-    """The trees of a stage."""
+class _StageTrees(NamedTuple):
+    state: RunState
+    grown: Growing  # the roots of all trees
+    samples: tuple[tuple[float, int], ...]  # (number of trees like it, index of the tree)
 
-    state: RunState  # with all of them planted
-    kinds: tuple[tuple[float, int], ...]  # (how many trees are like it, a tree)
+
+class _Examples(NamedTuple):
+    number: float = 0.0
+    tokens: float = 0.0
 
 
-def forecast(start: RunStarted, source: Source) -> tuple[Line, ...]:
-    """All that a run will ask for, stage by stage and agent by agent, then trained groups."""
+_Both = tuple[_Examples, _Examples]  # expected, most
+_Past = dict[tuple[bool, str], _Both]  # (true if imitated, group) -> the examples so far
+
+
+def forecast(start: RunStarted, source: Source) -> tuple[StageForecast, ...]:
+    """The workload of a run: stage by stage, first each agent's, then each trained group's."""
     params, (state, _) = start.params, step(EMPTY, start)
     tuned = {group.name for group in state.groups if group.serving is not None}
-    banked: dict[tuple[str, str, str], _Rows] = {}
-    lines: list[Line] = []
+    past: _Past = {}
+    trainer = trainer_of(params)
+    rows: list[StageForecast] = []
     for iteration in range(params.rl.num_iterations + 1):
         if is_tested(params, iteration):
-            planned = _plan(replace(state, iteration=iteration, stage="test"), source)
-            lines += _played(planned, tuned)
+            tested = replace(state, iteration=iteration, stage=Fetching("test"))
+            rows += _sampling(_stage_trees(tested, source), tuned)
         if iteration == params.rl.num_iterations:
             break
-        planned = _plan(replace(state, iteration=iteration, stage="sample"), source)
-        lines += _played(planned, tuned)
-        trained = tuple(_trained(planned, banked))
-        lines += trained
+        sampling = replace(state, iteration=iteration, stage=Fetching("sample"))
+        trees = _stage_trees(sampling, source)
+        rows += _sampling(trees, tuned)
+        trained = tuple(_training(trees, past))
+        rows += trained
         if params.text_rl.switch_adapters:
-            tuned |= {line.name for line in trained}
-    return tuple(lines)
+            tuned |= {row.name for row in trained}
+        # An update on no trees at all: its state is that of the next iteration.
+        nothing = SampleBatch(params, iteration, state.groups, (), ())
+        state = replace(
+            state,
+            trainer_state=trainer.update(nothing, state.trainer_state, key(0)).state,
+            num_drawn=state.num_drawn + len(trees.grown.datapoints),
+        )
+    return tuple(rows)
 
 
-def _assumptions(params: HyperParameters) -> tuple[Assumption, Assumption]:
-    """What is expected, and the most that can be."""
+def _assumptions(params: HyperParameters) -> tuple[Assumptions, Assumptions]:
+    """The expected values, and those that cost the most."""
 
-    def asked_for(agent: AgentParameters) -> int:
+    def as_prompted(agent: AgentParameters) -> int:
         return min(max_tokens(agent), ceil(TOKENS_A_WORD * agent.max_response_words))
 
-    expected = Assumption(params.dummy.decision_rate, asked_for, False, SELECTED_SHARE)
-    return expected, Assumption(0.0, max_tokens, True, 1.0)
+    expected = Assumptions(params.dummy.decision_rate, as_prompted, False, SELECTED_SHARE)
+    return expected, Assumptions(0.0, max_tokens, True, 1.0)
 
 
-def _plan(state: RunState, source: Source) -> Planned:
-    """The trees of the stage, and a few of each kind of them."""
-    (draw,) = pending(state)
-    if not isinstance(draw, FetchBatch):
-        raise ValueError(f"stage {state.stage!r} draws no datapoints")
-    state, _ = step(state, BatchFetched(source(draw.split, draw.indices)))
+def _stage_trees(state: RunState, source: Source) -> _StageTrees:
+    """The trees of the stage, and up to `SAMPLED_TREES` of each kind, evenly spaced."""
+    (fetch,) = pending(state)
+    if not isinstance(fetch, FetchBatch):
+        raise ValueError(f"stage {state.stage.name!r} fetches no datapoints")
+    state, _ = step(state, BatchFetched(source(fetch.split, fetch.indices)))
+    grown = state.stage
+    if not isinstance(grown, Growing):
+        raise ValueError(f"no trees grow in stage {state.stage.name!r}")
     protocol, kinds = protocol_of(state.params), dict[tuple[tuple[Move, ...], ...], list[int]]()
-    for tree in range(len(state.forest)):
-        kinds.setdefault(_schedule(protocol, state, tree), []).append(tree)
-    return Planned(
-        state,
-        tuple(
-            (len(alike) / len(some), tree)
-            for alike in kinds.values()
-            for some in [alike[:: ceil(len(alike) / SAMPLED_TREES)]]
-            for tree in some
-        ),
-    )
+    for tree, game in enumerate(grown.forest):
+        rounds = range(protocol.max_message_rounds)
+        moves = (protocol.schedule(number, game.key) for number in rounds)
+        kinds.setdefault(tuple(moves), []).append(tree)
+    samples = []
+    for alike in kinds.values():
+        some = alike[:: ceil(len(alike) / SAMPLED_TREES)]
+        samples += [(len(alike) / len(some), tree) for tree in some]
+    return _StageTrees(state, grown, tuple(samples))
 
 
-def _schedule(protocol: Protocol, state: RunState, tree: int) -> tuple[tuple[Move, ...], ...]:
-    key = tree_key(state, tree)
-    return tuple(protocol.schedule(number, key) for number in range(protocol.max_message_rounds))
+# ---------------------------------------------------------------------------------------- sampling
 
 
-# ----------------------------------------------------------------------------------------- replies
-
-
-def _played(planned: Planned, tuned: set[str]) -> Iterator[Line]:
-    """A line for each agent."""
-    params, stage = planned.state.params, planned.state.stage
-    amounts = [_amounts(planned, assumed) for assumed in _assumptions(params)]
+def _sampling(trees: _StageTrees, tuned: set[str]) -> Iterator[StageForecast]:
+    """The forecast of a test or sample stage for each agent."""
+    params, stage = trees.state.params, trees.grown.name
+    both = [_workloads(trees, assumed) for assumed in _assumptions(params)]
     for index, agent in enumerate(params.agents):
-        expected, most = (found[index].rounded() for found in amounts)
+        expected, most = (workloads[index].rounded() for workloads in both)
         is_tuned = agent_group(agent) in tuned
-        yield Line(planned.state.iteration, stage, agent.name, index, is_tuned, expected, most)
+        yield StageForecast(
+            trees.state.iteration, stage, agent.name, index, is_tuned, expected, most
+        )
 
 
-def _amounts(planned: Planned, assumed: Assumption) -> list[Amount]:
-    """`[A]` what the stage asks of each agent."""
-    agents = planned.state.params.agents
-    found = [Amount()] * len(agents)
-    for weight, tree in planned.kinds:
-        for level in levels(planned.state, tree, assumed):
-            agent = agents[level.agent]
-            requests = level.k if asks_singly(agent, surely=not assumed.single) else 1
-            written = level.k * assumed.tokens(agent)
-            usage = Usage(prompt=requests * level.prompt, completion=written)
-            once = Amount(requests, level.k, usage)
-            found[level.agent] = found[level.agent].plus(once, weight * level.positions)
-    return found
+def _workloads(trees: _StageTrees, assumed: Assumptions) -> list[Workload]:
+    """`[A]` each agent's share of the stage."""
+    agents = trees.state.params.agents
+    parts: list[list[Workload]] = [[] for _ in agents]
+    for weight, tree in trees.samples:
+        for points in decision_points(trees.state, trees.grown, tree, assumed):
+            agent, times = agents[points.agent], weight * points.number
+            requests = points.k if asks_singly(agent, surely=not assumed.single) else 1
+            once = (requests, points.k, requests * points.prompt, points.k * assumed.tokens(agent))
+            parts[points.agent].append(Workload(*(times * count for count in once)))
+    return [Workload(*map(fsum, zip(*own, strict=True))) for own in parts]
 
 
 def asks_singly(agent: AgentParameters, *, surely: bool) -> bool:
-    """Whether siblings are requests of their own: for sure, or else perhaps."""
+    """True if siblings are requested one by one: for sure, or else possibly."""
     if agent.use_dummy_api or agent.model_provider == "local":
         return False
     if agent.replies_per_request == "auto":
-        return agent.model_provider == "OpenRouter" if surely else not _is_openai(agent)
+        is_openai = agent.model_provider == "OpenAI" and agent.api_base_url is None
+        return agent.model_provider == "OpenRouter" if surely else not is_openai
     return agent.replies_per_request == "one"
 
 
-def _is_openai(agent: AgentParameters) -> bool:
-    return agent.model_provider == "OpenAI" and agent.api_base_url is None
-
-
-def levels(state: RunState, tree: int, assumed: Assumption) -> Iterator[Level]:
-    """Where agents speak in a tree, round by round."""
-    how, start = rules(state), episode_of(state, tree)
+def decision_points(
+    state: RunState, grown: Growing, tree: int, assumed: Assumptions
+) -> Iterator[DecisionPoints]:
+    """The nodes of a tree at which agents speak, round by round."""
+    how, start = rules(state), episode_of(grown, tree)
+    datapoint = grown.datapoints[grown.forest[tree].datapoint]
     single = how._replace(branching=lambda moves: 1)
-    root, positions = new_tree(single, start), 1.0
-    while asks := tuple(pending_requests(root)):
-        _, episode = node_at(root, start, asks[0].path)
+    root, number = new_tree(single, start), 1.0
+    while requests := tuple(pending_requests(root)):
+        _, episode = node_at(root, start, requests[0].path)
         moves = movers(how.protocol, episode)
         k = how.branching(moves)
         for move in moves:
-            chat = build_chat(state.params, datapoint_of(state, tree), episode, move.agent)
-            yield Level(move.agent, positions, k, estimated_prompt(chat))
-        positions *= len(reply_combinations(len(moves), k, how.simultaneous_branching))
-        number = len(episode.turns)
-        if any(may_decide(how.protocol, number, move.agent) for move in moves):
-            positions *= 1 - assumed.decides
-        for ask, move in zip(asks, moves, strict=True):
-            said = _filler(how.protocol, move, assumed.tokens(state.params.agents[move.agent]))
-            root, _ = insert(single, root, start, ReplyArrival(ask.path, ask.agent, 0, 0, said))
+            chat = build_chat(state.params, datapoint, episode, move.agent)
+            yield DecisionPoints(move.agent, number, k, estimated_prompt(chat))
+        number *= len(reply_combinations(len(moves), k, how.simultaneous_branching))
+        if any(may_decide(how.protocol, len(episode.turns), move.agent) for move in moves):
+            number *= 1 - assumed.decides
+        for request, move in zip(requests, moves, strict=True):
+            tokens = assumed.tokens(state.params.agents[move.agent])
+            reply = ReplyArrival(
+                request.path, request.agent, 0, 0, _filler(how.protocol, move, tokens)
+            )
+            root, _ = insert(single, root, start, reply)
 
 
 def _filler(protocol: Protocol, move: Move, tokens: int) -> Completion:
-    """A reply of so many tokens, with whatever headers it needs, that decides nothing."""
+    """A reply of that length, with the headers that it needs, which decides nothing."""
     headers = protocol.headers(move) or ("",)
     words = "x" * (CHARACTERS_A_TOKEN * tokens // len(headers))
     text = "\n".join(f"{header} {words}".strip() for header in headers)
@@ -246,97 +252,91 @@ def _filler(protocol: Protocol, move: Move, tokens: int) -> Completion:
 # --------------------------------------------------------------------------------------- trainings
 
 
-class _Rows(NamedTuple):
-    """Examples to train on: how many, and how many tokens in all."""
+def _training(trees: _StageTrees, past: _Past) -> Iterator[StageForecast]:
+    """The forecast for each group that is trained, if at most it has enough examples.
 
-    number: float = 0.0
-    tokens: float = 0.0
-
-    def plus(self, other: "_Rows", times: float = 1.0) -> "_Rows":
-        return _Rows(self.number + times * other.number, self.tokens + times * other.tokens)
-
-
-def _trained(planned: Planned, banked: dict[tuple[str, str, str], _Rows]) -> Iterator[Line]:
-    """A line for each group that is trained, if it has enough examples at most."""
-    state = planned.state
-    params = state.params
-    trainer = trainer_of(params, state.iteration).name
-    assumptions = _assumptions(params)
-    found = [_examples(planned, assumed) for assumed in assumptions]
+    `past` holds the examples of earlier iterations, for groups that train on them again.
+    """
+    state, params = trees.state, trees.state.params
+    imitates = _imitates(state)
+    found = [_examples(trees, assumed) for assumed in _assumptions(params)]
     for group in state.groups:
-        totals = []
-        for name, rows in zip(("expected", "most"), found, strict=True):
-            whole = _of_group(rows, group)
-            place = (trainer, group.name, name)
-            if params.text_rl.fine_tune_on_all_previous_rollouts:
-                whole = banked[place] = banked.get(place, _Rows()).plus(whole)
-            totals.append(whole)
-        if not is_due(params, group, state.iteration) or totals[1].number < MIN_EXAMPLES:
+        expected, most = (_sum(own[agent] for agent in group.agents) for own in found)
+        if params.text_rl.fine_tune_on_all_previous_rollouts:
+            before = past.get((imitates, group.name), (_Examples(), _Examples()))
+            expected, most = _sum((before[0], expected)), _sum((before[1], most))
+            past[imitates, group.name] = expected, most
+        if not is_due(params, group, state.iteration) or most.number < MIN_EXAMPLES:
             continue
-        lead = params.agents[group.agents[0]]
-        epochs = lead.num_epochs or params.rl.num_epochs
-        expected, most = (Amount(usage=Usage(trained=epochs * one.tokens)) for one in totals)
-        yield Line(
-            state.iteration,
-            "train",
-            group.name,
-            group.agents[0],
-            True,
-            expected.rounded(),
-            most.rounded(),
+        lead = group.agents[0]
+        epochs = params.agents[lead].num_epochs or params.rl.num_epochs
+        yield StageForecast(
+            iteration=state.iteration,
+            stage="train",
+            name=group.name,
+            agent=lead,
+            tuned=True,
+            expected=Workload(trained=epochs * expected.tokens).rounded(),
+            most=Workload(trained=epochs * most.tokens).rounded(),
         )
 
 
-def _of_group(rows: Sequence[_Rows], group: Group) -> _Rows:
-    whole = _Rows()
-    for agent in group.agents:
-        whole = whole.plus(rows[agent])
-    return whole
+def _imitates(state: RunState) -> bool:
+    """True if no agent's replies can be compared: whatever is learnt from them is imitation."""
+    branching, agents = rules(state).branching, range(len(state.params.agents))
+    return all(branching((Move(agent, ()),)) == 1 for agent in agents)
 
 
-def _examples(planned: Planned, assumed: Assumption) -> list[_Rows]:
-    """`[A]` what the stage gives each agent to learn from."""
-    state = planned.state
-    found = [_Rows()] * len(state.params.agents)
-    imitates = trainer_of(state.params, state.iteration).name == "ei"
-    for weight, tree in planned.kinds:
-        own: dict[int, list[Level]] = {}
-        for level in levels(state, tree, assumed):
-            own.setdefault(level.agent, []).append(level)
-        for agent in trained_agents(state.params):
-            reached = own.get(agent, [])
-            of_tree = (_imitated if imitates else _compared)(state, agent, reached, assumed)
-            found[agent] = found[agent].plus(of_tree, weight)
-    return found
+def _sum(parts: Iterable[_Examples]) -> _Examples:
+    return _Examples(*map(fsum, zip(*parts, strict=True)))
 
 
-def _compared(state: RunState, agent: int, reached: Sequence[Level], assumed: Assumption) -> _Rows:
+def _examples(trees: _StageTrees, assumed: Assumptions) -> list[_Examples]:
+    """`[A]` the training examples that the stage yields for each agent."""
+    state = trees.state
+    parts: list[list[_Examples]] = [[] for _ in state.params.agents]
+    count = _imitated if _imitates(state) else _compared
+    for weight, tree in trees.samples:
+        points = tuple(decision_points(state, trees.grown, tree, assumed))
+        for agent in trained_agents(state.groups):
+            own = [one for one in points if one.agent == agent]
+            examples = count(state, agent, own, assumed)
+            parts[agent].append(_Examples(*(weight * value for value in examples)))
+    return [_sum(own) for own in parts]
+
+
+def _compared(
+    state: RunState, agent: int, points: Sequence[DecisionPoints], assumed: Assumptions
+) -> _Examples:
     """The preference pairs of an agent in a tree: a prompt and two replies each."""
     malt = state.params.malt
     reply = assumed.tokens(state.params.agents[agent])
-    rows = _Rows()
-    for level in reached:
-        most = level.k * (level.k - 1) // 2
-        pairs = most if malt.pair_selection_method == "all" else min(most, 1)
-        once = _Rows(pairs, pairs * (level.prompt + 2 * reply))
-        rows = rows.plus(once, level.positions * assumed.selected)
+    parts = []
+    for one in points:
+        pairs = one.k * (one.k - 1) // 2
+        if malt.pair_selection_method != "all":
+            pairs = min(pairs, 1)
+        number = pairs * one.number * assumed.selected
+        parts.append(_Examples(number, number * (one.prompt + 2 * reply)))
+    found = _sum(parts)
     limit = malt.max_pairs_per_datapoint
-    if limit is not None and rows.number > limit:
-        return _Rows(limit, rows.tokens * limit / rows.number)
-    return rows
+    if limit is not None and found.number > limit:
+        return _Examples(limit, found.tokens * limit / found.number)
+    return found
 
 
-def _imitated(state: RunState, agent: int, reached: Sequence[Level], assumed: Assumption) -> _Rows:
-    """The replies of an agent in a dialogue that it is to imitate: a prompt and a reply each."""
+def _imitated(
+    state: RunState, agent: int, points: Sequence[DecisionPoints], assumed: Assumptions
+) -> _Examples:
+    """The replies of an agent that it imitates: a prompt and a reply each."""
     params, protocol = state.params, protocol_of(state.params)
     share = assumed.selected
     if params.ei.rollout_selection_method == "weighted_sampling":
         share = params.ei.weighting_sample_size_factor
     if protocol.is_verifier(agent):
-        replaced = replacement_share(params.text_rl, state.iteration)
+        replaced = replacement_of(params)(state.iteration)
         share = replaced + (1 - replaced) * share
     reply = assumed.tokens(params.agents[agent])
-    rows = _Rows()
-    for level in reached:
-        rows = rows.plus(_Rows(1.0, level.prompt + reply), level.positions * share)
-    return rows
+    return _sum(
+        _Examples(one.number * share, one.number * share * (one.prompt + reply)) for one in points
+    )

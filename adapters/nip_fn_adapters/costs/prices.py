@@ -1,8 +1,8 @@
-"""What tokens cost: prices by model, and how many tokens there are in what has not been asked yet.
+"""Prices of tokens by model, and upper bounds of the tokens in requests that were not sent yet.
 
 A price table is TOML, with a table `models."NAME"` for each model and a table `fine_tuned."NAME"`
-for what is trained of it; `prices.toml` beside this file has the listed ones.  Where no price is
-known the cost is None: unknown, and never 0.
+for models trained from it; `prices.toml` beside this file has the listed prices.  The cost at an
+unknown price is None, never 0: a budget that counted it as free would not be kept.
 """
 
 import re
@@ -11,17 +11,18 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
 from math import ceil, fsum
+from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 import msgspec
 from msgspec import Meta
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat
-from nip_fn.training.jobs import Job, TrainingRow
-from nip_fn.training.tokens import _replies
+from nip_fn.training.jobs import Job, PreferenceRow, TrainingRow
 
 MILLION = 1_000_000
 
@@ -29,68 +30,73 @@ Dollars = Annotated[float, Meta(ge=0.0)]
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dollars for a million tokens."""
+    """Dollars per million tokens."""
 
     prompt: Dollars
     completion: Dollars
-    cached: Dollars | None = None  # of the prompt's, those at hand; None: as any other
-    training: Dollars | None = None  # in a row's text, for each epoch; None: not known
-    batch: Annotated[float, Meta(ge=0.0, le=1.0)] = 1.0  # what the batch API asks, as a share
+    cached: Dollars | None = None  # prompt tokens from the provider's cache; None: as `prompt`
+    training: Dollars | None = None  # tokens of the rows, for each epoch; None: unknown
+    batch: Annotated[float, Meta(ge=0.0, le=1.0)] = 1.0  # price of the batch API, as a share
 
 
 FREE = Price(prompt=0.0, completion=0.0, training=0.0)
 
 
 class PriceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Prices by the name of a base model."""
+    """Prices by the name of a base model; both mappings are read-only."""
 
-    models: dict[str, Price] = {}
-    fine_tuned: dict[str, Price] = {}  # of what is trained of it, and of training it
+    models: Mapping[str, Price] = {}
+    fine_tuned: Mapping[str, Price] = {}  # of models trained from it, and of training them
+
+    def __post_init__(self) -> None:
+        """Freeze the mappings."""
+        for name in self.__struct_fields__:
+            own = MappingProxyType(dict(getattr(self, name)))
+            msgspec.structs.force_setattr(self, name, own)
 
 
 class Prices(NamedTuple):
-    """All that is known of prices; the user's own go before the listed ones."""
+    """All known prices; the user's own take precedence over the listed ones."""
 
     own: PriceTable
     listed: PriceTable
 
 
-class Usage(NamedTuple):
-    """Tokens."""
+class Tokens(NamedTuple):
+    """Numbers of tokens, by the way they are priced."""
 
     prompt: float = 0  # cached ones included
     cached: float = 0
     completion: float = 0
-    trained: float = 0  # rows' tokens times epochs
+    trained: float = 0  # tokens of the rows times epochs
 
 
-def total(usages: Iterable[Usage]) -> Usage:
-    """The tokens of all of them together."""
-    sums = [fsum(column) for column in zip(*usages, strict=True)]
-    return Usage(*sums)
+def total(parts: Iterable[Tokens]) -> Tokens:
+    """The sum of the parts, exactly rounded, so that their order cannot matter."""
+    return Tokens(*(fsum(column) for column in zip(*parts, strict=True)))
 
 
-def cost(usage: Usage, price: Price | None) -> float | None:
-    """Dollars; None where there are tokens of unknown price.
+def cost(tokens: Tokens, price: Price | None) -> float | None:
+    """The price of the tokens in dollars; None if it is unknown.
 
-    >>> cost(Usage(prompt=1_000_000, cached=400_000, completion=10), Price(1.0, 2.0, cached=0.5))
+    >>> cost(Tokens(prompt=1_000_000, cached=400_000, completion=10), Price(1.0, 2.0, cached=0.5))
     0.80002
     """
-    if not any(usage):
+    if not any(tokens):
         return 0.0
-    if price is None or (usage.trained and price.training is None):
+    if price is None or (tokens.trained and price.training is None):
         return None
-    at_hand = min(usage.cached, usage.prompt)
+    cached = min(tokens.cached, tokens.prompt)
     return (
-        (usage.prompt - at_hand) * price.prompt
-        + at_hand * (price.prompt if price.cached is None else price.cached)
-        + usage.completion * price.completion
-        + usage.trained * (price.training or 0.0)
+        (tokens.prompt - cached) * price.prompt
+        + cached * (price.prompt if price.cached is None else price.cached)
+        + tokens.completion * price.completion
+        + tokens.trained * (price.training or 0.0)
     ) / MILLION
 
 
 def in_batches(price: Price) -> Price:
-    """What the same tokens cost through the batch API."""
+    """The price of the same tokens through the batch API."""
     cached = None if price.cached is None else price.cached * price.batch
     return msgspec.structs.replace(
         price,
@@ -101,7 +107,7 @@ def in_batches(price: Price) -> Price:
 
 
 def sum_known(dollars: Iterable[float | None]) -> float | None:
-    """The sum; None where one of them is unknown."""
+    """The sum; None if one of the amounts is unknown."""
     known = list(dollars)
     return None if None in known else fsum(value for value in known if value is not None)
 
@@ -109,35 +115,38 @@ def sum_known(dollars: Iterable[float | None]) -> float | None:
 # ------------------------------------------------------------------------------------------ tables
 
 
-def parse_prices(text: str) -> Result[PriceTable, str]:
-    """The table that a TOML text holds; or what is wrong with it, in one line."""
+def parse_prices(text: str) -> Result[PriceTable, Problem]:
+    """The price table in a TOML text; the caller adds the file to the problem."""
     try:
         return Success(msgspec.convert(tomllib.loads(text), PriceTable))
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        return Failure(f"not valid TOML: {error}")
+        return Failure(Problem(f"it is not valid TOML: {error}"))
     except msgspec.ValidationError as error:
-        return Failure(f"not a table of prices: {error}")
+        entry = '"MODEL" = { prompt = 1.0, completion = 2.0 }'
+        problem = f"it is not a table of prices: {error}"
+        return Failure(Problem(problem, remedy=f"give prices as {entry} below [models]"))
 
 
 @cache
 def listed_prices() -> PriceTable:
-    """Public prices, as of the day that their file names."""
+    """Public prices, as of the date in their file."""
     return parse_prices(files(__package__).joinpath("prices.toml").read_text("utf-8")).unwrap()
 
 
 def overlay(base: PriceTable, over: PriceTable) -> PriceTable:
-    """The prices of `base`, but for the models that `over` names."""
+    """The prices of `base`, replaced by those of `over` for the models that it names."""
     return PriceTable({**base.models, **over.models}, {**base.fine_tuned, **over.fine_tuned})
 
 
-# What may follow the name of a model in the name of one of its snapshots.
+# Suffixes by which providers mark the snapshots of a model.
 SNAPSHOT = re.compile(r"-(?:\d{4}-\d{2}-\d{2}|\d{8}|\d{4}|latest)")
 
 
 def find(table: Mapping[str, Price], model: str) -> Price | None:
-    """The price of a model by its name, that of a snapshot of it, or OpenRouter's PROVIDER/NAME.
+    """The price of a model by its name, a snapshot's name, or OpenRouter's PROVIDER/NAME.
 
-    The longest name in the table wins.  A model whose name only begins like another's is another.
+    The longest matching name in the table wins.  A common prefix alone is no match: gpt-4o-mini is
+    not a snapshot of gpt-4o.
 
     >>> table = {"gpt-4o": Price(2.5, 10.0), "gpt-4o-2024-05-13": Price(5.0, 15.0)}
     >>> find(table, "gpt-4o-2024-08-06").prompt, find(table, "openai/gpt-4o-2024-05-13").prompt
@@ -155,16 +164,16 @@ def _is_of(entry: str, name: str) -> bool:
 
 
 def is_free(agent: AgentParameters) -> bool:
-    """Whether no provider is paid for the agent's tokens."""
+    """True if no provider is paid for the agent's tokens."""
     own = agent.use_dummy_api or agent.model_provider in ("local", "SelfHosted")
     return own or (agent.model_provider == "OpenRouter" and agent.model_name.endswith(":free"))
 
 
 def price_of(prices: Prices, agent: AgentParameters, *, tuned: bool) -> Price | None:
-    """The price of the agent's model, or of what was trained of it and of training it.
+    """The price of the agent's model, or if `tuned` of models trained from it and of training them.
 
-    None where it is unknown.  What runs here or on a server of one's own is free, unless the user's
-    own prices name it.
+    None if it is unknown.  Models on one's own machines are free unless the user's own prices name
+    them.
     """
     model = agent.model_name
     if model.startswith("ft:"):
@@ -179,7 +188,7 @@ def price_of(prices: Prices, agent: AgentParameters, *, tuned: bool) -> Price | 
 
 
 def unpriced(prices: Prices, params: HyperParameters) -> tuple[str, ...]:
-    """The models that a run needs and that have no known price, in words; () where all have one."""
+    """The models that a run needs and whose price is unknown, in words."""
     problems = []
     for agent in params.agents:
         base, tuned = (price_of(prices, agent, tuned=tuned) for tuned in (False, True))
@@ -195,25 +204,32 @@ def unpriced(prices: Prices, params: HyperParameters) -> tuple[str, ...]:
     return tuple(problems)
 
 
-MOST_TOKENS_A_MESSAGE, MOST_TOKENS_A_CHAT = 16, 64  # whatever a template puts around
-BYTES_A_TRAINED_TOKEN = 2  # half of what there are, so prompts may be counted for each reply
+# ------------------------------------------------------------------------------------ upper bounds
+
+TEMPLATE_TOKENS_A_MESSAGE, TEMPLATE_TOKENS_A_CHAT = 16, 64  # for what a chat template adds
+# English and code have about four bytes a token.  Two leave a factor of two for texts that have
+# fewer, and for providers that count the prompt of a preference pair twice.
+BYTES_A_TRAINED_TOKEN = 2
 
 
-def most_prompt(chat: Chat) -> int:
-    """More tokens than the prompt can have: tokenizers that go by bytes give one a byte at most."""
-    return MOST_TOKENS_A_CHAT + sum(
-        len(message.content.encode("utf-8", "replace"))
-        + len((message.name or "").encode("utf-8", "replace"))
-        + MOST_TOKENS_A_MESSAGE
+def upper_bound_prompt(chat: Chat) -> int:
+    """An upper bound of a prompt's tokens: no byte-level tokenizer makes more than one a byte."""
+    return TEMPLATE_TOKENS_A_CHAT + sum(
+        _bytes(message.content) + _bytes(message.name or "") + TEMPLATE_TOKENS_A_MESSAGE
         for message in chat
     )
 
 
-def most_training(job: Job) -> int:
-    """More tokens than a training is paid for: one for every two bytes, times the epochs."""
-    return job.num_epochs * sum(map(_most_row, job.rows))
+def upper_bound_training(job: Job) -> int:
+    """An upper bound of the tokens that a training is billed for: one per two bytes and epoch."""
+    return job.num_epochs * sum(map(_upper_bound_row, job.rows))
 
 
-def _most_row(row: TrainingRow) -> int:
-    sizes = [len(text.encode("utf-8", "replace")) for text in _replies(row)]
-    return ceil((most_prompt(row.prompt) + sum(sizes)) / BYTES_A_TRAINED_TOKEN)
+def _upper_bound_row(row: TrainingRow) -> int:
+    replies = (row.chosen, row.rejected) if isinstance(row, PreferenceRow) else (row.reply,)
+    size = upper_bound_prompt(row.prompt) + sum(map(_bytes, replies))
+    return ceil(size / BYTES_A_TRAINED_TOKEN)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))

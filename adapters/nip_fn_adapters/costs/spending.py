@@ -1,6 +1,7 @@
-"""What a run has spent: a function of its state, or of its events, and of the prices.
+"""The cost of a run: a function of its state, or of its events, and of the prices.
 
-What is recorded is tokens; dollars follow from them, and follow anew wherever they are shown.
+Tokens are recorded; dollars are derived from them wherever they are shown, so that a corrected
+price table corrects old runs, too.
 """
 
 from collections.abc import Iterator
@@ -9,103 +10,98 @@ from typing import NamedTuple
 from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import Event, JobFinished, Replied
+from nip_fn.run.stages import Training
 from nip_fn.run.state import Row, RunState
 from nip_fn.training.groups import group_of
 from nip_fn.training.tokens import trained_tokens
 from nip_fn.trees.grow import Node
-from nip_fn_adapters.costs.prices import Prices, Usage, cost, price_of, sum_known, total
+from nip_fn_adapters.costs.prices import Prices, Tokens, cost, price_of, sum_known, total
 
 
-class Spent(NamedTuple):
-    """What an agent's replies, or the trainings of a group, came to."""
+class Expense(NamedTuple):
+    """The tokens and the cost of an agent's replies, or of a group's trainings."""
 
     name: str
     model: str
-    usage: Usage
+    tokens: Tokens
     dollars: float | None  # None: the price is unknown
 
 
-def spent_in(params: HyperParameters, row: Row, prices: Prices) -> tuple[Spent, ...]:
-    """What a stage came to: agent by agent, or after a training group by group."""
-    numbers = dict(row.metrics)
-    if row.stage == "train":
-        return tuple(
-            _priced(agent_group(lead), lead, True, Usage(trained=tokens), prices)
-            for lead in _leads(params)
-            if (tokens := numbers.get(f"{agent_group(lead)}.train_tokens")) is not None
-        )
-    if row.stage not in ("test", "sample"):
-        return ()
-    return tuple(
-        _priced(
-            agent.name,
-            agent,
-            numbers[f"{agent_group(agent)}.serving"] > 0,
-            Usage(
-                numbers[f"{agent.name}.prompt_tokens"],
-                numbers[f"{agent.name}.cached_tokens"],
-                numbers[f"{agent.name}.tokens"],
-            ),
-            prices,
-        )
-        for agent in params.agents
-    )
+class _Use(NamedTuple):
+    """Tokens taken from a model."""
+
+    name: str  # of the agent, or of the group that was trained
+    agent: AgentParameters  # one that has the model
+    tuned: bool  # the model, or what becomes of it, is fine-tuned
+    tokens: Tokens
 
 
-def spent_of(state: RunState, prices: Prices) -> tuple[Spent, ...]:
-    """All that is recorded of a run, stage by stage, also of the stage under way."""
-    ended = (spent for row in state.rows for spent in spent_in(state.params, row, prices))
-    return (*ended, *_under_way(state, prices))
+def stage_expenses(params: HyperParameters, row: Row, prices: Prices) -> tuple[Expense, ...]:
+    """The expenses of a stage that has ended: by agent, or by group after a training."""
+    return tuple(_priced(use, prices) for use in _recorded(params, row))
+
+
+def run_expenses(state: RunState, prices: Prices) -> tuple[Expense, ...]:
+    """All expenses of a run, stage by stage, those of the stage under way included."""
+    ended = (one for row in state.rows for one in stage_expenses(state.params, row, prices))
+    return (*ended, *(_priced(use, prices) for use in _under_way(state)))
 
 
 def dollars(state: RunState, prices: Prices) -> float | None:
-    """What a run has cost so far; None where tokens were spent whose price is unknown."""
-    return sum_known(spent.dollars for spent in spent_of(state, prices))
+    """The cost of a run so far; None if tokens of unknown price were used."""
+    return sum_known(expense.dollars for expense in run_expenses(state, prices))
 
 
 def dollars_of(state: RunState, event: Event, prices: Prices) -> float | None:
-    """What an event adds to the cost; `state` is the one before it."""
+    """The cost that an event adds; `state` is the one before or after it."""
     match event:
         case Replied(agent=index, completion=done):
-            usage = Usage(done.prompt_tokens, done.cached_tokens, done.completion_tokens)
+            tokens = Tokens(done.prompt_tokens, done.cached_tokens, done.completion_tokens)
             agent, tuned = state.params.agents[index], _is_tuned(state, index)
-            return cost(usage, price_of(prices, agent, tuned=tuned))
+            return cost(tokens, price_of(prices, agent, tuned=tuned))
         case JobFinished():
             job = next(one.job for one in state.jobs if one.job.name == event.job)
-            usage = Usage(trained=trained_tokens(job, event.adapter, event.report))
-            lead = next(one for one in _leads(state.params) if agent_group(one) == job.group)
-            return cost(usage, price_of(prices, lead, tuned=True))
+            tokens = Tokens(trained=trained_tokens(job, event.adapter, event.report))
+            lead = _leads(state.params)[job.group]
+            return cost(tokens, price_of(prices, lead, tuned=True))
     return 0.0
 
 
-def _under_way(state: RunState, prices: Prices) -> tuple[Spent, ...]:
-    """Of the stage that has no row yet."""
-    if any((row.iteration, row.stage) == (state.iteration, state.stage) for row in state.rows):
-        return ()
-    if state.stage == "train":
-        leads = {agent_group(agent): agent for agent in _leads(state.params)}
-        return tuple(
-            _priced(one.job.group, leads[one.job.group], True, Usage(trained=tokens), prices)
-            for one in state.jobs
-            if one.ended
-            for tokens in [trained_tokens(one.job, one.adapter, one.report)]
-        )
-    used: dict[int, list[Usage]] = {}
-    for root in state.forest:
-        for index, usage in _used(root):
-            used.setdefault(index, []).append(usage)
-    return tuple(
-        _priced(agent.name, agent, _is_tuned(state, index), total(used[index]), prices)
-        for index, agent in enumerate(state.params.agents)
-        if index in used
-    )
+def _recorded(params: HyperParameters, row: Row) -> Iterator[_Use]:
+    """The tokens that the row of a stage records."""
+    for usage in row.usage:
+        agent = params.agents[usage.agent]
+        name = agent_group(agent) if row.stage == "train" else agent.name
+        tokens = Tokens(usage.prompt, usage.cached, usage.completion, usage.trained)
+        yield _Use(name, agent, row.stage == "train" or usage.adapter is not None, tokens)
 
 
-def _used(node: Node) -> Iterator[tuple[int, Usage]]:
-    """For each slot of a tree its agent and what its attempts took, whether or not it is filled."""
+def _under_way(state: RunState) -> Iterator[_Use]:
+    """The tokens of the stage that has no row yet."""
+    here = (state.iteration, state.stage.name)
+    if any((row.iteration, row.stage) == here for row in state.rows):
+        return
+    if isinstance(state.stage, Training):
+        leads = _leads(state.params)
+        for one in state.jobs:
+            if one.ended:
+                trained = trained_tokens(one.job, one.adapter, one.report)
+                yield _Use(one.job.group, leads[one.job.group], True, Tokens(trained=trained))
+        return  # the forest is still there, but its tokens are in the row of the sampling
+    used: dict[int, list[Tokens]] = {}
+    for game in state.forest:
+        for index, tokens in _used(game.root):
+            used.setdefault(index, []).append(tokens)
+    for index, parts in sorted(used.items()):
+        agent = state.params.agents[index]
+        yield _Use(agent.name, agent, _is_tuned(state, index), total(parts))
+
+
+def _used(node: Node) -> Iterator[tuple[int, Tokens]]:
+    """The agent of each slot of a tree, and the tokens of all attempts to fill it."""
     for slot in node.slots:
         one = slot.said or slot
-        yield slot.agent, Usage(one.prompt_tokens, one.cached_tokens, one.completion_tokens)
+        yield slot.agent, Tokens(one.prompt_tokens, one.cached_tokens, one.completion_tokens)
     for child in node.children:
         yield from _used(child)
 
@@ -114,10 +110,11 @@ def _is_tuned(state: RunState, agent: int) -> bool:
     return group_of(state.groups, agent).serving is not None
 
 
-def _leads(params: HyperParameters) -> tuple[AgentParameters, ...]:
-    """One agent of each group; what they share includes the model."""
-    return tuple({agent_group(agent): agent for agent in params.agents}.values())
+def _leads(params: HyperParameters) -> dict[str, AgentParameters]:
+    """One agent of each group, by the group's name; a group's agents share the model."""
+    return {agent_group(agent): agent for agent in params.agents}
 
 
-def _priced(name: str, agent: AgentParameters, tuned: bool, usage: Usage, prices: Prices) -> Spent:
-    return Spent(name, agent.model_name, usage, cost(usage, price_of(prices, agent, tuned=tuned)))
+def _priced(use: _Use, prices: Prices) -> Expense:
+    price = price_of(prices, use.agent, tuned=use.tuned)
+    return Expense(use.name, use.agent.model_name, use.tokens, cost(use.tokens, price))

@@ -1,4 +1,4 @@
-"""Child processes that train: they end with whoever asked for them, and they end whole."""
+"""Child processes that train: they end with the process that started them, and leave nothing."""
 
 import asyncio
 import ctypes
@@ -16,20 +16,20 @@ from typing import Any, BinaryIO
 from nip_fn_adapters.local.jobs import JobFiles
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
-LOOK_SECONDS = 1.0
+LOOK_SECONDS = 1.0  # between two calls of `look`
 
 
 def cores() -> int:
-    """The processor cores that this process may use."""
+    """The number of processor cores that this process may use."""
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 async def train_in_child(
     arguments: Sequence[str], files: JobFiles, threads: int, look: Callable[[], None]
 ) -> int:
-    """The exit code of the Python that `arguments` start to train the job; as `run_child`.
+    """The exit code of the child that trains a job, as `run_child`.
 
-    What earlier tries left is taken away first, and the log begins anew.
+    What earlier tries left is deleted first, and the log begins anew.
     """
     shutil.rmtree(files.unfinished, ignore_errors=True)
     for file in (files.progress, files.failure):
@@ -48,12 +48,21 @@ async def run_child(
 ) -> int:
     """The exit code of a Python, once it and all that it started are gone.
 
-    All that they print goes to the log.  `look` is called about once a second, and when the child
-    has ended.  All are killed when the caller is cancelled.
+    All of them are killed when the caller is cancelled.
 
-    They read from a pipe that nobody writes to: when this process dies, however it dies, the pipe
-    ends and so do they (`die_with_parent`).  They write to a pipe that ends with the last of them.
+    Args:
+        arguments: Those of the Python.
+        log: The file of all that they print.
+        variables: Environment variables to set.
+        look: Called about once a second, and when the child has ended.
     """
+    # A new interpreter for each job, not one forked from a server that has imported torch and trl:
+    # that would save 6 s of imports, but CUDA cannot be used in the fork of a process that has
+    # initialised it, as one of the many imports may do.
+    #
+    # The child reads from a pipe that nobody writes to: when this process dies, however it dies,
+    # the pipe ends, and so does the child (`die_with_parent`).  What the family prints goes through
+    # a pipe that ends with the last of them: the child's own end would come too early.
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-u", *arguments),
         stdin=PIPE,
@@ -103,7 +112,7 @@ async def _copy(child: Process, log: BinaryIO) -> None:
 
 
 def die_with_parent() -> None:
-    """End with whoever asked for the training: by a signal on Linux, by the pipe's end anywhere."""
+    """End this process when its parent dies: by a signal on Linux, by the pipe's end anywhere."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if stat.S_ISFIFO(os.fstat(0).st_mode):  # another machine's launcher may give nothing to read

@@ -2,7 +2,7 @@
 
 The replies to one chat share its prompt.  A chat is therefore one row of the batch, not one for
 each reply: every step feeds the next token of all its K replies, and a mask lets each see the
-prompt and its own tokens only.  The prompt is read once; its keys and values lie in memory once.
+prompt and its own tokens only.  The prompt is read once; its keys and values are in memory once.
 
 Letters of shapes: P chats, K replies to each, T prompt tokens, S steps, V vocabulary.
 """
@@ -18,13 +18,14 @@ from nip_fn.keys import Key, generator
 from nip_fn_adapters.local.draw import choose, penalise
 from nip_fn_adapters.local.models import Policy
 
-# Chats whose replies are complete leave the batch once at most this share of it still runs.
+# Chats whose replies are complete leave the batch once at most this share of it still runs: each
+# time, the cache is copied.
 KEEP_WHOLE = 0.75
 
 
 @dataclass
 class Timings:
-    """Where sampling's time went, and what it came to.  Mutable: it counts as sampling goes on."""
+    """The time that sampling has taken, and its yield.  Mutable: sampling adds to it."""
 
     total: float = 0.0  # seconds from taking up chats to handing back replies, without loading
     model: float = 0.0  # of these, seconds in the model's forward passes
@@ -39,8 +40,8 @@ class Timings:
         return 1.0 - self.model / self.total if self.total else 0.0
 
 
-class Asked(NamedTuple):
-    """A chat as tokens, and the keys of the replies wanted."""
+class DecodeRequest(NamedTuple):
+    """A chat as tokens, the keys of its replies, and their options."""
 
     tokens: list[int]
     keys: tuple[Key, ...]
@@ -50,39 +51,41 @@ class Asked(NamedTuple):
     repetition_penalty: float = 1.0  # 1: none
 
 
-class Drawn(NamedTuple):
-    """A reply as tokens, its end token (where it has one) included."""
+class DecodedReply(NamedTuple):
+    """A reply as tokens, its end token included if it has one."""
 
     tokens: list[int]
-    ended: bool  # by itself, with an end token, rather than at the limit
+    ended: bool  # with an end token, rather than at the limit
 
 
 class _Live(NamedTuple):
-    """The chats of a batch that are still answered; every tensor has one row for each."""
+    """The chats of a batch that are still decoded; every tensor has one row for each."""
 
     row: Any  # [P] its place in the batch
     uniforms: Any  # [P, K, S] float64 the reply's draws, one for each token
     temperature: Any  # [P, 1, 1]
-    top_p: Any  # [P, 1, 1] float64; None where it is 1 for the whole batch
-    penalty: Any  # [P, 1, 1] the repetition penalty; None where it is 1 for the whole batch
-    said: Any  # [P, K, T + S] tokens of the prompt and the reply; None where `penalty` is
+    top_p: Any  # [P, 1, 1] float64; None if it is 1 for the whole batch
+    penalty: Any  # [P, 1, 1] the repetition penalty; None if it is 1 for the whole batch
+    said: Any  # [P, K, T + S] tokens of the prompt and the reply; None if `penalty` is
     limit: Any  # [P, 1]
     length: Any  # [P, 1] tokens of its prompt
-    mask: Any  # [P, 1, K, T + K * S] 0 where a reply sees a token, the lowest number elsewhere
+    mask: Any  # [P, 1, K, T + K * S] 0 for a token that a reply sees, the lowest number for others
     done: Any  # [P, K] the reply is complete
 
 
-def decode(policy: Policy, batch: Sequence[Asked], timings: Timings) -> list[list[Drawn]]:
-    """For each chat one reply for each of its keys; all chats of a batch have equally many keys.
+def decode(
+    policy: Policy, batch: Sequence[DecodeRequest], timings: Timings
+) -> list[list[DecodedReply]]:
+    """One reply for each key of each chat; all chats of a batch have the same number of keys.
 
-    A reply is a function of what is asked for it: its chat, key, temperature, limit, top_p and
-    repetition penalty.  What else is in the batch moves the last bits of floating-point sums, which
-    decides about one draw in a million.
+    A reply is a function of its own request: chat, key, temperature, limit, top_p and repetition
+    penalty.  The rest of the batch moves the last bits of floating-point sums, which changes about
+    one draw in a million.
     """
     import torch
     from transformers import DynamicCache
 
-    width, num_steps = len(batch[0].keys), max(asked.max_tokens for asked in batch)
+    width, num_steps = len(batch[0].keys), max(request.max_tokens for request in batch)
     drawn = torch.zeros(len(batch), width, num_steps, dtype=torch.long)
     counts = torch.zeros(len(batch), width, dtype=torch.long)
     ended = torch.zeros(len(batch), width, dtype=torch.bool)
@@ -126,21 +129,23 @@ def decode(policy: Policy, batch: Sequence[Asked], timings: Timings) -> list[lis
                 past_key_values=cache,
             )
     return [
-        [Drawn(row[:n], end) for row, n, end in zip(rows, ns, ends, strict=True)]
+        [DecodedReply(row[:n], end) for row, n, end in zip(rows, ns, ends, strict=True)]
         for rows, ns, ends in zip(drawn.tolist(), counts.tolist(), ended.tolist(), strict=True)
     ]
 
 
-def _begin(policy: Policy, batch: Sequence[Asked], num_steps: int) -> tuple[Any, Any, _Live]:
+def _begin(
+    policy: Policy, batch: Sequence[DecodeRequest], num_steps: int
+) -> tuple[Any, Any, _Live]:
     """The prompts padded on the left `[P, T]`, which tokens are real `[P, T]`, and the chats."""
     import torch
 
     device, width = policy.model.device, len(batch[0].keys)
-    lengths = np.array([len(asked.tokens) for asked in batch])
+    lengths = np.array([len(request.tokens) for request in batch])
     prompts = np.zeros((len(batch), lengths.max()), dtype=np.int64)
     seen = np.zeros_like(prompts)
-    for row, asked in enumerate(batch):
-        prompts[row, -lengths[row] :] = asked.tokens
+    for row, request in enumerate(batch):
+        prompts[row, -lengths[row] :] = request.tokens
         seen[row, -lengths[row] :] = 1
     allowed = np.concatenate(
         [
@@ -157,16 +162,16 @@ def _begin(policy: Policy, batch: Sequence[Asked], num_steps: int) -> tuple[Any,
     def option(values: Sequence[float], dtype: type[np.floating]) -> Any:
         return tensor(np.array(values, dtype=dtype)[:, None, None])
 
-    top_ps, penalties = zip(*((a.top_p, a.repetition_penalty) for a in batch), strict=True)
+    top_ps, penalties = zip(*((r.top_p, r.repetition_penalty) for r in batch), strict=True)
     penalised = any(penalty != 1 for penalty in penalties)
     live = _Live(
         row=tensor(np.arange(len(batch))),
         uniforms=tensor(_uniforms(batch, num_steps)),
-        temperature=option([asked.temperature for asked in batch], np.float32),
+        temperature=option([request.temperature for request in batch], np.float32),
         top_p=option(top_ps, np.float64) if min(top_ps) < 1 else None,
         penalty=option(penalties, np.float32) if penalised else None,
         said=tensor(_said(prompts, seen, width, num_steps)) if penalised else None,
-        limit=tensor(np.array([asked.max_tokens for asked in batch])[:, None]),
+        limit=tensor(np.array([request.max_tokens for request in batch])[:, None]),
         length=tensor(lengths[:, None]),
         mask=tensor(mask),
         done=tensor(np.zeros((len(batch), width), dtype=bool)),
@@ -174,19 +179,21 @@ def _begin(policy: Policy, batch: Sequence[Asked], num_steps: int) -> tuple[Any,
     return tensor(prompts), tensor(seen), live
 
 
-def _uniforms(batch: Sequence[Asked], num_steps: int) -> np.ndarray:
-    """One uniform number for each token of each reply, from the reply's key; shape `[P, K, S]`.
+def _uniforms(batch: Sequence[DecodeRequest], num_steps: int) -> np.ndarray:
+    """One uniform number for each token of each reply, from the reply's key: `[P, K, S]`.
 
     A generator's first numbers do not depend on how many are drawn, so the limit, which other
     chats of the batch may raise, does not change them.
     """
-    return np.array([[generator(key).random(num_steps) for key in asked.keys] for asked in batch])
+    return np.array(
+        [[generator(key).random(num_steps) for key in request.keys] for request in batch]
+    )
 
 
 def _said(prompts: np.ndarray, seen: np.ndarray, width: int, num_steps: int) -> np.ndarray:
     """The tokens of each prompt and room for its replies `[P, K, T + S]`.
 
-    Where there is no token (yet), the prompt's last stands in: that it occurs again is no matter.
+    The prompt's last token fills the rest: how often a token occurs does not matter.
     """
     said = np.repeat(prompts[:, -1:], prompts.shape[1] + num_steps, axis=1)
     said[:, : prompts.shape[1]][seen > 0] = prompts[seen > 0]
@@ -194,12 +201,12 @@ def _said(prompts: np.ndarray, seen: np.ndarray, width: int, num_steps: int) -> 
 
 
 def _keep(live: _Live, rows: Any) -> _Live:
-    """These chats of a batch only."""
+    """The rows of these chats."""
     return _Live(*(None if column is None else column[rows] for column in live))
 
 
 def _forward(policy: Policy, timings: Timings, tokens: Any, **inputs: Any) -> Any:
-    """The model's logits after `tokens`; the time counts as the model's."""
+    """The model's logits after `tokens`; the time is counted as the model's."""
     began = time.perf_counter()
     logits = policy.model(tokens, use_cache=True, **inputs).logits
     if logits.is_cuda:

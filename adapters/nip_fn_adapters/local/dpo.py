@@ -14,8 +14,7 @@ from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.models import token_log_probabilities
 from nip_fn_adapters.local.rows import Encoded
 
-# The KL is estimated from at most so many rows: each costs two passes of its own.
-KL_ROWS = 64
+KL_ROWS = 64  # the KL is estimated from at most this many rows: each costs two forward passes
 
 
 def dpo_trainer(

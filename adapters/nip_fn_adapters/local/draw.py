@@ -1,4 +1,4 @@
-"""Drawing: from a model's logits, and a uniform number for each reply, to the replies' next tokens.
+"""Sampling of next tokens, from a model's logits and a uniform number for each reply.
 
 Letters of shapes: P chats, K replies to each, N tokens so far, V vocabulary.
 """
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def penalise(logits: Any, said: Any, penalty: Any) -> Any:
-    """The logits `[P, K, V]`, less likely where a token occurs in `said` `[P, K, N]`.
+    """The logits `[P, K, V]`, less likely for each token that occurs in `said` `[P, K, N]`.
 
     There, once however often it occurs: logit / penalty if the logit is positive, logit · penalty
     if it is negative (Keskar et al. 2019, "CTRL", section 4.1, as vLLM and transformers do it for
@@ -36,8 +36,8 @@ def nucleus(probabilities: Any, top_p: Any) -> Any:
 def choose(logits: Any, temperature: Any, top_p: Any, uniforms: Any) -> Any:
     """The next tokens `[P, K]`: for `uniforms` u the first whose cumulative probability exceeds u.
 
-    `logits` is `[P, K, V]`, `temperature` and `top_p` are `[P, 1, 1]`; where `top_p` is None or 1,
-    no token is left out.  The likeliest token where the temperature is 0.
+    `logits` is `[P, K, V]`, `temperature` and `top_p` are `[P, 1, 1]`.  If `top_p` is None or 1, no
+    token is left out; if the temperature is 0, it is the likeliest token.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""The Hugging Face hub: models are taken from it, trained adapters are pushed to it.
+"""The Hugging Face hub: models are downloaded from it, and adapters pushed to it.
 
 `python -m nip_fn_adapters.local.hub FOLDER NAMESPACE` pushes an adapter.
 """
@@ -11,11 +11,12 @@ from pathlib import Path
 
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.local.children import die_with_parent
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-# All that a model is loaded from; no weights but safetensors, which hold no code.
+# The files of a model; of weights only safetensors, since other formats may run code when read.
 FILES = (
     *("config.json", "generation_config.json", "chat_template.*", "tokenizer*", "*.model"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt"),
@@ -25,53 +26,62 @@ IN_FOLDERS = "*/*"
 NAME_LIMIT = 96  # of the hub, in characters
 
 
-def hub_model(name: str) -> Result[Path, str]:
+def hub_model(name: str) -> Result[Path, Problem]:
     """The folder of the model ORG/NAME in the hub's cache, downloaded if it is not whole there.
 
-    Nothing is downloaded where $HF_HUB_OFFLINE is set.  A token is only taken from $HF_TOKEN.
+    Nothing is downloaded if $HF_HUB_OFFLINE is set.  The only token that is used is $HF_TOKEN.
     """
     try:
         from huggingface_hub import constants
         from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
     except ModuleNotFoundError:
         return Failure(
-            f"{name} is no folder, and models of the Hugging Face hub need huggingface_hub: "
-            'pip install "nip-fn[local]"'
+            Problem(
+                f"{name} is no folder, and models of the Hugging Face hub need huggingface_hub",
+                remedy='pip install "nip-fn[local]"',
+            )
         )
     try:
         cached = _snapshot(name, local_files_only=True)
-        problem = _problem(cached)
-        if not problem:
+        fault = _fault(cached)
+        if not fault:
             return Success(cached)
     except LocalEntryNotFoundError:
-        problem = "it is not there"
+        fault = "it is not there"
     except HFValidationError as error:
-        return Failure(f"{name} is no folder, and cannot be on the hub: {one_line(error)}")
+        told = f"{name} is no folder, and cannot be on the hub: {one_line(error)}"
+        return Failure(Problem(told, remedy="correct the name"))
     if constants.HF_HUB_OFFLINE:
         return Failure(
-            f"{name} cannot be loaded from the Hugging Face hub's cache: {problem}; "
-            "where it is not whole, download it without HF_HUB_OFFLINE"
+            Problem(
+                f"{name} cannot be loaded from the Hugging Face hub's cache: {fault}",
+                remedy="download it once without HF_HUB_OFFLINE",
+            )
         )
     return _download(name)
 
 
-def _download(name: str) -> Result[Path, str]:
+def _download(name: str) -> Result[Path, Problem]:
     from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
     try:
         folder = _snapshot(name, local_files_only=False)
     except GatedRepoError:
-        return Failure(f"{name} is gated: accept its terms on the Hugging Face hub, set HF_TOKEN")
+        remedy = "accept its terms on the Hugging Face hub, and set HF_TOKEN"
+        return Failure(Problem(f"{name} is gated", remedy=remedy))
     except RepositoryNotFoundError:
         return Failure(
-            f"{name} is neither a folder nor a model of the Hugging Face hub; "
-            "correct the name, or set HF_TOKEN if it is private"
+            Problem(
+                f"{name} is neither a folder nor a model of the Hugging Face hub",
+                remedy="correct the name, or set HF_TOKEN if it is private",
+            )
         )
     except Exception as error:  # of names, HTTP, the hub's own transport, and files
-        return Failure(f"{name} cannot be downloaded from the Hugging Face hub: {one_line(error)}")
-    problem = _problem(folder)
-    if problem:
-        return Failure(f"{name} of the Hugging Face hub is of no use: {problem}")
+        told = f"{name} cannot be downloaded from the Hugging Face hub: {one_line(error)}"
+        return Failure(Problem(told))
+    fault = _fault(folder)
+    if fault:
+        return Failure(Problem(f"{name} of the Hugging Face hub is of no use: {fault}"))
     return Success(folder)
 
 
@@ -91,8 +101,8 @@ def _snapshot(name: str, *, local_files_only: bool) -> Path:
     )
 
 
-def _problem(folder: Path) -> str:
-    """Why a model cannot be loaded from the folder; "" where it can."""
+def _fault(folder: Path) -> str:
+    """The reason why no model can be loaded from the folder; "" if one can."""
     index = folder / "model.safetensors.index.json"
     if not (folder / "config.json").is_file():
         return "it has no config.json"
@@ -106,7 +116,9 @@ def _problem(folder: Path) -> str:
 
 
 def repository(namespace: str, adapter: str) -> str:
-    """Where an adapter is pushed to.  A long name is cut at its head: its end tells it apart.
+    """The repository that an adapter is pushed to.
+
+    A long name is cut at its head, since the hash at its end tells it apart.
 
     >>> repository("me", "run--verifier-3-0123abcd")
     'me/run-verifier-3-0123abcd'
@@ -116,7 +128,7 @@ def repository(namespace: str, adapter: str) -> str:
 
 
 def main() -> None:
-    """Push the adapter in a folder, to a private repository; say in one line what came of it."""
+    """Push the adapter in a folder to a private repository, and print one line about it."""
     folder, namespace = Path(sys.argv[1]), sys.argv[2]
     die_with_parent()
     from huggingface_hub import HfApi

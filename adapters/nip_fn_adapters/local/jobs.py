@@ -1,10 +1,10 @@
-"""The files of a training job: what is to be done, and what came of it.
+"""The files of a training job: its description, its progress and its result.
 
 RUN/jobs/NAME/job.msgpack    the job, written before the training begins
-RUN/jobs/NAME/log.txt        what the training printed
-RUN/jobs/NAME/progress.json  how far it is
-RUN/jobs/NAME/failure.txt    why it ended too early, in one line
-RUN/jobs/NAME/result.json    what it left, written last
+RUN/jobs/NAME/log.txt        the output of the training
+RUN/jobs/NAME/progress.json  its progress
+RUN/jobs/NAME/failure.txt    the reason why it ended too early, in one line
+RUN/jobs/NAME/result.json    its result, written last
 RUN/adapters/ADAPTER/        the adapter, a LoRA or a whole model: safetensors and configuration
 """
 
@@ -21,17 +21,17 @@ from nip_fn_adapters.store import replace_file
 
 
 class JobResult(msgspec.Struct, frozen=True):
-    """What a training left, and of which job."""
+    """The result of a training, with the hash of the job that it is of."""
 
     job_hash: str
-    adapter: str | None  # None: the training came to nothing
+    adapter: str | None  # its name; None: the training diverged
     report: tuple[tuple[str, float], ...]  # finite numbers only
     scores: tuple[Score, ...] = ()  # of the job's probes
     problem: str = ""  # why there is no adapter
 
 
 class JobFiles(msgspec.Struct, frozen=True):
-    """Where a job of a run keeps its files."""
+    """The paths of a job's files."""
 
     run: Path
     name: str  # of the job's folder; the adapter is named after the job itself
@@ -48,22 +48,22 @@ class JobFiles(msgspec.Struct, frozen=True):
 
     @property
     def unfinished(self) -> Path:
-        """Where an adapter is written before it gets its name."""
+        """The folder that an adapter is written to before it gets its name."""
         return self.folder / "unfinished"
 
     @property
     def log(self) -> Path:
-        """What the training printed."""
+        """The output of the training."""
         return self.folder / "log.txt"
 
     @property
     def progress(self) -> Path:
-        """How far the training is."""
+        """The file of the training's progress."""
         return self.folder / "progress.json"
 
     @property
     def failure(self) -> Path:
-        """Why the training ended too early, in one line, where it could tell."""
+        """The reason why the training ended too early, if it could write one."""
         return self.folder / "failure.txt"
 
 
@@ -73,24 +73,24 @@ def job_hash(job: Job) -> str:
 
 
 def write_job(files: JobFiles, job: Job) -> None:
-    """Lay the job down for the child."""
+    """Write the job down for the child."""
     files.folder.mkdir(parents=True, exist_ok=True)
     files.adapters.mkdir(exist_ok=True)
     replace_file(files.folder / "job.msgpack", msgspec.msgpack.encode(job))
 
 
 def read_job(files: JobFiles) -> Job:
-    """The job that was laid down."""
+    """The job that `write_job` wrote."""
     return msgspec.msgpack.decode((files.folder / "job.msgpack").read_bytes(), type=Job)
 
 
 def write_result(files: JobFiles, result: JobResult) -> None:
-    """Say what came of the job; from here on it is not done again."""
+    """Write the result down; from here on the job is not done again."""
     replace_file(files.folder / "result.json", msgspec.json.encode(result))
 
 
-def last_words(files: JobFiles, code: int) -> str:
-    """Why a training ended with that exit code, in one line."""
+def failure_reason(files: JobFiles, code: int) -> str:
+    """The reason why a training ended with that exit code, in one line."""
     printed = files.log.read_text("utf-8", errors="replace").splitlines()
     line = next((line.strip() for line in reversed(printed) if re.search(r"\w", line)), "")
     killed = re.search(r"\bSIG[A-Z]+\b", line)  # a launcher says so of its worker
@@ -102,7 +102,7 @@ def last_words(files: JobFiles, code: int) -> str:
 
 
 def finished(files: JobFiles, job: Job) -> Tuned | None:
-    """What an earlier try of this very job left, if it came to its end."""
+    """The result of an earlier try of this very job; None if no try has ended."""
     try:
         data = (files.folder / "result.json").read_bytes()
         result = msgspec.json.decode(data, type=JobResult)

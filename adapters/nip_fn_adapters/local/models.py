@@ -1,29 +1,31 @@
-"""Local models: where they lie, how they are loaded, and how a chat becomes tokens.
+"""Local models: their folders, their weights, and chats as tokens.
 
 Importing this module loads none of the heavy packages; calling its functions does.
 """
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.prompts.chat import Chat
 from nip_fn_adapters.local.hub import HUB_ID, hub_model
 
 PACKAGE = Path(__file__).parent.parent
 BUILTIN = {"builtin:tiny": PACKAGE / "tiny"}
 FULL_ATTENTION = "full_attention"
+T = TypeVar("T")
 SHARDING = ("FSDP", "DEEPSPEED")  # how accelerate trains a model in parts on several devices
 
 
 class Defaults(NamedTuple):
-    """What a reply is drawn with where its request leaves that open."""
+    """The sampling options of a reply whose request leaves them open."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -35,25 +37,32 @@ class Policy(NamedTuple):
 
     model: Any  # a transformers causal language model: float32, in evaluation mode
     tokenizer: Any
-    context: int | None  # the tokens it can hold; None: not known
+    context: int | None  # its longest prompt and reply, in tokens; None: not known
     stops: tuple[int, ...]  # the tokens that end a reply
     defaults: Defaults
 
 
-def require(*packages: str) -> Result[None, str]:
-    """Success where all packages can be imported; otherwise what to install."""
+def require(*packages: str) -> Result[None, Problem]:
+    """Success if all packages can be imported; otherwise the command that installs them."""
     for package in packages:
         try:
             import_module(package)
         except ImportError:
-            return Failure(f'the local model needs {package}: pip install "nip-fn[local]"')
+            return Failure(
+                Problem(f"the local model needs {package}", remedy='pip install "nip-fn[local]"')
+            )
     return Success(None)
 
 
-def model_directory(name: str) -> Result[Path, str]:
+def exit_on_failure(result: Result[T, Problem]) -> T:
+    """The value; a failure ends this process with its line, as the child of a training does."""
+    return result.alt(lambda problem: sys.exit(str(problem))).unwrap()
+
+
+def model_directory(name: str) -> Result[Path, Problem]:
     """The folder of a model: a built-in one, one of the Hugging Face hub, or the folder itself.
 
-    A model of the hub is downloaded where it is not in the hub's cache.
+    A model of the hub is downloaded if it is not in the hub's cache.
     """
     if is_on_hub(name):
         return hub_model(name)
@@ -62,47 +71,53 @@ def model_directory(name: str) -> Result[Path, str]:
         return Success(path)
     known = ", ".join(BUILTIN)
     return Failure(
-        f"{name} is no model: {path} has no config.json "
-        f"(a folder, ORG/NAME of the Hugging Face hub, or {known} is meant)"
+        Problem(
+            f"{name} is no model: {path} has no config.json",
+            remedy=f"name a folder, ORG/NAME of the Hugging Face hub, or {known}",
+        )
     )
 
 
 def is_on_hub(name: str) -> bool:
-    """Whether the name can only be that of a model on the Hugging Face hub."""
+    """True if the name can only be that of a model on the Hugging Face hub."""
     return HUB_ID.fullmatch(name) is not None and not Path(name).exists()
 
 
-def adapter_directory(adapters: Path, name: str | None) -> Result[Path | None, str]:
+def adapter_directory(adapters: Path, name: str | None) -> Result[Path | None, Problem]:
     """The folder of the adapter `name`: a LoRA, or a whole model; None for the base model."""
     if name is None:
         return Success(None)
     path = adapters / name
     if is_lora(path) or (path / "config.json").is_file():
         return Success(path)
-    return Failure(f"there is no adapter {name} in {adapters}")
+    return Failure(Problem(f"there is no adapter {name} in {adapters}"))
 
 
 def is_lora(adapter: Path) -> bool:
-    """Whether the adapter is a LoRA; otherwise it is the whole model that a training left."""
+    """True if the adapter is a LoRA; otherwise it is the whole model that a training left."""
     return (adapter / "adapter_config.json").is_file()
 
 
-def load_policy(model: str, adapters: Path, adapter: str | None) -> Result[Policy, str]:
-    """The model with the adapter merged into a copy of its weights; or why it cannot be had."""
-    return require("torch", "transformers", "peft").bind(
-        lambda _: model_directory(model).bind(
-            lambda base: adapter_directory(adapters, adapter).bind(partial(_load, base))
-        )
+def load_policy(model: str, adapters: Path, adapter: str | None) -> Result[Policy, Problem]:
+    """The model with the adapter merged into a copy of its weights."""
+    return Result.do(
+        policy
+        for _ in require("torch", "transformers", "peft")
+        for base in model_directory(model)
+        for merged in adapter_directory(adapters, adapter)
+        for policy in _load(base, merged)
     )
 
 
-def _load(base: Path, adapter: Path | None) -> Result[Policy, str]:
+def _load(base: Path, adapter: Path | None) -> Result[Policy, Problem]:
     try:
         model, tokenizer = load_model(base, adapter), load_tokenizer(base)
     except (OSError, ValueError, RuntimeError) as error:
-        return Failure(f"{adapter or base} cannot be loaded: {one_line(error)}")
+        return Failure(Problem(f"{adapter or base} cannot be loaded: {first_line(error)}"))
+    # The batched decoder's mask lets a token see its whole prompt, which other layers would not.
     if any(kind != FULL_ATTENTION for kind in getattr(model.config, "layer_types", None) or ()):
-        return Failure(f"{base} has layers without full attention; serve it with vLLM instead")
+        told = f"{base} has layers without full attention"
+        return Failure(Problem(told, remedy="serve it with vLLM instead"))
     stops, defaults = _stops(model, tokenizer), _defaults(model)
     policy = Policy(model.eval(), tokenizer, context_of(model), stops, defaults)
     return check_tokenizer(base, tokenizer).map(lambda _: policy)
@@ -116,7 +131,7 @@ def load_model(base: Path, adapter: Path | None) -> Any:
 
 
 def load_base(folder: Path) -> Any:
-    """The model as it was saved, in float32, on this process's GPU where there is one.
+    """The model as it was saved, in float32, on this process's GPU if there is one.
 
     A model that is to be trained in parts on several devices is left off them.
     """
@@ -141,23 +156,25 @@ def load_tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
-def check_tokenizer(base: Path, tokenizer: Any) -> Result[None, str]:
-    """Success where chats and replies can be written with the model's tokenizer."""
+def check_tokenizer(base: Path, tokenizer: Any) -> Result[None, Problem]:
+    """Success if the model's tokenizer can write chats, and the end of a reply."""
     if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
-        return Failure(f"the tokenizer of {base} has no chat template or no end token")
+        told = f"the tokenizer of {base} has no chat template or no end token"
+        return Failure(Problem(told, remedy="choose a model that was trained for chats"))
     return Success(None)
 
 
-def token_counter(name: str) -> Result[Callable[[str], int], str]:
-    """How many tokens a model's tokenizer makes of a text; the name is that of the model."""
-    found = require("transformers").bind(lambda _: model_directory(name))
-    if isinstance(found, Failure):
-        return Failure(found.failure())
-    try:
-        tokenizer = load_tokenizer(found.unwrap())
-    except (OSError, ValueError) as error:
-        return Failure(one_line(error))
-    return Success(lambda text: len(tokenizer.encode(text, add_special_tokens=False)))
+def token_counter(name: str) -> Result[Callable[[str], int], Problem]:
+    """The function that counts a text's tokens with the tokenizer of the model of that name."""
+
+    def load(folder: Path) -> Result[Callable[[str], int], Problem]:
+        try:
+            tokenizer = load_tokenizer(folder)
+        except (OSError, ValueError) as error:
+            return Failure(Problem(first_line(error), f"the tokenizer of {name}"))
+        return Success(lambda text: len(tokenizer.encode(text, add_special_tokens=False)))
+
+    return require("transformers").bind(lambda _: model_directory(name)).bind(load)
 
 
 def load_adapter(model: Any, folder: Path, *, train_with_dropout: float | None = None) -> Any:
@@ -174,7 +191,7 @@ def load_adapter(model: Any, folder: Path, *, train_with_dropout: float | None =
 
 
 def context_of(model: Any) -> int | None:
-    """The number of tokens that the model can hold, where its configuration says so."""
+    """The length of the model's context in tokens; None if its configuration does not say."""
     return getattr(model.config, "max_position_embeddings", None)
 
 
@@ -185,9 +202,9 @@ def _stops(model: Any, tokenizer: Any) -> tuple[int, ...]:
 
 
 def _defaults(model: Any) -> Defaults:
-    """What the model's `generation_config.json` says, where it says to sample; else 1 throughout.
+    """The options in the model's `generation_config.json`; 1 throughout if it says not to sample.
 
-    Nothing else in it, such as `top_k`, is followed.
+    Its other options, such as `top_k`, are ignored.
     """
     config = model.generation_config
     if not config.do_sample:
@@ -199,14 +216,15 @@ def _defaults(model: Any) -> Defaults:
 def render_chat(tokenizer: Any, chat: Chat) -> str:
     """The chat as the model reads it, up to where its reply begins.
 
-    Raises `jinja2.TemplateError` where the model's chat template refuses the chat.
+    Raises:
+        jinja2.TemplateError: the model's chat template refuses the chat.
     """
     messages = [{"role": message.role, "content": message.content} for message in chat]
     return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
 
 
 def encode_chats(tokenizer: Any, rendered: Sequence[str]) -> list[list[int]]:
-    """The tokens of rendered chats, whose templates hold the special tokens already."""
+    """The tokens of rendered chats; the templates have written the special tokens already."""
     if not rendered:
         return []
     return list(tokenizer(list(rendered), add_special_tokens=False)["input_ids"])
@@ -245,12 +263,12 @@ def token_log_probabilities(model: Any, prompt: list[int], reply: list[int]) -> 
 
 
 def set_threads(threads: int) -> None:
-    """Let torch use so many threads in this process."""
+    """Set the number of torch's threads in this process."""
     import torch
 
     torch.set_num_threads(threads)
 
 
-def one_line(error: BaseException) -> str:
-    """The first line of what an exception says, or its name."""
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's text, or its name if it has none."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)

@@ -1,4 +1,4 @@
-"""How far a training is: the child writes it down, its parent reads it."""
+"""The progress of a training: its child writes it down, the parent reads it."""
 
 import math
 import time
@@ -14,7 +14,7 @@ WRITE_SECONDS = 0.5
 
 
 def read_progress(files: JobFiles) -> Progress | None:
-    """How far the job's training is, or was when it ended; None until it begins."""
+    """The progress of the job's training; None until it begins."""
     try:
         return msgspec.json.decode(files.progress.read_bytes(), type=Progress)
     except FileNotFoundError:

@@ -1,26 +1,26 @@
-"""Publishing an adapter of local models: it answers at once, so all there is to do is to score."""
+"""Publishing an adapter of local models: it answers at once, so only its probes are scored."""
 
-from returns.result import Failure, Result, Success
+from returns.result import Result
 
+from nip_fn.errors import Problem
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Publisher, Served
 from nip_fn_adapters.local.sampler import LocalSampler
+from nip_fn_adapters.results import collect
 
 
 def local_publisher(sampler: LocalSampler) -> Publisher:
-    """A publisher for what `sampler` serves.
+    """A publisher for the models of `sampler`.
 
-    It answers with the log-probability, in nats, of each of the effect's probes under the adapter
-    as the sampler has loaded it; or with why that cannot be loaded.
+    It scores each of the effect's probes, in nats, with the adapter as the sampler has loaded it;
+    an adapter that cannot be loaded is a failure.
     """
 
-    async def publish(effect: Publish) -> Result[Served, str]:
-        scores: tuple[float, ...] = ()
-        for chat, reply in effect.probes:
-            score = await sampler.log_probability(effect.model, effect.adapter, chat, reply)
-            if isinstance(score, Failure):
-                return score
-            scores += (score.unwrap(),)
-        return Success(Served(scores))
+    async def publish(effect: Publish) -> Result[Served, Problem]:
+        scores = [
+            await sampler.log_probability(effect.model, effect.adapter, chat, reply)
+            for chat, reply in effect.probes
+        ]
+        return collect(scores).map(Served)
 
     return publish

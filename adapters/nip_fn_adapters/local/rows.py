@@ -34,7 +34,7 @@ def encode_rows(tokenizer: Any, rows: tuple[TrainingRow, ...], context: int | No
 
 
 def _tokens(tokenizer: Any, row: TrainingRow) -> tuple[list[int], ...]:
-    """The prompt, and the one reply or the two."""
+    """The prompt, and its one reply or its two."""
     replies = (row.reply,) if isinstance(row, SupervisedRow) else (row.chosen, row.rejected)
     return encode_chat(tokenizer, row.prompt), *(encode_reply(tokenizer, text) for text in replies)
 

@@ -1,4 +1,4 @@
-"""Samples replies from transformers models in this process."""
+"""Sampling from transformers models in this process."""
 
 import asyncio
 import os
@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -14,18 +14,20 @@ import msgspec
 from jinja2 import TemplateError
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.prompts.chat import Chat
 from nip_fn.run.request import Request
 from nip_fn_adapters.local import models
-from nip_fn_adapters.local.decode import Asked, Drawn, Timings, decode
+from nip_fn_adapters.local.decode import DecodedReply, DecodeRequest, Timings, decode
 from nip_fn_adapters.local.models import Policy
+from nip_fn_adapters.results import collect
 
-Answer = Result[tuple[Completion, ...], str]
-Source = tuple[str, str | None]  # a model and an adapter on it; None: the model itself
+Answer = Result[tuple[Completion, ...], Problem]
+PolicyName = tuple[str, str | None]  # a model and an adapter on it; None: the model itself
 T = TypeVar("T")
 
-# Replies to one chat that are decoded side by side; more make several rows of a batch.
+# Replies to one chat that share one row of a batch; more make several rows.
 MAX_WIDTH = 8
 
 
@@ -37,8 +39,8 @@ class _Waiting(NamedTuple):
 class _Row(NamedTuple):
     """A request as one row of a batch."""
 
-    request: int  # its place among the requests
-    asked: Asked
+    place: int  # of the request among those of its group
+    encoded: DecodeRequest
 
 
 def local_sampler(
@@ -49,11 +51,15 @@ def local_sampler(
     max_batch_rows: int = 96,
     max_batch_tokens: int = 16384,
 ) -> "LocalSampler":
-    """A sampler for model folders and built-in models, with adapters from the folder `adapters`.
+    """A sampler for model folders and built-in models.
 
-    `threads` is torch's number of threads in this process (None: half the cores, the other half
-    plays the games: threads that wait for one another stall when anything competes); at most
-    `max_models` models stay loaded; a batch has at most so many chats, and tokens with padding.
+    Args:
+        adapters: The folder of all adapters.
+        threads: Of torch in this process; None: half the cores.  The other half plays the games:
+            threads that wait for one another stall when anything competes with them.
+        max_models: The most models that stay loaded.
+        max_batch_rows: The most chats in a batch.
+        max_batch_tokens: The most prompt tokens in a batch, padding included.
     """
     return LocalSampler(adapters, threads, max_models, max_batch_rows, max_batch_tokens)
 
@@ -74,7 +80,7 @@ class LocalSampler:
         self._adapters, self._max_models = adapters, max_models
         self._threads = threads or max(1, (os.cpu_count() or 1) // 2)
         self._max_batch = (max_batch_rows, max_batch_tokens)
-        self._policies: OrderedDict[Source, Policy] = OrderedDict()
+        self._policies: OrderedDict[PolicyName, Policy] = OrderedDict()
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-sampler")
         self._waiting: list[_Waiting] = []
         self._answering: asyncio.Task[None] | None = None
@@ -82,25 +88,21 @@ class LocalSampler:
     async def __call__(self, request: Request) -> Answer:
         """One completion for each key, in their order.
 
-        Failure: the model or adapter is missing, or the chat does not fit it.
+        Fails if the model or adapter is missing, or the chat is too long for it.
         """
         parts = [
             self._wait(msgspec.structs.replace(request, keys=request.keys[at : at + MAX_WIDTH]))
             for at in range(0, len(request.keys), MAX_WIDTH)
         ]
-        completions: tuple[Completion, ...] = ()
-        for answer in await asyncio.gather(*parts):
-            if isinstance(answer, Failure):
-                return answer
-            completions += answer.unwrap()
-        return Success(completions)
+        answers = await asyncio.gather(*parts)
+        return collect(answers).map(lambda parts: tuple(chain(*parts)))
 
     async def log_probability(
         self, model: str, adapter: str | None, chat: Chat, reply: str
-    ) -> Result[float, str]:
+    ) -> Result[float, Problem]:
         """The log-probability (in nats) of the reply and its end token after the chat."""
 
-        def score() -> Result[float, str]:
+        def score() -> Result[float, Problem]:
             policy = self._policy((model, adapter))
             return policy.map(lambda found: models.log_probability(found, chat, reply))
 
@@ -117,8 +119,8 @@ class LocalSampler:
         while self._waiting:
             waiting = [wait for wait in self._waiting if not wait.future.done()]
             self._waiting = []
-            waiting.sort(key=_source_name)
-            for _, members in groupby(waiting, key=_source_name):
+            waiting.sort(key=_policy_name)
+            for _, members in groupby(waiting, key=_policy_name):
                 await self._answer_group(list(members))
 
     async def _answer_group(self, group: Sequence[_Waiting]) -> None:
@@ -141,49 +143,59 @@ class LocalSampler:
 
     def _sample(self, requests: Sequence[Request], answer: Callable[[int, Answer], None]) -> None:
         """Answer requests for one model and adapter; runs in the worker."""
-        found = self._policy((requests[0].model, requests[0].adapter))
-        if isinstance(found, Failure):
-            for index in range(len(requests)):
-                answer(index, found)
-            return
-        policy, began = found.unwrap(), time.perf_counter()
-        rows = _encode(policy, requests, answer)
-        for batch in _batches(rows, *self._max_batch):
+        match self._policy((requests[0].model, requests[0].adapter)):
+            case Success(policy):
+                self._sample_from(policy, requests, answer)
+            case Failure(problem):
+                for index in range(len(requests)):
+                    answer(index, Failure(problem))
+
+    def _sample_from(
+        self,
+        policy: Policy,
+        requests: Sequence[Request],
+        answer: Callable[[int, Answer], None],
+    ) -> None:
+        began = time.perf_counter()
+        for batch in _batches(_encode(policy, requests, answer), *self._max_batch):
             answers = self._decode(policy, requests, batch)
             now = time.perf_counter()  # counted before anybody can act on the answers
             self.timings.total, began = self.timings.total + now - began, now
             for row, completions in zip(batch, answers, strict=True):
-                answer(row.request, completions)
+                answer(row.place, completions)
 
     def _decode(
         self, policy: Policy, requests: Sequence[Request], batch: Sequence[_Row]
     ) -> list[Answer]:
         """The answer to each row's request."""
         try:
-            replies = decode(policy, [row.asked for row in batch], self.timings)
+            replies = decode(policy, [row.encoded for row in batch], self.timings)
         except RuntimeError as error:  # torch's, such as no memory left
-            return [Failure(f"sampling failed: {models.one_line(error)}")] * len(batch)
+            problem = Problem(f"sampling failed: {models.first_line(error)}")
+            return [Failure(problem)] * len(batch)
         answers: list[Answer] = []
-        for row, drawn in zip(batch, replies, strict=True):
-            completions = _completions(policy, requests[row.request], row.asked, drawn)
+        for row, decoded in zip(batch, replies, strict=True):
+            completions = _completions(policy, requests[row.place], row.encoded, decoded)
             self._count(completions)
             answers.append(Success(completions))
         return answers
 
-    def _policy(self, source: Source) -> Result[Policy, str]:
-        """The model, from those that are loaded where it is one of them; runs in the worker."""
-        if source not in self._policies:
-            began = time.perf_counter()
-            loaded = models.load_policy(source[0], self._adapters, source[1])
-            self.timings.loading += time.perf_counter() - began
-            if isinstance(loaded, Failure):
-                return loaded
-            self._policies[source] = loaded.unwrap()
-            models.set_threads(self._threads)
-        self._policies.move_to_end(source)
+    def _policy(self, name: PolicyName) -> Result[Policy, Problem]:
+        """The model, loaded unless it is among the last ones used; runs in the worker."""
+        if name in self._policies:
+            self._policies.move_to_end(name)
+            return Success(self._policies[name])
+        began = time.perf_counter()
+        loaded = models.load_policy(name[0], self._adapters, name[1])
+        self.timings.loading += time.perf_counter() - began
+        return loaded.map(lambda policy: self._keep(name, policy))
+
+    def _keep(self, name: PolicyName, policy: Policy) -> Policy:
+        self._policies[name] = policy
+        models.set_threads(self._threads)
         while len(self._policies) > self._max_models:
             self._policies.popitem(last=False)
-        return Success(self._policies[source])
+        return policy
 
     def _count(self, completions: tuple[Completion, ...]) -> None:
         self.timings.replies += len(completions)
@@ -191,7 +203,7 @@ class LocalSampler:
         self.timings.completion_tokens += sum(reply.completion_tokens for reply in completions)
 
 
-def _source_name(wait: _Waiting) -> tuple[str, str]:
+def _policy_name(wait: _Waiting) -> tuple[str, str]:
     return wait.request.model, wait.request.adapter or ""
 
 
@@ -209,10 +221,9 @@ def _encode(
         try:
             rendered[index] = models.render_chat(policy.tokenizer, request.chat)
         except TemplateError as error:
-            cause = models.one_line(error)
-            refuse(
-                index, Failure(f"{request.model} takes no such chat as {_whose(request)}: {cause}")
-            )
+            cause = models.first_line(error)
+            told = f"{request.model} takes no such chat as {request.agent}'s: {cause}"
+            refuse(index, Failure(Problem(told)))
     rows = []
     for index, tokens in zip(
         rendered, models.encode_chats(policy.tokenizer, list(rendered.values())), strict=True
@@ -221,17 +232,17 @@ def _encode(
         if policy.context is not None and len(tokens) + request.max_tokens > policy.context:
             refuse(index, Failure(_too_long(policy, request, len(tokens))))
         else:
-            rows.append(_Row(index, _asked(policy, request, tokens)))
+            rows.append(_Row(index, _decode_request(policy, request, tokens)))
     return rows
 
 
-def _asked(policy: Policy, request: Request, tokens: list[int]) -> Asked:
-    """The request with the model's defaults where it leaves something open."""
+def _decode_request(policy: Policy, request: Request, tokens: list[int]) -> DecodeRequest:
+    """The request with the model's defaults for the options that it leaves open."""
 
     def either(asked: float | None, default: float) -> float:
         return default if asked is None else asked
 
-    return Asked(
+    return DecodeRequest(
         tokens=tokens,
         keys=request.keys,
         temperature=either(request.temperature, policy.defaults.temperature),
@@ -241,15 +252,12 @@ def _asked(policy: Policy, request: Request, tokens: list[int]) -> Asked:
     )
 
 
-def _whose(request: Request) -> str:
-    return f"{request.agent}'s"
-
-
-def _too_long(policy: Policy, request: Request, num_tokens: int) -> str:
-    return (
-        f"{_whose(request)} chat has {num_tokens} tokens and its reply up to {request.max_tokens}, "
-        f"but {request.model} holds {policy.context} in all: shorten the chat (fewer rounds, "
-        "shorter messages) or choose a model with a longer context"
+def _too_long(policy: Policy, request: Request, num_tokens: int) -> Problem:
+    return Problem(
+        f"{request.agent}'s chat has {num_tokens} tokens and its reply up to "
+        f"{request.max_tokens}, but {request.model} holds {policy.context} in all",
+        remedy="shorten the chat (fewer rounds, shorter messages) or choose a model with a "
+        "longer context",
     )
 
 
@@ -259,7 +267,7 @@ def _batches(rows: Sequence[_Row], max_rows: int, max_tokens: int) -> Iterator[l
     for row in sorted(rows, key=_width_and_length):
         width, length = _width_and_length(row)
         if batch and (
-            width != len(batch[0].asked.keys)
+            width != len(batch[0].encoded.keys)
             or len(batch) == max_rows
             or length * (len(batch) + 1) > max_tokens
         ):
@@ -271,14 +279,14 @@ def _batches(rows: Sequence[_Row], max_rows: int, max_tokens: int) -> Iterator[l
 
 
 def _width_and_length(row: _Row) -> tuple[int, int]:
-    return len(row.asked.keys), len(row.asked.tokens)
+    return len(row.encoded.keys), len(row.encoded.tokens)
 
 
 def _completions(
-    policy: Policy, request: Request, asked: Asked, drawn: Sequence[Drawn]
+    policy: Policy, request: Request, asked: DecodeRequest, replies: Sequence[DecodedReply]
 ) -> tuple[Completion, ...]:
     texts = policy.tokenizer.batch_decode(
-        [reply.tokens[: len(reply.tokens) - reply.ended] for reply in drawn],
+        [reply.tokens[: len(reply.tokens) - reply.ended] for reply in replies],
         skip_special_tokens=True,
     )
     return tuple(
@@ -289,5 +297,5 @@ def _completions(
             prompt_tokens=len(asked.tokens),
             completion_tokens=len(reply.tokens),
         )
-        for text, reply in zip(texts, drawn, strict=True)
+        for text, reply in zip(texts, replies, strict=True)
     )

@@ -1,12 +1,12 @@
 """The child that trains one adapter: `python -m nip_fn_adapters.local.train RUN JOB THREADS`.
 
 Accelerate may start it several times, for one training on several devices or machines.  All of
-these processes then do the same but for the batches that they train on, because a model in parts
-computes only where all take part; the main one tells what came of it.
+these processes then do the same except for the batches that they train on, because a sharded model
+computes only if all take part; the main one writes down the result.
 
-A training that comes to nothing (a loss that is no number, or that has grown) is a result like any
-other: it is written down, and the job is not done again.  What is missing or broken around it ends
-the process with a line that says so.
+A training that diverges (its loss is no number, or has grown) is a result like any other: it is
+written down, and the job is not done again.  Whatever else goes wrong ends the process with one
+line that says so.
 """
 
 import math
@@ -15,9 +15,7 @@ import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
-
-from returns.result import Failure, Result
+from typing import Any, Literal, NamedTuple
 
 from nip_fn.training.jobs import Job, Score
 from nip_fn_adapters.local.children import die_with_parent
@@ -29,11 +27,12 @@ from nip_fn_adapters.local.models import (
     adapter_directory,
     check_tokenizer,
     context_of,
+    exit_on_failure,
+    first_line,
     is_lora,
     load_tokenizer,
     log_probability,
     model_directory,
-    one_line,
     require,
 )
 from nip_fn_adapters.local.progress import progress_callback
@@ -45,47 +44,46 @@ from nip_fn_adapters.store import replace_file
 PACKAGES = ("torch", "transformers", "datasets", "peft", "trl")
 # A training has diverged when its last epoch's mean loss is more than this many times the first
 # step's, and above this many nats.  The floor is for losses that begin near zero.  A DPO loss of 5
-# says that the reply to avoid has become 5 / beta nats likelier; a supervised loss of 5, that the
+# means that the rejected reply has become 5 / beta nats likelier; a supervised loss of 5, that the
 # next token is known no better than by a uniform guess among 150.
 DIVERGED_FACTOR, DIVERGED_FLOOR = 3.0, 5.0
 SMALLER = "try a smaller rl.lr"
 Report = tuple[tuple[str, float], ...]
-T = TypeVar("T")
 
 
 class Trained(NamedTuple):
-    """What came of a training."""
+    """A training that has ended."""
 
     model: Any
     weights: dict[str, Any]  # the whole model's, which may be in parts
     report: Report
     scores: tuple[Score, ...]  # of the job's probes
-    problem: str  # why the model is of no use; "" where it is
+    problem: str  # why the model is of no use; "" if it is sound
 
 
 def main() -> None:
-    """Train the job that the arguments name, or leave one line that says why not."""
+    """Train the job that the arguments name, or write down why not, in one line."""
     run, name, threads = sys.argv[1:]
     die_with_parent()
     files = JobFiles(Path(run), name)
     try:
-        _carry_out(files, int(threads))
+        _train_job(files, int(threads))
     except (Exception, SystemExit) as error:
         if not files.failure.exists():  # the first of several processes knows the cause
             kind = "" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
-            replace_file(files.failure, f"{kind}{one_line(error)}".encode())
+            replace_file(files.failure, f"{kind}{first_line(error)}".encode())
         raise
 
 
-def _carry_out(files: JobFiles, threads: int) -> None:
-    """Train, and write down what came of it."""
+def _train_job(files: JobFiles, threads: int) -> None:
+    """Train, and write down the result."""
     began = time.monotonic()
     if "LOCAL_RANK" not in os.environ:  # one process trains on one GPU
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[0]
     job = read_job(files)
-    base, start, _ = places(job, files)
-    _or_exit(require(*PACKAGES))
+    base, start, _ = folders_of(job, files)
+    exit_on_failure(require(*PACKAGES))
     trained = train(job, files, threads=threads)
     if trained is None:
         return
@@ -99,36 +97,33 @@ def _carry_out(files: JobFiles, threads: int) -> None:
     write_result(files, JobResult(job_hash(job), adapter, report, scores, trained.problem))
 
 
-def _or_exit(result: Result[T, str]) -> T:
-    """What a success holds; a failure ends the process with its one line."""
-    if isinstance(result, Failure):
-        sys.exit(result.failure())
-    return result.unwrap()
-
-
-class Places(NamedTuple):
-    """The folders that a job's names stand for; None: the base model."""
+class Folders(NamedTuple):
+    """The folders of a job's models; None: the base model."""
 
     base: Path
     start: Path | None
     reference: Path | None
 
 
-def places(job: Job, files: JobFiles) -> Places:
-    """Where the job's models lie; exits with what is missing, before the imports take seconds."""
-    base = _or_exit(model_directory(job.model))
+def folders_of(job: Job, files: JobFiles) -> Folders:
+    """The folders of the job's models.
+
+    Ends the process with a line if one is missing: before the imports, which take seconds.
+    """
+    base = exit_on_failure(model_directory(job.model))
     start, reference = (
-        _or_exit(adapter_directory(files.adapters, name)) for name in (job.start, job.reference)
+        exit_on_failure(adapter_directory(files.adapters, name))
+        for name in (job.start, job.reference)
     )
     if not job.rows:
         sys.exit(f"{job.name} has no rows")
     if job.use_lora and job.stack and start is not None and is_lora(start):
-        _or_exit(scale_of(start))
-    return Places(base, start, reference)
+        exit_on_failure(scale_of(start))
+    return Folders(base, start, reference)
 
 
 def train(job: Job, files: JobFiles, *, threads: int) -> Trained | None:
-    """The trained model, and what the training came to; None but in the main process."""
+    """The training once it has ended; None in all processes but the main one."""
     import torch
     from transformers import set_seed
 
@@ -166,7 +161,7 @@ def train(job: Job, files: JobFiles, *, threads: int) -> Trained | None:
 def _method_report(
     job: Job, trainer: Any, encoded: Encoded, last_epoch: list[dict[str, float]]
 ) -> Report:
-    """What only one of the methods can tell."""
+    """The figures of a report that only one of the methods has."""
     if job.method == "sft":
         return (("token_accuracy", _mean(last_epoch, "mean_token_accuracy")),)
     policy, reference = (_bare(trainer, model) for model in (trainer.model, trainer.ref_model))
@@ -199,7 +194,10 @@ def _probe(job: Job, model: Any, tokenizer: Any) -> list[float]:
 
 
 def loss_problem(losses: list[float], last_epoch: float) -> str:
-    """Why a training with these losses, and this mean over its last epoch, failed; "" if not."""
+    """The reason why a training with these losses, one a step, diverged; "" if it did not.
+
+    `last_epoch` is their mean over the last epoch.
+    """
     if not all(map(math.isfinite, losses)):
         return f"the loss is not a finite number; {SMALLER}"
     if last_epoch > max(DIVERGED_FACTOR * losses[0], DIVERGED_FLOOR):
@@ -217,9 +215,9 @@ def _model_problem(job: Job, weights: dict[str, Any], scores: tuple[Score, ...])
 
 def make_trainer(job: Job, files: JobFiles) -> tuple[Any, Encoded]:
     """trl's trainer for the job, and the rows as it sees them."""
-    base, start, reference = places(job, files)
+    base, start, reference = folders_of(job, files)
     tokenizer = load_tokenizer(base)
-    _or_exit(check_tokenizer(base, tokenizer))
+    exit_on_failure(check_tokenizer(base, tokenizer))
     policy = load_trainable(job, base, start)
     encoded = encode_rows(tokenizer, job.rows, context_of(policy))
     if not encoded.rows:
@@ -232,11 +230,11 @@ def make_trainer(job: Job, files: JobFiles) -> tuple[Any, Encoded]:
 
 
 def _options(job: Job, files: JobFiles) -> dict[str, Any]:
-    """What trl's configurations of both methods share."""
+    """The options of trl that both methods share."""
     import torch
 
     has_gpu, numbers = torch.cuda.is_available(), precision()
-    # Where the options below say nothing of it, this would decide: what accelerate was told.
+    # Otherwise accelerate's own configuration would decide, for the options that are not set below.
     os.environ["ACCELERATE_MIXED_PRECISION"] = numbers
     return {
         "output_dir": str(files.folder / "trainer"),
@@ -258,7 +256,7 @@ def _options(job: Job, files: JobFiles) -> dict[str, Any]:
 
 
 def precision() -> Literal["bf16", "fp16", "no"]:
-    """The numbers to multiply matrices of: the shortest that the device is fast at; no: float32."""
+    """The shortest floating-point format that the device multiplies fast; "no": float32."""
     import torch
 
     if not torch.cuda.is_available():

@@ -1,17 +1,20 @@
-"""Training in a child process, one for each job, which dies with its parent."""
+"""Training in child processes, one for each job, which die with their parent."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.run.ports import Follow, Tuned, Tuner
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.children import cores, train_in_child
 from nip_fn_adapters.local.hub import hub_model
-from nip_fn_adapters.local.jobs import JobFiles, finished, last_words, write_job
+from nip_fn_adapters.local.jobs import JobFiles, failure_reason, finished, write_job
 from nip_fn_adapters.local.models import is_on_hub
 from nip_fn_adapters.local.progress import read_progress
+from nip_fn_adapters.results import bind_async
 
 CHILD = "nip_fn_adapters.local.train"
 
@@ -19,32 +22,40 @@ CHILD = "nip_fn_adapters.local.train"
 def local_tuner(
     run: Path, *, parallel: int = 2, follow: Follow = lambda job, progress: None
 ) -> Tuner:
-    """A tuner whose jobs and adapters lie in the folder `run`; at most `parallel` train at once.
+    """A tuner that trains on this machine.
 
-    `follow` is told about once a second how far each job is.
+    Args:
+        run: The folder that jobs and adapters are written to.
+        parallel: The most jobs that train at once; the others wait.
+        follow: Called about once a second with each job's progress.
     """
     places = min(parallel, cores())
     threads = max(1, cores() // places)
     free = asyncio.Semaphore(places)
 
-    async def tune(job: Job) -> Result[Tuned, str]:
+    async def tune(job: Job) -> Result[Tuned, Problem]:
         files = JobFiles(run.absolute(), job.name)
         done = finished(files, job)
         if done is not None:
             return Success(done)
-        if is_on_hub(job.model):  # the child does not go online
-            found = await asyncio.to_thread(hub_model, job.model)
-            if isinstance(found, Failure):
-                return Failure(found.failure())
+        return await bind_async(await _download(job.model), partial(train, files, job))
+
+    async def train(files: JobFiles, job: Job, _: object) -> Result[Tuned, Problem]:
         async with free:
             write_job(files, job)
             code = await _train(files, threads, follow)
         done = finished(files, job)
         if done is not None:
             return Success(done)
-        return Failure(f"training {job.name} failed ({last_words(files, code)}); see {files.log}")
+        told = f"training {job.name} failed ({failure_reason(files, code)})"
+        return Failure(Problem(told, remedy=f"see {files.log}"))
 
     return tune
+
+
+async def _download(model: str) -> Result[object, Problem]:
+    """Success once a model of the hub is in the hub's cache: the child does not go online."""
+    return await asyncio.to_thread(hub_model, model) if is_on_hub(model) else Success(None)
 
 
 async def _train(files: JobFiles, threads: int, follow: Follow) -> int:

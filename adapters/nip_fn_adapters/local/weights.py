@@ -1,4 +1,4 @@
-"""What a training starts from, what it stays close to, and what it leaves in its folder.
+"""The weights that a training starts from, its reference, and the weights that it leaves.
 
 start            the job trains           and leaves
 base, LoRA       all weights              a whole model
@@ -17,6 +17,7 @@ from typing import Any
 
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import is_lora, load_adapter, load_base, load_model
@@ -24,7 +25,8 @@ from nip_fn_adapters.store import sync_path
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 GENERATION = "generation_config.json"
-# What peft can put into a LoRA that a plain sum of two cannot hold.
+# Options of peft with which a LoRA is more than a product of two matrices in each module, so that
+# the sum of two is no LoRA.
 NOT_STACKED = (
     "use_dora",
     "modules_to_save",
@@ -54,7 +56,7 @@ def load_trainable(job: Job, base: Path, start: Path | None) -> Any:
 
 
 def _without_dropout(model: Any) -> Any:
-    """The model, whose own dropout (of modules, and the attention's) is turned off."""
+    """The model, with its own dropout (of modules, and of attention) turned off."""
     import torch
 
     for module in model.modules():
@@ -71,7 +73,7 @@ def load_reference(base: Path, adapter: Path | None) -> Any:
 
 
 def are_finite(job: Job, weights: dict[str, Any]) -> bool:
-    """Whether all weights that the job trained are finite numbers."""
+    """True if all weights that the job trained are finite numbers."""
     import torch
 
     trained = (w for name, w in weights.items() if not job.use_lora or "lora_" in name)
@@ -86,9 +88,18 @@ def save(
     base: Path,
     start: Path | None,
 ) -> str:
-    """Write the adapter, then give it its name in one step; the name is returned.
+    """Write the adapter under a temporary name, then rename it.
 
-    `weights` are the whole model's, which may have been trained in parts on several devices.
+    Args:
+        model: The trained model.
+        weights: The whole model's; they may have been trained in shards on several devices.
+        files: Those of the job.
+        job: The job, whose name and a hash of the weights make the adapter's name.
+        base: The base model's folder.
+        start: The folder of the adapter that the training started from; None: the base model.
+
+    Returns:
+        The adapter's name.
     """
     _write(model, weights, files.unfinished, job, base, start)
     for file in (*files.unfinished.iterdir(), files.unfinished):
@@ -97,7 +108,7 @@ def save(
     for file in sorted(files.unfinished.glob("*.safetensors")):  # a big model has several
         digest.update(file.read_bytes())
     adapter = f"{job.name}-{digest.hexdigest()}"
-    if (files.adapters / adapter).exists():  # an earlier try came as far as this
+    if (files.adapters / adapter).exists():  # left by an earlier try, which then crashed
         shutil.rmtree(files.unfinished)
     else:
         files.unfinished.rename(files.adapters / adapter)
@@ -115,7 +126,9 @@ def _write(
 ) -> None:
     """Write the LoRA or the whole model, with no path of this machine in it."""
     if job.use_lora and (start is None or is_lora(start)):
-        model.peft_config["default"].base_model_name_or_path = job.model  # not where it lies here
+        model.peft_config[
+            "default"
+        ].base_model_name_or_path = job.model  # not the path on this machine
         model.save_pretrained(folder, state_dict=weights)
         (folder / "README.md").unlink(missing_ok=True)
         if start is not None and job.stack:
@@ -129,14 +142,15 @@ def _write(
         shutil.copyfile(base / GENERATION, folder / GENERATION)
 
 
-def scale_of(folder: Path) -> Result[float, str]:
-    """What a LoRA's B·A is multiplied by; failure where it is more than such a product."""
+def scale_of(folder: Path) -> Result[float, Problem]:
+    """The factor of a LoRA's product B·A; a failure if it is more than such a product."""
     config = json.loads((folder / CONFIG).read_text("utf-8"))
     more = [name for name in NOT_STACKED if config.get(name)]
     more += ["bias"] if config.get("bias", "none") != "none" else []
     if more or isinstance(config["target_modules"], str):
         what = ", ".join(more) or "target_modules as a pattern"
-        return Failure(f"no LoRA can be stacked on {folder.name}, which has {what}")
+        told = f"no LoRA can be stacked on {folder.name}, which has {what}"
+        return Failure(Problem(told, remedy="train it further instead (stack_lora_adapters)"))
     rank = config["r"]
     return Success(config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank))
 

@@ -4,305 +4,260 @@ import asyncio
 import io
 import marshal
 import os
-import selectors
+import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from asyncio.subprocess import PIPE, Process
+from contextlib import nullcontext, suppress
 from functools import cache
-from typing import IO, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from msgspec.structs import asdict
 from returns.result import Failure, Result, Success
 
 from nip_fn.code.programs import Ending, Limits, Program, RunResult
-from nip_fn_adapters.sandbox import backends
-from nip_fn_adapters.sandbox.backends import BACKENDS, Backend, Level
+from nip_fn.errors import Problem
+from nip_fn_adapters.sandbox import launch
+from nip_fn_adapters.sandbox.launch import LIMITS_ONLY, Isolation
 
 READY = b"ready\n"
-STARTUP_SECONDS = 20.0  # for the walls to be built on a busy machine
-OVERHEAD = 1 << 13  # of a run's output over the limit
-TALK = 1 << 14  # of an error message that is worth reading
+STARTUP_SECONDS = 20.0  # for bubblewrap and Python to start on a busy machine
+OVERHEAD = 1 << 13  # bytes of a run's report beyond its text
+ERRORS_READ = 1 << 14  # bytes of the standard error that are worth reading
 PIECE = 1 << 16
-SHORT = 100  # of a line that heads a run's text
-TICK = 0.2  # seconds
+LONGEST_HEAD = 100  # bytes of the line that precedes a run's text
 
-_threads = ThreadPoolExecutor(256, "sandbox")
+INSTALL = "install bubblewrap (apt install bubblewrap, or dnf install bubblewrap)"
+TRUST = "give --unsafe if you trust the code: it then runs with your own rights"
+ALLOW = (
+    "allow unprivileged user namespaces (on Ubuntu, sysctl -w "
+    f"kernel.apparmor_restrict_unprivileged_userns=0), or {TRUST}"
+)
 
 
-class Said(NamedTuple):
-    """What the harness wrote until it ended."""
+class _Heard(NamedTuple):
+    """All that the harness wrote until it ended."""
 
     output: bytes
     errors: bytes
-    late: bool  # it had to be stopped
+    late: bool  # it had to be killed
 
 
 class Sandbox:
-    """Runs programs behind one backend's walls.  Calls may overlap."""
+    """Runs programs that nobody trusts, in one way.  Calls may overlap."""
 
-    def __init__(self, backend: Backend, name: str) -> None:
-        """Of a backend that was found to work."""
-        self.level = backend.level
+    def __init__(self, isolation: Isolation, name: str) -> None:
+        """Take a way that was found to work, and its name for people to read."""
+        self.isolated = isolation.isolated
         self.name = name
-        self._backend = backend
+        self._isolation = isolation
 
     async def __call__(
         self, program: Program, limits: Limits
-    ) -> Result[tuple[RunResult, ...], str]:
-        """How the program ended on each of its inputs; or why the sandbox does not work."""
+    ) -> Result[tuple[RunResult, ...], Problem]:
+        """The end of the program's run on each of its inputs; a problem if nothing could be run."""
         if not program.inputs:
             return Success(())
-        with _Scratch(self._backend) as (scratch, spare):
-            message = _message(self._backend, program, limits, scratch, spare)
+        with nullcontext("") if self.isolated else _scratch() as folder:
+            message = _message(self._isolation, program, limits, folder)
             try:
-                said = await _talk(self._backend, message, program, limits)
+                heard = await _converse(self._isolation, message, program, limits)
             except OSError as error:
-                return Failure(f"the sandbox ({self._backend.name}) does not start: {error}")
-        return _results(self._backend, program, said)
+                return Failure(Problem(f"it does not start: {error}", "the sandbox", INSTALL))
+        return _results(program, heard)
 
 
-def open_sandbox(
-    minimum: Level = Level.LANDLOCK, unsafe: bool = False, only: str | None = None
-) -> Result[Sandbox, str]:
-    """The strongest sandbox that works here; a failure where it is weaker than the minimum.
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    """A folder to write to, for a program that has no /tmp of its own."""
+    prefix = f"nip-fn-{os.getpid()}-"
+    return tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
 
-    `unsafe` accepts whatever there is; `only` names the one backend to try.
+
+def open_sandbox(unsafe: bool = False) -> Result[Sandbox, Problem]:
+    """A sandbox that isolates programs by bubblewrap.
+
+    `unsafe` accepts one that only limits their resources, where bubblewrap does not work.
     """
+    opened = _isolated()
+    return opened.lash(lambda _: Success(limited())) if unsafe else opened
+
+
+def limited() -> Sandbox:
+    """A sandbox for code that one trusts: resource limits alone."""
+    return Sandbox(LIMITS_ONLY, "resource limits only: programs have your rights")
+
+
+@cache
+def _isolated() -> Result[Sandbox, Problem]:
+    """A sandbox of bubblewrap, once a probe has shown that it holds."""
+    if not sys.platform.startswith("linux"):
+        problem = f"none isolates programs on {sys.platform}: bubblewrap needs Linux"
+        return Failure(
+            Problem(problem, "the sandbox", f"use Linux (a container will do), or {TRUST}")
+        )
+    if not shutil.which("bwrap"):
+        return Failure(
+            Problem("bubblewrap is not installed", "the sandbox", f"{INSTALL}, or {TRUST}")
+        )
     reasons = []
-    for backend in BACKENDS:
-        if only not in (None, backend.name):
-            continue
-        tried = _try(backend)
-        if isinstance(tried, Success) and (unsafe or backend.level >= minimum):
-            return Success(Sandbox(backend, tried.unwrap()))
-        if isinstance(tried, Failure):
-            reasons.append(f"{backend.name}: {tried.failure()} ({backend.advice})")
-        else:
-            reasons.append(f"{backend.name}: works, but is too weak")
-    known = ", ".join(backend.name for backend in BACKENDS)
-    return Failure(
-        f"no sandbox here reaches the level {minimum.name}: "
-        f"{'; '.join(reasons) or f'{only} is none of {known}'}; "
-        "install one (apt install bubblewrap), or run programs with your own rights (--unsafe)"
-    )
+    for isolation in launch.ways_to_isolate():
+        flaw = _probe(isolation)
+        if not flaw:
+            told = subprocess.run(["bwrap", "--version"], capture_output=True, text=True)
+            return Success(Sandbox(isolation, f"{told.stdout.strip()}: own namespaces, no network"))
+        reasons.append(flaw)
+    problem = f"bubblewrap does not work here: {'; '.join(reasons)}"
+    return Failure(Problem(problem, "the sandbox", ALLOW))
 
 
-# The probe: what each backend must stand before it is believed.
+# Bubblewrap is believed once this finds nothing.
 PROBE = """
 import socket, os
-def breaches(secret, level):
+def breaches(secret):
     found = []
     try:
-        socket.socket()
-        found.append("the network")
-    except OSError:
-        pass
-    try:
-        open(secret)
+        socket.create_connection(("192.0.2.1", 9), 0.1)
+    except OSError as error:
+        if error.errno != 101:  # the network is unreachable
+            found.append("the network")
+    if os.path.exists(secret):
         found.append("files")
-    except OSError:
-        pass
     return found
 """
 
 
-@cache
-def _try(backend: Backend) -> Result[str, str]:
-    """A line that names the backend, once a probe has shown it to hold; or what is wrong."""
-    if backend.name != "limits" and not sys.platform.startswith("linux"):
-        return Failure("needs Linux")
-    if backend.name == "bubblewrap" and not shutil.which("bwrap"):
-        return Failure("bwrap is not installed")
-    if backend.name == "filter" and os.uname().machine not in ("x86_64", "aarch64"):
-        return Failure("no filter for this machine")
+def _probe(isolation: Isolation) -> str:
+    """A line that says what is wrong with a way of isolation; "" if nothing is."""
     with tempfile.NamedTemporaryFile() as secret:
-        os.chmod(secret.name, 0o666)
-        inputs = (repr([secret.name, int(backend.level)]),)
-        program = Program(code=PROBE, function="breaches", inputs=inputs)
-        ran = _run_now(backend, program, Limits(seconds=10.0, total_seconds=10.0))
-    if isinstance(ran, Failure):
-        return Failure(ran.failure())
-    ending, text = ran.unwrap()[0].ending, ran.unwrap()[0].text
-    allowed = {Level.LIMITS: "['the network', 'files']", Level.FILTER: "['files']"}
-    if ending != "returned" or text not in ("[]", allowed.get(backend.level)):
-        return Failure(f"it does not hold: {ending} {text}")
-    return Success(_describe(backend))
+        program = Program(code=PROBE, function="breaches", inputs=(repr([secret.name]),))
+        limits = Limits(seconds=10.0, total_seconds=10.0)
+        try:  # without asyncio: whoever opens a sandbox may be in a loop of events already
+            done = subprocess.run(
+                launch.command(isolation, limits.files_mb),
+                input=_message(isolation, program, limits, ""),
+                capture_output=True,
+                env=launch.ENVIRONMENT,
+                cwd="/",
+                timeout=STARTUP_SECONDS + limits.total_seconds,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+    match _results(program, _Heard(done.stdout, done.stderr, late=False)):
+        case Success((RunResult("returned", "[]"),)):
+            return ""
+        case Success((run, *_)):
+            return f"it does not hold: {run.ending} {run.text}"
+        case Failure(problem):
+            return problem.problem
+    raise AssertionError("a result is a success or a failure")
 
 
-def _describe(backend: Backend) -> str:
-    match backend.name:
-        case "bubblewrap":
-            command = ["bwrap", "--version"]
-            version = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-            return f"{version.strip()}: own namespaces, no network"
-        case "namespaces":
-            return "Linux namespaces: own root, no network"
-        case "landlock":
-            return "Landlock and a filter: reads only Python, writes nothing, no network"
-        case "filter":
-            return "a system-call filter: no network, but your files are open to programs"
-        case _:
-            return "resource limits only: programs have your rights"
+def _message(isolation: Isolation, program: Program, limits: Limits, scratch: str) -> bytes:
+    """The harness, and its job: see `harness.Job`."""
+    spare = launch.FIRST_SPARE_USER + secrets.randbelow(launch.SPARE_USERS)
+    job = {
+        "code": program.code,
+        "function": program.function,
+        "inputs": program.inputs,
+        "limits": asdict(limits),
+        "scratch": scratch,
+        "user": spare if isolation.changes_user else 0,
+        "others": launch.others_counted(isolation),
+    }
+    return launch.harness() + marshal.dumps(job)
 
 
-class _Scratch:
-    """A user to be, where we are root, and a folder to write to, where there is no other."""
+async def _converse(
+    isolation: Isolation, message: bytes, program: Program, limits: Limits
+) -> _Heard:
+    """Hand over the message and read until the harness ends, or is killed; cancelled, kill it.
 
-    def __init__(self, backend: Backend) -> None:
-        self._needed = backend.level < Level.LANDLOCK
-        self._folder = ""
-
-    def __enter__(self) -> tuple[str, int]:
-        spare = backends.spare_user()
-        if self._needed:
-            self._folder = tempfile.mkdtemp(prefix=f"nip-fn-{os.getpid()}-")
-            if spare:
-                os.chown(self._folder, spare, spare)
-        return self._folder, spare
-
-    def __exit__(self, *error: object) -> None:
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-
-
-@cache
-def _harness() -> bytes:
-    return marshal.dumps(backends.modules())
-
-
-def _message(backend: Backend, program: Program, limits: Limits, scratch: str, spare: int) -> bytes:
-    job = backends.job(backend, scratch, spare)
-    job |= {"code": program.code, "function": program.function, "inputs": program.inputs}
-    return _harness() + marshal.dumps(job | {"limits": asdict(limits)})
-
-
-def _most(program: Program, limits: Limits) -> int:
-    """What the harness may say at most, in bytes."""
-    return len(READY) + len(program.inputs) * ((limits.output_kb << 10) + OVERHEAD)
-
-
-def _run_now(
-    backend: Backend, program: Program, limits: Limits
-) -> Result[tuple[RunResult, ...], str]:
-    """What a sandbox does, but for programs of ours, and waiting."""
-    with _Scratch(backend) as (scratch, spare):
-        message = _message(backend, program, limits, scratch, spare)
-        try:
-            said = _converse(_start(backend, limits), message, program, limits)
-        except OSError as error:
-            return Failure(str(error))
-    return _results(backend, program, said)
-
-
-def _start(backend: Backend, limits: Limits) -> "subprocess.Popen[bytes]":
-    """The harness, waiting for its message.
-
-    It dies with the thread that starts it: not one of the pool's.
+    Raises OSError where the harness cannot be started.  It dies with the thread that started it,
+    which therefore is that of the loop of events, and none of a pool.
     """
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        backends.command(backend, limits.files_mb),
-        stdin=pipe,
-        stdout=pipe,
-        stderr=pipe,
-        env=backends.ENVIRONMENT,
-        cwd="/",
-        start_new_session=True,
+    process = await _start(launch.command(isolation, limits.files_mb))
+    most = len(READY) + len(program.inputs) * ((limits.output_kb << 10) + OVERHEAD)
+    output, errors, late = bytearray(), bytearray(), True
+    try:
+        async with asyncio.timeout(limits.total_seconds + STARTUP_SECONDS):
+            in_bounds = await asyncio.gather(
+                _read(process, process.stdout, output, most),
+                _read(process, process.stderr, errors, ERRORS_READ),
+                _send(process, message),
+            )
+        late = not all(in_bounds)
+    except TimeoutError:
+        pass
+    finally:
+        if late:
+            _end(process)
+        await process.wait()
+    return _Heard(bytes(output), bytes(errors), late)
+
+
+async def _start(command: tuple[str, ...]) -> Process:
+    """The harness, waiting for its message."""
+    starting = asyncio.create_task(
+        asyncio.create_subprocess_exec(
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=launch.ENVIRONMENT,
+            cwd="/",
+            start_new_session=True,
+        )
     )
-
-
-async def _talk(backend: Backend, message: bytes, program: Program, limits: Limits) -> Said:
-    """What the harness says to the message; where the caller is cancelled, it is killed first."""
-    process = _start(backend, limits)
     try:
-        talk = _threads.submit(_converse, process, message, program, limits)
-    except RuntimeError:  # the interpreter is going down
-        process.kill()
-        raise
-    future = asyncio.wrap_future(talk)
-    try:
-        return await asyncio.shield(future)
+        # Shielded, as asyncio (3.11) waits for ever where it is cancelled between fork and pipes.
+        return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        process.kill()
-        with suppress(Exception):
-            await future
+        process = await starting
+        _end(process)
+        await process.wait()
         raise
 
 
-def _converse(
-    process: "subprocess.Popen[bytes]", message: bytes, program: Program, limits: Limits
-) -> Said:
-    """Hand over the message and read until the harness ends, or must be ended."""
-    late = True
-    outputs = {process.stdout: bytearray(), process.stderr: bytearray()}
-    with process:
-        try:
-            late = not _exchange(process, message, outputs, _most(program, limits), limits)
-        finally:
-            if late:
-                process.kill()
-    output, errors = (bytes(data) for data in outputs.values())
-    return Said(output, errors, late)
-
-
-def _exchange(
-    process: "subprocess.Popen[bytes]",
-    message: bytes,
-    outputs: "dict[IO[bytes] | None, bytearray]",
-    most: int,
-    limits: Limits,
+async def _read(
+    process: Process, stream: asyncio.StreamReader | None, data: bytearray, most: int
 ) -> bool:
-    """Write and read as either is possible; whether both outputs came to their end in time."""
-    end = time.monotonic() + limits.total_seconds + STARTUP_SECONDS
-    left = memoryview(message)
-    with selectors.DefaultSelector() as selector:
-        for pipe in outputs:
-            assert pipe is not None
-            selector.register(pipe, selectors.EVENT_READ)
-        assert process.stdin is not None
-        os.set_blocking(process.stdin.fileno(), False)
-        selector.register(process.stdin, selectors.EVENT_WRITE)
-        while any(pipe in selector.get_map() for pipe in outputs):
-            wait = end - time.monotonic()
-            if wait <= 0 or sum(map(len, outputs.values())) > most + TALK:
-                return False
-            events = selector.select(min(wait, TICK))
-            if not events and process.poll() is not None:
-                return False  # killed, and nobody is left to end the outputs
-            for key, _ in events:
-                if key.fileobj is process.stdin:
-                    left = left[_write(key.fd, left[:PIECE]) :]
-                    if not left:
-                        selector.unregister(process.stdin)
-                        process.stdin.close()
-                    continue
-                piece = os.read(key.fd, PIECE)
-                outputs[key.fileobj] += piece  # type: ignore[index]
-                if not piece:
-                    selector.unregister(key.fileobj)
+    """Read a stream into `data`; False if the process was killed for writing more than `most`."""
+    assert stream is not None
+    while piece := await stream.read(PIECE):
+        data += piece
+        if len(data) > most:
+            _end(process)
+            return False
     return True
 
 
-def _write(descriptor: int, data: memoryview) -> int:
-    """How much is done with; all of it where nobody reads."""
-    try:
-        return os.write(descriptor, data)
-    except BlockingIOError:
-        return 0
-    except BrokenPipeError:
-        return len(data)
+async def _send(process: Process, message: bytes) -> bool:
+    """Write the message, as far as the harness reads it; True."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError, ConnectionResetError):
+        process.stdin.write(message)
+        await process.stdin.drain()
+    process.stdin.close()
+    return True
 
 
-def _results(backend: Backend, program: Program, said: Said) -> Result[tuple[RunResult, ...], str]:
-    """The runs that the harness told of; those that it did not get to tell of died with it."""
-    if not said.output.startswith(READY):
-        return Failure(f"the sandbox ({backend.name}) does not work: {_last_line(said.errors)}")
-    runs = _parse(said.output[len(READY) :])[: len(program.inputs)]
-    rest = RunResult("timeout") if said.late else RunResult("died", _last_line(said.errors))
+def _end(process: Process) -> None:
+    """Kill the harness, and let go of its pipes.
+
+    A harness that was killed by halves, before bubblewrap had tied it to its parent, ends when it
+    finds that nobody reads; asyncio closes pipes by this door only.
+    """
+    process._transport.close()  # type: ignore[attr-defined]
+
+
+def _results(program: Program, heard: _Heard) -> Result[tuple[RunResult, ...], Problem]:
+    """The runs that the harness reported; those that it could not report died with it."""
+    if not heard.output.startswith(READY):
+        return Failure(Problem(f"it does not work: {_last_line(heard.errors)}", "the sandbox"))
+    runs = _parse(heard.output[len(READY) :])[: len(program.inputs)]
+    rest = RunResult("timeout") if heard.late else RunResult("died", _last_line(heard.errors))
     return Success((*runs, *[rest] * (len(program.inputs) - len(runs))))
 
 
@@ -312,9 +267,9 @@ def _last_line(errors: bytes) -> str:
 
 
 def _parse(output: bytes) -> list[RunResult]:
-    """Whole runs, up to the first that is broken off or not to be understood."""
+    """Whole runs, up to the first that is broken off or makes no sense."""
     stream, runs = io.BytesIO(output), list[RunResult]()
-    while head := stream.readline(SHORT):
+    while head := stream.readline(LONGEST_HEAD):
         words: list[Any] = head.decode("ascii", "replace").split()
         if len(words) != 2 or words[0] not in get_args(Ending) or not words[1].isdecimal():
             break

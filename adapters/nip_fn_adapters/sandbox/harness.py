@@ -20,10 +20,13 @@ from nip_fn_adapters.sandbox import child
 RESULTS = 1  # the descriptor
 READY = b"ready\n"
 ENDINGS = ("returned", "raised", "memory", "output")
-ALONE = ("bubblewrap", "namespaces")  # walls with namespaces of their own
-PATIENCE = 4  # on the clock, for each second of processor time that a run may take
+CLOCK_FACTOR = 4  # seconds on the clock for each second of processor time that a run may take
 PROCESSOR_CLOCK = 2  # of a process, among the kernel's clocks
 OVERHEAD = 4096  # of a report over the text in it
+FEW_USERS = 60_000, 5_000  # the first spare id and their number, in a container with 65,536 ids
+
+# Options of prctl(2).
+_DIE_WITH_PARENT, _BE_DUMPABLE, _ADOPT_ORPHANS = 1, 4, 36
 
 # Imported before the first fork where the program names them, so that no run waits for them.
 COMMON = (
@@ -32,8 +35,8 @@ COMMON = (
 )  # fmt: skip
 
 
-class Piped(NamedTuple):
-    """What came out of a run, and what cut it short: "timeout", "output", "died" or ""."""
+class _Piped(NamedTuple):
+    """The output of a run, and what cut it short: "timeout", "output", "died" or ""."""
 
     out: bytes
     report: bytes
@@ -41,17 +44,15 @@ class Piped(NamedTuple):
     status: int
 
 
-class Keeper:
+class Harness:
     """Forks, watches and ends the runs of one program."""
 
     def __init__(self, job: dict[str, Any]) -> None:
-        """Build the walls that the job asks for, as far as a fork cannot pass them on."""
+        """Prepare for a job (see `main`)."""
         self._limits: dict[str, float] = job["limits"]
         self._room = int(self._limits["output_kb"]) << 10
-        self._alone = job["walls"] in ALONE
-        self._forks = job["walls"] == "limits"  # runs may, and their children may be anywhere
-        self._clears = self._alone or bool(job["scratch"])
-        self._confine, self._others = _walls(job)
+        self._alone = not job["scratch"]  # in a namespace, all of whose processes are ours to end
+        self._others: int = job["others"]
         self._until = time.monotonic() + self._limits["total_seconds"]
 
     def run_all(self, job: dict[str, Any], tell: Callable[[str, bytes], None]) -> None:
@@ -59,7 +60,7 @@ class Keeper:
         for name in COMMON:
             if f"import {name}" in job["code"] or f"from {name}" in job["code"]:
                 __import__(name)
-        ending, code = self.attempt(partial(child.compiled, job["code"]), room=1 << 24)
+        ending, code = self._attempt(partial(child.compiled, job["code"]), room=1 << 24)
         for text in job["inputs"]:
             ended = (ending, code)
             if ending == "returned":
@@ -70,13 +71,13 @@ class Keeper:
 
     def _on_input(self, function: str | None, code: bytes, text: str) -> tuple[str, bytes]:
         if function is None:
-            return self.attempt(partial(child.script, code), stdin=text, printed=True)
-        return self.attempt(partial(child.call, code, function, text, self._room))
+            return self._attempt(partial(child.script, code), stdin=text, printed=True)
+        return self._attempt(partial(child.call, code, function, text, self._room))
 
-    def attempt(
+    def _attempt(
         self, act: child.Act, stdin: str = "", printed: bool = False, room: int = 0
     ) -> tuple[str, bytes]:
-        """How the act ended in a process of its own, and its text, or what it printed."""
+        """The ending of an act in a process of its own, and its text, or what it printed."""
         if self._until <= time.monotonic():
             return "timeout", b""
         piped = self._run(act, stdin, (room or self._room) + OVERHEAD)
@@ -90,14 +91,15 @@ class Keeper:
             return "timeout" if number == signal.SIGXCPU else "died", b"signal %d" % number
         return "died", b"exit %d" % os.waitstatus_to_exitcode(piped.status)
 
-    def _run(self, act: child.Act, stdin: str, room: int) -> Piped:
+    def _run(self, act: child.Act, stdin: str, room: int) -> _Piped:
         source = _readable(stdin)
         readers, writers = zip(*(os.pipe() for _ in range(3)), strict=True)  # out, errors, report
         pid = os.fork()
         if pid == 0:
             try:
                 os.setsid()
-                self._confine()
+                if not self._alone:
+                    _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
                 child.limit(self._limits, self._others)
                 child.be(act, (source, *writers[:2]), writers[2])
             finally:
@@ -113,84 +115,31 @@ class Keeper:
             for reader in readers:
                 os.close(reader)
         out, _, report = (bytes(data) for data in watched.values())
-        return Piped(out, report, cut, status)
+        return _Piped(out, report, cut, status)
 
     def _sweep(self, pid: int) -> None:
-        """End what a run left, its own process `pid` unless that is 0, and clear its files."""
+        """End all that a run left, its own process `pid` unless that is 0, and clear its files."""
         while True:
             for left in self._left(pid):
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(left, signal.SIGKILL)
             try:
-                ended = os.waitpid(-1, os.WNOHANG if self._forks else 0)[0]
+                # Outside a namespace an orphan may fork before it is found: look again and again.
+                ended = os.waitpid(-1, 0 if self._alone else os.WNOHANG)[0]
             except ChildProcessError:
                 break
             if ended == 0:
                 time.sleep(0.001)
             if ended == pid:
                 pid = 0
-        if self._clears:
-            with suppress(OSError, RecursionError):
-                _clear(".")
+        with suppress(OSError, RecursionError):
+            _clear(".")
 
     def _left(self, pid: int) -> list[int]:
-        """What to kill: the whole namespace, or the run's process, its group, and orphans."""
+        """The processes to kill: the whole namespace, or the run's group and the orphans."""
         if self._alone:
             return [-1]
-        own = [pid] if pid else []
-        return [*own, *(-child for child in own), *_children()] if self._forks else own
-
-
-def _walls(job: dict[str, Any]) -> tuple[Callable[[], None], int]:
-    """What each run must do before it begins, and how many processes count against its limit."""
-    walls, alone, spare = job["walls"], job["walls"] in ALONE, job["spare"]
-    others = 1 if job["own_count"] or spare else _threads_of_all()
-    if walls == "namespaces" and not spare:
-        others += 1  # the process that waits outside, as the same user
-    if not alone:
-        os.chdir(job["scratch"] or "/")
-    if not sys.platform.startswith("linux"):
-        return lambda: None, others
-    from nip_fn_adapters.sandbox import kernel, seccomp
-    from nip_fn_adapters.sandbox.walls import die_first, enter_namespaces, give_up_privileges
-
-    kernel.die_with_parent()
-    die_first()
-    if walls == "namespaces":
-        megabytes = int(job["limits"]["files_mb"])
-        enter_namespaces(job["readable"], job["links"], megabytes, own_users=not spare)
-    rules = -1
-    if walls == "landlock":
-        rules = kernel.landlock_rules(job["readable"], ("/dev/null",))
-    if alone:
-        if os.getpid() != 1:  # all that can be seen is going to be killed and removed
-            raise RuntimeError("not the first process of a namespace")
-        os.chdir("/tmp")
-    give_up_privileges(spare, job["read_all"] and not alone)
-    kernel.die_with_parent()  # a change of user forgets it
-    kernel.adopt_orphans()
-
-    filtered = walls != "limits" and seccomp.known()
-    program = seccomp.filter_for(alone) if filtered else b""
-
-    def confine() -> None:
-        if not alone:
-            kernel.die_with_parent()
-        if rules >= 0:
-            kernel.landlock_restrict(rules)
-        if program:
-            kernel.install_filter(seccomp.for_process(program, os.getpid()))
-
-    return confine, others
-
-
-def _threads_of_all() -> int:
-    """How many threads the machine has: no user has more."""
-    try:
-        with open("/proc/loadavg") as file:
-            return int(file.read().split()[3].split("/")[1])
-    except OSError:
-        return 4096
+        return [*((pid, -pid) if pid else ()), *_children()]
 
 
 def _readable(text: str) -> int:
@@ -215,7 +164,7 @@ def _watch(
 ) -> tuple[str, int]:
     """Read what a run writes until its process ends; what cut it short, and the exit status."""
     poller, ended = select.poll(), -1
-    last = min(time.monotonic() + PATIENCE * seconds, until)
+    last = min(time.monotonic() + CLOCK_FACTOR * seconds, until)
     poller.register(RESULTS, 0)  # an error there: nobody reads any longer
     if hasattr(os, "pidfd_open"):
         with suppress(OSError):
@@ -299,11 +248,52 @@ def _clear(folder: str) -> None:
             os.unlink(entry.path)
 
 
+def _settle(job: dict[str, Any]) -> None:
+    """Become what programs can neither harm nor look into, and go to the folder for their files."""
+    if job["scratch"]:
+        os.chdir(job["scratch"])
+        _prctl(_ADOPT_ORPHANS, 1)
+    elif os.getpid() != 1:  # all processes that can be seen are going to be killed
+        raise RuntimeError("not the first process of a namespace")
+    if job["user"]:
+        _become(job["user"])
+    _prctl(_DIE_WITH_PARENT, signal.SIGKILL)  # after a change of user, which forgets it
+    _prctl(_BE_DUMPABLE, 0)  # programs run as the same user, who may else trace this process
+
+
+def _become(user: int) -> None:
+    """Be a user that nobody else is, without any privilege."""
+    first, number = FEW_USERS
+    for spare in (user, first + user % number):
+        with suppress(OSError):  # this container has no such user id
+            os.setgroups([])
+            os.setresgid(spare, spare, spare)
+            os.setresuid(spare, spare, spare)
+            return
+    raise RuntimeError("no right to be another user")
+
+
+def _prctl(option: int, value: int) -> None:
+    """Set an attribute of this process where the kernel is Linux."""
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        if ctypes.CDLL(None).prctl(option, *map(ctypes.c_ulong, (value, 0, 0, 0))):
+            raise OSError(f"prctl {option} is refused")
+
+
 def main(job: dict[str, Any]) -> None:
-    """Do the job, and write how each input ended to the standard output."""
+    """Do a job, and write how each input ended to the standard output.
+
+    Args:
+        job: `code`; `function`, None for a script; `inputs`; `limits`, by the names of `Limits`;
+            `scratch`, the folder to write to, "" inside bubblewrap; `user`, the id of the user to
+            become, 0 for none; `others`, the processes that the kernel counts as the program's.
+    """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     results = os.fdopen(RESULTS, "wb")
-    keeper = Keeper(job)
+    _settle(job)
+    harness = Harness(job)
     results.write(READY)
     results.flush()
 
@@ -311,6 +301,6 @@ def main(job: dict[str, Any]) -> None:
         results.write(b"%s %d\n" % (ending.encode(), len(text)) + text)
         results.flush()
 
-    keeper.run_all(job, tell)
+    harness.run_all(job, tell)
     results.close()
     os._exit(0)

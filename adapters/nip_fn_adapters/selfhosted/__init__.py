@@ -1,1 +1,1 @@
-"""Models at a language-model server: they are sampled, trained and switched there."""
+"""Models at a language-model server: they are sampled, trained and published there."""

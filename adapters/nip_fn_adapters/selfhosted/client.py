@@ -1,8 +1,9 @@
-"""Requests to a language-model server: `nip_fn.serving` has what is said."""
+"""Requests to a language-model server; `serving.wire` has their bodies."""
 
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -14,53 +15,52 @@ import msgspec
 import openai
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn_adapters.api.endpoints import Endpoint, make_client
 from nip_fn_adapters.api.persist import RetryTask
-from nip_fn_adapters.api.problems import problem_of, told
-from nip_fn_adapters.api.replies import Problem, one_line
-from nip_fn_adapters.api.retries import TRANSIENT, RetryPolicy, kind_of
+from nip_fn_adapters.api.problems import describe, failure_of
+from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.api.retries import TRANSIENT, RequestFailure, RetryPolicy, kind_of
 from nip_fn_adapters.serving.wire import Refusal, Version, compatibility
 
 T = TypeVar("T")
 
 REFUSING = frozenset({"model", "too_large", "refused", "conflict"})
-# Asking again does not help where the server itself says that vLLM cannot do it; a gateway may.
+# With these, asking again does not help if the server itself says that vLLM cannot do it.  A
+# gateway in front of it uses the same, and then it does help.
 UNABLE = (502, 503)
 
 CHUNK = 1 << 20  # bytes of a file that are sent at a time
-WHERE = "language_model_server_scheme_host and language_model_server_port"
+ADDRESS = "language_model_server_scheme_host and language_model_server_port"
 
 
 class Timeouts(NamedTuple):
-    """How long to wait for what, in seconds."""
+    """The limits on waiting, in seconds."""
 
-    ready: float = 300.0  # for the server to answer at the beginning of a sitting
-    away: float = 7200.0  # in all, for a server that has answered to be reached again
+    ready: float = 300.0  # for the server to answer, at the beginning of a session
+    away: float = 7200.0  # in total, for a server that has answered to be reached again
     online: float = 1800.0  # for vLLM to answer, from when it was asked to start
     crashed: float = 30.0  # of these, for one that has crashed to be started again
     answer: float = 60.0  # for a request
-    publish: float = 1800.0  # for one that vLLM may have to be woken for
+    publish: float = 1800.0  # for a request that may have to wait until trainings return the memory
     poll: float = 5.0  # between two looks, at most: the first come sooner
     limit: float = 24 * 3600.0  # for a job to end, from when this process began to look
-    remind: float = 10.0  # between two lines about what is waited for
+    remind: float = 10.0  # between two lines about what delays the run
 
 
-PATIENT = Timeouts()
-
-
-class Trouble(NamedTuple):
-    """Why a server does not do what it was asked."""
-
-    line: str  # for people: who, what and why
-    refusal: Refusal | None = None  # in its own words; None: it fails, or cannot be reached
+DEFAULT_TIMEOUTS = Timeouts()
 
 
 class Client(NamedTuple):
-    """What there is to say to one server."""
+    """The client of one language-model server.
+
+    A failure is a `Refusal` if the server itself answers with one; any other problem means that it
+    fails, or cannot be reached.
+    """
 
     server: Endpoint
     key_variable: str  # the environment variable that holds its token
-    patience: Timeouts = PATIENT
+    timeouts: Timeouts = DEFAULT_TIMEOUTS
     tell: Callable[[str], None] = lambda line: None
 
     async def call(
@@ -72,57 +72,64 @@ class Client(NamedTuple):
         *,
         body: msgspec.Struct | Path | None = None,
         timeout: float | None = None,
-    ) -> Result[T, Trouble]:
-        """What the server answers; it is asked again as long as that may help.
+    ) -> Result[T, Problem]:
+        """The server's answer; the request is repeated as long as that may help.
 
-        `purpose` is for people; `body`, a record or a file.
+        Args:
+            purpose: A noun phrase for messages.
+            method: The HTTP method, in lower case.
+            path: The path on the server.
+            into: The type of the answer's body.
+            body: A record, or a file, to send.
+            timeout: Seconds for one try; None: `timeouts.answer`.
         """
-        policy = RetryPolicy(max_attempts=3, max_away=self.patience.away)
-        errand = RetryTask(self.server, self.key_variable, purpose, policy, self.tell, advice)
-        wanted = partial(self._exchange, method, path, into, body, timeout or self.patience.answer)
-        answer = await errand.persist(wanted)
-        if isinstance(answer, Failure):
-            return Failure(Trouble(answer.failure()))
-        got: T | Refusal = answer.unwrap()
-        if isinstance(got, Refusal):
-            return Failure(Trouble(f"{self.server.url} refuses {purpose}: {got.reason}", got))
-        return Success(got)
+        policy = RetryPolicy(max_attempts=3, max_away=self.timeouts.away)
+        task = RetryTask(self.server, self.key_variable, purpose, policy, self.tell, _remedy_for)
+        limit = timeout or self.timeouts.answer
+        answer: Result[Result[T, Refusal], Problem] = await task.persist(
+            partial(self._exchange, method, path, into, body, limit)
+        )
+        address = f"{self.server.url} refuses {purpose}"
+        return answer.bind(lambda got: got.alt(lambda refusal: replace(refusal, address=address)))
 
-    async def wait_for_ready(self, start: str) -> Result[None, str]:
-        """Success once the server answers, and its version fits ours; `start`: how to start it."""
+    async def wait_for_ready(self, start: str) -> Result[None, Problem]:
+        """Success once the server answers, and its version fits ours.
+
+        `start` is the command that starts it, for the message if it does not answer.
+        """
         began = reminded = time.monotonic()
         while True:
             try:
-                wait = self.patience.remind
-                answer = await self._exchange("get", "/version", Version, None, wait)
-                return self._fitting(answer)
+                remind = self.timeouts.remind
+                return self._check(await self._exchange("get", "/version", Version, None, remind))
             except (openai.OpenAIError, aiohttp.ClientError, OSError) as error:
-                problem = problem_of(error)
-            line = told(self.server, "its version", problem)
-            if problem.kind not in TRANSIENT:
-                return Failure("; ".join(filter(None, (line, advice(problem, self.key_variable)))))
+                failure = failure_of(error)
+            if failure.kind not in TRANSIENT:
+                remedy = _remedy_for(failure, self.key_variable)
+                return Failure(describe(self.server, "its version", failure, remedy=remedy))
             waited = time.monotonic() - began
-            if waited >= self.patience.ready:
+            if waited >= self.timeouts.ready:
+                told = f"no language-model server answers at {self.server.url} after {waited:.0f} s"
                 return Failure(
-                    f"no language-model server answers at {self.server.url} after {waited:.0f} s; "
-                    f"start one there ({start}), or check {WHERE}"
+                    Problem(told, remedy=f"start one there ({start}), or check {ADDRESS}")
                 )
-            if time.monotonic() - reminded >= self.patience.remind:
+            if time.monotonic() - reminded >= self.timeouts.remind:
                 reminded = time.monotonic()
-                left = self.patience.ready - waited
+                left = self.timeouts.ready - waited
+                line = describe(self.server, "its version", failure)
                 self.tell(f"waiting for the language-model server, {left:.0f} s more: {line}")
-            await asyncio.sleep(min(1.0, self.patience.remind, self.patience.ready - waited))
+            await asyncio.sleep(min(1.0, self.timeouts.remind, self.timeouts.ready - waited))
 
-    def _fitting(self, answer: Version | Refusal) -> Result[None, str]:
-        if isinstance(answer, Refusal):
-            return Failure(
-                f"{self.server.url} answers, but not as a language-model server ({answer.reason}); "
-                f"check {WHERE}"
+    def _check(self, answer: Result[Version, Refusal]) -> Result[None, Problem]:
+        """Success if it is a language-model server whose version fits; it may be warned of."""
+        found = answer.alt(
+            lambda refusal: Problem(
+                f"{self.server.url} answers, but not as a language-model server "
+                f"({refusal.problem})",
+                remedy=f"check {ADDRESS}",
             )
-        found = compatibility(version("nip-fn"), answer.version)
-        if found.value_or(""):
-            self.tell(found.unwrap())
-        return found.map(lambda warning: None)
+        ).bind(lambda server: compatibility(version("nip-fn"), server.version))
+        return found.map(lambda warning: self.tell(warning) if warning else None)
 
     async def _exchange(
         self,
@@ -131,7 +138,7 @@ class Client(NamedTuple):
         into: type[T],
         body: msgspec.Struct | Path | None,
         timeout: float,
-    ) -> T | Refusal:
+    ) -> Result[T, Refusal]:
         """One request and its answer; raises what the client raises."""
         content: Any = None
         if isinstance(body, Path):
@@ -145,15 +152,16 @@ class Client(NamedTuple):
             try:
                 answer = await send(path, cast_to=httpx2.Response, options=options, **given)
             except openai.APIStatusError as error:
-                status, said = error.status_code, _said(error.response)
+                status, said = error.status_code, _detail(error.response)
                 if kind_of(status) in REFUSING or (said and status in UNABLE):
-                    return Refusal(status, said or f"status {status}")
+                    return Failure(Refusal(said or f"status {status}", status=status))
                 own = {"message": said}
                 raise openai.APIStatusError(said, response=error.response, body=own) from None
         try:
-            return msgspec.json.decode(answer.content or b"null", type=into)
+            return Success(msgspec.json.decode(answer.content or b"null", type=into))
         except msgspec.DecodeError as error:
-            return Refusal(answer.status_code, f"it does not answer as one does: {one_line(error)}")
+            said = f"it does not answer as one does: {one_line(error)}"
+            return Failure(Refusal(said, status=answer.status_code))
 
 
 async def _chunks(file: Path) -> AsyncIterator[bytes]:
@@ -163,8 +171,8 @@ async def _chunks(file: Path) -> AsyncIterator[bytes]:
             yield chunk
 
 
-def _said(answer: httpx2.Response) -> str:
-    """The one line that the server gives with an error; "" where another answers for it."""
+def _detail(answer: httpx2.Response) -> str:
+    """The line that the server gives with an error; "" if another program answers for it."""
     try:
         return one_line(msgspec.json.decode(answer.content, type=_Error).detail)
     except msgspec.DecodeError:
@@ -175,10 +183,10 @@ class _Error(msgspec.Struct):
     detail: str
 
 
-def advice(problem: Problem, key_variable: str | None) -> str:
-    """What to do where a language-model server cannot be dealt with; "" where nothing helps."""
-    if problem.kind == "key":
+def _remedy_for(failure: RequestFailure, key_variable: str | None) -> str:
+    """A change that helps if a language-model server cannot be used; "" if there is none."""
+    if failure.kind == "key":
         return f"check {key_variable}, in the environment or in a file .env, here and there"
-    if problem.kind == "connection":
-        return f"check that nip-fn serve runs there, and {WHERE}"
+    if failure.kind == "connection":
+        return f"check that nip-fn serve runs there, and {ADDRESS}"
     return ""

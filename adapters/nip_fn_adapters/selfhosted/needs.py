@@ -7,10 +7,10 @@ from nip_fn_adapters.serving.wire import Needs
 
 
 def needs_of(params: HyperParameters, url: str, loaded_rank: int = 1) -> Needs:
-    """What the run asks of the language-model server there; `loaded_rank`: the highest of the
-    adapters that it begins with.
+    """The vLLM settings that a run needs from the language-model server at `url`.
 
-    vLLM is started once, for the ranks that stacks will have at the end of the run.
+    vLLM is started once, for the ranks that stacks of adapters will have at the end of the run.
+    `loaded_rank` is the highest rank of the adapters that the run begins with.
     """
     agents = [agent for agent in params.agents if is_hosted(agent) and server_url(agent) == url]
     tuned = [

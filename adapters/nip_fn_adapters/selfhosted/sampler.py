@@ -1,17 +1,21 @@
-"""Samples replies from the vLLM of a language-model server, with the adapters that it serves."""
+"""Sampling from the vLLM of a language-model server, with the adapters that it serves."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from returns.result import Failure, Result
+from returns.result import Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.run.ports import Unanswered
 from nip_fn.run.request import Request
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.sampler import ApiSampler, ClientSettings, Served, api_sampler
+from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.selfhosted.host import Host
+
+Answer = Result[tuple[Completion | Unanswered, ...], Problem]
 
 
 class Assignment(NamedTuple):
@@ -24,41 +28,44 @@ class Assignment(NamedTuple):
 class HostedSampler:
     """Fulfils the `Sampler` port."""
 
-    def __init__(self, seats: Mapping[str, Assignment], manners: ClientSettings) -> None:
-        """Ask nothing yet, of these agents (by name); servers are readied at the first request."""
-        self._seats, self._manners = seats, manners
+    def __init__(self, assignments: Mapping[str, Assignment], settings: ClientSettings) -> None:
+        """Ask nothing yet; `assignments` are by the agent's name."""
+        self._assignments, self._settings = assignments, settings
         self._samplers: dict[Host, ApiSampler] = {}
 
-    async def __call__(self, request: Request) -> Result[tuple[Completion | Unanswered, ...], str]:
+    async def __call__(self, request: Request) -> Answer:
         """One completion for each key, in their order, as far as they came.
 
-        Failure: the server cannot be reached, does not serve the model, or none came.
+        Fails if the server cannot be reached or does not serve the model, or no completion came.
         """
-        agent, host = self._seats[request.agent]
-        online = await host.online()
-        if isinstance(online, Failure):
-            return Failure(online.failure())
-        if request.adapter is not None:
+        agent, host = self._assignments[request.agent]
+
+        async def serve(addresses: tuple[str, ...]) -> Result[tuple[str, ...], Problem]:
+            if request.adapter is None:
+                return Success(addresses)
             served = await host.served(agent_group(agent), request.adapter)
-            if isinstance(served, Failure):
-                return Failure(served.failure())
-        if host not in self._samplers:
-            self._samplers[host] = api_sampler(self._served(host, online.unwrap()), self._manners)
-        return await self._samplers[host](request)
+            return served.map(lambda nothing: addresses)
+
+        async def sample(addresses: tuple[str, ...]) -> Answer:
+            if host not in self._samplers:
+                self._samplers[host] = api_sampler(self._served(host, addresses), self._settings)
+            return await self._samplers[host](request)
+
+        return await bind_async(await bind_async(await host.online(), serve), sample)
 
     def drain(self) -> None:
-        """Send nothing more: calls that wait for their turn are cancelled, others may end."""
-        for _, host in self._seats.values():
+        """Admit no more: requests that wait are cancelled, those under way may end."""
+        for _, host in self._assignments.values():
             host.drain()
         for sampler in self._samplers.values():
             sampler.drain()
 
     def _served(self, host: Host, addresses: tuple[str, ...]) -> dict[str, Served]:
-        """How the agents at a server are asked: all replicas of its vLLM share their requests."""
+        """The endpoints of the agents at a server: all replicas of its vLLM share the requests."""
         key, variable = host.client.server.key, host.client.key_variable
         endpoints = tuple(Endpoint(address, key) for address in addresses)
         return {
-            name: Served(endpoints, variable, seat.agent.replies_per_request)
-            for name, seat in self._seats.items()
-            if seat.host is host
+            name: Served(endpoints, variable, assigned.agent.replies_per_request)
+            for name, assigned in self._assignments.items()
+            if assigned.host is host
         }

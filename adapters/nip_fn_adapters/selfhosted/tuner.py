@@ -1,6 +1,6 @@
 """Training at a language-model server: each job is put there once, however often it is asked for.
 
-A job's id holds the identity of the run, so a run that goes on finds its own.
+A job's id holds the identity of the run, so a run that is resumed finds its own jobs.
 """
 
 import asyncio
@@ -11,11 +11,12 @@ from typing import NamedTuple
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.run.ports import Follow, Tuned, Tuner
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.selfhosted.client import Trouble
+from nip_fn_adapters.results import bind_async, collect
 from nip_fn_adapters.selfhosted.host import Host, safe_name
-from nip_fn_adapters.serving.wire import ENDED, JobInfo
+from nip_fn_adapters.serving.wire import ENDED, JobInfo, Refusal
 
 
 def hosted_tuner(
@@ -24,42 +25,30 @@ def hosted_tuner(
     """A tuner for groups (by name) whose models are at language-model servers.
 
     A job that the server ends without an adapter is an answer; one that is gone, or does not end in
-    time, is a failure, as is a server out of reach.  A job that is under way when the caller is
-    cancelled goes on there.
+    time, is a failure, as is a server out of reach.  If the caller is cancelled, the server trains
+    on.
     """
 
-    async def tune(job: Job) -> Result[Tuned, str]:
-        desk = _Desk(groups[job.group], job, follow)
-        asked = await desk.ensure()
-        if isinstance(asked, Failure):
-            return Failure(asked.failure())
-        info: JobInfo = asked.unwrap()
-        desk.host.client.tell(f"{desk.name}: {_said(info)}")
-        try:
-            return await desk.follow_up(info)
-        except asyncio.CancelledError:
-            desk.host.client.tell(f"{desk.name} goes on there; resuming the run finds it")
-            raise
+    async def tune(job: Job) -> Result[Tuned, Problem]:
+        remote = _RemoteJob(groups[job.group], job, follow)
+        return await bind_async(await remote.ensure(), remote.wait)
 
     return tune
 
 
-async def cancel_jobs(groups: Mapping[str, Host], jobs: Iterable[Job]) -> Result[list[str], str]:
-    """The ids of those of the jobs that were under way at their servers, and are cancelled now.
+async def cancel_jobs(
+    groups: Mapping[str, Host], jobs: Iterable[Job]
+) -> Result[list[str], Problem]:
+    """Cancel jobs; the ids of those that were under way at their servers.
 
-    Resuming the run goes on without what they would have trained.
+    The run can be resumed without what they would have trained.
     """
-    cancelled = []
-    for job in jobs:
-        ended = await _Desk(groups[job.group], job).cancel()
-        if isinstance(ended, Failure):
-            return Failure(ended.failure())
-        cancelled += [ended.unwrap()] if ended.unwrap() else []
-    return Success(cancelled)
+    answers = [await _RemoteJob(groups[job.group], job).cancel() for job in jobs]
+    return collect(answers).map(lambda ids: [one for one in ids if one])
 
 
-class _Desk(NamedTuple):
-    """One job's dealings with its server."""
+class _RemoteJob(NamedTuple):
+    """A job, and the server that trains it."""
 
     host: Host
     job: Job
@@ -72,68 +61,79 @@ class _Desk(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The job, for people to read."""
+        """The job's name in messages."""
         return f"training {self.job.name} at {self.host.client.server.url}, job {self.id}"
 
-    async def ensure(self) -> Result[JobInfo, str]:
-        """The job, put there only if it is not there already, with the adapters that it needs."""
-        reached = await self.host.reached()
-        if isinstance(reached, Failure):
-            return Failure(reached.failure())
+    async def ensure(self) -> Result[JobInfo, Problem]:
+        """The job, put there unless it is there already, after the adapters that it needs."""
         adapters = {name for name in (self.job.start, self.job.reference) if name is not None}
-        sent = await self.host.send(tuple(sorted(adapters))) if adapters else Success(None)
-        if isinstance(sent, Failure):
-            return Failure(sent.failure().line)
-        body = replace(self.job, name=safe_name(self.job.name))
-        return await self._call("put", body)
 
-    async def follow_up(self, info: JobInfo) -> Result[Tuned, str]:
-        """What the job comes to."""
-        patience, began = self.host.client.patience, time.monotonic()
-        while info.status not in ENDED:
-            if info.progress is not None:
-                self.follow(self.job.name, info.progress)
+        async def send(_: None) -> Result[None, Problem]:
+            return await self.host.send(tuple(sorted(adapters))) if adapters else Success(None)
+
+        async def put(_: None) -> Result[JobInfo, Problem]:
+            return await self._call("put", replace(self.job, name=safe_name(self.job.name)))
+
+        return await bind_async(await bind_async(await self.host.reached(), send), put)
+
+    async def wait(self, info: JobInfo) -> Result[Tuned, Problem]:
+        """The job's result, once it has ended."""
+        queue = f", {info.place} before it" if info.place else ""
+        self.host.client.tell(f"{self.name}: {info.status}{queue}")
+        try:
+            return await self._poll(info)
+        except asyncio.CancelledError:
+            self.host.client.tell(f"{self.name} keeps training there; resuming the run finds it")
+            raise
+
+    async def _poll(self, info: JobInfo) -> Result[Tuned, Problem]:
+        timeouts, began = self.host.client.timeouts, time.monotonic()
+        looked: Result[JobInfo, Problem] = Success(info)
+        # Not by recursion through `bind_async`: a training of a day is looked at 17,000 times.
+        while looked.map(self._is_under_way).value_or(False):
             waited = time.monotonic() - began
-            left = patience.limit - waited
+            left = timeouts.limit - waited
             if left <= 0:
+                status = looked.map(lambda info: info.status).unwrap()
                 return Failure(
-                    f"{self.name}, is still {info.status} after {waited:.0f} s; it goes on there: "
-                    "resume the run to wait again, or cancel it (nip-fn cancel) to go on without it"
+                    Problem(
+                        f"{self.name}, is still {status} after {waited:.0f} s; it keeps training there",
+                        remedy="resume the run to wait again, or cancel the job (nip-fn cancel) to "
+                        "continue without it",
+                    )
                 )
-            await asyncio.sleep(min(0.5 + waited / 20, patience.poll, left))
+            await asyncio.sleep(min(0.5 + waited / 20, timeouts.poll, left))
             looked = await self._call("get")
-            if isinstance(looked, Failure):
-                return Failure(looked.failure())
-            info = looked.unwrap()
+        return looked.map(self._tuned)
+
+    def _is_under_way(self, info: JobInfo) -> bool:
+        """True if the job has not ended; its progress is passed on."""
         if info.progress is not None:
             self.follow(self.job.name, info.progress)
-        return Success(_tuned(self.job, info))
+        return info.status not in ENDED
 
-    async def cancel(self) -> Result[str, str]:
-        """The job's id, if it was under way and is cancelled now, else nothing."""
-        reached = await self.host.reached()
-        if isinstance(reached, Failure):
-            return Failure(reached.failure())
-        call, path = self.host.client.call, f"/training/jobs/{self.id}"
-        answer = await call(f"cancelling {self.job.name}", "delete", path, object)
-        if not isinstance(answer, Failure):
-            return Success(self.id)
-        trouble: Trouble = answer.failure()  # refused: it has ended, or was never there
-        return Success("") if trouble.refusal else Failure(trouble.line)
+    def _tuned(self, info: JobInfo) -> Tuned:
+        """The result of a job that has ended."""
+        if info.status != "succeeded":
+            reason = info.reason or "the server gives no reason"
+            return Tuned(None, info.report, problem=f"the job {info.id} {info.status}: {reason}")
+        return Tuned(info.adapter, info.report, info.scores, info.problem)
 
-    async def _call(self, method: str, body: Job | None = None) -> Result[JobInfo, str]:
+    async def cancel(self) -> Result[str, Problem]:
+        """Cancel the job; its id, or "" if it was not under way."""
+
+        async def delete(_: None) -> Result[str, Problem]:
+            call, path = self.host.client.call, f"/training/jobs/{self.id}"
+            answer = await call(f"cancelling {self.job.name}", "delete", path, object)
+            return answer.map(lambda body: self.id).lash(_not_under_way)
+
+        return await bind_async(await self.host.reached(), delete)
+
+    async def _call(self, method: str, body: Job | None = None) -> Result[JobInfo, Problem]:
         path, purpose = f"/training/jobs/{self.id}", f"training {self.job.name}"
-        answer = await self.host.client.call(purpose, method, path, JobInfo, body=body)
-        return answer.alt(lambda trouble: trouble.line)
+        return await self.host.client.call(purpose, method, path, JobInfo, body=body)
 
 
-def _said(info: JobInfo) -> str:
-    return f"{info.status}, {info.place} before it" if info.place else info.status
-
-
-def _tuned(job: Job, info: JobInfo) -> Tuned:
-    """What a job left that has ended."""
-    if info.status != "succeeded":
-        reason = info.reason or "the server gives no reason"
-        return Tuned(None, info.report, problem=f"the job {info.id} {info.status}: {reason}")
-    return Tuned(info.adapter, info.report, info.scores, info.problem)
+def _not_under_way(problem: Problem) -> Result[str, Problem]:
+    """Nothing to cancel, if it is the server that says so: the job has ended, or never was."""
+    return Success("") if isinstance(problem, Refusal) else Failure(problem)

@@ -1,4 +1,4 @@
-"""Who may talk to the server."""
+"""Access control of the server: a token, or this machine only."""
 
 import json
 from hmac import compare_digest
@@ -11,15 +11,16 @@ OPEN = frozenset({"/health", "/version"})  # to everyone
 
 
 class Access:
-    """An ASGI application in front of another, which only gets requests that may be answered.
+    """ASGI middleware that refuses requests from clients that may not use the server.
 
-    With a token, those that show it.  Without one, those that name this machine as their host and,
-    where they come from a web page, as the page's: a page elsewhere cannot make a browser on this
-    machine talk to the server, whatever its name resolves to.
+    With a token, a request must show it.  Without one, its Host header must name this machine and
+    so must its Origin header, if it has one.  Binding to the loopback interface alone would not do:
+    a web page from elsewhere could make a browser on this machine send requests to it, under a name
+    that resolves to 127.0.0.1 (DNS rebinding).
     """
 
     def __init__(self, app: Any, token: str | None) -> None:
-        """Guard `app`."""
+        """Let requests through to `app`; `token`: None if it is not asked for."""
         self._app, self._token = app, token
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -36,12 +37,12 @@ class Access:
             shown = headers.get(b"authorization", b"")
             if compare_digest(shown, f"Bearer {self._token}".encode()):
                 return None
-            return 401, "the server's token is wanted, as Authorization: Bearer TOKEN"
-        places = [b"//" + headers.get(b"host", b"")]
-        places += [headers[b"origin"]] if b"origin" in headers else []
-        if all(_is_here(place.decode("latin-1")) for place in places):
+            return 401, "the request must show the server's token, as Authorization: Bearer TOKEN"
+        addresses = [b"//" + headers.get(b"host", b"")]
+        addresses += [headers[b"origin"]] if b"origin" in headers else []
+        if all(_is_here(address.decode("latin-1")) for address in addresses):
             return None
-        return 403, "without a token, the server answers to localhost alone"
+        return 403, "without a token, the server answers requests to localhost only"
 
 
 def _is_here(address: str) -> bool:

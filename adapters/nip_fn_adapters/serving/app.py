@@ -1,11 +1,11 @@
-"""The server's HTTP interface.  Bodies are the records of `nip_fn.serving`, as JSON."""
+"""The server's HTTP interface.  Bodies are the records of `wire`, as JSON."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version as version_of
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 from litestar import Litestar, Request, Response, delete, get, post, put
@@ -16,7 +16,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin, SwaggerRenderPlugin
 from litestar.params import Parameter
-from returns.result import Failure, Result
+from returns.result import Result
 
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.serving.service import Service
@@ -38,55 +38,57 @@ PathName = Annotated[str, Parameter(pattern=NAME_PATTERN)]
 logger = logging.getLogger(__name__)
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """Why a request was not granted."""
+class Error(msgspec.Struct, frozen=True):
+    """The body of an answer to a request that was not granted."""
 
-    detail: str
+    detail: str  # one line
 
 
 REASONS = {
     400: "the request cannot be read",
     401: "the token is missing or wrong",
-    403: "the request comes from elsewhere, and no token is set",
+    403: "the request comes from another machine, and no token is set",
     404: "there is no such thing",
     409: "it contradicts what is there",
     413: "the body is too large",
     422: "it was read, and cannot be done",
-    502: "vLLM answered with nonsense",
-    503: "vLLM cannot be had",
+    502: "vLLM could not do it, or its answer makes no sense",
+    503: "vLLM does not run, or does not answer",
 }
 
 
 def _or(*statuses: int) -> dict[int, ResponseSpec]:
-    """The errors of an endpoint, besides those of any."""
+    """The documentation of an endpoint's errors: these, and those that all endpoints have."""
     return {
-        status: ResponseSpec(Problem, generate_examples=False, description=REASONS[status])
+        status: ResponseSpec(Error, generate_examples=False, description=REASONS[status])
         for status in (400, 401, 403, *statuses)
     }
 
 
 def _granted(result: Result[T, Refusal]) -> T:
-    if isinstance(result, Failure):
-        status, reason = result.failure()
-        raise HTTPException(status_code=status, detail=reason)
-    return result.unwrap()
+    """The value; a refusal is raised as the exception that litestar answers with."""
+    return result.alt(_raise).unwrap()
+
+
+def _raise(refusal: Refusal) -> NoReturn:
+    raise HTTPException(status_code=refusal.status, detail=str(refusal))
 
 
 @get("/health", responses={})
 async def health() -> dict[str, str]:
-    """Whether the server runs."""
+    """Say that the server runs."""
     return {"status": "ok"}
 
 
 @get("/version", responses={})
 async def version() -> Version:
-    """Which server this is."""
+    """Tell the server's version."""
     return Version(version_of("nip-fn"))
 
 
 @post("/vllm/start", status_code=202, responses=_or(404, 409, 413, 422, 503))
 async def start_vllm(service: Service, data: Needs) -> VllmStatus:
-    """Start vLLM, or start it again if it cannot do what is needed."""
+    """Start vLLM, or start it again if it does not satisfy these needs."""
     return _granted(await service.start(data))
 
 
@@ -98,7 +100,7 @@ async def stop_vllm(service: Service) -> None:
 
 @post("/vllm/sleep", status_code=200, responses=_or(409, 503))
 async def sleep_vllm(service: Service) -> VllmStatus:
-    """Lend vLLM's memory out."""
+    """Free vLLM's memory."""
     return _granted(await service.sleep())
 
 
@@ -110,18 +112,18 @@ async def wake_vllm(service: Service) -> VllmStatus:
 
 @get("/vllm/status", responses=_or())
 async def vllm_status(service: Service) -> VllmStatus:
-    """How the models are served."""
+    """Tell the state of vLLM."""
     return await service.status()
 
 
 @get("/adapters", responses=_or())
 async def adapters(service: Service) -> tuple[AdapterInfo, ...]:
-    """All adapters."""
-    return service.shelf.infos()
+    """List all adapters."""
+    return service.adapters.infos()
 
 
 def _upload(limit: int) -> HTTPRouteHandler:
-    """The endpoint that takes files of adapters, of so many bytes each."""
+    """The endpoint for files of adapters; `limit`: the most bytes of a file."""
 
     @put(
         "/adapters/{name:str}/{file:str}",
@@ -133,14 +135,14 @@ def _upload(limit: int) -> HTTPRouteHandler:
         service: Service, name: PathName, file: AdapterFile, request: Request[Any, Any, Any]
     ) -> None:
         """Upload one of an adapter's two files; the adapter is there once both are."""
-        _granted(await service.shelf.put(name, file, request.stream()))
+        _granted(await service.adapters.put(name, file, request.stream()))
 
     return put_adapter
 
 
 @post("/adapters/{name:str}/publish", status_code=200, responses=_or(404, 409, 413, 422, 502, 503))
 async def publish(service: Service, name: PathName, data: PublishAdapter) -> ServedAdapter:
-    """Serve an adapter in place of what its owner had; it may take until vLLM is online."""
+    """Serve an adapter in place of its owner's last; the answer comes once vLLM is online."""
     return _granted(await service.publish(name, data))
 
 
@@ -152,68 +154,68 @@ async def remove_adapter(service: Service, name: PathName) -> None:
 
 @get("/training/jobs", responses=_or())
 async def jobs(service: Service) -> tuple[JobInfo, ...]:
-    """All jobs in the order in which they are trained, without their logs."""
+    """List all jobs in the order in which they are trained, without their logs."""
     return service.queue.infos()
 
 
-@get("/training/jobs/{id:str}", responses=_or(404))
-async def job(service: Service, id: PathName) -> JobInfo:
-    """A job."""
-    _known(service, id)
-    return service.queue.info(id)
+@get("/training/jobs/{job_id:str}", responses=_or(404))
+async def job(service: Service, job_id: PathName) -> JobInfo:
+    """Tell the state of a job."""
+    _known(service, job_id)
+    return service.queue.info(job_id)
 
 
 @put(
-    "/training/jobs/{id:str}",
+    "/training/jobs/{job_id:str}",
     responses=_or(409, 413, 422)
     | {201: ResponseSpec(JobInfo, generate_examples=False, description="it is queued")},
     status_code=200,
 )
-async def put_job(service: Service, id: PathName, data: Job) -> Response[JobInfo]:
-    """Queue a job; 200 where this very job had been queued before."""
-    info, is_new = _granted(service.put_job(id, data))
+async def put_job(service: Service, job_id: PathName, data: Job) -> Response[JobInfo]:
+    """Queue a job; 200 if this very job had been queued before."""
+    info, is_new = _granted(service.put_job(job_id, data))
     return Response(info, status_code=201 if is_new else 200)
 
 
-@delete("/training/jobs/{id:str}", responses=_or(404, 409))
-async def cancel_job(service: Service, id: PathName) -> None:
+@delete("/training/jobs/{job_id:str}", responses=_or(404, 409))
+async def cancel_job(service: Service, job_id: PathName) -> None:
     """Cancel a job that has not ended."""
-    _known(service, id)
-    _granted(await service.queue.cancel(id))
+    _known(service, job_id)
+    _granted(await service.queue.cancel(job_id))
 
 
-@get("/training/jobs/{id:str}/log", media_type="text/plain", responses=_or(404))
-async def job_log(service: Service, id: PathName) -> str:
-    """What a training printed, or the end of it."""
-    _known(service, id)
-    return service.queue.log(id)
+@get("/training/jobs/{job_id:str}/log", media_type="text/plain", responses=_or(404))
+async def job_log(service: Service, job_id: PathName) -> str:
+    """Send the end of a training's log."""
+    _known(service, job_id)
+    return service.queue.log(job_id)
 
 
-def _known(service: Service, id: str) -> None:
-    if id not in service.queue:
-        raise HTTPException(status_code=404, detail=f"there is no job {id} on this server")
+def _known(service: Service, job_id: str) -> None:
+    if job_id not in service.queue:
+        raise HTTPException(status_code=404, detail=f"there is no job {job_id} on this server")
 
 
-def _tell(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    """An error as its one line."""
-    return Response(Problem(_line(error)), status_code=error.status_code, headers=error.headers)
+def _tell(request: Request[Any, Any, Any], error: HTTPException) -> Response[Error]:
+    """The answer to a request that failed: one line."""
+    return Response(Error(_line(error)), status_code=error.status_code, headers=error.headers)
 
 
 def _line(error: HTTPException) -> str:
-    """What is wrong and, for a request that cannot be read, where."""
+    """The error and, for a request that cannot be read, the place of each mistake."""
     if not isinstance(error, ValidationException) or not isinstance(error.extra, list):
         return error.detail
     found = [f"{one.get('key', 'body')}: {one['message']}" for one in error.extra]
     return "; ".join([error.detail, *found])
 
 
-def _too_deep(request: Request[Any, Any, Any], error: RecursionError) -> Response[Problem]:
-    return Response(Problem("the JSON is nested too deeply"), status_code=400)
+def _too_deep(request: Request[Any, Any, Any], error: RecursionError) -> Response[Error]:
+    return Response(Error("the JSON is nested too deeply"), status_code=400)
 
 
-def _bug(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+def _bug(request: Request[Any, Any, Any], error: Exception) -> Response[Error]:
     logger.error("%s %s", request.method, request.url.path, exc_info=error)
-    return Response(Problem("the server failed; its log says why"), status_code=500)
+    return Response(Error("the server failed; its log says why"), status_code=500)
 
 
 ENDPOINTS = (
@@ -242,8 +244,7 @@ def make_app(service: Service) -> Litestar:
     @asynccontextmanager
     async def life(app: Litestar) -> AsyncIterator[None]:
         opened = await service.open()
-        if isinstance(opened, Failure):
-            logger.error("%s", opened.failure().reason)
+        opened.alt(lambda refusal: logger.error("%s", refusal))
         working = asyncio.create_task(service.queue.work())
         try:
             yield

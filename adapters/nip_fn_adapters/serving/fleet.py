@@ -6,35 +6,40 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import aiohttp
+from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.training.jobs import CANARY_ABSOLUTE, CANARY_RELATIVE
+from nip_fn_adapters.results import bind_async, collect
 from nip_fn_adapters.serving.gpus import shares, visible_gpus
-from nip_fn_adapters.serving.replica import Plan, Replica
-from nip_fn_adapters.serving.settings import is_loopback
+from nip_fn_adapters.serving.processes import OwnedProcess
+from nip_fn_adapters.serving.replica import Replica
+from nip_fn_adapters.serving.settings import FleetSettings, is_loopback
 from nip_fn_adapters.serving.vllm import Vllm, attention_heads, end_token
 from nip_fn_adapters.serving.wire import (
     Launch,
     Needs,
     ProbeText,
     Refusal,
-    RestartPolicy,
     VllmState,
     VllmStatus,
-    both,
-    suffices,
+    combined,
+    satisfies,
     tensor_parallel_size,
     vllm_arguments,
 )
 
-ANSWER_LIMIT = 300.0  # seconds for what a vLLM that is online is asked
+ANSWER_LIMIT = 300.0  # seconds for an answer of a vLLM that is online
 KEY_VARIABLE = "VLLM_API_KEY"
-NOT_STARTED = Refusal(503, "vLLM has not been started")
+NOT_STARTED = Refusal("vLLM has not been started", remedy="POST /vllm/start", status=503)
 NO_SLEEP = Refusal(
-    409, "vLLM can sleep only on a GPU, and where only this machine reaches it; stop it instead"
+    "vLLM can sleep only on a GPU, and only if no other machine reaches it",
+    remedy="stop it instead",
+    status=409,
 )
 
 _WORST_FIRST: tuple[VllmState, ...] = (
@@ -51,59 +56,45 @@ _WORST_FIRST: tuple[VllmState, ...] = (
 T = TypeVar("T")
 
 
-class FleetSettings(NamedTuple):
-    """How vLLM is run, whatever it is asked for."""
-
-    command: tuple[str, ...]  # that starts vLLM's OpenAI server; options are appended
-    folder: Path  # its logs are in logs/vllm-PORT.log
-    host: str = "127.0.0.1"
-    port: int = 8000  # of the first replica; the others follow
-    replicas: int = 1
-    max_model_len: int | None = None  # tokens; None: what the model can hold
-    api_key: str | None = None  # that clients must show
-    extra: tuple[str, ...] = ()  # options of vLLM, which win
-    start_limit: float = 900.0  # seconds until a vLLM answers
-    restarts: RestartPolicy = RestartPolicy()
-
-
 class Fleet:
     """All vLLM processes of a server; to be used in one event loop, from any of its tasks."""
 
     def __init__(
-        self, settings: FleetSettings, model_folder: Callable[[str], Result[Path, str]]
+        self, settings: FleetSettings, model_folder: Callable[[str], Result[Path, Problem]]
     ) -> None:
-        """Nothing runs yet.  `model_folder` finds the folder of a model and may take its time."""
-        self.needs: Needs | None = None  # what runs, or is meant to run
+        """Nothing runs yet.  `model_folder` finds the folder of a model; it may download it."""
+        self.needs: Needs | None = None  # of what runs, or is to run
         self._settings, self._model_folder = settings, model_folder
         self._replicas: tuple[Replica, ...] = ()
-        self._loras: dict[str, Path] = {}  # all replicas serve them, or will when they are online
+        self._loras: dict[str, Path] = {}  # what all replicas serve, or will once they are online
         self._end_token: str | int = ""
         self._gpus: tuple[str, ...] = ()
-        self._changing = asyncio.Lock()  # held where processes are started or ended
+        self._changing = asyncio.Lock()  # held while processes are started or ended
         self._http: aiohttp.ClientSession | None = None
 
     async def start(self, needs: Needs, loras: Mapping[str, Path]) -> Result[None, Refusal]:
         """Begin to serve the model and the adapters; they answer once the status is online.
 
-        Nothing happens if what runs suffices.  If it has the same base model, it is started again
-        for both, with its own adapters as well; if it has another one, it is replaced.
+        Nothing happens if what runs satisfies the needs.  If it has the same base model, it is
+        started again for both, with its own adapters as well; another model replaces it.
         """
         async with self._changing:
             running, kept = self.needs, dict[str, Path]()
             alive = not any(replica.given_up for replica in self._replicas)
-            if running is not None and alive and suffices(running, needs):
+            if running is not None and alive and satisfies(running, needs):
                 return Success(None)
             if running is not None and running.model_name == needs.model_name:
-                needs, kept = both(running, needs), self._loras
-            planned = await self._plan(needs)
-            if isinstance(planned, Failure):
-                return planned
-            ended, self._replicas = self._replicas, planned.unwrap()
-            self.needs, self._loras = needs, {**kept, **loras}
-            await _all(replica.end() for replica in ended)
-            for replica in self._replicas:
-                replica.begin()
-            return Success(None)
+                needs, kept = combined(running, needs), self._loras
+
+            async def replace(planned: tuple[Replica, ...]) -> Result[None, Refusal]:
+                ended, self._replicas = self._replicas, planned
+                self.needs, self._loras = needs, {**kept, **loras}
+                await _all(replica.end() for replica in ended)
+                for replica in planned:
+                    replica.begin()
+                return Success(None)
+
+            return await bind_async(await self._plan(needs), replace)
 
     async def stop(self) -> None:
         """End all processes; once this returns, nothing of them is left."""
@@ -113,28 +104,28 @@ class Fleet:
             await _all(replica.end() for replica in ended)
 
     async def close(self) -> None:
-        """Stop, for good."""
+        """Stop, and release all resources."""
         await self.stop()
         if self._http is not None:
             await self._http.close()
 
     async def sleep(self) -> Result[None, Refusal]:
-        """Lend the GPUs' memory; 409 where vLLM cannot sleep, or is not online."""
+        """Free the GPUs' memory; 409 if vLLM cannot sleep, or is not online."""
         if not self._replicas:
             return Failure(NOT_STARTED)
         if not self._can_sleep:
             return Failure(NO_SLEEP)
-        slept = _first_failure(await _all(replica.sleep() for replica in self._replicas))
-        if isinstance(slept, Failure):
+        slept = _each(await _all(replica.sleep() for replica in self._replicas))
+        if not is_successful(slept):
             await self.wake()
         return slept
 
     async def wake(self) -> Result[None, Refusal]:
         """Take the GPUs' memory back."""
-        return _first_failure(await _all(replica.wake() for replica in self._replicas))
+        return _each(await _all(replica.wake() for replica in self._replicas))
 
     async def status(self) -> VllmStatus:
-        """How all replicas are, each asked with a short limit."""
+        """The state of all replicas; each is asked with a short limit."""
         replicas = tuple(await _all(replica.status() for replica in self._replicas))
         if self.needs is None or not replicas:
             return VllmStatus("not_started")
@@ -144,15 +135,16 @@ class Fleet:
     async def load(self, name: str, folder: Path) -> Result[None, Refusal]:
         """Serve the adapter on all replicas, once they are online, and after every restart.
 
-        422 where vLLM refuses it, 503 where there is no vLLM.
+        422 if vLLM refuses it, 503 if there is no vLLM.
         """
+        # A replica may crash, or all may be replaced, while others load: look again until all have.
         while missing := [replica for replica in self._replicas if not replica.has(name)]:
             answers = await _all(replica.load(name, folder) for replica in missing)
-            told = zip(missing, answers, strict=True)  # others may run by now
-            answer = _first_failure(said for replica, said in told if replica in self._replicas)
-            if isinstance(answer, Failure):
+            current = zip(missing, answers, strict=True)
+            loaded = _each(answer for replica, answer in current if replica in self._replicas)
+            if not is_successful(loaded):
                 await self.unload(name)
-                return answer
+                return loaded
         if not self._replicas:
             return Failure(NOT_STARTED)
         self._loras[name] = folder
@@ -166,50 +158,62 @@ class Fleet:
     async def score(
         self, adapter: str | None, probes: Sequence[ProbeText]
     ) -> Result[tuple[float, ...], Refusal]:
-        """The log-probability in nats of each probe's reply and its end; None: of the base model.
+        """The log-probability in nats of each probe's reply and its end.
 
-        Tokens past what the model holds are left out.  502 where vLLM cannot score, or a replica
-        scores otherwise than the first; 503 where there is no vLLM.
+        Args:
+            adapter: The adapter that scores; None: the base model.
+            probes: The replies; tokens past the model's context are left out.
+
+        Returns:
+            502 if vLLM cannot score, or the replicas disagree; 503 if there is no vLLM.
         """
         if self.needs is None or not self._replicas:
             return Failure(NOT_STARTED)
         model, end, replicas = adapter or self.needs.model_name, self._end_token, self._replicas
         answers = await _all(
-            replica.ask(502, lambda vllm: vllm.scores(model, end, probes)) for replica in replicas
+            replica.ask(lambda vllm: vllm.scores(model, end, probes)) for replica in replicas
         )
-        for replica, answer in zip(replicas, answers, strict=True):
-            if isinstance(answer, Failure):
-                return answer
-            if not _agree(answers[0].unwrap(), answer.unwrap()):
-                return Failure(Refusal(502, f"{replica.name} does not score {model} as others do"))
-        return answers[0]
+
+        def agreed(scores: tuple[tuple[float, ...], ...]) -> Result[tuple[float, ...], Refusal]:
+            for replica, own in zip(replicas, scores, strict=True):
+                if not _agree(scores[0], own):
+                    told = f"{replica.name} does not score {model} as others do"
+                    return Failure(Refusal(told, status=502))
+            return Success(scores[0])
+
+        return collect(answers).bind(agreed)
 
     def _served(self) -> dict[str, Path]:
-        """What a new process is to serve; one adapter that is gone would keep it from starting."""
+        """The adapters to start a process with; with a folder that is gone it would not start."""
         return {name: folder for name, folder in self._loras.items() if folder.is_dir()}
 
     @property
     def _can_sleep(self) -> bool:
-        """Sleep is a part of vLLM's interface for developers, which asks for no key."""
+        """True on a GPU, if no other machine reaches vLLM.
+
+        Sleep is a part of vLLM's interface for developers, which asks for no key.
+        """
         return bool(self._gpus) and is_loopback(self._settings.host)
 
     async def _plan(self, needs: Needs) -> Result[tuple[Replica, ...], Refusal]:
-        """Replicas that are to serve this, not yet begun."""
+        """Replicas for these needs, not yet begun."""
         settings = self._settings
-        if shutil.which(settings.command[0]) is None:
-            return Failure(Refusal(503, f"there is no {settings.command[0]} to start vLLM with"))
-        found = await asyncio.to_thread(self._model_folder, needs.model_name)
-        if isinstance(found, Failure):
-            return Failure(Refusal(404, found.failure()))
-        end = end_token(found.unwrap())
-        if isinstance(end, Failure):
-            return Failure(Refusal(422, end.failure()))
-        self._end_token = end.unwrap()
+        program = settings.command[0]
+        if shutil.which(program) is None:
+            return Failure(Refusal(f"there is no {program} to start vLLM with", status=503))
         self._gpus = await asyncio.to_thread(visible_gpus)
-        given = enumerate(shares(self._gpus, settings.replicas), settings.port)
-        return Success(
-            tuple(self._replica(needs, found.unwrap(), port, gpus) for port, gpus in given)
-        )
+        found = await asyncio.to_thread(self._model_folder, needs.model_name)
+        return found.alt(partial(_refusal, 404)).bind(partial(self._make_replicas, needs))
+
+    def _make_replicas(self, needs: Needs, model: Path) -> Result[tuple[Replica, ...], Refusal]:
+        def make(end: str | int) -> tuple[Replica, ...]:
+            self._end_token = end
+            given = enumerate(
+                shares(self._gpus, self._settings.replicas), start=self._settings.port
+            )
+            return tuple(self._replica(needs, model, port, gpus) for port, gpus in given)
+
+        return end_token(model).map(make).alt(partial(_refusal, 422))
 
     def _replica(self, needs: Needs, model: Path, port: int, gpus: tuple[str, ...]) -> Replica:
         settings = self._settings
@@ -224,50 +228,43 @@ class Fleet:
             quantization=needs.quantization,
             tensor_parallel=tensor_parallel_size(attention_heads(model), len(gpus)),
             can_sleep=self._can_sleep,
-            extra=(*defaults(needs, gpus), *settings.extra),
+            extra=(*_defaults(needs, gpus), *settings.extra),
         )
-        plan = Plan(
-            host=settings.host,
-            port=port,
-            command=partial(_command, settings.command, launch),
-            environment=environment(gpus, settings.api_key, can_sleep=launch.can_sleep),
-            log=settings.folder / "logs" / f"vllm-{port}.log",
-            start_limit=settings.start_limit,
-            restarts=settings.restarts,
-        )
+        environment = _environment(gpus, settings.api_key, can_sleep=launch.can_sleep)
+
+        def start(loras: Mapping[str, Path]) -> OwnedProcess:
+            modules = tuple((name, str(folder.absolute())) for name, folder in loras.items())
+            options = vllm_arguments(launch._replace(loras=modules))
+            return OwnedProcess((*settings.command, *options), environment, settings.log(port))
+
+        limit = min(ANSWER_LIMIT, settings.start_limit)
+        vllm = Vllm(self._session(), url_of(settings.host, port), limit)
+        return Replica(settings, port, vllm, start, self._served)
+
+    def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
-            headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
+            key = self._settings.api_key
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
             # Kept connections would break when vLLM is started again.
             connector = aiohttp.TCPConnector(force_close=True)
             self._http = aiohttp.ClientSession(headers=headers, connector=connector)
-        vllm = Vllm(self._http, url_of(settings.host, port), min(ANSWER_LIMIT, plan.start_limit))
-        return Replica(plan, vllm, self._served)
+        return self._http
 
 
-def _command(
-    command: tuple[str, ...], launch: Launch, loras: Mapping[str, Path]
-) -> tuple[str, ...]:
-    modules = tuple((name, str(folder.absolute())) for name, folder in loras.items())
-    return (*command, *vllm_arguments(launch._replace(loras=modules)))
-
-
-def defaults(needs: Needs, gpus: Sequence[str]) -> tuple[str, ...]:
-    """Options that the user's own come after, and so win against.
-
-    An adapter that is unloaded stays in vLLM's memory until newer ones take its place.  One that
-    is served and loses its place, because it was not asked for, is read again from its folder.
-
-    On a CPU, vLLM 0.32 dies of a prompt that it reads in several parts for a request with a seed
-    ("CPU Generator does not use offset"), and every request of a run has one.
-    """
+def _defaults(needs: Needs, gpus: Sequence[str]) -> tuple[str, ...]:
+    """The options of ours that the user's may override."""
+    # An adapter that is unloaded stays in vLLM's memory until newer ones take its place.  One that
+    # is served and loses its place, because it was not asked for, is read again from its folder.
     in_memory = max(8, 2 * needs.max_loras)
     options = ("--max-cpu-loras", str(in_memory), "--disable-uvicorn-access-log")
+    # On a CPU, vLLM 0.32 dies of a prompt that it reads in several parts for a request with a seed
+    # ("CPU Generator does not use offset"), and every request of a run has one.
     on_cpu = ("--dtype", "float32", "--no-enable-chunked-prefill", "--enable-prefix-caching")
     return options if gpus else (*options, *on_cpu)
 
 
-def environment(gpus: Sequence[str], api_key: str | None, *, can_sleep: bool) -> Mapping[str, str]:
-    """The environment of a vLLM: this process's, and what vLLM is not told by options."""
+def _environment(gpus: Sequence[str], api_key: str | None, *, can_sleep: bool) -> Mapping[str, str]:
+    """The environment of a vLLM: this process's, and settings that are not options."""
     inherited = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
     chosen = {
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
@@ -275,7 +272,7 @@ def environment(gpus: Sequence[str], api_key: str | None, *, can_sleep: bool) ->
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",  # the model is a folder
     }
-    if api_key is not None:
+    if api_key is not None:  # not as an option, which every user of the machine could read
         chosen[KEY_VARIABLE] = api_key
     if can_sleep:
         chosen["VLLM_SERVER_DEV_MODE"] = "1"
@@ -285,13 +282,13 @@ def environment(gpus: Sequence[str], api_key: str | None, *, can_sleep: bool) ->
 
 
 def url_of(host: str, port: int) -> str:
-    """Where this machine reaches a server that listens there."""
+    """The address at which this machine reaches a server that listens there."""
     here = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
     return f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
 
 
 def _agree(first: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether scores are the same, up to what a canary allows."""
+    """True if scores differ by no more than a canary allows."""
     return all(
         abs(one - two) <= CANARY_ABSOLUTE + CANARY_RELATIVE * abs(one)
         for one, two in zip(first, other, strict=True)
@@ -299,10 +296,14 @@ def _agree(first: Sequence[float], other: Sequence[float]) -> bool:
 
 
 async def _all(calls: Iterable[Awaitable[T]]) -> list[T]:
-    """What all calls give, made at the same time."""
+    """The results of all calls, made at the same time."""
     return list(await asyncio.gather(*calls))
 
 
-def _first_failure(answers: Iterable[Result[None, Refusal]]) -> Result[None, Refusal]:
-    """Success if all are."""
-    return next((one for one in answers if isinstance(one, Failure)), Success(None))
+def _each(answers: Iterable[Result[None, Refusal]]) -> Result[None, Refusal]:
+    """Success if all are; otherwise the first failure."""
+    return collect(answers).map(lambda nothing: None)
+
+
+def _refusal(status: int, problem: Problem) -> Refusal:
+    return Refusal(problem.problem, problem.address, problem.remedy, status)

@@ -11,20 +11,18 @@ def visible_gpus() -> tuple[str, ...]:
     if listed is not None:
         return tuple(name.strip() for name in listed.split(",") if name.strip() not in ("", "-1"))
     try:
-        told = subprocess.run(
+        printed = subprocess.run(
             ["nvidia-smi", "-L"], capture_output=True, text=True, check=True, timeout=30
         ).stdout
     except (OSError, subprocess.SubprocessError):
         return ()
-    return tuple(str(i) for i, _ in enumerate(filter(_is_gpu, told.splitlines())))
-
-
-def _is_gpu(line: str) -> bool:
-    return line.startswith("GPU ")  # a part of one is indented
+    # The indented lines are MIG devices, parts of the GPU above them.
+    number = sum(line.startswith("GPU ") for line in printed.splitlines())
+    return tuple(map(str, range(number)))
 
 
 def shares(gpus: Sequence[str], replicas: int) -> tuple[tuple[str, ...], ...]:
-    """The GPUs of each replica: as many for each as there are, or one for several.
+    """The GPUs of each replica: an equal number for each, or one that several replicas share.
 
     >>> shares(("0", "1", "2"), 1), shares(("0", "1", "2"), 2), shares(("0",), 2), shares((), 2)
     ((('0', '1', '2'),), (('0',), ('1',)), (('0',), ('0',)), ((), ()))

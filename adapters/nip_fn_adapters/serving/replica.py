@@ -1,76 +1,78 @@
-"""One vLLM process, kept running."""
+"""The supervision of one vLLM process: started again when it crashes, and never left behind."""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-import aiohttp
-import msgspec
+from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn_adapters.api.replies import one_line
-from nip_fn_adapters.serving import wire as serving
-from nip_fn_adapters.serving.guarded import Guarded, last_words, why
-from nip_fn_adapters.serving.settings import check_port
+from nip_fn_adapters.serving.processes import OwnedProcess, exit_reason, last_error
+from nip_fn_adapters.serving.settings import FleetSettings, check_port
 from nip_fn_adapters.serving.vllm import Vllm
-from nip_fn_adapters.serving.wire import Refusal, RestartPolicy, VllmState, restart_after
+from nip_fn_adapters.serving.wire import (
+    Refusal,
+    ReplicaStatus,
+    VllmState,
+    restart_after,
+)
 
-BEAT = 0.2  # seconds between two looks at a vLLM that is starting
-TRIES = 2  # of a request at which vLLM's process ends: the request may be why
-NOTICE = 10.0  # seconds within which a vLLM whose engine died has ended
+POLL_SECONDS = 0.2  # between two looks at a vLLM that is starting, or at a port that is taken
+TRIES = 2  # of a request during which vLLM's process ends: the request may be the cause
+NOTICE_SECONDS = 10.0  # within which a vLLM whose engine has died ends
 
 T = TypeVar("T")
 
 
-class Plan(NamedTuple):
-    """How a vLLM is run."""
-
-    host: str
-    port: int
-    command: Callable[[Mapping[str, Path]], tuple[str, ...]]  # that serves these adapters
-    environment: Mapping[str, str]
-    log: Path
-    start_limit: float  # seconds
-    restarts: RestartPolicy
-
-
-class _Life:
+class _Run:
     """One process of those that follow one another."""
 
-    def __init__(self, process: Guarded, loaded: set[str]) -> None:
+    def __init__(self, process: OwnedProcess, loaded: set[str]) -> None:
         self.process, self.loaded = process, loaded
-        self.online = False  # it has been
-        self.late = False  # it was not within the limit
+        self.online = False  # it is, or has been
+        self.late = False  # it was not online within the limit
         self.over = asyncio.Event()
 
 
 class Replica:
     """A vLLM that is started again when it crashes, with the adapters that are to be served."""
 
-    def __init__(self, plan: Plan, vllm: Vllm, served: Callable[[], Mapping[str, Path]]) -> None:
-        """Nothing runs before `begin`; `served` tells what is to be served by then."""
-        self.given_up = False
-        self._plan, self._vllm, self._served = plan, vllm, served
-        self._reason = ""  # why the last process ended
-        self._crashes: list[float] = []
-        self._life: _Life | None = None
+    def __init__(
+        self,
+        settings: FleetSettings,
+        port: int,
+        vllm: Vllm,
+        start: Callable[[Mapping[str, Path]], OwnedProcess],
+        served: Callable[[], Mapping[str, Path]],
+    ) -> None:
+        """Nothing runs before `begin`.
+
+        Args:
+            settings: Those of all replicas.
+            port: The replica's own.
+            vllm: The client of the process on that port.
+            start: Starts a process that serves these adapters; may raise `OSError`.
+            served: Gives the adapters that are to be served now.
+        """
+        self.given_up, self.name = False, vllm.name
+        self._settings, self._port = settings, port
+        self._vllm, self._start, self._served = vllm, start, served
+        self._reason = ""  # why the last process ended, or the next one has to wait
+        self._crashes: list[float] = []  # times
+        self._run: _Run | None = None
         self._task: asyncio.Task[None] | None = None
         self._loading = asyncio.Lock()
         self._settled = asyncio.Event()  # it is online, or never will be
         self._awake = asyncio.Event()
         self._awake.set()
 
-    @property
-    def name(self) -> str:
-        """What it is called in messages."""
-        return f"vLLM on port {self._plan.port}"
-
     def begin(self) -> None:
-        """Keep it running."""
-        self._task = asyncio.create_task(self._keep_running())
+        """Start it, and keep it running."""
+        self._task = asyncio.create_task(self._supervise())
 
     async def end(self) -> None:
         """End it; once this returns, nothing of it is left."""
@@ -79,133 +81,117 @@ class Replica:
             await asyncio.wait([self._task])
         self._give_up(f"{self.name} was stopped")
 
-    async def status(self) -> serving.Replica:
-        """How it is now."""
+    async def status(self) -> ReplicaStatus:
+        """Its state now."""
         state, error = await self._state()
-        return serving.Replica(self._plan.port, state, error, len(self._crashes))
-
-    def has(self, adapter: str) -> bool:
-        """Whether the process that runs now was told to serve that adapter."""
-        return self._life is not None and adapter in self._life.loaded
-
-    async def load(self, adapter: str, folder: Path) -> Result[None, Refusal]:
-        """Serve the adapter, as soon as vLLM is online; 422 where it refuses the adapter."""
-
-        async def load(vllm: Vllm) -> Result[None, str]:
-            life = self._life
-            if life is None or adapter in life.loaded:  # the next request finds out
-                return Success(None)
-            answer = await vllm.load(adapter, folder)
-            if isinstance(answer, Success):
-                life.loaded.add(adapter)
-            return answer.map(lambda _: None)
-
-        async with self._loading:
-            return await self.ask(422, load)
-
-    async def unload(self, adapter: str) -> None:
-        """Serve the adapter no more, if it is served."""
-        life = self._life
-        if life is None or not life.online or adapter not in life.loaded:
-            return  # what is not to be served is unloaded as soon as vLLM is online
-        life.loaded.discard(adapter)
-        with suppress(aiohttp.ClientError, TimeoutError):
-            await self._vllm.unload(adapter)
-
-    async def sleep(self) -> Result[None, Refusal]:
-        """Lend its memory; while it sleeps, no process is started."""
-        if self._life is None or not self._life.online:
-            return Failure(Refusal(409, f"{self.name} is not online, and cannot sleep"))
-        self._awake.clear()
-        answer = await self._call(502, Vllm.sleep)
-        if isinstance(answer, Failure):
-            self._awake.set()
-        return answer.map(lambda _: None)
-
-    async def wake(self) -> Result[None, Refusal]:
-        """Take the memory back, if it sleeps; a process that died in its sleep is started."""
-        life = self._life
-        if life is not None and not self._awake.is_set():
-            answer = await self._call(502, Vllm.wake)
-            if isinstance(answer, Failure) and not await self._ends(life):
-                return answer.map(lambda _: None)
-        self._awake.set()
-        return Success(None)
-
-    async def ask(
-        self, refused: int, call: Callable[[Vllm], Awaitable[Result[T, str]]]
-    ) -> Result[T, Refusal]:
-        """What `call` gives once vLLM is online; it is made again if vLLM ends meanwhile.
-
-        Its failure is one with the status `refused`; 503 where vLLM cannot be had.
-        """
-        for _ in range(TRIES):
-            absent = await self._until_settled()
-            if absent is not None:
-                return Failure(Refusal(503, absent))
-            life = self._life
-            answer = await self._call(refused, call)
-            if isinstance(answer, Success) or not await self._ends(life):
-                return answer
-        if self.given_up:
-            return Failure(Refusal(503, self._reason))
-        return Failure(Refusal(refused, f"{self.name} ended {TRIES} times at it: {self._reason}"))
-
-    async def _call(
-        self, refused: int, call: Callable[[Vllm], Awaitable[Result[T, str]]]
-    ) -> Result[T, Refusal]:
-        """What `call` gives, its failure or exception as a refusal."""
-        try:
-            answer = await call(self._vllm)
-        except TimeoutError:
-            limit = f"{self._vllm.limit:g} s"
-            return Failure(Refusal(503, f"{self.name} does not answer within {limit}"))
-        except aiohttp.ClientError as error:
-            return Failure(Refusal(503, f"{self.name} breaks off: {one_line(error)}"))
-        except msgspec.DecodeError as error:
-            return Failure(Refusal(502, f"{self.name} answers nonsense: {one_line(error)}"))
-        return answer.alt(lambda said: Refusal(refused, f"{self.name}: {said}"))
-
-    async def _ends(self, life: _Life | None) -> bool:
-        """Whether the process has ended, or is about to: it answers, but its engine is dead."""
-        if life is None or (await self._vllm.health())[0] in ("online", "timeout"):
-            return life is None or life.over.is_set()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(life.over.wait(), NOTICE)
-        return life.over.is_set()
-
-    async def _until_settled(self) -> str | None:
-        """Return once vLLM is online and awake; or why that cannot be waited for."""
-        try:
-            async with asyncio.timeout(self._plan.start_limit):
-                while not (self._settled.is_set() and self._awake.is_set()):
-                    await self._awake.wait()
-                    await self._settled.wait()
-        except TimeoutError:
-            return f"{self.name} was not ready within {self._plan.start_limit:g} s"
-        return self._reason if self.given_up else None
+        return ReplicaStatus(self._port, state, error, len(self._crashes))
 
     async def _state(self) -> tuple[VllmState, str]:
         if self.given_up:
             return "crashed", self._reason
         if not self._awake.is_set():
             return "asleep", ""
-        if self._life is None or not self._life.online:
+        if self._run is None or not self._run.online:
             return "starting", self._reason
         return await self._vllm.health()
 
-    async def _keep_running(self) -> None:
+    def has(self, adapter: str) -> bool:
+        """True if the process that runs now was given that adapter."""
+        return self._run is not None and adapter in self._run.loaded
+
+    async def load(self, adapter: str, folder: Path) -> Result[None, Refusal]:
+        """Serve the adapter, as soon as vLLM is online; 422 if vLLM refuses the adapter."""
+
+        async def load(vllm: Vllm) -> Result[None, Refusal]:
+            run = self._run
+            if run is None or adapter in run.loaded:  # the next request notices if it has ended
+                return Success(None)
+            answer = await vllm.load(adapter, folder)
+            if is_successful(answer):
+                run.loaded.add(adapter)
+            return answer
+
+        async with self._loading:
+            return await self.ask(load, blamed=422)
+
+    async def unload(self, adapter: str) -> None:
+        """Serve the adapter no more, if it is served."""
+        run = self._run
+        # A process that is starting is rid of unwanted adapters as soon as it is online.
+        if run is not None and run.online and adapter in run.loaded:
+            run.loaded.discard(adapter)
+            await self._vllm.unload(adapter)
+
+    async def sleep(self) -> Result[None, Refusal]:
+        """Free its memory; while it sleeps, no process is started."""
+        if self._run is None or not self._run.online:
+            return Failure(Refusal(f"{self.name} is not online, and cannot sleep", status=409))
+        self._awake.clear()
+        answer = await self._vllm.sleep()
+        if not is_successful(answer):
+            self._awake.set()
+        return answer
+
+    async def wake(self) -> Result[None, Refusal]:
+        """Take the memory back, if it sleeps; a process that died in its sleep is started."""
+        run = self._run
+        if run is not None and not self._awake.is_set():
+            answer = await self._vllm.wake()
+            if not is_successful(answer) and not await self._ends(run):
+                return answer
+        self._awake.set()
+        return Success(None)
+
+    async def ask(
+        self, call: Callable[[Vllm], Awaitable[Result[T, Refusal]]], *, blamed: int = 502
+    ) -> Result[T, Refusal]:
+        """The answer to `call` once vLLM is online; it is made again if vLLM ends meanwhile.
+
+        `blamed` is the status of a refusal if vLLM ends at each try; 503 if there is no vLLM.
+        """
+        for _ in range(TRIES):
+            absent = await self._until_settled()
+            if absent:
+                return Failure(Refusal(absent, status=503))
+            run = self._run
+            answer = await call(self._vllm)
+            if is_successful(answer) or run is None or not await self._ends(run):
+                return answer
+        if self.given_up:
+            return Failure(Refusal(self._reason, status=503))
+        ended = f"{self.name} ended {TRIES} times at it: {self._reason}"
+        return Failure(Refusal(ended, status=blamed))
+
+    async def _ends(self, run: _Run) -> bool:
+        """True if the process has ended, or is about to: it answers, but its engine is dead."""
+        if (await self._vllm.health())[0] not in ("online", "timeout"):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(run.over.wait(), NOTICE_SECONDS)
+        return run.over.is_set()
+
+    async def _until_settled(self) -> str:
+        """Return "" once vLLM is online and awake; or why that cannot be waited for."""
+        try:
+            async with asyncio.timeout(self._settings.start_limit):
+                while not (self._settled.is_set() and self._awake.is_set()):
+                    await self._awake.wait()
+                    await self._settled.wait()
+        except TimeoutError:
+            return f"{self.name} was not ready within {self._settings.start_limit:g} s"
+        return self._reason if self.given_up else ""
+
+    async def _supervise(self) -> None:
         """Start it, and again after each crash, until that is given up."""
-        policy = self._plan.restarts
+        policy = self._settings.restarts
         while True:
             await self._awake.wait()
-            self._reason = await self._live()
+            self._reason = await self._run_once()
             self._crashes.append(time.monotonic())
             pause = restart_after(self._crashes, policy)
             if pause is None:
                 self._give_up(
                     f"{self.name} crashed more than {policy.most} times in {policy.window:g} s, "
-                    f"the last time with: {self._reason}; see {self._plan.log}"
+                    f"the last time with: {self._reason}; see {self._settings.log(self._port)}"
                 )
                 return
             await asyncio.sleep(pause)
@@ -214,39 +200,56 @@ class Replica:
         self.given_up, self._reason = True, reason
         self._settled.set()
 
-    async def _live(self) -> str:
-        """One process, from its start to its end; why it ended."""
-        plan, served = self._plan, self._served()
+    async def _run_once(self) -> str:
+        """The reason why one process ended, after it has."""
+        log, limit = self._settings.log(self._port), self._settings.start_limit
+        taken = await self._until_port_is_free()
+        if taken:
+            return taken
+        served = self._served()
         try:
-            check_port(plan.host, plan.port)
-            process = Guarded(plan.command(served), plan.environment, plan.log)
+            process = self._start(served)
         except OSError as error:
             return one_line(error)
-        life = self._life = _Life(process, set(served))
-        coming = asyncio.create_task(self._bring_online(life))
+        run = self._run = _Run(process, set(served))
+        starting = asyncio.create_task(self._bring_online(run))
         try:
             code = await process.wait()
         finally:
-            coming.cancel()
-            self._life = None
+            starting.cancel()
+            self._run = None
             self._settled.clear()
             await process.end()
-            life.over.set()
-        if life.late:
-            return f"it was not online within {plan.start_limit:g} s: {last_words(plan.log)}"
-        return why(code, plan.log)
+            run.over.set()
+        if run.late:
+            return f"it was not online within {limit:g} s: {last_error(log)}"
+        return exit_reason(code, log)
 
-    async def _bring_online(self, life: _Life) -> None:
-        """Settled once it is online, with no adapter that is not to be served any more."""
+    async def _until_port_is_free(self) -> str:
+        """Return "" once the port can be had; or why not, after `port_limit`.
+
+        A vLLM whose server was killed has the port until its reaper has ended it.  To count that as
+        crashes gave up the next server's vLLM: four tries with back-off take less than that.
+        """
+        end = time.monotonic() + self._settings.port_limit
+        while not is_successful(free := check_port(self._settings.host, self._port)):
+            self._reason = str(free.failure())
+            if time.monotonic() >= end:
+                return self._reason
+            await asyncio.sleep(POLL_SECONDS)
+        return ""
+
+    async def _bring_online(self, run: _Run) -> None:
+        """Settle once it is online, and serves no adapter that was unloaded in the meantime."""
         try:
-            async with asyncio.timeout(self._plan.start_limit):
+            async with asyncio.timeout(self._settings.start_limit):
                 while (await self._vllm.health())[0] != "online":
-                    await asyncio.sleep(BEAT)
+                    await asyncio.sleep(POLL_SECONDS)
         except TimeoutError:
-            life.late = True
-            await life.process.end()
+            run.late = True
+            await run.process.end()
             return
-        life.online, self._reason = True, ""
-        for adapter in life.loaded - self._served().keys():
+        run.online, self._reason = True, ""
+        for adapter in run.loaded - self._served().keys():
             await self.unload(adapter)
         self._settled.set()

@@ -1,4 +1,4 @@
-"""Run the server: alone in its folder, at its port, until it is asked to end."""
+"""Running the server: alone in its folder, at its port, until SIGTERM or SIGINT."""
 
 import asyncio
 import fcntl
@@ -13,27 +13,32 @@ from pathlib import Path
 import uvicorn
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn_adapters.serving.access import Access
 from nip_fn_adapters.serving.app import make_app
 from nip_fn_adapters.serving.service import Service
 
-LAST_ANSWERS = 3  # seconds in which requests that are under way at the end may be answered
+LAST_ANSWERS = 3  # seconds for the requests that are under way when the server ends
 
 
-def hold(state: Path) -> Result[int, str]:
-    """The folder's lock, held until it is closed or this process dies."""
+def lock(state: Path) -> Result[int, Problem]:
+    """The descriptor of the folder's lock, held until it is closed or this process dies."""
     state.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        return Failure(f"{state} is in use by another server; stop that one, or choose --state")
+        return Failure(
+            Problem(
+                f"{state} is in use by another server", remedy="stop that one, or choose --state"
+            )
+        )
     return Success(descriptor)
 
 
-def listen(host: str, port: int) -> Result[socket.socket, str]:
-    """The address, bound; port 0 is any that is free."""
+def bind(host: str, port: int) -> Result[socket.socket, Problem]:
+    """A socket at this address; port 0 is any that is free."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -42,14 +47,15 @@ def listen(host: str, port: int) -> Result[socket.socket, str]:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        return Failure(f"{host}:{port}: {error.strerror}; choose another --host or --port")
+        told = Problem(str(error.strerror), f"{host}:{port}", "choose another --host or --port")
+        return Failure(told)
     return Success(bound)
 
 
 def run(
     make_service: Callable[[], Service], bound: socket.socket, ready: Callable[[int], None]
 ) -> None:
-    """Serve until SIGTERM or SIGINT; then all that was started is ended.
+    """Serve until SIGTERM or SIGINT; then end all that was started.
 
     `ready` is called with the port once requests are answered.
     """
@@ -92,9 +98,9 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to this module."""
+        """Leave signals to `_run`: uvicorn would raise them again, and end this process by them."""
         yield
 
     def end(self) -> None:
-        """Answer what is under way for a moment, then end."""
+        """Answer the requests that are under way, then end."""
         self.should_exit = True

@@ -1,21 +1,25 @@
-"""What a language-model server does: it joins vLLM, the shelf of adapters and the queue of jobs."""
+"""The work of a language-model server: it joins vLLM, the store of adapters and the job queue."""
 
 import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
+from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.hosting import LORA_RANKS
+from nip_fn.errors import Problem
 from nip_fn.training.jobs import Job, canary_problem
 from nip_fn_adapters.local.models import BUILTIN, is_on_hub, model_directory
+from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.adapter_store import AdapterStore
-from nip_fn_adapters.serving.fleet import Fleet
+from nip_fn_adapters.serving.fleet import NOT_STARTED, Fleet
 from nip_fn_adapters.serving.queue import Put, Queue, Train
-from nip_fn_adapters.serving.settings import INSTALL_VLLM, ServerSettings
+from nip_fn_adapters.serving.settings import NO_VLLM, ServerSettings
 from nip_fn_adapters.serving.weights import check_adapter, read_config
 from nip_fn_adapters.serving.wire import (
     NAME_PATTERN,
@@ -24,93 +28,103 @@ from nip_fn_adapters.serving.wire import (
     Refusal,
     ServedAdapter,
     VllmStatus,
-    both,
+    combined,
     lora_rank,
 )
 
-LONGEST_JOB_NAME = 190  # characters: with a hash at its end it is an adapter's name
-NOT_STARTED = Refusal(503, "vLLM is not started: POST /vllm/start")
+MAX_JOB_NAME = 190  # characters: with a hash at its end it is an adapter's name
+TRAINS_ONLY = Refusal(NO_VLLM.problem, remedy=NO_VLLM.remedy, status=503)
+PUBLISH_FIRST = "publish another one first"
 
 
 class Service:
     """All that the endpoints do."""
 
     def __init__(self, settings: ServerSettings, fleet: Fleet | None, train: Train) -> None:
-        """Find the state again.  Without a fleet there is no vLLM, and only training."""
+        """Read the state.  Without a fleet there is no vLLM, and only training."""
         self.settings, self._fleet = settings, fleet
-        self.shelf = AdapterStore(settings.state, settings.keep_adapters)
+        self.adapters = AdapterStore(settings.state, settings.keep_adapters)
         self.queue = Queue(settings.state, train, self._lent, settings.parallel_jobs)
         # Held while an adapter is published, and while trainings have vLLM's memory.
         self._serving = asyncio.Lock()
         self._starting = asyncio.Lock()
         self._is_lent = False
-        self._wanted: Needs | None = None  # what vLLM is to run, or to run again, for
+        self._wanted: Needs | None = None  # that vLLM runs for, or will once it has its memory back
 
     async def open(self) -> Result[None, Refusal]:
-        """Serve what was served before, or the model that is the only one to be served."""
-        ledger, model = self.shelf.ledger, self.settings.model
+        """Serve what was served before, or the only model that is to be served."""
+        ledger, model = self.adapters.ledger, self.settings.model
         needs = ledger.needs if ledger.is_started else None
         if model is not None and (needs is None or needs.model_name != model):
             needs = Needs(model)
         return Success(None) if needs is None else await self._launch(needs)
 
     async def close(self) -> None:
-        """End vLLM; what is served is noted, and served again by the next `open`."""
+        """End vLLM; what is served is written down, and served again by the next `open`."""
         if self._fleet is not None:
             await self._fleet.close()
 
     async def start(self, needs: Needs) -> Result[VllmStatus, Refusal]:
-        """Start vLLM; or start it again where what runs does not suffice."""
+        """Start vLLM, or start it again if what runs does not satisfy the needs."""
         async with self._starting:
-            refusal = self._start_problem(needs)
-            if refusal is not None:
-                return Failure(refusal)
             if self._wanted is not None and self._wanted.model_name == needs.model_name:
-                needs = both(self._wanted, needs)
-            launched = await self._launch(needs)
-            if isinstance(launched, Failure):
-                return launched
-            self.shelf.note(replace(self.shelf.ledger, needs=needs, is_started=True))
-        return Success(await self.status())
+                whole = combined(self._wanted, needs)
+            else:
+                whole = needs
+            allowed = self._check_needs(needs)
+            launched = await bind_async(allowed, lambda nothing: self._launch(whole))
+            if is_successful(launched):
+                ledger = replace(self.adapters.ledger, needs=whole, is_started=True)
+                self.adapters.record(ledger)
+        return await self._with_status(launched)
 
-    def _start_problem(self, needs: Needs) -> Refusal | None:
-        wanted, model, ledger = needs.model_name, self.settings.model, self.shelf.ledger
+    async def _with_status(self, done: Result[None, Refusal]) -> Result[VllmStatus, Refusal]:
+        status = await self.status()
+        return done.map(lambda nothing: status)
+
+    def _check_needs(self, needs: Needs) -> Result[None, Refusal]:
+        wanted, model, ledger = needs.model_name, self.settings.model, self.adapters.ledger
         if self._fleet is None:
-            return Refusal(503, INSTALL_VLLM)
+            return Failure(TRAINS_ONLY)
         if model not in (None, wanted):
-            return Refusal(409, f"this server serves {model} alone, and {wanted} is asked for")
-        if model is None and not _is_free(wanted):
-            return Refusal(422, f"a path can only be served by its server: --model {wanted}")
+            told = f"this server serves {model} alone, and {wanted} is asked for"
+            return Failure(Refusal(told, status=409))
+        if model is None and not _may_be_chosen(wanted):
+            told = f"a path can only be served by its server: --model {wanted}"
+            return Failure(Refusal(told))
         runs = ledger.needs if ledger.is_started else None
         if runs is not None and (runs.model_name, runs.quantization) != (
             wanted,
             needs.quantization,
         ):
-            return Refusal(
-                409,
-                f"{runs.model_name} (quantization {runs.quantization}) is being served, and "
-                f"{wanted} ({needs.quantization}) is asked for; POST /vllm/stop where nobody "
-                "needs the former any more, or ask another server",
+            return Failure(
+                Refusal(
+                    f"{runs.model_name} (quantization {runs.quantization}) is being served, and "
+                    f"{wanted} ({needs.quantization}) is asked for",
+                    remedy="POST /vllm/stop if nobody needs the former any more, or ask another "
+                    "server",
+                    status=409,
+                )
             )
-        return None
+        return Success(None)
 
     async def _launch(self, needs: Needs) -> Result[None, Refusal]:
-        """Start vLLM with all that is served and fits; while it is lent, only plan to."""
+        """Start vLLM with all that is served and fits; while its memory is lent, only plan to."""
         if self._fleet is None:
-            return Failure(Refusal(503, INSTALL_VLLM))
-        owners = self.shelf.ledger.owners
+            return Failure(TRAINS_ONLY)
+        owners = self.adapters.ledger.owners
         misfits = [owner for owner, name in owners.items() if not self._fits(name, needs)]
         if misfits:
-            self.shelf.retire(misfits)
+            self.adapters.retire(misfits)
         launched: Result[None, Refusal] = Success(None)
         if not self._is_lent:
-            launched = await self._fleet.start(needs, self.shelf.loras())
-        if isinstance(launched, Success):
+            launched = await self._fleet.start(needs, self.adapters.served())
+        if is_successful(launched):
             self._wanted = needs
         return launched
 
     def _fits(self, name: str, needs: Needs) -> bool:
-        folder = self.shelf.folder(name)
+        folder = self.adapters.folder(name)
         config = None if folder is None else read_config(folder).value_or(None)
         return (
             config is not None
@@ -122,30 +136,31 @@ class Service:
         """Stop vLLM, until it is asked for again."""
         async with self._starting:
             self._wanted = None
-            self.shelf.note(replace(self.shelf.ledger, is_started=False))
+            self.adapters.record(replace(self.adapters.ledger, is_started=False))
             if self._fleet is not None:
                 await self._fleet.stop()
 
     async def sleep(self) -> Result[VllmStatus, Refusal]:
-        """Lend vLLM's memory to whoever asks for that."""
+        """Free vLLM's memory for a program of the client's."""
         if self._fleet is None or self._wanted is None:
             return Failure(NOT_STARTED)
-        slept = Success(None) if self._is_lent else await self._fleet.sleep()
-        return slept if isinstance(slept, Failure) else Success(await self.status())
+        return await self._with_status(
+            Success(None) if self._is_lent else await self._fleet.sleep()
+        )
 
     async def wake(self) -> Result[VllmStatus, Refusal]:
         """Give vLLM its memory back."""
         if self._fleet is None or self._wanted is None:
             return Failure(NOT_STARTED)
         if self._is_lent:
-            return Failure(Refusal(409, "trainings have vLLM's memory; it wakes when they end"))
-        woken = await self._fleet.wake()
-        return woken if isinstance(woken, Failure) else Success(await self.status())
+            told = "trainings have vLLM's memory; it wakes when they end"
+            return Failure(Refusal(told, status=409))
+        return await self._with_status(await self._fleet.wake())
 
     async def status(self) -> VllmStatus:
-        """How the models are served."""
+        """The state of vLLM."""
         if self._fleet is None:
-            return VllmStatus("not_started", INSTALL_VLLM)
+            return VllmStatus("not_started", str(NO_VLLM))
         status = await self._fleet.status()
         if self._is_lent and self._wanted is not None and status.status == "not_started":
             return replace(status, status="asleep", model_name=self._wanted.model_name)
@@ -153,88 +168,90 @@ class Service:
 
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[None]:
-        """Inside, trainings have vLLM's memory, unless it goes on serving.
+        """Inside, trainings have vLLM's memory, unless it keeps serving.
 
-        Whoever leaves by being cancelled ends the server, and vLLM with it.
+        There is no `finally`: only the end of the server cancels this, and that ends vLLM, too.
         """
         if self.settings.keep_serving or self._fleet is None:
             yield
             return
         async with self._serving:
             self._is_lent = True
-            if isinstance(await self._fleet.sleep(), Failure):
+            if not is_successful(await self._fleet.sleep()):
                 await self._fleet.stop()
             yield
             self._is_lent = False
             if self._wanted is not None:
                 await self._fleet.wake()
-                await self._fleet.start(self._wanted, self.shelf.loras())
+                await self._fleet.start(self._wanted, self.adapters.served())
 
     async def publish(self, name: str, asked: PublishAdapter) -> Result[ServedAdapter, Refusal]:
-        """Serve an adapter, once it is known to be whole and to be the one that answers."""
-        folder = self.shelf.folder(name)
+        """Serve an adapter, after checks that it is whole and that it is the one that answers."""
+        folder = self.adapters.folder(name)
         if folder is None:
-            return Failure(Refusal(404, f"there is no adapter {name} on this server"))
+            return Failure(_no_adapter(name))
         if asked.expected and len(asked.expected) != len(asked.probes):
-            return Failure(Refusal(422, "as many scores are expected as there are probes, or none"))
+            return Failure(Refusal("as many scores are expected as there are probes, or none"))
         async with self._serving:
             fleet = self._fleet
             needs = None if fleet is None else fleet.needs
             if fleet is None or needs is None:
                 return Failure(NOT_STARTED)
             checked = await asyncio.to_thread(_check, folder, needs)
-            if isinstance(checked, Failure):
-                return Failure(Refusal(422, f"{name} is not served: {checked.failure()}"))
-            return await self._serve(fleet, name, folder, asked)
+            return await bind_async(
+                checked.alt(partial(_not_served, name)),
+                lambda nothing: self._serve(fleet, name, folder, asked),
+            )
 
     async def _serve(
         self, fleet: Fleet, name: str, folder: Path, asked: PublishAdapter
     ) -> Result[ServedAdapter, Refusal]:
-        """Load an adapter that is sound, ask it, and let it take the place of the owner's last."""
-        was_served = name in self.shelf.ledger.owners.values()
-        loaded = await fleet.load(name, folder)
-        if isinstance(loaded, Failure):
-            return loaded
-        scored = await fleet.score(name, asked.probes)
-        refusal = scored.failure() if isinstance(scored, Failure) else None
-        if isinstance(scored, Success) and asked.expected:
-            problem = canary_problem(asked.expected, scored.unwrap())
-            refusal = Refusal(422, f"{name} is not served: {problem}") if problem else None
-        if refusal is not None:
-            if not was_served:
+        """Load a sound adapter, score the probes, and replace the owner's adapter by it."""
+        was_served = name in self.adapters.ledger.owners.values()
+
+        async def score(nothing: None) -> Result[tuple[float, ...], Refusal]:
+            scored = await fleet.score(name, asked.probes)
+            checked = scored.bind(partial(_check_scores, name, asked))
+            if not is_successful(checked) and not was_served:
                 await fleet.unload(name)
-            return Failure(refusal)
-        before = self.shelf.give(asked.owner, name)
-        if before is not None:
-            await fleet.unload(before)
-        self.shelf.prune(self.queue.needed())
-        return Success(ServedAdapter(name, scored.unwrap()))
+            return checked
+
+        async def assign(scores: tuple[float, ...]) -> Result[ServedAdapter, Refusal]:
+            before = self.adapters.assign(asked.owner, name)
+            if before is not None:
+                await fleet.unload(before)
+            self.adapters.prune(self.queue.needed())
+            return Success(ServedAdapter(name, scores))
+
+        return await bind_async(await bind_async(await fleet.load(name, folder), score), assign)
 
     def remove(self, name: str) -> Result[None, Refusal]:
         """Delete an adapter that nobody needs."""
-        if self.shelf.folder(name) is None:
-            return Failure(Refusal(404, f"there is no adapter {name} on this server"))
-        if name in self.shelf.ledger.owners.values():
-            return Failure(Refusal(409, f"{name} is being served; publish another one first"))
+        if self.adapters.folder(name) is None:
+            return Failure(_no_adapter(name))
+        if name in self.adapters.ledger.owners.values():
+            return Failure(Refusal(f"{name} is being served", remedy=PUBLISH_FIRST, status=409))
         if name in self.queue.needed():
-            return Failure(Refusal(409, f"a training starts from {name}; cancel it first"))
-        self.shelf.remove(name)
+            told = f"a training starts from {name}"
+            return Failure(Refusal(told, remedy="cancel it first", status=409))
+        self.adapters.remove(name)
         return Success(None)
 
-    def put_job(self, id: str, job: Job) -> Result[Put, Refusal]:
+    def put_job(self, job_id: str, job: Job) -> Result[Put, Refusal]:
         """Queue a training whose adapter can be served afterwards."""
-        problem = None if id in self.queue else self._job_problem(job)
-        if problem is not None:
-            return Failure(Refusal(422, f"{id} cannot be trained: {problem}"))
-        return self.queue.put(id, job)
+        problem = "" if job_id in self.queue else self._job_problem(job)
+        if problem:
+            return Failure(Refusal(f"{job_id} cannot be trained: {problem}"))
+        return self.queue.put(job_id, job)
 
-    def _job_problem(self, job: Job) -> str | None:
+    def _job_problem(self, job: Job) -> str:
+        """The reason why a job cannot be trained here; "" if it can."""
         served = self.settings.model or (self._wanted and self._wanted.model_name)
-        if not re.fullmatch(NAME_PATTERN, job.name) or len(job.name) > LONGEST_JOB_NAME:
+        if not re.fullmatch(NAME_PATTERN, job.name) or len(job.name) > MAX_JOB_NAME:
             return f"{job.name!r} cannot be a part of an adapter's name"
         if served not in (None, job.model):
             return f"this server serves {served}, not {job.model}"
-        if served is None and not _is_free(job.model):
+        if served is None and not _may_be_chosen(job.model):
             return f"a path can only be given by the server: --model {job.model}"
         if not job.rows:
             return "it has no rows"
@@ -244,26 +261,43 @@ class Service:
             return "num_epochs, batch_size and lora_rank are 1 or more"
         rank = job.lora_rank
         for name in (job.start, job.reference):
-            folder = self._adapter(name)
+            folder = self._named(name)
             if name is not None and folder is None:
                 return f"there is no adapter {name} on this server"
             if folder is not None and name == job.start and job.stack:
                 rank += read_config(folder).map(lambda config: config.r).value_or(0)
         if rank > LORA_RANKS[-1]:
             return f"what it leaves has rank {rank}, and vLLM serves no rank above {LORA_RANKS[-1]}"
-        return None
+        return ""
 
-    def _adapter(self, name: str | None) -> Path | None:
+    def _named(self, name: str | None) -> Path | None:
+        """The folder of an adapter, whose name may be anything that a client sends."""
         is_name = name is not None and re.fullmatch(NAME_PATTERN, name)
-        return self.shelf.folder(str(name)) if is_name else None
+        return self.adapters.folder(str(name)) if is_name else None
 
 
-def _check(folder: Path, needs: Needs) -> Result[None, str]:
-    """Success where vLLM can serve the adapter as it runs."""
+def _no_adapter(name: str) -> Refusal:
+    return Refusal(f"there is no adapter {name} on this server", status=404)
+
+
+def _not_served(name: str, problem: Problem) -> Refusal:
+    return Refusal(f"{name} is not served: {problem}")
+
+
+def _check(folder: Path, needs: Needs) -> Result[None, Problem]:
+    """Success if vLLM, as it runs, can serve the adapter."""
     model, rank = needs.model_name, lora_rank(needs.max_lora_rank)
     return model_directory(model).bind(lambda base: check_adapter(folder, model, base, rank))
 
 
-def _is_free(model: str) -> bool:
-    """Whether a client may choose the model: no paths are taken from clients."""
+def _check_scores(
+    name: str, asked: PublishAdapter, scores: tuple[float, ...]
+) -> Result[tuple[float, ...], Refusal]:
+    """The scores; a failure if they are not those of the model that was trained."""
+    problem = canary_problem(asked.expected, scores) if asked.expected else None
+    return Failure(_not_served(name, Problem(problem))) if problem else Success(scores)
+
+
+def _may_be_chosen(model: str) -> bool:
+    """True if a client may choose the model: the server opens no path for a client."""
     return model in BUILTIN or is_on_hub(model)

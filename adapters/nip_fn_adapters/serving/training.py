@@ -1,7 +1,7 @@
 """Training on the server's machine, through accelerate.
 
 `python -m nip_fn_adapters.serving.training RUN JOB THREADS [CONFIG]` is `accelerate launch` of
-`nip_fn_adapters.local.train`: one training, on all devices that accelerate is told of.
+`nip_fn_adapters.local.train`: one training, on all devices of accelerate's configuration.
 """
 
 import runpy
@@ -14,14 +14,14 @@ import msgspec
 
 from nip_fn_adapters.local.children import cores, die_with_parent, run_child, train_in_child
 from nip_fn_adapters.local.jobs import JobFiles, finished, read_job
-from nip_fn_adapters.local.models import require
+from nip_fn_adapters.local.models import exit_on_failure, require
 from nip_fn_adapters.local.progress import read_progress
 from nip_fn_adapters.local.tuner import CHILD
 from nip_fn_adapters.store import replace_file
 
 
 class TrainingSettings(NamedTuple):
-    """How jobs are trained."""
+    """The settings of all trainings."""
 
     accelerate_config: Path | None = None  # None: one process for each GPU, or one on the CPU
     hub_namespace: str | None = None  # a user or organisation to push finished adapters to
@@ -31,11 +31,16 @@ class TrainingSettings(NamedTuple):
 async def run_training(
     folder: Path, name: str, started: Callable[[], None], settings: TrainingSettings
 ) -> int:
-    """The exit code of the training of the job in `folder`/jobs/`name`, once all of it has ended.
+    """The exit code of a training, once all of its processes have ended.
 
-    `started` is called when it begins to train.  All its processes are killed when the caller is
-    cancelled, and die with this one.  An adapter that cannot be pushed to the hub stays here, with
-    a warning in the log.
+    They are killed when the caller is cancelled, and die with this process.
+
+    Args:
+        folder: The server's folder; the job is in jobs/NAME.
+        name: The job's id.
+        started: Called when the training begins.
+        settings: Those of all trainings.  An adapter that cannot be pushed to the hub stays here,
+            with a warning in the log.
     """
     files = JobFiles(folder.absolute(), name)
     has_started = False
@@ -56,7 +61,7 @@ async def run_training(
 
 
 async def _push(files: JobFiles, namespace: str) -> None:
-    """Push what the job left to the hub."""
+    """Push the job's adapter to the hub, if it left one."""
     done = finished(files, read_job(files))
     if done is None or done.adapter is None:
         return
@@ -66,12 +71,10 @@ async def _push(files: JobFiles, namespace: str) -> None:
 
 
 def main() -> None:
-    """Be `accelerate launch` for the job that the arguments name."""
+    """Run `accelerate launch` in this process, for the job that the arguments name."""
     run, name, threads, *config = sys.argv[1:]
     die_with_parent()
-    missing = require("accelerate", "torch").swap().value_or("")
-    if missing:
-        sys.exit(missing)
+    exit_on_failure(require("accelerate", "torch"))
     path = config[0] if config else str(_one_process_a_device(JobFiles(Path(run), name)))
     sys.argv[1:] = ["--config_file", path, "--module", CHILD, run, name, threads]
     runpy.run_module("accelerate.commands.launch", run_name="__main__")

@@ -1,38 +1,42 @@
-"""What is asked of one vLLM, through its HTTP interface."""
+"""The requests that the server sends to one vLLM, through its HTTP interface."""
 
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import aiohttp
 import msgspec
+from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.pool import in_order
-from nip_fn_adapters.serving.wire import ProbeText, VllmState
+from nip_fn_adapters.results import bind_async, collect
+from nip_fn_adapters.serving.wire import ProbeText, Refusal, VllmState
 
-GLANCE = 2.0  # seconds that a vLLM may take to say how it is
-AT_A_TIME = 32  # tokens that are scored
+HEALTH_SECONDS = 2.0  # for an answer to a request for vLLM's health
+CONCURRENCY = 32  # tokens that are scored at the same time
+
+T = TypeVar("T")
 
 _OF_WORKER = re.compile(r"Worker failed with error '(.*)', please check the stack trace", re.DOTALL)
 
 
 class _Tokens(msgspec.Struct):
-    """What /tokenize answers."""
-
     tokens: list[int]
     max_model_len: int
 
 
-class _Drawn(msgspec.Struct):
+class _LogProbs(msgspec.Struct):
     token_logprobs: list[float]
 
 
 class _Choice(msgspec.Struct):
-    logprobs: _Drawn
+    logprobs: _LogProbs
 
 
 class _Completion(msgspec.Struct):
@@ -48,19 +52,24 @@ class _Refused(msgspec.Struct):
 
 
 class Vllm(NamedTuple):
-    """One vLLM.
+    """The client of one vLLM.
 
-    All but `health` raise `aiohttp.ClientError` or `TimeoutError` where there is no answer, and
-    `msgspec.DecodeError` for one that is none.  Failures are vLLM's own words, in one line.
+    A refusal has the status 503 if vLLM does not answer, 502 if its answer makes no sense or it
+    cannot do what was asked, and 422 if the adapter is at fault; its words are vLLM's own.
     """
 
     http: aiohttp.ClientSession
     url: str
     limit: float = 300.0  # seconds for an answer
 
+    @property
+    def name(self) -> str:
+        """Its name in messages."""
+        return f"vLLM on port {urlsplit(self.url).port}"
+
     async def health(self) -> tuple[VllmState, str]:
-        """Whether it answers, and why not; it may be asleep all the same."""
-        limit = aiohttp.ClientTimeout(total=GLANCE)
+        """Its state as far as its port tells, and why it is not online; a sleeping one answers."""
+        limit = aiohttp.ClientTimeout(total=HEALTH_SECONDS)
         try:
             async with self.http.get(f"{self.url}/health", timeout=limit) as answer:
                 if answer.status == 200:
@@ -68,93 +77,96 @@ class Vllm(NamedTuple):
                 state: VllmState = "server_error" if answer.status >= 500 else "other_error"
                 return state, f"it answers with status {answer.status}"
         except TimeoutError:
-            return "timeout", f"it does not answer within {GLANCE:g} s"
+            return "timeout", f"it does not answer within {HEALTH_SECONDS:g} s"
         except aiohttp.ClientConnectorError:
             return "not_accepting_connections", "its port accepts no connections"
         except aiohttp.ClientError as error:
             return "other_error", one_line(error)
 
-    async def load(self, name: str, folder: Path) -> Result[bytes, str]:
+    async def load(self, name: str, folder: Path) -> Result[None, Refusal]:
         """Serve the adapter in `folder` under this name."""
         body = {"lora_name": name, "lora_path": str(folder)}
-        return await self._post("/v1/load_lora_adapter", body)
+        return _done(await self._post("/v1/load_lora_adapter", body, refused=422))
 
-    async def unload(self, name: str) -> Result[bytes, str]:
+    async def unload(self, name: str) -> Result[None, Refusal]:
         """Serve the adapter no more."""
-        return await self._post("/v1/unload_lora_adapter", {"lora_name": name})
+        return _done(await self._post("/v1/unload_lora_adapter", {"lora_name": name}))
 
-    async def sleep(self) -> Result[bytes, str]:
-        """Give up the GPU's memory, once all requests under way are answered."""
-        return await self._post("/sleep?level=1&mode=wait", {})
+    async def sleep(self) -> Result[None, Refusal]:
+        """Free the GPU's memory, once all requests under way are answered."""
+        return _done(await self._post("/sleep?level=1&mode=wait", {}))
 
-    async def wake(self) -> Result[bytes, str]:
+    async def wake(self) -> Result[None, Refusal]:
         """Take the GPU's memory again."""
-        return await self._post("/wake_up", {})
+        return _done(await self._post("/wake_up", {}))
 
     async def scores(
         self, model: str, end: str | int, probes: Sequence[ProbeText]
-    ) -> Result[tuple[float, ...], str]:
+    ) -> Result[tuple[float, ...], Refusal]:
         """The log-probability in nats of each probe's reply and its end under `model`.
 
-        `end` is the end token, or its text.  Tokens past what the model holds are left out.
+        `end` is the end token, or its text.  Tokens past the model's context are left out.
         """
-        if isinstance(end, str):
-            told = await self._tokens({"model": model, "prompt": end})
-            if isinstance(told, Failure):
-                return told
-            if len(told.unwrap().tokens) != 1:
-                return Failure(f"{end}, the end of a reply, is more than one token")
-            [end] = told.unwrap().tokens
-        scores: tuple[float, ...] = ()
-        for probe in probes:
-            score = await self._score(model, end, probe)
-            if isinstance(score, Failure):
-                return score
-            scores += (score.unwrap(),)
-        return Success(scores)
 
-    async def _score(self, model: str, end: int, probe: ProbeText) -> Result[float, str]:
+        async def score(end: int) -> Result[tuple[float, ...], Refusal]:
+            scores = [await self._score(model, end, probe) for probe in probes]
+            return collect(scores)
+
+        return await bind_async(await self._end_token(model, end), score)
+
+    async def _end_token(self, model: str, end: str | int) -> Result[int, Refusal]:
+        if isinstance(end, int):
+            return Success(end)
+        found = await self._tokens({"model": model, "prompt": end})
+        several = Refusal(f"{end}, the end of a reply, is more than one token", status=502)
+        return found.bind(
+            lambda body: Success(body.tokens[0]) if len(body.tokens) == 1 else Failure(several)
+        )
+
+    async def _score(self, model: str, end: int, probe: ProbeText) -> Result[float, Refusal]:
         messages = [{"role": said.role, "content": said.content} for said in probe.chat]
         asked = {"model": model, "messages": messages, "add_generation_prompt": True}
         chat = await self._tokens(asked)
         reply = await self._tokens({"model": model, "prompt": probe.reply})
-        if isinstance(chat, Failure):
-            return chat
-        if isinstance(reply, Failure):
-            return reply
-        prompt = chat.unwrap().tokens
-        room = max(0, chat.unwrap().max_model_len - len(prompt))
-        tokens = [*reply.unwrap().tokens, end][:room]
-        return await self._log_probability(model, prompt, tokens) if tokens else Success(0.0)
 
-    async def _tokens(self, asked: dict[str, Any]) -> Result[_Tokens, str]:
+        async def score(found: tuple[_Tokens, _Tokens]) -> Result[float, Refusal]:
+            prompt, tokens = found[0].tokens, [*found[1].tokens, end]
+            room = max(0, found[0].max_model_len - len(prompt))
+            return await self._log_probability(model, prompt, tokens[:room])
+
+        return await bind_async(Result.do((c, r) for c in chat for r in reply), score)
+
+    async def _tokens(self, asked: dict[str, Any]) -> Result[_Tokens, Refusal]:
         answer = await self._post("/tokenize", {**asked, "add_special_tokens": False})
-        return answer.map(lambda body: msgspec.json.decode(body, type=_Tokens))
+        return answer.bind(lambda body: self._read(body, _Tokens))
 
     async def _log_probability(
         self, model: str, prompt: list[int], reply: list[int]
-    ) -> Result[float, str]:
-        """The log-probability of the tokens `reply`, each of them drawn by a request of its own.
+    ) -> Result[float, Refusal]:
+        """The log-probability in nats of the tokens `reply`, one request for each.
 
-        Not as `prompt_logprobs` in one request: vLLM's engine for CPUs dies of those where adapters
+        Not as `prompt_logprobs` in one request: vLLM's engine for CPUs dies of those while adapters
         are loaded and other requests are under way.
         """
 
-        async def draw(place: tuple[int, int]) -> Result[float, str]:
-            position, token = place
-            return await self._chance(model, [*prompt, *reply[:position]], token)
+        async def score(at: tuple[int, int]) -> Result[float, Refusal]:
+            position, token = at
+            return await self._token_score(model, [*prompt, *reply[:position]], token)
 
-        total = 0.0
-        async with aclosing(in_order(enumerate(reply), draw, AT_A_TIME)) as drawn:
-            async for _, chance in drawn:
-                if isinstance(chance, Failure):
-                    return chance
-                total += chance.unwrap()
-        return Success(total)
+        total: Result[float, Refusal] = Success(0.0)
+        async with aclosing(in_order(enumerate(reply), score, CONCURRENCY)) as scored:
+            async for _, one in scored:
+                total = Result.do(so_far + new for so_far in total for new in one)
+                if not is_successful(total):
+                    break
+        return total
 
-    async def _chance(self, model: str, before: list[int], token: int) -> Result[float, str]:
-        """The log-probability of a token: vLLM tells it as it is before what may be drawn is cut
-        down to that token.
+    async def _token_score(
+        self, model: str, before: list[int], token: int
+    ) -> Result[float, Refusal]:
+        """The log-probability of a token.
+
+        Only that token may be drawn; vLLM reports its probability from before that restriction.
         """
         asked = {
             "model": model,
@@ -164,56 +176,81 @@ class Vllm(NamedTuple):
             "logprobs": 0,
         }
         answer = await self._post("/v1/completions", asked)
-        return answer.map(_token_logprob)
+        read = answer.bind(lambda body: self._read(body, _Completion))
+        return read.map(lambda completion: completion.choices[0].logprobs.token_logprobs[0])
 
-    async def _post(self, path: str, body: dict[str, Any]) -> Result[bytes, str]:
-        async with self.http.post(
-            self.url + path,
-            data=msgspec.json.encode(body),
-            headers={"Content-Type": "application/json"},
-            timeout=aiohttp.ClientTimeout(total=self.limit),
-        ) as answer:
-            told = await answer.read()
-        return Success(told) if answer.status < 400 else Failure(_reason(answer.status, told))
+    def _read(self, body: bytes, into: type[T]) -> Result[T, Refusal]:
+        try:
+            return Success(msgspec.json.decode(body, type=into))
+        except msgspec.DecodeError as error:
+            return Failure(Refusal(f"{self.name} answers nonsense: {one_line(error)}", status=502))
+
+    async def _post(
+        self, path: str, body: dict[str, Any], *, refused: int = 502
+    ) -> Result[bytes, Refusal]:
+        """The body of vLLM's answer; `refused`: the status of a refusal if vLLM refuses."""
+        try:
+            async with self.http.post(
+                self.url + path,
+                data=msgspec.json.encode(body),
+                headers={"Content-Type": "application/json"},
+                timeout=aiohttp.ClientTimeout(total=self.limit),
+            ) as answer:
+                content = await answer.read()
+        except TimeoutError:
+            said = f"{self.name} does not answer within {self.limit:g} s"
+            return Failure(Refusal(said, status=503))
+        except aiohttp.ClientError as error:
+            return Failure(Refusal(f"{self.name} breaks off: {one_line(error)}", status=503))
+        if answer.status < 400:
+            return Success(content)
+        return Failure(Refusal(_reason(answer.status, content), self.name, status=refused))
 
 
-def _token_logprob(told: bytes) -> float:
-    [choice] = msgspec.json.decode(told, type=_Completion).choices
-    return choice.logprobs.token_logprobs[0]
+def _done(answer: Result[bytes, Refusal]) -> Result[None, Refusal]:
+    return answer.map(lambda body: None)
 
 
-def _reason(status: int, told: bytes) -> str:
-    """What vLLM says about an error, and of an error in a worker only that."""
+def _reason(status: int, body: bytes) -> str:
+    """vLLM's own words about an error; of an error in a worker, only the worker's."""
     try:
-        message = msgspec.json.decode(told, type=_Refused).error.message
+        message = msgspec.json.decode(body, type=_Refused).error.message
     except msgspec.DecodeError:
-        return f"status {status}: {one_line(told.decode('utf-8', errors='replace'))}"
+        return f"status {status}: {one_line(body.decode('utf-8', errors='replace'))}"
     of_worker = _OF_WORKER.search(message)
     return one_line(of_worker.group(1) if of_worker else message)
 
 
-def end_token(model: Path) -> Result[str | int, str]:
-    """What ends a reply of the model in this folder: a token's text, or the token."""
+def end_token(model: Path) -> Result[str | int, Problem]:
+    """The token that ends a reply of the model in this folder: its text, or its number."""
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
-        token = _read(model / file).get("eos_token")
+        token = _read_object(model / file).get("eos_token")
         text = token.get("content") if isinstance(token, dict) else token
         if isinstance(text, str):
             return Success(text)
-    number = _read(model / "config.json").get("eos_token_id")
+    number = _read_object(model / "config.json").get("eos_token_id")
     if isinstance(number, int):
         return Success(number)
-    return Failure(f"the tokenizer of {model} has no end token")
+    return Failure(
+        Problem(
+            f"the tokenizer of {model} has no end token",
+            remedy="serve a model that was trained for chats",
+        )
+    )
 
 
 def attention_heads(model: Path) -> int:
-    """How many attention heads the model in this folder has; 1 where that is not said."""
-    config = _read(model / "config.json")
+    """The number of attention heads of the model in this folder; 1 if its configuration is silent.
+
+    A model that also reads images keeps the language model's configuration in `text_config`.
+    """
+    config = _read_object(model / "config.json")
     heads = {**config, **config.get("text_config", {})}.get("num_attention_heads")
     return heads if isinstance(heads, int) else 1
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; an empty one where there is none."""
+def _read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; {} if there is none."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
     except (FileNotFoundError, msgspec.DecodeError):

@@ -1,34 +1,36 @@
-"""Whether an adapter's files are what vLLM can serve on a model; read without torch.
+"""Checks of an adapter's files, before vLLM may serve them; made without torch.
 
-What vLLM does with a broken adapter ranges from an error to wrong replies and to its own end, so
-it is never shown one.
+vLLM answers a broken adapter with an error, with wrong replies, or by its own end.  So it is never
+given one.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn_adapters.local.weights import CONFIG, NOT_STACKED, WEIGHTS
+from nip_fn_adapters.results import collect
 
-MOST_HEADER = 64 << 20  # bytes of a safetensors file that say what is in it
-MOST_CONFIG = 1 << 20  # bytes
-CHUNK = 1 << 22  # numbers that are looked at together
+MAX_HEADER = 64 << 20  # bytes of the header of a safetensors file
+MAX_CONFIG = 1 << 20  # bytes
+CHUNK = 1 << 22  # numbers that are checked together
 PREFIX = "base_model.model."  # peft's, before the name of a module in the model
 PARTS = (".lora_A.weight", ".lora_B.weight")
 Size = Annotated[int, Meta(ge=0)]
 
 
 class Format(NamedTuple):
-    """How a number lies in a file, and the bits that are all set where it is not finite."""
+    """A floating-point format: an integer type of its size, and the bits of its exponent."""
 
     integers: str
-    exponent: int
+    exponent: int  # all of these bits are set in infinities and NaNs, and in no other number
 
 
 FORMATS = {
@@ -38,8 +40,8 @@ FORMATS = {
 }
 
 
-class Config(msgspec.Struct, frozen=True):
-    """What counts in an `adapter_config.json`."""
+class LoraConfig(msgspec.Struct, frozen=True):
+    """The fields of an `adapter_config.json` that are checked."""
 
     base_model_name_or_path: str
     peft_type: str
@@ -49,102 +51,127 @@ class Config(msgspec.Struct, frozen=True):
 
 
 class Tensor(msgspec.Struct, frozen=True):
-    """Where a tensor lies in a safetensors file: bytes after the header."""
+    """A tensor's entry in the header of a safetensors file."""
 
     dtype: str
     shape: tuple[Size, ...]
-    data_offsets: tuple[Size, Size]
+    data_offsets: tuple[Size, Size]  # bytes after the header
 
 
 class Contents(NamedTuple):
-    """What a safetensors file says that it holds."""
+    """The header of a safetensors file."""
 
     start: int  # bytes before the first tensor
     tensors: dict[str, Tensor]
 
 
-def check_adapter(folder: Path, model: str, base: Path, max_rank: int) -> Result[None, str]:
-    """Success where vLLM can serve the adapter in `folder` on the model, whose own files lie in
-    `base`; otherwise why it cannot.
+def check_adapter(folder: Path, model: str, base: Path, max_rank: int) -> Result[None, Problem]:
+    """Success if vLLM can serve an adapter.
+
+    Args:
+        folder: The adapter's.
+        model: The name of the base model that is served.
+        base: The base model's folder.
+        max_rank: The highest rank that vLLM was started for.
+
+    Returns:
+        A failure that names what is missing or wrong.
     """
-    return read_config(folder).bind(
-        lambda config: _check_config(config, model, max_rank).bind(
-            lambda _: read_contents(folder / WEIGHTS).bind(
-                lambda contents: _check_weights(folder / WEIGHTS, contents, config, base)
-            )
-        )
+    return Result.do(
+        None
+        for config in read_config(folder)
+        for _ in _check_config(config, model, max_rank)
+        for contents in read_contents(folder / WEIGHTS)
+        for _ in _check_weights(folder / WEIGHTS, contents, config, base)
     )
 
 
-def read_config(folder: Path) -> Result[Config, str]:
-    """The adapter's configuration; or why vLLM could not serve anything that has it."""
+def read_config(folder: Path) -> Result[LoraConfig, Problem]:
+    """The adapter's configuration; a failure if vLLM could serve no adapter that has it."""
     path = folder / CONFIG
     try:
-        if path.stat().st_size > MOST_CONFIG:
-            return Failure(f"{CONFIG} has more than {MOST_CONFIG:,} bytes")
+        if path.stat().st_size > MAX_CONFIG:
+            return _problem(f"{CONFIG} has more than {MAX_CONFIG:,} bytes")
         data = path.read_bytes()
-        config = msgspec.json.decode(data, type=Config)
+        config = msgspec.json.decode(data, type=LoraConfig)
         others = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Failure(f"{CONFIG} cannot be read: {error}")
+        return _problem(f"{CONFIG} cannot be read: {error}")
     if config.peft_type != "LORA":
-        return Failure(f"it is no LoRA: {CONFIG} says {config.peft_type!r}")
+        return _problem(f"it is no LoRA: {CONFIG} says {config.peft_type!r}")
     empty = (b"null", b"false", b"[]", b"{}", b"")
     more = [name for name in NOT_STACKED if bytes(others.get(name, b"null")) not in empty]
     more += ["bias"] if config.bias != "none" else []
     if more:
-        return Failure(f"vLLM cannot serve a LoRA with {', '.join(more)}")
+        return _problem(f"vLLM cannot serve a LoRA with {', '.join(more)}")
     return Success(config)
 
 
-def _check_config(config: Config, model: str, max_rank: int) -> Result[None, str]:
-    if config.base_model_name_or_path != model:
-        return Failure(f"it is made for {config.base_model_name_or_path!r}, and {model} is served")
+def _check_config(config: LoraConfig, model: str, max_rank: int) -> Result[None, Problem]:
+    made_for = config.base_model_name_or_path
+    if made_for != model:
+        return _problem(f"it is made for {made_for!r}, and {model} is served")
     if config.r > max_rank:
-        return Failure(f"its rank is {config.r}, and vLLM was started for ranks up to {max_rank}")
+        return _problem(f"its rank is {config.r}, and vLLM was started for ranks up to {max_rank}")
     return Success(None)
 
 
-def read_contents(path: Path) -> Result[Contents, str]:
-    """What the safetensors file holds, if it is whole."""
+def read_contents(path: Path) -> Result[Contents, Problem]:
+    """The header of a safetensors file; a failure if the file is not whole."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= min(MOST_HEADER, size - 8):
-                return Failure(f"{path.name} is no whole safetensors file")
+            if not 0 < length <= min(MAX_HEADER, size - 8):
+                return _problem(f"{path.name} is no whole safetensors file")
             entries = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
         entries.pop("__metadata__", None)
         tensors = {n: msgspec.json.decode(raw, type=Tensor) for n, raw in entries.items()}
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return Failure(f"{path.name} cannot be read: {error}")
+        return _problem(f"{path.name} cannot be read: {error}")
     end = 0
     for name, tensor in sorted(tensors.items(), key=lambda one: one[1].data_offsets):
         if tensor.data_offsets[0] != end or tensor.data_offsets[1] < end:
-            return Failure(f"{path.name} has a gap or an overlap at {name}")
+            return _problem(f"{path.name} has a gap or an overlap at {name}")
         end = tensor.data_offsets[1]
     if 8 + length + end != size:
-        return Failure(f"{path.name} has {size:,} bytes, and should have {8 + length + end:,}")
+        return _problem(f"{path.name} has {size:,} bytes, and should have {8 + length + end:,}")
     return Success(Contents(8 + length, tensors))
 
 
-def _check_weights(path: Path, contents: Contents, config: Config, base: Path) -> Result[None, str]:
-    pairs = _pairs(contents.tensors)
-    if isinstance(pairs, Failure):
-        return Failure(pairs.failure())
+def _check_weights(
+    path: Path, contents: Contents, config: LoraConfig, base: Path
+) -> Result[None, Problem]:
     known = _base_shapes(base)
-    for module, (a, b) in pairs.unwrap().items():
-        if (len(a.shape), len(b.shape)) != (2, 2) or (a.shape[0], b.shape[1]) != (config.r,) * 2:
-            return Failure(f"{module} has not the rank {config.r} of {CONFIG}")
-        widths, weight = (b.shape[0], a.shape[1]), known.get(f"{module}.weight")
-        if weight not in (None, widths, widths[::-1]):  # some models keep them transposed
-            return Failure(
-                f"it is made for another model: {module} is {_times(widths)} in it, and "
-                f"{_times(weight)} in what is served"
-            )
-    for name, tensor in contents.tensors.items():
-        if not all(_are_finite(part, tensor.dtype) for part in _parts(path, contents, tensor)):
-            return Failure(f"{name} has a weight that is not a finite number")
+    return Result.do(
+        None
+        for pairs in _pairs(contents.tensors)
+        for _ in _all(_check_pair(name, *pair, config.r, known) for name, pair in pairs.items())
+        for _ in _all(_check_finite(path, contents, name) for name in contents.tensors)
+    )
+
+
+def _check_pair(
+    module: str, a: Tensor, b: Tensor, rank: int, known: Mapping[str, tuple[int, ...]]
+) -> Result[None, Problem]:
+    """Success if A and B have the rank, and fit the module of the base model."""
+    if (len(a.shape), len(b.shape)) != (2, 2) or (a.shape[0], b.shape[1]) != (rank, rank):
+        return _problem(f"{module} has not the rank {rank} of {CONFIG}")
+    widths, weight = (b.shape[0], a.shape[1]), known.get(f"{module}.weight")
+    if weight in (None, widths, widths[::-1]):  # some models keep them transposed
+        return Success(None)
+    return _problem(
+        f"it is made for another model: {module} is {_times(widths)} in it, and "
+        f"{_times(weight or ())} in what is served"
+    )
+
+
+def _check_finite(path: Path, contents: Contents, name: str) -> Result[None, Problem]:
+    tensor = contents.tensors[name]
+    exponent = FORMATS[tensor.dtype].exponent
+    for numbers in _chunks(path, contents.start, tensor):
+        if ((numbers & exponent) == exponent).any():
+            return _problem(f"{name} has a weight that is not a finite number")
     return Success(None)
 
 
@@ -152,25 +179,25 @@ def _times(shape: tuple[int, ...]) -> str:
     return "×".join(map(str, shape))
 
 
-def _pairs(tensors: Mapping[str, Tensor]) -> Result[dict[str, tuple[Tensor, Tensor]], str]:
+def _pairs(tensors: Mapping[str, Tensor]) -> Result[dict[str, tuple[Tensor, Tensor]], Problem]:
     """A and B of each module, by the module's name in the model."""
     modules: dict[str, None] = {}
     for name, tensor in tensors.items():
         if not name.startswith(PREFIX) or not name.endswith(PARTS):
-            return Failure(f"{WEIGHTS} holds {name!r}, which is not how peft names a LoRA's part")
+            return _problem(f"{WEIGHTS} holds {name!r}, which is not how peft names a LoRA's part")
         form, (begin, end) = FORMATS.get(tensor.dtype), tensor.data_offsets
         if form is None:
-            return Failure(f"{name} is of {tensor.dtype}, and must be one of {', '.join(FORMATS)}")
+            return _problem(f"{name} is of {tensor.dtype}, and must be one of {', '.join(FORMATS)}")
         if math.prod(tensor.shape) * np.dtype(form.integers).itemsize != end - begin:
-            return Failure(f"{name} has not as many bytes as its shape says")
+            return _problem(f"{name} has not as many bytes as its shape says")
         modules[name.removeprefix(PREFIX).removesuffix(PARTS[0]).removesuffix(PARTS[1])] = None
     if not modules:
-        return Failure(f"{WEIGHTS} holds nothing")
+        return _problem(f"{WEIGHTS} holds nothing")
     pairs = {}
     for module in modules:
         a, b = (tensors.get(f"{PREFIX}{module}{part}") for part in PARTS)
         if a is None or b is None:
-            return Failure(f"{module} has only one of a LoRA's two parts")
+            return _problem(f"{module} has only one of a LoRA's two parts")
         pairs[module] = (a, b)
     return Success(pairs)
 
@@ -179,25 +206,26 @@ def _base_shapes(base: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of the model's own weights, by name, as far as they can be read."""
     found: dict[str, tuple[int, ...]] = {}
     for path in sorted(base.glob("*.safetensors")):
-        contents = read_contents(path)
-        if isinstance(contents, Success):
-            tensors = contents.unwrap().tensors
-            # Those of a quantised model are packed, and say nothing about its modules.
-            found |= {n: t.shape for n, t in tensors.items() if t.dtype in FORMATS}
+        tensors = read_contents(path).map(lambda contents: contents.tensors).value_or({})
+        # Those of a quantised model are packed, and say nothing about its modules.
+        found |= {n: t.shape for n, t in tensors.items() if t.dtype in FORMATS}
     return found
 
 
-def _parts(path: Path, contents: Contents, tensor: Tensor) -> Iterator[np.ndarray]:
+def _chunks(path: Path, start: int, tensor: Tensor) -> Iterator[np.ndarray]:
     """The tensor's numbers as integers of their size, a chunk at a time."""
     integers = np.dtype(FORMATS[tensor.dtype].integers)
     begin, end = tensor.data_offsets
     step = CHUNK * integers.itemsize
     for offset in range(begin, end, step):
         count = min(step, end - offset) // integers.itemsize
-        yield np.fromfile(path, integers, count, offset=contents.start + offset)
+        yield np.fromfile(path, integers, count, offset=start + offset)
 
 
-def _are_finite(numbers: np.ndarray, dtype: str) -> bool:
-    """Whether none has all bits of its exponent set, as infinities and NaNs do."""
-    exponent = FORMATS[dtype].exponent
-    return not bool(((numbers & exponent) == exponent).any())
+def _all(checks: Iterator[Result[None, Problem]]) -> Result[None, Problem]:
+    """Success if all are; otherwise the first failure."""
+    return collect(checks).map(lambda nothing: None)
+
+
+def _problem(text: str) -> Result[Any, Problem]:
+    return Failure(Problem(text))

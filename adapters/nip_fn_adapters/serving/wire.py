@@ -1,4 +1,4 @@
-"""What a language-model server and its clients say to each other, and what the server decides.
+"""The wire format of the language-model server, and the decisions it takes without any I/O.
 
 The records are the bodies of its HTTP API.  The server owns one vLLM, or several replicas of it,
 that answer for one base model and the adapters published on it, and a queue of training jobs.
@@ -6,6 +6,7 @@ that answer for one base model and the adapters published on it, and a queue of 
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -13,6 +14,7 @@ from msgspec import Meta
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.hosting import LORA_RANKS
+from nip_fn.errors import Problem
 from nip_fn.prompts.chat import Message
 from nip_fn.run.ports import Progress
 from nip_fn.training.jobs import Score
@@ -35,22 +37,22 @@ VllmState = Literal[
     "other_error",
 ]
 
-JobState = Literal["pending", "starting", "running", "succeeded", "failed", "cancelled"]
-ENDED: frozenset[JobState] = frozenset({"succeeded", "failed", "cancelled"})
+JobStatus = Literal["pending", "starting", "running", "succeeded", "failed", "cancelled"]
+ENDED: frozenset[JobStatus] = frozenset({"succeeded", "failed", "cancelled"})
 
 AdapterFile = Literal["adapter_config.json", "adapter_model.safetensors"]
 
 
 class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client sends."""
+    """A request's body.  An unknown field is refused, since it may be a typing error."""
 
 
 class Needs(Body, frozen=True):
-    """What a run asks of vLLM."""
+    """The vLLM settings that a run needs."""
 
     model_name: str  # the base model, as its server knows it
     max_lora_rank: Annotated[int, Meta(ge=1, le=512)] = 16
-    max_loras: Annotated[int, Meta(ge=1, le=64)] = 1  # adapters that are asked at the same time
+    max_loras: Annotated[int, Meta(ge=1, le=64)] = 1  # adapters in one batch of requests
     quantization: Literal["bitsandbytes", "none"] = "none"
 
 
@@ -62,15 +64,15 @@ class ProbeText(Body, frozen=True):
 
 
 class PublishAdapter(Body, frozen=True):
-    """Serve an adapter in place of what the owner had served before."""
+    """A request to serve an adapter in place of the one that its owner had before."""
 
     owner: Name  # a group of a run: RUN-GROUP
     probes: Annotated[tuple[ProbeText, ...], Meta(max_length=16)] = ()
-    expected: tuple[Score, ...] = ()  # of the probes; () where the trainer could not tell
+    expected: tuple[Score, ...] = ()  # of the probes; () if the trainer did not score them
 
 
 class ServedAdapter(msgspec.Struct, frozen=True):
-    """An adapter answers now."""
+    """An adapter that answers now, and its scores."""
 
     name: str
     scores: tuple[float, ...]  # the probes' log-probabilities in nats, each of its whole reply
@@ -81,18 +83,18 @@ class AdapterInfo(msgspec.Struct, frozen=True):
 
     name: str
     bytes: int
-    owners: tuple[str, ...]  # those it is served for; () where it only lies there
-    retired: bool = False  # it has been served, and is not any more
+    owners: tuple[str, ...]  # that it is served for; () if it is only stored
+    retired: bool = False  # it was served once, and no longer is
 
 
 class Version(msgspec.Struct, frozen=True):
-    """Which server this is."""
+    """The version of a server."""
 
     version: str  # of nip-fn
 
 
-class Replica(msgspec.Struct, frozen=True):
-    """One vLLM process."""
+class ReplicaStatus(msgspec.Struct, frozen=True):
+    """The state of one vLLM process."""
 
     port: int
     status: VllmState
@@ -101,55 +103,58 @@ class Replica(msgspec.Struct, frozen=True):
 
 
 class VllmStatus(msgspec.Struct, frozen=True):
-    """How the models are served."""
+    """The state of all vLLM processes of a server."""
 
     status: VllmState  # the worst of the replicas'
     error: str = ""
     model_name: str | None = None
-    replicas: tuple[Replica, ...] = ()
+    replicas: tuple[ReplicaStatus, ...] = ()
 
 
 class JobInfo(msgspec.Struct, frozen=True):
     """A training job on the server."""
 
     id: str
-    status: JobState
+    status: JobStatus
     reason: str = ""  # why it failed or was cancelled
-    place: int = 0  # jobs that are done before it
+    place: int = 0  # the number of jobs that are trained before it
     progress: Progress | None = None
     log: tuple[str, ...] = ()  # the last lines that the training printed
-    adapter: str | None = None  # what it left; None until then, and where it came to nothing
+    adapter: str | None = None  # its name; None before the end, and if the training diverged
     report: tuple[tuple[str, float], ...] = ()  # as `Tuned.report`
     scores: tuple[Score, ...] = ()  # of the job's probes, before and after it
-    problem: str = ""  # why a training that came to its end left no adapter (it diverged)
+    problem: str = ""  # why a training that ended left no adapter (it diverged)
 
 
-class Refusal(NamedTuple):
-    """Why the server does not do what it was asked: an HTTP status from 400, and one line."""
+@dataclass(frozen=True)
+class Refusal(Problem):
+    """A request that the server does not grant: the problem, and the HTTP status that carries it.
 
-    status: int
-    reason: str
+    It crosses the wire as `{"detail": LINE}`; a client turns the answer into a refusal again.
+    """
+
+    status: int = 422
 
 
 class Launch(NamedTuple):
-    """All that defines a vLLM process."""
+    """The settings that a vLLM process is started with."""
 
     model: str  # a folder
     served_name: str
     port: int
     host: str = "127.0.0.1"
-    max_model_len: int | None = None  # tokens; None: what the model can hold
+    max_model_len: int | None = None  # tokens; None: the model's own limit
     max_lora_rank: int = 16
     max_loras: int = 1
     quantization: Literal["bitsandbytes", "none"] = "none"
     tensor_parallel: int = 1  # GPUs that share the weights
     can_sleep: bool = False
-    loras: tuple[tuple[str, str], ...] = ()  # (name, folder) of those that are served at once
-    extra: tuple[str, ...] = ()  # vLLM's own options, as the user gave them; they win
+    loras: tuple[tuple[str, str], ...] = ()  # (name, folder) of those to serve from the start
+    extra: tuple[str, ...] = ()  # the user's options for vLLM, which override ours
 
 
 def vllm_arguments(launch: Launch) -> tuple[str, ...]:
-    """The options that vLLM's OpenAI server is started with.
+    """The command-line options of vLLM's OpenAI server for these settings.
 
     >>> "--enable-lora" in vllm_arguments(Launch("models/m", "m", 8000))
     True
@@ -173,7 +178,7 @@ def vllm_arguments(launch: Launch) -> tuple[str, ...]:
 
 
 def lora_rank(rank: int) -> int:
-    """The smallest rank that vLLM can be started for and that holds adapters of this one.
+    """The smallest `--max-lora-rank` of vLLM that admits adapters of this rank.
 
     >>> lora_rank(16), lora_rank(17)
     (16, 32)
@@ -182,8 +187,10 @@ def lora_rank(rank: int) -> int:
 
 
 def tensor_parallel_size(num_attention_heads: int, num_gpus: int) -> int:
-    """How many GPUs can share a model's weights: the greatest divisor of its attention heads that
-    is no more than there are.
+    """The number of GPUs that share a model's weights.
+
+    vLLM splits attention by heads, so it is the greatest divisor of their number that is at most
+    the number of GPUs.
 
     >>> tensor_parallel_size(12, 8), tensor_parallel_size(14, 4), tensor_parallel_size(32, 0)
     (6, 2, 1)
@@ -191,8 +198,8 @@ def tensor_parallel_size(num_attention_heads: int, num_gpus: int) -> int:
     return next(size for size in range(max(num_gpus, 1), 0, -1) if num_attention_heads % size == 0)
 
 
-def suffices(running: Needs, wanted: Needs) -> bool:
-    """Whether a vLLM that was started for one run serves another as well."""
+def satisfies(running: Needs, wanted: Needs) -> bool:
+    """True if a vLLM that was started for `running` can serve `wanted` as well."""
     return (
         (running.model_name, running.quantization) == (wanted.model_name, wanted.quantization)
         and lora_rank(running.max_lora_rank) >= wanted.max_lora_rank
@@ -200,8 +207,8 @@ def suffices(running: Needs, wanted: Needs) -> bool:
     )
 
 
-def both(running: Needs, wanted: Needs) -> Needs:
-    """What serves two runs with one base model."""
+def combined(running: Needs, wanted: Needs) -> Needs:
+    """The least settings that serve two runs with one base model."""
     return Needs(
         wanted.model_name,
         max(running.max_lora_rank, wanted.max_lora_rank),
@@ -211,15 +218,15 @@ def both(running: Needs, wanted: Needs) -> Needs:
 
 
 class RestartPolicy(NamedTuple):
-    """How often a process that crashes is started again.  Times are in seconds."""
+    """The limit on restarts of a process that crashes.  Times are in seconds."""
 
-    most: int = 3  # within the window
+    most: int = 3  # restarts within the window
     window: float = 600.0
-    first_wait: float = 1.0
+    first_wait: float = 1.0  # doubled after each further crash within the window
 
 
 def restart_after(crashes: Sequence[float], policy: RestartPolicy) -> float | None:
-    """How long to wait after the last of these crashes, each a time; None: it is given up.
+    """The seconds to wait after the last of these crash times; None if the process is given up.
 
     >>> restart_after([5.0], RestartPolicy()), restart_after([5.0, 9.0], RestartPolicy())
     (1.0, 2.0)
@@ -232,18 +239,18 @@ def restart_after(crashes: Sequence[float], policy: RestartPolicy) -> float | No
     return policy.first_wait * 2.0 ** (len(recent) - 1)
 
 
-def compatibility(client: str, server: str) -> Result[str, str]:
-    """Whether a client may talk to a server of that version; success holds a warning, or "".
+def compatibility(client: str, server: str) -> Result[str, Problem]:
+    """A warning about two versions that can work together, or ""; a failure if they cannot.
 
     >>> compatibility("1.2.0", "1.2.5").unwrap()
     ''
     >>> compatibility("1.2.0", "1.3.0").unwrap()
     'the language-model server has nip-fn 1.3.0, this is 1.2.0'
-    >>> compatibility("1.2.0", "2.0.0").failure()
-    'the language-model server has nip-fn 2.0.0, this is 1.2.0; install one version on both'
+    >>> print(compatibility("1.2.0", "2.0.0").failure())
+    the language-model server has nip-fn 2.0.0, this is 1.2.0; install one version on both
     """
     ours, theirs = (tuple(re.findall(r"\d+", version)) for version in (client, server))
-    told = f"the language-model server has nip-fn {server}, this is {client}"
+    difference = f"the language-model server has nip-fn {server}, this is {client}"
     if not theirs or ours[:1] != theirs[:1]:
-        return Failure(f"{told}; install one version on both")
-    return Success("" if ours[1:2] == theirs[1:2] else told)
+        return Failure(Problem(difference, remedy="install one version on both"))
+    return Success("" if ours[1:2] == theirs[1:2] else difference)

@@ -18,17 +18,18 @@ True
 import ast
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import islice
 from typing import Literal, get_args
 
 import msgspec
-import numpy as np
 
+from nip_fn.code.builtin.philox import integers
 from nip_fn.game.datapoint import Datapoint, Dataset, Split, make_datapoint
-from nip_fn.keys import Key, fold_in, generator
+from nip_fn.keys import Key, fold_in
 
+Draw = Callable[[int], int]  # a uniform integer below its argument, another one at each call
 Operation = Literal["add", "subtract", "multiply by"]
 OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 CONSTANTS = range(2, 10)
@@ -109,7 +110,7 @@ def split_of(question: str) -> Split:
 
 
 def evaluate_specification(question: str, x: int) -> int:
-    """What the sentence asks for at `x`.
+    """The number that the sentence asks for at `x`.
 
     >>> evaluate_specification("Take x, add 3, then multiply by 2.", 1)
     8
@@ -120,7 +121,7 @@ def evaluate_specification(question: str, x: int) -> int:
 
 
 def evaluate_solution(solution: str, x: int) -> int:
-    """What the function returns at `x`, found by walking its syntax tree: nothing is executed.
+    """The number that the function returns at `x`, found by walking its syntax tree: nothing is executed.
 
     Only assignments, names, integers, `+`, `-`, `*` and a final `return` are understood; anything
     else is a `ValueError`.
@@ -163,40 +164,39 @@ def prove_label(datapoint: Datapoint, inputs: Sequence[int]) -> int:
     )
 
 
-def draw_steps(rng: np.random.Generator, num_steps: int = NUM_STEPS) -> tuple[Step, ...]:
-    """A specification, drawn uniformly."""
-    operations = rng.integers(len(OPERATIONS), size=num_steps)
-    constants = rng.choice(CONSTANTS, size=num_steps)
-    return tuple(Step(OPERATIONS[o], int(c)) for o, c in zip(operations, constants, strict=True))
+def draw_steps(draw: Draw, num_steps: int = NUM_STEPS) -> tuple[Step, ...]:
+    """The steps of a specification, drawn uniformly."""
+    operations = [OPERATIONS[draw(len(OPERATIONS))] for _ in range(num_steps)]
+    constants = [CONSTANTS[draw(len(CONSTANTS))] for _ in range(num_steps)]
+    return tuple(map(Step, operations, constants))
 
 
-def mutate(rng: np.random.Generator, steps: Sequence[Step]) -> tuple[Step, ...]:
+def mutate(draw: Draw, steps: Sequence[Step]) -> tuple[Step, ...]:
     """The steps with one of them changed, in its operation or its constant, to other behaviour."""
-    place = int(rng.integers(len(steps)))
+    place = draw(len(steps))
     old = steps[place]
-    if rng.integers(2):
+    if draw(2):
         others = [Step(o, old.constant) for o in OPERATIONS if o != old.operation]
     else:
         others = [Step(old.operation, c) for c in CONSTANTS if c != old.constant]
-    new = others[int(rng.integers(len(others)))]
-    mutant = (*steps[:place], new, *steps[place + 1 :])
+    mutant = (*steps[:place], others[draw(len(others))], *steps[place + 1 :])
     question, solution = specification(steps), program(mutant)
     if all(evaluate_specification(question, x) == evaluate_solution(solution, x) for x in INPUTS):
-        return mutate(rng, steps)
+        return mutate(draw, steps)
     return mutant
 
 
-def examples(rng: np.random.Generator, split: Split) -> Iterator[Example]:
+def examples(draw: Draw, split: Split) -> Iterator[Example]:
     """Examples on distinct problems of one split, without end; each two have a right one."""
     seen: set[tuple[Step, ...]] = set()
     right = False
     while True:
-        steps = draw_steps(rng)
+        steps = draw_steps(draw)
         if steps in seen or split_of(specification(steps)) != split:
             continue
-        right = not right if len(seen) % 2 else bool(rng.integers(2))
+        right = not right if len(seen) % 2 else bool(draw(2))
         seen.add(steps)
-        yield Example(specified=steps, coded=steps if right else mutate(rng, steps))
+        yield Example(specified=steps, coded=steps if right else mutate(draw, steps))
 
 
 def datapoint_of(example: Example) -> Datapoint:
@@ -213,7 +213,7 @@ def make_dataset(key: Key, *, num_train: int, num_validation: int, num_test: int
     """
 
     def draw(split: Split, num: int) -> tuple[Datapoint, ...]:
-        drawn = islice(examples(generator(fold_in(key, split)), split), num)
+        drawn = islice(examples(integers(fold_in(key, split)), split), num)
         return tuple(datapoint_of(example) for example in drawn)
 
     return Dataset(

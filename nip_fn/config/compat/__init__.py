@@ -1,1 +1,1 @@
-"""Configurations of the *nip* library."""
+"""Parity with the *nip* library: its configurations, its `_type` keys, its edits of chats."""

@@ -128,6 +128,7 @@ def _written(leaf: Leaf) -> dict[str, Any]:
 
 def _rollouts(rl: Mapping[str, Any], ours: dict[str, Any]) -> Result[int | None, Problem]:
     """The datapoints of an iteration: as given, or the number of dialogues in a batch of rounds."""
+    # The library counts an iteration in rounds, and every dialogue as one of the longest.
     frames = rl.get("frames_per_batch", DEFAULT_FRAMES)
     if frames is None:
         return Success(rl.get("rollouts_per_iteration"))

@@ -1,4 +1,4 @@
-"""Commands that end with this process, through `guard`."""
+"""Commands that end with this process, through `reaper`, and the reasons why they end."""
 
 import asyncio
 import os
@@ -12,32 +12,34 @@ from itertools import pairwise
 from pathlib import Path
 
 from nip_fn_adapters.api.replies import one_line
-from nip_fn_adapters.serving import guard
+from nip_fn_adapters.serving import reaper
 
 LOGS_KEPT = 5  # of one name, the newest included
-TAIL = 1 << 18  # bytes of a log that are looked through
+TAIL = 1 << 18  # bytes at the end of a log that are searched for an error
 
-# What a Python program says when it ends by itself, without what logging puts before it.
+# The last line of a Python traceback, without what logging puts before it.
 _ERROR = re.compile(r"\b(?:[\w.]*(?:Error|Exception)|error|Value error)[:,] \S.*")
-# Errors that only say that there was another one before.
+# Errors of vLLM that only say that there was another one before.
 _EMPTY = re.compile(r"root cause|stack trace above|EngineDeadError")
 
 
-class Guarded:
-    """A command that runs; nothing of its process group outlives this process."""
+class OwnedProcess:
+    """A running command; nothing of its process group outlives this process."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
         """Start the command, in an event loop; all that it prints goes to a new file `log`.
 
-        Raises `OSError` where no process or no file can be had.
+        Raises:
+            OSError: the process or the file cannot be created.
         """
-        self.pid: int | None = None  # of the command and of its process group; None: not known yet
+        self._group: int | None = None  # the command's process group; None: not known yet
         log.parent.mkdir(parents=True, exist_ok=True)
-        rotate(log)
+        _rotate(log)
         with log.open("wb") as file:
-            # Not asyncio's: it kills a process that is forgotten, and then nothing guards.
-            self._guard = subprocess.Popen(
-                (sys.executable, "-m", guard.__name__, *command),
+            # Not asyncio's subprocess: it kills a process whose handle is collected as garbage, and
+            # a killed reaper ends nothing.
+            self._reaper = subprocess.Popen(
+                (sys.executable, "-m", reaper.__name__, *command),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
@@ -51,30 +53,30 @@ class Guarded:
         return await asyncio.shield(self._watching)
 
     async def end(self) -> None:
-        """Ask the process group to end; what has not done so within `guard.GRACE` is killed."""
-        assert self._guard.stdin is not None
-        self._guard.stdin.close()
+        """Send SIGTERM to the process group, and SIGKILL after `reaper.GRACE`."""
+        assert self._reaper.stdin is not None
+        self._reaper.stdin.close()
         try:
-            await asyncio.wait_for(self.wait(), 2 * (guard.GRACE + guard.REAPING))
-        finally:  # whatever became of the guard
-            self._guard.kill()
-            if self.pid is not None:
+            await asyncio.wait_for(self.wait(), 2 * (reaper.GRACE + reaper.REAPING))
+        finally:  # also if somebody has killed the reaper
+            self._reaper.kill()
+            if self._group is not None:
                 with suppress(ProcessLookupError):
-                    os.killpg(self.pid, signal.SIGKILL)
+                    os.killpg(self._group, signal.SIGKILL)
 
     async def _watch(self) -> int:
-        """The guard prints a number, and nothing more before its end."""
+        """The exit code.  The reaper prints the command's process id, and closes at its end."""
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), self._guard.stdout
+            lambda: asyncio.StreamReaderProtocol(reader), self._reaper.stdout
         )
-        told = await reader.readline()
-        self.pid = int(told) if told else None  # nothing, if the command cannot be started
+        pid = await reader.readline()
+        self._group = int(pid) if pid else None  # none if the command cannot be started
         await reader.read()
-        return self._guard.wait()
+        return self._reaper.wait()
 
 
-def rotate(log: Path) -> None:
+def _rotate(log: Path) -> None:
     """Make room for a new log; the last ones are kept as LOG.1, LOG.2 and so on."""
     names = [log, *(log.with_name(f"{log.name}.{i}") for i in range(1, LOGS_KEPT))]
     for newer, older in reversed(list(pairwise(names))):
@@ -82,16 +84,16 @@ def rotate(log: Path) -> None:
             newer.replace(older)
 
 
-def why(code: int, log: Path) -> str:
-    """Why a command ended: the signal, or the last error in its log that tells more."""
+def exit_reason(code: int, log: Path) -> str:
+    """The signal that ended a command, or the last telling error in its log."""
     number = -code if code < 0 else code - 128
     if number in {*signal.Signals}:
         return f"killed by {signal.Signals(number).name}"
-    return f"{last_words(log)} (exit code {code})"
+    return f"{last_error(log)} (exit code {code})"
 
 
-def last_words(log: Path) -> str:
-    """The last error in a log that tells more than that there was one; or its last line."""
+def last_error(log: Path) -> str:
+    """The last error in a log that is not about an earlier one; else its last line."""
     with log.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
         lines = file.read().decode("utf-8", errors="replace").strip().splitlines()

@@ -1,13 +1,13 @@
-"""Run a command, and let nothing of it outlive whoever started it.
+"""Run a command so that no process of its group outlives the process that started it.
 
-    python -m nip_fn_adapters.serving.guard COMMAND [ARGUMENT ...] < PIPE
+    python -m nip_fn_adapters.serving.reaper COMMAND [ARGUMENT ...] < PIPE
 
 The command's process id is printed; what it prints itself goes to standard error.  Nobody writes
-to the pipe: when it ends, because its owner closed it or died in whatever way, the command's
-process group is asked to end and, if it does not, killed.  So are those that the command leaves in
-its group when it ends by itself: vLLM's engine goes on for ever when its server is killed.
+to the pipe: it ends when its owner closes it or dies, in whatever way.  The command's process group
+is then sent SIGTERM and, if it does not end in time, SIGKILL.  So is what the command leaves in its
+group when it ends by itself: vLLM's engine runs on for ever when its API server is killed.
 
-The exit code is the command's, or 128 and the signal's number, as of a shell.
+The exit code is the command's, or 128 and the signal's number, as a shell gives it.
 """
 
 import ctypes
@@ -25,8 +25,10 @@ PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl
 
 
 def main() -> None:
-    """Run the command that the arguments are."""
-    if sys.platform == "linux":  # what loses its parent becomes a child of this process
+    """Run the command that the arguments name."""
+    # A process group alone would not do: an orphan's new parent is init, and nobody could wait for
+    # it.  A subreaper inherits it, so that this process ends only after the group has.
+    if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     command = subprocess.Popen(
         sys.argv[1:], stdin=subprocess.DEVNULL, stdout=sys.stderr, process_group=0
@@ -44,7 +46,7 @@ def _watch_pipe(group: int) -> None:
     while os.read(0, 1):
         pass
     _send(group, signal.SIGTERM)
-    time.sleep(GRACE)  # the whole process ends before, if the command does
+    time.sleep(GRACE)  # if the command ends before that, so does this process
     _send(group, signal.SIGKILL)
 
 
@@ -54,7 +56,7 @@ def _send(group: int, number: signal.Signals) -> None:
 
 
 def _reap() -> None:
-    """Return once no child is left, or when that takes too long: one has left its group."""
+    """Return once no child is left, or after `REAPING`: one that left its group is not ours."""
     end = time.monotonic() + REAPING
     with suppress(ChildProcessError):
         while time.monotonic() < end:

@@ -1,0 +1,35 @@
+"""Results of several steps: those that are awaited, and those of a sequence."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+from returns.pipeline import is_successful
+from returns.result import Result, Success
+
+T = TypeVar("T")
+U = TypeVar("U")
+E = TypeVar("E")
+
+
+async def bind_async(
+    result: Result[T, E], step: Callable[[T], Awaitable[Result[U, E]]]
+) -> Result[U, E]:
+    """The result of the next step, or this failure: `Result.bind` for a step that is awaited."""
+    if is_successful(result):
+        return await step(result.unwrap())
+    failed: Any = result  # a failure is one for every type of success
+    return failed  # type: ignore[no-any-return]
+
+
+def collect(results: Iterable[Result[T, E]]) -> Result[tuple[T, ...], E]:
+    """All values, or the first failure, after which no more results are taken.
+
+    `returns.iterables.Fold.collect`, but typed without a plugin for mypy.
+    """
+    values: list[T] = []
+    for result in results:
+        if not is_successful(result):
+            failed: Any = result
+            return failed  # type: ignore[no-any-return]
+        values.append(result.unwrap())
+    return Success(tuple(values))

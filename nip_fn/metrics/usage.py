@@ -1,0 +1,45 @@
+"""The tokens that the replies and trainings of a stage used, by agent and adapter."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from nip_fn.training.groups import Group, group_of
+from nip_fn.trees.tree import Tree, replies_in
+
+
+class Usage(msgspec.Struct, frozen=True, array_like=True):
+    """Tokens of one agent, or of the training of its group.
+
+    agent: the agent; of a training, the first of its group.
+    adapter: the adapter that replied or was trained; None for the base model.
+    prompt: tokens sent, cached ones included.
+    cached: those of them that the provider had cached.
+    completion: tokens written, failed attempts included.
+    trained: tokens of training rows times epochs.
+    """
+
+    agent: int
+    adapter: str | None
+    prompt: int = 0
+    cached: int = 0
+    completion: int = 0
+    trained: float = 0.0
+
+
+def reply_usage(trees: Iterable[Tree], groups: Sequence[Group]) -> tuple[Usage, ...]:
+    """The tokens of all replies in the trees, a record for each agent that replied.
+
+    Args:
+        trees: Grown trees; the tokens of a reply include those of its failed attempts.
+        groups: The model groups, as they were when they replied.
+    """
+    used: dict[int, list[tuple[int, int, int]]] = {}
+    for tree in trees:
+        for _, said in replies_in(tree):
+            tokens = (said.prompt_tokens, said.cached_tokens, said.completion_tokens)
+            used.setdefault(said.agent, []).append(tokens)
+    return tuple(
+        Usage(agent, group_of(groups, agent).serving, *map(sum, zip(*tokens, strict=True)))
+        for agent, tokens in sorted(used.items())
+    )

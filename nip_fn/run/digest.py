@@ -1,0 +1,161 @@
+"""The digest of a state: a hash of the facts that were derived from the recorded events.
+
+It covers facts by value: whatever was drawn, said, heard, decided, rewarded, selected, trained and
+paid for, and through `past` every earlier stage.  It leaves out times, and the metrics, which are
+functions of these facts: a later version may compute more of them, or give its records more fields,
+and still derive the digests of an older run.
+
+Format 1 (nip-fn 0.1) left out parameters, tokens, the contents of datapoints, and the settings and
+reports of trainings.  Both are written out here, so that a recording of either replays.
+"""
+
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.episode import Utterance
+from nip_fn.game.protocol import End
+from nip_fn.params.agent import AgentParameters
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.stages import Growing, JobState
+from nip_fn.run.state import RunState
+from nip_fn.training.groups import Group
+from nip_fn.training.trainer import Selection
+from nip_fn.trees.grow import Node
+
+Facts = tuple[object, ...]
+
+
+def digest(state: RunState) -> str:
+    """A hash of the state's facts (32 hexadecimal digits), in the format of its recording."""
+    facts = _facts_1(state) if state.format == 1 else _facts_2(state)
+    return blake2b(msgspec.msgpack.encode(facts), digest_size=16).hexdigest()
+
+
+def _facts_2(state: RunState) -> Facts:
+    sampled = state.sampled or _NOTHING
+    return (
+        "facts-2",  # to be changed with the meaning of what follows
+        state.past,
+        _changed(state.params),
+        state.dataset.hash,
+        state.iteration,
+        state.stage.name,
+        tuple(map(_datapoint_facts, sampled.datapoints)),
+        tuple((game.datapoint, _node_facts_2(game.root)) for game in sampled.forest),
+        _selection_facts(sampled.selection),
+        tuple(map(_group_facts, state.groups)),
+        tuple(map(_job_facts_2, state.jobs)),
+    )
+
+
+def _changed(params: HyperParameters) -> Facts:
+    """(name, value) for every parameter that is not at its default, in the order of names.
+
+    Defaults are left out, so that a parameter that a later version adds changes no older digest.
+    """
+    return tuple(sorted(_differences(msgspec.to_builtins(params), _DEFAULTS, "")))
+
+
+def _differences(value: Any, default: Any, name: str) -> list[tuple[str, str]]:
+    if isinstance(value, dict) and isinstance(default, dict):
+        return [
+            found
+            for field, own in value.items()
+            for found in _differences(own, default.get(field), f"{name}.{field}")
+        ]
+    if name == ".agents":
+        return [
+            found
+            for index, agent in enumerate(value)
+            for found in _differences(agent, _AGENT_DEFAULTS, f"{name}.{index}")
+        ]
+    return [] if value == default else [(name, msgspec.json.encode(value).decode())]
+
+
+def _datapoint_facts(point: Datapoint) -> Facts:
+    return point.id, point.problem_id, point.question, point.solution, point.label, point.stance
+
+
+def _utterance_facts(said: Utterance) -> Facts:
+    decision = said.decision and said.decision.text
+    return said.agent, said.raw, said.messages, decision, said.error, said.attempts, said.model
+
+
+def _node_facts_2(node: Node) -> Facts:
+    said = tuple(
+        (*_utterance_facts(s), s.token_limit, s.prompt_tokens, s.completion_tokens, s.cached_tokens)
+        for s in node.turn
+    )
+    slots = tuple((slot.agent, slot.attempts, slot.said is not None) for slot in node.slots)
+    return said, node.reward, node.end, slots, tuple(map(_node_facts_2, node.children))
+
+
+def _selection_facts(selection: Selection) -> Facts:
+    pairs = tuple(
+        ((p.tree, p.parent, p.agent, p.chosen, p.rejected), p.chosen_value, p.rejected_value)
+        for p in selection.pairs
+    )
+    rollouts = tuple((one.tree, one.agent, one.reward, one.replaced) for one in selection.rollouts)
+    return *pairs, *rollouts
+
+
+def _group_facts(group: Group) -> Facts:
+    return group.name, group.model, tuple(a.name for a in group.lineage), group.serving
+
+
+def _job_facts_2(under_way: JobState) -> Facts:
+    job = under_way.job
+    settings = (
+        *(job.learning_rate, job.num_epochs, job.beta, job.lora_rank, job.lora_alpha),
+        *(job.lora_dropout, job.batch_size, job.use_lora, job.stack),
+    )
+    scores = tuple((score.before, score.after) for score in under_way.scores)
+    return *_job_facts_1(under_way), settings, under_way.report, scores, under_way.canary
+
+
+# ---------------------------------------------------------------------------------------- format 1
+
+# Format 1 called the ends of a game by other names.
+_END_1: dict[End, str] = {
+    "open": "open",
+    "decided": "decided",
+    "rounds": "rounds",
+    "invalid": "invalid",
+}
+
+
+def _facts_1(state: RunState) -> Facts:
+    sampled = state.sampled or _NOTHING
+    return (
+        "facts-1",
+        state.past,
+        state.dataset.hash,
+        state.iteration,
+        state.stage.name,
+        tuple(point.id for point in sampled.datapoints),
+        tuple(_node_facts_1(game.root) for game in sampled.forest),
+        _selection_facts(sampled.selection),
+        tuple(map(_group_facts, state.groups)),
+        tuple(map(_job_facts_1, state.jobs)),
+    )
+
+
+def _node_facts_1(node: Node) -> Facts:
+    said = tuple(map(_utterance_facts, node.turn))
+    slots = tuple((slot.agent, slot.attempts, slot.said is not None) for slot in node.slots)
+    return said, node.reward, _END_1[node.end], slots, tuple(map(_node_facts_1, node.children))
+
+
+def _job_facts_1(under_way: JobState) -> Facts:
+    job = under_way.job
+    asked = (job.name, job.data_hash, job.start, job.reference, job.seed)
+    left = (under_way.adapter, under_way.problem, under_way.published)
+    return asked, under_way.created, under_way.ended, left
+
+
+_NOTHING = Growing("test", key=b"", datapoints=(), forest=(), num_waiting=0)  # type: ignore[arg-type]
+_DEFAULTS = msgspec.to_builtins(HyperParameters())
+_AGENT_DEFAULTS = msgspec.to_builtins(AgentParameters())

@@ -1,0 +1,94 @@
+"""Whole runs without a world: a pure function takes the place of models, trainings and files."""
+
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+
+from nip_fn.game.datapoint import Dataset, content_hash
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.digest import digest
+from nip_fn.run.events import (
+    FORMAT,
+    BatchFetched,
+    CreateJob,
+    DatasetInfo,
+    Effect,
+    EndStage,
+    Event,
+    FetchBatch,
+    JobCreated,
+    JobFinished,
+    Publish,
+    Published,
+    Replied,
+    RunStarted,
+    SampleReplies,
+    StageEnded,
+    Train,
+)
+from nip_fn.run.request import PureSampler, request
+from nip_fn.run.state import EMPTY, RunState
+from nip_fn.run.step import step
+
+# (the state, an effect that it asks for) -> the events that answer it.
+Perform = Callable[[RunState, Effect], Iterable[Event]]
+
+
+def simulate(start: RunStarted, perform: Perform) -> Iterator[tuple[Event, RunState]]:
+    """Every event of a run and the state after it, from the start to the end.
+
+    The events are what a live run would have recorded: `checkpoint.write` saves them, `replay`
+    derives the same states from them.
+
+    Args:
+        start: The first event.
+        perform: The world, as a function: the events that answer an effect.
+    """
+    state, effects = step(EMPTY, start)
+    yield start, state
+    waiting = list(effects)
+    while waiting:
+        for event in perform(state, waiting.pop(0)):
+            state, effects = step(state, event)
+            waiting.extend(effects)
+            yield event, state
+
+
+def started(params: HyperParameters, dataset: Dataset, version: str = "simulated") -> RunStarted:
+    """The first event of a run with these parameters on a data set in memory."""
+    splits = (dataset.train, dataset.validation, dataset.test)
+    every = tuple(point for split in splits for point in split)
+    info = DatasetInfo(dataset.name, content_hash(every), *map(len, splits))
+    return RunStarted(params, info, version, format=FORMAT)
+
+
+def pure_world(dataset: Dataset, sampler: PureSampler) -> Perform:
+    """A world of one data set and one sampler, in which trainings only name their adapters.
+
+    Args:
+        dataset: The data that `FetchBatch` fetches from.
+        sampler: The replies to a request.  A trained adapter changes nothing but
+            `Request.adapter`, so a sampler that is to learn looks at that.
+    """
+
+    def perform(state: RunState, effect: Effect) -> Iterable[Event]:
+        match effect:
+            case FetchBatch(split, indices):
+                points = dataset.split(split)
+                return (BatchFetched(tuple(points[index] for index in indices)),)
+            case SampleReplies(tree, ask):
+                completions = sampler(request(state, effect))
+                return tuple(
+                    Replied(tree, ask.path, ask.agent, index, ask.attempt, completion)
+                    for index, completion in zip(ask.indices, completions, strict=True)
+                )
+            case EndStage(iteration, stage):
+                return (StageEnded(iteration, stage, digest(state), 0.0),)
+            case CreateJob(job):
+                return (JobCreated(job.name, job.data_hash),)
+            case Train(job):
+                mark = blake2b(job.data_hash.encode(), digest_size=4).hexdigest()
+                return (JobFinished(job.name, f"{job.name}-{mark}"),)
+            case Publish(group, _, adapter):
+                return (Published(group, adapter),)
+
+    return perform

@@ -1,0 +1,89 @@
+"""The stages of a run, as a union of frozen records: each holds what that stage needs, no more."""
+
+from typing import Literal
+
+import msgspec
+
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.keys import Key
+from nip_fn.training.jobs import Job, Score
+from nip_fn.training.trainer import Rows, Selection
+from nip_fn.trees.grow import GameTree
+
+StageName = Literal["start", "test", "sample", "train", "publish", "done"]
+Purpose = Literal["test", "sample"]
+
+
+class NotStarted(msgspec.Struct, frozen=True):
+    """Before the first event."""
+
+    name: Literal["start"] = "start"
+
+
+class Fetching(msgspec.Struct, frozen=True):
+    """Waiting for the datapoints of a test or of an iteration."""
+
+    name: Purpose
+
+
+class Growing(msgspec.Struct, frozen=True):
+    """Trees of a test (single dialogues) or of an iteration, waiting for replies.
+
+    name: the purpose of the trees.
+    key: of the stage.
+    datapoints: those that the trees are about; `GameTree.datapoint` is an index into them.
+    forest: the trees.
+    num_waiting: replies that they wait for; 0 once they are grown.
+    selection: what the trainer selected from grown trees; of a test, nothing.
+    rows: (group, training rows) of grown trees.
+    """
+
+    name: Purpose
+    key: Key
+    datapoints: tuple[Datapoint, ...]
+    forest: tuple[GameTree, ...]
+    num_waiting: int
+    selection: Selection = Selection()
+    rows: tuple[tuple[str, Rows], ...] = ()
+
+    def __repr__(self) -> str:
+        """The stage in a line, without its trees."""
+        return f"{self.name}: {len(self.forest)} trees, {self.num_waiting} replies to come"
+
+
+class JobState(msgspec.Struct, frozen=True, array_like=True):
+    """A training under way."""
+
+    job: Job
+    created: bool = False
+    ended: bool = False
+    adapter: str | None = None  # its result; None until it ended, and if it failed
+    report: tuple[tuple[str, float], ...] = ()
+    scores: tuple[Score, ...] = ()
+    problem: str = ""  # the reason why it failed, or why its adapter was refused
+    published: bool = False  # true once its adapter is served, or refused
+    canary: tuple[float, ...] = ()  # scores of the probes under what is served
+
+
+class Training(msgspec.Struct, frozen=True):
+    """Trainings on the rows of grown trees, one for each group that is due."""
+
+    sampled: Growing
+    jobs: tuple[JobState, ...]
+    name: Literal["train"] = "train"
+
+
+class Publishing(msgspec.Struct, frozen=True):
+    """New adapters on their way to the sampler."""
+
+    jobs: tuple[JobState, ...]
+    name: Literal["publish"] = "publish"
+
+
+class Done(msgspec.Struct, frozen=True):
+    """After the last iteration."""
+
+    name: Literal["done"] = "done"
+
+
+Stage = NotStarted | Fetching | Growing | Training | Publishing | Done

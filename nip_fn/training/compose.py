@@ -1,0 +1,110 @@
+"""Trainers made of trainers."""
+
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from nip_fn.game.protocol import Move
+from nip_fn.keys import Key
+from nip_fn.training.trainer import Groups, Rows, S, SampleBatch, Trainer, Update
+
+
+class SequenceState(NamedTuple):
+    """The state of a sequence.
+
+    iterations: updates so far.
+    states: of the parts, in their order.
+    """
+
+    iterations: int
+    states: tuple[Any, ...]
+
+
+def sequence(*parts: tuple[Trainer[Any], int | None]) -> Trainer[SequenceState]:
+    """Trainers one after the other, each for a number of iterations (the last one: None, for ever).
+
+    `sequence((a, n), (b, None))` equals `a` for n iterations and then `b`.
+    """
+    trainers = tuple(trainer for trainer, _ in parts)
+
+    def active(iterations: int) -> int:
+        end = 0
+        for index, (_, length) in enumerate(parts):
+            if length is None or iterations < (end := end + length):
+                return index
+        raise ValueError(
+            f"a sequence of {end} iterations has no trainer for iteration {iterations}"
+        )
+
+    def init(groups: Groups) -> SequenceState:
+        return SequenceState(0, tuple(trainer.init(groups) for trainer in trainers))
+
+    def branching(state: SequenceState, moves: tuple[Move, ...]) -> int:
+        index = active(state.iterations)
+        return trainers[index].branching(state.states[index], moves)
+
+    def update(batch: SampleBatch, state: SequenceState, key: Key) -> Update[SequenceState]:
+        index = active(state.iterations)
+        inner = trainers[index].update(batch, state.states[index], key)
+        states = (*state.states[:index], inner.state, *state.states[index + 1 :])
+        return inner._replace(state=SequenceState(state.iterations + 1, states))
+
+    def batch_size(state: SequenceState) -> int | None:
+        index = active(state.iterations)
+        return trainers[index].batch_size(state.states[index])
+
+    return Trainer(init, branching, update, batch_size)
+
+
+def masked(trainer: Trainer[S], agents: tuple[int, ...]) -> Trainer[S]:
+    """`trainer` for some agents only: the others are treated as frozen and get no rows.
+
+    `masked(trainer, every agent)` is `trainer`.
+    """
+
+    def mask(groups: Groups) -> Groups:
+        kept = ((group, tuple(a for a in group.agents if a in agents)) for group in groups)
+        return tuple(
+            replace(group, agents=own, trainable=group.trainable and bool(own))
+            for group, own in kept
+        )
+
+    def update(batch: SampleBatch, state: S, key: Key) -> Update[S]:
+        return trainer.update(batch._replace(groups=mask(batch.groups)), state, key)
+
+    return trainer._replace(init=lambda groups: trainer.init(mask(groups)), update=update)
+
+
+class AccumulateState(NamedTuple):
+    """The state of `accumulate`.
+
+    inner: of the trainer.
+    past: (group, all of its rows so far), the oldest first.
+    """
+
+    inner: Any
+    past: tuple[tuple[str, Rows], ...] = ()
+
+
+def accumulate(trainer: Trainer[S]) -> Trainer[AccumulateState]:
+    """`trainer`, with the rows of all earlier iterations before those of the present one.
+
+    A replay buffer that never forgets.  Only the rows differ: selection and metrics are the
+    trainer's own.
+    """
+
+    def update(batch: SampleBatch, state: AccumulateState, key: Key) -> Update[AccumulateState]:
+        inner = trainer.update(batch, state.inner, key)
+        past = dict(state.past)
+        names = (*past, *(name for name in inner.rows if name not in past))
+        rows = {name: (*past.get(name, ()), *inner.rows.get(name, ())) for name in names}
+        return Update(
+            rows, AccumulateState(inner.state, tuple(rows.items())), inner.metrics, inner.selection
+        )
+
+    return Trainer(
+        init=lambda groups: AccumulateState(trainer.init(groups)),
+        branching=lambda state, moves: trainer.branching(state.inner, moves),
+        update=update,
+        batch_size=lambda state: trainer.batch_size(state.inner),
+    )

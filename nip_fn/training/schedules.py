@@ -1,0 +1,49 @@
+"""Schedules: values `int -> float` of an iteration, counted from 0."""
+
+from collections.abc import Callable
+
+Schedule = Callable[[int], float]
+
+
+def constant(value: float) -> Schedule:
+    """Always the same value."""
+    return lambda iteration: value
+
+
+def linear(start: float, rate: float) -> Schedule:
+    """max(start - iteration · rate, 0)."""
+    return lambda iteration: max(start - iteration * rate, 0.0)
+
+
+def exponential(start: float, rate: float) -> Schedule:
+    """start · (1 - rate)^iteration."""
+    return lambda iteration: float(start * (1 - rate) ** iteration)
+
+
+def periodic(period: int, start: int, stop: int) -> Schedule:
+    """1 in iterations `start` to `stop - 1` of every `period`, otherwise 0.
+
+    >>> [periodic(3, 0, 2)(iteration) for iteration in range(6)]
+    [1.0, 1.0, 0.0, 1.0, 1.0, 0.0]
+    """
+    return lambda iteration: float(start <= iteration % period < stop)
+
+
+def join(*parts: tuple[Schedule, int | None]) -> Schedule:
+    """Schedules one after the other, each with the iteration until which it holds (None: for ever).
+
+    Every part counts its own iterations from 0.
+
+    >>> [join((constant(1.0), 2), (linear(0.5, 0.25), None))(i) for i in range(5)]
+    [1.0, 1.0, 0.5, 0.25, 0.0]
+    """
+
+    def joined(iteration: int) -> float:
+        begin = 0
+        for schedule, until in parts:
+            if until is None or iteration < until:
+                return schedule(iteration - begin)
+            begin = until
+        raise ValueError(f"no schedule holds in iteration {iteration}")
+
+    return joined

@@ -1,0 +1,85 @@
+"""Backups: values `Tree -> [N, A]` of expected rewards, to be passed to whatever needs one.
+
+Sums are exactly rounded (`math.fsum`), so the order of siblings cannot change a value.
+"""
+
+from collections.abc import Callable
+from math import fsum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nip_fn.trees.tree import Tree, children_of, read_only
+
+Values = NDArray[np.float64]  # [N, A]
+Backup = Callable[[Tree], Values]
+
+
+def mean_children(tree: Tree) -> Values:
+    """`[N, A]` V(v) = r(v) + mean over children c of V(c).
+
+    The expectation of the return from v on, the reward on arriving included, under the policy that
+    sampled the replies: every reply of a node counts the same, however its subtree goes on.
+    """
+    children, values = children_of(tree), tree.reward_NA.tolist()
+    # Nodes are in breadth-first order, so the reverse has children before their parent.
+    for node in reversed(range(tree.num_nodes)):
+        if below := children[node]:
+            values[node] = [
+                reward + fsum(values[child][agent] for child in below) / len(below)
+                for agent, reward in enumerate(values[node])
+            ]
+    return read_only(np.array(values, dtype=np.float64))
+
+
+def mean_leaves(tree: Tree) -> Values:
+    """`[N, A]` T(v) / L(v) with T(v) = r(v) + sum of T(c), and L(v) the number of leaves below v.
+
+    The reference system's backup, for comparison: a branch that goes on outweighs one that stops,
+    and an inner reward is divided by the leaves.
+    """
+    children, totals = children_of(tree), tree.reward_NA.tolist()
+    leaves = [1] * tree.num_nodes
+    for node in reversed(range(tree.num_nodes)):
+        if below := children[node]:
+            leaves[node] = sum(leaves[child] for child in below)
+            totals[node] = [
+                reward + fsum(totals[child][agent] for child in below)
+                for agent, reward in enumerate(totals[node])
+            ]
+    return read_only(np.array(totals, dtype=np.float64) / np.array(leaves)[:, None])
+
+
+def discounted(gamma: float, backup: Backup = mean_children) -> Backup:
+    """`backup` of rewards that lose the factor γ with every round they lie ahead.
+
+    With `mean_children`, V(v) = r(v) + γ · mean over children c of V(c).  For any backup that is
+    linear in the rewards: weigh the reward of depth d by γ^d, back up, divide by γ^d again.
+
+    Raises:
+        ValueError: `gamma` is not in (0, 1].
+    """
+    if not 0 < gamma <= 1:
+        raise ValueError(f"gamma must be in (0, 1], got {gamma}")
+
+    def discounted_backup(tree: Tree) -> Values:
+        weight_N1 = (gamma ** tree.depth_N.astype(np.float64))[:, None]
+        weighed = tree._replace(reward_NA=read_only(tree.reward_NA * weight_N1))
+        return read_only(backup(weighed) / weight_N1)
+
+    return discounted_backup
+
+
+def map_rewards(function: Callable[[Values], Values], backup: Backup = mean_children) -> Backup:
+    """`backup` of the rewards that `function` makes of `[N, A]` recorded ones (reward shaping).
+
+    `map_rewards(lambda r: r, backup)` is `backup`.
+    """
+
+    def shaped_backup(tree: Tree) -> Values:
+        shaped = np.array(function(tree.reward_NA.copy()), dtype=np.float64)
+        if shaped.shape != tree.reward_NA.shape:
+            raise ValueError(f"rewards of shape {tree.reward_NA.shape} became {shaped.shape}")
+        return backup(tree._replace(reward_NA=read_only(shaped)))
+
+    return shaped_backup
