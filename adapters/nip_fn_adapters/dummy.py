@@ -4,12 +4,11 @@ from hashlib import blake2b
 from string import ascii_lowercase
 
 from msgspec.structs import replace
-from numpy.random import Generator
 from returns.result import Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
-from nip_fn.keys import Key, generator
+from nip_fn.keys import Key, fold_in, randint, seed_of, uniform
 from nip_fn.params.run import DummyParameters
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Sampler, Served, Tuned, Tuner, Unanswered
@@ -34,17 +33,18 @@ def dummy_sampler(rates: DummyParameters) -> Sampler:
 
 
 def _reply(request: Request, key: Key, rates: DummyParameters) -> Completion:
-    rng = generator(key)
-    invalid, decides = rng.random() < rates.invalid_rate, rng.random() < rates.decision_rate
+    is_invalid = uniform(fold_in(key, "invalid")) < rates.invalid_rate
+    decides = uniform(fold_in(key, "decides")) < rates.decision_rate
     decisions = request.decisions
-    if decisions and (decides or invalid):
-        word = "perhaps" if invalid else decisions[int(rng.integers(len(decisions)))]
-        text = f"Decision: {word}"
-    elif invalid:
-        text = _letters(rng) if request.headers else ""
+    if decisions and (decides or is_invalid):
+        verdict = decisions[randint(fold_in(key, "verdict"), len(decisions))]
+        text = f"Decision: {'perhaps' if is_invalid else verdict}"
+    elif is_invalid:
+        text = _letters(key, 0) if request.headers else ""
     else:
         start = "Question for Expert:" if request.is_verifier else "Answer:"
-        text = "\n".join(f"{header} {_letters(rng)}" for header in request.headers or (start,))
+        headers = enumerate(request.headers or (start,))
+        text = "\n".join(f"{header} {_letters(key, place)}" for place, header in headers)
     return Completion(
         text=text,
         finish_reason="stop",
@@ -54,8 +54,10 @@ def _reply(request: Request, key: Key, rates: DummyParameters) -> Completion:
     )
 
 
-def _letters(rng: Generator) -> str:
-    return "".join(ascii_lowercase[i] for i in rng.integers(len(ascii_lowercase), size=20))
+def _letters(key: Key, place: int) -> str:
+    """Twenty letters: the digits of one number, which is quicker than a draw for each."""
+    number = seed_of(fold_in(key, "letters", place), 96)
+    return "".join(ascii_lowercase[number // 26**i % 26] for i in range(20))
 
 
 def dummy_tuner() -> Tuner:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from nip_fn.run.digest import digest
 from nip_fn.run.events import JobFinished, Replied
 from nip_fn.run.ports import Store
 from nip_fn.run.replay import replay
-from nip_fn.run.state import digest
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 

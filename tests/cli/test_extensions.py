@@ -123,7 +123,7 @@ def test_a_data_set_of_ones_own_is_split_by_problem(run_cli: RunCli, tmp_path: P
 
 def test_a_trainer_of_ones_own_is_trained_and_replayed(run_cli: RunCli, tmp_path: Path) -> None:
     (tmp_path / "own_trainer.py").write_text(
-        "from nip_fn.training.malt import malt\nTRAINER = malt._replace(name='mine')\n"
+        "import nip_fn as nip\nTRAINER = nip.malt(nip.chain(nip.every(), nip.cap(3)), k=2)\n"
     )
     facts = trained(run_cli, "--trainer", "own_trainer.py:TRAINER")
     assert facts["iterations"][0]["sample.verifier.pairs"] > 0  # type: ignore[index]

@@ -107,6 +107,7 @@ def test_what_cannot_be_loaded_stops_the_run_before_it_starts(
     assert not (tmp_path / "runs/b").exists()
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_loaded_adapter_answers_though_its_run_is_gone(run_cli: RunCli, tmp_path: Path) -> None:
     """With the embedded model: the adapter is copied, served, scored and trained further."""
     small = (

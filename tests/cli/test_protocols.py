@@ -125,6 +125,7 @@ def test_a_provider_that_is_not_there_yet_is_refused(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("forked")
 def test_agents_with_and_without_a_model_play_together(run_cli: RunCli) -> None:
     """The embedded verifier against a prover without a model."""
     small = ("rl.rollouts_per_iteration=2", "dataset_options.max_test_size=2")
