@@ -95,6 +95,8 @@ def reopen(run: Path) -> Result[Reopened, Problem]:
         descriptor = os.open(run / CHECKPOINT, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
         return Failure(Problem(f"{run} holds no run to resume", remedy="start it without --resume"))
+    # The lock is the kernel's and ends with its process, so that none is ever left behind by a
+    # crash, as a lock file would be.
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -110,6 +112,7 @@ def reopen(run: Path) -> Result[Reopened, Problem]:
 
 def _continued(store: AppendStore, recording: Recording) -> Reopened:
     """The store after the last whole frame of its recording."""
+    # Cut before anything is appended: frames after a torn one could not be found again.
     if recording.torn:
         store.cut(recording.size)
     if not recording.size:  # its writer died while it wrote the header
@@ -120,6 +123,7 @@ def _continued(store: AppendStore, recording: Recording) -> Reopened:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that a crash leaves either the old or the new content, whole."""
+    # In the same folder, because a rename is atomic within one file system only.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:

@@ -6,6 +6,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from returns.result import Result
 
 from nip_fn.config.codec import from_dict
@@ -30,7 +31,7 @@ def small_params() -> HyperParameters:
     """Two iterations that train, with retries, in a few hundred events."""
     return from_dict(
         {
-            "seed": 3,
+            "seed": 2,
             "agents": {"_default": {"use_dummy_api": True, "num_invalid_generation_retries": 2}},
             "dummy": {"invalid_rate": 0.2},
             "rl": {"num_iterations": 2, "rollouts_per_iteration": 12},
@@ -63,7 +64,10 @@ class CountingSampler:
         self, request: Request
     ) -> Result[tuple[Completion | Unanswered, ...], Problem]:
         self.count += len(request.keys)
-        return await self._sample(request)
+        sampled = await self._sample(request)
+        # Without its tokens: a request whose replies were lost in part is paid for twice, and a
+        # digest covers what was paid.
+        return sampled.map(lambda replies: tuple(replace(one, prompt_tokens=0) for one in replies))
 
 
 def no_tracker(row: Row, seconds: float) -> None:
