@@ -22,9 +22,9 @@ class AppendStore:
         """Take over an open, locked descriptor that stands at the end of the file."""
         self._descriptor = descriptor
 
-    def append(self, frame: bytes) -> None:
-        """Write a frame at the end; raises `OSError` if the file system refuses."""
-        view = memoryview(frame)  # a full disk or a signal may cut a write short
+    def append(self, frames: bytes) -> None:
+        """Write frames at the end; raises `OSError` if the file system refuses."""
+        view = memoryview(frames)  # a full disk or a signal may cut a write short
         while view:
             view = view[os.write(self._descriptor, view) :]
 
