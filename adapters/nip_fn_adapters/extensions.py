@@ -162,8 +162,8 @@ def _broken(reference: str, error: Exception) -> Problem:
 def _hash(at: _Location) -> str:
     """The hash of a file's content, and of the files that it imports from beneath its root."""
     digest = blake2b(digest_size=8)
-    for path in sorted(_imported(at) | {at.path.resolve()}):
-        digest.update(path.relative_to(at.root.resolve()).as_posix().encode() + b"\0")
+    for path in sorted(_imported(at) | {at.path.absolute()}):
+        digest.update(path.relative_to(at.root.absolute()).as_posix().encode() + b"\0")
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
 
@@ -183,7 +183,7 @@ def _imported(at: _Location) -> set[Path]:
     except (SyntaxError, ImportError):  # loading it says so in better words
         return set()
     files = (module.__file__ for module in finder.modules.values())  # type: ignore[attr-defined]
-    return {Path(file).resolve() for file in files if file}
+    return {Path(file).absolute() for file in files if file}
 
 
 # ------------------------------------------------------------------------------------- registering

@@ -94,7 +94,7 @@ class _Loop:
 
     async def run(self, stop: asyncio.Event) -> Result[RunState, Problem]:
         """Perform effects until none is left, `stop` is set, or one fails."""
-        stopping = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(stop.wait())  # a stop must end a wait that is under way
         problems: list[Problem] = []
         try:
             while not (stop.is_set() or problems):
@@ -105,13 +105,21 @@ class _Loop:
             problems += await self._drain()
         finally:
             stopping.cancel()
+            # Also after an error of the store: a task that is left would keep the process alive.
             await self._cancel()
             self._world.store.sync()
         return Failure(problems[0]) if problems else Success(self.state)
 
-    def record(self, event: Event) -> None:
-        """Append an event, then step."""
-        self._world.store.append(checkpoint.frame(event))
+    def record(self, *events: Event) -> None:
+        """Append events, in one write, then step through them."""
+        # In this order: a state that is ahead of its recording could not be resumed, while an event
+        # that was appended and not stepped is stepped by the next session.  In one write: replies
+        # of one request are paid together, and a killed process should not lose some of them.
+        self._world.store.append(b"".join(map(checkpoint.frame, events)))
+        for event in events:
+            self._step(event)
+
+    def _step(self, event: Event) -> None:
         self.state, effects = step(self.state, event)
         self.effects.extend(effects)
         self._observe(self.state, event)
@@ -166,13 +174,9 @@ class _Loop:
         return []
 
     def _record_all(self, answers: tuple[Event | Unanswered, ...]) -> list[Problem]:
-        problems = []
-        for answer in answers:
-            if not isinstance(answer, Unanswered):
-                self.record(answer)
-            elif answer.problem:
-                problems.append(Problem(answer.problem))
-        return problems
+        self.record(*(one for one in answers if not isinstance(one, Unanswered)))
+        missing = (one for one in answers if isinstance(one, Unanswered))
+        return [Problem(one.problem) for one in missing if one.problem]
 
     async def _drain(self) -> list[Problem]:
         """Record the replies that still arrive within the grace: they may be paid for."""

@@ -324,6 +324,7 @@ def load_run(path: Path | str, runs: Path | str = "runs") -> Result[Run, Problem
     file = _checkpoint_file(Path(path), Path(runs))
     return file.bind(
         lambda found: store.read(found).bind(
+            # A torn tail is no reason to refuse: whoever looks at a run under way finds one.
             lambda recording: derive(recording).map(
                 lambda replayed: Run(found, recording, replayed, changed_sources(recording))
             )
@@ -335,13 +336,19 @@ def _checkpoint_file(path: Path, runs: Path) -> Result[Path, Problem]:
     for found in (path, path / CHECKPOINT, runs / path / CHECKPOINT):
         if found.is_file():
             return Success(found)
-    known = sorted(one.parent.name for one in runs.glob(f"*/{CHECKPOINT}"))
-    there = f"the runs in {runs} are: {', '.join(known)}" if known else f"{runs} holds no run"
-    return Failure(Problem("there is no such run", str(path), there))
+    return Failure(Problem("there is no such run", str(path), known_runs(runs)))
+
+
+def known_runs(runs: Path) -> str:
+    """The names of the runs in a folder, as a remedy for a name that is none of them."""
+    names = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINT}"))
+    return f"the runs in {runs} are: {', '.join(names)}" if names else f"there is no run in {runs}"
 
 
 def derive(recording: Recording) -> Result[Replayed, Problem]:
     """All that a recording leads to; its own protocol, trainer and selector are loaded first."""
+    # A recording names what is loaded, and never holds it: one from somebody else can run no code
+    # but what is installed here, or lies in the working directory.
     table = {} if (start := start_of(recording)) is None else to_dict(start.params)
     return extensions.register(table).bind(lambda _: replay(recording.events))
 

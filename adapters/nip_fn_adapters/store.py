@@ -22,9 +22,9 @@ class AppendStore:
         """Take over an open, locked descriptor that stands at the end of the file."""
         self._descriptor = descriptor
 
-    def append(self, frame: bytes) -> None:
-        """Write a frame at the end; raises `OSError` if the file system refuses."""
-        view = memoryview(frame)  # a full disk or a signal may cut a write short
+    def append(self, frames: bytes) -> None:
+        """Write frames at the end; raises `OSError` if the file system refuses."""
+        view = memoryview(frames)  # a full disk or a signal may cut a write short
         while view:
             view = view[os.write(self._descriptor, view) :]
 
@@ -95,6 +95,8 @@ def reopen(run: Path) -> Result[Reopened, Problem]:
         descriptor = os.open(run / CHECKPOINT, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
         return Failure(Problem(f"{run} holds no run to resume", remedy="start it without --resume"))
+    # The lock is the kernel's and ends with its process, so that none is ever left behind by a
+    # crash, as a lock file would be.
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -110,6 +112,7 @@ def reopen(run: Path) -> Result[Reopened, Problem]:
 
 def _continued(store: AppendStore, recording: Recording) -> Reopened:
     """The store after the last whole frame of its recording."""
+    # Cut before anything is appended: frames after a torn one could not be found again.
     if recording.torn:
         store.cut(recording.size)
     if not recording.size:  # its writer died while it wrote the header
@@ -120,6 +123,7 @@ def _continued(store: AppendStore, recording: Recording) -> Reopened:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that a crash leaves either the old or the new content, whole."""
+    # In the same folder, because a rename is atomic within one file system only.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:

@@ -26,6 +26,8 @@ class TranscriptFiles:
 
     def __call__(self, state: RunState, event: Event) -> None:
         """Write the stage's file if this event completed it; `state` is the one after the event."""
+        # Once a stage, when its trees are whole: a file for each reply would be written a thousand
+        # times, and one that grows would be torn by a crash.
         stage = state.stage
         if not isinstance(event, Replied) or not isinstance(stage, Growing) or stage.num_waiting:
             return

@@ -93,6 +93,7 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
         die(Exit.USAGE, Problem(problem, "--model", "test them in two commands"))
     whole = params_hash(plans[0].params)[:8]
     place = runs / (choice.name or f"eval-{whole}-{len(cases)}")
+    # All of them before the first is played: a refusal must not come after hours.
     for one in plans:
         check_budget(one.params, money)
     tested: list[Tested] = []

@@ -90,26 +90,28 @@ def copy_adapters(loaded: tuple[Loaded, ...], run: Path) -> None:
 
 def _load(agent: str, fields: dict[str, Any], runs: Path) -> Result[Loaded, Problem]:
     """The agent as it was in the run that its parameters name."""
-    address, name = f"agents.{agent}", fields.get("checkpoint_run_id")
+    address, name = f"agents.{agent}.checkpoint_run_id", fields.get("checkpoint_run_id")
     if not isinstance(name, str):
-        problem = Problem("no run is given", remedy="name the run to load, or its folder")
-        return Failure(problem.at(f"{address}.checkpoint_run_id"))
+        return Failure(Problem("no run is given", address, "name the run to load, or its folder"))
     return (
         load_run(name, runs)
-        .alt(lambda problem: problem.at(f"{address}.checkpoint_run_id"))
-        .bind(lambda run: _loaded_from(run, agent, fields).alt(lambda p: p.at(address)))
+        .alt(lambda problem: problem.at(address))
+        .bind(lambda run: _loaded_from(run, agent, fields))
     )
 
 
 def _loaded_from(run: Run, agent: str, fields: dict[str, Any]) -> Result[Loaded, Problem]:
     members = [spec.name for spec in run.params.agents]
     if agent not in members:
+        problem = f"the run {run.path.parent} has no such agent"
         there = f"its agents are: {', '.join(members)}"
-        return Failure(Problem(f"the run {run.path.parent} has no such agent", remedy=there))
+        return Failure(Problem(problem, f"agents.{agent}", there))
     lineage = group_of(run.state.groups, members.index(agent)).lineage
     recorded = to_dict(run.params)["agents"][agent]
-    return adapter_version(lineage, fields.get("checkpoint_version", "latest")).map(
-        lambda adapter: Loaded(agent, adapter, run.path.parent, load_agent(fields, recorded))
+    return (
+        adapter_version(lineage, fields.get("checkpoint_version", "latest"))
+        .alt(lambda problem: problem.at(f"agents.{agent}.checkpoint_version"))
+        .map(lambda adapter: Loaded(agent, adapter, run.path.parent, load_agent(fields, recorded)))
     )
 
 
@@ -129,7 +131,5 @@ def adapter_version(
         return Success(found[-1])
     known = ", ".join([*(str(adapter.iteration) for adapter in lineage), "latest"])
     return Failure(
-        Problem(
-            f"no training in iteration {version!r}", "checkpoint_version", f"choose from: {known}"
-        )
+        Problem(f"no adapter was trained in iteration {version!r}", remedy=f"choose from: {known}")
     )

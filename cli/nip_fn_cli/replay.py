@@ -87,9 +87,8 @@ def _summary(replayed: Replayed, show: Show) -> None:
     print_table(state, money_or_die().prices)
     verdict = "DIFFERS from the recorded one" if state.faults else "all recorded digests match"
     print(f"\ndigest      {digest(state)} ({verdict})")
-    print(
-        f"events      {replayed.num_events:,}, up to iteration {state.iteration}, {state.stage.name}"
-    )
+    place = f"iteration {state.iteration}, {state.stage.name}"
+    print(f"events      {replayed.num_events:,}, up to {place}")
     for group in state.groups:
         names = ("base", *(adapter.name for adapter in group.lineage))
         print(f"lineage     {group.name}: {' -> '.join(names)}")

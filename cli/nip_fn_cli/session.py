@@ -135,6 +135,7 @@ def reopen(folder: Path, given: dict[str, Any], provider: str | None) -> Session
         new = plan(given, provider, folder.parent)
         models, data = wire(new.params, folder), open_or_die(new.params)
         return _new_session(appending, models, new, data, folder)
+    # Before the replay: another source may fail to derive the run at all, in less helpful words.
     for problem in changed_sources(recording):
         die(Exit.USAGE, problem)
     state = replay_recording(folder / CHECKPOINT, recording).state
@@ -240,6 +241,7 @@ async def _interpret(
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
 
+    # SIGTERM, too: it is what batch systems send some seconds before they kill.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
     return await interpret(session.state, world, first=session.first, stop=stop, observe=observe)

@@ -22,6 +22,7 @@ def console(width: int | None = None) -> Console:
 
     Unless a width is given, it is that of the terminal, or `WIDTH` if there is none.
     """
+    # Replies are data: no brackets in them may be taken for markup, no words for emoji.
     plain = partial(Console, highlight=False, markup=False, emoji=False)
     out = plain(width=width)
     if width is not None:

@@ -11,6 +11,7 @@ from nip_fn.run.digest import digest
 from nip_fn.run.events import Extended
 from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
+from nip_fn_adapters.runs import known_runs
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_adapters.tracker import METRICS
 from nip_fn_cli.config import Flags, overrides
@@ -53,7 +54,7 @@ def train_command(
         die(Exit.USAGE, "--more-iterations extends a run that is done; add --resume --run NAME")
     if resume:
         if name is None:
-            die(Exit.USAGE, f"--resume needs --run NAME; {_known(runs)}")
+            die(Exit.USAGE, f"--resume needs --run NAME; {known_runs(runs)}")
         folder = runs / name
         session = _extended(reopen(folder, given, flags.provider), more)
         check_budget(session.params, money)
@@ -62,7 +63,7 @@ def train_command(
         if dry is not None:
             dry_run(new, money, dry)
             return
-        check_budget(new.params, money)
+        check_budget(new.params, money)  # before there is a folder: a refusal leaves nothing behind
         folder = runs / (name or _free_name(runs, new.params))
         session = create(folder, new)
     say(told(session.data))
@@ -89,11 +90,6 @@ def _free_name(runs: Path, params: HyperParameters) -> str:
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", base)  # a reference to one's own has / and :
     names = chain((plain,), (f"{plain}-{number}" for number in count(2)))
     return next(name for name in names if not (runs / name).exists())
-
-
-def _known(runs: Path) -> str:
-    names = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINT}"))
-    return f"the runs in {runs} are: {', '.join(names)}" if names else f"there is no run in {runs}"
 
 
 def _report(state: RunState, folder: Path, prices: Prices) -> None:

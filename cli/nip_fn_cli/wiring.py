@@ -192,6 +192,7 @@ def _missing(who: str, error: ModuleNotFoundError) -> Problem:
 
 def _open_files(highest: int) -> Bounds:
     """Bounds with that many requests in flight, or as many as the process may have connections."""
+    # Many systems allow 1,024 descriptors by default, fewer than the requests of a wide forest.
     bounds, (soft, hard) = Bounds(highest=highest), resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = bounds.highest + OTHER_FILES
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

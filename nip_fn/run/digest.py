@@ -56,7 +56,10 @@ def _changed(params: HyperParameters) -> Facts:
 
     Defaults are left out, so that a parameter that a later version adds changes no older digest.
     """
-    return tuple(sorted(_differences(msgspec.to_builtins(params), _DEFAULTS, "")))
+    changed = dict(_differences(msgspec.to_builtins(params), _DEFAULTS, ""))
+    # It only says when the run stops: a run that is extended equals one that was asked for at once.
+    changed.pop(".rl.num_iterations", None)
+    return tuple(sorted(changed.items()))
 
 
 def _differences(value: Any, default: Any, name: str) -> list[tuple[str, str]]:

@@ -104,8 +104,8 @@ class Source(Protocol):
 class Store(Protocol):
     """Keeps the recording."""
 
-    def append(self, frame: bytes) -> None:
-        """Add a frame at the end."""
+    def append(self, frames: bytes) -> None:
+        """Add whole frames at the end; raises `OSError` if they cannot be written."""
         ...
 
     def sync(self) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nip_fn.game.decision import NO_DECISION
-from nip_fn.run.state import digest
+from nip_fn.run.digest import digest
 from nip_fn_adapters import Run, load_run
 from nip_fn_adapters.store import CHECKPOINT
 
@@ -87,7 +87,7 @@ def test_one_stage_can_be_looked_at_alone(run: Run) -> None:
 def test_wrong_verdicts_are_the_decided_games_that_are_not_correct(run: Run) -> None:
     wrong = run.wrong_verdicts(stage=None)
     assert len(wrong.games) == run.games()["correct"].count(False) > 0
-    assert all(game.decision is not None and game.is_wrong for game in wrong.games)
+    assert all(game.rollout.decision is not None and game.is_wrong for game in wrong.games)
     assert dict(wrong.datapoints) == Counter(game.rollout.datapoint.id for game in wrong.games)
     assert {game.stage.stage for game in run.wrong_verdicts().games} == {"test"}
 

@@ -4,12 +4,14 @@ import io
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from nip_fn_cli.main import main
+
+from ..adapters.forked import forked_trainings
 
 COMMAND = Path(sys.executable).parent / "nip-fn"
 
@@ -80,6 +82,13 @@ def run_cli(tmp_path: Path) -> RunCli:
         return call_cli(tmp_path, *arguments, **variables)
 
     return run
+
+
+@pytest.fixture
+def forked() -> Iterator[None]:
+    """Commands of `run_cli` train in children that are forked from one that has torch loaded."""
+    with forked_trainings():
+        yield
 
 
 @pytest.fixture

@@ -123,10 +123,32 @@ def test_a_data_set_of_ones_own_is_split_by_problem(run_cli: RunCli, tmp_path: P
 
 def test_a_trainer_of_ones_own_is_trained_and_replayed(run_cli: RunCli, tmp_path: Path) -> None:
     (tmp_path / "own_trainer.py").write_text(
-        "from nip_fn.training.malt import malt\nTRAINER = malt._replace(name='mine')\n"
+        "import nip_fn as nip\nTRAINER = nip.malt(nip.chain(nip.every(), nip.cap(3)), k=2)\n"
     )
     facts = trained(run_cli, "--trainer", "own_trainer.py:TRAINER")
     assert facts["iterations"][0]["sample.verifier.pairs"] > 0  # type: ignore[index]
+
+
+def test_a_selector_of_ones_own_selects_and_reselects(run_cli: RunCli, tmp_path: Path) -> None:
+    (tmp_path / "own_pairs.py").write_text("import nip_fn as nip\nFAR = nip.interval(0.4)\n")
+    option = ("--set", "malt.pair_selection_method=own_pairs.py:FAR")
+    facts = trained(run_cli, *option)
+    assert facts["iterations"][0]["sample.verifier.pairs"] > 0  # type: ignore[index]
+    compared = json.loads(run_cli("replay", "runs/a", *option, "--json").stdout)
+    assert compared["changed"] == []
+    assert all(row["in_both"] == row["selected"] for row in compared["selections"])
+
+
+def test_a_protocol_of_ones_own_is_tested_beside_the_verifier_alone(
+    run_cli: RunCli, game: str
+) -> None:
+    small = ("--provider", "dummy", "--set", "dataset_options.max_test_size=5")
+    tested = run_cli("eval", *small, "--protocol", game, "--protocol", "solo_verifier", "--json")
+    assert tested.returncode == 0, tested.stderr
+    assert [one["protocol"] for one in json.loads(tested.stdout)["tests"]] == [
+        game,
+        "solo_verifier",
+    ]
 
 
 def test_a_module_is_found_in_the_working_directory(run_cli: RunCli, tmp_path: Path) -> None:

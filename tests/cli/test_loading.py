@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Finished, RunCli
+from .conftest import Finished, RunCli, call_cli
 
 SMALL = (
     "--provider", "dummy", "--trainer", "ei", "--iterations", "2",
@@ -55,8 +55,23 @@ def test_an_agent_goes_on_with_the_adapter_and_the_parameters_it_had(run_cli: Ru
     assert other.returncode == 2
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run from which agents can be loaded."""
+    home = tmp_path_factory.mktemp("trained")
+    done = call_cli(home, "train", *SMALL, "--run", "a")
+    assert done.returncode == 0, done.stderr
+    return home / "runs/a"
+
+
+@pytest.fixture
+def earlier(trained: Path, tmp_path: Path) -> Path:
+    """That run as `runs/a` of the test's own folder."""
+    return Path(shutil.copytree(trained, tmp_path / "runs/a"))
+
+
+@pytest.mark.usefixtures("earlier")
 def test_a_frozen_agent_speaks_with_what_it_loaded(run_cli: RunCli) -> None:
-    train(run_cli, "a")
     recorded = facts(run_cli, "a")["lineage"]["verifier"]
     done = train(run_cli, "b", *load("verifier", freeze_agent="true"))
     assert done.returncode == 0, done.stderr
@@ -65,11 +80,12 @@ def test_a_frozen_agent_speaks_with_what_it_loaded(run_cli: RunCli) -> None:
     assert all(row["test.verifier.serving"] == 1 for row in told["iterations"])
 
 
+@pytest.mark.usefixtures("earlier")
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (load("verifier", checkpoint_run_id="zzz"), ["checkpoint_run_id", "zzz"]),
-        (load("verifier", checkpoint_version="'7'"), ["checkpoint_version", "0, 1, and latest"]),
+        (load("verifier", checkpoint_version="'7'"), ["checkpoint_version", "0, 1, latest"]),
         (
             ("--set", "agents.verifier.load_checkpoint_and_parameters=true"),
             ["agents.verifier.checkpoint_run_id", "name the run"],
@@ -84,7 +100,6 @@ def test_a_frozen_agent_speaks_with_what_it_loaded(run_cli: RunCli) -> None:
 def test_what_cannot_be_loaded_stops_the_run_before_it_starts(
     options: tuple[str, ...], words: list[str], run_cli: RunCli, tmp_path: Path
 ) -> None:
-    train(run_cli, "a")
     refused = train(run_cli, "b", *options)
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
@@ -92,6 +107,7 @@ def test_what_cannot_be_loaded_stops_the_run_before_it_starts(
     assert not (tmp_path / "runs/b").exists()
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_loaded_adapter_answers_though_its_run_is_gone(run_cli: RunCli, tmp_path: Path) -> None:
     """With the embedded model: the adapter is copied, served, scored and trained further."""
     small = (

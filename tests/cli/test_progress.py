@@ -8,15 +8,18 @@ import sys
 from msgspec.structs import replace
 
 from nip_fn.config.codec import from_dict
+from nip_fn.keys import key
+from nip_fn.run.stages import Done, Fetching, Growing, Training
 from nip_fn.run.state import RunState
 from nip_fn_cli.progress import seconds_left
 
 FOLLOWING = """
 from nip_fn.run.ports import Progress
+from nip_fn.run.stages import Training
 from nip_fn.run.state import RunState
 from nip_fn_cli.progress import Display
 
-with Display(RunState(stage="train")) as display:
+with Display(RunState(stage=Training(None, ()))) as display:
     display.follow("verifier-0", Progress(3, 10, 0.61, 12.2))
 """
 PARAMS = from_dict({"rl": {"num_iterations": 3}, "text_rl": {"test_scheme": "all"}}).unwrap()
@@ -24,14 +27,15 @@ ONE_ITERATION = ((0, "test", 1.0), (0, "sample", 10.0), (0, "train", 20.0), (0, 
 
 
 def test_no_estimate_before_a_training_has_ended() -> None:
-    state = RunState(params=PARAMS, stage="sample", seconds=ONE_ITERATION[:1])
+    state = RunState(params=PARAMS, stage=Fetching("sample"), seconds=ONE_ITERATION[:1])
     assert seconds_left(state, 3.0) is None
 
 
 def test_what_is_ahead_takes_as_long_as_it_took() -> None:
-    state = RunState(params=PARAMS, iteration=1, stage="test", seconds=ONE_ITERATION)
+    state = RunState(params=PARAMS, iteration=1, stage=Fetching("test"), seconds=ONE_ITERATION)
     assert seconds_left(state, 0.0) == 2 * 31.5 + 1.0
-    later = replace(state, iteration=2, stage="train")
+    grown = Growing("sample", key(0), (), (), num_waiting=0)
+    later = replace(state, iteration=2, stage=Training(grown, jobs=()))
     assert seconds_left(later, 5.0) == 20.5 + 1.0 - 5.0
 
 
@@ -47,5 +51,5 @@ def test_a_training_is_followed_on_a_terminal() -> None:
 
 
 def test_nothing_is_left_of_a_finished_run() -> None:
-    state = RunState(params=PARAMS, iteration=3, stage="done", seconds=ONE_ITERATION)
+    state = RunState(params=PARAMS, iteration=3, stage=Done(), seconds=ONE_ITERATION)
     assert seconds_left(state, 5.0) == 0.0

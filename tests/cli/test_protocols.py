@@ -52,7 +52,18 @@ def test_the_test_protocol_trains_its_verifier(run_cli: RunCli) -> None:
     trained(run_cli, "multi_channel_test", *(part for s in narrow for part in ("--set", s)))
 
 
-@pytest.mark.parametrize("spectrum", [name for name in SPECTRA if name != "accept_reject"])
+# The words of the other spectra are tested by themselves, in the core.
+QUICK_SPECTRA = ("likert_scale_5", "out_of_100")
+
+
+@pytest.mark.parametrize(
+    "spectrum",
+    [
+        name if name in QUICK_SPECTRA else pytest.param(name, marks=pytest.mark.exhaustive)
+        for name in SPECTRA
+        if name != "accept_reject"
+    ],
+)
 def test_every_spectrum_trains_and_replays(spectrum: str, run_cli: RunCli) -> None:
     option = f"protocol_common.verifier_decision_spectrum={spectrum}"
     trained(run_cli, "debate", "--set", option)
@@ -114,6 +125,7 @@ def test_a_provider_that_is_not_there_yet_is_refused(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.usefixtures("forked")
 def test_agents_with_and_without_a_model_play_together(run_cli: RunCli) -> None:
     """The embedded verifier against a prover without a model."""
     small = ("rl.rollouts_per_iteration=2", "dataset_options.max_test_size=2")
