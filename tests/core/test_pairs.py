@@ -294,6 +294,17 @@ def test_each_tree_draws_for_itself() -> None:
     assert len({pair.rejected for pair in selected}) == 2
 
 
+def test_each_node_draws_for_itself() -> None:
+    """Forty equal families: were the node's path not folded in, all draws were equal."""
+    inner = golden("inner_reward.json").root
+    root = replace(inner, children=inner.children * 40)
+    among = candidates([flat(root)], PROTOCOL, agents=(PROVER,))
+    selected = chain(about(), one_per_node())((), among, key(0))
+    families = [pair for pair in selected if pair.parent != ROOT]
+    assert len(families) == 40
+    assert len({among.trees[0].path_N[pair.rejected][-1] for pair in families}) == 2
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", BACKUPS)
 @pytest.mark.parametrize("file", golden_files())
