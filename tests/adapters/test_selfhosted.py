@@ -119,7 +119,7 @@ def test_a_server_that_comes_late_is_waited_for(server: FakeServer, tmp_path: Pa
     assert len(session.ask().unwrap()) == 2
     lines = [line for line in session.told if "waiting for the language-model server" in line]
     assert 2 <= len(lines) <= 8
-    assert f"{server.url} cannot be reached" in lines[0]
+    assert f"{server.url}: its version: the server cannot be reached" in lines[0]
 
 
 def test_a_server_that_does_not_come_ends_the_run_with_how_to_start_it(

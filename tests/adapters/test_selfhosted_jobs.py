@@ -168,7 +168,7 @@ def test_a_server_that_stays_away_ends_the_run_which_finds_its_job_again(
     threading.Thread(target=lambda: server.looked.wait(10) and server.stop()).start()
     line = str(Session(server, tmp_path / "run", away=1.0).tune(make_job())[0].failure())
     assert is_readable(line)
-    assert line.startswith(f"{server.url} cannot be reached for training verifier-0")
+    assert line.startswith(f"{server.url}: training verifier-0: the server cannot be reached")
     server.looks = 3
     server.start()
     assert Session(server, tmp_path / "run").tune(make_job())[0].unwrap().adapter is not None

@@ -170,7 +170,7 @@ class Server:
         return self._rest(request, came, form, body)
 
     async def _fail(self, fault: Fault, request: web.BaseRequest) -> Answer | None:
-        """The answer of a fault that comes before all else; None: answer as if it were not there."""
+        """The answer of a fault that comes before all else; None: answer as if there were none."""
         if fault.fault == "slow":
             await asyncio.sleep(fault.seconds)
             return None
