@@ -1,4 +1,4 @@
-"""Work on many things at a time, with results in the order of the things."""
+"""Concurrent work on many items, with results in the order of the items."""
 
 import asyncio
 from collections import deque
@@ -8,15 +8,16 @@ from typing import TypeVar
 Item = TypeVar("Item")
 Outcome = TypeVar("Outcome")
 
-AHEAD = 8  # things begun, for each that is worked on at a time: a slow one holds up no others
+AHEAD = 8  # items begun for each that is worked on, so that a slow one does not delay the others
 
 
 async def in_order(
     items: Iterable[Item], work: Callable[[Item], Awaitable[Outcome]], at_a_time: int
 ) -> AsyncGenerator[tuple[Item, Outcome], None]:
-    """Each item with what the work on it came to; items are taken only as they are needed.
+    """Each item with the outcome of the work on it, in order.
 
-    What is under way when the caller closes this, or when a work raises, is cancelled.
+    Items are taken only as they are needed, so the iterable may be endless.  Work that is under way
+    when the caller closes the generator, or when other work raises, is cancelled.
     """
     free = asyncio.Semaphore(at_a_time)
 

@@ -24,18 +24,26 @@ PREFERENCE = {
 }
 
 
-@pytest.fixture
-def provider() -> Iterator[Provider]:
+@pytest.fixture(scope="module")
+def running() -> Iterator[Provider]:
     with Provider() as found:
         yield found
 
 
+@pytest.fixture
+def provider(running: Provider) -> Provider:
+    running.reset()
+    return running
+
+
 def do(provider: Provider, doing: Doing) -> Any:
-    """What `doing` comes to with a client of the provider."""
+    """The value of `doing` with a client of the provider."""
 
     async def run() -> Any:
-        url = provider.url
-        async with openai.AsyncOpenAI(base_url=url, api_key="k", max_retries=0, timeout=5) as own:
+        # There is no TLS to verify, and certificates take 60 ms to load.
+        http = openai.DefaultAsyncHttpxClient(verify=False)
+        how: Any = {"max_retries": 0, "timeout": 5, "http_client": http}
+        async with openai.AsyncOpenAI(base_url=provider.url, api_key="k", **how) as own:
             return await doing(own)
 
     return asyncio.run(run())
@@ -60,7 +68,7 @@ async def listed(pages: Any) -> list[Any]:
 
 
 def in_order(seen: Iterable[str], steps: list[str]) -> bool:
-    """Whether all that was seen are steps in their order, the first and the last among them."""
+    """True if all that was seen are steps in their order, the first and the last among them."""
     found = list(seen)
     return found == [step for step in steps if step in found] and {steps[0], steps[-1]} <= {*found}
 

@@ -27,7 +27,7 @@ from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.pace import Bounds
-from nip_fn_adapters.api.sampler import GOOD_MANNERS, ClientSettings, Served, api_sampler
+from nip_fn_adapters.api.sampler import DEFAULT_SETTINGS, ClientSettings, Served, api_sampler
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 from tests.provider import Provider
@@ -84,14 +84,17 @@ def run() -> list[tuple[str, str]]:
 
 
 def play(
-    provider: Provider, forest: Forest, manners: ClientSettings = GOOD_MANNERS, how: str = "auto"
+    provider: Provider,
+    forest: Forest,
+    settings: ClientSettings = DEFAULT_SETTINGS,
+    how: str = "auto",
 ) -> Played:
     """Sample a forest, recording it."""
     provider.configure(decision_rate=forest.decision_rate)
     params, before = _params(forest), provider.counters()
     server = Endpoint(provider.url, "none")
     served = Served((server,), replies_per_request=how)
-    sampler = api_sampler({agent.name: served for agent in params.agents}, manners)
+    sampler = api_sampler({agent.name: served for agent in params.agents}, settings)
     watch = _Watch()
     with TemporaryDirectory() as folder:
         opened = store.create(Path(folder) / "run").unwrap()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ..provider import Provider
-from .conftest import SMALL, Finished, RunCli, call_cli
+from .conftest import SMALL, RunCli, call_cli
 
 Start = Callable[..., "subprocess.Popen[str]"]
 

@@ -42,7 +42,7 @@ class Provider:
 
     @property
     def url(self) -> str:
-        """Where it is served; the same after a restart."""
+        """Its address; the same after a restart."""
         return f"http://127.0.0.1:{self.port}/v1"
 
     @property

@@ -21,7 +21,7 @@ ENDED = ("completed", "failed", "expired", "cancelled")
 
 
 class Context(NamedTuple):
-    """What batches are carried out with."""
+    """The parts of the server that carry out batches."""
 
     objects: Objects
     settings: Settings
@@ -132,7 +132,7 @@ def _look(context: Context, batch: Json, serves: Callable[[str], bool]) -> Json:
 
 
 def _share(batch: Json) -> float:
-    """How much of its time is over, from 0 to 1."""
+    """The share of its time that is over, from 0 to 1."""
     plan = batch["_"]
     spent = time.time() - plan["created"]
     return min(1.0, spent / plan["seconds"]) if plan["seconds"] > 0 else 1.0
@@ -152,7 +152,7 @@ def _lines(context: Context, batch: Json) -> list[bytes]:
 
 
 def _problems(lines: Sequence[bytes]) -> list[Json]:
-    """What makes a whole batch fail."""
+    """The problems that make a whole batch fail."""
     seen: set[str] = set()
     models: set[str] = set()
     found = []

@@ -14,7 +14,7 @@ MOST_PREFIXES = 1 << 18
 
 
 class ChatRequest(msgspec.Struct, frozen=True):
-    """What is looked at of a chat's body."""
+    """The fields of a chat's body that make a difference."""
 
     model: str
     messages: list[Message]
@@ -63,7 +63,7 @@ class Prefixes:
 
 
 def refusal_of(request: ChatRequest, body: dict[str, Any], settings: Settings) -> Error | None:
-    """Why a chat is not answered."""
+    """The error of a chat that is not answered."""
     for field in settings.refuses:
         if field in body:
             message = f"Unsupported parameter: '{field}' is not supported with this model."

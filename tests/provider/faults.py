@@ -1,4 +1,4 @@
-"""What goes wrong, and when.
+"""Faults of the provider, and the requests that they befall.
 
 Before the request is looked at: a status ("429", "500", "404-model", ...), "timeout" (no answer
 ever), "reset", "slow" (the answer comes `seconds` late), "die" (the server's process ends).
@@ -78,7 +78,7 @@ NAMES = BEFORE | AFTER | IN_CHAT | ERRORS.keys()
 
 
 class Asked(NamedTuple):
-    """What faults are matched against."""
+    """The parts of a request that faults are matched against."""
 
     kind: str
     method: str

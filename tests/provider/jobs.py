@@ -162,7 +162,7 @@ def shown(job: Json) -> Json:
 
 
 def is_trained(objects: Objects, model: str) -> bool:
-    """Whether a job has made this model."""
+    """True if a job has made this model."""
     return any(job["fine_tuned_model"] == model for job in views(objects))
 
 
@@ -240,7 +240,7 @@ def _fresh(id: str, body: Json) -> Json:
 
 
 def _refusal(objects: Objects, body: Any) -> Error | None:
-    """Why no job is made of a request."""
+    """The error of a request for a job; None if it is right."""
     if not isinstance(body, dict) or not isinstance(body.get("model"), str):
         return invalid("Missing required parameter: 'model'.", "model")
     model = body["model"]
@@ -270,7 +270,7 @@ def _model_name(base: str, organization: str, suffix: str | None, id: str) -> st
 
 
 def _check(content: bytes, kind: str, fewest: int) -> tuple[str, int]:
-    """What is wrong with a training file ("" for nothing), and its tokens."""
+    """The fault of a training file ("" for none), and its tokens."""
     try:
         rows = [msgspec.json.decode(line) for line in content.splitlines() if line.strip()]
     except msgspec.DecodeError as error:
@@ -324,7 +324,7 @@ def _cancel(objects: Objects, job: Json) -> Json | Error:
 
 
 def _events(job: Json) -> list[Json]:
-    """What happened to a job, oldest first."""
+    """The events of a job, oldest first."""
     status = view(job)["status"]
     said = [
         f"Created fine-tuning job: {job['id']}",

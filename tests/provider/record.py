@@ -1,4 +1,4 @@
-"""What a provider keeps in its folder: every request, and its files, jobs and batches.
+"""The records in a provider's folder: every request, and its files, jobs and batches.
 
 `log.jsonl` has a line when a request comes and one when it is answered; `objects.jsonl` has one
 for each new state of an object.  Nothing is kept back, so a killed provider forgets nothing.
@@ -35,7 +35,7 @@ class Came(msgspec.Struct, frozen=True, tag="came"):
 
 
 class Left(msgspec.Struct, frozen=True, tag="left"):
-    """How it ended; a request without one was never answered."""
+    """The end of a request; one without it was never answered."""
 
     id: int
     status: int | None  # None: no answer was sent

@@ -1,4 +1,4 @@
-"""What the fake models write: a pure function of model, messages, seed and index."""
+"""Replies of the fake models: a pure function of model, messages, seed and index."""
 
 import re
 from collections.abc import Sequence
@@ -96,7 +96,7 @@ def _forms(system: str, last: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _only_asks(last: str) -> bool:
-    """Whether the embedded prompts' instruction leaves no choice."""
+    """True if the embedded prompts' instruction leaves no choice."""
     return last.startswith("Ask with") and "or decide" not in last
 
 

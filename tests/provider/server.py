@@ -25,7 +25,7 @@ JSON = "application/json"
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """An answer to be sent."""
 
     status: int
     body: bytes
@@ -41,7 +41,7 @@ def failed(error: Error, retry_after: int | float | str | None = None) -> Answer
 
 
 class Pace:
-    """How many chats may still be asked now: a bucket that fills with time."""
+    """A token bucket that limits the rate of chats."""
 
     def __init__(self, settings: Settings) -> None:
         self.rate = settings.requests_per_second
@@ -170,7 +170,7 @@ class Server:
         return self._rest(request, came, form, body)
 
     async def _fail(self, fault: Fault, request: web.BaseRequest) -> Answer | None:
-        """What a fault that comes before all else answers; None: go on as if it were not there."""
+        """The answer of a fault that comes before all else; None: answer as if there were none."""
         if fault.fault == "slow":
             await asyncio.sleep(fault.seconds)
             return None
@@ -279,7 +279,7 @@ class Server:
         return headers
 
     def _limits(self) -> dict[str, str]:
-        """How many requests are left, and when all are again, as OpenAI says it."""
+        """The rate-limit headers, as OpenAI sends them."""
         pace, most = self._pace, self.settings.in_flight_limit
         limit, left = (pace.size, pace.left()) if pace.rate else (10_000, 9_999)
         if most is not None:

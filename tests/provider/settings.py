@@ -1,4 +1,4 @@
-"""What a fake provider can be told to do; every field may be changed while it runs."""
+"""The settings of a fake provider; every field may be changed while it runs."""
 
 from typing import Literal
 

@@ -106,7 +106,7 @@ def describe(
 
 
 def remedy_for(failure: RequestFailure, key_variable: str | None) -> str:
-    """What the user can do about a failure; "" if there is nothing but to try later."""
+    """The remedy for a failure; "" if there is nothing to do but to try later."""
     if failure.kind == "key" and key_variable:
         return f"check {key_variable}, in the environment or in a file .env"
     if failure.kind == "key":
