@@ -5,14 +5,14 @@ BIN := .venv/bin
 WORKERS ?= 4
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
 
-.PHONY: train test test-all test-vllm check bench learn clean
+.PHONY: train test test-all test-vllm check bench learn mutants clean
 
 # The main job on the embedded default: set everything up, train, print what came of it.
 train: .venv/.ready
 	$(BIN)/nip-fn train --trainer malt
 
-# What must hold before every commit: style, types, the direction of imports, all tests but the
-# exhaustive ones, of each of which a sample is run.
+# What must hold before every commit: style, types, the direction of imports, and all tests but
+# the exhaustive ones, full sweeps of which a sample is run here.
 test: check
 	$(PYTEST) -m "not exhaustive" --hypothesis-profile fast
 
@@ -22,7 +22,7 @@ test-all: check
 
 # What needs the real vLLM, which has an environment of its own: its pins are not trl's.
 test-vllm: .venv/.ready .venv-vllm/.ready
-	$(BIN)/pytest tests/vllm
+	$(BIN)/pytest --timeout 1800 tests/vllm
 
 check: .venv/.ready
 	$(BIN)/ruff check .
@@ -37,6 +37,10 @@ bench: .venv/.ready
 # The learning experiment: five seeds, three trainers and a control (about an hour on two cores).
 learn: .venv/.ready
 	$(BIN)/python examples/learning.py
+
+# Forty small defects in the core, one at a time: which of them do the tests catch? (hours)
+mutants: .venv/.ready
+	$(BIN)/python -m tests.tools.mutants --num 40 --depth all
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

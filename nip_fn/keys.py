@@ -141,8 +141,3 @@ DRAWS: dict[DrawsName, Draws] = {
     "lots": LOTS,
     "philox": Draws(_philox_permutation, _philox_choice),
 }
-
-
-def generator(key: Key) -> np.random.Generator:
-    """To go."""
-    return _philox(key)

@@ -1,8 +1,8 @@
-"""A file of solutions that grows as they are made, and can be gone on with after a crash.
+"""A file of solutions that grows as they are made, and can be resumed after a crash.
 
-Beside the rows lies a journal: a line for what was asked for, then one for each reply of a model as
-soon as it comes, for it may be paid for, and one for each right solution that is done with, with
-the length of the file after it.  The journal is gone when all is done.
+Beside the rows lies a journal: a line for the options of the command, then one for each reply of a
+model as soon as it comes, for it may be paid for, and one for each right solution that is finished,
+with the length of the file after it.  The journal is removed when all is done.
 """
 
 import os
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
 from nip_fn.code.solutions import LabelledSolution, write_row
+from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key
 from nip_fn.run.ports import Sampler, Unanswered
@@ -23,7 +24,7 @@ from nip_fn_adapters.bugmaking import Ask
 
 
 class Entry(msgspec.Struct, frozen=True, tag="done"):
-    """What became of one right solution."""
+    """The outcome of one right solution."""
 
     id: str
     size: int  # of the file of rows, when it was done with
@@ -46,7 +47,7 @@ class BugFile:
     """Rows that are being written."""
 
     def __init__(self, path: Path, lines: Sequence[Entry | Kept]) -> None:
-        """Go on after these lines of the journal."""
+        """Continue after these lines of the journal."""
         self.entries = [line for line in lines if isinstance(line, Entry)]
         self.replies = {line.key: line.reply for line in lines if isinstance(line, Kept)}
         self._rows = path.open("ab")
@@ -63,31 +64,36 @@ class BugFile:
         self.entries.append(done)
 
     def remembered(self, sampler: Sampler) -> Ask:
-        """Asks the sampler only for what it has not replied yet, and notes all that it replies."""
+        """A sampler that is asked for missing replies only, and whose replies are noted."""
 
-        async def ask(request: Request) -> Result[tuple[Completion, ...], str]:
+        async def ask(request: Request) -> Result[tuple[Completion, ...], Problem]:
             missing = tuple(key for key in request.keys if key not in self.replies)
-            answer = await sampler(replace(request, keys=missing)) if missing else Success(())
-            if isinstance(answer, Failure):
-                return Failure(answer.failure())
-            places = dict(zip(missing, answer.unwrap(), strict=True))
-            for key, place in places.items():
-                if isinstance(place, Completion):
-                    self._note(Kept(key, place))
-                    self.replies[key] = place
-            for place in places.values():
-                if isinstance(place, Unanswered):
-                    return Failure(place.problem)
-            return Success(tuple(self.replies[key] for key in request.keys))
+            if not missing:
+                return Success(tuple(self.replies[key] for key in request.keys))
+            answer = await sampler(replace(request, keys=missing))
+            return answer.bind(lambda places: self._keep(request, missing, places))
 
         return ask
+
+    def _keep(
+        self, request: Request, missing: Sequence[Key], places: Sequence[Completion | Unanswered]
+    ) -> Result[tuple[Completion, ...], Problem]:
+        """Note the replies that came; all that were asked for, or why some did not come."""
+        for key, place in zip(missing, places, strict=True):
+            if isinstance(place, Completion):
+                self._note(Kept(key, place))
+                self.replies[key] = place
+        for place in places:
+            if isinstance(place, Unanswered):
+                return Failure(Problem(place.problem))
+        return Success(tuple(self.replies[key] for key in request.keys))
 
     def _note(self, line: Entry | Kept) -> None:
         self._journal.write(msgspec.json.encode(line) + b"\n")
         self._journal.flush()
 
     def finish(self) -> None:
-        """All is done: nothing is to be gone on with."""
+        """Remove the journal: all is done, and nothing is left to resume."""
         journal_of(Path(self._rows.name)).unlink()
 
     def close(self) -> None:
@@ -97,16 +103,17 @@ class BugFile:
 
 
 def journal_of(path: Path) -> Path:
-    """Where the journal of a file lies."""
+    """The path of a file's journal."""
     return path.with_name(f"{path.name}.journal")
 
 
-def open_bug_file(path: Path, asked: Mapping[str, Any]) -> Result[BugFile, str]:
-    """A new file, or one that the same command began; or why it cannot be written."""
+def open_bug_file(path: Path, asked: Mapping[str, Any]) -> Result[BugFile, Problem]:
+    """A new file, or one that the same command began."""
     journal = journal_of(path)
     if not journal.exists():
         if path.exists():
-            return Failure(f"{path} exists already; choose another --out, or remove it")
+            remedy = "choose another --out, or remove it"
+            return Failure(Problem("exists already", str(path), remedy))
         path.parent.mkdir(parents=True, exist_ok=True)
         journal.write_bytes(msgspec.json.encode(asked) + b"\n")
         return Success(BugFile(path, ()))
@@ -114,9 +121,8 @@ def open_bug_file(path: Path, asked: Mapping[str, Any]) -> Result[BugFile, str]:
     if not lines or msgspec.json.decode(lines[0]) != msgspec.json.decode(
         msgspec.json.encode(asked)
     ):
-        return Failure(
-            f"{path} was begun with other options; give the same, or remove it and {journal}"
-        )
+        remedy = f"give the same, or remove it and {journal}"
+        return Failure(Problem("was begun with other options", str(path), remedy))
     noted = [_LINE.decode(line) for line in lines[1:]]
     os.truncate(journal, sum(map(len, lines)))
     path.touch()

@@ -1,7 +1,7 @@
 """Makes buggy solutions, by mutation or by a model, and lets tests judge them."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from returns.result import Failure, Result, Success
@@ -19,6 +19,7 @@ from nip_fn.code.mutation import draw_order, mutants
 from nip_fn.code.ports import Sandbox
 from nip_fn.code.programs import Limits, Tally, Tests, program, tally
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution
+from nip_fn.errors import Eventual, Problem
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in
 from nip_fn.prompts.chat import Chat, Message
@@ -30,18 +31,18 @@ WRITER = "bug_writer"  # the model that writes bugs, as an agent
 
 
 class Made(NamedTuple):
-    """What came of one right solution."""
+    """The bugs that were made of one right solution."""
 
     bugs: tuple[ScoredCandidate, ...] = ()
     tried: int = 0  # candidates that were run
     problem: str = ""  # why none could be made of it
 
 
-Maker = Callable[[PlacedSolution], Awaitable[Result[Made, str]]]
+Maker = Callable[[PlacedSolution], Eventual[Made]]
 
 
 class MutantFactory(NamedTuple):
-    """What any making of bugs needs."""
+    """All that any making of bugs needs."""
 
     sandbox: Sandbox
     free: asyncio.Semaphore  # for as many programs as may run at a time
@@ -49,8 +50,8 @@ class MutantFactory(NamedTuple):
     key: Key
     wanted: int  # bugs of each right solution
 
-    async def prove(self, laid: PlacedSolution, code: str) -> Result[Tally, str]:
-        """How code does on the tests of a solution."""
+    async def prove(self, laid: PlacedSolution, code: str) -> Result[Tally, Problem]:
+        """Counts of the outcomes of code on the tests of a solution."""
         tests = laid.solution.tests or Tests()
         async with self.free:
             ran = await self.sandbox(program(code, tests), self.limits)
@@ -58,58 +59,74 @@ class MutantFactory(NamedTuple):
 
     async def judge(
         self, laid: PlacedSolution, candidates: Iterable[Candidate], enough: int | None = None
-    ) -> Result[list[ScoredCandidate], str]:
-        """The candidates, judged one after the other, until there are enough with a bug."""
+    ) -> Result[list[ScoredCandidate], Problem]:
+        """The candidates, run one after the other, until there are enough with a subtle bug."""
         found: list[ScoredCandidate] = []
         for candidate in candidates:
             if sum(is_subtle(one.tally) for one in found) == enough:
                 break
-            proven = await self.prove(laid, candidate.code)
-            if isinstance(proven, Failure):
-                return Failure(proven.failure())
-            found.append(judged(laid.solution.solution, candidate, proven.unwrap()))
+            match await self.prove(laid, candidate.code):
+                case Success(counts):
+                    found.append(judged(laid.solution.solution, candidate, counts))
+                case Failure(problem):
+                    return Failure(problem)
         return Success(found)
 
+    async def flaw(self, laid: PlacedSolution) -> Result[str, Problem]:
+        """The reason why no bug can be made of a solution; "" if it passes its own tests."""
+        proven = await self.prove(laid, laid.solution.solution)
+        return proven.map(
+            lambda counts: (
+                ""
+                if counts.all_passed
+                else f"passes {counts.passed} of its own {counts.tests} tests"
+            )
+        )
 
-def by_mutation(workshop: MutantFactory, most_tried: int) -> Maker:
-    """Makes bugs by mutating the syntax tree: of each solution at most so many mutants are tried,
-    until the wanted ones can be the subtlest of four times as many.
+
+def by_mutation(factory: MutantFactory, most_tried: int) -> Maker:
+    """A maker of bugs by mutation of the syntax tree.
+
+    Of each solution at most `most_tried` mutants are run, until the wanted ones can be the subtlest
+    of four times as many.
     """
 
-    async def make(laid: PlacedSolution) -> Result[Made, str]:
-        refused = await _refused(workshop, laid)
-        if refused is not None:
-            return refused
+    async def mutate(laid: PlacedSolution) -> Result[Made, Problem]:
         try:
             # Not in a thread: Python 3.11 may parse in one thread at a time only.
             found = mutants(laid.solution.solution)
         except SyntaxError as error:
             return Success(Made(problem=f"no Python of this version: {error.msg}"))
-        order = draw_order(found, fold_in(workshop.key, "mutation", laid.id))[:most_tried]
-        results = await workshop.judge(laid, map(from_mutant, order), CHOICE * workshop.wanted)
+        order = draw_order(found, fold_in(factory.key, "mutation", laid.id))[:most_tried]
+        results = await factory.judge(laid, map(from_mutant, order), CHOICE * factory.wanted)
         return results.map(
-            lambda all_: Made(best(laid.solution.solution, all_, workshop.wanted), len(all_))
+            lambda all_: Made(best(laid.solution.solution, all_, factory.wanted), len(all_))
         )
 
-    return make
+    return _of_right_ones(factory, mutate)
 
 
-async def _refused(workshop: MutantFactory, laid: PlacedSolution) -> Result[Made, str] | None:
-    """Why no bug can be made of a solution; None where it passes its own tests."""
-    proven = await workshop.prove(laid, laid.solution.solution)
-    if isinstance(proven, Failure):
-        return Failure(proven.failure())
-    counts: Tally = proven.unwrap()
-    if counts.all_passed:
-        return None
-    return Success(Made(problem=f"passes {counts.passed} of its own {counts.tests} tests"))
+def _of_right_ones(factory: MutantFactory, make: Maker) -> Maker:
+    """A maker that makes bugs only of solutions that pass their own tests."""
+
+    async def guarded(laid: PlacedSolution) -> Result[Made, Problem]:
+        match await factory.flaw(laid):
+            case Success(""):
+                return await make(laid)
+            case Success(flaw):
+                return Success(Made(problem=flaw))
+            case Failure(problem):
+                return Failure(problem)
+        raise AssertionError("a result is a success or a failure")
+
+    return guarded
 
 
-Ask = Callable[[Request], Awaitable[Result[tuple[Completion, ...], str]]]
+Ask = Callable[[Request], Eventual[tuple[Completion, ...]]]
 
 
 class Writer(NamedTuple):
-    """A model that is to write bugs, and how it is asked."""
+    """A model that is to write bugs, and the parameters of its requests."""
 
     ask: Ask
     model: str
@@ -118,47 +135,49 @@ class Writer(NamedTuple):
     attempts: int  # requests for each solution at most
 
 
-def by_model(workshop: MutantFactory, writer: Writer) -> Maker:
-    """Makes bugs by asking a model for them; a request asks for as many replies as are wanted."""
+def by_model(factory: MutantFactory, writer: Writer) -> Maker:
+    """A maker of bugs by a model; a request asks for as many replies as bugs are wanted."""
 
-    async def make(laid: PlacedSolution) -> Result[Made, str]:
-        refused = await _refused(workshop, laid)
-        return await _written(workshop, writer, laid) if refused is None else refused
+    async def write(laid: PlacedSolution) -> Result[Made, Problem]:
+        candidates: list[ScoredCandidate] = []
+        made = Made()
+        for attempt in range(writer.attempts):
+            match await _attempt(factory, writer, laid, attempt):
+                case Success(found):
+                    candidates += found
+                case Failure(problem):
+                    return Failure(problem)
+            made = Made(best(laid.solution.solution, candidates, factory.wanted), len(candidates))
+            if len(made.bugs) == factory.wanted:
+                break
+        return Success(made)
 
-    return make
+    return _of_right_ones(factory, write)
 
 
-async def _written(
-    workshop: MutantFactory, writer: Writer, laid: PlacedSolution
-) -> Result[Made, str]:
-    """What a model makes of a solution, in as many requests as it takes."""
-    candidates: list[ScoredCandidate] = []
-    made = Made()
-    for attempt in range(writer.attempts):
-        replies = await writer.ask(request_for(workshop, writer, laid, attempt))
-        if isinstance(replies, Failure):
-            return Failure(replies.failure())
-        new = [from_reply(reply.text or "", reply.model) for reply in replies.unwrap()]
-        results = await workshop.judge(laid, filter(None, new))
-        if isinstance(results, Failure):
-            return Failure(results.failure())
-        candidates += results.unwrap()
-        made = Made(best(laid.solution.solution, candidates, workshop.wanted), len(candidates))
-        if len(made.bugs) == workshop.wanted:
-            break
-    return Success(made)
+async def _attempt(
+    factory: MutantFactory, writer: Writer, laid: PlacedSolution, attempt: int
+) -> Result[list[ScoredCandidate], Problem]:
+    """The candidates that a model writes in reply to one request, judged."""
+    match await writer.ask(request_for(factory, writer, laid, attempt)):
+        case Success(replies):
+            written = (from_reply(reply.text or "", reply.model) for reply in replies)
+            return await factory.judge(laid, filter(None, written))
+        case Failure(problem):
+            return Failure(problem)
+    raise AssertionError("a result is a success or a failure")
 
 
 def request_for(
-    workshop: MutantFactory, writer: Writer, laid: PlacedSolution, attempt: int
+    factory: MutantFactory, writer: Writer, laid: PlacedSolution, attempt: int
 ) -> Request:
-    """What a model is asked for at one attempt at a solution."""
-    place = fold_in(workshop.key, "model", laid.id, attempt)
+    """The request to a model at one attempt at a solution."""
+    place = fold_in(factory.key, "model", laid.id, attempt)
     return Request(
         model=writer.model,
         adapter=None,
         chat=bug_chat(laid.solution),
-        keys=tuple(fold_in(place, index) for index in range(workshop.wanted)),
+        keys=tuple(fold_in(place, index) for index in range(factory.wanted)),
         temperature=writer.temperature,
         top_p=None,
         repetition_penalty=None,

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
-from returns.result import Failure, Result, Success
+from returns.pipeline import is_successful
+from returns.result import Failure, Result
 from rich.console import Console
 from rich.progress import Progress
 
@@ -19,6 +20,7 @@ from nip_fn.code.bugs import buggy
 from nip_fn.code.solutions import PlacedSolution
 from nip_fn.config.codec import merge
 from nip_fn.config.presets import EMBEDDED
+from nip_fn.errors import Problem
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.bugfile import BugFile, Entry, open_bug_file
@@ -42,11 +44,11 @@ from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.money import Money, check_budget, shown
 from nip_fn_cli.wiring import wire
 
-AT_A_TIME = 64  # right solutions that a model is asked about; of its requests the sampler decides
+AT_A_TIME = 64  # right solutions that a model is asked about; the sampler paces its requests
 
 
 class Making(NamedTuple):
-    """What is to be made, and where."""
+    """Options of the making of bugs."""
 
     out: Path
     wanted: int  # bugs of each right solution
@@ -55,13 +57,13 @@ class Making(NamedTuple):
     proving: Proving
 
     def asked(self, data: Data, **more: object) -> dict[str, object]:
-        """All that decides what is made."""
+        """All options that bear on the result."""
         own = {"hash": data.info.hash, "wanted": self.wanted, "limit": self.limit}
         return {**own, "seed": self.seed, "seconds": self.proving.seconds, **more}
 
 
 class Asking(NamedTuple):
-    """How a model is asked for bugs."""
+    """Options of the requests to a model."""
 
     max_tokens: int
     temperature: float | None
@@ -69,11 +71,11 @@ class Asking(NamedTuple):
 
 
 class Work(NamedTuple):
-    """How bugs are made."""
+    """A maker of bugs, and its limits."""
 
     maker: Maker
     at_a_time: int  # right solutions
-    budget: Budget | None = None  # that pays for it
+    budget: Budget | None = None  # that it is paid from
 
 
 def mutate_command(params: HyperParameters, making: Making, *, most_tried: int) -> None:
@@ -81,7 +83,7 @@ def mutate_command(params: HyperParameters, making: Making, *, most_tried: int) 
     data = open_or_die(params)
     asked = making.asked(data, by="mutation", most_tried=most_tried)
     with closing(_open(making.out, asked)) as file:
-        maker = by_mutation(_workshop(making), most_tried)
+        maker = by_mutation(_factory(making), most_tried)
         _make(data, making, Work(maker, making.proving.at_a_time), file)
 
 
@@ -91,7 +93,7 @@ def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> N
     check_budget(params, money)
     (agent,) = params.agents
     price = price_of(money.prices, agent, tuned=False)
-    folder = making.out.with_name(f"{making.out.name}.run")  # of what a provider has to be asked by
+    folder = making.out.with_name(f"{making.out.name}.run")  # for files that a provider needs
     data, sampler = open_or_die(params), wire(params, folder).sampler
     model = {"provider": flags.provider, "model": agent.model_name}
     asked = making.asked(data, by="model", **model, **asking._asdict())
@@ -101,7 +103,7 @@ def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> N
             sampler = within_budget(sampler, budget, lambda request: price)
         writer = Writer(file.remembered(sampler), agent.model_name, *asking)
         try:
-            maker = by_model(_workshop(making), writer)
+            maker = by_model(_factory(making), writer)
             _make(data, making, Work(maker, AT_A_TIME, budget), file)
         finally:
             used = tokens_of(file.replies.values())
@@ -123,15 +125,13 @@ def _writer_params(flags: Flags) -> HyperParameters:
 
 def _open(path: Path, asked: Mapping[str, Any]) -> BugFile:
     opened = open_bug_file(path, asked)
-    if isinstance(opened, Failure):
-        die(Exit.USAGE, opened.failure())
-    file: BugFile = opened.unwrap()
+    file = opened.alt(lambda problem: die(Exit.USAGE, str(problem))).unwrap()
     if file.entries:
-        say(f"going on with {path}: {len(file.entries)} right solutions are done")
+        say(f"resuming {path}: {len(file.entries)} right solutions are done")
     return file
 
 
-def _workshop(making: Making) -> MutantFactory:
+def _factory(making: Making) -> MutantFactory:
     proving = making.proving
     return MutantFactory(
         sandbox_or_die(proving),
@@ -169,28 +169,27 @@ def _make(data: Data, making: Making, work: Work, file: BugFile) -> None:
 
 async def _make_all(
     todo: Iterator[PlacedSolution], work: Work, file: BugFile, advance: Callable[[], None]
-) -> str | None:
-    """Why a solution could not be done with, if one could not; what was under way then has ended.
+) -> Problem | None:
+    """The problem that stopped the making, if one did; all that was under way then has ended.
 
-    Those behind it are left for the next time, so that the file is the same in the end.
+    Solutions behind it are left for the next time, so that the file is the same in the end.
     """
-    problem: str | None = None
+    first: Problem | None = None
 
-    async def make(laid: PlacedSolution) -> Result[Made, str]:
-        nonlocal problem
-        made = await work.maker(laid) if problem is None else Failure(problem)
-        if isinstance(made, Failure):
-            problem = problem or made.failure()
+    async def make(laid: PlacedSolution) -> Result[Made, Problem]:
+        nonlocal first
+        made = await work.maker(laid) if first is None else Failure(first)
+        first = first or made.swap().value_or(None)
         return made
 
     in_time = True
     async with aclosing(in_order(todo, make, work.at_a_time)) as results:
         async for laid, result in results:
-            in_time = in_time and isinstance(result, Success)
+            in_time = in_time and is_successful(result)
             if in_time:
                 _add(file, laid, result.unwrap())
                 advance()
-    return problem
+    return first
 
 
 def _tasks(data: Data) -> Iterator[PlacedSolution]:
@@ -206,7 +205,7 @@ def _add(file: BugFile, laid: PlacedSolution, made: Made) -> None:
 
 
 def _again(making: Making) -> str:
-    return f"what is done is in {making.out}; go on with the same command"
+    return f"what is done is in {making.out}; the same command continues it"
 
 
 def _summarise(file: BugFile, making: Making) -> None:

@@ -4,7 +4,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import msgspec
 from returns.result import Failure, Result, Success
@@ -13,10 +13,10 @@ from nip_fn.config.codec import default_table, from_dict, merge, nest, shape_pro
 from nip_fn.config.compat.nip import from_nip_config, is_nip_config
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
-from nip_fn_cli.exits import Exit, die
+from nip_fn_cli.exits import Exit, die, or_exit
 
 # As they are written on the command line.
-PROVIDERS = {"openai": "OpenAI", "openrouter": "OpenRouter", "self-hosted": "SelfHosted"}
+_PROVIDERS = {"openai": "OpenAI", "openrouter": "OpenRouter", "self-hosted": "SelfHosted"}
 
 
 class Flags(NamedTuple):
@@ -41,7 +41,7 @@ def overrides(flags: Flags) -> dict[str, Any]:
 
     Ends the command if one of them cannot be read.
     """
-    table = read_table(flags.config).alt(_refuse).unwrap() if flags.config else {}
+    table = or_exit(read_table(flags.config)) if flags.config else {}
     options = {
         "trainer": flags.trainer,
         "interaction_protocol": flags.protocol,
@@ -56,7 +56,7 @@ def overrides(flags: Flags) -> dict[str, Any]:
     given = [nest(address, value) for address, value in options.items() if value is not None]
     table = with_sets(reduce(merge, given, table), flags.sets)
     for problem in shape_problems(table.get("agents", {})):
-        _refuse(problem)
+        die(Exit.USAGE, problem)
     return table
 
 
@@ -114,11 +114,11 @@ def _translated(table: dict[str, Any]) -> Result[dict[str, Any], Problem]:
 
 def with_sets(table: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
     """The table with each `a.b=value` of --set laid over it; ends the command if it cannot."""
-    given = [parse_set(assignment).alt(_refuse).unwrap() for assignment in sets]
+    given = [or_exit(_parse_set(assignment)) for assignment in sets]
     return reduce(merge, given, dict(table))
 
 
-def parse_set(assignment: str) -> Result[dict[str, Any], Problem]:
+def _parse_set(assignment: str) -> Result[dict[str, Any], Problem]:
     """The table of one `a.b=value`; the value is TOML, and a bare word is a string."""
     address, equals, text = assignment.partition("=")
     if not equals or not all(address.strip().split(".")):
@@ -143,7 +143,7 @@ def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]
     """
     if provider is None:
         return table
-    provider = PROVIDERS.get(provider, provider)
+    provider = _PROVIDERS.get(provider, provider)
     dummy = provider == "dummy"
     fields = {"use_dummy_api": dummy, **({} if dummy else {"model_provider": provider})}
     names = {DEFAULT_AGENT, *table.get("agents", {})}
@@ -152,8 +152,4 @@ def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]
 
 def resolve(table: dict[str, Any]) -> HyperParameters:
     """The parameters of a whole table; ends the command if there is a problem with it."""
-    return from_dict(table).alt(_refuse).unwrap()
-
-
-def _refuse(problem: Problem) -> NoReturn:
-    die(Exit.USAGE, str(problem))
+    return or_exit(from_dict(table))

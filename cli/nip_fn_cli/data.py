@@ -1,8 +1,8 @@
-"""`nip-fn data`: what a data set holds, and whether it can be trusted."""
+"""`nip-fn data`: the contents of a data set, and its faults."""
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from functools import partial
 from itertools import chain
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import asdict
-from returns.result import Failure
 
 from nip_fn.code.ports import Sandbox
 from nip_fn.code.programs import Limits, Tally, Tests, program, tally
@@ -23,14 +22,14 @@ from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
 from nip_fn_cli.config import Flags, overrides, resolve
-from nip_fn_cli.datasets import open_or_die
+from nip_fn_cli.datasets import left_out, open_or_die
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.showing import print_problem
 from nip_fn_cli.table import console
 
 
 class Proving(NamedTuple):
-    """How tests are to be run."""
+    """Options of running tests."""
 
     jobs: int | None  # at a time; None: one a processor
     unsafe: bool
@@ -38,12 +37,12 @@ class Proving(NamedTuple):
 
     @property
     def at_a_time(self) -> int:
-        """How many programs run at a time."""
+        """The number of programs that run at a time."""
         return self.jobs or cpu_count() or 1
 
     @property
     def limits(self) -> Limits:
-        """What each program may use."""
+        """The limits of each program."""
         return Limits(seconds=self.seconds)
 
 
@@ -54,7 +53,7 @@ def data_params(dataset: str, sets: tuple[str, ...], skip_bad_rows: bool) -> Hyp
 
 
 def stats_command(params: HyperParameters, *, tokenizer: str | None, as_json: bool) -> None:
-    """Print what a data set holds."""
+    """Print the statistics of a data set."""
     data = open_or_die(params)
     unit, length = _length(tokenizer)
     found = statistics(data.solutions(), length)
@@ -63,8 +62,10 @@ def stats_command(params: HyperParameters, *, tokenizer: str | None, as_json: bo
         print(msgspec.json.encode({**report, "splits": [*map(_table, found)]}).decode())
         return
     _print_statistics(found, unit)
-    for line in _left_out(data):
+    for line in left_out(data):
         print(line)
+    if data.report.unused:
+        print(f"columns that nothing is read from: {', '.join(data.report.unused)}")
     print(f"hash {data.info.hash}")
 
 
@@ -79,15 +80,14 @@ def _table(split: SplitStatistics) -> dict[str, Any]:
 
 
 def _length(tokenizer: str | None) -> tuple[str, Callable[[str], int]]:
-    """What lengths are counted in, and how."""
+    """The unit of lengths, and a function that counts them."""
     if tokenizer is None:
         return "characters", len
     from nip_fn_adapters.local.models import token_counter
 
     counter = token_counter(tokenizer)
-    if isinstance(counter, Failure):
-        die(Exit.USAGE, f"--tokenizer {tokenizer}: {counter.failure()}")
-    return "tokens", counter.unwrap()
+    option = f"--tokenizer {tokenizer}"
+    return "tokens", counter.alt(lambda why: die(Exit.USAGE, f"{option}: {why}")).unwrap()
 
 
 def _print_statistics(found: Iterable[SplitStatistics], unit: str) -> None:
@@ -117,23 +117,8 @@ def _print_statistics(found: Iterable[SplitStatistics], unit: str) -> None:
     print("lengths: median / 95th percentile / longest")
 
 
-def _left_out(data: Data) -> Iterator[str]:
-    report = data.report
-    for count, why in (
-        (report.bad, "bad rows"),
-        (report.duplicates, "that repeat another row"),
-        (report.other_difficulty, "of another difficulty"),
-        (report.crossing, "that a held-out split has nearly the same of"),
-        (report.surplus, "for balance"),
-    ):
-        if count:
-            yield f"left out: {count:,} {why}"
-    if report.unused:
-        yield f"columns that nothing is read from: {', '.join(report.unused)}"
-
-
 def check_command(params: HyperParameters, proving: Proving, *, prove: bool) -> None:
-    """Check a data set; ends with a code of its own where something is wrong."""
+    """Check a data set; end with a code of its own where something is wrong."""
     data = open_or_die(params, most_shown=1000)
     faults = 0
     for line in leaks(data.solutions()):
@@ -142,7 +127,7 @@ def check_command(params: HyperParameters, proving: Proving, *, prove: bool) -> 
     for split in statistics(data.solutions(), len):
         if not split.right or not split.buggy:
             print(f"{split.split}: all {split.datapoints:,} solutions have the same label")
-    for line in _left_out(data):
+    for line in left_out(data):
         print(line)
     if prove:
         faults += _prove(data, proving)
@@ -152,7 +137,7 @@ def check_command(params: HyperParameters, proving: Proving, *, prove: bool) -> 
 
 
 def _prove(data: Data, proving: Proving) -> int:
-    """Run all tests there are; how many labels they do not bear out."""
+    """Run all tests there are; the number of labels that they do not bear out."""
     tested = (laid for laid in data.solutions() if laid.solution.tests)
     first = next(tested, None)
     if first is None:
@@ -179,22 +164,21 @@ def _prove(data: Data, proving: Proving) -> int:
 async def _tally(sandbox: Sandbox, limits: Limits, laid: PlacedSolution) -> Tally:
     tests = laid.solution.tests or Tests()
     ran = await sandbox(program(laid.solution.solution, tests), limits)
-    if isinstance(ran, Failure):
-        die(Exit.ADAPTER, ran.failure())
-    return tally(tests, ran.unwrap())
+    return tally(tests, ran.alt(lambda problem: die(Exit.ADAPTER, str(problem))).unwrap())
 
 
 def sandbox_or_die(proving: Proving) -> Sandbox:
-    """A sandbox; says what it is."""
+    """A sandbox; print its name."""
     from nip_fn_adapters.sandbox import open_sandbox
 
-    sandbox = open_sandbox(unsafe=proving.unsafe).lash(_refuse).unwrap()
+    opened = open_sandbox(unsafe=proving.unsafe)
+    sandbox = opened.alt(lambda problem: die(Exit.ADAPTER, str(problem))).unwrap()
     say(f"sandbox: {sandbox.name}")
     return sandbox
 
 
 def show_command(params: HyperParameters, name: str) -> None:
-    """Print all that is known of a datapoint, or of all of a problem."""
+    """Print all that is known of a datapoint, or of all datapoints of a problem."""
     data = open_or_die(params)
     found = [one for one in data.solutions() if one.solution.problem_id in (name, f"python/{name}")]
     found = found or [laid for laid in data.solutions() if laid.id.startswith(name)]

@@ -1,15 +1,15 @@
-"""Opening a data set for a command: what is wrong with it ends the command."""
+"""Opening a data set for a command, which ends if the data set cannot be used."""
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn
 
-from returns.result import Failure
 from rich.console import Console
 from rich.markup import escape
 
 from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
-from nip_fn_adapters.data.building import BadRows
+from nip_fn_adapters.data.building import REASONS, BadRows
 from nip_fn_adapters.data.opening import Data, open_data
 from nip_fn_cli.exits import Exit, die, say
 
@@ -26,37 +26,47 @@ def told(data: Data) -> str:
 
 
 def open_or_die(params: HyperParameters, most_shown: int = MOST_SHOWN) -> Data:
-    """The data set that the parameters name; says what was left out of it."""
+    """The data set that the parameters name; say what was left out of it."""
     with _shown(params.dataset):
         opened = open_data(params)
-    if isinstance(opened, Failure):
-        problem = opened.failure()
-        if isinstance(problem, Problem | str):
-            die(Exit.USAGE, problem)
-        _die_of(problem, most_shown)
-    data = opened.unwrap()
-    if data.report.bad:
-        say(f"{data.info.name}: left out {_rows(data.report.bad)}")
+    data = opened.alt(lambda problem: _die_of(problem, most_shown)).unwrap()
+    for line in left_out(data):
+        say(f"{data.info.name}: {line}")
     return data
 
 
+def left_out(data: Data) -> Iterator[str]:
+    """A line for each reason why rows are in no split: how many of which label."""
+    if data.report.bad:
+        yield f"left out {_rows(data.report.bad)}"
+    for one in data.report.left_out:
+        count = f"{one.right + one.buggy:,} {_plural('row', one.right + one.buggy)}"
+        yield f"left out {count} ({one.right:,} right, {one.buggy:,} buggy) {REASONS[one.why]}"
+
+
 def _shown(name: str) -> AbstractContextManager[object]:
-    """Shows on a terminal that something is under way."""
+    """Show on a terminal that something is under way."""
     console = Console(stderr=True)
     return console.status(f"opening {escape(name)}") if console.is_terminal else nullcontext()
 
 
-def _die_of(bad: BadRows, most_shown: int) -> NoReturn:
+def _die_of(bad: Problem | BadRows, most_shown: int) -> NoReturn:
+    if isinstance(bad, Problem):
+        die(Exit.USAGE, str(bad))
     for row in bad.first[:most_shown]:
         say(str(row))
     more = bad.count - min(most_shown, len(bad.first))
     rest = f" ({more} of them not shown)" if more else ""
     die(
         Exit.USAGE,
-        f"{_rows(bad.count)}{rest}; nothing was begun; mend them, or leave them out with "
+        f"{_rows(bad.count)}{rest}; nothing was begun; correct them, or leave them out with "
         "--skip-bad-rows",
     )
 
 
 def _rows(count: int) -> str:
-    return f"{count:,} bad {'row' if count == 1 else 'rows'}"
+    return f"{count:,} bad {_plural('row', count)}"
+
+
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"

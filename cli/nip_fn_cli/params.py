@@ -20,7 +20,7 @@ from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 from nip_fn_cli.table import console
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 AGENT = "AGENT"  # stands for an agent's name, or for `_default`
 OWN = "package.module:NAME or file.py:NAME"
 PLAIN = ((inspect.BoolType, "true or false"), (inspect.StrType, "text"))
@@ -175,7 +175,7 @@ def schema() -> dict[str, Any]:
         else field
         for name, field in root["properties"].items()
     }
-    return {"$schema": DIALECT, **root, "properties": properties, "$defs": defs}
+    return {"$schema": _DIALECT, **root, "properties": properties, "$defs": defs}
 
 
 def _with_tags(name: str, part: dict[str, Any]) -> dict[str, Any]:

@@ -32,5 +32,5 @@ def _filled(agent: str, fields: Any) -> Any:
         cause = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         address = f"agents.{agent}.system_prompt_template_path"
         problem = Problem(f"{path}: {cause}", address, "name a text file that exists")
-        die(Exit.USAGE, str(problem))
+        die(Exit.USAGE, problem)
     return {**fields, "system_prompt_template": text}

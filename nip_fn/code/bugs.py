@@ -1,4 +1,4 @@
-"""Making buggy solutions out of right ones: which candidates count, and which are the best."""
+"""Making buggy solutions out of right ones: the candidates that count, and the best of them."""
 
 import re
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class Candidate(NamedTuple):
 
 
 class ScoredCandidate(NamedTuple):
-    """A candidate, and how it did on the tests that the right solution passes."""
+    """A candidate, and its counts on the tests that the right solution passes."""
 
     candidate: Candidate
     tally: Tally
@@ -38,7 +38,7 @@ def from_mutant(mutant: Mutant) -> Candidate:
 
 
 def is_subtle(tally: Tally) -> bool:
-    """Whether it gives a wrong answer to some test and the right one to another, always in time.
+    """True if a program gives wrong answers to some tests and right ones to others, all in time.
 
     A program that merely crashes where the right one does not is no subtle bug.
     """

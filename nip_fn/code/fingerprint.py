@@ -331,7 +331,7 @@ _SPECIAL: dict[type, Callable[[_Walk, Any, _Scope, int], None]] = {
 
 
 def is_guard(statement: ast.stmt) -> bool:
-    """Whether a statement is `if __name__ == "__main__":` without an else."""
+    """True if a statement is `if __name__ == "__main__":` without an else."""
     match statement:
         case ast.If(
             test=ast.Compare(

@@ -11,9 +11,9 @@ class Sandbox(Protocol):
 
     @property
     def name(self) -> str:
-        """What it isolates by, for people to read."""
+        """The means of isolation, for people to read."""
         ...
 
     def __call__(self, program: Program, limits: Limits) -> Eventual[tuple[RunResult, ...]]:
-        """How each of the program's inputs ended, in their order; or why nothing could be run."""
+        """The results of the program on each of its inputs, in order; or why nothing was run."""
         ...

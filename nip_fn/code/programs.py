@@ -1,4 +1,4 @@
-"""Programs that nobody trusts, their tests, and what running them shows.
+"""Programs that nobody trusts, their tests, and the results of running them.
 
 A program is run on inputs alone: it never sees what is expected, so nothing it does to the process
 it runs in can make a wrong output agree.  Comparing is done here, on the text that came out.
@@ -7,18 +7,22 @@ it runs in can make a wrong output agree.  Comparing is done here, on the text t
 import ast
 import math
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
+from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.params.base import Count, Positive, Record
+
+_T = TypeVar("_T")
 
 Ending = Literal["returned", "raised", "timeout", "memory", "output", "died"]
 
-# What a text must not exceed to be compared, in characters: parsing hostile literals costs memory.
+# Characters of the longest text that is compared: parsing hostile literals costs memory.
 LONGEST = 1 << 20
-# And so many times longer than what is expected, and this many characters more: no way to write a
+# And at most 32 times the expected text, and 1000 characters more: no way to write a
 # value is, and parsing a set of integers with the same hash costs time, too (seconds for 256 kB).
 STRETCH, SLACK = 32, 1000
 RELATIVE = 1e-6
@@ -41,7 +45,7 @@ class Tests(Record, frozen=True):
 
 
 class Limits(Record, frozen=True):
-    """What one program may use; a test that exceeds a limit ends, and the next one begins."""
+    """Limits of one program; a test that exceeds a limit ends, and the next one begins."""
 
     seconds: Annotated[
         Positive, Meta(description="of processor time of each test; four times that on the clock")
@@ -57,7 +61,7 @@ class Limits(Record, frozen=True):
 
 
 class Program(Record, frozen=True):
-    """What a sandbox is asked to run: the code, once for each input."""
+    """A request to a sandbox: the code, to be run once for each input."""
 
     code: str
     function: str | None
@@ -65,7 +69,7 @@ class Program(Record, frozen=True):
 
 
 class RunResult(msgspec.Struct, frozen=True):
-    """How one input ended.
+    """The end of a program's run on one input.
 
     "returned" also stands for a script that ended well; "died" for a process that vanished without
     a word (`os._exit`, a signal); the others name the limit that was hit or that code raised.
@@ -76,7 +80,7 @@ class RunResult(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """How a program did on its tests."""
+    """Counts of a program's tests by outcome."""
 
     passed: int = 0
     wrong: int = 0  # ended well, with another output than expected
@@ -85,13 +89,22 @@ class Tally(msgspec.Struct, frozen=True):
 
     @property
     def tests(self) -> int:
-        """How many there were."""
+        """The number of tests."""
         return self.passed + self.wrong + self.crashed + self.stopped
 
     @property
     def all_passed(self) -> bool:
-        """Whether there were tests and every one passed."""
+        """True if there were tests and every one passed."""
         return 0 < self.tests == self.passed
+
+
+class _Check(NamedTuple):
+    """A line that calls a function and compares what it returns."""
+
+    line: int
+    function: str
+    arguments: str
+    expected: str
 
 
 def program(code: str, tests: Tests) -> Program:
@@ -100,7 +113,7 @@ def program(code: str, tests: Tests) -> Program:
 
 
 def tally(tests: Tests, runs: Sequence[RunResult]) -> Tally:
-    """What the runs of a program on its tests' inputs come to; one run for each input."""
+    """The counts of outcomes over the runs of a program, one for each test."""
     pairs = zip(runs, tests.outputs, strict=True)
     outcomes = [_outcome(tests, run, expected) for run, expected in pairs]
     return Tally(*(outcomes.count(name) for name in ("passed", "wrong", "crashed", "stopped")))
@@ -118,7 +131,7 @@ def _outcome(tests: Tests, run: RunResult, expected: str) -> str:
 
 
 def agrees(expected: str, got: str) -> bool:
-    """Whether two literals are the same value, floats to a relative error of 1e-6.
+    """True if two literals are the same value, floats to a relative error of 1e-6.
 
     A tuple agrees with a list of the same items, as data read from JSON knows only lists; True
     does not agree with 1.  What is in a set or a key of a dict must be equal exactly.
@@ -167,7 +180,7 @@ def _near(expected: float, got: float) -> bool:
 
 
 def prints_alike(expected: str, got: str) -> bool:
-    """Whether two printed texts are the same, word by word and line by line, whatever space is
+    """True if two printed texts are the same, word by word and line by line, but for the space
     between words and around the text; numbers to a relative error of 1e-6.
 
     >>> prints_alike("1 2\\n0.5\\n", "1 2 \\r\\n0.5000000001"), prints_alike("1\\n2", "1 2")
@@ -195,48 +208,65 @@ def _same_word(expected: str, got: str) -> bool:
         return False
 
 
-def read_checks(text: str) -> Tests:
+def read_checks(text: str) -> Result[Tests, Problem]:
     """The tests that lines like `merge([[1, 3], [2, 6]]) == [[1, 6]]` stand for.
 
-    All call the same function, with literals, and compare with a literal.  Raises ValueError,
-    which names the line.
+    All call the same function, with literals, and compare with a literal; otherwise a problem at
+    the address "line N".
 
-    >>> read_checks("add(1, 2) == 3\\n\\nadd(0, 0) == 0").inputs
+    >>> read_checks("add(1, 2) == 3\\n\\nadd(0, 0) == 0").unwrap().inputs
     ('[1, 2]', '[0, 0]')
     """
-    function, inputs, outputs = None, [], []
-    for number, line in enumerate(text.split("\n"), 1):  # a literal may hold other line ends
-        if not line.strip():
-            continue
-        name, arguments, expected = _check(line, number)
-        if function not in (None, name):
-            raise ValueError(f"line {number}: calls {name}, the lines before {function}")
-        function = name
-        inputs.append(arguments)
-        outputs.append(expected)
-    if function is None:
-        raise ValueError("no test")
-    return Tests(function=function, inputs=tuple(inputs), outputs=tuple(outputs))
+    numbered = enumerate(text.split("\n"), 1)  # a literal may hold other line ends
+    checks = [_check(line.strip(), number) for number, line in numbered if line.strip()]
+    return collected(checks).bind(_tests_of)
 
 
-def _check(line: str, number: int) -> tuple[str, str, str]:
-    """The function, the arguments and the expected value of one line."""
+def collected(results: Iterable[Result[_T, Problem]]) -> Result[tuple[_T, ...], Problem]:
+    """All values, in order; the first problem if there is one.
+
+    As `Fold.collect` of returns, whose types mypy does not know without a plugin.
+    """
+    values = []
+    for result in results:
+        match result:
+            case Success(value):
+                values.append(value)
+            case Failure(problem):
+                return Failure(problem)
+    return Success(tuple(values))
+
+
+def _tests_of(checks: tuple[_Check, ...]) -> Result[Tests, Problem]:
+    """The tests of lines that were read."""
+    if not checks:
+        return Failure(Problem("no test"))
+    first = checks[0]
+    for check in checks:
+        if check.function != first.function:
+            problem = f"calls {check.function}, the lines before {first.function}"
+            return Failure(Problem(problem, f"line {check.line}"))
+    inputs, outputs = (tuple(texts) for texts in zip(*(check[2:] for check in checks), strict=True))
+    return Success(Tests(function=first.function, inputs=inputs, outputs=outputs))
+
+
+def _check(line: str, number: int) -> Result[_Check, Problem]:
+    """The check that one line stands for."""
+    problem = "is not `function(literals) == literal`"
     try:
-        match ast.parse(line.strip(), mode="eval").body:
+        match ast.parse(line, mode="eval").body:
             case ast.Compare(
                 left=ast.Call(func=ast.Name(id=name), args=args, keywords=[]),
                 ops=[ast.Eq()],
                 comparators=[expected],
             ):
-                return name, f"[{', '.join(map(_literal, args))}]", _literal(expected)
+                arguments = f"[{', '.join(map(_literal, args))}]"
+                return Success(_Check(number, name, arguments, _literal(expected)))
     except (ValueError, SyntaxError, TypeError) as error:
-        cause = error.msg if isinstance(error, SyntaxError) else error
-        raise ValueError(f"line {number}: {shown(line.strip(), 120)}: {cause}") from None
+        problem = f": {error.msg if isinstance(error, SyntaxError) else error}"
     except (MemoryError, RecursionError):
-        raise ValueError(f"line {number}: {shown(line.strip(), 120)}: nested too deeply") from None
-    raise ValueError(
-        f"line {number}: {shown(line.strip(), 120)} is not `function(literals) == literal`"
-    )
+        problem = ": nested too deeply"
+    return Failure(Problem(f"{shown(line, 120)} {problem}".replace(" :", ":"), f"line {number}"))
 
 
 def shown(value: object, most: int = 40) -> str:

@@ -1,23 +1,26 @@
-"""Solutions of problems, each known to be right or to have a bug: what data sets are made of."""
+"""Solutions of problems, each known to be right or to have a bug: the rows of data sets."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 from msgspec.structs import replace
-from returns.result import Failure, Result, Success
+from returns.result import Failure, Result, Success, safe
 
 from nip_fn.code.programs import Tests, read_checks, shown
+from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint, Split, make_datapoint, text_hash
 
-# Where a row says it belongs; "held out" leaves open whether to validation or to test.
+# The split that a row asks for; "held out" leaves open whether to validation or to test.
 SplitHint = Literal["train", "validation", "test", "held out"]
 
 TEXT = "a text"
 
+_T = TypeVar("_T")
+
 
 class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a bug came to be."""
+    """The origin of a bug."""
 
     made_by: Literal["author", "mutation", "model"]
     how: str = ""  # what is wrong, in words; the operator of the mutation; the model
@@ -25,12 +28,12 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
     before: str = ""  # the source text that a mutation replaced
     after: str = ""  # and by what
     passed: int = 0  # tests that it still passes
-    tests: int = 0  # of so many
+    tests: int = 0  # of this number
     distance: int = 0  # characters to change to make it right (Levenshtein)
 
 
 class LabelledSolution(msgspec.Struct, frozen=True):
-    """A solution of a problem, and what is known of both."""
+    """A solution of a problem, and all that is known of both."""
 
     question: str
     solution: str
@@ -51,13 +54,6 @@ class PlacedSolution(NamedTuple):
     solution: LabelledSolution
 
 
-class BadField(NamedTuple):
-    """Why a row cannot be used."""
-
-    field: str
-    problem: str
-
-
 def datapoint_of(solution: LabelledSolution) -> Datapoint:
     """The datapoint that agents play about."""
     point = make_datapoint(
@@ -67,30 +63,38 @@ def datapoint_of(solution: LabelledSolution) -> Datapoint:
 
 
 def wording_hash(question: str) -> str:
-    """The same for questions in the same words, however they are laid out."""
+    """A hash of a question's words, whatever its layout."""
     return text_hash(" ".join(question.split()))
 
 
-def read_row(row: Mapping[str, Any]) -> Result[LabelledSolution, BadField]:
+def read_row(row: Mapping[str, Any]) -> Result[LabelledSolution, Problem]:
     """A row of a user's own file; fields that are missing, null or "" count as not given.
 
     `question`, `solution` (texts; Windows line ends become "\\n") and `label` (1 or true: right,
     0 or false: with a bug; also as texts) must be given.  `problem_id` (by default a hash of the
     question), `difficulty`, `tests` (see `read_tests`), `stance` (0 or 1), `split` and `origin` may
-    be.
+    be.  A problem is found at the name of its field.
     """
     given = {name: value for name, value in row.items() if value is not None and value != ""}
     fields: dict[str, Any] = {}
     for name, (attribute, read) in _FIELDS.items():
         if name in given:
-            try:
-                fields[attribute] = read(given[name])
-            except (ValueError, TypeError, RecursionError) as error:
-                return Failure(BadField(name, str(error)))
+            match _guarded(read, given[name]):
+                case Success(value):
+                    fields[attribute] = value
+                case Failure(problem):
+                    return Failure(problem.at(name))
         elif name in REQUIRED:
-            return Failure(BadField(name, "is missing"))
+            return Failure(Problem("is missing", name))
     fields.setdefault("problem_id", wording_hash(fields["question"]))
     return Success(LabelledSolution(**fields))
+
+
+def _guarded(read: Callable[[object], Result[Any, Problem]], value: object) -> Result[Any, Problem]:
+    try:
+        return read(value)
+    except RecursionError:  # nested as deeply as JSON may be, which is too deep for repr
+        return Failure(Problem("is nested too deeply"))
 
 
 def write_row(solution: LabelledSolution) -> dict[str, Any]:
@@ -100,123 +104,128 @@ def write_row(solution: LabelledSolution) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-def read_text(value: object) -> str:
-    """A text with "\\n" as its line ends; raises ValueError for what is not a text."""
+def read_text(value: object) -> Result[str, Problem]:
+    """A text with "\\n" as its line ends."""
     if not isinstance(value, str):
-        raise ValueError(f"{shown(value)} is not {TEXT}")
+        return Failure(Problem(f"{shown(value)} is not {TEXT}"))
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(
-            f"character {error.start + 1} is no Unicode (save the file in UTF-8)"
-        ) from None
+        problem = f"character {error.start + 1} is no Unicode (save the file in UTF-8)"
+        return Failure(Problem(problem))
     if not value.strip():
-        raise ValueError("is empty")
-    return value.replace("\r\n", "\n").replace("\r", "\n")
+        return Failure(Problem("is empty"))
+    return Success(value.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def read_tests(value: object) -> Tests:
-    """Tests in any form a data set writes them in; raises ValueError.
+def read_json(text: str) -> Result[Any, Problem]:
+    """The value that a text of JSON stands for."""
+    decoded = safe((msgspec.DecodeError, RecursionError))(msgspec.json.decode)(text)
+    return decoded.alt(lambda error: Problem(f"not JSON: {error}"))
+
+
+def read_tests(value: object) -> Result[Tests, Problem]:
+    """Tests in any form a data set writes them in.
 
     Lines like `add(1, 2) == 3`, as one text or a list; or the object of APPS, `{"fn_name": ...,
     "inputs": [...], "outputs": [...]}`, where `fn_name` is left out for scripts that read and
-    print; or what `write_row` wrote; each also as the text of its JSON.
+    print; or the object that `write_row` wrote; each also as the text of its JSON.
     """
     if isinstance(value, str):
         if not value.lstrip().startswith(("{", "[")):
             return read_checks(value)
-        try:
-            value = msgspec.json.decode(value)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise ValueError(f"not JSON: {error}") from None
+        return read_json(value).bind(_tests_of)
+    return _tests_of(value)
+
+
+def _tests_of(value: object) -> Result[Tests, Problem]:
     if isinstance(value, list) and value and all(isinstance(line, str) for line in value):
         return read_checks("\n".join(value))
     if isinstance(value, Mapping):
-        return _tests_of_table(value)
-    raise ValueError(f'{shown(value)} is neither lines like "f(1) == 2" nor inputs and outputs')
+        return _tests_of_table(_without_nulls(value))
+    problem = f'{shown(value)} is neither lines like "f(1) == 2" nor inputs and outputs'
+    return Failure(Problem(problem))
 
 
-def _tests_of_table(given: Mapping[str, Any]) -> Tests:
-    table = _without_nulls(given)
+def _tests_of_table(table: Mapping[str, Any]) -> Result[Tests, Problem]:
     inputs, outputs = table.get("inputs"), table.get("outputs")
     if not isinstance(inputs, list | tuple) or not isinstance(outputs, list | tuple):
-        raise ValueError("inputs and outputs must be lists")
+        return Failure(Problem("inputs and outputs must be lists"))
     if len(inputs) != len(outputs):
-        raise ValueError(f"{len(inputs)} inputs, but {len(outputs)} outputs")
+        return Failure(Problem(f"{len(inputs)} inputs, but {len(outputs)} outputs"))
     if not inputs:
-        raise ValueError("no test")
+        return Failure(Problem("no test"))
     if "function" in table:
-        return msgspec.convert(table, Tests)
+        return _converted(table, Tests)
     name = table.get("fn_name")
     if not name:
-        return Tests(inputs=tuple(map(_typed, inputs)), outputs=tuple(map(_typed, outputs)))
+        return Success(
+            Tests(inputs=tuple(map(_typed, inputs)), outputs=tuple(map(_typed, outputs)))
+        )
     wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
     if wrapped:
         outputs = [output[0] for output in outputs]
     for number, arguments in enumerate(inputs, 1):
         if not isinstance(arguments, list):
-            raise ValueError(f"input {number}: {shown(arguments)} is no list of arguments")
-    return Tests(
-        function=read_text(name),
-        inputs=tuple(map(repr, inputs)),
-        outputs=tuple(map(repr, outputs)),
-        wrapped=wrapped,
-    )
+            problem = f"input {number}: {shown(arguments)} is no list of arguments"
+            return Failure(Problem(problem))
+    read = tuple(map(repr, inputs)), tuple(map(repr, outputs))
+    return read_text(name).map(lambda function: Tests(function, *read, wrapped))
 
 
-def _without_nulls(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Only what is given: a column of tables has a null for what others of its tables have."""
+def _converted(table: Any, kind: type[_T]) -> Result[_T, Problem]:
+    """The record that a table stands for."""
+    converted = safe((msgspec.ValidationError,))(msgspec.convert)(table, kind)
+    return converted.alt(lambda error: Problem(str(error)))
+
+
+def _without_nulls(table: Any) -> Any:
+    """All that a table gives: a column of tables has a null for what others of them have."""
+    if not isinstance(table, Mapping):
+        return table
     return {name: value for name, value in table.items() if value is not None}
 
 
 def _typed(lines: object) -> str:
-    """What a script reads or prints: a text, or a list of its lines."""
-    if isinstance(lines, list):
-        return "\n".join(map(str, lines))
-    return str(lines)
+    """The text that a script reads or prints, given as such or as a list of lines."""
+    return "\n".join(map(str, lines)) if isinstance(lines, list) else str(lines)
 
 
-def _label(value: object) -> int:
+def _label(value: object) -> Result[int, Problem]:
     if isinstance(value, str) and value.lower() in ("true", "false"):
-        return int(value.lower() == "true")
+        return Success(int(value.lower() == "true"))
     return _zero_or_one(value, "1 (right) nor 0 (with a bug)")
 
 
-def _stance(value: object) -> int:
+def _stance(value: object) -> Result[int, Problem]:
     return _zero_or_one(value, "1 (accept) nor 0 (reject)")
 
 
-def _zero_or_one(value: object, meaning: str) -> int:
+def _zero_or_one(value: object, meaning: str) -> Result[int, Problem]:
     if value in (0, 1, "0", "1"):
-        return int(value)
-    raise ValueError(f"{shown(value)} is neither {meaning}")
+        return Success(int(value))
+    return Failure(Problem(f"{shown(value)} is neither {meaning}"))
 
 
-def _split(value: object) -> SplitHint:
+def _split(value: object) -> Result[SplitHint, Problem]:
     if value in get_args(SplitHint):
-        return value  # type: ignore[return-value]
-    raise ValueError(f"{shown(value)} is none of {', '.join(get_args(SplitHint))}")
+        return Success(value)  # type: ignore[arg-type]
+    return Failure(Problem(f"{shown(value)} is none of {', '.join(get_args(SplitHint))}"))
 
 
-def _name(value: object) -> str:
+def _name(value: object) -> Result[str, Problem]:
     return read_text(str(value) if type(value) is int else value)
 
 
-def _origin(value: Any) -> Origin:
-    try:
-        if isinstance(value, str):
-            value = msgspec.json.decode(value)
-        return msgspec.convert(
-            _without_nulls(value) if isinstance(value, Mapping) else value, Origin
-        )
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise ValueError(str(error)) from None
+def _origin(value: object) -> Result[Origin, Problem]:
+    read = read_json(value) if isinstance(value, str) else Success(value)
+    return read.map(_without_nulls).bind(lambda table: _converted(table, Origin))
 
 
 REQUIRED = ("question", "solution", "label")
 
 # Column: the attribute it becomes, and how it is read.
-_FIELDS: dict[str, tuple[str, Callable[[object], object]]] = {
+_FIELDS: dict[str, tuple[str, Callable[[object], Result[Any, Problem]]]] = {
     "question": ("question", read_text),
     "solution": ("solution", read_text),
     "label": ("label", _label),

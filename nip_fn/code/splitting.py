@@ -1,4 +1,4 @@
-"""Which datapoint belongs to which split: by problem, never by row.
+"""The split of each datapoint: by problem, never by row.
 
 Rows that share a key (the problem, the wording of its question, the normalised syntax tree of the
 solution) belong together, and so do rows that each belong with a third.  All of such a group are in
@@ -16,14 +16,14 @@ from nip_fn.game.datapoint import Split
 
 
 class LeakKeys(NamedTuple):
-    """What decides where a row goes."""
+    """The keys that decide the split of a row."""
 
     keys: tuple[str, ...]  # what it must not share with rows of other splits; the first names it
     wanted: SplitHint | None = None
 
 
 def marks_of(solution: LabelledSolution) -> LeakKeys:
-    """What keeps a solution apart from those of other splits."""
+    """The keys that a solution must not share with those of other splits."""
     tree = fingerprint(solution.solution)
     return LeakKeys((solution.problem_id, wording_hash(solution.question), tree), solution.wanted)
 

@@ -1,4 +1,4 @@
-"""What a data set holds, and what is wrong with it: both from one pass over its solutions."""
+"""Statistics of a data set, and its faults: both from one pass over its solutions."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -11,14 +11,14 @@ from nip_fn.code.solutions import LabelledSolution, PlacedSolution
 from nip_fn.code.splitting import marks_of
 from nip_fn.game.datapoint import SPLITS, Split
 
-# What splits must not share, in words: the keys of `Marks`.
+# The keys of `LeakKeys` in words: splits must not share them.
 SHARED = ("problem", "question", "solution, but for names and layout,")
 
-UNKNOWN = "unknown"  # the difficulty of a problem of which it is not told
+UNKNOWN = "unknown"  # the difficulty of a problem that names none
 
 
 class Lengths(NamedTuple):
-    """How long texts are."""
+    """Lengths of texts."""
 
     median: float
     most: float  # the 95th percentile
@@ -26,7 +26,7 @@ class Lengths(NamedTuple):
 
 
 class SplitStatistics(NamedTuple):
-    """What one split holds."""
+    """Statistics of one split."""
 
     split: Split
     datapoints: int
@@ -85,7 +85,7 @@ def leaks(solutions: Iterable[PlacedSolution]) -> Iterator[str]:
 
 
 def label_problem(solution: LabelledSolution, tally: Tally) -> str | None:
-    """Why the tests do not bear out the label; None where they do."""
+    """The reason why the tests do not bear out the label; None where they do."""
     if solution.label and not tally.all_passed:
         return f"labelled right, but {_told(tally)}"
     if not solution.label and tally.all_passed:

@@ -17,28 +17,28 @@ from nip_fn.prompts.chat import system_variables
 from nip_fn.prompts.render import render_text
 from nip_fn.protocols.registry import protocol_of
 
-NO_NETWORK = "it configures networks other than language models, which nip-fn does not train"
-NO_WANDB = (
+_NO_NETWORK = "it configures networks other than language models, which nip-fn does not train"
+_NO_WANDB = (
     "it names a place at Weights & Biases; here a run is a folder, which checkpoint_run_id names"
 )
 
 # No port: each server of the host has its own parameter.  No user and no path: a password in a URL
 # would be recorded with the run.
-SCHEME_HOST = r"https?://([^\s/:@?#\[\]]+|\[[0-9A-Fa-f:]+\])/?"
+_SCHEME_HOST = r"https?://([^\s/:@?#\[\]]+|\[[0-9A-Fa-f:]+\])/?"
 
 # Parameters of the nip library that can only hold their default: field, default, reason.
-REFUSED: tuple[tuple[str, object, str], ...] = (
-    ("body_lr_factor", None, NO_NETWORK),
-    ("use_manual_architecture", False, NO_NETWORK),
-    ("normalize_message_history", False, NO_NETWORK),
-    ("use_orthogonal_initialisation", True, NO_NETWORK),
-    ("orthogonal_initialisation_gain", 1.0, NO_NETWORK),
-    ("checkpoint_entity", "", NO_WANDB),
-    ("checkpoint_project", "", NO_WANDB),
+_REFUSED: tuple[tuple[str, object, str], ...] = (
+    ("body_lr_factor", None, _NO_NETWORK),
+    ("use_manual_architecture", False, _NO_NETWORK),
+    ("normalize_message_history", False, _NO_NETWORK),
+    ("use_orthogonal_initialisation", True, _NO_NETWORK),
+    ("orthogonal_initialisation_gain", 1.0, _NO_NETWORK),
+    ("checkpoint_entity", "", _NO_WANDB),
+    ("checkpoint_project", "", _NO_WANDB),
 )
 
 # Fields that agents of one shared model group must agree on, because they describe the one model.
-SHARED_FIELDS = (
+_SHARED_FIELDS = (
     "agent_lr_factor",
     "update_schedule",
     "model_provider",
@@ -71,7 +71,7 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
     """All problems with parameters whose agents are those of the protocol."""
     yield from _name_problems(params)
     for agent in params.agents:
-        yield from agent_problems(agent)
+        yield from _agent_problems(agent)
     if params.protocol_common.zero_knowledge:
         yield Problem(
             "its simulator needs the numbers behind a message, which language models do not give",
@@ -117,25 +117,25 @@ def _size_problems(params: HyperParameters) -> Iterator[Problem]:
         )
 
 
-def agent_problems(agent: AgentParameters) -> Iterator[Problem]:
+def _agent_problems(agent: AgentParameters) -> Iterator[Problem]:
     """Problems with the parameters of one agent."""
     where = f"agents.{agent.name}"
-    for field, only, why in REFUSED:
+    for field, only, why in _REFUSED:
         if getattr(agent, field) != only:
             yield Problem(why, f"{where}.{field}", "leave it out")
     if agent.agent_lr_factor is not None:
         for part in ("critic", "body"):
             if getattr(agent.agent_lr_factor, part) != 1.0:
                 address = f"{where}.agent_lr_factor.{part}"
-                yield Problem(NO_NETWORK, address, "leave it out")
+                yield Problem(_NO_NETWORK, address, "leave it out")
     yield from _loading_problems(agent)
     schedule = agent.update_schedule
     if isinstance(schedule, ContiguousPeriodicUpdateSchedule) and not (
         schedule.start < schedule.stop <= schedule.period
     ):
         yield Problem(
-            f"start {schedule.start}, stop {schedule.stop} and period {schedule.period} leave no "
-            "iteration to train in",
+            f"start {schedule.start} and stop {schedule.stop} do not fit into a period of "
+            f"{schedule.period}",
             f"{where}.update_schedule",
             "choose start < stop <= period",
         )
@@ -191,7 +191,7 @@ def _lora_problems(agent: AgentParameters) -> Iterator[Problem]:
             f"{agent.lora_alpha_scale} times the rank, {agent.lora_rank}, is not a whole number of "
             "at least 1",
             f"{where}.lora_alpha_scale",
-            "choose another, or set lora_alpha itself",
+            "choose another, or set lora_alpha instead",
         )
 
 
@@ -201,7 +201,7 @@ def group_problems(agents: tuple[AgentParameters, ...]) -> Iterator[Problem]:
     leaders: dict[str, AgentParameters] = {}
     for agent in agents:
         leader = leaders.setdefault(agent_group(agent), agent)
-        for field in SHARED_FIELDS:
+        for field in _SHARED_FIELDS:
             ours, theirs = getattr(agent, field), getattr(leader, field)
             if ours != theirs:
                 yield Problem(
@@ -252,7 +252,7 @@ def _is_plain_vllm(agent: AgentParameters) -> bool:
 def _hosted_problems(params: HyperParameters, agent: AgentParameters) -> Iterator[Problem]:
     """Problems with an agent whose model is at a language-model server."""
     where = f"agents.{agent.name}"
-    if not re.fullmatch(SCHEME_HOST, agent.language_model_server_scheme_host):
+    if not re.fullmatch(_SCHEME_HOST, agent.language_model_server_scheme_host):
         yield Problem(
             f"{agent.language_model_server_scheme_host!r} is not a scheme and a host",
             f"{where}.language_model_server_scheme_host",

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from msgspec import inspect
 
 from nip_fn.errors import Problem
@@ -48,17 +49,16 @@ def record_of(expected: inspect.Type | None, table: Mapping[Any, Any]) -> inspec
 def conversion_problem(error: Exception, agents: tuple[str, ...]) -> Problem:
     """msgspec's error as a problem: agents by name, unknown fields with the nearest known one.
 
-    >>> import msgspec
     >>> try:
     ...     msgspec.convert({"seed": "six"}, HyperParameters)
     ... except msgspec.ValidationError as error:
     ...     print(conversion_problem(error, ()))
-    seed: expected `int`, got `str`
+    seed: expected `int`, got `str`; write, for example, 6198
     """
     # There is no structured form of these errors: the message ends with " - at `$.rl.lr`".
     message, _, where = str(error).partition(" - at `$")
     address = where.rstrip("`").lstrip(".")
-    expected = _type_at(address)
+    expected, default = _belonging_at(address)
     for i, name in enumerate(agents):
         address = address.replace(f"agents[{i}]", f"agents.{name}")
     if "unknown field" in message and isinstance(expected, inspect.StructType):
@@ -69,10 +69,8 @@ def conversion_problem(error: Exception, agents: tuple[str, ...]) -> Problem:
             f"{address}.{unknown}".lstrip("."),
             did_you_mean(unknown, known) or f"known are {', '.join(known)}",
         )
-    choices = "; ".join(
-        f"choose from {', '.join(map(str, of.values))}" for of in _choices(expected)
-    )
-    return Problem(f"{message[0].lower()}{message[1:]}", address or "parameters", choices)
+    problem = f"{message[0].lower()}{message[1:]}"
+    return Problem(problem, address or "parameters", _choices(expected) or _example(default))
 
 
 def did_you_mean(name: str, known: list[str]) -> str:
@@ -81,21 +79,29 @@ def did_you_mean(name: str, known: list[str]) -> str:
     return f"did you mean {near[0]!r}?" if near else ""
 
 
-def _type_at(address: str) -> inspect.Type:
-    """The type that belongs at an address as msgspec writes it, such as `agents[0].lora_rank`."""
-    expected = WRITTEN
+def _belonging_at(address: str) -> tuple[inspect.Type, Any]:
+    """The type and the default at an address as msgspec writes it: `agents[0].lora_rank`."""
+    expected, default = WRITTEN, None
     for part in address.split(".") if address else []:
         name = part.partition("[")[0]
         if isinstance(expected, inspect.StructType):
-            expected = next(field.type for field in expected.fields if field.name == name)
+            field = next(field for field in expected.fields if field.name == name)
+            expected, default = field.type, field.default
         if isinstance(expected, inspect.VarTupleType):
             expected = expected.item_type
         while isinstance(expected, inspect.Metadata):
             expected = expected.type
-    return expected
+    return expected, default
 
 
-def _choices(expected: inspect.Type) -> tuple[inspect.LiteralType, ...]:
-    """The literal types among those that belong at an address."""
+def _choices(expected: inspect.Type) -> str:
+    """An invitation to choose, if a literal belongs there; otherwise ""."""
     types = expected.types if isinstance(expected, inspect.UnionType) else (expected,)
-    return tuple(one for one in types if isinstance(one, inspect.LiteralType))
+    literals = [one for one in types if isinstance(one, inspect.LiteralType)]
+    return "; ".join(f"choose from {', '.join(map(str, one.values))}" for one in literals)
+
+
+def _example(default: Any) -> str:
+    """The default as an example, in TOML; "" if it is a table or nothing."""
+    plain = isinstance(default, bool | int | float | str)
+    return f"write, for example, {msgspec.json.encode(default).decode()}" if plain else ""

@@ -7,6 +7,7 @@ the order of trees and siblings cannot change a value.
 
 from collections import Counter
 from collections.abc import Sequence
+from math import fsum
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import ACCEPT, NEITHER, NO_DECISION, REJECT
@@ -148,7 +149,8 @@ def _rewards(protocol: Protocol, games: Sequence[Rollout]) -> Metrics:
     """
     metrics: list[tuple[str, float]] = []
     for index, agent in enumerate(protocol.agents):
-        rewards = [game.returns[index] for game in games]
+        # Not `game.returns`: a game that waits for its first reply has no rewards of any agent.
+        rewards = [fsum(reward[index] for reward in game.rewards) for game in games]
         metrics += _of(f"{agent.name}.reward", mean, rewards)
         metrics += _of(f"{agent.name}.reward_std", deviation, rewards)
     return tuple(metrics)

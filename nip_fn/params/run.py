@@ -75,5 +75,5 @@ class HyperParameters(Record, frozen=True):
     dataset_options: DatasetParameters = DatasetParameters()
     draws: Annotated[
         DrawsName,
-        Meta(description='source of shuffles; "philox" replays runs that nip-fn 0.1 recorded'),
+        Meta(description='Random source: "lots"; "philox" only to replay runs of nip-fn 0.1.'),
     ] = "lots"

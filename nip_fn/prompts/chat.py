@@ -68,7 +68,14 @@ def _supervised(own: AgentParameters, round_id: int) -> bool:
 
 
 def history(protocol: Protocol, episode: Episode, agent: int, *, named: bool) -> Chat:
-    """All earlier rounds as the agent saw them; `named` puts speakers' names into the texts."""
+    """All earlier rounds as one agent saw them.
+
+    Args:
+        protocol: The game; decides which channels the agent sees, and in which order.
+        episode: The game so far.
+        agent: The index of the reader, whose own replies are the assistant's.
+        named: Begin each message with its speaker's name.
+    """
     messages: list[Message] = []
     for round_id, turn in enumerate(episode.turns):
         messages.extend(

@@ -10,7 +10,7 @@ from jinja2 import FunctionLoader, StrictUndefined, Template
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 # The folder of a version that holds the templates that its protocols share.
-BASE = "_base"
+_BASE = "_base"
 
 
 def _source(name: str) -> str | None:
@@ -40,21 +40,28 @@ def template(version: str, protocol: str, names: tuple[str, ...]) -> Template:
 
     Raises `jinja2.TemplatesNotFound` if there is neither.
     """
-    places = [f"{version}/{folder}/{name}.jinja" for folder in (protocol, BASE) for name in names]
+    places = [f"{version}/{folder}/{name}.jinja" for folder in (protocol, _BASE) for name in names]
     return _environment().select_template(places)
 
 
 @cache
-def custom_template(text: str) -> Template:
+def _custom_template(text: str) -> Template:
     """A user's own template, sandboxed; raises `jinja2.TemplateSyntaxError`."""
     return _environment().from_string(text)
 
 
 def render(version: str, protocol: str, names: tuple[str, ...], **variables: object) -> str:
-    """The text of a template; every variable it names must be given."""
+    """The text of a template that comes with the package.
+
+    Args:
+        version: The folder of the version.
+        protocol: The folder of the protocol in it.
+        names: File names without suffix, of which the first that exists is used.
+        variables: Values of all variables that the template names.
+    """
     return template(version, protocol, names).render(variables).strip()
 
 
 def render_text(text: str, **variables: object) -> str:
     """The text of a user's own template; every variable it names must be given."""
-    return custom_template(text).render(variables).strip()
+    return _custom_template(text).render(variables).strip()

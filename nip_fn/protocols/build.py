@@ -57,7 +57,7 @@ def make_protocol(
     def bounds(agent: int) -> tuple[float, float]:
         # Under one key: a schedule draws who else speaks, never when the verifier does.
         of_role = rewards.verifier_bounds if is_verifier[agent] else rewards.prover_bounds
-        return of_role(common, turns_of(protocol, key(0)))
+        return of_role(common, _turns_of(protocol, key(0)))
 
     protocol = Protocol(
         name=name,
@@ -78,7 +78,7 @@ def make_protocol(
     return protocol
 
 
-def turns_of(protocol: Protocol, key: Key) -> rewards.Turns:
+def _turns_of(protocol: Protocol, key: Key) -> rewards.Turns:
     """The verifier's turns before each possible end of the game of that key."""
     rounds = verifier_rounds(protocol, key)
     counts_from = protocol.min_message_rounds - 1

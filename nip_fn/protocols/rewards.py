@@ -11,7 +11,7 @@ from nip_fn.game.protocol import Outcome
 from nip_fn.params.protocol import CommonProtocolParameters
 
 
-def neither_reward(common: CommonProtocolParameters) -> float:
+def _neither_reward(common: CommonProtocolParameters) -> float:
     """The verifier's reward for an undecided verdict: given, or half-way between the others."""
     given = common.verifier_neither_accept_nor_reject_reward
     half_way = (common.verifier_reward + common.verifier_incorrect_penalty) / 2
@@ -20,7 +20,7 @@ def neither_reward(common: CommonProtocolParameters) -> float:
 
 def decision_reward(common: CommonProtocolParameters, x: float) -> float:
     """The verifier's reward for a decision that is right (x = 1), wrong (-1), or in between."""
-    neither = neither_reward(common)
+    neither = _neither_reward(common)
     full = common.verifier_reward if x > 0 else common.verifier_incorrect_penalty
     return neither + abs(x) * (full - neither)
 

@@ -11,6 +11,7 @@ import pyarrow
 import pyarrow.parquet as parquet
 
 from nip_fn.config.codec import from_dict
+from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.building import BadRows
 from nip_fn_adapters.data.opening import Data, open_data
@@ -141,9 +142,9 @@ def opened(dataset: object, **options: Any) -> Data:
 def refused(dataset: object, **options: Any) -> str:
     """Why there is no such data set: one line."""
     problem = open_data(params_of(dataset, **options)).failure()
-    assert isinstance(problem, str), problem
-    assert "\n" not in problem
-    return problem
+    assert isinstance(problem, Problem), problem
+    assert "\n" not in str(problem)
+    return str(problem)
 
 
 def bad_rows(dataset: object, **options: Any) -> list[str]:

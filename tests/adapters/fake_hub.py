@@ -15,7 +15,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub:
-    """What the hub holds, and what it was asked."""
+    """The contents of the hub, and the requests that it got."""
 
     def __init__(self) -> None:
         self.models: dict[str, dict[str, bytes]] = {}  # by id, then by path
@@ -32,7 +32,7 @@ class Hub:
         self.models[name] = {str(p.relative_to(folder)): p.read_bytes() for p in files}
 
     def environment(self, home: Path, **variables: str) -> dict[str, str]:
-        """What a process that uses this hub, with a cache of its own, is started with."""
+        """The environment of a process that uses this hub, with a cache of its own."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith("HF_")}
         return {**kept, "HF_ENDPOINT": self.url, "HF_HOME": str(home), **variables}
 

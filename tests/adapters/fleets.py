@@ -24,6 +24,7 @@ from ..vllm import fake
 T = TypeVar("T")
 FAKE = Path(fake.__file__)
 NEEDS = Needs("m/base")
+PATIENCE = 120.0  # seconds for what takes one on a machine that is busy
 SOON = RestartPolicy(first_wait=0.01)
 Doing = Callable[[Fleet], Coroutine[Any, Any, T]]
 
@@ -67,10 +68,10 @@ class Machine:
     def settings(self, *fakes: str, **fields: Any) -> FleetSettings:
         command = (sys.executable, str(FAKE), "--fake-folder", str(self.folder), *fakes)
         found = FleetSettings(command, self.folder, port=self.port, restarts=SOON)
-        return found._replace(start_limit=20.0)._replace(**fields)
+        return found._replace(start_limit=PATIENCE)._replace(**fields)
 
     def do(self, doing: Doing[T], *fakes: str, **fields: Any) -> T:
-        """What `doing` comes to with a fleet, which is closed afterwards."""
+        """The value of `doing` with a fleet, which is closed afterwards."""
 
         async def run() -> T:
             fleet = Fleet(self.settings(*fakes, **fields), self.find)
@@ -79,7 +80,7 @@ class Machine:
             finally:
                 await fleet.close()
 
-        result = asyncio.run(asyncio.wait_for(run(), 60))
+        result = asyncio.run(asyncio.wait_for(run(), 2 * PATIENCE))
         assert not any(map(is_alive, self.pids()))
         return result
 
@@ -97,7 +98,7 @@ class Machine:
         return folder
 
     def starts(self, place: int = 0) -> list[dict[str, Any]]:
-        """What each process of a replica was started with."""
+        """The arguments and environment of each process of a replica."""
         record = self.folder / f"{self.port + place}.jsonl"
         return [json.loads(line) for line in record.read_text().splitlines()]
 
@@ -142,13 +143,13 @@ def is_alive(pid: int) -> bool:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Return once it holds: of what other processes do, nothing else tells."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not holds():
             await asyncio.sleep(0.02)
 
 
 async def until_status(fleet: Fleet, wanted: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while (await fleet.status()).status != wanted:
             await asyncio.sleep(0.02)
 

@@ -11,8 +11,9 @@ import os
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 from unittest.mock import patch
 
 from nip_fn_adapters.local import children
@@ -29,6 +30,8 @@ PRELOADED = [
 ]
 LOOK_SECONDS = 0.05
 
+T = TypeVar("T")
+
 _context = multiprocessing.get_context("forkserver")
 
 
@@ -38,6 +41,13 @@ def forked_trainings() -> Iterator[None]:
     _context.set_forkserver_preload(PRELOADED)
     with patch.object(children, "run_child", _run_child):
         yield
+
+
+def in_forked_process(function: Callable[..., T], *arguments: Any) -> T:
+    """The value of a function of a module, in a process that has none of this one's state."""
+    _context.set_forkserver_preload(PRELOADED)
+    with ProcessPoolExecutor(1, mp_context=_context) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 async def _run_child(

@@ -55,7 +55,7 @@ class FakeServer:
 
     @property
     def url(self) -> str:
-        """Where it is; the same after another start."""
+        """Its address; the same after another start."""
         return f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> "FakeServer":

@@ -32,7 +32,9 @@ from .conftest import no_tracker, small_dataset
 from .hosted import FakeServer
 
 TOKEN = "sesame-4f1c9a"
-QUICK = Timeouts(ready=5.0, away=10.0, online=5.0, crashed=0.3, poll=0.05, limit=20.0, remind=0.2)
+QUICK = Timeouts(
+    ready=60.0, away=60.0, online=60.0, crashed=0.3, poll=0.05, limit=120.0, remind=0.2
+)
 
 
 def params_at(server: FakeServer, **text_rl: Any) -> HyperParameters:
@@ -97,7 +99,7 @@ class Session:
         return asyncio.run(result_of(self.sampler(asking(adapter))))
 
     def tune(self, *jobs: Job) -> list[Result[Tuned, Problem]]:
-        """What jobs come to that are asked for at once."""
+        """The results of jobs that are asked for at once."""
 
         async def tune() -> list[Result[Tuned, Problem]]:
             return list(await asyncio.gather(*map(self.tuner, jobs)))
@@ -105,7 +107,7 @@ class Session:
         return asyncio.run(tune())
 
     def publish(self, effect: Publish) -> Result[Served, Problem]:
-        """What comes of publishing."""
+        """The result of publishing."""
         return asyncio.run(result_of(self.publisher(effect)))
 
     def play(self) -> Result[RunState, Problem]:
@@ -134,7 +136,7 @@ class Session:
 
 
 async def result_of(awaitable: Any) -> Any:
-    """What it comes to, as a coroutine."""
+    """The value of an awaitable, as a coroutine."""
     return await awaitable
 
 
@@ -157,11 +159,11 @@ def asking(adapter: str | None = None) -> Request:
 
 
 def replayed(run: Path) -> RunState:
-    """What the recording comes to."""
+    """The state of the recorded run."""
     recording = store.read(run / store.CHECKPOINT).unwrap()
     return replay(recording.events).unwrap().state
 
 
 def is_readable(line: str) -> bool:
-    """Whether it is one line for people, without the token."""
+    """True if it is one line for people, without the token."""
     return "\n" not in line and "Traceback" not in line and TOKEN not in line and len(line) < 400

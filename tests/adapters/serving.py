@@ -29,7 +29,7 @@ MAIN = "from nip_fn_cli.main import main; main()"
 
 
 class Answer:
-    """What a server answered."""
+    """The answer of a server."""
 
     def __init__(self, status: int, body: bytes, headers: dict[str, str]) -> None:
         self.status, self.body, self.headers = status, body, headers
@@ -145,7 +145,7 @@ class Server:
         return self.ask(f"/training/jobs/{id}", "PUT", job)
 
     def job(self, id: str) -> dict[str, Any]:
-        """What a job has come to."""
+        """The state of a job."""
         found: dict[str, Any] = self.ask(f"/training/jobs/{id}").json()
         return found
 
@@ -155,7 +155,7 @@ class Server:
 
 
 def eventually(look: Callable[[], Any], holds: Callable[[Any], bool]) -> Any:
-    """What `look` sees once it holds."""
+    """The first value of `look` that `holds` accepts."""
     end = time.monotonic() + PATIENCE
     while True:
         seen = look()
@@ -194,7 +194,7 @@ def lora(rank: int = 4, seed: int = 0, width: int = 128, layers: int = 3) -> dic
 
 
 def config(rank: int = 4, model: str = TINY, **others: Any) -> dict[str, Any]:
-    """What peft writes beside the weights."""
+    """The configuration that peft writes beside the weights."""
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 KILLS = 60 if os.environ.get("EXPLORE") else 10
 
 # Every request about files and jobs takes a while, so that many kills fall into one.
-SLOW = [{"match": {"kind": kind}, "fault": "slow", "seconds": 0.03} for kind in ("file", "job")]
+SLOW = [{"match": {"kind": kind}, "fault": "slow", "seconds": 0.02} for kind in ("file", "job")]
 
 
 def start(run: Path, url: str, output: Path) -> "subprocess.Popen[str]":
@@ -77,13 +77,14 @@ def finish(provider: Provider, run: Path, output: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [random.randrange(2**32) if os.environ.get("EXPLORE") else 1])
-def test_killed_at_random_each_job_is_created_once(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("wanted", [2, pytest.param(KILLS, marks=pytest.mark.exhaustive)])
+def test_killed_at_random_each_job_is_created_once(tmp_path: Path, seed: int, wanted: int) -> None:
     draw, output = random.Random(seed), tmp_path / "output.txt"
     kills, number = 0, 0
-    with Provider(key=KEY, job_seconds=0.25, faults=SLOW) as provider:
-        while kills < KILLS:
+    with Provider(key=KEY, job_seconds=0.1, faults=SLOW) as provider:
+        while kills < wanted:
             run, number = tmp_path / f"run-{number}", number + 1
-            while kills < KILLS and killed(provider, run, output, draw):
+            while kills < wanted and killed(provider, run, output, draw):
                 kills += 1
             finish(provider, run, output)
             check(provider, run)

@@ -11,6 +11,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.code.mutation import mutants
 from nip_fn.code.programs import Limits, read_checks
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution
+from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
 from nip_fn.run.ports import Unanswered
@@ -50,7 +51,9 @@ ENDLESS = RIGHT.replace("    return best", "    while best:\n        pass\n    r
 
 
 def laid(code: str = RIGHT) -> PlacedSolution:
-    solution = LabelledSolution("Which is longest?", code, 1, "p", tests=read_checks(TESTS))
+    solution = LabelledSolution(
+        "Which is longest?", code, 1, "p", tests=read_checks(TESTS).unwrap()
+    )
     return PlacedSolution("train", "id", solution)
 
 
@@ -59,8 +62,8 @@ def workshop(wanted: int = 2) -> MutantFactory:
     return MutantFactory(open_sandbox().unwrap(), asyncio.Semaphore(2), limits, key(0), wanted)
 
 
-def make(maker: Maker, one: PlacedSolution) -> Result[Made, str]:
-    async def run() -> Result[Made, str]:
+def make(maker: Maker, one: PlacedSolution) -> Result[Made, Problem]:
+    async def run() -> Result[Made, Problem]:
         return await maker(one)
 
     return asyncio.run(run())
@@ -72,10 +75,10 @@ class Script:
     def __init__(self, *replies: Sequence[str | None]) -> None:
         self.replies, self.requests = list(replies), list[Request]()
 
-    async def __call__(self, request: Request) -> Result[tuple[Completion, ...], str]:
+    async def __call__(self, request: Request) -> Result[tuple[Completion, ...], Problem]:
         self.requests.append(request)
         if not self.replies:
-            return Failure("the model is gone")
+            return Failure(Problem("the model is gone"))
         texts = self.replies.pop(0)
         return Success(tuple(Completion(text, "stop", "writer", 10, 5) for text in texts))
 
@@ -145,7 +148,7 @@ def test_a_model_is_asked_again_until_there_are_enough_bugs() -> None:
 
 def test_a_model_that_fails_stops_the_making() -> None:
     failed = make(by_model(workshop(), writer(Script())), laid())
-    assert failed.failure() == "the model is gone"
+    assert failed.failure().problem == "the model is gone"
 
 
 # ------------------------------------------------------------------------------------- its file
@@ -160,25 +163,25 @@ def request(num: int = 3) -> Request:
 def test_no_reply_is_asked_for_twice_whatever_became_of_its_siblings(tmp_path: Path) -> None:
     """A sampler that gives one reply, then fails, then gives the others."""
     first, second, third = (Completion(text, "stop", "m") for text in "abc")
-    answers: list[Result[tuple[Completion | Unanswered, ...], str]] = [
+    answers: list[Result[tuple[Completion | Unanswered, ...], Problem]] = [
         Success((Unanswered("gone"), second, Unanswered())),
-        Failure("still gone"),
+        Failure(Problem("still gone")),
         Success((first, third)),
     ]
     asked: list[Request] = []
 
-    async def sampler(request: Request) -> Result[tuple[Completion | Unanswered, ...], str]:
+    async def sampler(request: Request) -> Result[tuple[Completion | Unanswered, ...], Problem]:
         asked.append(request)
         return answers.pop(0)
 
-    def sit() -> Result[tuple[Completion, ...], str]:
+    def sit() -> Result[tuple[Completion, ...], Problem]:
         with closing(open_bug_file(tmp_path / "bugs.jsonl", ASKED).unwrap()) as file:
             return asyncio.run(one_of(file.remembered(sampler), request()))
 
-    assert sit().failure() == "gone"
+    assert sit().failure().problem == "gone"
     with journal_of(tmp_path / "bugs.jsonl").open("ab") as journal:
         journal.write(b'{"type": "reply", "ke')  # killed while it wrote
-    assert sit().failure() == "still gone"
+    assert sit().failure().problem == "still gone"
     for _ in range(2):
         assert sit().unwrap() == (first, second, third)
     keys = request().keys
@@ -186,5 +189,5 @@ def test_no_reply_is_asked_for_twice_whatever_became_of_its_siblings(tmp_path: P
     assert [one.keys for one in asked] == [keys, missing, missing]
 
 
-async def one_of(ask: Ask, wanted: Request) -> Result[tuple[Completion, ...], str]:
+async def one_of(ask: Ask, wanted: Request) -> Result[tuple[Completion, ...], Problem]:
     return await ask(wanted)

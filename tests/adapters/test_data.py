@@ -19,6 +19,7 @@ from nip_fn.code.solutions import COLUMNS, PlacedSolution, datapoint_of
 from nip_fn.code.statistics import leaks
 from nip_fn.game.datapoint import SPLITS, content_hash
 from nip_fn_adapters.data import files
+from nip_fn_adapters.data.building import LeftOut
 from nip_fn_adapters.data.opening import Data, open_data
 
 from .datafiles import (
@@ -120,10 +121,8 @@ def check_splits(laid: Iterable[PlacedSolution]) -> None:
 def check_accounts(data: Data, laid: list[PlacedSolution]) -> None:
     """Every row that was read is in a split, or counted."""
     report = data.report
-    left_out = (
-        report.bad, report.duplicates, report.other_difficulty, report.crossing, report.surplus
-    )  # fmt: skip
-    assert report.rows == len(laid) + sum(left_out)
+    left_out = sum(one.right + one.buggy for one in report.left_out)
+    assert report.rows == len(laid) + report.bad + left_out
     assert len({one.id for one in laid}) == len(laid)
 
 
@@ -242,7 +241,7 @@ def test_saved_splits_are_kept_and_what_crosses_them_is_left_out(folder: Path) -
         {"question": "q702", "solution": code(42, 0, "x"), "label": 0},  # nearly its solution
     ]
     data = opened(to_saved(folder / "a", train=rows[:40] + crossing, test=rows[40:]))
-    assert data.report.crossing == 3
+    assert data.report.left_out == (LeftOut("crossing", right=1, buggy=2),)
     train = [one for one in data.solutions() if one.split == "train"]
     assert len(train) == 40
     held_out = {one.solution.question for one in data.solutions() if one.split != "train"}
@@ -353,7 +352,7 @@ def test_a_clone_of_apps_is_read_beside_the_script_that_made_it(folder: Path) ->
 def test_csv_rows_are_those_of_the_csv_module(folder: Path) -> None:
     path = to_csv(folder / "a.csv", own_rows())
     expected = list(csv.DictReader(io.StringIO(path.read_text("utf-8"), newline="")))
-    assert [row for _, row in files.csv_rows(path)] == expected
+    assert [row.unwrap() for _, row in files.csv_rows(path)] == expected
 
 
 def test_columns_that_nothing_is_read_from_are_told(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ pytest.importorskip("aiohttp")
 from nip_fn_adapters.serving.fleet import Fleet
 from nip_fn_adapters.serving.wire import RestartPolicy
 
-from .fleets import NEEDS, SERVER, Machine, is_alive, online, refusal, until, until_status
+from .fleets import NEEDS, PATIENCE, SERVER, Machine, is_alive, online, refusal, until, until_status
 
 
 @pytest.fixture
@@ -38,9 +39,25 @@ def test_nothing_outlives_a_server_that_does_not_close(
         if isinstance(end, signal.Signals):
             assert all(map(is_alive, machine.pids()))
             server.send_signal(end)
-        server.wait(10)
+        server.wait(PATIENCE)
 
     asyncio.run(until(lambda: not any(map(is_alive, machine.pids()))))
+
+
+def test_a_port_that_an_earlier_server_still_has_is_waited_for(machine: Machine) -> None:
+    """A vLLM whose server was killed gives its port up within seconds; that is no crash."""
+
+    async def doing(fleet: Fleet) -> None:
+        with socket.create_server(("127.0.0.1", machine.port)):
+            (await fleet.start(NEEDS, {})).unwrap()
+            async with asyncio.timeout(PATIENCE):
+                while "cannot be used" not in (status := await fleet.status()).error:
+                    await asyncio.sleep(0.02)
+            assert status.status == "starting"
+        await until_status(fleet, "online")
+        assert (await fleet.status()).replicas[0].restarts == 0
+
+    machine.do(doing, restarts=RestartPolicy(most=0))
 
 
 def test_after_a_crash_the_adapters_are_there_before_the_port_answers(machine: Machine) -> None:

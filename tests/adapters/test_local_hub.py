@@ -65,7 +65,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def look(name: str, environment: dict[str, str]) -> str:
-    """What a fresh process says of the model: its folder, or why there is none."""
+    """The line of a fresh process about the model: its folder, or the problem."""
     asked = [sys.executable, "-c", LOOK, name]
     told = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
     (line,) = told.stdout.splitlines()
@@ -92,6 +92,7 @@ def test_a_cached_model_is_found_without_asking_the_hub(
     assert hub.asked == []
 
 
+@pytest.mark.exhaustive
 def test_a_cached_model_is_sampled_and_trained_offline(model: Path, tmp_path: Path) -> None:
     cached(tmp_path / "home", "org/name", model)
     job = replace(make_job(model), model="org/name", rows=supervised_rows(12))

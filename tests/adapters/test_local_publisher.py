@@ -55,7 +55,7 @@ def published(run: Path, effect: Publish) -> tuple[float, ...]:
 
 
 def effect_of(job: Job, tuned: Tuned) -> Publish:
-    """What the core asks for after the training."""
+    """The effect that the core emits after the training."""
     assert tuned.adapter is not None
     return Publish(job.group, job.model, tuned.adapter, job.probes, tuned.scores)
 

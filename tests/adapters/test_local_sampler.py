@@ -60,7 +60,7 @@ def policy(model: Path) -> Policy:
 
 
 def next_logits(policy: Policy, tokens: list[int]) -> torch.Tensor:
-    """What the model says about the token after these, `[V]`."""
+    """The model's logits of the token after these, `[V]`."""
     with torch.inference_mode():
         logits: torch.Tensor = policy.model(torch.tensor([tokens])).logits[0, -1]
     return logits
@@ -286,7 +286,7 @@ def test_a_huge_penalty_leaves_no_repetition(policy: Policy) -> None:
 
 
 def _needless_repetitions(policy: Policy, asked: DecodeRequest) -> int:
-    """How often a reply repeats a token where another has a logit clearly above 0."""
+    """The repetitions in a reply at which another token has a logit clearly above 0."""
     count = 0
     for reply in decode(policy, [asked], Timings())[0]:
         for at, token in enumerate(reply.tokens):

@@ -1,12 +1,9 @@
-"""What trainings leave: LoRAs trained further, LoRAs stacked, and whole models."""
+"""The adapters of trainings: LoRAs trained further, LoRAs stacked, and whole models."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
 import pytest
 import torch
 from msgspec.structs import replace
@@ -15,30 +12,31 @@ from safetensors.torch import load_file, save_file
 from nip_fn.run.ports import Tuned
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.jobs import JobFiles
-from nip_fn_adapters.local.models import load_adapter, load_base, load_model
+from nip_fn_adapters.local.models import (
+    load_adapter,
+    load_base,
+    load_model,
+    load_policy,
+    log_probability,
+)
 from nip_fn_adapters.local.train import make_trainer
 from nip_fn_adapters.local.weights import CONFIG, WEIGHTS, add_below
 
+from .forked import in_forked_process
 from .tiny_llama import make_tiny_llama
 from .training import make_job, supervised_rows, tune
 
 # One worker: these share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")
 
-FRESH = """
-import sys
-from pathlib import Path
-import msgspec
-from nip_fn.training.jobs import Job
-from nip_fn_adapters.local.models import load_policy, log_probability
-run, names = Path(sys.argv[1]), sys.argv[2:]
-job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
-scores = {}
-for name in names:
-    policy = load_policy(job.model, run / "adapters", name).unwrap()
-    scores[name] = [log_probability(policy, chat, reply) for chat, reply in job.probes]
-sys.stdout.buffer.write(msgspec.json.encode(scores))
-"""
+
+def scores_of(run: Path, job: Job, adapters: list[str]) -> dict[str, list[float]]:
+    """The log-probabilities of the job's probes under each adapter, as a sampler loads it."""
+    scores = {}
+    for name in adapters:
+        policy = load_policy(job.model, run / "adapters", name).unwrap()
+        scores[name] = [log_probability(policy, chat, reply) for chat, reply in job.probes]
+    return scores
 
 
 class Lineage(NamedTuple):
@@ -50,7 +48,7 @@ class Lineage(NamedTuple):
     fresh: dict[str, list[float]]  # what a fresh process says of the probes, by adapter
 
     def folder(self, name: str) -> Path:
-        """Where the adapter of a training lies."""
+        """The folder of a training's adapter."""
         return self.run / "adapters" / str(self.done[name].adapter)
 
     def config(self, name: str) -> dict[str, Any]:
@@ -92,13 +90,8 @@ def lineage(tmp_path_factory: pytest.TempPathFactory) -> Lineage:
         for name, answer in zip(wave, tune(run, *jobs), strict=True):
             done[name] = answer.unwrap()
     names = [str(tuned.adapter) for tuned in done.values()]
-    fresh = subprocess.run(
-        [sys.executable, "-c", FRESH, str(run), *names],
-        input=msgspec.msgpack.encode(first),
-        capture_output=True,
-        check=True,
-    )
-    return Lineage(run, first, done, json.loads(fresh.stdout))
+    fresh = in_forked_process(scores_of, run, first, names)
+    return Lineage(run, first, done, fresh)
 
 
 @pytest.mark.parametrize("name", PLAN)

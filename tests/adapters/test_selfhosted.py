@@ -115,11 +115,11 @@ def test_a_run_that_skips_goes_on_after_a_crash_as_if_there_had_been_none(
 def test_a_server_that_comes_late_is_waited_for(server: FakeServer, tmp_path: Path) -> None:
     server.stop()
     session = Session(server, tmp_path / "run")
-    threading.Timer(1.5, server.start).start()
+    threading.Timer(0.5, server.start).start()
     assert len(session.ask().unwrap()) == 2
     lines = [line for line in session.told if "waiting for the language-model server" in line]
-    assert 2 <= len(lines) <= 8
-    assert f"{server.url} cannot be reached" in lines[0]
+    assert lines
+    assert f"{server.url}: asking for its version: the server cannot be reached" in lines[0]
 
 
 def test_a_server_that_does_not_come_ends_the_run_with_how_to_start_it(
@@ -141,7 +141,7 @@ def test_whoever_stops_need_not_wait_for_a_server(server: FakeServer, tmp_path: 
         await asyncio.sleep(0.1)
         session.sampler.drain()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(asked, 5)
+            await asyncio.wait_for(asked, 60)
 
     asyncio.run(ask())
 

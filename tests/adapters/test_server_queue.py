@@ -59,7 +59,7 @@ class Trainer:
 
     async def has(self, *ids: str) -> None:
         """Return once exactly these run."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while self.running != set(ids):
                 self._changed.clear()
                 await self._changed.wait()
@@ -81,8 +81,8 @@ async def working(state: Path, trainer: Trainer, parallel: int = 1) -> AsyncIter
 
 
 async def ended(queue: Queue, id: str) -> str:
-    """How the job ended."""
-    async with asyncio.timeout(10):
+    """The status of a job that has ended."""
+    async with asyncio.timeout(60):
         while queue.info(id).status in ("pending", "starting", "running"):
             await asyncio.sleep(0)
     return queue.info(id).status
@@ -105,7 +105,7 @@ def test_jobs_are_trained_one_after_the_other(tmp_path: Path) -> None:
                 trainer.end(id)
             assert await ended(queue, "b") == "succeeded"
             assert queue.info("b").adapter == "b-trained"
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while trainer.inside:
                     await asyncio.sleep(0)
         assert trainer.began == ["c", "a", "b"]

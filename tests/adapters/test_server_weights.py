@@ -28,7 +28,7 @@ A, B = f"{Q}.lora_A.weight", f"{Q}.lora_B.weight"
 
 
 def problem(folder: Path, max_rank: int = 16) -> str:
-    """Why the adapter is refused; "" if it is not."""
+    """The reason why the adapter is refused; "" if it is not."""
     base = model_directory(TINY).unwrap()
     checked = check_adapter(folder, TINY, base, max_rank)
     return checked.swap().map(str).value_or("")
@@ -38,6 +38,7 @@ def test_a_sound_adapter_passes(tmp_path: Path) -> None:
     assert problem(write_adapter(tmp_path / "sound", lora())) == ""
 
 
+@pytest.mark.xdist_group("trainings")
 def test_what_peft_saves_after_a_training_passes(tmp_path: Path) -> None:
     pytest.importorskip("peft")
     job: Job = make_job(model_directory(TINY).unwrap())

@@ -1,4 +1,4 @@
-"""What happens around a training: a failed one changes nothing, a wrong switch stops the run."""
+"""The run around a training: a failed one changes nothing, a wrong switch stops the run."""
 
 import asyncio
 from pathlib import Path

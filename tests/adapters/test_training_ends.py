@@ -17,6 +17,9 @@ from nip_fn_adapters.serving.training import TrainingSettings, run_training
 from .tiny_llama import make_tiny_llama
 from .training import make_job, two_processes
 
+# `test_server_training` cancels such a training, and `test_local_tuner` kills one of its own.
+pytestmark = pytest.mark.exhaustive
+
 ID = "run-verifier-0"
 
 
@@ -33,12 +36,11 @@ def files(tmp_path: Path) -> JobFiles:
     return made
 
 
-@pytest.mark.exhaustive
 def test_one_process_that_is_killed_ends_all(two: TrainingSettings, files: JobFiles) -> None:
     family: list[psutil.Process] = []
 
     def kill_one() -> None:
-        family.extend(psutil.Process().children(recursive=True))
+        family.extend(family_of(psutil.Process(), files))
         launcher, *workers = family
         assert [worker.ppid() for worker in workers] == [launcher.pid] * 2
         workers[-1].kill()
@@ -56,8 +58,8 @@ def test_none_is_left_of_a_training_that_is_no_longer_wanted(files: JobFiles) ->
     async def cancel() -> list[psutil.Process]:
         begun = asyncio.Event()
         training = asyncio.ensure_future(run_training(files.run, ID, begun.set, settings))
-        await asyncio.wait_for(begun.wait(), 60)
-        family = psutil.Process().children(recursive=True)
+        await asyncio.wait_for(begun.wait(), 300)
+        family = family_of(psutil.Process(), files)
         training.cancel()
         await asyncio.gather(training, return_exceptions=True)
         assert training.cancelled()
@@ -68,7 +70,6 @@ def test_none_is_left_of_a_training_that_is_no_longer_wanted(files: JobFiles) ->
     assert not any(map(runs, family))
 
 
-@pytest.mark.exhaustive
 def test_all_processes_end_with_a_parent_that_is_killed(
     two: TrainingSettings, files: JobFiles
 ) -> None:
@@ -84,22 +85,28 @@ def test_all_processes_end_with_a_parent_that_is_killed(
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == "begun\n"
-        family = psutil.Process(parent.pid).children(recursive=True)
+        family = family_of(psutil.Process(parent.pid), files)
         parent.kill()
     assert len(family) == 3
     wait_until(lambda: not any(map(runs, family)))
     assert list(files.adapters.iterdir()) == []
 
 
+def family_of(parent: psutil.Process, files: JobFiles) -> list[psutil.Process]:
+    """The parent's processes that train the job, the launcher first."""
+    children = parent.children(recursive=True)
+    return [child for child in children if str(files.run) in child.cmdline()]
+
+
 def runs(process: psutil.Process) -> bool:
-    """Whether the process is there, and is more than a zombie."""
+    """True if the process is there, and is more than a zombie."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -22,11 +22,10 @@ from .fake_hub import fake_hub
 from .tiny_llama import make_tiny_llama
 from .training import make_job, tune, two_processes
 
-# One worker: these share a server that trainings are forked from, and trl's imports.
-pytestmark = pytest.mark.xdist_group("trainings")
+# `test_server_training` trains through accelerate, too, in one process.
+pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("trainings")]
 
 ID = "run-verifier-0"  # not the job's own name
-ALONE_OR_SHARED = ["alone", pytest.param("shared", marks=pytest.mark.exhaustive)]
 
 
 class Done(NamedTuple):
@@ -40,7 +39,7 @@ class Done(NamedTuple):
 
     @property
     def left(self) -> Tuned:
-        """What it left."""
+        """The result of the training."""
         tuned = finished(self.files, self.job)
         assert tuned is not None, self.files.log.read_text("utf-8")
         return tuned
@@ -85,7 +84,6 @@ def test_accelerate_leaves_what_the_local_tuner_leaves(alone: Done, tmp_path: Pa
     assert alone.left.scores == local.unwrap().scores
 
 
-@pytest.mark.exhaustive
 def test_two_processes_train_as_one_does_and_in_full_precision(alone: Done, shared: Done) -> None:
     one, two = dict(alone.left.report), dict(shared.left.report)
     assert one.keys() == two.keys()
@@ -95,7 +93,7 @@ def test_two_processes_train_as_one_does_and_in_full_precision(alone: Done, shar
         assert after.after == pytest.approx(before.after, abs=1e-3)
 
 
-@pytest.mark.parametrize("which", ALONE_OR_SHARED)
+@pytest.mark.parametrize("which", ["alone", "shared"])
 def test_one_adapter_comes_out_and_serves_as_the_trainer_says(
     which: str, request: pytest.FixtureRequest
 ) -> None:
@@ -112,7 +110,7 @@ def test_one_adapter_comes_out_and_serves_as_the_trainer_says(
     }
 
 
-@pytest.mark.parametrize("which", ALONE_OR_SHARED)
+@pytest.mark.parametrize("which", ["alone", "shared"])
 def test_progress_begins_with_the_training_and_ends_with_its_last_step(
     which: str, request: pytest.FixtureRequest
 ) -> None:
@@ -125,7 +123,6 @@ def test_progress_begins_with_the_training_and_ends_with_its_last_step(
     assert last.loss == dict(done.left.report)["loss_last"]
 
 
-@pytest.mark.exhaustive
 def test_what_a_training_lacks_is_told_in_one_line_by_several_processes_too(
     model: Path, two: TrainingSettings, tmp_path: Path
 ) -> None:
@@ -138,14 +135,12 @@ def test_what_a_training_lacks_is_told_in_one_line_by_several_processes_too(
     assert list(failed.files.adapters.iterdir()) == []
 
 
-@pytest.mark.exhaustive
 def test_a_configuration_that_is_none_is_told(model: Path, tmp_path: Path) -> None:
     failed = do(tmp_path, make_job(model), TrainingSettings(tmp_path / "nowhere.yaml"))
     assert failed.code != 0
     assert "nowhere.yaml" in failure_reason(failed.files, failed.code)
 
 
-@pytest.mark.exhaustive
 def test_an_adapter_that_cannot_be_pushed_stays_with_a_warning(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

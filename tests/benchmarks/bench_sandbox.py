@@ -31,7 +31,7 @@ AT_ONCE = 4
 
 
 def bare_seconds() -> float:
-    """Seconds that the ten tests take in this process: the code is compiled once and run for each."""
+    """Seconds of the ten tests in this process: the code is compiled once and run for each."""
     began = time.perf_counter()
     for _ in range(ROUNDS):
         code = compile(CODE, "<program>", "exec")

@@ -1,10 +1,10 @@
-"""The real command with models behind an API: at the fake provider, over real HTTP."""
+"""The command with models behind an API: at the fake provider, over real HTTP."""
 
 import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,7 @@ from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.exits import Exit
 
 from ..provider import Provider
-from .conftest import COMMAND, Finished
-
-Command = Callable[..., Finished]
+from .conftest import COMMAND, Finished, RunCli
 
 KEY = "sk-distinctive-7Qz4vXw2pL9"
 
@@ -29,19 +27,40 @@ FROZEN = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider(key=KEY, caching=False) as provider:
+@pytest.fixture(scope="module")
+def running() -> Iterator[Provider]:
+    with Provider() as provider:
         yield provider
 
 
 @pytest.fixture
-def train(nip_fn: Command, provider: Provider) -> Command:
-    """`train("--run", ...)` at the provider, with its key."""
+def provider(running: Provider) -> Provider:
+    running.reset(key=KEY, caching=False)
+    return running
+
+
+@pytest.fixture
+def train(run_cli: RunCli, provider: Provider) -> RunCli:
+    """`train("--run", ...)` at the provider, with its key, in this process."""
 
     def run(*arguments: object, **variables: str) -> Finished:
         where = ("--provider", "openai", "--base-url", provider.url)
         given = {"OPENAI_API_KEY": KEY, **variables}
+        return run_cli("train", *FROZEN, *where, *arguments, **given)
+
+    return run
+
+
+@pytest.fixture
+def train_logged(nip_fn: RunCli, provider: Provider) -> RunCli:
+    """The same in a process of its own, where the client logs all that it can.
+
+    It reads the level of its log once, when it is imported.
+    """
+
+    def run(*arguments: object) -> Finished:
+        where = ("--provider", "openai", "--base-url", provider.url)
+        given = {"OPENAI_API_KEY": KEY, "OPENAI_LOG": "debug"}
         return nip_fn("train", *FROZEN, *where, *arguments, **given)
 
     return run
@@ -70,7 +89,7 @@ def recorded(run: Path) -> list[Replied]:
 
 
 def test_a_run_is_recorded_and_replayed(
-    train: Command, nip_fn: Command, provider: Provider, tmp_path: Path
+    train: RunCli, run_cli: RunCli, provider: Provider, tmp_path: Path
 ) -> None:
     whole = train("--run", "a")
     replies = recorded(tmp_path / "runs" / "a")
@@ -79,7 +98,7 @@ def test_a_run_is_recorded_and_replayed(
     for name in ("prompt_tokens", "completion_tokens"):
         counted = sum(getattr(reply.completion, name) for reply in replies)
         assert counted == provider.counters()[name]
-    replayed = nip_fn("replay", "runs/a")
+    replayed = run_cli("replay", "runs/a")
     assert digest(whole).split()[1] in replayed.stdout
     assert "all recorded digests match" in replayed.stdout
 
@@ -89,20 +108,20 @@ def test_a_run_is_recorded_and_replayed(
     [("openrouter", "OPENROUTER_API_KEY"), ("openai", "OPENAI_API_KEY"), ("self-hosted", "MINE")],
 )
 def test_every_provider_plays(
-    nip_fn: Command, provider: Provider, name: str, variable: str
+    run_cli: RunCli, provider: Provider, name: str, variable: str
 ) -> None:
     where = ("--provider", name, "--base-url", provider.url)
     own = ("--set", 'agents._default.api_key_variable="MINE"') if variable == "MINE" else ()
-    done = nip_fn("train", *FROZEN, *where, *own, **{variable: KEY})
+    done = run_cli("train", *FROZEN, *where, *own, **{variable: KEY})
     assert done.returncode == 0, done.stderr
     bodies = [entry["body"] for entry in provider.log()]
     assert all(("prompt_cache_key" in body) == (name == "openai") for body in bodies)
 
 
-def test_models_are_compared(nip_fn: Command, provider: Provider) -> None:
+def test_models_are_compared(run_cli: RunCli, provider: Provider) -> None:
     where = ("--provider", "openai", "--base-url", provider.url, "--json")
     size = ("--set", "dataset_options.max_test_size=12")
-    done = nip_fn("eval", "--model", "a", "--model", "b", *size, *where, OPENAI_API_KEY=KEY)
+    done = run_cli("eval", "--model", "a", "--model", "b", *size, *where, OPENAI_API_KEY=KEY)
     assert done.returncode == 0, done.stderr
     tests: list[dict[str, Any]] = json.loads(done.stdout)["tests"]
     assert [(one["model"], one["protocol"]) for one in tests] == [
@@ -111,10 +130,10 @@ def test_models_are_compared(nip_fn: Command, provider: Provider) -> None:
     assert {entry["model"] for entry in provider.log()} == {"a", "b"}
 
 
-def test_the_key_may_be_in_a_file(nip_fn: Command, provider: Provider, tmp_path: Path) -> None:
+def test_the_key_may_be_in_a_file(run_cli: RunCli, provider: Provider, tmp_path: Path) -> None:
     (tmp_path / ".env").write_text(f"OPENAI_API_KEY={KEY}\n")
     where = ("--provider", "openai", "--base-url", provider.url)
-    done = nip_fn("train", *FROZEN, *where)
+    done = run_cli("train", *FROZEN, *where)
     assert done.returncode == 0, done.stderr
     assert traces(tmp_path / "runs", done) == []
 
@@ -122,8 +141,8 @@ def test_the_key_may_be_in_a_file(nip_fn: Command, provider: Provider, tmp_path:
 def test_no_more_connections_are_opened_than_the_system_allows(
     provider: Provider, tmp_path: Path, environment: dict[str, str]
 ) -> None:
-    provider.configure(latency=0.2)
-    many = (*FROZEN, "--set", "dataset_options.max_test_size=100")
+    provider.configure(latency=0.1)
+    many = (*FROZEN, "--set", "dataset_options.max_test_size=30")
     command = [COMMAND, "train", *many, "--provider", "openai", "--base-url", provider.url]
     done = subprocess.run(
         ["bash", "-c", 'ulimit -n 150; exec "$@"', "_", *command],
@@ -160,9 +179,11 @@ def wait_for_chats(provider: Provider, number: int) -> None:
         time.sleep(0.05)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.exhaustive)]
+)
 def test_a_run_that_is_stopped_goes_on_and_asks_for_nothing_again(
-    train: Command,
+    train: RunCli,
     provider: Provider,
     tmp_path: Path,
     environment: dict[str, str],
@@ -195,7 +216,7 @@ def test_a_run_that_is_stopped_goes_on_and_asks_for_nothing_again(
 
 
 def test_without_a_key_nothing_is_asked_and_no_run_begins(
-    train: Command, provider: Provider, tmp_path: Path
+    train: RunCli, provider: Provider, tmp_path: Path
 ) -> None:
     done = train("--run", "a", OPENAI_API_KEY="")
     assert done.returncode == Exit.USAGE
@@ -207,10 +228,10 @@ def test_without_a_key_nothing_is_asked_and_no_run_begins(
 
 
 def test_training_where_there_is_none_is_refused_with_a_way_out(
-    nip_fn: Command, provider: Provider
+    run_cli: RunCli, provider: Provider
 ) -> None:
     where = ("--provider", "openrouter", "--model", "m", "--base-url", provider.url)
-    done = nip_fn("train", *where, OPENROUTER_API_KEY=KEY)
+    done = run_cli("train", *where, OPENROUTER_API_KEY=KEY)
     assert done.returncode == Exit.USAGE
     assert "OpenRouter trains no models; freeze the agent" in done.stderr
     assert provider.log() == []
@@ -242,31 +263,37 @@ def leaves_no_trace(folder: Path, *finished: Finished) -> bool:
     return traces(folder, *finished) == []
 
 
-@pytest.mark.parametrize("fault", FATAL)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, marks=() if fault == "401" else pytest.mark.exhaustive)
+        for fault in FATAL
+    ],
+)
 def test_the_key_is_in_no_file_and_no_line_where_the_run_ends(
-    train: Command, provider: Provider, tmp_path: Path, fault: str
+    train_logged: RunCli, provider: Provider, tmp_path: Path, fault: str
 ) -> None:
     """The provider quotes the key at a 401."""
     provider.configure(faults=[{"fault": fault, "match": {"kind": "chat", "after": 6}}])
-    done = train("--run", "a", OPENAI_LOG="debug")
+    done = train_logged("--run", "a")
     assert done.returncode == Exit.ADAPTER
     assert leaves_no_trace(tmp_path / "runs", done)
     last = done.stderr.splitlines()[-1]
-    assert last.startswith(f"nip-fn: {provider.url} ")
+    assert last.startswith(f"nip-fn: {provider.url}: ")
     assert last.endswith(
         "all replies so far are kept, resume with: nip-fn train --resume --run a --runs runs"
     )
 
 
 def test_the_key_is_in_no_file_and_no_line_where_the_run_goes_on(
-    train: Command, provider: Provider, tmp_path: Path
+    train_logged: RunCli, provider: Provider, tmp_path: Path
 ) -> None:
     faults = [
         {"fault": fault, "match": {"kind": "chat", "nth": 2 + turn}}
         for turn, fault in enumerate(TRANSIENT)
     ]
     provider.configure(faults=faults)
-    done = train("--run", "a", OPENAI_LOG="debug")
+    done = train_logged("--run", "a")
     assert done.returncode == 0, done.stderr
     assert {entry["fault"] for entry in provider.log()} == {None, *TRANSIENT}
     assert leaves_no_trace(tmp_path / "runs", done)

@@ -1,35 +1,41 @@
-"""`--batch`: the real command through the fake provider's batch API."""
+"""`--batch`: the command through the fake provider's batch API."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ..provider import Provider
-from .conftest import Finished
+from .conftest import RunCli
 
 KEY = "sk-of-the-batches-4f8a"
 EVAL = (
     "eval", "--provider", "openai", "--model", "m", "--seed", "3", "--protocol", "nip",
-    "--set", "dataset_options.max_test_size=6", "--set", "text_rl.fine_tune_poll_seconds=0.1",
+    "--set", "dataset_options.max_test_size=6", "--set", "text_rl.fine_tune_poll_seconds=0.02",
     "--set", "code_validation.system_prompt_version=v1", "--json",
 )  # fmt: skip
 
 
-@pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider(key=KEY, batch_seconds=0.2, caching=False) as provider:
+@pytest.fixture(scope="module")
+def running() -> Iterator[Provider]:
+    with Provider() as provider:
         yield provider
 
 
+@pytest.fixture
+def provider(running: Provider) -> Provider:
+    running.reset(key=KEY, batch_seconds=0.05, caching=False)
+    return running
+
+
 def test_batches_come_to_what_single_requests_come_to(
-    nip_fn: Callable[..., Finished], provider: Provider, tmp_path: Path
+    run_cli: RunCli, provider: Provider, tmp_path: Path
 ) -> None:
     where = ("--base-url", provider.url)
     found = []
     for name, how in (("alone", ()), ("batched", ("--batch",))):
-        done = nip_fn(*EVAL, *where, *how, "--run", name, OPENAI_API_KEY=KEY)
+        done = run_cli(*EVAL, *where, *how, "--run", name, OPENAI_API_KEY=KEY)
         assert done.returncode == 0, done.stderr
         (test,) = json.loads(done.stdout)["tests"]
         found.append({key: test[key] for key in test if key != "dollars"})
@@ -41,34 +47,34 @@ def test_batches_come_to_what_single_requests_come_to(
 
 
 def test_batches_are_paid_at_half_the_price(
-    nip_fn: Callable[..., Finished], provider: Provider, tmp_path: Path
+    run_cli: RunCli, provider: Provider, tmp_path: Path
 ) -> None:
     prices = tmp_path / "prices.toml"
     prices.write_text("[models]\nm = { prompt = 100.0, completion = 200.0, batch = 0.5 }\n")
     dollars = []
     for name, how in (("alone", ()), ("batched", ("--batch",))):
         options = ("--base-url", provider.url, "--prices", prices, "--run", name)
-        done = nip_fn(*EVAL, *options, *how, OPENAI_API_KEY=KEY)
+        done = run_cli(*EVAL, *options, *how, OPENAI_API_KEY=KEY)
         dollars.append(json.loads(done.stdout)["tests"][0]["dollars"])
     assert dollars[1] == pytest.approx(dollars[0] / 2)
     assert dollars[1] > 0
 
 
 def test_a_budget_is_that_of_all_tests_together(
-    nip_fn: Callable[..., Finished], provider: Provider, tmp_path: Path
+    run_cli: RunCli, provider: Provider, tmp_path: Path
 ) -> None:
     prices = tmp_path / "prices.toml"
     prices.write_text("[models]\nm = { prompt = 100.0, completion = 200.0 }\n")
     options = (*EVAL[:-1], "--protocol", "solo_verifier", "--base-url", provider.url)
     priced = (*options, "--prices", prices, "--run", "e")
-    whole = nip_fn(*options, "--prices", prices, "--run", "w", "--json", OPENAI_API_KEY=KEY)
+    whole = run_cli(*options, "--prices", prices, "--run", "w", "--json", OPENAI_API_KEY=KEY)
     first, second = (one["dollars"] for one in json.loads(whole.stdout)["tests"])
     budget = first + second / 2
-    stopped = nip_fn(*priced, "--budget", budget, OPENAI_API_KEY=KEY)
+    stopped = run_cli(*priced, "--budget", budget, OPENAI_API_KEY=KEY)
     assert stopped.returncode == 11, stopped.stderr
-    done = nip_fn(*priced, "--budget", 10 * (first + second), "--json", OPENAI_API_KEY=KEY)
+    done = run_cli(*priced, "--budget", 10 * (first + second), "--json", OPENAI_API_KEY=KEY)
     assert done.returncode == 0, done.stderr
     assert [one["dollars"] for one in json.loads(done.stdout)["tests"]] == [first, second]
-    unknown = nip_fn(*options, "--budget", 1, OPENAI_API_KEY=KEY)
+    unknown = run_cli(*options, "--budget", 1, OPENAI_API_KEY=KEY)
     assert unknown.returncode == 2
     assert "no price is known" in unknown.stderr

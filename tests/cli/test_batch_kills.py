@@ -6,7 +6,6 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -17,14 +16,14 @@ from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 
 from ..provider import Provider
-from .conftest import COMMAND, Finished
+from .conftest import COMMAND, Finished, RunCli
 
 KEY = "sk-of-the-killed-batches-8d20"
 EXPLORE = bool(os.environ.get("EXPLORE"))
 KILLS = 30 if EXPLORE else 4
 EVAL = (
     "eval", "--provider", "openai", "--model", "m", "--protocol", "nip",
-    "--set", "dataset_options.max_test_size=6", "--set", "text_rl.fine_tune_poll_seconds=0.1",
+    "--set", "dataset_options.max_test_size=6", "--set", "text_rl.fine_tune_poll_seconds=0.05",
     "--set", "nip_protocol.max_message_rounds=3",
     "--set", "code_validation.system_prompt_version=v1", "--json",
 )  # fmt: skip
@@ -57,22 +56,23 @@ def progress(folder: Path) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("seed", range(3) if EXPLORE else [1])
+@pytest.mark.parametrize("kills_wanted", [2, pytest.param(KILLS, marks=pytest.mark.exhaustive)])
 def test_nothing_recorded_is_asked_again_and_no_batch_is_created_twice(
-    nip_fn: Callable[..., Finished], environment: dict[str, str], tmp_path: Path, seed: int
+    run_cli: RunCli, environment: dict[str, str], tmp_path: Path, seed: int, kills_wanted: int
 ) -> None:
     random, kills, number = Random(seed), 0, 0
     keyed = {**environment, "OPENAI_API_KEY": KEY}
-    with Provider(tmp_path / "provider", key=KEY, batch_seconds=0.3, caching=False) as provider:
-        while kills < KILLS:
+    with Provider(tmp_path / "provider", key=KEY, batch_seconds=0.15, caching=False) as provider:
+        while kills < kills_wanted:
             name, number = f"batched-{number}", number + 1
             where = (*EVAL, "--base-url", provider.url, "--seed", str(number))
-            whole = nip_fn(*where, "--run", f"whole-{number}", OPENAI_API_KEY=KEY)
+            whole = run_cli(*where, "--run", f"whole-{number}", OPENAI_API_KEY=KEY)
             command = [str(COMMAND), *where, "--batch", "--run", name]
-            while kills < KILLS and killed(
-                command, tmp_path, keyed, random.choice([0.0, 0.0, 0.01, random.uniform(0.0, 3.0)])
+            while kills < kills_wanted and killed(
+                command, tmp_path, keyed, random.choice([0.0, 0.0, 0.01, random.uniform(0.0, 1.5)])
             ):
                 kills += 1
-            done = nip_fn(*command[1:], OPENAI_API_KEY=KEY)
+            done = run_cli(*command[1:], OPENAI_API_KEY=KEY)
             assert done.returncode == 0, done.stderr
             assert result(done) == result(whole)
             check(provider, tmp_path / "runs" / name)

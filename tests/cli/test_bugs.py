@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from ..provider import Provider
-from .conftest import COMMAND, SMALL, Finished
+from .conftest import SMALL, Finished, RunCli, call_cli
 
-Command = Callable[..., Finished]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 MUTATE = ("data", "mutate", "builtin:python", "--out", "bugs.jsonl", "--limit", "6")
@@ -34,12 +33,12 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the command makes of six solutions, undisturbed."""
     folder = tmp_path_factory.mktemp("made")
-    subprocess.run([COMMAND, *MUTATE], cwd=folder, check=True, capture_output=True)
+    assert call_cli(folder, *MUTATE).returncode == 0
     return folder / "bugs.jsonl"
 
 
 def test_mutation_makes_a_data_set_whose_labels_are_proven(
-    nip_fn: Command, made: Path, tmp_path: Path
+    run_cli: RunCli, made: Path, tmp_path: Path
 ) -> None:
     found = rows(made)
     assert len({row["problem_id"] for row in found if row["label"]}) == 6
@@ -52,35 +51,35 @@ def test_mutation_makes_a_data_set_whose_labels_are_proven(
             assert 0 < row["origin"]["passed"] < row["origin"]["tests"]
             assert row["origin"]["how"]
             assert row["origin"].get("after", "") in row["solution"]
-    checked = nip_fn("data", "check", made)
+    checked = run_cli("data", "check", made)
     assert checked.returncode == 0, checked.stderr
     assert "18 proven by tests, 0 not borne out" in checked.stdout
-    shown = nip_fn("data", "show", made, found[0]["problem_id"])
+    shown = run_cli("data", "show", made, found[0]["problem_id"])
     assert "made by mutation" in shown.stdout
     assert "\n- " in shown.stdout
     assert "\n+ " in shown.stdout
 
 
-def test_what_is_made_can_be_trained_on(nip_fn: Command, made: Path) -> None:
+def test_what_is_made_can_be_trained_on(run_cli: RunCli, made: Path) -> None:
     one_split = made.with_name("free.jsonl")
     free = [{**row, "split": None} for row in rows(made)]
     one_split.write_text("".join(json.dumps(row) + "\n" for row in free))
     shares = ("--set", "dataset_options.test_share=0.4")
-    trained = nip_fn("train", *SMALL, *shares, "--dataset", one_split, "--run", "a")
+    trained = run_cli("train", *SMALL, *shares, "--dataset", one_split, "--run", "a")
     assert trained.returncode == 0, trained.stderr
-    replayed = nip_fn("replay", "runs/a", "--json")
+    replayed = run_cli("replay", "runs/a", "--json")
     assert replayed.returncode == 0, replayed.stderr
 
 
-def test_the_same_bugs_are_made_in_any_process(nip_fn: Command, made: Path, tmp_path: Path) -> None:
-    again = nip_fn(*MUTATE, "--jobs", 1, PYTHONHASHSEED="7")
+def test_the_same_bugs_are_made_in_any_process(run_cli: RunCli, made: Path, tmp_path: Path) -> None:
+    again = run_cli(*MUTATE, "--jobs", 1, PYTHONHASHSEED="7")
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "bugs.jsonl").read_bytes() == made.read_bytes()
     assert not (tmp_path / "bugs.jsonl.journal").exists()
 
 
 def test_a_killed_command_goes_on_where_it_was(
-    nip_fn: Command, start: Start, made: Path, tmp_path: Path
+    run_cli: RunCli, start: Start, made: Path, tmp_path: Path
 ) -> None:
     journal, out = tmp_path / "bugs.jsonl.journal", tmp_path / "bugs.jsonl"
     for kill in range(2):
@@ -93,15 +92,15 @@ def test_a_killed_command_goes_on_where_it_was(
         process.wait()
     with out.open("ab") as file:
         file.write(b'{"half a row')
-    finished = nip_fn(*MUTATE, "--jobs", 1)
+    finished = run_cli(*MUTATE, "--jobs", 1)
     assert finished.returncode == 0, finished.stderr
     assert "going on with bugs.jsonl" in finished.stderr
     assert out.read_bytes() == made.read_bytes()
 
 
-def test_a_finished_file_is_not_written_over(nip_fn: Command, made: Path, tmp_path: Path) -> None:
+def test_a_finished_file_is_not_written_over(run_cli: RunCli, made: Path, tmp_path: Path) -> None:
     (tmp_path / "bugs.jsonl").write_bytes(made.read_bytes())
-    refused = nip_fn(*MUTATE)
+    refused = run_cli(*MUTATE)
     assert refused.returncode == 2
     assert "bugs.jsonl exists already" in refused.stderr
     assert (tmp_path / "bugs.jsonl").read_bytes() == made.read_bytes()
@@ -126,24 +125,24 @@ def paid(provider: Provider) -> float:
 
 
 def test_a_model_behind_an_api_makes_bugs_within_a_budget(
-    nip_fn: Command, provider: Provider, prices: Path, tmp_path: Path
+    run_cli: RunCli, provider: Provider, prices: Path, tmp_path: Path
 ) -> None:
     where = (*API, "--base-url", provider.url, "--prices", prices)
-    whole = nip_fn(*where, "--out", "whole.jsonl", OPENAI_API_KEY=KEY)
+    whole = run_cli(*where, "--out", "whole.jsonl", OPENAI_API_KEY=KEY)
     assert whole.returncode == 0, whole.stderr
     cost = paid(provider)
     assert f"${cost:.4f}" in whole.stdout
     made = rows(tmp_path / "whole.jsonl")
     assert {row["origin"]["how"] for row in made if "origin" in row} == {"m"}
-    assert nip_fn("data", "check", "whole.jsonl").returncode == 0
+    assert run_cli("data", "check", "whole.jsonl").returncode == 0
     # With half of it the command stops, with more it goes on, to the same end at the same price.
     provider.configure(caching=False)
-    stopped = nip_fn(*where, "--out", "b.jsonl", "--budget", cost / 2, OPENAI_API_KEY=KEY)
+    stopped = run_cli(*where, "--out", "b.jsonl", "--budget", cost / 2, OPENAI_API_KEY=KEY)
     assert stopped.returncode == 11, stopped.stderr
     assert "go on with the same command" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     assert cost < paid(provider) <= 1.5 * cost
-    again = nip_fn(*where, "--out", "b.jsonl", "--budget", 10 * cost, OPENAI_API_KEY=KEY)
+    again = run_cli(*where, "--out", "b.jsonl", "--budget", 10 * cost, OPENAI_API_KEY=KEY)
     assert again.returncode == 0, again.stderr
     assert paid(provider) == pytest.approx(2 * cost)
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
@@ -152,7 +151,7 @@ def test_a_model_behind_an_api_makes_bugs_within_a_budget(
 
 
 def test_killed_while_a_model_is_asked_it_asks_for_nothing_twice(
-    nip_fn: Command, start: Start, provider: Provider, tmp_path: Path
+    run_cli: RunCli, start: Start, provider: Provider, tmp_path: Path
 ) -> None:
     (tmp_path / ".env").write_text(f"OPENAI_API_KEY={KEY}\n")
     where = (*API, "--base-url", provider.url, "--out", "b.jsonl")
@@ -171,7 +170,7 @@ def test_killed_while_a_model_is_asked_it_asks_for_nothing_twice(
         if line.endswith(b"\n")
     ]
     kept = {line["reply"][7] for line in lines if line.get("type") == "reply"}
-    finished = nip_fn(*where)
+    finished = run_cli(*where)
     assert finished.returncode == 0, finished.stderr
     bodies = Counter(str(one["body"]) for one in provider.log() if one["request_id"] in kept)
     asked = Counter(str(one["body"]) for one in provider.log())
@@ -180,45 +179,45 @@ def test_killed_while_a_model_is_asked_it_asks_for_nothing_twice(
 
 
 def test_what_a_server_refuses_stops_the_command_with_a_line(
-    nip_fn: Command, provider: Provider
+    run_cli: RunCli, provider: Provider
 ) -> None:
     where = (*API, "--base-url", provider.url, "--out", "b.jsonl")
-    assert "OPENAI_API_KEY" in nip_fn(*where).stderr
-    refused = nip_fn(*where, OPENAI_API_KEY="sk-another")
+    assert "OPENAI_API_KEY" in run_cli(*where).stderr
+    refused = run_cli(*where, OPENAI_API_KEY="sk-another")
     assert refused.returncode == 9
     assert "refuses the API key" in refused.stderr
     assert "go on with the same command" in refused.stderr
-    unknown = nip_fn(*where, "--budget", 1, OPENAI_API_KEY=KEY)
+    unknown = run_cli(*where, "--budget", 1, OPENAI_API_KEY=KEY)
     assert unknown.returncode == 2
     assert "no price is known" in unknown.stderr
 
 
 def test_a_file_is_not_gone_on_with_under_other_options(
-    nip_fn: Command, prices: Path, tmp_path: Path
+    run_cli: RunCli, prices: Path, tmp_path: Path
 ) -> None:
     where = (*BUG, "--out", "b.jsonl", "--prices", prices)
-    stopped = nip_fn(*where, "--budget", 0.5)
+    stopped = run_cli(*where, "--budget", 0.5)
     assert stopped.returncode == 11, stopped.stderr
-    refused = nip_fn(*where, "--seed", 5)
+    refused = run_cli(*where, "--seed", 5)
     assert refused.returncode == 2
     assert "other options" in refused.stderr
-    finished = nip_fn(*where)
+    finished = run_cli(*where)
     assert finished.returncode == 0, finished.stderr
     assert "0 of 4 right solutions" in finished.stdout
     assert "24 replies" in finished.stdout
 
 
-def test_data_without_tests_cannot_be_made_bugs_of(nip_fn: Command) -> None:
-    refused = nip_fn("data", "mutate", "builtin:arithmetic", "--out", "a.jsonl")
+def test_data_without_tests_cannot_be_made_bugs_of(run_cli: RunCli) -> None:
+    refused = run_cli("data", "mutate", "builtin:arithmetic", "--out", "a.jsonl")
     assert refused.returncode == 2
     assert "no right solution with tests" in refused.stderr
 
 
-def test_a_model_that_is_not_there_is_named(nip_fn: Command) -> None:
-    failed = nip_fn(*BUG, "--provider", "local", "--model", "/no/model", "--out", "a.jsonl")
+def test_a_model_that_is_not_there_is_named(run_cli: RunCli) -> None:
+    failed = run_cli(*BUG, "--provider", "local", "--model", "/no/model", "--out", "a.jsonl")
     assert failed.returncode == 9
     assert "/no/model" in failed.stderr
     assert "Traceback" not in failed.stderr
-    elsewhere = nip_fn(*BUG, "--provider", "carrier-pigeon", "--out", "b.jsonl")
+    elsewhere = run_cli(*BUG, "--provider", "carrier-pigeon", "--out", "b.jsonl")
     assert elsewhere.returncode == 2
     assert "carrier-pigeon" in elsewhere.stderr

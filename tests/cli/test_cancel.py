@@ -1,21 +1,21 @@
-"""`nip-fn cancel`: the real command, at the fake provider."""
+"""`nip-fn cancel`, at the fake provider."""
 
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ..provider import Provider
-from .conftest import COMMAND, Finished
+from .conftest import COMMAND, RunCli
 
 KEY = "sk-to-be-cancelled-77"
 TRAIN = (
     "train", "--provider", "openai", "--model", "m", "--seed", "5", "--iterations", "1",
     "--set", "rl.rollouts_per_iteration=24", "--set", "text_rl.test_scheme=none",
-    "--set", "malt.num_responses_per_timestep=2", "--set", "text_rl.fine_tune_poll_seconds=0.1",
+    "--set", "malt.num_responses_per_timestep=2", "--set", "text_rl.fine_tune_poll_seconds=0.05",
     "--set", "code_validation.system_prompt_version=v1", "--run", "a",
 )  # fmt: skip
 
@@ -26,8 +26,14 @@ def provider() -> Iterator[Provider]:
         yield provider
 
 
+def all_noted(provider: Provider, run: Path) -> bool:
+    """True once the run knows the ids of its jobs; one without would be looked for at length."""
+    notes = [file.read_bytes() for file in run.glob("jobs/*/remote.json")]
+    return bool(notes) and all(b'"id":"' in note for note in notes) and bool(provider.jobs())
+
+
 def test_jobs_are_cancelled_and_the_run_goes_on_without_them(
-    nip_fn: Callable[..., Finished],
+    run_cli: RunCli,
     provider: Provider,
     environment: dict[str, str],
     tmp_path: Path,
@@ -35,28 +41,25 @@ def test_jobs_are_cancelled_and_the_run_goes_on_without_them(
     keys = {**environment, "OPENAI_API_KEY": KEY}
     command = [COMMAND, *TRAIN, "--base-url", provider.url]
     process = subprocess.Popen(command, cwd=tmp_path, env=keys, stderr=subprocess.DEVNULL)
-    while process.poll() is None and not provider.jobs():
-        time.sleep(0.05)
-    time.sleep(0.5)
+    while process.poll() is None and not all_noted(provider, tmp_path / "runs" / "a"):
+        time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     under_way = {job["id"] for job in provider.jobs()}
     assert under_way
-    cancelled = nip_fn("cancel", "runs/a", OPENAI_API_KEY=KEY)
+    cancelled = run_cli("cancel", "runs/a", OPENAI_API_KEY=KEY)
     assert cancelled.returncode == 0, cancelled.stderr
     assert {line.split()[1] for line in cancelled.stdout.splitlines()} == under_way
     assert {job["status"] for job in provider.jobs()} == {"cancelled"}
-    again = nip_fn("cancel", "runs/a", OPENAI_API_KEY=KEY)
+    again = run_cli("cancel", "runs/a", OPENAI_API_KEY=KEY)
     assert "no job under way" in again.stdout
     provider.configure(job_outcome="succeeded")
-    resumed = nip_fn("train", "--resume", "--run", "a", OPENAI_API_KEY=KEY)
+    resumed = run_cli("train", "--resume", "--run", "a", OPENAI_API_KEY=KEY)
     assert resumed.returncode == 0, resumed.stderr
-    assert nip_fn("replay", "runs/a").returncode == 0
+    assert run_cli("replay", "runs/a").returncode == 0
 
 
-def test_what_cannot_be_cancelled_is_told_of(
-    nip_fn: Callable[..., Finished], provider: Provider
-) -> None:
-    missing = nip_fn("cancel", "runs/none")
+def test_a_run_that_does_not_exist_cannot_be_cancelled(run_cli: RunCli) -> None:
+    missing = run_cli("cancel", "runs/none")
     assert missing.returncode == 3
     assert "Traceback" not in missing.stderr

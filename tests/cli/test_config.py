@@ -1,7 +1,6 @@
 """Configuration files of every kind: TOML, JSON, and those that the nip library saved."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,8 @@ from nip_fn.config.codec import get, merge, nest, to_dict
 from nip_fn.testing.params import construct_test_params
 from nip_fn_cli.config import Flags, overrides, resolve
 from nip_fn_cli.exits import Exit
-from tests.cli.conftest import SMALL, Finished
+from tests.cli.conftest import SMALL, RunCli
 from tests.core.test_nip_config import V1, V2
-
-NipFn = Callable[..., Finished]
 
 
 def written(folder: Path, text: str, name: str = "c.json") -> Path:
@@ -54,13 +51,13 @@ def test_a_saved_configuration_is_read_with_its_own_defaults(
     assert get(params, "agents.verifier.merge_same_role_messages") is None
 
 
-def test_a_saved_configuration_trains(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_a_saved_configuration_trains(run_cli: RunCli, tmp_path: Path) -> None:
     file = written(tmp_path, json.dumps(V2))
     few = ("--iterations", "1", "--set", "rl.rollouts_per_iteration=4")
     options = (*SMALL, *few, "--set", "dataset=builtin:arithmetic", "--run", "a")
-    done = nip_fn("train", file, *options)
+    done = run_cli("train", file, *options)
     assert done.returncode == 0, done.stderr
-    resumed = nip_fn("train", file, *options, "--resume")
+    resumed = run_cli("train", file, *options, "--resume")
     assert resumed.returncode == 0, resumed.stderr
 
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import SMALL, Finished
+from .conftest import SMALL, Finished, RunCli
 
-NipFn = Callable[..., Finished]
 USAGE, RUN, FAULT, SYSTEM = 2, 3, 9, 10
 
 
@@ -59,13 +58,13 @@ def only_line(finished: Finished) -> str:
 # -------------------------------------------------------------------------------------------- stats
 
 
-def test_stats_tell_what_a_data_set_holds(nip_fn: NipFn, own: Path) -> None:
-    done = nip_fn("data", "stats", own.name)
+def test_stats_tell_what_a_data_set_holds(run_cli: RunCli, own: Path) -> None:
+    done = run_cli("data", "stats", own.name)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     for word in ("train", "validation", "test", "easy", "hard", "50%", "hash"):
         assert word in done.stdout
-    told = json.loads(nip_fn("data", "stats", own.name, "--json").stdout)
+    told = json.loads(run_cli("data", "stats", own.name, "--json").stdout)
     assert told["info"]["name"] == own.name
     assert told["info"]["hash"] in done.stdout
     assert [split["split"] for split in told["splits"]] == ["train", "validation", "test"]
@@ -79,48 +78,56 @@ def test_stats_tell_what_a_data_set_holds(nip_fn: NipFn, own: Path) -> None:
     assert sum(sum(split["difficulties"].values()) for split in told["splits"]) == 80
 
 
-def test_stats_tell_what_was_left_out(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_stats_tell_what_was_left_out(run_cli: RunCli, tmp_path: Path) -> None:
     lines = [*rows(), rows()[0], {**rows()[1], "author": "me"}, "{"]
     write(tmp_path / "a.jsonl", [{**rows()[0], "author": "me"}, *lines])
     options = ("--skip-bad-rows", "--set", "dataset_options.difficulty=easy")
-    done = nip_fn("data", "stats", "a.jsonl", *options)
+    done = run_cli("data", "stats", "a.jsonl", *options)
     assert "1 bad row" in done.stderr
-    told = json.loads(nip_fn("data", "stats", "a.jsonl", *options, "--json").stdout)
+    told = json.loads(run_cli("data", "stats", "a.jsonl", *options, "--json").stdout)
     assert told["bad"] == 1
-    assert told["duplicates"] == 3
-    assert told["other_difficulty"] == 40
+    assert told["left_out"] == [
+        {"why": "duplicate", "right": 2, "buggy": 1},
+        {"why": "other difficulty", "right": 20, "buggy": 20},
+    ]
     assert told["unused"] == ["author"]
-    for what in ("1 bad", "3 that repeat", "40 of another", "author"):
+    for what in (
+        "left out 1 bad row",
+        "left out 3 rows (2 right, 1 buggy) that repeat",
+        "left out 40 rows (20 right, 20 buggy) of another difficulty",
+    ):
         assert what in done.stdout
+        assert what in done.stderr  # so that no command leaves rows out in silence
+    assert "author" in done.stdout
 
 
-def test_stats_can_balance_and_limit_nothing_else(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_stats_can_balance_and_limit_nothing_else(run_cli: RunCli, tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", [row for n, row in enumerate(rows()) if n % 4 < 3])
     balance = ("--set", "dataset_options.balance_classes=true")
-    told = json.loads(nip_fn("data", "stats", "a.jsonl", *balance, "--json").stdout)
+    told = json.loads(run_cli("data", "stats", "a.jsonl", *balance, "--json").stdout)
     assert all(split["right"] == split["buggy"] for split in told["splits"])
-    assert told["surplus"] > 0
+    assert [one["why"] for one in told["left_out"]] == ["surplus"]
 
 
-def test_names_that_look_like_markup_are_shown_as_they_are(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_names_that_look_like_markup_are_shown_as_they_are(run_cli: RunCli, tmp_path: Path) -> None:
     lines = [
         {**row, "problem_id": "[/red] :smile:", "difficulty": "[/b] :smile:", "question": "[/x] q"}
         | {"tests": "f('[/x]') == ':smile:'", "col[/y]": 1}
         for row in rows(1)
     ]
     write(tmp_path / "a.jsonl", lines)
-    shown = nip_fn("data", "show", "a.jsonl", "[/red] :smile:")
+    shown = run_cli("data", "show", "a.jsonl", "[/red] :smile:")
     assert shown.returncode == 0, shown.stderr
     for text in ("[/red] :smile:", "[/b] :smile:", "[/x] q", "f('[/x]') == ':smile:'"):
         assert text in shown.stdout
-    told = nip_fn("data", "stats", "a.jsonl")
+    told = run_cli("data", "stats", "a.jsonl")
     assert told.returncode == 0, told.stderr
     assert "[/b] :smile:" in told.stdout
     assert "col[/y]" in told.stdout
 
 
-def test_tokens_need_a_tokenizer_that_is_there(nip_fn: NipFn, own: Path) -> None:
-    failed = nip_fn("data", "stats", own.name, "--tokenizer", "no/such", HF_HUB_OFFLINE="1")
+def test_tokens_need_a_tokenizer_that_is_there(run_cli: RunCli, own: Path) -> None:
+    failed = run_cli("data", "stats", own.name, "--tokenizer", "no/such", HF_HUB_OFFLINE="1")
     assert failed.returncode == USAGE
     assert "no/such" in failed.stderr
     assert "Traceback" not in failed.stderr
@@ -129,21 +136,21 @@ def test_tokens_need_a_tokenizer_that_is_there(nip_fn: NipFn, own: Path) -> None
 # -------------------------------------------------------------------------------------------- check
 
 
-def test_a_sound_data_set_has_no_fault(nip_fn: NipFn, own: Path) -> None:
-    done = nip_fn("data", "check", own.name, "--no-prove")
+def test_a_sound_data_set_has_no_fault(run_cli: RunCli, own: Path) -> None:
+    done = run_cli("data", "check", own.name, "--no-prove")
     assert done.returncode == 0, done.stderr
     assert "no fault found" in done.stdout
 
 
-def test_labels_are_proven_and_a_wrong_one_is_named(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_labels_are_proven_and_a_wrong_one_is_named(run_cli: RunCli, tmp_path: Path) -> None:
     lines = rows(6)
     write(tmp_path / "a.jsonl", lines)
-    done = nip_fn("data", "check", "a.jsonl", "--seconds", "2")
+    done = run_cli("data", "check", "a.jsonl", "--seconds", "2")
     assert done.returncode == 0, done.stderr + done.stdout
     assert "12 proven by tests, 0 not borne out" in done.stdout
     wrong = {**lines[2], "label": 0}, {**lines[5], "label": 1}
     write(tmp_path / "a.jsonl", [*lines[:2], wrong[0], *lines[3:5], wrong[1], *lines[6:]])
-    failed = nip_fn("data", "check", "a.jsonl", "--seconds", "2")
+    failed = run_cli("data", "check", "a.jsonl", "--seconds", "2")
     assert failed.returncode == FAULT
     (one,) = [line for line in failed.stdout.splitlines() if "add/2)" in line]
     assert "labelled as having a bug, but all 2 tests pass" in one
@@ -152,43 +159,45 @@ def test_labels_are_proven_and_a_wrong_one_is_named(nip_fn: NipFn, tmp_path: Pat
     assert "Traceback" not in failed.stderr
 
 
-def test_without_tests_nothing_is_proven(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_without_tests_nothing_is_proven(run_cli: RunCli, tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", [{**row, "tests": None} for row in rows(3)])
-    done = nip_fn("data", "check", "a.jsonl")
+    done = run_cli("data", "check", "a.jsonl")
     assert done.returncode == 0, done.stderr
     assert "no label is proven" in done.stdout
 
 
-def test_a_split_with_one_label_alone_is_told(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_a_split_with_one_label_alone_is_told(run_cli: RunCli, tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", rows(30)[::2])
-    told = nip_fn("data", "check", "a.jsonl", "--no-prove").stdout
+    told = run_cli("data", "check", "a.jsonl", "--no-prove").stdout
     assert "have the same label" in told
 
 
 # --------------------------------------------------------------------------------------------- show
 
 
-def test_a_problem_is_shown_with_its_bug_marked(nip_fn: NipFn, own: Path) -> None:
-    shown = nip_fn("data", "show", own.name, "add/7").stdout
+def test_a_problem_is_shown_with_its_bug_marked(run_cli: RunCli, own: Path) -> None:
+    shown = run_cli("data", "show", own.name, "add/7").stdout
     for text in ("Addiere a, b und 7 – 加法", "right", "has a bug", "add7(1, 2) == 10"):
         assert text in shown
     assert "-     return a + b + 7" in shown
     assert "+     return a + b - 7" in shown
 
 
-def test_a_datapoint_is_shown_by_the_beginning_of_its_id(nip_fn: NipFn, own: Path) -> None:
-    shown = nip_fn("data", "show", own.name, "add/7").stdout
+def test_a_datapoint_is_shown_by_the_beginning_of_its_id(run_cli: RunCli, own: Path) -> None:
+    shown = run_cli("data", "show", own.name, "add/7").stdout
     (bug,) = [line for line in shown.splitlines() if "has a bug" in line]
     name = bug.split(",")[0]
-    one = nip_fn("data", "show", own.name, name[:10])
+    one = run_cli("data", "show", own.name, name[:10])
     assert one.returncode == 0
     assert "has a bug" in one.stdout
     assert ": right" not in one.stdout
 
 
 @pytest.mark.parametrize(("name", "words"), [("zzz", "no such"), ("", "several")])
-def test_what_cannot_be_shown_is_one_line(nip_fn: NipFn, own: Path, name: str, words: str) -> None:
-    failed = nip_fn("data", "show", own.name, name)
+def test_what_cannot_be_shown_is_one_line(
+    run_cli: RunCli, own: Path, name: str, words: str
+) -> None:
+    failed = run_cli("data", "show", own.name, name)
     assert failed.returncode == USAGE
     assert words in only_line(failed)
 
@@ -204,10 +213,10 @@ BAD = ["{", {**rows()[0], "label": 7}, {"question": "q", "label": 1}, {**rows()[
     ids=["stats", "check", "train"],
 )
 def test_every_bad_row_is_a_line_with_file_row_and_field(
-    nip_fn: NipFn, tmp_path: Path, command: tuple[str, ...]
+    run_cli: RunCli, tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     write(tmp_path / "a.jsonl", [*rows(), *BAD])
-    failed = nip_fn(*command, "a.jsonl")
+    failed = run_cli(*command, "a.jsonl")
     assert failed.returncode == USAGE
     assert not failed.stdout
     *told, last = failed.stderr.splitlines()
@@ -220,17 +229,17 @@ def test_every_bad_row_is_a_line_with_file_row_and_field(
     assert "4 bad rows" in last
     assert "--skip-bad-rows" in last
     assert not (tmp_path / "runs").exists()
-    done = nip_fn(*command, "a.jsonl", "--skip-bad-rows")
+    done = run_cli(*command, "a.jsonl", "--skip-bad-rows")
     assert done.returncode == 0, done.stderr
     assert "left out 4 bad rows" in done.stderr
 
 
 def test_of_very_many_bad_rows_some_are_shown_and_all_counted(
-    nip_fn: NipFn, tmp_path: Path
+    run_cli: RunCli, tmp_path: Path
 ) -> None:
     write(tmp_path / "a.jsonl", [rows()[0], *["{"] * 3000])
     for command, shown in (("stats", 20), ("check", 1000)):
-        failed = nip_fn("data", command, "a.jsonl")
+        failed = run_cli("data", command, "a.jsonl")
         *told, last = failed.stderr.splitlines()
         assert len(told) == shown
         assert "3,000 bad rows" in last
@@ -255,26 +264,26 @@ def test_of_very_many_bad_rows_some_are_shown_and_all_counted(
     ],
 )
 def test_no_data_set_is_one_line(
-    nip_fn: NipFn, tmp_path: Path, name: str, content: bytes | None
+    run_cli: RunCli, tmp_path: Path, name: str, content: bytes | None
 ) -> None:
     if content is not None:
         (tmp_path / name).write_bytes(content)
-    failed = nip_fn("data", "stats", name, HF_HUB_OFFLINE="1")
+    failed = run_cli("data", "stats", name, HF_HUB_OFFLINE="1")
     assert failed.returncode == USAGE
     assert name in only_line(failed)
     if name == "missing.jsonl":
-        failed = nip_fn("train", *SMALL, "--dataset", name)
+        failed = run_cli("train", *SMALL, "--dataset", name)
         assert failed.returncode == USAGE
         assert name in only_line(failed)
         assert not (tmp_path / "runs").exists()
 
 
-def test_odd_column_names_do_not_stop_anything(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_odd_column_names_do_not_stop_anything(run_cli: RunCli, tmp_path: Path) -> None:
     text = "question,solution,label,caf\xe9,\n" + "".join(
         f"q{n},print({n}),{n % 2},caf\xe9,\n" for n in range(20)
     )
     (tmp_path / "a.csv").write_bytes(text.encode("latin-1"))
-    done = nip_fn("data", "stats", "a.csv")
+    done = run_cli("data", "stats", "a.csv")
     assert done.returncode == 0, done.stderr
     assert "columns that nothing is read from: caf" in done.stdout
 
@@ -282,9 +291,9 @@ def test_odd_column_names_do_not_stop_anything(nip_fn: NipFn, tmp_path: Path) ->
 # ---------------------------------------------------------------------------------------- the cache
 
 
-def test_a_cache_that_cannot_be_written_is_one_line(nip_fn: NipFn, own: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_one_line(run_cli: RunCli, own: Path) -> None:
     own.with_name("file").write_text("in the way")
-    failed = nip_fn("data", "stats", own.name, NIP_FN_CACHE=str(own.with_name("file")))
+    failed = run_cli("data", "stats", own.name, NIP_FN_CACHE=str(own.with_name("file")))
     assert failed.returncode == SYSTEM
     assert "file/datasets" in only_line(failed)
 
@@ -315,27 +324,27 @@ def test_a_full_disk_is_one_line(own: Path, environment: dict[str, str]) -> None
 
 
 def test_a_run_on_a_file_trains_replays_and_resumes(
-    nip_fn: NipFn, own: Path, tmp_path: Path
+    run_cli: RunCli, own: Path, tmp_path: Path
 ) -> None:
-    done = nip_fn("train", "--trainer", "malt", *SMALL, "--dataset", own.name, "--run", "a")
+    done = run_cli("train", "--trainer", "malt", *SMALL, "--dataset", own.name, "--run", "a")
     assert done.returncode == 0, done.stderr
-    replayed = nip_fn("replay", "runs/a")
+    replayed = run_cli("replay", "runs/a")
     assert replayed.returncode == 0, replayed.stderr
     assert "all recorded digests match" in replayed.stdout
-    told = json.loads(nip_fn("data", "stats", own.name, "--json").stdout)
+    told = json.loads(run_cli("data", "stats", own.name, "--json").stdout)
     recorded = (tmp_path / "runs/a/checkpoint.msgpack").read_bytes()
     assert told["info"]["hash"].encode() in recorded
-    resumed = nip_fn("train", "--resume", "--run", "a")
+    resumed = run_cli("train", "--resume", "--run", "a")
     assert resumed.returncode == 0, resumed.stderr
-    more = nip_fn("train", "--resume", "--run", "a", "--more-iterations", "1")
+    more = run_cli("train", "--resume", "--run", "a", "--more-iterations", "1")
     assert more.returncode == 0, more.stderr
     own.unlink()
-    assert nip_fn("replay", "runs/a").returncode == 0  # needs no data
+    assert run_cli("replay", "runs/a").returncode == 0  # needs no data
 
 
-def test_the_same_data_make_the_same_run(nip_fn: NipFn, own: Path, tmp_path: Path) -> None:
+def test_the_same_data_make_the_same_run(run_cli: RunCli, own: Path, tmp_path: Path) -> None:
     def digest(name: str, **variables: str) -> str:
-        done = nip_fn("train", *SMALL, "--dataset", own.name, "--run", name, **variables)
+        done = run_cli("train", *SMALL, "--dataset", own.name, "--run", name, **variables)
         (line,) = [line for line in done.stdout.splitlines() if line.startswith("digest")]
         return line
 
@@ -344,49 +353,49 @@ def test_the_same_data_make_the_same_run(nip_fn: NipFn, own: Path, tmp_path: Pat
     assert digest("b", PYTHONHASHSEED="2", NIP_FN_CACHE=str(tmp_path / "other")) == first
 
 
-def test_a_run_does_not_go_on_with_other_data(nip_fn: NipFn, own: Path) -> None:
-    assert nip_fn("train", *SMALL, "--dataset", own.name, "--run", "a").returncode == 0
+def test_a_run_does_not_go_on_with_other_data(run_cli: RunCli, own: Path) -> None:
+    assert run_cli("train", *SMALL, "--dataset", own.name, "--run", "a").returncode == 0
     before = own.read_bytes()
     checkpoint = own.parent / "runs/a/checkpoint.msgpack"
     recorded = checkpoint.read_bytes()
     write(own, [{**rows()[0], "question": "another"}, *rows()[1:]])
-    changed = nip_fn("train", "--resume", "--run", "a")
+    changed = run_cli("train", "--resume", "--run", "a")
     assert changed.returncode == RUN
     assert "not the data" in only_line(changed)
     own.unlink()
-    gone = nip_fn("train", "--resume", "--run", "a")
+    gone = run_cli("train", "--resume", "--run", "a")
     assert gone.returncode == USAGE
     assert own.name in only_line(gone)
     write(own, ["{"])
-    broken = nip_fn("train", "--resume", "--run", "a")
+    broken = run_cli("train", "--resume", "--run", "a")
     assert broken.returncode == USAGE
     assert "Traceback" not in broken.stderr
     assert checkpoint.read_bytes() == recorded
     own.write_bytes(before)
-    assert nip_fn("train", "--resume", "--run", "a").returncode == 0
+    assert run_cli("train", "--resume", "--run", "a").returncode == 0
 
 
-def test_held_out_problems_are_those_of_the_chosen_split(nip_fn: NipFn, own: Path) -> None:
+def test_held_out_problems_are_those_of_the_chosen_split(run_cli: RunCli, own: Path) -> None:
     for split in ("validation", "test"):
         options = ("--set", f"test_dataset_split={split}", "--set", "text_rl.test_scheme=all")
-        done = nip_fn("train", *SMALL, "--dataset", own.name, "--run", split, *options)
+        done = run_cli("train", *SMALL, "--dataset", own.name, "--run", split, *options)
         assert done.returncode == 0, done.stderr
-        told = json.loads(nip_fn("replay", f"runs/{split}", "--json").stdout)
+        told = json.loads(run_cli("replay", f"runs/{split}", "--json").stdout)
         tested = {name.split(".")[0] for name in told["iterations"][0]}
         assert split in tested
         assert not tested & ({"validation", "test"} - {split})
 
 
-def test_shares_that_leave_nothing_to_train_with_are_refused(nip_fn: NipFn, own: Path) -> None:
+def test_shares_that_leave_nothing_to_train_with_are_refused(run_cli: RunCli, own: Path) -> None:
     options = ("--set", "dataset_options.test_share=0.9")
     for command in (("data", "stats", own.name), ("train", *SMALL, "--dataset", own.name)):
-        failed = nip_fn(*command, *options)
+        failed = run_cli(*command, *options)
         assert failed.returncode == USAGE
         assert "test_share" in only_line(failed)
 
 
-def test_a_split_that_is_needed_and_empty_is_one_line(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_a_split_that_is_needed_and_empty_is_one_line(run_cli: RunCli, tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", [{**row, "split": "test"} for row in rows()])
-    failed = nip_fn("train", *SMALL, "--dataset", "a.jsonl")
+    failed = run_cli("train", *SMALL, "--dataset", "a.jsonl")
     assert failed.returncode == USAGE
     assert "'train'" in only_line(failed)

@@ -7,15 +7,20 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.cli.conftest import Finished
+import pytest
+
+from tests.adapters.forked import forked_trainings
+from tests.cli.conftest import RunCli
 from tests.cli.test_train import digest_of
 
-NipFn = Callable[..., Finished]
+# The worker whose server trainings are forked from.
+pytestmark = pytest.mark.xdist_group("trainings")
+
 Start = Callable[..., "subprocess.Popen[str]"]
 
 SMALL = (
     "--seed", "1", "--iterations", "2",
-    "--set", "rl.rollouts_per_iteration=12", "--set", "dataset_options.max_test_size=30",
+    "--set", "rl.rollouts_per_iteration=12", "--set", "dataset_options.max_test_size=8",
 )  # fmt: skip
 
 
@@ -24,10 +29,11 @@ def adapters_of(run: Path) -> list[str]:
     return sorted(folder.name for folder in (run / "adapters").iterdir())
 
 
-def test_the_embedded_default_trains_and_replays(nip_fn: NipFn, tmp_path: Path) -> None:
-    trained = nip_fn("train", *SMALL, "--run", "a")
+def test_the_embedded_default_trains_and_replays(run_cli: RunCli, tmp_path: Path) -> None:
+    with forked_trainings():
+        trained = run_cli("train", *SMALL, "--run", "a")
     assert trained.returncode == 0, trained.stderr
-    replayed = json.loads(nip_fn("replay", "runs/a", "--json").stdout)
+    replayed = json.loads(run_cli("replay", "runs/a", "--json").stdout)
     assert replayed["digest"] == digest_of(trained.stdout)
     assert replayed["digests_match"] is True
     lineage = replayed["lineage"]
@@ -39,8 +45,9 @@ def test_the_embedded_default_trains_and_replays(nip_fn: NipFn, tmp_path: Path) 
         assert not any(name.endswith((".bin", ".pt", ".pkl")) for name in files)
 
 
+@pytest.mark.exhaustive
 def test_a_run_killed_while_it_trains_trains_once(
-    nip_fn: NipFn, start: Start, tmp_path: Path
+    run_cli: RunCli, start: Start, tmp_path: Path
 ) -> None:
     run = tmp_path / "runs/a"
     process = start("train", *SMALL, "--run", "a")
@@ -52,20 +59,20 @@ def test_a_run_killed_while_it_trains_trains_once(
     time.sleep(3.0)  # the child is importing or training
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    recorded = json.loads(_until_whole(nip_fn))
+    recorded = json.loads(_until_whole(run_cli))
     assert recorded["stage"] == "train"
-    resumed = nip_fn("train", "--resume", "--run", "a")
+    resumed = run_cli("train", "--resume", "--run", "a")
     assert resumed.returncode == 0, resumed.stderr
-    replayed = json.loads(nip_fn("replay", "runs/a", "--json").stdout)
+    replayed = json.loads(run_cli("replay", "runs/a", "--json").stdout)
     lineage = replayed["lineage"]
     assert sorted(lineage["prover"] + lineage["verifier"]) == adapters_of(run)
     assert [name.rsplit("-", 1)[0] for name in lineage["verifier"]] == ["verifier-0", "verifier-1"]
 
 
-def _until_whole(nip_fn: NipFn) -> str:
+def _until_whole(run_cli: RunCli) -> str:
     """The run's JSON, of its whole events alone where the tail is torn."""
-    told = nip_fn("replay", "runs/a", "--json")
+    told = run_cli("replay", "runs/a", "--json")
     if told.returncode:
         count = told.stderr.split("ends inside event ")[1].split(";")[0]
-        told = nip_fn("replay", "runs/a", "--json", "--until", count)
+        told = run_cli("replay", "runs/a", "--json", "--until", count)
     return told.stdout

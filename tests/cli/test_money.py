@@ -1,20 +1,18 @@
-"""What a run will cost, what it has cost, and where it stops: the real command."""
+"""The forecast of a run's cost, its cost, and its end at a budget."""
 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from nip_fn_adapters.costs.prices import Usage, cost, listed_prices
+from nip_fn_adapters.costs.prices import Tokens, cost, listed_prices
 from nip_fn_cli.dryrun import duration
-from tests.cli.conftest import SMALL, Finished
-from tests.provider import Provider
 
-NipFn = Callable[..., Finished]
+from ..provider import Provider
+from .conftest import SMALL, Finished, RunCli, call_cli
 
 PRICES = """
 [models."builtin:tiny"]
@@ -28,12 +26,41 @@ training = 5.0
 """
 
 
-@pytest.fixture
-def prices(tmp_path: Path) -> Path:
-    """A file in which the model that the dummy stands for costs something."""
-    file = tmp_path / "prices.toml"
-    file.write_text(PRICES)
-    return file
+class Whole(NamedTuple):
+    """A run that was paid at these prices, without a budget."""
+
+    folder: Path
+    prices: Path
+    done: Finished
+
+    @property
+    def total(self) -> str:
+        """The last line of the table of what it took."""
+        return total_line(self.done)
+
+    @property
+    def dollars(self) -> float:
+        return float(self.total.split("$")[1])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """A run with a price for the model that the dummy stands for."""
+    folder = tmp_path_factory.mktemp("whole")
+    prices = folder / "prices.toml"
+    prices.write_text(PRICES)
+    done = call_cli(folder, "train", *SMALL, "--run", "whole", "--prices", prices)
+    assert done.returncode == 0, done.stderr
+    return Whole(folder / "runs" / "whole", prices, done)
+
+
+def total_line(done: Finished) -> str:
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("total ")]
+    return line
+
+
+def digest_of(done: Finished) -> str:
+    return done.stdout.split("digest")[1].split()[0]
 
 
 def stages(folder: Path) -> list[dict[str, Any]]:
@@ -70,26 +97,33 @@ LONG = (
 )
 
 
+# In `make test`: several movers at once, a trainer that imitates after one that compares, and an
+# agent that is not trained.
+OPTIONS = [
+    ("--protocol", "debate", "--set", "malt.simultaneous_branching=product", *LONG),
+    ("--protocol", "nip", "--set", "malt.num_initial_ei_iterations=1", *LONG),
+    ("--protocol", "mnip", "--set", "agents.prover0.freeze_agent=true"),
+]
+MORE_OPTIONS = [
+    ("--protocol", "nip"),
+    ("--protocol", "nip", "--trainer", "ei", "--set", "ei.rollouts_per_iteration=30"),
+    ("--protocol", "merlin_arthur", "--set", "malt.num_responses_per_timestep=3"),
+    ("--protocol", "solo_verifier", "--set", "rl.num_test_iterations=2"),
+]
+
+
 @pytest.mark.parametrize(
     "options",
-    [
-        ("--protocol", "nip"),
-        ("--protocol", "nip", "--trainer", "ei", "--set", "ei.rollouts_per_iteration=30"),
-        ("--protocol", "nip", "--set", "malt.num_initial_ei_iterations=1", *LONG),
-        ("--protocol", "debate", "--set", "malt.simultaneous_branching=product", *LONG),
-        ("--protocol", "merlin_arthur", "--set", "malt.num_responses_per_timestep=3"),
-        ("--protocol", "mnip", "--set", "agents.prover0.freeze_agent=true"),
-        ("--protocol", "solo_verifier", "--set", "rl.num_test_iterations=2"),
-    ],
+    [*OPTIONS, *(pytest.param(more, marks=pytest.mark.exhaustive) for more in MORE_OPTIONS)],
 )
 def test_a_run_in_which_nobody_decides_early_asks_for_the_most_that_was_said(
-    nip_fn: NipFn, tmp_path: Path, options: tuple[str, ...]
+    run_cli: RunCli, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
     options = (*SMALL, *options, "--set", "dummy.decision_rate=0")
-    dry = nip_fn("train", *options, "--dry-run")
+    dry = run_cli("train", *options, "--dry-run")
     assert dry.returncode == 0, dry.stderr
     assert not (tmp_path / "runs").exists()
-    done = nip_fn("train", *options, "--run", "a")
+    done = run_cli("train", *options, "--run", "a")
     assert done.returncode == 0, done.stderr
     counted = {
         (str(row["iteration"]), row["stage"], name): (
@@ -103,30 +137,26 @@ def test_a_run_in_which_nobody_decides_early_asks_for_the_most_that_was_said(
     assert asked(dry.stdout) == counted
 
 
-def test_a_dry_run_needs_no_key_and_says_what_it_does_not_know(nip_fn: NipFn) -> None:
+def test_a_dry_run_needs_no_key_and_says_what_it_does_not_know(run_cli: RunCli) -> None:
     options = ("--set", "agents._default.model_provider=OpenAI", "--set", "rl.num_iterations=1")
-    known = nip_fn(
+    known = run_cli(
         "train", *options, "--set", "agents._default.model_name=gpt-4o-mini-2024-07-18",
         "--dry-run", "--rate", "2", "--budget", "0.01",
     )  # fmt: skip
     assert known.returncode == 0, known.stderr
     total = known.stdout.splitlines()[-1]
-    assert total.strip().startswith("in all")
+    assert total.strip().startswith("total")
     assert re.search(r"\$\d+\.\d{4} / \$\d+\.\d{4}", total)
     assert "--rate" in known.stderr
     assert "over it" in known.stderr
-    unknown = nip_fn("train", *options, "--set", "agents._default.model_name=m", "--dry-run")
+    unknown = run_cli("train", *options, "--set", "agents._default.model_name=m", "--dry-run")
     assert unknown.returncode == 0
     assert "unknown" in unknown.stdout.splitlines()[-1]
     assert "$" not in unknown.stdout
 
 
-def test_dollars_are_in_the_table_and_in_the_metrics_and_add_up(
-    nip_fn: NipFn, tmp_path: Path, prices: Path
-) -> None:
-    done = nip_fn("train", *SMALL, "--run", "a", "--prices", prices)
-    assert done.returncode == 0, done.stderr
-    rows = [row for row in stages(tmp_path / "runs/a") if row["stage"] != "publish"]
+def test_dollars_are_in_the_table_and_in_the_metrics_and_add_up(whole: Whole) -> None:
+    rows = [row for row in stages(whole.folder) if row["stage"] != "publish"]
     dollars: Counter[str] = Counter()
     for row in rows:
         for name in ("prover", "verifier"):
@@ -140,34 +170,34 @@ def test_dollars_are_in_the_table_and_in_the_metrics_and_add_up(
             assert row[f"{name}.dollars"] == pytest.approx(expected / 1e6)
             dollars["training " * (row["stage"] == "train") + name] += row[f"{name}.dollars"]
     shown = {
-        line.split("  ")[0]: line.split("$")[1] for line in done.stdout.splitlines() if "$" in line
+        line.split("  ")[0]: line.split("$")[1]
+        for line in whole.done.stdout.splitlines()
+        if "$" in line
     }
-    assert shown.pop("in all") == f"{sum(dollars.values()):.4f}"
+    assert shown.pop("total") == f"{sum(dollars.values()):.4f}"
     assert shown == {name: f"{value:.4f}" for name, value in dollars.items()}
     assert all(value > 0 for value in dollars.values())
-    assert f"${sum(dollars.values()):.4f} spent" in done.stderr.splitlines()[-1]
+    assert f"${sum(dollars.values()):.4f} spent" in whole.done.stderr.splitlines()[-1]
 
 
-def test_a_price_file_that_cannot_be_read_is_one_line(nip_fn: NipFn, tmp_path: Path) -> None:
-    broken = nip_fn("train", *SMALL, "--run", "b", "--prices", "absent.toml")
+def test_a_price_file_that_cannot_be_read_is_one_line(run_cli: RunCli, tmp_path: Path) -> None:
+    broken = run_cli("train", *SMALL, "--run", "b", "--prices", "absent.toml")
     assert broken.returncode == 2
     assert "absent.toml" in broken.stderr
     (tmp_path / "p.toml").write_text("[models]\nx = 1\n")
-    broken = nip_fn("train", *SMALL, "--run", "b", "--prices", "p.toml")
+    broken = run_cli("train", *SMALL, "--run", "b", "--prices", "p.toml")
     assert broken.returncode == 2
     (line,) = broken.stderr.strip().splitlines()
     assert "p.toml" in line
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_budget_stops_a_run_which_then_goes_on_as_if_it_had_not(
-    nip_fn: NipFn, tmp_path: Path, prices: Path
+def test_a_budget_stops_a_run_which_then_ends_as_if_it_had_not(
+    run_cli: RunCli, tmp_path: Path, whole: Whole
 ) -> None:
-    paid = ("--prices", prices)
-    whole = nip_fn("train", *SMALL, "--run", "whole", *paid)
-    total = float(whole.stdout.split("in all")[1].split("$")[1].split()[0])
-    limit = total / 3
-    stopped = nip_fn("train", *SMALL, "--run", "a", *paid, "--budget", limit)
+    paid = ("--prices", whole.prices)
+    limit = whole.dollars / 3
+    stopped = run_cli("train", *SMALL, "--run", "a", *paid, "--budget", limit)
     assert stopped.returncode == 11, stopped.stderr
     line = stopped.stderr.strip().splitlines()[-1]
     spent = float(line.split("$")[1].split()[0])
@@ -176,21 +206,18 @@ def test_a_budget_stops_a_run_which_then_goes_on_as_if_it_had_not(
     assert "nip-fn train --resume --run a --runs runs --budget" in line
     checkpoint = tmp_path / "runs/a/checkpoint.msgpack"
     before = checkpoint.read_bytes()
-    again = nip_fn("train", "--resume", "--run", "a", *paid, "--budget", limit)
+    again = run_cli("train", "--resume", "--run", "a", *paid, "--budget", limit)
     assert again.returncode == 11
     after = checkpoint.read_bytes()
     assert after.startswith(before)
-    larger = nip_fn("train", "--resume", "--run", "a", *paid, "--budget", 10 * total)
+    larger = run_cli("train", "--resume", "--run", "a", *paid, "--budget", 10 * whole.dollars)
     assert larger.returncode == 0, larger.stderr
-    assert larger.stdout.split("digest")[1].split()[0] == whole.stdout.split("digest")[1].split()[0]
-    assert (
-        larger.stdout.split("in all")[1].split("\n")[0]
-        == (whole.stdout.split("in all")[1].split("\n")[0])
-    )
+    assert digest_of(larger) == digest_of(whole.done)
+    assert total_line(larger) == whole.total
 
 
 def test_a_budget_needs_prices_which_may_be_those_of_the_user(
-    nip_fn: NipFn, tmp_path: Path
+    run_cli: RunCli, tmp_path: Path, whole: Whole
 ) -> None:
     model = (
         "--set",
@@ -198,7 +225,7 @@ def test_a_budget_needs_prices_which_may_be_those_of_the_user(
         "--set",
         "agents._default.model_name=m",
     )
-    refused = nip_fn("train", *model, "--budget", "5")
+    refused = run_cli("train", *model, "--budget", "5")
     assert refused.returncode == 2
     (line,) = refused.stderr.strip().splitlines()
     assert "agents.prover: m" in line
@@ -207,26 +234,21 @@ def test_a_budget_needs_prices_which_may_be_those_of_the_user(
     own = tmp_path / ".config/nip-fn/prices.toml"
     own.parent.mkdir(parents=True)
     own.write_text(PRICES.replace("builtin:tiny", "m").replace("training = 5.0", ""))
-    refused = nip_fn("train", *model, "--budget", "5")
+    refused = run_cli("train", *model, "--budget", "5")
     assert "agents.prover: m, its training" in refused.stderr
     own.write_text(PRICES)
-    done = nip_fn("train", *SMALL, "--run", "a")
-    assert re.search(r"in all .*\$0\.[1-9]", done.stdout)
-    replayed = nip_fn("replay", "runs/a")
-    assert (
-        replayed.stdout.split("in all")[1].split("\n")[0]
-        == (done.stdout.split("in all")[1].split("\n")[0])
-    )
+    replayed = run_cli("replay", whole.folder)
+    assert total_line(replayed) == whole.total
 
 
-def test_what_runs_here_costs_nothing_and_needs_no_budget(nip_fn: NipFn) -> None:
-    done = nip_fn("train", *SMALL, "--budget", "0")
+def test_what_runs_here_costs_nothing_and_needs_no_budget(run_cli: RunCli) -> None:
+    done = run_cli("train", *SMALL, "--budget", "0")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"in all .*\$0\.0000", done.stdout)
+    assert re.search(r"total .*\$0\.0000", done.stdout)
     assert "spent" not in done.stderr
 
 
-def test_the_bill_of_a_provider_stays_within_the_budget(nip_fn: NipFn, tmp_path: Path) -> None:
+def test_the_bill_of_a_provider_stays_within_the_budget(run_cli: RunCli, tmp_path: Path) -> None:
     """At the listed prices, by the provider's own count; resumed, it comes to what is shown."""
     key = "sk-test-of-the-budget"
     price = listed_prices().models["gpt-4o-mini"]
@@ -235,10 +257,10 @@ def test_the_bill_of_a_provider_stays_within_the_budget(nip_fn: NipFn, tmp_path:
         def bill() -> float:
             told = provider.counters()
             names = ("prompt_tokens", "cached_tokens", "completion_tokens")
-            return cost(Usage(*(told[name] for name in names)), price) or 0.0
+            return cost(Tokens(*(told[name] for name in names)), price) or 0.0
 
         def train(*options: object) -> Finished:
-            return nip_fn("train", *options, OPENAI_API_KEY=key)
+            return run_cli("train", *options, OPENAI_API_KEY=key)
 
         options = {
             "model_provider": "OpenAI",
@@ -258,10 +280,9 @@ def test_the_bill_of_a_provider_stays_within_the_budget(nip_fn: NipFn, tmp_path:
         assert 0.001 < bill() <= 0.002
         done = train("--resume", "--run", "a", "--budget", "5.00")
         assert done.returncode == 0, done.stderr
-        assert f"${bill():.4f}" in done.stdout.split("in all")[1].splitlines()[0]
-        total = done.stdout.split("in all")[1].split()
+        assert f"${bill():.4f}" in total_line(done)
         cached = provider.counters()["cached_tokens"]
-        assert total[1] == f"{cached:,}" != "0"
+        assert total_line(done).split()[2] == f"{cached:,}" != "0"
         assert "spent" in done.stderr.splitlines()[-1]
 
 
@@ -272,7 +293,7 @@ def test_a_time_for_people(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
 
 
-def test_a_dry_run_is_of_a_whole_run(nip_fn: NipFn) -> None:
-    refused = nip_fn("train", "--dry-run", "--resume", "--run", "a")
+def test_a_dry_run_is_of_a_whole_run(run_cli: RunCli) -> None:
+    refused = run_cli("train", "--dry-run", "--resume", "--run", "a")
     assert refused.returncode == 2
     assert "--dry-run" in refused.stderr

@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from rich.console import Console
-from typer.testing import CliRunner
 
 from nip_fn.config.codec import default_table, from_dict, merge, nest, to_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.protocols.registry import PROTOCOLS
-from nip_fn_cli.main import app
 from nip_fn_cli.params import OWN, parameters, schema, show
+from tests.cli.conftest import RunCli
 from tests.core.games import Setup, setups
 
 SCHEMA = schema()
@@ -124,19 +123,13 @@ def test_no_address_is_broken_and_no_line_too_long(width: int) -> None:
     ]
 
 
-def printed(*arguments: str, **variables: str) -> str:
-    """The output of `nip-fn params`, to something that is not a terminal."""
-    done = CliRunner().invoke(app, ["params", *arguments], env=variables)
-    assert done.exit_code == 0
-    assert done.stderr == ""
-    return done.stdout
-
-
-def test_the_command_prints_to_a_pipe() -> None:
-    output = printed()
-    assert "\x1b" not in output
-    assert re.search(r"^rl\.lr +Learning rate\.", output, re.MULTILINE)
-    assert max(map(len, printed("--help", COLUMNS="100").splitlines())) <= 100
+def test_the_command_prints_to_a_pipe(run_cli: RunCli) -> None:
+    done = run_cli("params")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+    assert re.search(r"^rl\.lr +Learning rate\.", done.stdout, re.MULTILINE)
+    shown = run_cli("params", "--help", COLUMNS="100")
+    assert max(map(len, shown.stdout.splitlines())) <= 100
 
 
 # ------------------------------------------------------------------------------------ the schema
@@ -252,5 +245,5 @@ def test_what_is_refused_does_not_match_the_schema(address: str, value: object) 
     assert list(errors(table, SCHEMA, SCHEMA))
 
 
-def test_the_command_prints_the_schema() -> None:
-    assert json.loads(printed("--json-schema")) == SCHEMA
+def test_the_command_prints_the_schema(run_cli: RunCli) -> None:
+    assert json.loads(run_cli("params", "--json-schema").stdout) == SCHEMA

@@ -1,4 +1,4 @@
-"""The real command with models at a language-model server: a fake one, over real HTTP."""
+"""The command with models at a language-model server: a fake one, over real HTTP."""
 
 import signal
 import subprocess
@@ -13,9 +13,8 @@ from nip_fn_cli.exits import Exit
 from ..adapters.fleets import free_ports
 from ..adapters.hosted import FakeServer
 from ..provider import Provider
-from .conftest import Finished
+from .conftest import Finished, RunCli
 
-Command = Callable[..., Finished]
 Start = Callable[..., "subprocess.Popen[str]"]
 
 
@@ -51,32 +50,32 @@ def digest(finished: Finished) -> str:
     return line
 
 
-def test_a_run_is_trained_and_replayed(nip_fn: Command, server: FakeServer, tmp_path: Path) -> None:
+def test_a_run_is_trained_and_replayed(run_cli: RunCli, server: FakeServer, tmp_path: Path) -> None:
     server.looks = 3
-    done = nip_fn(*training(server, "a", iterations=2))
+    done = run_cli(*training(server, "a", iterations=2))
     owner = identity(tmp_path / "runs" / "a")
     assert set(server.owners) == {f"{owner}-prover", f"{owner}-verifier"}
     assert "training verifier-0: step 3/3, loss 0.233" in done.stderr.splitlines()
-    replayed = nip_fn("replay", "runs/a")
+    replayed = run_cli("replay", "runs/a")
     assert digest(done).split()[1] in replayed.stdout
     assert "all recorded digests match" in replayed.stdout
 
 
 def test_a_refused_adapter_is_told_of_and_the_run_goes_on(
-    nip_fn: Command, server: FakeServer
+    run_cli: RunCli, server: FakeServer
 ) -> None:
     server.refused = {"verifier-0-": "a weight is no finite number"}
     skip = ("--set", "text_rl.refused_adapters=skip")
-    done = nip_fn(*training(server, "a"), *skip)
+    done = run_cli(*training(server, "a"), *skip)
     assert done.returncode == 0, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if " is refused, " in line]
     assert line.endswith("keeps the base model m: a weight is no finite number")
 
 
 def test_a_run_that_is_killed_while_it_trains_finds_its_jobs_again(
-    nip_fn: Command, start: Start, server: FakeServer, tmp_path: Path
+    run_cli: RunCli, start: Start, server: FakeServer, tmp_path: Path
 ) -> None:
-    expected = digest(nip_fn(*training(server, "a")))
+    expected = digest(run_cli(*training(server, "a")))
     jobs = len(server.jobs)
     server.looks = 10**6
     server.looked.clear()
@@ -85,14 +84,14 @@ def test_a_run_that_is_killed_while_it_trains_finds_its_jobs_again(
     process.send_signal(signal.SIGKILL)
     process.communicate(timeout=60)
     server.looks = 3
-    resumed = nip_fn("train", "--resume", "--run", "b")
+    resumed = run_cli("train", "--resume", "--run", "b")
     assert digest(resumed) == expected
     assert len(server.jobs) == 2 * jobs
     assert {id for id in server.jobs if id.startswith(identity(tmp_path / "runs" / "b"))}
 
 
 def test_a_run_that_is_stopped_leaves_its_jobs_which_can_be_cancelled(
-    nip_fn: Command, start: Start, server: FakeServer
+    run_cli: RunCli, start: Start, server: FakeServer
 ) -> None:
     server.looks = 10**6
     process = start(*training(server, "a"))
@@ -100,38 +99,38 @@ def test_a_run_that_is_stopped_leaves_its_jobs_which_can_be_cancelled(
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == Exit.INTERRUPTED
-    assert "keeps training there; resuming the run finds it" in said
-    cancelled = nip_fn("cancel", "runs/a")
+    assert "is still trained there; resuming the run finds it" in said
+    cancelled = run_cli("cancel", "runs/a")
     assert sorted(cancelled.stdout.split()) == sorted(
         word for id in server.jobs for word in ("cancelled", id)
     )
     assert {info.status for _, info in server.jobs.values()} == {"cancelled"}
-    resumed = nip_fn("train", "--resume", "--run", "a")
+    resumed = run_cli("train", "--resume", "--run", "a")
     assert resumed.returncode == 0, resumed.stderr
     assert "cancelled: as asked for" in resumed.stderr
-    assert "no job under way" in nip_fn("cancel", "runs/a").stdout
+    assert "no job under way" in run_cli("cancel", "runs/a").stdout
 
 
-def test_a_server_of_ones_own_needs_its_ports(nip_fn: Command, server: FakeServer) -> None:
-    done = nip_fn(*training(server, "a"), "--serve")
+def test_a_server_of_ones_own_needs_its_ports(run_cli: RunCli, server: FakeServer) -> None:
+    done = run_cli(*training(server, "a"), "--serve")
     assert done.returncode == Exit.SYSTEM
     last = done.stderr.splitlines()[-1]
     assert f"port {server.port} is taken" in last
     assert "--set agents._default.language_model_server_port=PORT" in last
 
 
-def test_a_server_of_ones_own_is_for_agents_that_are_at_one(nip_fn: Command) -> None:
-    done = nip_fn("train", "--provider", "dummy", "--run", "a", "--serve")
+def test_a_server_of_ones_own_is_for_agents_that_are_at_one(run_cli: RunCli) -> None:
+    done = run_cli("train", "--provider", "dummy", "--run", "a", "--serve")
     assert done.returncode == Exit.USAGE
     assert "it goes with --provider self-hosted" in done.stderr.splitlines()[-1]
 
 
 def test_a_server_of_ones_own_that_does_not_start_says_why(
-    nip_fn: Command, server: FakeServer
+    run_cli: RunCli, server: FakeServer
 ) -> None:
     server.port = free_ports(1)
     ports = ("--set", f"agents._default.vllm_server_port={free_ports(1)}")
-    done = nip_fn(*training(server, "a"), *ports, "--serve")  # "m" is no model
+    done = run_cli(*training(server, "a"), *ports, "--serve")  # "m" is no model
     assert done.returncode == Exit.ADAPTER
     last = done.stderr.splitlines()[-1]
     assert last.startswith("nip-fn: nip-fn serve has not started: nip-fn: ")

@@ -220,13 +220,8 @@ def setups() -> st.SearchStrategy[Setup]:
 
     In the profile `fast` all tests draw the same few, so that they share one play of each.
     """
-    return st.deferred(
-        lambda: (
-            st.sampled_from(_shared())
-            if settings.get_current_profile_name() == "fast"
-            else _any_setup()
-        )
-    )
+    is_fast = settings.get_current_profile_name() == "fast"
+    return st.sampled_from(_shared()) if is_fast else _any_setup()
 
 
 @cache

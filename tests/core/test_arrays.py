@@ -13,83 +13,81 @@ from nip_fn.export.arrays import COLUMNS, to_arrays
 from nip_fn.game.datapoint import Datapoint, make_datapoint
 from nip_fn.game.decision import SPECTRA
 from nip_fn.game.episode import Episode, Round, movers, reset
-from nip_fn.game.protocol import Move, Protocol, game_seed
-from nip_fn.game.reply import Completion, FinishReason
-from nip_fn.keys import Key, fold_in, generator, key
+from nip_fn.game.protocol import Protocol, game_seed
+from nip_fn.game.reply import Completion
+from nip_fn.keys import Key, fold_in, key, randint, uniform
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
-from nip_fn.trees.grow import (
-    Node,
-    ReplyArrival,
-    ReplyRequest,
-    Rules,
-    insert,
-    new_tree,
-    node_at,
-    pending_requests,
-)
+from nip_fn.trees.grow import Policy, ReplyRequest, Rules, grow
 from nip_fn.trees.rollouts import Rollout, leaf_games
+from nip_fn.trees.tree import flatten
 
 from .games import HOSTILE_CODE, make_params
-from .trees import walk
+from .trees import Speak, grown, walk
 
 POINT = make_datapoint("p", 'Is "a" < b & c?', HOSTILE_CODE, 0)
 
+GAME_KEY = key(0)
 Arrays = Mapping[str, NDArray[Any]]
-Speak = Callable[[Protocol, Episode, ReplyRequest, int], Completion]
 NONE = float("nan")
 
 
 # ---------------------------------------------------------------------------------------- the games
 
 
-def grow(
-    params: HyperParameters,
-    game_key: Key,
-    speak: Speak,
-    branching: Callable[[tuple[Move, ...]], int] = lambda moves: 1,
-    attempts: int = 1,
-    point: Datapoint = POINT,
-) -> Node:
-    """A grown tree, every completion of which comes from `speak`."""
-    protocol, start = protocol_of(params), reset(point, game_key)
-    how = Rules(protocol, branching, (attempts,) * len(protocol.agents))
-    root = new_tree(how, start)
-    while asks := tuple(pending_requests(root)):
-        for ask in asks:
-            _, episode = node_at(root, start, ask.path)
-            for index in ask.indices:
-                said = speak(protocol, episode, ask, index)
-                root, _ = insert(
-                    how, root, start, ReplyArrival(ask.path, ask.agent, index, ask.attempt, said)
-                )
-    return root
+def random_words(protocol: Protocol) -> Policy:
+    """Any kind of reply in any protocol."""
+
+    def policy(episode: Episode, agent: int, key: Key) -> Completion:
+        def chance(what: str) -> float:
+            return uniform(fold_in(key, what))
+
+        move = next(move for move in movers(protocol, episode) if move.agent == agent)
+        words = f"<{randint(fold_in(key, 'words'), 10**9)}> & é"
+        text = "\n".join(f"{header} {words}" for header in protocol.headers(move)) or words
+        is_verifier, spectrum = protocol.is_verifier(agent), SPECTRA[protocol.spectrum]
+        if is_verifier and chance("decides") < 0.3:
+            text = f"Decision: {spectrum[randint(fold_in(key, 'decision'), len(spectrum))].text}"
+        if chance("invalid") < 0.15:
+            text = "Decision: perhaps" if is_verifier else ""
+        return Completion(text, "length" if chance("cut") < 0.2 else "stop", "m")
+
+    return policy
+
+
+def random_games(
+    params: HyperParameters, key: Key, *, k: int = 1, attempts: int = 1, point: Datapoint = POINT
+) -> tuple[Rollout, ...]:
+    """The games of a tree in which agents say anything."""
+    protocol = protocol_of(params)
+    rules = Rules(protocol, lambda moves: k, (attempts,) * len(protocol.agents))
+    return leaf_games(flatten(grow(rules, reset(point, key), random_words(protocol))), point)
 
 
 def scripted(*lines: tuple[tuple[int, ...], int, str]) -> Speak:
     """Agents that say what is written for (path, agent), one line for each reply there."""
 
-    def speak(protocol: Protocol, episode: Episode, ask: ReplyRequest, index: int) -> Completion:
-        texts = [text for path, agent, text in lines if (path, agent) == (ask.path, ask.agent)]
-        return Completion(texts[index], "stop", "m")
+    def speak(ask: ReplyRequest, index: int) -> str:
+        return [text for path, agent, text in lines if (path, agent) == (ask.path, ask.agent)][
+            index
+        ]
 
     return speak
 
 
-def random_words(protocol: Protocol, episode: Episode, ask: ReplyRequest, index: int) -> Completion:
-    """Any kind of reply in any protocol: a pure function of its place in the game."""
-    rng = generator(fold_in(episode.key, *ask.path, ask.agent, index, "attempt", ask.attempt))
-    move = next(move for move in movers(protocol, episode) if move.agent == ask.agent)
-    words = f"<{rng.integers(10**9)}> & é"
-    text = "\n".join(f"{header} {words}" for header in protocol.headers(move)) or words
-    if protocol.is_verifier(ask.agent) and rng.random() < 0.3:
-        spectrum = SPECTRA[protocol.spectrum]
-        text = f"Decision: {spectrum[int(rng.integers(len(spectrum)))].text}"
-    if rng.random() < 0.15:
-        text = "Decision: perhaps" if protocol.is_verifier(ask.agent) else ""
-    finish: FinishReason = "length" if rng.random() < 0.2 else "stop"
-    return Completion(text, finish, "m")
+def games_of(
+    params: HyperParameters,
+    speak: Speak,
+    *,
+    game_key: Key = GAME_KEY,
+    branching: Callable[..., int] = lambda moves: 1,
+    attempts: int = 1,
+) -> tuple[Rollout, ...]:
+    """The games of a tree in which every agent says what `speak` has it say."""
+    protocol = protocol_of(params)
+    rules = Rules(protocol, branching, (attempts,) * len(protocol.agents))
+    return leaf_games(flatten(grown(rules, reset(POINT, game_key), speak)), POINT)
 
 
 class Played(NamedTuple):
@@ -98,9 +96,8 @@ class Played(NamedTuple):
 
 
 @st.composite
-def played(draw: st.DrawFn, names: tuple[str, ...] = tuple(PROTOCOLS)) -> Played:
-    """Random games of a random protocol, several of them from one tree."""
-    name = draw(st.sampled_from(names))
+def played(draw: st.DrawFn, name: str) -> Played:
+    """Random games of a protocol, several of them from one tree."""
     length = {"max_message_rounds": draw(st.integers(3, 5))}
     turns = {"sequential": draw(st.booleans()), "prover0_first": draw(st.booleans())}
     params = make_params(
@@ -122,9 +119,9 @@ def played(draw: st.DrawFn, names: tuple[str, ...] = tuple(PROTOCOLS)) -> Played
     k = 1 if name == "multi_channel_test" else draw(st.integers(1, 2))
     for i in range(draw(st.integers(1, 3))):
         point = make_datapoint("p", f"Is it {i}?", f"{HOSTILE_CODE}{i}", i % 2)
+        attempts = draw(st.integers(1, 2))
         game_key = fold_in(root_key, i)
-        root = grow(params, game_key, random_words, lambda moves: k, draw(st.integers(1, 2)), point)
-        games.extend(leaf_games(root, point, game_key))
+        games.extend(random_games(params, game_key, k=k, attempts=attempts, point=point))
     return Played(params, tuple(games[:20]))
 
 
@@ -145,19 +142,15 @@ def chat_rows(prompt: NDArray[Any]) -> list[tuple[str | None, ...]]:
 def nip_games() -> Played:
     """Three rounds, the verifier first; two replies of the verifier, one of the prover."""
     params = make_params({"nip_protocol": {"max_message_rounds": 3}})
-    root = grow(
-        params,
-        key(0),
-        scripted(
-            ((), 1, "Why?"),
-            ((), 1, "No.\n**Decision:** reject"),
-            ((0,), 0, "Because."),
-            ((0, 0), 1, "Decision: accept"),
-            ((0, 0), 1, "Hm."),
-        ),
-        lambda moves: 2 if moves[0].agent == 1 else 1,
+    speak = scripted(
+        ((), 1, "Why?"),
+        ((), 1, "No.\n**Decision:** reject"),
+        ((0,), 0, "Because."),
+        ((0, 0), 1, "Decision: accept"),
+        ((0, 0), 1, "Hm."),
     )
-    return Played(params, leaf_games(root, POINT, key(0)))
+    games = games_of(params, speak, branching=lambda moves: 2 if moves[0].agent == 1 else 1)
+    return Played(params, games)
 
 
 def test_rollouts_are_the_games_of_a_tree_from_left_to_right() -> None:
@@ -256,16 +249,10 @@ def test_two_provers_at_once_each_in_its_own_channel(name: str) -> None:
         {"interaction_protocol": name, f"{name}_protocol": {"max_message_rounds": 3}}
     )
     asked = "Question for Expert_1: A?\nQuestion for Expert_2: B?"
-    root = grow(
-        params,
-        key(0),
-        scripted(
-            ((), 2, asked), ((0,), 0, "a"), ((0,), 1, "b"), ((0, 0), 2, "So.\nDecision: reject")
-        ),
+    speak = scripted(
+        ((), 2, asked), ((0,), 0, "a"), ((0,), 1, "b"), ((0, 0), 2, "So.\nDecision: reject")
     )
-    arrays = {
-        n: a[0].tolist() for n, a in to_arrays(params, leaf_games(root, POINT, key(0))).items()
-    }
+    arrays = {n: a[0].tolist() for n, a in to_arrays(params, games_of(params, speak)).items()}
     silent = [None, None]
     question = ["Question for Expert_1: A?", "Question for Expert_2: B?"]
     assert arrays["message"] == [
@@ -289,7 +276,7 @@ def test_the_prover_that_was_not_drawn_is_silent_everywhere(parity: int) -> None
     params = make_params({"interaction_protocol": "merlin_arthur"})
     game_key = next(key(i) for i in range(99) if game_seed(key(i)) % 2 == parity)
     speak = scripted(((), parity, "It holds."), ((0,), 2, "Decision: accept"))
-    arrays = to_arrays(params, leaf_games(grow(params, game_key, speak), POINT, game_key))
+    arrays = to_arrays(params, games_of(params, speak, game_key=game_key))
     silent = 1 - parity
     for name in ("message", "raw_message", "raw_decision", "prompt"):
         assert set(arrays[name][:, :, silent].ravel().tolist()) == {None}
@@ -305,12 +292,11 @@ def test_replies_that_could_not_be_used() -> None:
     params = make_params({"interaction_protocol": "adp"})
     texts = {(0, 0): "", (0, 1): "Yes.", (1, 0): "Decision: perhaps", (1, 1): "Decision: perhaps"}
 
-    def speak(protocol: Protocol, episode: Episode, ask: ReplyRequest, index: int) -> Completion:
-        cut: FinishReason = "stop" if ask.agent == 0 else "length"
-        return Completion(texts[ask.agent, ask.attempt], cut, "m")
+    def speak(ask: ReplyRequest, index: int) -> Completion:
+        text = texts[ask.agent, ask.attempt]
+        return Completion(text, "stop" if ask.agent == 0 else "length", "m")
 
-    root = grow(params, key(0), speak, attempts=2)
-    arrays = to_arrays(params, leaf_games(root, POINT, key(0)))
+    arrays = to_arrays(params, games_of(params, speak, attempts=2))
     assert arrays["retry_count"].tolist() == [[[[1], [0]], [[0], [2]]]]
     assert arrays["valid_response"].tolist() == [[[True, True], [True, False]]]
     assert arrays["token_limit"].tolist() == [[[[False], [False]], [[False], [True]]]]
@@ -327,7 +313,7 @@ def test_shapes_and_types_with_and_without_games(name: str) -> None:
     params = make_params({"interaction_protocol": name})
     protocol = protocol_of(params)
     T, C, A = protocol.max_message_rounds, len(protocol.channels), len(protocol.agents)
-    games = leaf_games(grow(params, key(1), random_words), POINT, key(1))
+    games = random_games(params, key(1))
     for R, arrays in ((0, to_arrays(params, ())), (2, to_arrays(params, games * 2))):
         P = 2 * (T * C + 10)
         sizes = {"R": R, "T": T, "C": C, "A": A, "P": P, "3": 3}
@@ -348,15 +334,10 @@ def test_every_column_is_described_with_its_shape() -> None:
     assert described == {column.name: column.shape for column in COLUMNS}
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
-@settings(max_examples=15)
-@given(st.data())
-def test_padding_never_looks_like_a_decision_nor_a_reply(name: str, data: st.DataObject) -> None:
-    params, games = data.draw(played((name,)))
-    arrays = to_arrays(params, games)
+def padding_never_looks_like_a_decision_nor_a_reply(played: Played, arrays: Arrays) -> None:
     padding = arrays["padding"]
     assert padding.tolist() == [
-        [t >= len(game.turns) for t in range(padding.shape[1])] for game in games
+        [t >= len(game.turns) for t in range(padding.shape[1])] for game in played.games
     ]
     assert np.all(arrays["decision"][padding] == 2)
     assert np.all(np.isnan(arrays["continuous_decision"][padding]))
@@ -367,9 +348,7 @@ def test_padding_never_looks_like_a_decision_nor_a_reply(name: str, data: st.Dat
         assert set(arrays[column][padding].ravel().tolist()) <= {None}
 
 
-@given(played())
-def test_the_last_real_row_is_that_in_which_the_game_ends(played: Played) -> None:
-    arrays = to_arrays(*played)
+def the_last_real_row_is_that_in_which_the_game_ends(played: Played, arrays: Arrays) -> None:
     assert last_real(arrays).sum(axis=1).tolist() == [1] * len(played.games)
     assert last_real(arrays).argmax(axis=1).tolist() == [len(g.turns) - 1 for g in played.games]
     over = arrays["done"] | arrays["terminated"]
@@ -382,25 +361,21 @@ def test_the_last_real_row_is_that_in_which_the_game_ends(played: Played) -> Non
     assert np.all(arrays["agent_done"] == arrays["done"][:, :, None])
 
 
-@given(played())
-def test_a_game_is_decided_in_its_last_real_row_alone(played: Played) -> None:
-    arrays = to_arrays(*played)
+def a_game_is_decided_in_its_last_real_row_alone(played: Played, arrays: Arrays) -> None:
     decided = np.any(arrays["decision"] != 2, axis=2)
     assert np.array_equal(decided, arrays["done"] & last_real(arrays))
     assert np.array_equal(arrays["decision"] == 2, np.isnan(arrays["continuous_decision"]))
 
 
-@given(played())
-def test_rewards_over_all_rounds_are_the_games_totals(played: Played) -> None:
-    totals = to_arrays(*played)["reward"].sum(axis=1)
+def rewards_over_all_rounds_are_the_games_totals(played: Played, arrays: Arrays) -> None:
+    totals = arrays["reward"].sum(axis=1)
     for total, game in zip(totals, played.games, strict=True):
         assert total == pytest.approx([sum(of) for of in zip(*game.rewards, strict=True)])
 
 
-@given(played())
-def test_prompts_are_the_chats_of_whoever_speaks(played: Played) -> None:
+def prompts_are_the_chats_of_whoever_speaks(played: Played, arrays: Arrays) -> None:
     params, games = played
-    prompts = to_arrays(params, games)["prompt"]
+    prompts = arrays["prompt"]
     for r, game in enumerate(games):
         for t in range(prompts.shape[1]):
             episode = Episode(game.key, game.datapoint.label, game.datapoint.stance, game.turns[:t])
@@ -414,9 +389,7 @@ def test_prompts_are_the_chats_of_whoever_speaks(played: Played) -> None:
                 assert chat_rows(prompts[r, t, agent, : len(chat)]) == shown
 
 
-@given(played())
-def test_a_row_remembers_the_rounds_before_it_and_no_others(played: Played) -> None:
-    arrays = to_arrays(*played)
+def a_row_remembers_the_rounds_before_it_and_no_others(played: Played, arrays: Arrays) -> None:
     for r, game in enumerate(played.games):
         for t in range(arrays["round"].shape[1]):
             before = game.turns[:t]
@@ -452,9 +425,9 @@ def messages_of(turns: tuple[Round, ...]) -> dict[tuple[int, ...], str]:
     }
 
 
-@given(played())
-def test_every_reply_that_could_not_be_used_is_marked_and_no_other(played: Played) -> None:
-    arrays = to_arrays(*played)
+def every_reply_that_could_not_be_used_is_marked_and_no_other(
+    played: Played, arrays: Arrays
+) -> None:
     bad = {
         (r, t, said.agent)
         for r, game in enumerate(played.games)
@@ -465,11 +438,35 @@ def test_every_reply_that_could_not_be_used_is_marked_and_no_other(played: Playe
     assert {tuple(place) for place in np.argwhere(~arrays["valid_response"]).tolist()} == bad
 
 
+LAWS = (
+    padding_never_looks_like_a_decision_nor_a_reply,
+    the_last_real_row_is_that_in_which_the_game_ends,
+    a_game_is_decided_in_its_last_real_row_alone,
+    rewards_over_all_rounds_are_the_games_totals,
+    prompts_are_the_chats_of_whoever_speaks,
+    a_row_remembers_the_rounds_before_it_and_no_others,
+    every_reply_that_could_not_be_used_is_marked_and_no_other,
+)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+@settings(max_examples=20)
+@given(st.data())
+def test_arrays_of_any_games_keep_all_laws(name: str, data: st.DataObject) -> None:
+    some = data.draw(played(name))
+    arrays = to_arrays(*some)
+    for law in LAWS:
+        law(some, arrays)
+
+
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_tree_has_one_rollout_for_each_of_its_leaves(name: str) -> None:
     params = make_params({"interaction_protocol": name, "mnip_protocol": {"max_message_rounds": 4}})
-    root = grow(params, key(3), random_words, lambda moves: 2)
-    games, leaves = leaf_games(root, POINT, key(3)), [n for n in walk(root) if not n.children]
+    protocol = protocol_of(params)
+    rules = Rules(protocol, lambda moves: 2, (1,) * len(protocol.agents))
+    tree = grow(rules, reset(POINT, key(3)), random_words(protocol))
+    games = leaf_games(flatten(tree), POINT)
+    leaves = [node for node in walk(tree.root) if not node.children]
     assert [game.turns[-1] for game in games] == [leaf.turn for leaf in leaves]
     assert [game.end for game in games] == [leaf.end for leaf in leaves]
 
@@ -479,7 +476,7 @@ def test_a_tree_has_one_rollout_for_each_of_its_leaves(name: str) -> None:
 
 def one_game(*tables: Mapping[str, Any]) -> Played:
     params = make_params(*tables)
-    return Played(params, leaf_games(grow(params, key(5), random_words), POINT, key(5)))
+    return Played(params, random_games(params, key(5)))
 
 
 def test_rollouts_of_different_protocols_are_refused() -> None:
@@ -538,7 +535,7 @@ def test_texts_are_kept_to_the_last_character() -> None:
     text = "é\N{PILE OF POO}\r\n ends with zeros \0\0"
     params = make_params({"nip_protocol": {"max_message_rounds": 3}})
     speak = scripted(((), 1, text), ((0,), 0, text), ((0, 0), 1, "Decision: accept"))
-    arrays = to_arrays(params, leaf_games(grow(params, key(0), speak), POINT, key(0)))
+    arrays = to_arrays(params, games_of(params, speak))
     assert arrays["raw_message"][0, 0, 1] == text
     assert arrays["message_history"][0, 2, :, 0].tolist() == [text, text, None]
     assert text in [content for content, *_ in chat_rows(arrays["prompt"][0, 2, 1])]

@@ -1,6 +1,5 @@
 """Where several agents move at once: what their replies are combined to, and what each is worth."""
 
-from collections.abc import Callable
 from itertools import product
 from random import Random
 
@@ -14,13 +13,15 @@ from nip_fn.game.episode import Utterance, reset
 from nip_fn.game.reply import Completion
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
+from nip_fn.params.training import PairSelection, PureTextMaltParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.two_provers import PROVER0, PROVER1, VERIFIER
-from nip_fn.run.state import digest
-from nip_fn.select.pairs import Pair, decision_points, reply_values, select_pairs
+from nip_fn.run.digest import digest
+from nip_fn.select.pairs import Pair, candidates, decision_points
+from nip_fn.training.registry import selector_of
+from nip_fn.trees.backup import Values, mean_children
 from nip_fn.trees.grow import (
     Node,
-    Path,
     ReplyArrival,
     ReplyRequest,
     Rules,
@@ -28,11 +29,13 @@ from nip_fn.trees.grow import (
     Slot,
     insert,
     new_tree,
+    node_at,
     pending_requests,
 )
-from nip_fn.trees.tree import NO_REPLY, ROOT, Tree, backup, flatten
+from nip_fn.trees.tree import NO_REPLY, ROOT, Tree
 
-from .games import Setup, ends, fifo, lifo, make_params, play, shuffled
+from .games import Setup, ends, fifo, make_params, play, shuffled
+from .trees import flat, grown
 
 GAME = reset(make_datapoint("p", "Is it?", "x", 1), key(0))
 HOWS: tuple[SimultaneousBranching, ...] = ("joint", "product")
@@ -46,32 +49,25 @@ DEBATE = make_params(
     }
 )
 
-Speak = Callable[[Path, int, int], str]  # (path, agent, index) -> its reply
-
 
 def rules(params: HyperParameters, k: int, how: SimultaneousBranching) -> Rules:
     return Rules(protocol_of(params), lambda moves: k, (1, 1, 1), how)
 
 
-def words(path: Path, agent: int, index: int) -> str:
+def words(ask: ReplyRequest, index: int) -> str:
     """Something that decides now and then."""
-    rng = Random(repr((path, agent, index)))
-    decides = agent == VERIFIER and rng.random() < 0.4
-    text = f"{agent} says {index} at {path}"
-    headers = f"Question for Expert_1: {text}\nQuestion for Expert_2: {text}"
+    rng = Random(repr((ask.path, ask.agent, index)))
+    decides = ask.agent == VERIFIER and rng.random() < 0.4
+    text = f"{ask.agent} says {index} at {ask.path}"
     if decides:
         return f"Decision: {rng.choice(('accept', 'reject'))}"
-    return headers if agent == VERIFIER else text
+    both = f"Question for Expert_1: {text}\nQuestion for Expert_2: {text}"
+    return both if ask.agent == VERIFIER else text
 
 
-def grow(how: Rules, speak: Speak, random: Random | None = None) -> Node:
-    """A whole tree, its replies given in the order of asking, or in any other."""
-    root = new_tree(how, GAME)
-    while places := [(*ask[:2], index) for ask in pending_requests(root) for index in ask.indices]:
-        path, agent, index = random.choice(places) if random else places[0]
-        said = Completion(speak(path, agent, index), "stop", "m")
-        root, _ = insert(how, root, GAME, ReplyArrival(path, agent, index, 0, said))
-    return root
+def debate(k: int, how: SimultaneousBranching, order: Random | None = None) -> Node:
+    """The root of a grown tree of the debate."""
+    return grown(rules(DEBATE, k, how), GAME, words, order).root
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -88,8 +84,8 @@ def test_a_node_asks_k_replies_of_each_mover_and_opens_k_or_k_to_the_m_children(
     assert len(root.slots) == 2 * k
     for agent, index in product((PROVER1, PROVER0), reversed(every)):
         assert root.children == ()
-        said = Completion(words((), agent, index), "stop", "m")
-        root, asks = insert(with_rules, root, GAME, ReplyArrival((), agent, index, 0, said))
+        arrival = ReplyArrival((), agent, index, 0, Completion(f"{agent} {index}", "stop", "m"))
+        root, asks = insert(with_rules, root, GAME, arrival)
     num_children = k * k if how == "product" else k
     assert asks == tuple(ReplyRequest((rank,), VERIFIER, every, 0) for rank in range(num_children))
     assert list(pending_requests(root)) == list(asks)
@@ -97,12 +93,15 @@ def test_a_node_asks_k_replies_of_each_mover_and_opens_k_or_k_to_the_m_children(
 
 
 def test_crossed_replies_stand_in_row_major_order_of_the_movers() -> None:
-    root = grow(rules(DEBATE, 2, "product"), words)
+    root = debate(2, "product")
     said = [tuple(said.raw for said in child.turn) for child in root.children]
-    a0, a1, b0, b1 = (words((), agent, index) for agent in (PROVER0, PROVER1) for index in (0, 1))
+    a0, a1, b0, b1 = (
+        words(ReplyRequest((), agent, (), 0), index)
+        for agent in (PROVER0, PROVER1)
+        for index in (0, 1)
+    )
     assert said == [(a0, b0), (a0, b1), (a1, b0), (a1, b1)]
-    tree = flatten(root)
-    assert tree.reply_NA[:5].tolist() == [
+    assert flat(root).reply_NA[:5].tolist() == [
         [NO_REPLY, NO_REPLY, NO_REPLY],
         [0, 0, NO_REPLY],
         [0, 1, NO_REPLY],
@@ -112,20 +111,19 @@ def test_crossed_replies_stand_in_row_major_order_of_the_movers() -> None:
 
 
 def test_joined_replies_are_each_their_own() -> None:
-    tree = flatten(grow(rules(DEBATE, 3, "joint"), words))
+    tree = flat(debate(3, "joint"))
     assert tree.reply_NA[1:4].tolist() == [[i, i, NO_REPLY] for i in range(3)]
-    assert [at.sharing_C for at in decision_points(tree, (PROVER0,))] == [((1,), (2,), (3,))]
+    points = decision_points(tree, mean_children(tree), protocol_of(DEBATE), (PROVER0,))
+    assert [at.children_C.tolist() for at in points] == [[1, 2, 3]]
 
 
 def test_a_grown_tree_numbers_the_replies_as_its_slots_do() -> None:
     """Any number of movers: what a node's number says was said is what the slot holds."""
     for how, k in product(HOWS, (1, 2, 3)):
-        root = grow(rules(DEBATE, k, how), words)
-        tree = flatten(root)
+        root = debate(k, how)
+        tree = flat(root)
         for index, path in enumerate(tree.path_N[1:], start=1):
-            parent = root
-            for rank in path[:-1]:
-                parent = parent.children[rank]
+            parent = node_at(root, GAME, path[:-1])[0]
             for said in tree.turn_N[index]:
                 own = [slot.said for slot in parent.slots if slot.agent == said.agent]
                 assert own[tree.reply_NA[index, said.agent]] is said
@@ -150,14 +148,13 @@ ALTERNATING = st.sampled_from(
 def test_where_one_agent_moves_crossing_is_joining(
     params: HyperParameters, k: int, seed: int
 ) -> None:
-    speak = words if len(params.agents) == 3 else lambda path, agent, index: f"{path} {index}"
-    joint = grow(rules(params, k, "joint"), speak)
-    assert grow(rules(params, k, "product"), speak, Random(seed)) == joint
+    speak = words if len(params.agents) == 3 else lambda ask, index: f"{ask.path} {index}"
+    joint = grown(rules(params, k, "joint"), GAME, speak)
+    assert grown(rules(params, k, "product"), GAME, speak, Random(seed)) == joint
 
 
 def test_where_each_agent_replies_once_crossing_is_joining() -> None:
-    joint, crossed = (grow(rules(DEBATE, 1, how), words) for how in HOWS)
-    assert joint == crossed
+    assert debate(1, "joint") == debate(1, "product")
 
 
 @settings(max_examples=20)
@@ -165,19 +162,17 @@ def test_where_each_agent_replies_once_crossing_is_joining() -> None:
 def test_a_tree_is_the_same_in_whatever_order_replies_come(
     seed: int, how: SimultaneousBranching
 ) -> None:
-    with_rules = rules(DEBATE, 2, how)
-    assert grow(with_rules, words, Random(seed)) == grow(with_rules, words)
+    assert debate(2, how, Random(seed)) == debate(2, how)
 
 
 # ------------------------------------------------------------------------- what a reply is worth
 
 
-def crossed(rewards: np.ndarray, replies: tuple[list[str], list[str]] | None = None) -> Node:
+def crossed(rewards: np.ndarray) -> Tree:
     """A root at which two provers spoke at once; `rewards[i, j]` of both for replies i and j."""
     k = len(rewards)
-    own, other = replies or ([f"a{i}" for i in range(k)], [f"b{i}" for i in range(k)])
-    said = [[Utterance(agent, text) for text in texts] for agent, texts in enumerate((own, other))]
-    return Node(
+    said = [[Utterance(agent, f"{name}{i}") for i in range(k)] for agent, name in enumerate("ab")]
+    root = Node(
         reward=(0.0, 0.0, 0.0),
         slots=tuple(Slot(agent, each) for agent in (0, 1) for each in said[agent]),
         children=tuple(
@@ -189,19 +184,18 @@ def crossed(rewards: np.ndarray, replies: tuple[list[str], list[str]] | None = N
             for i, j in product(range(k), repeat=2)
         ),
     )
+    return flat(root)
 
 
-def select(tree: Tree, method: str = "interval", seed: int = 0) -> tuple[Pair, ...]:
-    malt = {"pair_selection_method": method, "interval_threshold_proportion": 0.0}
-    return select_pairs(
-        tree,
-        backup(tree),
-        index=0,
-        protocol=protocol_of(DEBATE),
-        agents=(PROVER0, PROVER1),
-        malt=make_params({"malt": malt}).malt,
-        key=key(seed),
-    )
+def reply_values(tree: Tree) -> dict[int, Values]:
+    points = decision_points(tree, mean_children(tree), protocol_of(DEBATE), (PROVER0, PROVER1))
+    return {at.agent: at.value_C for at in points}
+
+
+def select(tree: Tree, method: PairSelection = "interval", seed: int = 0) -> tuple[Pair, ...]:
+    malt = PureTextMaltParameters(pair_selection_method=method, interval_threshold_proportion=0.0)
+    among = candidates([tree], protocol_of(DEBATE), agents=(PROVER0, PROVER1))
+    return selector_of(malt)((), among, key(seed))
 
 
 def test_a_reply_is_worth_the_mean_over_the_siblings_that_share_it() -> None:
@@ -210,7 +204,7 @@ def test_a_reply_is_worth_the_mean_over_the_siblings_that_share_it() -> None:
     The pair's nodes are the first siblings that hold its replies: for prover 0 those of (a1, b0)
     and (a0, b0), nodes 3 and 1; for prover 1 those of (a0, b1) and (a0, b0), nodes 2 and 1.
     """
-    tree = flatten(crossed(np.array([[0, 1], [1, 1]])))
+    tree = crossed(np.array([[0, 1], [1, 1]]))
     assert select(tree) == (
         Pair(0, ROOT, PROVER0, chosen=3, rejected=1, chosen_value=1.0, rejected_value=0.5),
         Pair(0, ROOT, PROVER1, chosen=2, rejected=1, chosen_value=1.0, rejected_value=0.5),
@@ -222,16 +216,13 @@ def test_one_agents_pair_is_not_labelled_by_anothers_luck() -> None:
 
     Joined, its replies would be (a0, b0) worth 1 and (a1, b1) worth 0.
     """
-    tree = flatten(crossed(np.array([[1, 0], [1, 0]])))
+    tree = crossed(np.array([[1, 0], [1, 0]]))
     assert [(p.agent, p.chosen, p.rejected) for p in select(tree)] == [(PROVER1, 1, 2)]
 
 
 def test_a_missing_value_makes_the_replies_that_share_it_missing() -> None:
     rewards = np.array([[0, 1, 2], [0, float("nan"), 4], [3, 1, 5]])
-    values = {
-        at.agent: reply_values(backup(flatten(crossed(rewards))), at)
-        for at in decision_points(flatten(crossed(rewards)), (PROVER0, PROVER1))
-    }
+    values = reply_values(crossed(rewards))
     np.testing.assert_array_equal(values[PROVER0], [1.0, np.nan, 3.0])
     np.testing.assert_array_equal(values[PROVER1], [1.0, np.nan, 11 / 3])
 
@@ -249,18 +240,12 @@ REWARDS = (
 
 @given(REWARDS, st.integers(0, 2**32), st.sampled_from(["interval", "best_worst", "all"]))
 def test_a_replys_value_does_not_depend_on_the_order_of_the_others_replies(
-    rewards: np.ndarray, seed: int, method: str
+    rewards: np.ndarray, seed: int, method: PairSelection
 ) -> None:
     order = list(range(len(rewards)))
     Random(seed).shuffle(order)
-    one, other = flatten(crossed(rewards)), flatten(crossed(rewards[:, order]))
-    values, permuted = (
-        {
-            at.agent: reply_values(backup(tree), at)
-            for at in decision_points(tree, (PROVER0, PROVER1))
-        }
-        for tree in (one, other)
-    )
+    one, other = crossed(rewards), crossed(rewards[:, order])
+    values, permuted = reply_values(one), reply_values(other)
     assert values[PROVER0].tolist() == permuted[PROVER0].tolist()
     assert values[PROVER1][order].tolist() == permuted[PROVER1].tolist()
     mine, again = (
@@ -276,7 +261,7 @@ def test_a_replys_value_does_not_depend_on_the_order_of_the_others_replies(
 
 @given(REWARDS)
 def test_a_pairs_nodes_are_the_first_that_hold_its_replies(rewards: np.ndarray) -> None:
-    tree, k = flatten(crossed(rewards)), len(rewards)
+    tree, k = crossed(rewards), len(rewards)
     for pair in select(tree, "all"):
         assert pair.chosen_value > pair.rejected_value
         means = rewards.mean(axis=1 - pair.agent)
@@ -306,22 +291,20 @@ CROSSED = Setup(
 
 
 def test_a_run_with_crossed_replies_ends_the_same_in_any_order() -> None:
-    runs = [play(CROSSED, order) for order in (fifo, lifo, shuffled(3))]
-    assert len({digest(run[-1].state) for run in runs}) == 1
-    assert runs[0][-1].state.stage == "done"
+    run, other = (play(CROSSED, order) for order in (fifo, shuffled(3)))
+    assert digest(run[-1].state) == digest(other[-1].state)
+    assert run[-1].state.stage.name == "done"
+    sampled = ends(run, "sample")
     widths = {
-        (len(node.turn), len(state.forest[0].children), len(node.children))
-        for state in ends(runs[0], "sample")
-        for root in state.forest
-        for node in root.children
+        (len(node.turn), len(game.root.children), len(node.children))
+        for state in sampled
+        for game in state.forest
+        for node in game.root.children
         if node.end == "open"
     }
     assert widths == {(1, 2, 4)}  # the verifier opens with 2, two provers answer in 4 ways
-    assert {pair.agent for state in ends(runs[0], "sample") for pair in state.selection} == {
-        PROVER0,
-        PROVER1,
-        VERIFIER,
-    }
+    pairs = [pair for state in sampled if state.sampled for pair in state.sampled.selection.pairs]
+    assert {pair.agent for pair in pairs} == {PROVER0, PROVER1, VERIFIER}
 
 
 def test_crossing_changes_no_request() -> None:

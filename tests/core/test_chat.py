@@ -19,8 +19,8 @@ from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import Replied, SampleReplies
 from nip_fn.run.request import request
+from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState, episode_of, rules
-from nip_fn.select.pairs import Pair
 from nip_fn.training.jobs import Job, PreferenceRow
 from nip_fn.trees.grow import Path, ReplyArrival, Rules, after, insert, new_tree, node_at
 from nip_fn.trees.tree import flatten
@@ -175,13 +175,14 @@ def asked(run: Play) -> Iterator[Asked]:
         for effect in moment.emitted:
             if isinstance(effect, SampleReplies):
                 state, (path, agent, _, _) = moment.state, effect.ask
-                place = (state.iteration, state.stage, effect.tree, path, agent)
+                place = (state.iteration, state.stage.name, effect.tree, path, agent)
                 yield place, _episode(moment.state, effect), request(state, effect).chat
 
 
 def _episode(state: RunState, effect: SampleReplies) -> Episode:
-    tree = effect.tree
-    return node_at(state.forest[tree], episode_of(state, tree), effect.ask.path)[1]
+    assert isinstance(state.stage, Growing)
+    game = state.stage.forest[effect.tree]
+    return node_at(game.root, episode_of(state.stage, effect.tree), effect.ask.path)[1]
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -284,7 +285,7 @@ def check_rows(run: Play, shown: tuple[Asked, ...]) -> int:
     raw = {
         (before.state.iteration, e.tree, e.path, e.agent, e.index): e.completion.text or ""
         for before, moment in pairwise(run)
-        if isinstance(e := moment.event, Replied) and before.state.stage == "sample"
+        if isinstance(e := moment.event, Replied) and before.state.stage.name == "sample"
     }  # of several attempts, the last
     said = {
         (chats[iteration, "sample", tree, path, agent], text)
@@ -308,7 +309,8 @@ def check_rows(run: Play, shown: tuple[Asked, ...]) -> int:
 def _check_pairs(state: RunState, job: Job, chats: Any, raw: Any) -> int:
     """Compares the rows of an iteration with its pairs, one by one."""
     agents = next(group.agents for group in state.groups if group.name == job.group)
-    pairs = [p for p in state.selection if isinstance(p, Pair) and p.agent in agents]
+    assert state.sampled is not None
+    pairs = [pair for pair in state.sampled.selection.pairs if pair.agent in agents]
     for pair, row in zip(pairs, job.rows[len(job.rows) - len(pairs) :], strict=True):
         path_N = flatten(state.forest[pair.tree]).path_N
         parent = path_N[pair.parent]
@@ -380,8 +382,8 @@ def test_a_prover_argues_for_its_side_and_the_verifier_is_not_told_which(
 
 def test_the_stage_decides_how_trees_branch() -> None:
     run = play(BUSY)
-    tested = next(m.state for m in run if m.state.stage == "test" and m.state.forest)
-    sampled = next(m.state for m in run if m.state.stage == "sample" and m.state.forest)
-    assert len(tested.forest[0].slots) == 1
-    assert len(sampled.forest[0].slots) == 3
+    tested = next(m.state for m in run if m.state.stage.name == "test" and m.state.forest)
+    sampled = next(m.state for m in run if m.state.stage.name == "sample" and m.state.forest)
+    assert len(tested.forest[0].root.slots) == 1
+    assert len(sampled.forest[0].root.slots) == 3
     assert rules(sampled).attempts == (2, 2)

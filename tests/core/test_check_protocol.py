@@ -24,7 +24,7 @@ PROVER0, PROVER1, VERIFIER = 0, 1, 2  # of debate
 def broken(make: MakeProtocol, params: HyperParameters | None = PARAMS) -> list[str]:
     """The violations of a protocol, a few games long."""
     with pytest.raises(ProtocolError) as raised:
-        check_protocol(make, params, num_games=25)
+        check_protocol(make, params, num_games=12)
     return str(raised.value).splitlines()
 
 
@@ -174,9 +174,10 @@ MUTANTS: list[tuple[str, str, MakeProtocol]] = [
 ]
 
 
+@pytest.mark.parametrize("num_games", [12, pytest.param(100, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("make", PROTOCOLS.values(), ids=PROTOCOLS)
-def test_every_built_in_protocol_holds_every_law(make: MakeProtocol) -> None:
-    check_protocol(make, num_games=50)
+def test_every_built_in_protocol_holds_every_law(make: MakeProtocol, num_games: int) -> None:
+    check_protocol(make, num_games=num_games)
 
 
 @pytest.mark.parametrize(("law", "says", "make"), MUTANTS)

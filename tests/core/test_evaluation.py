@@ -6,11 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.decision import strongest
+from nip_fn.game.episode import Utterance
+from nip_fn.game.protocol import End
 from nip_fn.metrics.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
 from nip_fn.metrics.formulas import wilson_interval
-from nip_fn.metrics.stage import outcome_metrics
+from nip_fn.protocols.nip import VERIFIER
+from nip_fn.trees.grow import Node
 
-from .games import Setup, ends, play, setups
+from .trees import flat
 
 
 def of(*right: int, games: int = 1) -> Verdicts:
@@ -64,10 +69,17 @@ def test_a_gain_is_paired() -> None:
         gain(of(1, 1), of(1, 1, 1))
 
 
-@given(setups())
-def test_the_measures_are_those_that_a_run_logs(setup: Setup) -> None:
-    for state in ends(play(setup), "test"):
-        logged = dict(outcome_metrics(state.datapoints, state.forest))
-        one = verdicts(state.datapoints, state.forest)
-        assert accuracy(one).value == pytest.approx(logged["accuracy"])
-        assert always_fails(one).value == pytest.approx(logged["always_fail_share"])
+def test_verdicts_are_counted_by_datapoint() -> None:
+    """Two games about each of three solutions; the last one ran out of rounds once."""
+    points = [make_datapoint("p", "q", f"s{i}", label) for i, label in enumerate((1, 0, 0))]
+
+    def game(datapoint: int, verdict: int | None) -> Node:
+        decision = None if verdict is None else strongest("accept_reject", verdict)
+        end: End = "rounds" if verdict is None else "decided"
+        said = Node(turn=(Utterance(VERIFIER, "x", decision=decision),), reward=(0.0, 0.0), end=end)
+        return Node(reward=(0.0, 0.0), children=(said,))
+
+    games = [(0, 1), (1, 0), (2, None), (0, 1), (1, 1), (2, 1)]
+    found = verdicts(points, [flat(game(*each), each[0]) for each in games])
+    assert found == Verdicts(tuple(point.id for point in points), (2, 1, 0), 2)
+    assert found.accuracies == [1.0, 0.5, 0.0]

@@ -12,6 +12,7 @@ from secrets import randbits
 from time import thread_time
 from typing import NamedTuple, TypeVar, get_args
 
+import numpy as np
 import pytest
 from returns.result import Failure, Result, Success
 
@@ -27,7 +28,7 @@ from nip_fn.game.reply import (
     find_decision,
     parse_reply,
 )
-from nip_fn.keys import Key, fold_in, generator, key
+from nip_fn.keys import Key, fold_in, key
 from nip_fn.params.protocol import (
     CommonProtocolParameters,
     LongProtocolParameters,
@@ -127,7 +128,7 @@ JOINTS = [" or ", "/", " / ", ", ", " and ", " ", "; ", ". Decision: ", "-", " o
 
 def dice(key: Key) -> Dice:
     """Numbers without end; `key` is consumed."""
-    rng = generator(key)
+    rng = np.random.default_rng(int.from_bytes(key))
     while True:
         yield from rng.integers(2**40, size=4096).tolist()
 

@@ -1,14 +1,25 @@
 from collections import Counter
 from hashlib import blake2b
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.keys import KEY_SIZE, Key, fold_in, generator, key, permutation, randint, seed_of, split
+from nip_fn.keys import (
+    DRAWS,
+    KEY_SIZE,
+    Key,
+    fold_in,
+    key,
+    permutation,
+    randint,
+    seed_of,
+    split,
+    uniform,
+    weighted_choice,
+)
 from nip_fn.run import checkpoint
-from nip_fn.run.state import digest
+from nip_fn.run.digest import digest
 
 from .fresh import printed
 from .games import BUSY, events_of, play, shuffled
@@ -68,17 +79,17 @@ def _by_hand(start: bytes, *labels: bytes) -> bytes:
     return start
 
 
-def test_generators_of_different_keys_draw_different_numbers() -> None:
+def test_different_keys_draw_different_numbers() -> None:
     """The first and the last bit of a key count."""
-    base = fold_in(key(0), "generator")
+    base = fold_in(key(0), "draws")
     flipped = [
         Key(bytes(b ^ (bit if i == at else 0) for i, b in enumerate(base)))
         for at in range(KEY_SIZE)
         for bit in (1, 128)
     ]
-    first = {tuple(generator(each).integers(2**63, size=2)) for each in (base, *flipped)}
-    assert len(first) == 1 + len(flipped)
-    assert generator(base).integers(2**63) == generator(base).integers(2**63)
+    assert len({randint(each, 2**127) for each in (base, *flipped)}) > len(flipped)
+    assert len({permutation(each, 50) for each in (base, *flipped)}) == 1 + len(flipped)
+    assert uniform(base) == uniform(base)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
@@ -105,10 +116,19 @@ def test_a_seed_has_as_many_bits_as_it_should(root: Key, bits: int) -> None:
     assert seed_of(Key(b"\xff" * KEY_SIZE), bits) == 2**bits - 1
 
 
-def test_a_key_draws_the_numbers_that_it_has_always_drawn() -> None:
-    """Recorded runs depend on them; NumPy may change them only in a major release."""
-    drawn = generator(key(0)).integers(0, 1000, size=4)
-    np.testing.assert_array_equal(drawn, [902, 903, 688, 735])
+def test_a_key_draws_what_it_has_always_drawn() -> None:
+    """Recorded runs depend on it.  It is a hash of ours, which no library can change."""
+    assert permutation(key(0), 6) == (3, 2, 1, 0, 4, 5)
+    assert weighted_choice(key(0), (1.0, 2.0, 3.0), 6, replace=True) == (2, 2, 2, 2, 1, 2)
+    assert uniform(key(0)) == 0.5881236365199602
+
+
+def test_format_1_draws_what_numpy_drew_for_it() -> None:
+    """NumPy may change it; recordings of nip-fn 0.1 then replay under an older NumPy only."""
+    old, weights = DRAWS["philox"], (0.2, 0.3, 0.5)
+    assert old.permutation(key(0), 6) == (4, 3, 5, 0, 1, 2)
+    assert old.weighted_choice(key(0), weights, 6, replace=True) == (2, 2, 1, 0, 1, 0)
+    assert old.weighted_choice(key(0), weights, 3, replace=False) == (2, 1, 0)
 
 
 def test_a_run_is_the_same_bytes_whatever_the_hash_seed() -> None:

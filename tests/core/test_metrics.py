@@ -1,22 +1,20 @@
 from collections import Counter
-from collections.abc import Sequence
-from math import fsum, isfinite, log, sqrt
+from collections.abc import Mapping, Sequence
+from math import fsum, log, sqrt
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from nip_fn.game.datapoint import Datapoint, make_datapoint
 from nip_fn.game.decision import SPECTRA, UNDECIDED, SpectrumName
 from nip_fn.game.episode import Utterance
-from nip_fn.game.protocol import End
+from nip_fn.game.protocol import End, Protocol
 from nip_fn.metrics.forest import forest_stats
 from nip_fn.metrics.formulas import (
     MAX_LEVELS,
     Z_95,
-    Metrics,
     confidence_levels,
     deviation,
     entropy,
@@ -25,24 +23,23 @@ from nip_fn.metrics.formulas import (
     wilson_interval,
 )
 from nip_fn.metrics.stage import (
-    decided,
-    effort_metrics,
-    leaves,
     lineage_metrics,
-    nodes,
-    outcome_metrics,
     pair_metrics,
+    rollout_metrics,
     stage_metrics,
 )
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.select.pairs import Pair, decision_points
+from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Adapter, Group
+from nip_fn.trees.backup import mean_children
 from nip_fn.trees.grow import Node, Slot
-from nip_fn.trees.tree import flatten
+from nip_fn.trees.rollouts import Rollout
+from nip_fn.trees.tree import Tree
 
-from .games import Setup, ends, make_params, play, setups
-from .trees import shuffle, trees
+from .games import make_params
+from .trees import flat, trees, walk
 
 PROTOCOL = protocol_of(make_params())
 DECISIONS = {
@@ -184,7 +181,30 @@ def points(*labels: int) -> list[Datapoint]:
     return [make_datapoint("p", f"q{i}", "s", label) for i, label in enumerate(labels)]
 
 
-# Two datapoints, a right and a buggy one, twice each: tree i is about datapoint i modulo 2.
+def forest_of(roots: Sequence[Node], num_points: int) -> list[Tree]:
+    """Tree i is about datapoint i modulo their number."""
+    return [flat(root, i % num_points) for i, root in enumerate(roots)]
+
+
+def metrics_of(
+    points: Sequence[Datapoint],
+    roots: Sequence[Node],
+    pairs: Sequence[Pair] | None = None,
+    protocol: Protocol = PROTOCOL,
+) -> dict[str, float]:
+    metrics = stage_metrics(protocol, points, forest_of(roots, len(points)), pairs)
+    assert len(dict(metrics)) == len(metrics)
+    return dict(metrics)
+
+
+def named(metrics: Mapping[str, float], *parts: str) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if any(part in name for part in parts)}
+
+
+EFFORT = ("nodes", "replies", "tokens", "prompt_tokens", "cached_tokens")
+
+
+# Two datapoints, a right and a buggy one, twice each.
 FOREST = [
     tree(leaf("decided", "accept"), leaf("decided", "reject")),  # right: one of two
     tree(leaf("decided", "accept"), inner(leaf("rounds"), leaf("decided", "accept"))),  # buggy: 0
@@ -196,7 +216,9 @@ FOREST = [
 def test_outcomes_of_a_forest_made_by_hand() -> None:
     """Eight games: two decided as the label says, four accepted, one neither, two of two rounds."""
     low, high = wilson_interval(2, 8)
-    assert dict(outcome_metrics(points(1, 0), FOREST)) == pytest.approx(
+    metrics = metrics_of(points(1, 0), FOREST)
+    outcomes = {name: metrics[name] for name in metrics if "." not in name and name not in EFFORT}
+    assert outcomes == pytest.approx(
         {
             "accuracy": 2 / 8,
             "accuracy_stderr": sqrt(2 / 8 * 6 / 8 / 8),
@@ -221,45 +243,54 @@ def test_outcomes_of_a_forest_made_by_hand() -> None:
 
 
 def test_a_class_without_games_has_no_accuracy() -> None:
-    only_right = dict(outcome_metrics(points(1), FOREST[:1]))
+    only_right = metrics_of(points(1), FOREST[:1])
     assert only_right["recall"] == 0.5
     assert "accuracy_0" not in only_right
     assert only_right["accuracy_1"] == 0.5
-    only_buggy = dict(outcome_metrics(points(0), FOREST[:1]))
+    only_buggy = metrics_of(points(0), FOREST[:1])
     assert not {"accuracy_1", "recall"} & only_buggy.keys()
     assert only_buggy["precision"] == 0.0
 
 
 def test_without_acceptance_there_is_no_precision() -> None:
-    metrics = dict(outcome_metrics(points(1, 0), [tree(leaf("decided", "reject"))] * 2))
+    metrics = metrics_of(points(1, 0), [tree(leaf("decided", "reject"))] * 2)
     assert "precision" not in metrics
     assert (metrics["accuracy"], metrics["recall"], metrics["acceptance_rate"]) == (0.5, 0.0, 0.0)
 
 
 def test_without_games_nothing_is_defined_but_counts() -> None:
-    assert outcome_metrics([], []) == (("games", 0.0),)
-    assert set(dict(stage_metrics(PROTOCOL, [], [], ())).values()) == {0.0}
+    metrics = metrics_of([], [], ())
+    assert metrics["games"] == 0.0
+    assert set(metrics.values()) == {0.0}
+    assert not named(metrics, "accuracy", "share", "length", ".reward", "margin")
 
 
 def test_a_game_that_is_still_open_is_no_decision_and_none_of_the_three_ends() -> None:
-    metrics = dict(outcome_metrics(points(0), [tree(leaf("open"), leaf("decided", "reject"))]))
+    metrics = metrics_of(points(0), [tree(leaf("open"), leaf("decided", "reject"))])
     assert metrics["no_decision_rate"] == 0.5
     assert metrics["rounds_share"] == metrics["invalid_share"] == 0.0
+
+
+def test_a_game_that_waits_for_its_first_reply_has_no_rewards_yet() -> None:
+    metrics = metrics_of(points(0), [Node(reward=(0.0, 0.0), slots=(Slot(VERIFIER),))])
+    assert (metrics["games"], metrics["nodes"], metrics["replies"]) == (1, 1, 0)
+    assert metrics["prover.reward"] == metrics["verifier.reward"] == 0.0
+    assert metrics["no_decision_rate"] == 1.0
 
 
 def test_the_worst_datapoint_pools_all_its_trees() -> None:
     """The first: 1 of 3 and 1 of 1; the second: 2 of 3 and 0 of 1; pooled, both have 2 of 4."""
     right, wrong = leaf("decided", "accept"), leaf("decided", "reject")
     forest = [tree(right, wrong, wrong), tree(right, right, wrong), tree(right), tree(wrong)]
-    assert dict(outcome_metrics(points(1, 1), forest))["worst_datapoint_accuracy"] == 2 / 4
-    single = dict(outcome_metrics(points(1, 1), forest[:2]))
+    assert metrics_of(points(1, 1), forest)["worst_datapoint_accuracy"] == 2 / 4
+    single = metrics_of(points(1, 1), forest[:2])
     assert single["worst_datapoint_accuracy"] == 1 / 3
 
 
 def test_a_datapoint_drawn_twice_is_one_datapoint() -> None:
     """As at the end of an epoch: one of its two trees fails, but the datapoint does not."""
     right, wrong = leaf("decided", "accept"), leaf("decided", "reject")
-    metrics = dict(outcome_metrics(points(1) * 2, [tree(wrong), tree(right)]))
+    metrics = metrics_of(points(1) * 2, [tree(wrong), tree(right)])
     assert (metrics["always_fail_share"], metrics["worst_datapoint_accuracy"]) == (0.0, 0.5)
 
 
@@ -271,7 +302,7 @@ def test_a_datapoint_always_fails_only_if_none_of_its_trees_holds_a_right_decisi
         ([wrong, right, right, wrong], 0.0),
         ([tree(leaf("rounds"))] * 4, 1.0),
     ):
-        assert dict(outcome_metrics(points(1, 1), forest))["always_fail_share"] == share
+        assert metrics_of(points(1, 1), forest)["always_fail_share"] == share
 
 
 @pytest.mark.parametrize(
@@ -291,16 +322,12 @@ def test_a_datapoint_always_fails_only_if_none_of_its_trees_holds_a_right_decisi
 def test_only_a_decision_can_be_correct(
     end: End, decision: str | None, label: int, correct: bool
 ) -> None:
-    assert (decided(leaf(end, decision)) == label) is correct
+    assert metrics_of(points(label), [tree(leaf(end, decision))])["accuracy"] == correct
 
 
 GRADED = protocol_of(
     make_params({"protocol_common": {"verifier_decision_spectrum": "likert_scale_5"}})
 )
-
-
-def named(metrics: Metrics, *parts: str) -> dict[str, float]:
-    return {name: value for name, value in metrics if any(part in name for part in parts)}
 
 
 def test_selective_accuracy_by_hand() -> None:
@@ -315,7 +342,7 @@ def test_selective_accuracy_by_hand() -> None:
             leaf("rounds"),
         )
     ]
-    metrics = stage_metrics(GRADED, points(1), forest)
+    metrics = metrics_of(points(1), forest, protocol=GRADED)
     assert named(metrics, "selective") == {
         "selective.0.00.coverage": 5 / 6,
         "selective.0.00.accuracy": 3 / 5,
@@ -327,13 +354,13 @@ def test_selective_accuracy_by_hand() -> None:
 
 
 def test_selective_accuracy_of_none_is_left_out_and_so_are_levels_without_degrees() -> None:
-    metrics = stage_metrics(GRADED, points(0), [tree(leaf("decided", "disagree"))])
+    metrics = metrics_of(points(0), [tree(leaf("decided", "disagree"))], protocol=GRADED)
     assert named(metrics, "selective.1.00") == {"selective.1.00.coverage": 0.0}
     assert named(metrics, "selective.0.50") == {
         "selective.0.50.coverage": 1.0,
         "selective.0.50.accuracy": 1.0,
     }
-    assert not named(stage_metrics(PROTOCOL, points(1, 0), FOREST), "selective")
+    assert not named(metrics_of(points(1, 0), FOREST), "selective")
 
 
 def test_rewards_of_games_made_by_hand() -> None:
@@ -348,7 +375,7 @@ def test_rewards_of_games_made_by_hand() -> None:
         ),
         tree(leaf("decided", "accept", reward=(3.0, 1.0))),
     ]
-    assert named(stage_metrics(PROTOCOL, points(1), forest), "reward") == pytest.approx(
+    assert named(metrics_of(points(1), forest), "reward") == pytest.approx(
         {
             "prover.reward": 4 / 3,
             "prover.reward_std": sqrt((1 / 36 + 121 / 36 + 100 / 36) / 3),
@@ -360,9 +387,9 @@ def test_rewards_of_games_made_by_hand() -> None:
 
 def test_the_rewards_of_a_game_are_summed_exactly() -> None:
     forest = [tree(inner(leaf("rounds", reward=(0.3, 0.0)), reward=(0.1, 0.0)))] * 3
-    (first, *_) = forest_stats(forest).games
-    assert first.reward == (fsum([0.0, 0.1, 0.3]), 0.0)
-    assert dict(stage_metrics(PROTOCOL, points(1), forest))["prover.reward_std"] == 0.0
+    (first, *_) = forest_stats(points(1), forest_of(forest, 1)).games
+    assert first.returns == (fsum([0.0, 0.1, 0.3]), 0.0)
+    assert metrics_of(points(1), forest)["prover.reward_std"] == 0.0
 
 
 def test_effort_of_a_forest_made_by_hand() -> None:
@@ -372,7 +399,13 @@ def test_effort_of_a_forest_made_by_hand() -> None:
         end="rounds",
     )
     forest = [tree(inner(leaf("decided", "accept"), bad)), tree(bad)]
-    assert dict(effort_metrics(PROTOCOL, forest)) == {
+    metrics = metrics_of(points(1), forest)
+    effort = {
+        name: value
+        for name, value in metrics.items()
+        if name in EFFORT or ("." in name and "reward" not in name)
+    }
+    assert effort == {
         "nodes": 6,
         "replies": 4,
         "prompt_tokens": 7,
@@ -400,7 +433,7 @@ def test_effort_of_a_forest_made_by_hand() -> None:
 
 
 def test_an_agent_that_said_nothing_has_no_reply_length() -> None:
-    metrics = dict(effort_metrics(PROTOCOL, [tree(leaf("decided", "accept"))]))
+    metrics = metrics_of(points(1), [tree(leaf("decided", "accept"))])
     assert metrics["prover.replies"] == 0
     assert "prover.reply_length" not in metrics
 
@@ -430,12 +463,12 @@ def test_a_reply_that_several_siblings_share_counts_once() -> None:
     )
     slots = tuple(Slot(said.agent, said) for said in (*first, *second))
     forest = [Node(reward=(0.0, 0.0), slots=slots, children=children)]
-    metrics = dict(stage_metrics(PROTOCOL, points(1), forest, [Pair(0, 0, PROVER, 1, 3, 1.0, 0.0)]))
+    metrics = metrics_of(points(1), forest, [Pair(0, 0, PROVER, 1, 3, 1.0, 0.0)])
     assert (metrics["games"], metrics["replies"], metrics["tokens"]) == (4, 4, 20)
     assert (metrics["prover.replies"], metrics["verifier.replies"]) == (2, 2)
     assert (metrics["prover.pair_share"], metrics["verifier.pair_share"]) == (1.0, 0.0)
     one = Node(reward=(0.0, 0.0), slots=slots[::2], children=children[:1])
-    assert forest_stats([one]).positions == {}
+    assert forest_stats(points(1), [flat(one)]).positions == {}
 
 
 def silent(end: End) -> Node:
@@ -453,7 +486,7 @@ def test_pairs_by_round_and_as_a_share_of_positions_by_hand() -> None:
         Pair(1, 0, PROVER, 1, 2, 0.5, -0.5),
         Pair(1, 1, VERIFIER, 4, 5, 2.0, 0.0),
     ]
-    metrics = stage_metrics(PROTOCOL, points(1), forest, pairs)
+    metrics = metrics_of(points(1), forest, pairs)
     assert named(metrics, "pair", "margin") == {
         "prover.pairs": 1,
         "prover.margin": 1.0,
@@ -471,13 +504,13 @@ def test_pairs_by_round_and_as_a_share_of_positions_by_hand() -> None:
 def test_a_position_that_gave_two_pairs_counts_once() -> None:
     forest = [tree(*[leaf("decided", text) for text in ("accept", "accept", "reject")])]
     pairs = [Pair(0, 0, VERIFIER, 1, 3, 1.0, 0.0), Pair(0, 0, VERIFIER, 2, 3, 1.0, 0.0)]
-    metrics = dict(stage_metrics(PROTOCOL, points(1), forest, pairs))
+    metrics = metrics_of(points(1), forest, pairs)
     assert (metrics["verifier.pairs"], metrics["verifier.pair_share"]) == (2, 1.0)
 
 
 def test_positions_without_a_pair_count_and_agents_without_positions_have_no_share() -> None:
     forest = [tree(leaf("decided", "accept"), leaf("decided", "reject"))]
-    assert named(stage_metrics(PROTOCOL, points(1), forest, ()), "pair", "margin") == {
+    assert named(metrics_of(points(1), forest, ()), "pair", "margin") == {
         "prover.pairs": 0,
         "verifier.pairs": 0,
         "verifier.pair_share": 0.0,
@@ -486,7 +519,7 @@ def test_positions_without_a_pair_count_and_agents_without_positions_have_no_sha
 
 
 def test_a_test_stage_says_nothing_of_pairs() -> None:
-    assert not named(stage_metrics(PROTOCOL, points(1, 0), FOREST), "pair", "margin")
+    assert not named(metrics_of(points(1, 0), FOREST), "pair", "margin")
 
 
 def lineage(*names: str) -> tuple[Adapter, ...]:
@@ -517,21 +550,33 @@ def test_lineage_by_hand() -> None:
         lineage_metrics([Group("lost", (0,), "m", True, lineage("a"), "b")])
 
 
+def test_rollouts_to_imitate_are_counted_by_agent() -> None:
+    rollouts = [
+        SelectedRollout(0, VERIFIER, 1.0),
+        SelectedRollout(1, VERIFIER, 1.0, replaced=True),
+        SelectedRollout(1, PROVER, 1.0),
+    ]
+    assert dict(rollout_metrics(PROTOCOL, rollouts)) == {
+        "prover.chosen": 1,
+        "prover.replaced": 0,
+        "verifier.chosen": 2,
+        "verifier.replaced": 1,
+    }
+    assert rollout_metrics(PROTOCOL, ()) == ()
+
+
 @given(st.lists(trees(st.sampled_from([-1.0, 0.0, 0.1, 0.5])), max_size=3))
-def test_a_survey_finds_what_flattened_trees_hold(forest: list[Node]) -> None:
-    seen = forest_stats(forest)
-    flat = [flatten(root) for root in forest]
-    assert seen.num_nodes == sum(one.num_nodes for one in flat)
-    assert sum(map(len, seen.said.values())) == sum(
-        len(turn) for one in flat for turn in one.turn_N
-    )
-    for index, one in enumerate(flat):
-        rounds = [seen.round_at(index, node) for node in range(one.num_nodes)]
-        assert rounds == one.round_N.tolist()
+def test_the_counts_of_a_forest_are_those_of_its_trees(roots: list[Node]) -> None:
+    forest = forest_of(roots, 3)
+    seen = forest_stats(points(1, 0, 1), forest)
+    nodes = [node for root in roots for node in walk(root)]
+    assert seen.num_nodes == len(nodes)
+    said = Counter(said.agent for node in nodes for said in node.turn)
+    assert {agent: len(own) for agent, own in seen.replies.items()} == said
     assert seen.positions == Counter(
-        (at.agent, int(one.round_N[at.parent]))
-        for one in flat
-        for at in decision_points(one, (0, 1))
+        (at.agent, int(one.depth_N[at.parent]))
+        for one in forest
+        for at in decision_points(one, mean_children(one), PROTOCOL, (0, 1))
     )
 
 
@@ -542,96 +587,22 @@ def paths(node: Node) -> list[list[Node]]:
 
 
 @given(st.lists(trees(st.floats(-1, 1)), min_size=1, max_size=3))
-def test_each_path_to_a_leaf_is_a_game(forest: list[Node]) -> None:
+def test_each_path_to_a_leaf_is_a_game(roots: list[Node]) -> None:
+    """Tree by tree and from left to right."""
+    about, forest = points(1, 0, 1), forest_of(roots, 3)
     expected = [
-        (
-            tree,
-            len(path) - 1,
-            fsum(node.reward[0] for node in path),
-            fsum(node.reward[1] for node in path),
+        Rollout(
+            datapoint=about[index],
+            key=forest[index].key,
+            turns=tuple(node.turn for node in path),
+            rewards=tuple(node.reward for node in path),
+            end=path[-1].end if path else root.end,
         )
-        for tree, root in enumerate(forest)
-        for path in paths(root)
+        for index, root in enumerate(roots)
+        for _, *path in paths(root)
     ]
-    games = [(game.tree, game.rounds, *game.reward) for game in forest_stats(forest).games]
-    assert sorted(games) == sorted(expected)
-
-
-def moved(pairs: Sequence[Pair], before: Sequence[Node], after: Sequence[Node]) -> list[Pair]:
-    """The pairs of one forest as pairs of the same one with its siblings in another order."""
-
-    def place(pair: Pair, node: int) -> int:
-        if node == 0:
-            return 0
-        turn = flatten(before[pair.tree]).turn_N[node]
-        return next(i for i, other in enumerate(flatten(after[pair.tree]).turn_N) if other is turn)
-
-    return [
-        replace(
-            pair,
-            parent=place(pair, pair.parent),
-            chosen=place(pair, pair.chosen),
-            rejected=place(pair, pair.rejected),
-        )
-        for pair in pairs
-    ]
-
-
-SHARES = ("_share", "_rate", "accuracy", "coverage", "precision", "recall", "_low", "_high")
-
-
-@settings(max_examples=20)
-@given(setups(), st.randoms(use_true_random=False))
-def test_the_measures_of_any_stage(setup: Setup, random: Random) -> None:
-    """Named once, finite, shares within bounds, and blind to the order of siblings."""
-    protocol = protocol_of(setup.params)
-    for state in ends(play(setup), "test", "sample"):
-        chosen = [one for one in state.selection if isinstance(one, Pair)]
-        pairs = chosen if state.stage == "sample" else None
-        logged = stage_metrics(protocol, state.datapoints, state.forest, pairs)
-        metrics = dict(logged)
-        assert len(metrics) == len(logged)
-        row = dict(state.rows[-1].metrics)
-        assert {name: row[name] for name in row.keys() & metrics.keys()}.items() <= metrics.items()
-        for name, value in logged:
-            assert type(value) is float
-            assert isfinite(value)
-            assert not name.endswith(SHARES) or 0 <= value <= 1
-        games = [leaf for root in state.forest for leaf in leaves(root)]
-        undecided = metrics["rounds_share"] + metrics["invalid_share"]
-        assert undecided == pytest.approx(metrics["no_decision_rate"])
-        assert metrics["no_decision_rate"] == mean([game.end != "decided" for game in games])
-        assert metrics["worst_datapoint_accuracy"] <= metrics["accuracy"]
-        assert (metrics["worst_datapoint_accuracy"] == 0) == (metrics["always_fail_share"] > 0)
-        coverage = [value for name, value in logged if name.endswith(".coverage")]
-        assert coverage == sorted(coverage, reverse=True)
-        assert len(coverage) == len(confidence_levels(protocol.spectrum))
-        for index, agent in enumerate(setup.params.agents):
-            rounds = [
-                value
-                for name, value in logged
-                if name.startswith(f"{agent.name}.round_") and name.endswith(".pairs")
-            ]
-            assert sum(rounds) == sum(pair.agent == index for pair in pairs or ())
-        shuffled = [shuffle(root, random) for root in state.forest]
-        others = None if pairs is None else moved(pairs, state.forest, shuffled)
-        assert stage_metrics(protocol, state.datapoints, shuffled, others) == logged
-
-
-@settings(max_examples=20)
-@given(setups())
-def test_shares_are_shares_and_games_are_leaves(setup: Setup) -> None:
-    for state in ends(play(setup), "test", "sample"):
-        row = state.rows[-1]
-        assert (row.iteration, row.stage) == (state.iteration, state.stage)
-        assert len({name for name, _ in row.metrics}) == len(row.metrics)
-        metrics = dict(row.metrics)
-        assert metrics["games"] == sum(len(leaves(root)) for root in state.forest)
-        assert metrics["nodes"] == sum(len(nodes(root)) for root in state.forest)
-        assert metrics["accuracy_low"] <= metrics["accuracy"] + 1e-12
-        assert metrics["accuracy"] <= metrics["accuracy_high"] + 1e-12
-        for name in ("always_fail_share", "acceptance_rate", "rounds_share", "invalid_share"):
-            assert 0 <= metrics[name] <= 1
-        if state.stage == "sample":
-            pairs = [metrics[f"{agent.name}.pairs"] for agent in setup.params.agents]
-            assert sum(pairs) == sum(isinstance(one, Pair) for one in state.selection)
+    games = forest_stats(about, forest).games
+    assert list(games) == expected
+    for game in games:
+        for agent, total in enumerate(game.returns):
+            assert total == fsum(reward[agent] for reward in game.rewards)

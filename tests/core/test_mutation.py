@@ -37,12 +37,12 @@ def sources() -> tuple[str, ...]:
         for _, function in inspect.getmembers(module, inspect.isfunction):
             if function.__module__ == module.__name__:
                 found.append(textwrap.dedent(inspect.getsource(function)))
-    problems = Path(nip_fn.__file__).parent / "datasets" / "problems"
+    problems = Path(nip_fn.__file__).parent / "code" / "builtin" / "problems"
     for path in sorted(problems.glob("*.toml")):
         entries = tomllib.loads(path.read_text("utf-8"))["problem"]
         found += [entry["solution"] for entry in entries[::6]]
     short = [code for code in found if code.count("\n") <= 60]
-    assert len(short) > 30
+    assert len(short) > 50
     return tuple(short)
 
 

@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion
+from nip_fn.keys import fold_in
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.nip import nip
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run import checkpoint
+from nip_fn.run.digest import _changed, digest
 from nip_fn.run.events import (
     BatchFetched,
     FetchBatch,
@@ -25,10 +27,12 @@ from nip_fn.run.events import (
     StageEnded,
 )
 from nip_fn.run.replay import replay
-from nip_fn.run.state import EMPTY, RunState, digest, sample_batch_of
+from nip_fn.run.stages import Growing, Publishing, Training
+from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import pending, scan, step
-from nip_fn.training.jobs import MIN_EXAMPLES
+from nip_fn.training.jobs import MIN_EXAMPLES, Score, SupervisedRow
 from nip_fn.training.registry import trainer_of
+from nip_fn.trees.tree import flatten
 
 from .games import (
     BUSY,
@@ -64,7 +68,7 @@ def replies_of(run: Play) -> Iterator[tuple[int, str, Replied]]:
     """Each reply with the iteration and the stage that it came in."""
     for before, moment in pairwise(run):
         if isinstance(moment.event, Replied):
-            yield before.state.iteration, before.state.stage, moment.event
+            yield before.state.iteration, before.state.stage.name, moment.event
 
 
 # ----------------------------------------------------------------------------------- order
@@ -76,7 +80,7 @@ def test_any_causal_order_of_the_same_replies_ends_in_the_same_digest(
     setup: Setup, order: Order
 ) -> None:
     one, other = play(setup), play(setup, order)
-    assert one[-1].state.stage == other[-1].state.stage == "done"
+    assert one[-1].state.stage.name == other[-1].state.stage.name == "done"
     assert digest(one[-1].state) == digest(other[-1].state)
     assert one[-1].state == other[-1].state
     assert [digest(state) for state in ends(one, "test", "sample", "train", "publish")] == [
@@ -91,7 +95,7 @@ def test_any_interleaving_of_jobs_and_publications_ends_in_the_same_digest(
 ) -> None:
     """Two groups: create-and-train twice interleave in 6 ways, publications in 2."""
     setup = BUSY._replace(refusal_rate=refusal_rate)
-    start = next(m for m in play(setup) if m.state.stage == "train" and len(m.emitted) == 2)
+    start = next(m for m in play(setup) if m.state.stage.name == "train" and len(m.emitted) == 2)
     assert len(start.waiting) == 2
     finals = list(_all_orders(setup, start, until=start.state.iteration + 1))
     assert len(finals) == 6 * 2
@@ -114,37 +118,77 @@ def test_the_digest_covers_every_fact_and_no_metric() -> None:
     """So that a later version may measure more without deriving other digests."""
     run = play(BUSY)
     sampled, trained = ends(run, "sample")[-1], ends(run, "train")[-1]
-    root, group, job = sampled.forest[0], trained.groups[0], trained.jobs[0]
-    said = root.children[0].turn[0]
+    served = ends(run, "publish")[-1]
+    grown, training, publishing = sampled.stage, trained.stage, served.stage
+    assert isinstance(grown, Growing)
+    assert isinstance(training, Training)
+    assert isinstance(publishing, Publishing)
+    game, group, job = grown.forest[0], trained.groups[0], training.jobs[0]
+    said, point = game.root.children[0].turn[0], grown.datapoints[0]
 
     def with_child(**changes: object) -> RunState:
-        child = replace(root.children[0], **changes)
-        node = replace(root, children=(child, *root.children[1:]))
-        return replace(sampled, forest=(node, *sampled.forest[1:]))
+        child = replace(game.root.children[0], **changes)
+        root = replace(game.root, children=(child, *game.root.children[1:]))
+        return with_stage(forest=(replace(game, root=root), *grown.forest[1:]))
 
+    def with_stage(**changes: object) -> RunState:
+        return replace(sampled, stage=replace(grown, **changes))
+
+    def with_job(**changes: object) -> RunState:
+        jobs = (replace(job, **changes), *training.jobs[1:])
+        return replace(trained, stage=replace(training, jobs=jobs))
+
+    def with_settings(**changes: object) -> RunState:
+        return with_job(job=replace(job.job, **changes))
+
+    pairs = grown.selection.pairs
+    other_params = replace(BUSY.params, rl=replace(BUSY.params.rl, lr=0.5))
     others = [
         with_child(turn=(replace(said, raw="other"),)),
         with_child(turn=(replace(said, messages=((0, "other"),)),)),
         with_child(turn=(replace(said, error="no_content"),)),
         with_child(turn=(replace(said, model="other"),)),
+        with_child(turn=(replace(said, token_limit=not said.token_limit),)),
+        with_child(turn=(replace(said, prompt_tokens=10**6),)),
+        with_child(turn=(replace(said, completion_tokens=10**6),)),
+        with_child(turn=(replace(said, cached_tokens=10**6),)),
         with_child(reward=(9.0, 9.0)),
         with_child(end="invalid"),
-        with_child(children=(root,)),
-        replace(sampled, selection=sampled.selection[1:]),
+        with_child(children=(game.root,)),
+        with_stage(selection=grown.selection._replace(pairs=pairs[1:])),
+        with_stage(datapoints=grown.datapoints[::-1]),
+        with_stage(datapoints=(replace(point, question="other"), *grown.datapoints[1:])),
+        with_stage(forest=(replace(game, datapoint=3), *grown.forest[1:])),
         replace(sampled, past="other"),
         replace(sampled, iteration=9),
-        replace(sampled, datapoints=sampled.datapoints[::-1]),
         replace(sampled, dataset=replace(sampled.dataset, hash="other")),
+        replace(sampled, params=other_params),
     ]
-    assert digest(sampled) not in {digest(other) for other in others}
+    assert len({digest(sampled), *map(digest, others)}) == 1 + len(others)
     others = [
         replace(trained, groups=(replace(group, serving="other"), *trained.groups[1:])),
         replace(trained, groups=(replace(group, lineage=()), *trained.groups[1:])),
-        replace(trained, jobs=(replace(job, adapter="other"), *trained.jobs[1:])),
-        replace(trained, jobs=(replace(job, job=replace(job.job, seed=0)), *trained.jobs[1:])),
+        with_job(adapter="other"),
+        with_job(report=(("loss", 9.0),)),
+        with_job(scores=(Score(-9.0, -8.0),)),
+        with_job(canary=(-9.0,)),
+        with_settings(seed=0),
+        with_settings(learning_rate=0.5),
+        with_settings(num_epochs=9),
+        with_settings(beta=0.9),
+        with_settings(lora_rank=3),
+        with_settings(stack=True),
     ]
-    assert digest(trained) not in {digest(other) for other in others}
+    assert len({digest(trained), *map(digest, others)}) == 1 + len(others)
     assert digest(replace(sampled, rows=())) == digest(sampled)
+
+
+def test_the_digest_holds_parameters_by_name_and_leaves_defaults_out() -> None:
+    """So that a parameter that a later version adds changes no older digest."""
+    assert _changed(HyperParameters()) == ()
+    changed = dict(_changed(BUSY.params))
+    assert changed[".rl.rollouts_per_iteration"] == "12"
+    assert {".seed", ".rl.lr", ".agents.0.lora_rank"}.isdisjoint(changed)
 
 
 def test_times_are_no_part_of_the_digest() -> None:
@@ -220,8 +264,8 @@ def test_what_is_read_from_a_recording_derives_the_same_run_without_faults(
     replayed = replay(events).unwrap()
     assert digest(replayed.state) == digest(run[-1].state)
     assert replayed.num_events == len(run)
-    assert [grown.forest for grown in replayed.stages] == [
-        state.forest for state in ends(run, "test", "sample")
+    assert [[tree.turn_N for tree in stage.batch.trees] for stage in replayed.stages] == [
+        [flatten(game).turn_N for game in state.forest] for state in ends(run, "test", "sample")
     ]
 
 
@@ -232,7 +276,7 @@ def test_one_changed_reply_is_a_fault_of_its_stage(stage: str) -> None:
     at = next(
         i
         for i, state in enumerate(scan(events))
-        if state.stage == stage
+        if state.stage.name == stage
         and isinstance(events[i], Replied)
         and events[i].completion.finish_reason == "stop"  # type: ignore[union-attr]
         and events[i].agent == 0  # type: ignore[union-attr]
@@ -271,7 +315,7 @@ def test_an_intent_to_train_told_twice_is_refused() -> None:
 
 
 def test_a_training_that_nobody_asked_for_is_refused() -> None:
-    start = next(m for m in play(BUSY) if m.state.stage == "train" and len(m.emitted) == 2)
+    start = next(m for m in play(BUSY) if m.state.stage.name == "train" and len(m.emitted) == 2)
     name = start.state.jobs[0].job.name
     with pytest.raises(ValueError, match=r".+"):
         step(start.state, JobFinished(name, "an adapter"))
@@ -292,7 +336,7 @@ def test_a_reply_to_another_attempt_is_refused() -> None:
 )
 def test_a_reply_that_nothing_waits_for_is_refused(change: dict[str, object]) -> None:
     moment = play(BUSY)[1]
-    assert moment.state.stage == "test"
+    assert moment.state.stage.name == "test"
     event = perform(BUSY, moment.state, moment.waiting[0])
     with pytest.raises(ValueError, match=r".+"):
         step(moment.state, replace(event, **change))
@@ -303,7 +347,7 @@ def test_a_stage_is_not_sealed_before_it_is_over() -> None:
         over = any(type(effect).__name__ == "EndStage" for effect in moment.waiting)
         if not over:
             state = moment.state
-            event = StageEnded(state.iteration, state.stage, digest(state), 0.0)
+            event = StageEnded(state.iteration, state.stage.name, digest(state), 0.0)
             with pytest.raises(ValueError, match=r".+"):
                 step(state, event)
 
@@ -357,7 +401,7 @@ def test_a_protocol_of_ones_own_trains_like_any_other(monkeypatch: pytest.Monkey
     rules = {"interaction_protocol": "reversed_nip", "protocol_common": {"verifier_first": False}}
     params = make_params(MANY_PAIRS, rules)
     last = play(BUSY._replace(params=params))[-1].state
-    assert last.stage == "done"
+    assert last.stage.name == "done"
     assert [len(group.lineage) for group in last.groups] == [2, 2]
 
 
@@ -451,23 +495,26 @@ def test_a_lineage_starts_from_and_refers_to_what_the_parameters_name(setup: Set
 
 @settings(max_examples=20)
 @given(setups())
-def test_a_group_trains_when_it_has_enough_pairs_and_is_not_frozen(setup: Setup) -> None:
+def test_a_group_trains_when_it_has_enough_rows_and_is_not_frozen(setup: Setup) -> None:
     run = play(setup)
+    trainer = trainer_of(setup.params)
+    trainer_state = trainer.init(run[0].state.groups)
     for state in ends(run, "sample"):
-        end = digest(state)
-        after = next(m.state for m in run if m.state.past == end)
+        grown = state.stage
+        assert isinstance(grown, Growing)
+        after = next(m.state for m in run if m.state.past == digest(state))
         jobs = {under_way.job.group: under_way.job for under_way in after.jobs}
-        trainer = trainer_of(setup.params, state.iteration)
+        place = fold_in(grown.key, "select")
+        update = trainer.update(sample_batch(state, grown), trainer_state, place)
+        trainer_state = update.state
+        assert update.selection == grown.selection
         for group in state.groups:
-            rows = trainer.rows(sample_batch_of(state), state.selection, group)
-            if setup.params.text_rl.fine_tune_on_all_previous_rollouts:
-                same = (trainer.name, group.name)
-                banks = [bank for bank in state.banked if (bank.trainer, bank.group) == same]
-                rows = (*(row for bank in banks for row in bank.rows), *rows)
+            rows = update.rows[group.name]
             assert (group.name in jobs) == (group.trainable and len(rows) >= MIN_EXAMPLES)
             if group.name in jobs:
                 assert jobs[group.name].rows == rows
-                assert jobs[group.name].method == ("sft" if trainer.name == "ei" else "dpo")
+                imitated = isinstance(rows[0], SupervisedRow)
+                assert jobs[group.name].method == ("sft" if imitated else "dpo")
 
 
 def test_the_busy_setup_trains_both_agents_in_both_iterations() -> None:

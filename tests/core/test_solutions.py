@@ -12,7 +12,6 @@ from nip_fn.code.programs import RunResult, Tests, tally
 from nip_fn.code.solutions import (
     COLUMNS,
     REQUIRED,
-    BadField,
     LabelledSolution,
     Origin,
     datapoint_of,
@@ -20,6 +19,7 @@ from nip_fn.code.solutions import (
     read_tests,
     write_row,
 )
+from nip_fn.errors import Problem
 from nip_fn.game.datapoint import text_hash
 
 ROW: Mapping[str, Any] = {
@@ -73,8 +73,8 @@ def good(**fields: object) -> LabelledSolution:
     return read
 
 
-def bad(**fields: object) -> BadField:
-    found: BadField = read_row({**ROW, **fields}).failure()
+def bad(**fields: object) -> Problem:
+    found: Problem = read_row({**ROW, **fields}).failure()
     assert "\n" not in found.problem
     assert len(found.problem) < 400
     return found
@@ -116,15 +116,15 @@ def test_a_row_with_nulls_for_all_that_is_missing_is_read_back(solution: Labelle
 def test_whatever_a_field_holds_it_is_read_or_named(value: object, column: str) -> None:
     read = read_row({**ROW, column: value})
     problem = read.swap().value_or(None)
-    assert problem is None or problem.field == column
+    assert problem is None or problem.address.split(":")[0] == column
 
 
 @pytest.mark.parametrize("column", REQUIRED)
 @pytest.mark.parametrize("nothing", [None, ""])
 def test_what_must_be_given_is_missed(column: str, nothing: str | None) -> None:
-    assert bad(**{column: nothing}) == BadField(column, "is missing")
+    assert bad(**{column: nothing}) == Problem("is missing", column)
     row = {name: value for name, value in ROW.items() if name != column}
-    assert read_row(row).failure() == BadField(column, "is missing")
+    assert read_row(row).failure() == Problem("is missing", column)
 
 
 @pytest.mark.parametrize("column", sorted(set(COLUMNS) - set(REQUIRED)))
@@ -151,7 +151,7 @@ def test_labels(value: object, label: int) -> None:
 
 @pytest.mark.parametrize("value", [2, -1, 0.5, "yes", "right", "2", " ", [1], {"a": 1}, b"1"])
 def test_other_labels_are_refused(value: object) -> None:
-    assert bad(label=value).field == "label"
+    assert bad(label=value).address.split(":")[0] == "label"
 
 
 @pytest.mark.parametrize("column", ["question", "solution"])
@@ -161,7 +161,7 @@ def test_other_labels_are_refused(value: object) -> None:
     ids=repr,
 )
 def test_texts_are_texts(column: str, value: object) -> None:
-    assert bad(**{column: value}).field == column
+    assert bad(**{column: value}).address.split(":")[0] == column
 
 
 def test_characters_that_are_none_are_counted_from_one() -> None:
@@ -192,13 +192,13 @@ def test_problem_ids_may_be_numbers() -> None:
     assert good(problem_id=7).problem_id == "7"
     assert good(problem_id="7").problem_id == "7"
     for value in (7.5, True, ["7"], " "):
-        assert bad(problem_id=value).field == "problem_id"
+        assert bad(problem_id=value).address.split(":")[0] == "problem_id"
 
 
 @pytest.mark.parametrize("value", [1.5, " ", ["easy"], "\ud800"])
 def test_difficulties_are_texts(value: object) -> None:
     assert good(difficulty="easy").difficulty == "easy"
-    assert bad(difficulty=value).field == "difficulty"
+    assert bad(difficulty=value).address.split(":")[0] == "difficulty"
 
 
 @pytest.mark.parametrize("value", [0, 1, "0", "1", True])
@@ -208,7 +208,7 @@ def test_a_given_stance_goes_before_the_parity_of_the_hash(value: object) -> Non
 
 @pytest.mark.parametrize("value", [2, "accept", -1, 0.5, []])
 def test_other_stances_are_refused(value: object) -> None:
-    assert bad(stance=value).field == "stance"
+    assert bad(stance=value).address.split(":")[0] == "stance"
 
 
 @given(text=TEXTS)
@@ -226,7 +226,7 @@ def test_a_row_may_say_where_it_belongs(value: str) -> None:
 
 @pytest.mark.parametrize("value", ["dev", "Train", 1, ["train"], {"a": 1}])
 def test_other_splits_are_refused(value: object) -> None:
-    assert bad(split=value).field == "split"
+    assert bad(split=value).address.split(":")[0] == "split"
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_other_splits_are_refused(value: object) -> None:
     ids=lambda value: repr(value)[:20],
 )
 def test_origins_that_cannot_be_read_are_refused(value: object) -> None:
-    assert bad(origin=value).field == "origin"
+    assert bad(origin=value).address.split(":")[0] == "origin"
 
 
 @pytest.mark.parametrize(
@@ -254,16 +254,16 @@ def test_origins_that_cannot_be_read_are_refused(value: object) -> None:
     ids=lambda form: repr(form)[:25],
 )
 def test_tests_in_every_form_are_the_same(form: object) -> None:
-    assert read_tests(form) == TWO
+    assert read_tests(form).unwrap() == TWO
     assert good(tests=form).tests == TWO
 
 
 @pytest.mark.parametrize("text", ["3", "[3]"])
 def test_an_output_that_apps_wraps_in_a_list_may_come_with_the_list_or_without(text: str) -> None:
-    wrapped = read_tests({"fn_name": "f", "inputs": [[1]], "outputs": [[3]]})
+    wrapped = read_tests({"fn_name": "f", "inputs": [[1]], "outputs": [[3]]}).unwrap()
     assert tally(wrapped, [RunResult("returned", text)]).all_passed
     assert not tally(wrapped, [RunResult("returned", "[[3]]")]).passed
-    plain = read_tests({"fn_name": "f", "inputs": [[1]], "outputs": [3]})
+    plain = read_tests({"fn_name": "f", "inputs": [[1]], "outputs": [3]}).unwrap()
     assert tally(plain, [RunResult("returned", text)]).all_passed is (text == "3")
 
 
@@ -279,17 +279,17 @@ def test_an_output_that_apps_wraps_in_a_list_may_come_with_the_list_or_without(t
     ids=lambda form: repr(form)[:25],
 )
 def test_scripts_are_tested_by_what_they_read_and_print(form: object) -> None:
-    assert read_tests(form) == Tests(inputs=("1 2\n3\n", "4"), outputs=("5\n", "6"))
+    assert read_tests(form).unwrap() == Tests(inputs=("1 2\n3\n", "4"), outputs=("5\n", "6"))
 
 
 def test_outputs_that_are_not_all_wrapped_stay_as_they_are() -> None:
     table = {"fn_name": "f", "inputs": [[1], [2]], "outputs": [[1], [1, 2]]}
-    assert read_tests(table).outputs == ("[1]", "[1, 2]")
+    assert read_tests(table).unwrap().outputs == ("[1]", "[1, 2]")
 
 
 def test_large_integers_in_json_stay_exact() -> None:
     text = f'{{"fn_name": "f", "inputs": [[{10**30}]], "outputs": [{10**30 + 1}]}}'
-    assert read_tests(text) == Tests(
+    assert read_tests(text).unwrap() == Tests(
         function="f", inputs=(f"[{10**30}]",), outputs=(str(10**30 + 1),)
     )
 
@@ -327,4 +327,4 @@ def test_large_integers_in_json_stay_exact() -> None:
     ids=lambda form: repr(form)[:30],
 )
 def test_what_is_no_test_is_refused(form: object) -> None:
-    assert bad(tests=form).field == "tests"
+    assert bad(tests=form).address.split(":")[0] == "tests"

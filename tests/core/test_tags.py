@@ -12,6 +12,7 @@ from returns.result import Result, Success
 from nip_fn.config.codec import default_table, from_dict, get, merge, nest, to_dict
 from nip_fn.config.compat.tags import TYPE_NAMES
 from nip_fn.protocols.registry import PROTOCOLS
+from nip_fn.run.stages import Done
 from nip_fn.testing.params import construct_test_params
 
 from .games import Setup, make_params, play, setups
@@ -159,7 +160,7 @@ def test_the_settings_for_tests_need_no_model(protocol: str) -> None:
     assert params.interaction_protocol == protocol
     assert all(agent.use_dummy_api for agent in params.agents)
     assert from_dict(to_dict(params)) == Success(params)
-    assert play(Setup(params))[-1].state.stage == "done"
+    assert play(Setup(params))[-1].state.stage == Done()
 
 
 def test_there_are_no_settings_for_an_unknown_protocol() -> None:

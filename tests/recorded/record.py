@@ -126,7 +126,7 @@ def record(name: str, recipe: str, folder: Path, seed: int) -> None:
 
 
 def main(version: str) -> None:
-    """Record every run of `RUNS`, and what a replay says of it."""
+    """Record every run of `RUNS`, and the facts that its replay derives."""
     folder = FOLDER / version
     if folder.exists():
         sys.exit(f"{folder} is there: what a version recorded is never recorded again")

@@ -1,4 +1,4 @@
-"""Recorded runs of every version: what was derived once is derived again.
+"""Recorded runs of every version: whatever was derived once is derived again.
 
 A folder for each version holds its recordings and, in `expected.json`, what that version's replay
 said of them (`record.py` made them).  Neither is ever written again: where a test here fails, the
@@ -12,8 +12,10 @@ from itertools import groupby
 import pytest
 from msgspec.structs import replace
 
-from nip_fn.run.events import Event, Replied
+from nip_fn.run.events import BatchFetched, Event, FetchBatch, Replied
 from nip_fn.run.replay import replay
+from nip_fn.run.state import EMPTY
+from nip_fn.run.step import pending, step
 from nip_fn_adapters import store
 
 from .record import FOLDER, facts
@@ -35,6 +37,22 @@ def test_a_recorded_run_is_derived_again(name: str) -> None:
     version, file = name.split("/")
     expected = json.loads((FOLDER / version / "expected.json").read_text("utf-8"))
     assert facts(state) == expected[file.removesuffix(".msgpack")]
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_resumed_run_asks_for_the_datapoints_that_the_recorded_one_asked_for(name: str) -> None:
+    """Replay is given the datapoints of a batch, and so does not notice which it asked for.
+
+    The order of the data is therefore held to the recording: one place in a split, one datapoint.
+    """
+    state, at = EMPTY, dict[tuple[str, int], str]()
+    for event in events_of(name):
+        if isinstance(event, BatchFetched):
+            (asked,) = (effect for effect in pending(state) if isinstance(effect, FetchBatch))
+            for index, datapoint in zip(asked.indices, event.datapoints, strict=True):
+                assert at.setdefault((asked.split, index), datapoint.id) == datapoint.id
+        state, _ = step(state, event)
+    assert len(set(at.values())) == len(at)
 
 
 def test_every_recording_is_there() -> None:

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from returns.result import Failure
 
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.serving.fleet import FleetSettings
 from nip_fn_adapters.serving.settings import FleetSettings, find_vllm
 
 from ..adapters.fleets import free_ports
@@ -22,7 +21,7 @@ START_LIMIT = 300.0  # seconds; about 25 where the machine has nothing else to d
 
 @pytest.fixture(scope="session", autouse=True)
 def command() -> Iterator[tuple[str, ...]]:
-    """What starts vLLM: with one thread, one GiB for keys and values, and no GPU."""
+    """The command of vLLM: with one thread, one GiB for keys and values, and no GPU."""
     found = find_vllm()
     if isinstance(found, Failure):
         pytest.skip(str(found.failure()))

@@ -1,4 +1,4 @@
-"""What the kernel says about processes."""
+"""The processes of this machine, as the kernel lists them."""
 
 from pathlib import Path
 

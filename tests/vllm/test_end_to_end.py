@@ -65,7 +65,7 @@ def vllm(server: Server) -> psutil.Process:
 
 
 def ask(server: Server, path: str) -> Any:
-    """What the server answers."""
+    """The answer of the server."""
     return server.ask(path).json()
 
 
@@ -100,7 +100,7 @@ def until(holds: Callable[[], object], what: str) -> None:
 
 
 def events(folder: Path) -> tuple[Event, ...]:
-    """What the run recorded so far."""
+    """The events that the run has recorded."""
     try:
         return store.read(folder / "runs" / "a" / CHECKPOINT).unwrap().events
     except FileNotFoundError:

@@ -20,7 +20,7 @@ PROBE = ProbeText((Message("user", "is it right? "),), "no no no")
 
 
 class Use(NamedTuple):
-    """What processes hold."""
+    """The memory and files of processes."""
 
     processes: int
     resident: float  # MiB
@@ -31,7 +31,7 @@ class Use(NamedTuple):
 
 
 def use(processes: list[psutil.Process]) -> Use:
-    """What they hold now."""
+    """The memory and files of these processes now."""
     resident = sum(one.memory_info().rss for one in processes) / 2**20
     return Use(len(processes), resident, sum(one.num_fds() for one in processes))
 

@@ -5,26 +5,28 @@ decide its split stay.
 """
 
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from hashlib import blake2b
 from itertools import count
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
 from nip_fn.code.programs import Tests
-from nip_fn.code.solutions import BadField, LabelledSolution, datapoint_of
+from nip_fn.code.solutions import LabelledSolution, datapoint_of
 from nip_fn.code.splitting import LeakKeys, Shares, marks_of, splits
+from nip_fn.errors import Problem
 from nip_fn.game.datapoint import SPLITS, Datapoint, Split, content_hash, text_hash
 from nip_fn.params.data import DatasetParameters
 from nip_fn.run.events import DatasetInfo
 from nip_fn_adapters.data.sources import RowSource
 
-MOST_KEPT = 1000  # bad rows that are told of one by one
+MOST_KEPT = 1000  # bad rows that are named one by one
 
 _TABLES = """
 PRAGMA journal_mode = OFF;
@@ -54,69 +56,73 @@ UPDATE points SET position = 2 * numbered.number + label FROM (
 """
 
 
-class Bad(msgspec.Struct, frozen=True):
-    """A row that cannot be used."""
-
-    place: str  # the file and the row
-    field: str
-    problem: str
-
-    def __str__(self) -> str:
-        return f"{self.place}, {self.field}: {self.problem}"
-
-
 class Balance(msgspec.Struct, frozen=True):
-    """How many solutions of a split are right, and how many are not."""
+    """The numbers of right and buggy solutions of a split."""
 
     split: Split
     right: int
     buggy: int
 
 
+# Why a row that can be read is in no split.
+Reason = Literal["duplicate", "other difficulty", "crossing", "surplus"]
+REASONS: dict[Reason, str] = {
+    "duplicate": "that repeat the question and the solution of another row",
+    "other difficulty": "of another difficulty",
+    "crossing": "whose problem, question or solution (but for names and layout) is held out",
+    "surplus": "for balance",
+}
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """Rows that were left out for one reason."""
+
+    why: Reason
+    right: int
+    buggy: int
+
+
 class Report(msgspec.Struct, frozen=True):
-    """What became of a source's rows."""
+    """The fate of a source's rows."""
 
     info: DatasetInfo
     balance: tuple[Balance, ...]  # of each split that holds anything
     rows: int  # labelled solutions that were read
     bad: int = 0  # rows that could not be, and were left out
-    duplicates: int = 0  # left out: the same solution of the same question
-    other_difficulty: int = 0  # left out, as wanted
-    crossing: int = 0  # left out, as a held-out split has the problem or nearly the solution
-    surplus: int = 0  # left out for balance
+    left_out: tuple[LeftOut, ...] = ()  # rows that could be read, but are in no split
     unused: tuple[str, ...] = ()  # columns that nothing is read from
 
 
 class BadRows(msgspec.Struct, frozen=True):
     """Rows that cannot be used, where none was to be left out."""
 
-    first: tuple[Bad, ...]  # at most a thousand
+    first: tuple[Problem, ...]  # at most a thousand
     count: int
 
 
 def build(
     source: RowSource, options: DatasetParameters, path: Path
-) -> Result[Report, str | BadRows]:
-    """Lay out a data set in a new file; or why that cannot be."""
+) -> Result[Report, Problem | BadRows]:
+    """Lay out a data set in a new file."""
     with closing(sqlite3.connect(path)) as db:
         db.executescript(_TABLES)
-        counts, marks, bad = _read(db, source, options)
-        if bad and not options.skip_bad_rows:
-            return Failure(BadRows(tuple(bad), counts["bad"]))
-        if not marks:
-            told = ", ".join(f"{count} {what}" for what, count in counts.items())
-            return Failure(f"{source.name}: none of its rows can be used ({told or 'it has none'})")
-        crossing = _place(db, marks, options)
-        placed = db.execute("SELECT COUNT(position) FROM points").fetchone()[0]
+        rows = _read(db, source, options)
+        if rows.bad and not options.skip_bad_rows:
+            return Failure(BadRows(tuple(rows.bad), rows.counts["bad"]))
+        if not rows.keys:
+            counted = ", ".join(f"{count} {kind}" for kind, count in rows.counts.items())
+            problem = f"none of its rows can be used ({counted or 'it has none'})"
+            return Failure(Problem(problem, source.name))
+        _place(db, rows.keys, options)
+        out = rows.left_out
+        out["crossing"] += _labels(db, "split IS NULL")
+        out["surplus"] += _labels(db, "split NOT NULL AND position IS NULL")
         report = Report(
             info=_describe(db, source.name),
             balance=_balance(db),
-            rows=sum(counts.values()),
-            bad=counts["bad"],
-            duplicates=counts["duplicate"],
-            other_difficulty=counts["of another difficulty"],
-            crossing=crossing,
-            surplus=len(marks) - crossing - placed,
+            rows=rows.counts.total(),
+            bad=rows.counts["bad"],
+            left_out=tuple(LeftOut(why, out[why][1], out[why][0]) for why in REASONS if out[why]),
             unused=source.unused,
         )
         db.execute("INSERT INTO facts VALUES ('report', ?)", (msgspec.msgpack.encode(report),))
@@ -125,43 +131,47 @@ def build(
     return Success(report)
 
 
-def _read(
-    db: sqlite3.Connection, source: RowSource, options: DatasetParameters
-) -> tuple[Counter[str], list[LeakKeys], list[Bad]]:
-    """Take in all rows: what became of how many, the marks by place, the first bad ones."""
-    counts: Counter[str] = Counter()
-    marks: list[LeakKeys] = []
-    bad: list[Bad] = []
+class _Rows(NamedTuple):
+    """The rows of a source, as they were taken in; its parts grow meanwhile."""
+
+    keys: list[LeakKeys]  # of those that are kept, by place
+    counts: Counter[str]  # rows by what became of them
+    left_out: defaultdict[Reason, Counter[int]]  # by label
+    bad: list[Problem]  # the first bad rows
+
+
+def _read(db: sqlite3.Connection, source: RowSource, options: DatasetParameters) -> _Rows:
+    """Take in all rows."""
+    rows = _Rows([], Counter(), defaultdict(Counter), [])
     for place, found in source.rows():
-        kept = _take(db, found, len(marks), options)
-        if isinstance(kept, LeakKeys):
-            counts["kept"] += 1
-            marks.append(kept)
-        elif isinstance(kept, str):
-            counts[kept] += 1
-        else:
-            counts["bad"] += 1
-            if len(bad) < MOST_KEPT:
-                bad.append(Bad(place, *kept))
-    return counts, marks, bad
+        match found.bind(lambda one: _take(db, one, len(rows.keys), options)):
+            case Success(LeakKeys() as keys):
+                rows.counts["kept"] += 1
+                rows.keys.append(keys)
+            case Success(left):
+                reason: Reason = left
+                rows.counts[REASONS[reason]] += 1
+                rows.left_out[reason][found.unwrap().label] += 1
+            case Failure(problem):
+                rows.counts["bad"] += 1
+                if len(rows.bad) < MOST_KEPT:
+                    address = f"{place}, {problem.address}"
+                    rows.bad.append(Problem(problem.problem, address, problem.remedy))
+    return rows
 
 
 def _take(
-    db: sqlite3.Connection,
-    found: LabelledSolution | BadField,
-    place: int,
-    options: DatasetParameters,
-) -> LeakKeys | BadField | str:
-    """Take in one row: its marks, or what is wrong with it, or why it is left out."""
-    if isinstance(found, BadField):
-        return found
+    db: sqlite3.Connection, found: LabelledSolution, place: int, options: DatasetParameters
+) -> Result[LeakKeys | Reason, Problem]:
+    """Take in one row: the keys that decide its split, or the reason why it is left out."""
     if options.difficulty not in (None, found.difficulty):
-        return "of another difficulty"
+        return Success("other difficulty")
     content = text_hash(f"{found.question}\0{found.solution}")
     known = db.execute("SELECT label FROM points WHERE content = ?", (content,)).fetchone()
     if known:
         same = known[0] == found.label
-        return "duplicate" if same else BadField("label", "another row has it the other way round")
+        contradiction = Problem("another row has it the other way round", "label")
+        return Success("duplicate") if same else Failure(contradiction)
     point = datapoint_of(found)
     rank = blake2b(f"{options.reduce_shuffle_seed}:{point.id}".encode(), digest_size=8).digest()
     tests = _tests(db, found.tests)
@@ -171,7 +181,7 @@ def _take(
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (place, point.id, content, found.label, rank, encoded, tests),
     )
-    return marks_of(found)
+    return Success(marks_of(found))
 
 
 def _tests(db: sqlite3.Connection, tests: Tests | None) -> int | None:
@@ -185,15 +195,20 @@ def _tests(db: sqlite3.Connection, tests: Tests | None) -> int | None:
     return number
 
 
-def _place(db: sqlite3.Connection, marks: list[LeakKeys], options: DatasetParameters) -> int:
-    """Give every row its split and its position there; how many belong to none."""
+def _place(db: sqlite3.Connection, marks: list[LeakKeys], options: DatasetParameters) -> None:
+    """Give every row its split, if it belongs to one, and its position there."""
     chosen = splits(marks, Shares(options.validation_share, options.test_share))
     db.executemany("UPDATE points SET split = ? WHERE place = ?", zip(chosen, count()))
     if options.balance_classes:
         db.executemany(_IN_TURN, [{"split": split} for split in SPLITS])
     else:
         db.execute(_IN_ORDER)
-    return chosen.count(None)
+
+
+def _labels(db: sqlite3.Connection, condition: str) -> Counter[int]:
+    """The numbers of rows by label, of those of which a condition holds."""
+    query = f"SELECT label, COUNT(*) FROM points WHERE {condition} GROUP BY label"
+    return Counter(dict(db.execute(query)))
 
 
 def _balance(db: sqlite3.Connection) -> tuple[Balance, ...]:
@@ -203,7 +218,7 @@ def _balance(db: sqlite3.Connection) -> tuple[Balance, ...]:
 
 
 def _describe(db: sqlite3.Connection, name: str) -> DatasetInfo:
-    """What a run records of the data."""
+    """The facts of the data that a run records."""
 
     def points() -> Iterator[Datapoint]:
         for split in SPLITS:

@@ -1,24 +1,32 @@
-"""Rows of files and of what the `datasets` library holds, a few at a time."""
+"""Rows of files and of tables of the `datasets` library, a few at a time."""
 
 import csv
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO
 
 import msgspec
 from returns.result import Failure, Result, Success
 
-BATCH = 1000  # rows of a Parquet file in memory at a time
+from nip_fn.errors import Problem
 
-# (which row, the row or why it is none)
-Rows = Iterator[tuple[str, Mapping[str, Any] | str]]
+BATCH = 1000  # rows of a Parquet file in memory at a time
+INSTALL = "install it: pip install 'nip-fn[data]'"
+
+Row = Result[Mapping[str, Any], Problem]
+Rows = Iterator[tuple[str, Row]]  # the place of each row, and the row
 
 
 class Unreadable(Exception):
-    """A file breaks off or is damaged: what it is, and why its rows cannot be read on."""
+    """A file that breaks off or is damaged.
+
+    Raised, as it ends an iteration over rows half-way; `opening` makes a problem of it.
+    """
 
 
 def jsonl_rows(path: Path) -> Rows:
@@ -31,12 +39,14 @@ def jsonl_rows(path: Path) -> Rows:
                 yield f"line {number}", _json_object(line)
 
 
-def _json_object(line: bytes) -> Mapping[str, Any] | str:
+def _json_object(line: bytes) -> Row:
     try:
         value = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return f"not JSON: {error}"
-    return value if isinstance(value, dict) else f"a {type(value).__name__}, not an object"
+        return Failure(Problem(f"not JSON: {error}"))
+    if not isinstance(value, dict):
+        return Failure(Problem(f"a {type(value).__name__}, not an object"))
+    return Success(value)
 
 
 def csv_rows(path: Path) -> Rows:
@@ -51,7 +61,8 @@ def csv_rows(path: Path) -> Rows:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield f"row {number}", f"not CSV: {error} (line {reader.line_num})"
+                problem = Problem(f"not CSV: {error} (line {reader.line_num})")
+                yield f"row {number}", Failure(problem)
                 continue
             yield f"row {number}", _full(row)
 
@@ -61,11 +72,11 @@ def _open_csv(path: Path, errors: str) -> TextIO:
     return path.open(newline="", encoding="utf-8-sig", errors=errors)
 
 
-def _full(row: dict[str | Any, Any]) -> Mapping[str, Any] | str:
+def _full(row: dict[str | Any, Any]) -> Row:
     """The row, unless it is longer than the header; one that is shorter lacks its last columns."""
     if None in row:
-        return f"{len(row[None])} more columns than the header has"
-    return row
+        return Failure(Problem(f"{len(row[None])} more columns than the header has"))
+    return Success(row)
 
 
 def parquet_rows(path: Path) -> Rows:
@@ -79,7 +90,7 @@ def parquet_rows(path: Path) -> Rows:
             for batch in file.iter_batches(batch_size=BATCH):
                 for row in batch.to_pylist():
                     number += 1
-                    yield f"row {number}", row
+                    yield f"row {number}", Success(row)
     except (pyarrow.ArrowException, ValueError, OSError) as error:
         raise Unreadable(f"{path}, after row {number}: {_line(error)}") from error
 
@@ -97,59 +108,59 @@ def table_rows(table: Any) -> Rows:
     number = 0
     try:
         for number, row in enumerate(table, 1):
-            yield f"row {number}", row
-    except Exception as error:  # whatever the library comes up with
+            yield f"row {number}", Success(row)
+    except Exception as error:  # the library documents none
         raise Unreadable(f"after row {number}: {_line(error)}") from error
 
 
-def columns_of(path: Path) -> Result[list[str], str]:
+def columns_of(path: Path) -> Result[list[str], Problem]:
     """The names of a file's columns; those of the first hundred objects, of a file of JSON."""
     if path.suffix.lower() == ".parquet":
         return _parquet_columns(path)
     if path.suffix.lower() == ".csv":
         return _csv_columns(path)
-    names: dict[str, None] = {}
-    problems = []
-    for place, row in islice(jsonl_rows(path), 100):
-        if isinstance(row, str):
-            problems.append(f"{place}: {row}")
-        else:
-            names.update(dict.fromkeys(row))
-    return Success(list(names)) if names or not problems else Failure(problems[0])
+    head = [row.alt(partial(Problem.at, address=place)) for place, row in _head(path)]
+    names = list(dict.fromkeys(chain(*(row.value_or({}) for row in head))))
+    return Success(names) if names or not head else head[0].map(list)
 
 
-def _csv_columns(path: Path) -> Result[list[str], str]:
+def _head(path: Path) -> Rows:
+    return islice(jsonl_rows(path), 100)
+
+
+def _csv_columns(path: Path) -> Result[list[str], Problem]:
     with _open_csv(path, "replace") as file:
         try:
             return Success(next(csv.reader(file, strict=True), []))
         except csv.Error as error:
-            return Failure(f"not CSV: {error}")
+            return Failure(Problem(f"not CSV: {error}"))
 
 
-def _parquet_columns(path: Path) -> Result[list[str], str]:
+def _parquet_columns(path: Path) -> Result[list[str], Problem]:
     try:
         import pyarrow
         import pyarrow.parquet as parquet
     except ImportError:
-        return Failure("Parquet needs the data extra; mend it with: pip install 'nip-fn[data]'")
+        return Failure(Problem("Parquet needs the data extra", remedy=INSTALL))
     try:
         return Success(list(parquet.read_schema(path).names))
     except pyarrow.ArrowException as error:
-        return Failure(f"not a Parquet file: {_line(error)}")
+        return Failure(Problem(f"not a Parquet file: {_line(error)}"))
 
 
 def _line(error: Exception) -> str:
-    """What an error says, in one line."""
+    """The message of an error, in one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def from_hub(name: str) -> Result[Mapping[str, Any], str]:
+def from_hub(name: str) -> Result[Mapping[str, Any], Problem]:
     """The tables of a data set of the hub, one a split."""
-    return _load(lambda datasets: _download(datasets, name)).lash(
-        lambda problem: Failure(
-            f"{problem}; on a machine that reaches the hub, `hf download --repo-type dataset "
-            f"{name} --local-dir DIRECTORY` fetches it, and --dataset DIRECTORY reads it"
-        )
+    elsewhere = (
+        f"on a machine that reaches the hub, `hf download --repo-type dataset {name} --local-dir "
+        "DIRECTORY` fetches it, and --dataset DIRECTORY reads it"
+    )
+    return _load(lambda datasets: _download(datasets, name)).alt(
+        lambda problem: problem if problem.remedy else replace(problem, remedy=elsewhere)
     )
 
 
@@ -163,7 +174,7 @@ def _download(datasets: Any, name: str) -> Any:
         return datasets.load_dataset(name, revision="refs/convert/parquet")
 
 
-def from_directory(path: Path) -> Result[Mapping[str, Any], str]:
+def from_directory(path: Path) -> Result[Mapping[str, Any], Problem]:
     """The tables that the `datasets` library saved, or the data files that were downloaded."""
     saved = any((path / name).exists() for name in ("dataset_dict.json", "state.json"))
     if saved:
@@ -181,26 +192,26 @@ def _load_downloaded(datasets: Any, path: Path) -> Any:
         return datasets.load_dataset("json", data_dir=str(path))
 
 
-def _load(load: Callable[[Any], Any]) -> Result[Mapping[str, Any], str]:
+def _load(load: Callable[[Any], Any]) -> Result[Mapping[str, Any], Problem]:
     try:
         import datasets
     except ImportError:
-        return Failure("needs the data extra; mend it with: pip install 'nip-fn[data]'")
+        return Failure(Problem("needs the data extra", remedy=INSTALL))
     datasets.disable_progress_bars()
     datasets.utils.logging.set_verbosity_error()
     logging.getLogger("huggingface_hub").setLevel(logging.CRITICAL)
     try:
         loaded = load(datasets)
-    except Exception as error:  # whatever the library, the hub or the network comes up with
-        return Failure(_line(error))
+    except Exception as error:  # of the library, the hub or the network
+        return Failure(Problem(_line(error)))
     tables = dict(loaded) if isinstance(loaded, dict) else {"train": loaded}
     if not any(len(table) for table in tables.values()):
-        return Failure("holds no rows")
+        return Failure(Problem("holds no rows"))
     return Success(tables)
 
 
 def fingerprint(tables: Mapping[str, Any]) -> str:
-    """A hash of what the tables' files hold; tables in memory have one of their own."""
+    """A hash of the content of the tables' files; tables in memory have one of their own."""
     digest = blake2b(digest_size=16)
     for split, table in tables.items():
         paths = [Path(file["filename"]) for file in table.cache_files]
@@ -209,7 +220,7 @@ def fingerprint(tables: Mapping[str, Any]) -> str:
 
 
 def digest_of(paths: Iterable[Path]) -> str:
-    """A hash of what files hold."""
+    """A hash of the content of files."""
     digest = blake2b(digest_size=16)
     for path in paths:
         with path.open("rb") as file:

@@ -20,6 +20,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.code.builtin import arithmetic
 from nip_fn.code.programs import Tests
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
+from nip_fn.errors import Problem
 from nip_fn.game.datapoint import SPLITS, Datapoint, Dataset, Split, content_hash
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
@@ -31,7 +32,7 @@ from nip_fn_adapters.data.files import Unreadable, digest_of
 from nip_fn_adapters.data.sources import RowSource, open_source
 
 # Goes up whenever the same rows are laid out otherwise.
-LAYOUT = 2
+LAYOUT = 3
 
 # The built-in data sets never change with a run's seed: the same name is the same data.
 BUILTIN_SEED = 0
@@ -53,29 +54,34 @@ class Data(NamedTuple):
 
     @property
     def info(self) -> DatasetInfo:
-        """What a run records of it."""
+        """The facts that a run records of it."""
         return self.report.info
 
 
-def open_data(params: HyperParameters) -> Result[Data, str | BadRows]:
-    """The data set that the parameters name; or why there is none."""
+def open_data(params: HyperParameters) -> Result[Data, Problem | BadRows]:
+    """The data set that the parameters name."""
     if params.dataset == "builtin:arithmetic":
         return Success(in_memory(_arithmetic()))
     if "dataset" in extensions.references({"dataset": params.dataset}):
         return extensions.load_dataset(params.dataset, params.dataset_options).map(in_memory)
-    opened = open_source(params.dataset, params.code_validation)
-    if isinstance(opened, Failure):
-        return Failure(f"dataset: {opened.failure()}")
-    rows = opened.unwrap()
+    match open_source(params.dataset, params.code_validation):
+        case Success(rows):
+            return _laid_out(params, rows)
+        case Failure(problem):
+            return Failure(problem.at("dataset"))
+    raise AssertionError("a result is a success or a failure")
+
+
+def _laid_out(params: HyperParameters, rows: RowSource) -> Result[Data, Problem | BadRows]:
+    """A data set from the file that it is laid out in, now or at an earlier use."""
     folder, name = cache_folder(), _cache_key(rows, params)
     kept = _kept(folder, name)
-    if kept is None:
-        return _build(rows, params, folder, name).map(_from_file)
-    return Success(_from_file(kept))
+    path = _build(rows, params, folder, name) if kept is None else Success(kept)
+    return path.map(_from_file)
 
 
 def cache_folder() -> Path:
-    """Where laid out data sets are kept: `$NIP_FN_CACHE`, or in the user's folder for caches."""
+    """The folder of laid-out data sets: `$NIP_FN_CACHE`, or in the user's folder for caches."""
     chosen = os.environ.get(CACHE_VARIABLE)
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(chosen or f"{home}/nip-fn").expanduser() / "datasets"
@@ -98,7 +104,7 @@ def _kept(folder: Path, name: str) -> Path | None:
 
 def _build(
     rows: RowSource, params: HyperParameters, folder: Path, name: str
-) -> Result[Path, str | BadRows]:
+) -> Result[Path, Problem | BadRows]:
     """Lay out a data set beside its place and move it there when it is whole."""
     folder.mkdir(parents=True, exist_ok=True)
     _sweep(folder)
@@ -107,14 +113,16 @@ def _build(
         try:
             report = build(rows, params.dataset_options, unfinished)
         except Unreadable as error:
-            return Failure(f"dataset: {rows.name}: {error}")
+            return Failure(Problem(str(error), f"dataset: {rows.name}"))
         except sqlite3.OperationalError as error:
             raise OSError(errno.EIO, str(error), str(folder)) from error
-        if isinstance(report, Failure):
-            return report
-        whole = folder / f"{name}-{digest_of([unfinished])}.sqlite"
-        os.replace(unfinished, whole)
-        return Success(whole)
+
+        def moved(_: Report) -> Path:
+            whole = folder / f"{name}-{digest_of([unfinished])}.sqlite"
+            os.replace(unfinished, whole)
+            return whole
+
+        return report.map(moved)
 
 
 def _sweep(folder: Path) -> None:
@@ -134,7 +142,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _report(path: Path) -> Report:
-    """What was made of a data set when it was laid out."""
+    """The report of a data set from when it was laid out."""
     with closing(_connect(path)) as db:
         row = db.execute("SELECT value FROM facts WHERE name = 'report'").fetchone()
     return msgspec.msgpack.decode(row[0], type=Report)
@@ -171,7 +179,7 @@ def _arithmetic() -> Dataset:
 
 
 def in_memory(dataset: Dataset) -> Data:
-    """A data set that is at hand, to draw from."""
+    """A data set in memory, to draw from."""
     points = {split: dataset.split(split) for split in SPLITS}
     everything = [point for split in SPLITS for point in points[split]]
     info = DatasetInfo(

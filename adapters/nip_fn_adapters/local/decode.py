@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nip_fn.keys import Key, generator
+from nip_fn.keys import Key
 from nip_fn_adapters.local.draw import choose, penalise
 from nip_fn_adapters.local.models import Policy
 
@@ -185,9 +185,13 @@ def _uniforms(batch: Sequence[DecodeRequest], num_steps: int) -> np.ndarray:
     A generator's first numbers do not depend on how many are drawn, so the limit, which other
     chats of the batch may raise, does not change them.
     """
-    return np.array(
-        [[generator(key).random(num_steps) for key in request.keys] for request in batch]
-    )
+    return np.array([[_draw(key, num_steps) for key in request.keys] for request in batch])
+
+
+def _draw(key: Key, num: int) -> np.ndarray:
+    # NumPy's generator, because a hash for each token would be slower than the tiny model; samples
+    # of a neural network are no part of what must be equal across versions.
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little"))).random(num)
 
 
 def _said(prompts: np.ndarray, seen: np.ndarray, width: int, num_steps: int) -> np.ndarray:

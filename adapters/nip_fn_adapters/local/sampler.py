@@ -81,6 +81,7 @@ class LocalSampler:
         self._threads = threads or max(1, (os.cpu_count() or 1) // 2)
         self._max_batch = (max_batch_rows, max_batch_tokens)
         self._policies: OrderedDict[PolicyName, Policy] = OrderedDict()
+        # One thread: torch's own threads share the cores already, and no model needs a lock.
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-sampler")
         self._waiting: list[_Waiting] = []
         self._answering: asyncio.Task[None] | None = None
@@ -116,6 +117,7 @@ class LocalSampler:
         return future
 
     async def _answer_waiting(self) -> None:
+        # Requests that come while a batch is decoded make the next one, so batches grow with load.
         while self._waiting:
             waiting = [wait for wait in self._waiting if not wait.future.done()]
             self._waiting = []
@@ -133,7 +135,7 @@ class LocalSampler:
 
         try:
             await self._in_worker(lambda: self._sample(requests, answer))
-        except Exception as error:
+        except Exception as error:  # a bug: whoever waits must hear of it
             for wait in group:
                 if not wait.future.done():
                     wait.future.set_exception(error)

@@ -126,9 +126,7 @@ def _write(
 ) -> None:
     """Write the LoRA or the whole model, with no path of this machine in it."""
     if job.use_lora and (start is None or is_lora(start)):
-        model.peft_config[
-            "default"
-        ].base_model_name_or_path = job.model  # not the path on this machine
+        model.peft_config["default"].base_model_name_or_path = job.model  # peft has its folder
         model.save_pretrained(folder, state_dict=weights)
         (folder / "README.md").unlink(missing_ok=True)
         if start is not None and job.stack:

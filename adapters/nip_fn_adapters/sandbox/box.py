@@ -150,7 +150,7 @@ def _probe(isolation: Isolation) -> str:
         case Success((run, *_)):
             return f"it does not hold: {run.ending} {run.text}"
         case Failure(problem):
-            return problem.problem
+            return str(problem.problem)
     raise AssertionError("a result is a success or a failure")
 
 

@@ -1,7 +1,7 @@
 """One run of a program on one input, in a process of its own.
 
 Runs inside the sandbox: the standard library and its neighbours only.  Nothing here is out of
-the program's reach: what it says of itself it may say as it likes.
+the program's reach: a program can forge the report of its own run, but of no other.
 """
 
 import ast
@@ -21,7 +21,7 @@ from nip_fn_adapters.sandbox.literal import TooLong, Writer
 LONGEST_MESSAGE = 500
 DESCRIPTORS = 64
 
-Act = Callable[[], tuple[str, str | bytes]]  # how it ended, and what came of it
+Act = Callable[[], tuple[str, str | bytes]]  # how it ended, and its text
 
 
 def be(act: Act, streams: tuple[int, int, int], report: int) -> None:
@@ -93,7 +93,7 @@ def compiled(code: str) -> tuple[str, bytes]:
 
 
 def call(code: bytes, name: str, arguments: str, room: int) -> tuple[str, str]:
-    """What the code's function, or method of a class Solution, returns, as a literal."""
+    """The value that the code's function, or method of a class Solution, returns, as a literal."""
     values = ast.literal_eval(arguments)
     names = _module("solution", code)
     function = names.get(name)
@@ -123,7 +123,7 @@ def script(code: bytes) -> tuple[str, str]:
 
 
 def _module(name: str, code: bytes) -> dict[str, Any]:
-    """What is defined in a fresh module that the code fills."""
+    """The names of a fresh module that the code fills."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     module = sys.modules[name] = types.ModuleType(name)
     sys.argv = ["program.py"]

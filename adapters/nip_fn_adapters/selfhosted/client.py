@@ -97,6 +97,8 @@ class Client(NamedTuple):
 
         `start` is the command that starts it, for the message if it does not answer.
         """
+        # Not through `RetryTask`: a server that has just been started may take minutes to answer,
+        # which is no reason to give up or to back off.
         began = reminded = time.monotonic()
         while True:
             try:
@@ -106,7 +108,9 @@ class Client(NamedTuple):
                 failure = failure_of(error)
             if failure.kind not in TRANSIENT:
                 remedy = _remedy_for(failure, self.key_variable)
-                return Failure(describe(self.server, "its version", failure, remedy=remedy))
+                return Failure(
+                    describe(self.server, "asking for its version", failure, remedy=remedy)
+                )
             waited = time.monotonic() - began
             if waited >= self.timeouts.ready:
                 told = f"no language-model server answers at {self.server.url} after {waited:.0f} s"
@@ -116,7 +120,7 @@ class Client(NamedTuple):
             if time.monotonic() - reminded >= self.timeouts.remind:
                 reminded = time.monotonic()
                 left = self.timeouts.ready - waited
-                line = describe(self.server, "its version", failure)
+                line = describe(self.server, "asking for its version", failure)
                 self.tell(f"waiting for the language-model server, {left:.0f} s more: {line}")
             await asyncio.sleep(min(1.0, self.timeouts.remind, self.timeouts.ready - waited))
 

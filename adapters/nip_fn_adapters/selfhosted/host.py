@@ -104,6 +104,7 @@ class Host:
             body=PublishAdapter(self.name(group), texts, expected),
             timeout=self.client.timeouts.publish,
         )
+        # Not sent beforehand: an adapter that the server has trained itself is there already.
         answer = await call()
         if answer.swap().map(_is_unknown).value_or(False):
             answer = await bind_async(await self.send((adapter,)), lambda nothing: call())
@@ -156,6 +157,7 @@ class Host:
         began = reminded = sound = time.monotonic()
         while status.status != "online":
             now = time.monotonic()
+            # The server restarts a vLLM that has crashed; only one that stays crashed is given up.
             sound = sound if status.status == "crashed" else now
             line = f"vLLM at {self.client.server.url} is {status.status}"
             line += status.error and f": {status.error}"
@@ -187,6 +189,7 @@ class Host:
         """The result of the work of that name, which is done only at the first call."""
         if name not in self._once:
             self._once[name] = asyncio.ensure_future(work())
+        # Shielded: a waiter that is cancelled must not cancel the work for the others.
         return asyncio.shield(self._once[name])
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
+from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
@@ -83,28 +84,24 @@ class _RemoteJob(NamedTuple):
         try:
             return await self._poll(info)
         except asyncio.CancelledError:
-            self.host.client.tell(f"{self.name} keeps training there; resuming the run finds it")
+            self.host.client.tell(f"{self.name} is still trained there; resuming the run finds it")
             raise
 
     async def _poll(self, info: JobInfo) -> Result[Tuned, Problem]:
         timeouts, began = self.host.client.timeouts, time.monotonic()
-        looked: Result[JobInfo, Problem] = Success(info)
-        # Not by recursion through `bind_async`: a training of a day is looked at 17,000 times.
-        while looked.map(self._is_under_way).value_or(False):
+        while self._is_under_way(info):
             waited = time.monotonic() - began
             left = timeouts.limit - waited
             if left <= 0:
-                status = looked.map(lambda info: info.status).unwrap()
-                return Failure(
-                    Problem(
-                        f"{self.name}, is still {status} after {waited:.0f} s; it keeps training there",
-                        remedy="resume the run to wait again, or cancel the job (nip-fn cancel) to "
-                        "continue without it",
-                    )
-                )
+                told = f"{self.name}, is still {info.status} after {waited:.0f} s"
+                remedy = "resume the run to wait again, or cancel its jobs (nip-fn cancel RUN)"
+                return Failure(Problem(told, remedy=remedy))
             await asyncio.sleep(min(0.5 + waited / 20, timeouts.poll, left))
             looked = await self._call("get")
-        return looked.map(self._tuned)
+            if not is_successful(looked):
+                return looked.map(self._tuned)
+            info = looked.unwrap()
+        return Success(self._tuned(info))
 
     def _is_under_way(self, info: JobInfo) -> bool:
         """True if the job has not ended; its progress is passed on."""

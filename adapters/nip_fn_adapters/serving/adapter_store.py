@@ -104,6 +104,7 @@ class AdapterStore:
                     status=409,
                 )
             )
+        # An adapter appears by a rename, once both of its files are on the disk.
         unfinished = self._uploads / name
         unfinished.mkdir(exist_ok=True)
         sync_path(written)
@@ -116,6 +117,7 @@ class AdapterStore:
 
     def remove(self, name: str) -> None:
         """Delete an adapter; after a crash it is there whole, or not at all."""
+        # Renamed first: a crash in the middle of the deletion would leave half an adapter.
         trash = Path(tempfile.mkdtemp(prefix=".", dir=self._uploads))
         (self._adapters / name).rename(trash / name)
         sync_path(self._adapters)

@@ -94,6 +94,7 @@ class Fleet:
                     replica.begin()
                 return Success(None)
 
+            # Planned first: if the new model cannot be found, what runs keeps running.
             return await bind_async(await self._plan(needs), replace)
 
     async def stop(self) -> None:

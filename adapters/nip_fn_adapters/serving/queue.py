@@ -188,6 +188,7 @@ class Queue:
             del self._tasks[ticket.id]
             self._changed.set()
 
+        # Not written down: a job that is under way when the server dies is to be pending again.
         self._tickets[ticket.id] = replace(ticket, status="starting")
         task = self._tasks[ticket.id] = asyncio.create_task(self._do(ticket))
         task.add_done_callback(gone)

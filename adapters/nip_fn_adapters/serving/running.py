@@ -44,6 +44,7 @@ def bind(host: str, port: int) -> Result[socket.socket, Problem]:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         bound = socket.socket(family, kind, protocol)
+        # A server that is restarted need not wait until its last connections are forgotten.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:

@@ -197,6 +197,7 @@ class Service:
             needs = None if fleet is None else fleet.needs
             if fleet is None or needs is None:
                 return Failure(NOT_STARTED)
+            # In a thread: to read gigabytes of weights would hold up every other request.
             checked = await asyncio.to_thread(_check, folder, needs)
             return await bind_async(
                 checked.alt(partial(_not_served, name)),

@@ -66,7 +66,7 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, frozen=True):
-    """What is asked for and what was coded, step by step; they differ in at most one step."""
+    """The steps that are asked for and those that were coded; at most one differs."""
 
     specified: tuple[Step, ...]
     coded: tuple[Step, ...]
@@ -121,7 +121,7 @@ def evaluate_specification(question: str, x: int) -> int:
 
 
 def evaluate_solution(solution: str, x: int) -> int:
-    """The number that the function returns at `x`, found by walking its syntax tree: nothing is executed.
+    """The number that the function returns at `x`, found in its syntax tree: nothing is executed.
 
     Only assignments, names, integers, `+`, `-`, `*` and a final `return` are understood; anything
     else is a `ValueError`.

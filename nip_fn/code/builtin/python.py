@@ -67,7 +67,7 @@ def solutions() -> Iterator[LabelledSolution]:
     """All solutions: of each problem first the right one, then those with a bug."""
     for topic in topics().values():
         for problem in topic:
-            tests = read_checks(problem.tests)
+            tests = read_checks(problem.tests).unwrap()
             yield _labelled(problem, tests, problem.solution, 1, None)
             for bug in problem.bug:
                 yield _labelled(problem, tests, bug.solution, 0, Origin("author", bug.note))

@@ -1,4 +1,4 @@
-"""What an operator may know of the program around a node."""
+"""The program around a node, as an operator may ask about it."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ class Edit(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """Where a node stands: in a field of its parent, at a place of the list if it is one."""
+    """The position of a node: in a field of its parent, at a place of the list if it is one."""
 
     owner: ast.AST
     field: str
@@ -58,7 +58,7 @@ class Block(NamedTuple):
 
 
 class Variables(NamedTuple):
-    """The variables of a function: where each is first bound, and how it is used."""
+    """The variables of a function, by name: the line of the first binding, and the uses."""
 
     first: dict[str, int]
     uses: dict[str, set[str]]
@@ -104,7 +104,7 @@ class Context:
         return self._variables[function]
 
     def is_number(self, node: ast.AST) -> bool:
-        """Whether an expression seems to be a whole number."""
+        """True if an expression seems to be a whole number."""
         match node:
             case ast.Constant(value=value):
                 return type(value) is int
@@ -203,7 +203,7 @@ def _bound(node: ast.AST) -> Iterator[tuple[str, int]]:
 
 
 def _uses(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """How the parts of a node that are plain names are used in it."""
+    """Pairs of (name, use) for the parts of a node that are plain names."""
     match node:
         case ast.For(target=target, iter=source) | ast.comprehension(target=target, iter=source):
             yield from _iterated(target, source)
@@ -264,7 +264,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _kind(value: ast.expr) -> tuple[str, ...]:
-    """What a value plainly is."""
+    """The kind of a value, as far as its form tells it: a number, a sequence, or ()."""
     match value:
         case ast.Constant(value=number) if type(number) is int:
             return ("number",)

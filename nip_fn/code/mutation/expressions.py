@@ -91,7 +91,7 @@ def division_rounded(node: ast.AST, context: Context) -> Results:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """Whether an expression is plainly a string or a display, which minus does not know."""
+    """True if an expression is plainly a string or a display, which minus does not know."""
     match node:
         case ast.Constant(value=value):
             return isinstance(value, str | bytes)
@@ -153,7 +153,7 @@ def while_once(node: ast.AST, context: Context) -> Results:
 
 
 def _jumps(body: list[ast.stmt]) -> bool:
-    """Whether statements break or continue the loop that they stand in."""
+    """True if statements break or continue the loop that they stand in."""
     for statement in body:
         if isinstance(statement, ast.Break | ast.Continue):
             return True

@@ -66,7 +66,7 @@ def rendered(source: Source, new: ast.AST, wrap: bool) -> str:
 
 
 def has_place(node: ast.AST) -> bool:
-    """Whether a node stands in the source."""
+    """True if a node stands in the source."""
     return hasattr(node, "lineno")
 
 

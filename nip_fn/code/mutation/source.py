@@ -41,7 +41,7 @@ class Source:
         return start + len(text)
 
     def span(self, node: Any) -> tuple[int, int]:
-        """Where a node starts and ends, in characters."""
+        """Start and end of a node, in characters."""
         start = self.offset(node.lineno, node.col_offset)
         return start, self.offset(node.end_lineno, node.end_col_offset)
 
@@ -68,11 +68,11 @@ class Source:
         return sum(start <= place for start in self.starts)
 
     def line_start(self, place: int) -> int:
-        """Where the line of a character starts."""
+        """Start of the line of a character."""
         return self.starts[self.line_of(place) - 1]
 
     def line_end(self, place: int) -> int:
-        """Where the line after that of a character starts, or the text ends."""
+        """Start of the line after that of a character, or the end of the text."""
         line = self.line_of(place)
         return self.starts[line] if line < len(self.starts) else len(self.code)
 

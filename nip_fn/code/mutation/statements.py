@@ -41,7 +41,7 @@ def jump_swapped(node: ast.AST, context: Context) -> Results:
 
 
 def else_dropped(node: ast.AST, context: Context) -> Results:
-    """What an `else` or `elif` leads to left out."""
+    """The branch of an `else` or `elif` left out."""
     if isinstance(node, (ast.If, *LOOPS)) and node.orelse:
         source, first = context.source, node.orelse[0]
         start, end = source.span(first)[0], source.span(node)[1]
@@ -178,7 +178,7 @@ def _moved(source: Source, node: ast.AST, model: ast.AST, changes: Changes) -> R
 
 
 def _depend(one: ast.stmt, two: ast.stmt, context: Context) -> bool:
-    """Whether the order of two statements matters, and both can be run in the other order."""
+    """True if the order of two statements matters, and both can be run in the other order."""
     changed, changed_after = _changed(one), _changed(two)
     used, used_after = names(one, ast.Load), names(two, ast.Load)
     first = context.variables(one).first

@@ -34,7 +34,7 @@ def wrong_variable(node: ast.AST, context: Context) -> Results:
 
 
 def _clash(own: set[str], other: set[str]) -> bool:
-    """Whether variables are used so differently that one for the other fails at once."""
+    """True if variables are used so differently that one for the other fails at once."""
     numbers = "number" in own, "number" in other
     holders = bool(own & _HOLDING), bool(other & _HOLDING)
     return "function" in other or (numbers[0] and holders[1]) or (numbers[1] and holders[0])
@@ -80,7 +80,7 @@ def mutable_default(node: ast.AST, context: Context) -> Results:
 
 
 def _made_anew(function: Function, name: str) -> ast.expr | None:
-    """What `if name is None: name = ...` in a function makes, if it is empty and can change."""
+    """The value that `if name is None: name = ...` makes, if it is empty and mutable."""
     for statement in function.body:
         match statement:
             case ast.If(

@@ -16,14 +16,14 @@ from nip_fn.config.schema import did_you_mean
 from nip_fn.errors import Problem
 from nip_fn.protocols.registry import protocol_of
 
-MARKS = ("scenario", "_package_version", "_package_name")  # keys of no configuration of ours
-REQUIRED = ("scenario", "trainer", "dataset")
-DEFAULT_FRAMES = 1000  # the library's rl.frames_per_batch
+_MARKS = ("scenario", "_package_version", "_package_name")  # keys of no configuration of ours
+_REQUIRED = ("scenario", "trainer", "dataset")
+_DEFAULT_FRAMES = 1000  # the library's rl.frames_per_batch
 
 
 def is_nip_config(table: Mapping[str, Any]) -> bool:
     """True if the table is a configuration of the *nip* library, not of this program."""
-    return any(mark in table for mark in MARKS)
+    return any(mark in table for mark in _MARKS)
 
 
 def from_nip_config(
@@ -58,10 +58,10 @@ def load_from_wandb_config(
     return from_nip_config(whole).map(lambda ours: load_agent(own, ours["agents"]["agent"]))
 
 
-Leaf = tuple[Path, Any]
+_Leaf = tuple[Path, Any]
 
 
-def _leaves(table: Mapping[str, Any], path: Path = ()) -> Iterator[Leaf]:
+def _leaves(table: Mapping[str, Any], path: Path = ()) -> Iterator[_Leaf]:
     """Every field of the library with its path; a section that is None holds no fields."""
     for name, value in table.items():
         here = (*path, name)
@@ -82,10 +82,10 @@ def _pattern(path: Path) -> str:
 
 
 def _problems(
-    table: Mapping[str, Any], leaves: tuple[Leaf, ...], ignore: bool
+    table: Mapping[str, Any], leaves: tuple[_Leaf, ...], ignore: bool
 ) -> Iterator[Problem]:
     """A problem for each parameter that is missing, unknown or cannot be honoured."""
-    for name in REQUIRED:
+    for name in _REQUIRED:
         if name not in table:
             yield Problem("missing", name, "add it: every configuration of the nip library has it")
     addresses: dict[str, str] = {}  # of theirs, by ours
@@ -115,7 +115,7 @@ def _target(to: str, path: Path) -> str:
     return to.replace("*", str(path[1])) if "*" in to else to
 
 
-def _written(leaf: Leaf) -> dict[str, Any]:
+def _written(leaf: _Leaf) -> dict[str, Any]:
     """The table of ours that means the same as one field of theirs."""
     path, value = leaf
     rule = RULES.get(_pattern(path), Rule())
@@ -129,7 +129,7 @@ def _written(leaf: Leaf) -> dict[str, Any]:
 def _rollouts(rl: Mapping[str, Any], ours: dict[str, Any]) -> Result[int | None, Problem]:
     """The datapoints of an iteration: as given, or the number of dialogues in a batch of rounds."""
     # The library counts an iteration in rounds, and every dialogue as one of the longest.
-    frames = rl.get("frames_per_batch", DEFAULT_FRAMES)
+    frames = rl.get("frames_per_batch", _DEFAULT_FRAMES)
     if frames is None:
         return Success(rl.get("rollouts_per_iteration"))
     given = rl.get("steps_per_env_per_iteration")

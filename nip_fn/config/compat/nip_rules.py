@@ -150,7 +150,7 @@ class Rule(NamedTuple):
 _NO_TENSORS = "nip-fn trains language models only"
 
 # Fields that have another name, or values with another name.
-RENAMED: dict[str, Rule] = {
+_RENAMED: dict[str, Rule] = {
     "scenario": Rule(
         only=("code_validation",), why="the only task of nip-fn is to judge solutions of problems"
     ),
@@ -201,7 +201,7 @@ RULES: dict[str, Rule] = {
         _at(section, field): Rule(only=(default,), why=why)
         for section, field, default, why in AT_DEFAULT
     },
-    **RENAMED,
+    **_RENAMED,
 }
 
 # The addresses of tables whose fields have rules of their own.
