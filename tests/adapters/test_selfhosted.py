@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from nip_fn.run.digest import digest
 from nip_fn.run.events import Published
-from nip_fn.run.state import digest
 from nip_fn_adapters import store
 from nip_fn_adapters.api.ledger import identity
 from nip_fn_adapters.serving.wire import TOKEN_VARIABLE
@@ -39,7 +39,7 @@ def test_each_group_is_answered_by_its_own_adapter(
 ) -> None:
     before = len(vllm.log())
     state = Session(server, tmp_path / "run").play().unwrap()
-    assert state.stage == "done"
+    assert state.stage.name == "done"
     owner = identity(tmp_path / "run")
     lineages = {group.name: [a.name for a in group.lineage] for group in state.groups}
     assert {name: len(names) for name, names in lineages.items()} == {"prover": 2, "verifier": 2}
@@ -74,11 +74,11 @@ def test_a_refused_adapter_stops_the_run_or_is_left_out(
         line = str(ended.failure())
         assert line.startswith("verifier-1-")
         assert " is refused for verifier: model.layers.0 holds NaN; " in line
-        assert replayed(run).stage == "publish"
+        assert replayed(run).stage.name == "publish"
         server.refused = {}
         ended = Session(server, run, params=params).play()
     state = ended.unwrap()
-    assert state.stage == "done"
+    assert state.stage.name == "done"
     lineages = {group.name: [a.iteration for a in group.lineage] for group in state.groups}
     assert lineages == {"prover": [0, 1], "verifier": [0, 1] if how == "stop" else [0]}
     assert server.owners[f"{identity(run)}-verifier"] == state.groups[1].serving

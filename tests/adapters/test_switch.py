@@ -79,7 +79,7 @@ def run(folder: Path, tuner: Tuner, publisher: Publisher) -> Result[RunState, Pr
 
 def test_a_switch_to_what_was_trained_goes_on_and_is_measured(tmp_path: Path) -> None:
     state = run(tmp_path / "a", scored_tuner(), serving(AFTER + 0.01)).unwrap()
-    assert state.stage == "done"
+    assert state.stage.name == "done"
     rows = [dict(row.metrics) for row in state.rows if row.stage == "publish"]
     assert len(rows) == 2
     for row in rows:
@@ -99,13 +99,13 @@ def test_a_wrong_switch_stops_the_run_which_goes_on_once_it_is_mended(
     assert "\n" not in stopped
     mended = run(tmp_path / "a", scored_tuner(), serving(AFTER)).unwrap()
     straight = run(tmp_path / "b", scored_tuner(), serving(AFTER)).unwrap()
-    assert mended.stage == "done"
+    assert mended.stage.name == "done"
     assert replace(mended, seconds=()) == replace(straight, seconds=())
 
 
 def test_a_failed_training_keeps_the_adapter_before_it(tmp_path: Path) -> None:
     state = run(tmp_path / "a", failing_tuner(iteration=1), dummy.serve_at_once).unwrap()
-    assert state.stage == "done"
+    assert state.stage.name == "done"
     trained = [dict(row.metrics) for row in state.rows if row.stage == "train"]
     assert [row["jobs_failed"] for row in trained] == [0, trained[1]["jobs"]]
     assert trained[1]["jobs"] > 0
