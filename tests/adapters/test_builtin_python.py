@@ -63,8 +63,8 @@ def test_no_problem_or_solution_is_there_twice() -> None:
 
 # ------------------------------------------------------------------------------------------ proofs
 
-# The hash under which all labels were proven last, written by the exhaustive test; whoever changes what it covers runs
-# `pytest -m exhaustive tests/adapters/test_builtin_python.py` and commits the file.
+# The hash under which all labels were proven last.  Whoever changes what it covers runs
+# `pytest -m exhaustive tests/adapters/test_builtin_python.py`, which writes it, and commits it.
 PROOFS = Path(__file__).with_name("proofs.json")
 ROOT = Path(nip_fn_adapters.__file__).parents[2]
 LABELS_DEPEND_ON = ("nip_fn/code/programs.py", "adapters/nip_fn_adapters/sandbox/*.py")
