@@ -71,8 +71,8 @@ def test_what_is_made_can_be_trained_on(run_cli: RunCli, made: Path) -> None:
     assert replayed.returncode == 0, replayed.stderr
 
 
-def test_the_same_bugs_are_made_in_any_process(run_cli: RunCli, made: Path, tmp_path: Path) -> None:
-    again = run_cli(*MUTATE, "--jobs", 1, PYTHONHASHSEED="7")
+def test_the_same_bugs_are_made_in_any_process(nip_fn: RunCli, made: Path, tmp_path: Path) -> None:
+    again = nip_fn(*MUTATE, "--jobs", 1, PYTHONHASHSEED="7")
     assert again.returncode == 0, again.stderr
     assert (tmp_path / "bugs.jsonl").read_bytes() == made.read_bytes()
     assert not (tmp_path / "bugs.jsonl.journal").exists()
