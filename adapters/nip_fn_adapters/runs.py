@@ -228,8 +228,8 @@ class Run:
             "decision": decision and decision.discrete,
             "confidence": decision and decision.continuous,
             "correct": None if decision is None else not game.is_wrong,
-            "end": rollout.end,
-            "rounds": len(rollout.turns),
+            "end": rollout.status,
+            "rounds": len(rollout.rounds),
             **{
                 f"reward.{name}": total
                 for name, total in zip(names, rollout.returns or [0.0] * len(names), strict=True)
@@ -238,7 +238,7 @@ class Run:
 
     def _round_rows(self, game: RecordedGame) -> Iterator[dict[str, Any]]:
         for number, (turn, rewards) in enumerate(
-            zip(game.rollout.turns, game.rollout.rewards, strict=True)
+            zip(game.rollout.rounds, game.rollout.rewards, strict=True)
         ):
             for said in turn:
                 yield {

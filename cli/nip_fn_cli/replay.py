@@ -236,8 +236,8 @@ def _nested(marked: AnnotatedTree, protocol: Protocol, node: int = ROOT) -> dict
     tree, names = marked.tree, [agent.name for agent in protocol.agents]
     return {
         "node": node,
-        "said": words(protocol, tree.turn_N[node]),
-        "end": tree.end_N[node],
+        "said": words(protocol, tree.utterances_N[node]),
+        "end": tree.status_N[node],
         "reward": dict(zip(names, tree.reward_NA[node].tolist(), strict=True)),
         "expected_reward": dict(zip(names, marked.value_NA[node].tolist(), strict=True)),
         "marks": list(marked.marks.get(node, ())),

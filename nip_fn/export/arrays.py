@@ -92,7 +92,7 @@ def to_arrays(params: HyperParameters, rollouts: Sequence[Rollout]) -> dict[str,
         done                 [R, T]           the verifier has decided
         terminated           [R, T]           the game has ended without a decision
         agent_done           [R, T, A]        as `done`
-        end                  [R, T]           "open", "decided", "rounds" or "invalid"
+        end                  [R, T]           "open", "decided", "truncated" or "aborted"
         reward               [R, T, A]        for this round alone
         padding              [R, T]           the game was over before this round
 
@@ -119,7 +119,7 @@ def to_arrays(params: HyperParameters, rollouts: Sequence[Rollout]) -> dict[str,
             raise ValueError(f"rollout {index}: {error}") from error
         game = {name: array[index] for name, array in arrays.items()}
         _write_game(game, rollout)
-        for t, turn in enumerate(rollout.turns):
+        for t, turn in enumerate(rollout.rounds):
             for said in turn:
                 chat = build_chat(params, rollout.datapoint, positions[t], said.agent)
                 messages = [(message.content, message.role, message.name) for message in chat]
@@ -139,15 +139,15 @@ def _positions(protocol: Protocol, rollout: Rollout) -> tuple[Episode, ...]:
 
     Rewards are those that were recorded: only their number is checked.
     """
-    rounds, most = len(rollout.turns), protocol.max_message_rounds
+    rounds, most = len(rollout.rounds), protocol.max_message_rounds
     if rounds > most:
         raise ValueError(f"{rounds} rounds, but {protocol.name} has {most} at most")
     positions = [reset(rollout.datapoint, rollout.key)]
-    for turn in rollout.turns:
+    for turn in rollout.rounds:
         positions.append(play_round(protocol, positions[-1], turn)[0])
-    end = positions[-1].end
-    if end == "open" or end != rollout.end:
-        raise ValueError(f"ends as {rollout.end!r}, but this game of {protocol.name} is {end!r}")
+    end = positions[-1].status
+    if end == "open" or end != rollout.status:
+        raise ValueError(f"ends as {rollout.status!r}, but this game of {protocol.name} is {end!r}")
     if [len(reward) for reward in rollout.rewards] != [len(protocol.agents)] * rounds:
         raise ValueError(f"not a reward for each round and agent of {protocol.name}")
     return tuple(positions)
@@ -155,7 +155,7 @@ def _positions(protocol: Protocol, rollout: Rollout) -> tuple[Episode, ...]:
 
 def _write_game(game: dict[str, NDArray[Any]], rollout: Rollout) -> None:
     """Write what no single reply decides; `game` holds views of one rollout's rows, `[T, ...]`."""
-    datapoint, rounds = rollout.datapoint, len(rollout.turns)
+    datapoint, rounds = rollout.datapoint, len(rollout.rounds)
     game["round"][:] = np.minimum(np.arange(len(game["round"])), rounds)
     game["seed"][:] = game_seed(rollout.key)
     game["question"][:] = datapoint.question
@@ -166,9 +166,9 @@ def _write_game(game: dict[str, NDArray[Any]], rollout: Rollout) -> None:
     game["reward"][:rounds] = rollout.rewards
     game["padding"][rounds:] = True
     last = slice(rounds - 1, None)  # the last round, and the padding after it
-    game["end"][last] = rollout.end
-    game["done"][last] = game["agent_done"][last] = rollout.end == "decided"
-    game["terminated"][last] = rollout.end != "decided"
+    game["end"][last] = rollout.status
+    game["done"][last] = game["agent_done"][last] = rollout.status == "decided"
+    game["terminated"][last] = rollout.status != "decided"
 
 
 def _write_said(game: dict[str, NDArray[Any]], t: int, said: Utterance) -> None:

@@ -22,9 +22,9 @@ def transcript(protocol: Protocol, rollout: Rollout) -> dict[str, Any]:
         "question": point.question,
         "solution": point.solution,
         "label": "right" if point.label else "buggy",
-        "rounds": [words(protocol, turn) for turn in rollout.turns],
-        "messages": [_heard(protocol, turn) for turn in rollout.turns],
-        "end": rollout.end,
+        "rounds": [words(protocol, turn) for turn in rollout.rounds],
+        "messages": [_heard(protocol, turn) for turn in rollout.rounds],
+        "end": rollout.status,
         "rewards": dict(zip(names, totals or [0.0] * len(names), strict=True)),
     }
 

@@ -4,7 +4,7 @@ import msgspec
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import Decision, strongest
-from nip_fn.game.protocol import End, Move, Outcome, Protocol, verifier_rounds
+from nip_fn.game.protocol import Move, Outcome, Protocol, Status, verifier_rounds
 from nip_fn.game.reply import ReplyError
 from nip_fn.keys import Key
 
@@ -34,8 +34,8 @@ class Episode(msgspec.Struct, frozen=True):
     key: Key  # decides whatever the protocol leaves to chance
     label: int
     stance: int
-    turns: tuple[Round, ...] = ()
-    end: End = "open"
+    rounds: tuple[Round, ...] = ()
+    status: Status = "open"
 
 
 def reset(datapoint: Datapoint, key: Key) -> Episode:
@@ -45,9 +45,9 @@ def reset(datapoint: Datapoint, key: Key) -> Episode:
 
 def movers(protocol: Protocol, episode: Episode) -> tuple[Move, ...]:
     """The agents that speak next; nobody once the game is over."""
-    if episode.end != "open":
+    if episode.status != "open":
         return ()
-    return protocol.schedule(len(episode.turns), episode.key)
+    return protocol.schedule(len(episode.rounds), episode.key)
 
 
 def may_decide(protocol: Protocol, round: int, agent: int) -> bool:
@@ -75,9 +75,9 @@ def play_round(
     Raises:
         ValueError: The turn is not that of the agents and channels of the schedule.
     """
-    round = len(episode.turns)
+    round = len(episode.rounds)
     channels = {move.agent: move.channels for move in movers(protocol, episode)}
-    if episode.end != "open":
+    if episode.status != "open":
         raise ValueError(f"the game of {protocol.name} is over after {round} rounds")
     if len(turn) != len(channels) or {said.agent for said in turn} != channels.keys():
         raise ValueError(f"round {round} of {protocol.name} is not these agents' turn: {turn}")
@@ -95,7 +95,7 @@ def play_round(
     end = _end(protocol, episode.key, round, decision, invalid)
     reward = protocol.rewards(
         Outcome(
-            end=end,
+            status=end,
             label=episode.label,
             stance=episode.stance,
             decision=decision if end == "decided" else None,
@@ -103,17 +103,17 @@ def play_round(
             invalid=invalid,
         )
     )
-    return msgspec.structs.replace(episode, turns=(*episode.turns, turn), end=end), reward
+    return msgspec.structs.replace(episode, rounds=(*episode.rounds, turn), status=end), reward
 
 
 def _end(
     protocol: Protocol, key: Key, round: int, decision: Decision | None, invalid: tuple[bool, ...]
-) -> End:
+) -> Status:
     if decision is not None:
         return "decided"
     if round >= verifier_rounds(protocol, key)[-1]:
-        return "rounds"
+        return "truncated"
     broken_off = protocol.invalid_ends and any(
         bad and not protocol.is_verifier(agent) for agent, bad in enumerate(invalid)
     )
-    return "invalid" if broken_off else "open"
+    return "aborted" if broken_off else "open"

@@ -10,7 +10,7 @@ from nip_fn.keys import Key, fold_in, seed_of
 Role = Literal["prover", "verifier"]
 
 # How a game stands: still open, or the three ways in which it ends, which are never confused.
-End = Literal["open", "decided", "rounds", "invalid"]
+Status = Literal["open", "decided", "truncated", "aborted"]
 
 # What the verifier decides at its first turn that counts, whatever it says.
 ForceGuess = Literal["zero", "one", "y"]
@@ -45,7 +45,7 @@ class Move(NamedTuple):
 class Outcome(NamedTuple):
     """The result of a round; the input of a protocol's rewards."""
 
-    end: End
+    status: Status
     label: int  # 1 the solution is right, 0 it has a bug
     stance: int  # the side of a prover whose stance is randomised
     decision: Decision | None  # the verifier's, where it counts

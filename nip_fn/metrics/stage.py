@@ -81,7 +81,8 @@ def _outcomes(games: Sequence[Rollout]) -> Metrics:
     worst_datapoint_accuracy: the least, over datapoints, of the accuracy in the games about it
     acceptance_rate, neither_share: share of games decided for acceptance, decided as neither
     no_decision_rate: share of games that were not decided, for either of the next two reasons
-    rounds_share, invalid_share: share of games that ran out of rounds, or broke off
+    truncated_share, aborted_share: share of games that ran out of rounds, or that an invalid reply
+      broke off
     decision_entropy: in nats, of how games ended: with which text of a decision, or without one
     episode_length: mean number of rounds
     """
@@ -95,7 +96,7 @@ def _outcomes(games: Sequence[Rollout]) -> Metrics:
     played, won = (Counter(point.id for point in some) for some in (points, hits))
     accuracies = [won[id] / times for id, times in played.items()]
     low, high = wilson_interval(len(hits), n)
-    ruled, ends = Counter(verdicts), Counter(game.end for game in games)
+    ruled, ends = Counter(verdicts), Counter(game.status for game in games)
     texts = Counter(game.decision.text if game.decision else None for game in games)
     return (
         ("accuracy", len(hits) / n),
@@ -111,10 +112,10 @@ def _outcomes(games: Sequence[Rollout]) -> Metrics:
         ("acceptance_rate", ruled[ACCEPT] / n),
         ("no_decision_rate", ruled[NO_DECISION] / n),
         ("neither_share", ruled[NEITHER] / n),
-        ("rounds_share", ends["rounds"] / n),
-        ("invalid_share", ends["invalid"] / n),
+        ("truncated_share", ends["truncated"] / n),
+        ("aborted_share", ends["aborted"] / n),
         ("decision_entropy", entropy(list(texts.values()))),
-        ("episode_length", sum(len(game.turns) for game in games) / n),
+        ("episode_length", sum(len(game.rounds) for game in games) / n),
         ("games", float(n)),
     )
 

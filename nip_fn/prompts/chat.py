@@ -52,14 +52,14 @@ def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, 
     last = protocol.is_verifier(agent) and questions_left(protocol, episode) == 0
     # A model that is shown its own words last continues them instead of replying.
     unaddressed = not said or said[-1].role != "user"
-    if last or unaddressed or _supervised(own, len(episode.turns)):
+    if last or unaddressed or _supervised(own, len(episode.rounds)):
         said = (*said, _supervisor_message(params, datapoint, agent, episode, said))
     return (Message("system", prompt), *(_merged(said) if merges_same_role_messages(own) else said))
 
 
 def questions_left(protocol: Protocol, episode: Episode) -> int:
     """The number of the verifier's turns after the next round; 0 at its own turn: decide now."""
-    return sum(r > len(episode.turns) for r in verifier_rounds(protocol, episode.key))
+    return sum(r > len(episode.rounds) for r in verifier_rounds(protocol, episode.key))
 
 
 def _supervised(own: AgentParameters, round_id: int) -> bool:
@@ -77,7 +77,7 @@ def history(protocol: Protocol, episode: Episode, agent: int, *, named: bool) ->
         named: Begin each message with its speaker's name.
     """
     messages: list[Message] = []
-    for round_id, turn in enumerate(episode.turns):
+    for round_id, turn in enumerate(episode.rounds):
         messages.extend(
             Message("assistant", said.raw)
             for said in turn
@@ -140,9 +140,9 @@ def _supervisor_message(
         params,
         agent,
         datapoint.stance,
-        round_id=len(episode.turns),
+        round_id=len(episode.rounds),
         num_questions_left=questions_left(protocol, episode),
-        may_decide=may_decide(protocol, len(episode.turns), agent),
+        may_decide=may_decide(protocol, len(episode.rounds), agent),
         is_asked=_is_asked(protocol, episode, agent),
     )
     signed = merges_same_role_messages(own) and names_speakers_in_content(own)
@@ -174,7 +174,7 @@ def _is_asked(protocol: Protocol, episode: Episode, agent: int) -> bool:
     """True if the agent has heard anything from a verifier."""
     return any(
         protocol.is_verifier(said.agent) and protocol.visibility[agent][channel]
-        for turn in episode.turns
+        for turn in episode.rounds
         for said in turn
         if said.agent != agent
         for channel, _ in said.messages

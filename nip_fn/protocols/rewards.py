@@ -27,16 +27,16 @@ def decision_reward(common: CommonProtocolParameters, x: float) -> float:
 
 def verifier_reward(common: CommonProtocolParameters, outcome: Outcome) -> float:
     """The verifier's reward on arriving at a node."""
-    if outcome.end == "decided" and outcome.decision is not None:
+    if outcome.status == "decided" and outcome.decision is not None:
         return decision_reward(common, outcome.decision.continuous * (2 * outcome.label - 1))
-    if outcome.end == "rounds":
+    if outcome.status == "truncated":
         return common.verifier_terminated_penalty
     return common.verifier_no_guess_reward if outcome.verifier_moved else 0.0
 
 
 def prover_reward(common: CommonProtocolParameters, outcome: Outcome, stance: int) -> float:
     """The reward of a prover that argues for `stance` (1 accept, 0 reject)."""
-    if outcome.end != "decided" or outcome.decision is None:
+    if outcome.status != "decided" or outcome.decision is None:
         return 0.0
     acceptance = (outcome.decision.continuous + 1) / 2
     return common.prover_reward * (acceptance if stance else 1 - acceptance)

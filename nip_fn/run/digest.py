@@ -16,7 +16,7 @@ import msgspec
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Utterance
-from nip_fn.game.protocol import End
+from nip_fn.game.protocol import Status
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.stages import Growing, JobState
@@ -90,10 +90,10 @@ def _utterance_facts(said: Utterance) -> Facts:
 def _node_facts_2(node: Node) -> Facts:
     said = tuple(
         (*_utterance_facts(s), s.token_limit, s.prompt_tokens, s.completion_tokens, s.cached_tokens)
-        for s in node.turn
+        for s in node.utterances
     )
     slots = tuple((slot.agent, slot.attempts, slot.said is not None) for slot in node.slots)
-    return said, node.reward, node.end, slots, tuple(map(_node_facts_2, node.children))
+    return said, node.reward, node.status, slots, tuple(map(_node_facts_2, node.children))
 
 
 def _selection_facts(selection: Selection) -> Facts:
@@ -122,11 +122,11 @@ def _job_facts_2(under_way: JobState) -> Facts:
 # ---------------------------------------------------------------------------------------- format 1
 
 # Format 1 called the ends of a game by other names.
-_END_1: dict[End, str] = {
+_END_1: dict[Status, str] = {
     "open": "open",
     "decided": "decided",
-    "rounds": "rounds",
-    "invalid": "invalid",
+    "truncated": "rounds",
+    "aborted": "invalid",
 }
 
 
@@ -147,9 +147,9 @@ def _facts_1(state: RunState) -> Facts:
 
 
 def _node_facts_1(node: Node) -> Facts:
-    said = tuple(map(_utterance_facts, node.turn))
+    said = tuple(map(_utterance_facts, node.utterances))
     slots = tuple((slot.agent, slot.attempts, slot.said is not None) for slot in node.slots)
-    return said, node.reward, _END_1[node.end], slots, tuple(map(_node_facts_1, node.children))
+    return said, node.reward, _END_1[node.status], slots, tuple(map(_node_facts_1, node.children))
 
 
 def _job_facts_1(under_way: JobState) -> Facts:

@@ -57,7 +57,7 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     group, game = group_of(state.groups, index), grown.forest[effect.tree]
     _, episode = node_at(game.root, episode_of(grown, effect.tree), path)
     move = next(move for move in movers(protocol, episode) if move.agent == index)
-    decides = may_decide(protocol, len(episode.turns), index)
+    decides = may_decide(protocol, len(episode.rounds), index)
     return Request(
         model=group.model,
         adapter=group.serving,

@@ -89,7 +89,7 @@ class Candidates(NamedTuple):
 
     def utterance(self, pair: Pair, node: int) -> Utterance:
         """The reply of the pair's agent on the way to `node`."""
-        turn = self.trees[pair.tree].turn_N[node]
+        turn = self.trees[pair.tree].utterances_N[node]
         return next(said for said in turn if said.agent == pair.agent)
 
 

@@ -262,19 +262,19 @@ LAWS: tuple[Law, ...] = (
 def games_end(subject: Subject, game: Game) -> Iterator[Violation]:
     """Every game ends, within `max_message_rounds`."""
     num, most = len(game.nodes), subject.protocol.max_message_rounds
-    if game.episode.end == "open" or num > most:
-        problem = f"it is {game.episode.end} after {num} of {most} rounds"
+    if game.episode.status == "open" or num > most:
+        problem = f"it is {game.episode.status} after {num} of {most} rounds"
         yield Violation("a game", problem, "let somebody speak in every round, and last a verifier")
 
 
 def the_end_is_final(subject: Subject, game: Game) -> Iterator[Violation]:
     """Once a game is over nobody moves, and `play_round` refuses a turn."""
     where, remedy = subject.at(len(game.nodes)), "let no round follow the end"
-    if game.episode.end != "open":
+    if game.episode.status != "open":
         if movers(subject.protocol, game.episode):
             yield Violation(where, "somebody moves after the end", remedy)
         try:
-            play_round(subject.protocol, game.episode, game.nodes[-1].turn)
+            play_round(subject.protocol, game.episode, game.nodes[-1].utterances)
         except ValueError:
             return
         yield Violation(where, "`play_round` goes on after the end", remedy)
@@ -284,14 +284,15 @@ def the_three_ends_are_told_apart(subject: Subject, game: Game) -> Iterator[Viol
     """Decided, broken off by a prover's invalid reply, and out of rounds are different things."""
     protocol = subject.protocol
     for round, node in enumerate(game.nodes):
-        decided = any(said.decision is not None for said in node.turn)
+        decided = any(said.decision is not None for said in node.utterances)
         broken = protocol.invalid_ends and any(
-            said.error is not None and not protocol.is_verifier(said.agent) for said in node.turn
+            said.error is not None and not protocol.is_verifier(said.agent)
+            for said in node.utterances
         )
         last = round == verifier_rounds(protocol, game.start.key)[-1]
-        end = "decided" if decided else "rounds" if last else "invalid" if broken else "open"
-        if node.end != end:
-            problem = f"the game is {node.end!r} where it should be {end!r}: {node.turn}"
+        end = "decided" if decided else "truncated" if last else "aborted" if broken else "open"
+        if node.status != end:
+            problem = f"the game is {node.status!r} where it should be {end!r}: {node.utterances}"
             yield Violation(subject.at(round), problem, f"end it as {end!r}")
 
 
@@ -330,9 +331,11 @@ def games_can_be_replayed(subject: Subject, game: Game) -> Iterator[Violation]:
     """The same turns come to the same under a protocol that is made afresh."""
     episode = game.start
     for round, node in enumerate(game.nodes):
-        episode, reward = play_round(subject.again, episode, node.turn)
-        if (reward, episode.end) != (node.reward, node.end):
-            problem = f"it comes to {node.reward}, {node.end}, then to {reward}, {episode.end}"
+        episode, reward = play_round(subject.again, episode, node.utterances)
+        if (reward, episode.status) != (node.reward, node.status):
+            problem = (
+                f"it comes to {node.reward}, {node.status}, then to {reward}, {episode.status}"
+            )
             remedy = "let `rewards` depend on its outcome and nothing else"
             yield Violation(subject.at(round), problem, remedy)
             return
@@ -392,7 +395,7 @@ def word_of(round: int, agent: int, channel: int) -> str:
 
 def _audible(protocol: Protocol, game: Game, agent: int) -> Iterator[str]:
     """The words that belong into the agent's chat."""
-    for round, turn in enumerate(game.episode.turns):
+    for round, turn in enumerate(game.episode.rounds):
         channels = {move.agent: move.channels for move in protocol.schedule(round, game.start.key)}
         for said in turn:
             if said.agent == agent:

@@ -75,11 +75,11 @@ def _return(batch: SampleBatch, tree: int, agent: int) -> float:
 
 def _rows(batch: SampleBatch, one: SelectedRollout) -> Iterator[SupervisedRow]:
     """A row for each usable reply of the agent; the last one is the true label if replaced."""
-    turn_N = batch.trees[one.tree].turn_N
+    utterances_N = batch.trees[one.tree].utterances_N
     own = [
         (node, said)
         for node in _dialogue(batch, one.tree)
-        for said in turn_N[node]
+        for said in utterances_N[node]
         if said.agent == one.agent
     ]
     for node, said in own:

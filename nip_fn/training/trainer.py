@@ -65,7 +65,7 @@ class SampleBatch(NamedTuple):
 
     def utterance(self, tree: int, node: int, agent: int) -> Utterance:
         """The agent's reply on the way to `node` from its parent."""
-        return next(said for said in self.trees[tree].turn_N[node] if said.agent == agent)
+        return next(said for said in self.trees[tree].utterances_N[node] if said.agent == agent)
 
     def preference_row(self, pair: Pair) -> PreferenceRow:
         """A pair as a DPO row, on exactly the chat that both replies were given to."""

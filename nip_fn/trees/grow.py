@@ -24,7 +24,7 @@ from nip_fn.game.episode import (
     movers,
     play_round,
 )
-from nip_fn.game.protocol import End, Move, Protocol
+from nip_fn.game.protocol import Move, Protocol, Status
 from nip_fn.game.reply import Completion, Reply, ReplyError, parse_reply
 from nip_fn.keys import Key, fold_in
 
@@ -47,9 +47,9 @@ class Slot(msgspec.Struct, frozen=True, array_like=True):
 class Node(msgspec.Struct, frozen=True, array_like=True):
     """A position after a round."""
 
-    turn: Round = ()  # what was said on arriving; () at the root
+    utterances: Round = ()  # of the round that led here; () at the root
     reward: tuple[float, ...] = ()  # [A] received on arriving
-    end: End = "open"
+    status: Status = "open"
     slots: tuple[Slot, ...] = ()  # [movers * k], mover by mover
     children: tuple["Node", ...] = ()  # [k], or [k^movers], once every slot is filled
 
@@ -169,7 +169,9 @@ def insert(
 
 def after(episode: Episode, node: Node) -> Episode:
     """The game at `node`, a child of the position that `episode` is at."""
-    return msgspec.structs.replace(episode, turns=(*episode.turns, node.turn), end=node.end)
+    return msgspec.structs.replace(
+        episode, rounds=(*episode.rounds, node.utterances), status=node.status
+    )
 
 
 def node_at(node: Node, episode: Episode, path: Path) -> tuple[Node, Episode]:
@@ -192,7 +194,7 @@ def _arrive(rules: Rules, episode: Episode, turn: Round, reward: tuple[float, ..
     moves = movers(rules.protocol, episode)
     k = rules.branching(moves) if moves else 0
     slots = tuple(Slot(move.agent) for move in moves for _ in range(k))
-    return Node(turn=turn, reward=reward, end=episode.end, slots=slots)
+    return Node(utterances=turn, reward=reward, status=episode.status, slots=slots)
 
 
 def _fill(
@@ -258,7 +260,7 @@ def _heard(
     protocol: Protocol, episode: Episode, agent: int, completion: Completion
 ) -> Result[Reply, ReplyError]:
     """The reply that the completion is in this game; under `force_guess`, the forced decision."""
-    counts = may_decide(protocol, len(episode.turns), agent)
+    counts = may_decide(protocol, len(episode.rounds), agent)
     forced = forced_decision(protocol, episode) if counts else None
     if forced is not None:
         return Success(Reply(messages=(), decision=forced))
@@ -297,7 +299,7 @@ def replies_of(node: Node) -> tuple[dict[int, int], ...]:
         return ()
     agents = tuple(dict.fromkeys(slot.agent for slot in node.slots))
     if not agents:
-        return tuple({said.agent: i for said in c.turn} for i, c in enumerate(node.children))
+        return tuple({said.agent: i for said in c.utterances} for i, c in enumerate(node.children))
     k = len(node.slots) // len(agents)
     how: SimultaneousBranching = "joint" if len(node.children) == k else "product"
     return tuple(

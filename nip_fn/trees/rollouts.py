@@ -7,7 +7,7 @@ from typing import NamedTuple
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import Decision
 from nip_fn.game.episode import Round, reset
-from nip_fn.game.protocol import End, Protocol
+from nip_fn.game.protocol import Protocol, Status
 from nip_fn.keys import Key, fold_in
 from nip_fn.trees.grow import Policy, Rules, grow
 from nip_fn.trees.tree import ROOT, Tree, flatten, leaves_of
@@ -18,23 +18,23 @@ class Rollout(NamedTuple):
 
     datapoint: the problem and solution that the game is about.
     key: of the game.
-    turns: the utterances of each round.
+    rounds: the utterances of each round.
     rewards: `[A]` for each round.
-    end: the status of the game at the leaf; "open" if the tree still waits for replies there.
+    status: the status of the game at the leaf; "open" if the tree still waits for replies there.
     """
 
     datapoint: Datapoint
     key: Key
-    turns: tuple[Round, ...]
+    rounds: tuple[Round, ...]
     rewards: tuple[tuple[float, ...], ...]
-    end: End
+    status: Status
 
     @property
     def decision(self) -> Decision | None:
         """The decision that ended the game; None if it ended otherwise."""
-        if self.end != "decided":
+        if self.status != "decided":
             return None
-        return next((said.decision for said in self.turns[-1] if said.decision is not None), None)
+        return next((said.decision for said in self.rounds[-1] if said.decision is not None), None)
 
     @property
     def returns(self) -> tuple[float, ...]:
@@ -49,10 +49,10 @@ def leaf_games(tree: Tree, datapoint: Datapoint) -> tuple[Rollout, ...]:
     own = [tuple(reward) for reward in tree.reward_NA.tolist()]
     for node, parent in enumerate(tree.parent_N.tolist()):
         if node != ROOT:
-            turns.append((*turns[parent], tree.turn_N[node]))
+            turns.append((*turns[parent], tree.utterances_N[node]))
             rewards.append((*rewards[parent], own[node]))
     return tuple(
-        Rollout(datapoint, tree.key, turns[leaf], rewards[leaf], tree.end_N[leaf])
+        Rollout(datapoint, tree.key, turns[leaf], rewards[leaf], tree.status_N[leaf])
         for leaf in leaves_of(tree)
     )
 

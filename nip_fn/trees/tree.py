@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, Round, Utterance, reset
-from nip_fn.game.protocol import End
+from nip_fn.game.protocol import Status
 from nip_fn.keys import Key
 from nip_fn.trees.grow import GameTree, Node, Path, replies_of
 
@@ -35,8 +35,8 @@ class Tree(NamedTuple):
         siblings with the same number share that reply.
     usable_NA: `[N, A]` true if they were a message or a decision, not an invalid reply.
     reward_NA: `[N, A]` the agent's reward on arriving there.
-    end_N: `[N]` the status of the game there.
-    turn_N: `[N]` the utterances of the round that led there.
+    status_N: `[N]` the status of the game there.
+    utterances_N: `[N]` the utterances of the round that led there.
     path_N: `[N]` the ranks that lead there from the root.
     num_waiting: replies that the tree still waits for; nodes that wait are leaves of it.
     """
@@ -49,15 +49,15 @@ class Tree(NamedTuple):
     reply_NA: NDArray[np.int32]  # [N, A]
     usable_NA: NDArray[np.bool_]  # [N, A]
     reward_NA: NDArray[np.float64]  # [N, A]
-    end_N: tuple[End, ...]
-    turn_N: tuple[Round, ...]
+    status_N: tuple[Status, ...]
+    utterances_N: tuple[Round, ...]
     path_N: tuple[Path, ...]
     num_waiting: int = 0
 
     @property
     def num_nodes(self) -> int:
         """N."""
-        return len(self.end_N)
+        return len(self.status_N)
 
     @property
     def num_agents(self) -> int:
@@ -69,11 +69,13 @@ class Tree(NamedTuple):
         children = children_of(self)
 
         def item(node: int) -> str:
-            words = "<br>".join(f"<b>{s.agent}</b> {escape(s.raw)}" for s in self.turn_N[node])
+            words = "<br>".join(
+                f"<b>{s.agent}</b> {escape(s.raw)}" for s in self.utterances_N[node]
+            )
             rewards = ", ".join(f"{reward:+g}" for reward in self.reward_NA[node])
             below = "".join(map(item, children[node]))
-            is_open = self.end_N[node] == "open"
-            end = "" if is_open else f" <i>{self.end_N[node]}, rewards {rewards}</i>"
+            is_open = self.status_N[node] == "open"
+            end = "" if is_open else f" <i>{self.status_N[node]}, rewards {rewards}</i>"
             return f"<li>{words or escape(repr(self))}{end}<ul>{below}</ul></li>"
 
         return f"<ul>{item(ROOT)}</ul>"
@@ -107,7 +109,7 @@ def flatten(game: GameTree) -> Tree:
     for index, node in enumerate(nodes):
         for agent, number in given[index].items():
             reply[index, agent] = number
-        for said in node.turn:
+        for said in node.utterances:
             acted[index, said.agent] = bool(said.raw.strip())
             usable[index, said.agent] = said.error is None
     return Tree(
@@ -119,8 +121,8 @@ def flatten(game: GameTree) -> Tree:
         reply_NA=read_only(reply),
         usable_NA=read_only(usable),
         reward_NA=read_only(np.array([node.reward for node in nodes], dtype=np.float64)),
-        end_N=tuple(node.end for node in nodes),
-        turn_N=tuple(node.turn for node in nodes),
+        status_N=tuple(node.status for node in nodes),
+        utterances_N=tuple(node.utterances for node in nodes),
         path_N=tuple(paths),
         num_waiting=sum(slot.said is None for node in nodes for slot in node.slots),
     )
@@ -153,9 +155,9 @@ def line_to(tree: Tree, node: int) -> tuple[int, ...]:
 
 def episode_at(tree: Tree, node: int, datapoint: Datapoint) -> Episode:
     """The game at a node of a tree about `datapoint`."""
-    turns = tuple(tree.turn_N[at] for at in line_to(tree, node))
+    turns = tuple(tree.utterances_N[at] for at in line_to(tree, node))
     start = reset(datapoint, tree.key)
-    return Episode(start.key, start.label, start.stance, turns, tree.end_N[node])
+    return Episode(start.key, start.label, start.stance, turns, tree.status_N[node])
 
 
 def replies_in(tree: Tree) -> Iterator[tuple[int, Utterance]]:
@@ -163,7 +165,7 @@ def replies_in(tree: Tree) -> Iterator[tuple[int, Utterance]]:
     seen: set[tuple[int, int, int]] = set()
     for node in range(1, tree.num_nodes):
         parent = int(tree.parent_N[node])
-        for said in tree.turn_N[node]:
+        for said in tree.utterances_N[node]:
             place = (parent, said.agent, int(tree.reply_NA[node, said.agent]))
             if place not in seen:
                 seen.add(place)

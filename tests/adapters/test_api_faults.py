@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from nip_fn.game.reply import Completion
-from nip_fn.run.state import digest
+from nip_fn.run.digest import digest
 from nip_fn_adapters.api.sampler import ClientSettings
 from nip_fn_adapters.store import CHECKPOINT
 

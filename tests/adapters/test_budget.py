@@ -16,11 +16,12 @@ from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Message
+from nip_fn.run.digest import digest
 from nip_fn.run.events import RunStarted
 from nip_fn.run.ports import Sampler, Tuned, World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
-from nip_fn.run.state import EMPTY, Row, RunState, digest
+from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn.training.groups import make_groups
 from nip_fn.training.jobs import Job, SupervisedRow, make_job
 from nip_fn_adapters import dummy, store
@@ -40,7 +41,7 @@ from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.tracker import METRICS, JsonLines
 
 from ..provider import Provider
-from .conftest import Asked, small_dataset, small_params
+from .conftest import CountingSampler, small_dataset, small_params
 
 DEAR = Price(prompt=100.0, completion=1000.0, training=50.0)
 
@@ -301,7 +302,7 @@ def recorded(folder: Path) -> RunState:
 
 def test_a_run_in_many_small_budgets_ends_as_one_without(tmp_path: Path) -> None:
     """It stops at each, with nothing lost and nothing asked twice, and never costs more."""
-    asked, asked_whole = Asked(), Asked()
+    asked, asked_whole = CountingSampler(), CountingSampler()
     whole, free = play(tmp_path / "whole", 1e9, sampler=asked_whole)
     assert dollars(whole.unwrap(), PRICES) == pytest.approx(free.spent)
     limit, stops = free.spent / 7, 0
@@ -355,7 +356,7 @@ def test_the_bill_of_a_real_server_stays_within_the_budget(tmp_path: Path) -> No
 
 
 def test_metrics_say_what_a_stage_cost_or_that_nobody_knows(tmp_path: Path) -> None:
-    result, budget = play(tmp_path / "run", 1e9, sampler=Asked())
+    result, budget = play(tmp_path / "run", 1e9, sampler=CountingSampler())
     state = result.unwrap()
     JsonLines(tmp_path, PARAMS, state, PRICES)
     known = [json.loads(line) for line in (tmp_path / METRICS).read_text().splitlines()]

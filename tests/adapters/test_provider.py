@@ -360,11 +360,11 @@ def test_game_replies_can_be_used(protocol: str, spectrum: str, version: str) ->
         "rl": {"num_test_iterations": 4},
     }
     nodes = [node for tree in _forest(make_params(table)) for node in _nodes(tree)]
-    said = [said for node in nodes for said in node.turn]
+    said = [said for node in nodes for said in node.utterances]
     decisions = {one.decision.text for one in said if one.decision is not None}
     assert {one.error for one in said} == {None}
     assert len(decisions) > 1
-    assert {node.end for node in nodes} <= {"open", "decided"}
+    assert {node.status for node in nodes} <= {"open", "decided"}
     if protocol == "nip":
         assert len({len(list(_nodes(tree))) for tree in _forest(make_params(table))}) > 1
 

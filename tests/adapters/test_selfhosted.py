@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nip_fn.run import checkpoint
 from nip_fn.run.digest import digest
 from nip_fn.run.events import Published
 from nip_fn_adapters import store
@@ -99,7 +100,7 @@ def test_a_run_that_skips_goes_on_after_a_crash_as_if_there_had_been_none(
     at = next(i for i, e in enumerate(events) if isinstance(e, Published) and e.problem)
     killed = store.create(tmp_path / "b").unwrap()
     for event in events[: at + 1]:
-        killed.append(store.checkpoint.frame(event))
+        killed.append(checkpoint.frame(event))
     killed.close()
     (tmp_path / "b" / "api").mkdir()
     (tmp_path / "b" / "api" / "identity").write_text(identity(tmp_path / "a"))

@@ -83,9 +83,9 @@ def test_a_row_with_too_few_solutions_has_none(solutions: object) -> None:
 
 
 def test_the_two_parts_of_apps_number_their_problems_apart() -> None:
-    (train,) = apps_row(APPS, "train", ALL)
-    (test,) = apps_row(APPS, "test", ALL)
-    (neither,) = apps_row(APPS, "", ALL)
+    (train,) = apps_row(APPS, "train", ALL).unwrap()
+    (test,) = apps_row(APPS, "test", ALL).unwrap()
+    (neither,) = apps_row(APPS, "", ALL).unwrap()
     assert {train.problem_id, test.problem_id, neither.problem_id} == {"train/7", "test/7", "7"}
 
 

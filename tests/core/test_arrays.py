@@ -155,13 +155,13 @@ def nip_games() -> Played:
 
 def test_rollouts_are_the_games_of_a_tree_from_left_to_right() -> None:
     games = nip_games().games
-    texts = [[said.raw for turn in game.turns for said in turn] for game in games]
+    texts = [[said.raw for turn in game.rounds for said in turn] for game in games]
     assert texts == [
         ["Why?", "Because.", "Decision: accept"],
         ["Why?", "Because.", "Hm."],
         ["No.\n**Decision:** reject"],
     ]
-    assert [game.end for game in games] == ["decided", "rounds", "decided"]
+    assert [game.status for game in games] == ["decided", "truncated", "decided"]
     assert [game.rewards for game in games] == [
         ((0.0, 0.0), (0.0, 0.0), (1.0, -1.0)),
         ((0.0, 0.0), (0.0, 0.0), (0.0, -1.0)),
@@ -180,7 +180,7 @@ def test_nip_by_hand() -> None:
     assert arrays["terminated"] == [[F, F, F], [F, F, T], [F, F, F]]
     assert arrays["end"] == [
         ["open", "open", "decided"],
-        ["open", "open", "rounds"],
+        ["open", "open", "truncated"],
         ["decided"] * 3,
     ]
     silent = [2, 2]
@@ -302,7 +302,7 @@ def test_replies_that_could_not_be_used() -> None:
     assert arrays["token_limit"].tolist() == [[[[False], [False]], [[False], [True]]]]
     assert arrays["raw_message"].tolist() == [[["Yes.", None], [None, "Decision: perhaps"]]]
     assert arrays["raw_decision"].tolist() == [[["", None], [None, ""]]]
-    assert arrays["end"].tolist() == [["open", "rounds"]]
+    assert arrays["end"].tolist() == [["open", "truncated"]]
 
 
 # --------------------------------------------------------------------------------------------- laws
@@ -337,7 +337,7 @@ def test_every_column_is_described_with_its_shape() -> None:
 def padding_never_looks_like_a_decision_nor_a_reply(played: Played, arrays: Arrays) -> None:
     padding = arrays["padding"]
     assert padding.tolist() == [
-        [t >= len(game.turns) for t in range(padding.shape[1])] for game in played.games
+        [t >= len(game.rounds) for t in range(padding.shape[1])] for game in played.games
     ]
     assert np.all(arrays["decision"][padding] == 2)
     assert np.all(np.isnan(arrays["continuous_decision"][padding]))
@@ -350,14 +350,14 @@ def padding_never_looks_like_a_decision_nor_a_reply(played: Played, arrays: Arra
 
 def the_last_real_row_is_that_in_which_the_game_ends(played: Played, arrays: Arrays) -> None:
     assert last_real(arrays).sum(axis=1).tolist() == [1] * len(played.games)
-    assert last_real(arrays).argmax(axis=1).tolist() == [len(g.turns) - 1 for g in played.games]
+    assert last_real(arrays).argmax(axis=1).tolist() == [len(g.rounds) - 1 for g in played.games]
     over = arrays["done"] | arrays["terminated"]
     assert np.all(np.diff(over.astype(int), axis=1) >= 0)
     assert not np.any(arrays["done"] & arrays["terminated"])
     for r, game in enumerate(played.games):
-        assert set(arrays["end"][r, over[r]].tolist()) == {game.end}
+        assert set(arrays["end"][r, over[r]].tolist()) == {game.status}
         assert set(arrays["end"][r, ~over[r]].tolist()) <= {"open"}
-        assert arrays["done"][r, -1] == (game.end == "decided")
+        assert arrays["done"][r, -1] == (game.status == "decided")
     assert np.all(arrays["agent_done"] == arrays["done"][:, :, None])
 
 
@@ -378,8 +378,10 @@ def prompts_are_the_chats_of_whoever_speaks(played: Played, arrays: Arrays) -> N
     prompts = arrays["prompt"]
     for r, game in enumerate(games):
         for t in range(prompts.shape[1]):
-            episode = Episode(game.key, game.datapoint.label, game.datapoint.stance, game.turns[:t])
-            speaking = {said.agent for turn in game.turns[t : t + 1] for said in turn}
+            episode = Episode(
+                game.key, game.datapoint.label, game.datapoint.stance, game.rounds[:t]
+            )
+            speaking = {said.agent for turn in game.rounds[t : t + 1] for said in turn}
             for agent in range(prompts.shape[2]):
                 chat = (
                     build_chat(params, game.datapoint, episode, agent) if agent in speaking else ()
@@ -392,7 +394,7 @@ def prompts_are_the_chats_of_whoever_speaks(played: Played, arrays: Arrays) -> N
 def a_row_remembers_the_rounds_before_it_and_no_others(played: Played, arrays: Arrays) -> None:
     for r, game in enumerate(played.games):
         for t in range(arrays["round"].shape[1]):
-            before = game.turns[:t]
+            before = game.rounds[:t]
             assert arrays["round"][r, t] == len(before)
             row = {name: arrays[name][r, t] for name in arrays}
             assert texts_of(row["raw_message_history"]) == raw_of(before)
@@ -431,7 +433,7 @@ def every_reply_that_could_not_be_used_is_marked_and_no_other(
     bad = {
         (r, t, said.agent)
         for r, game in enumerate(played.games)
-        for t, turn in enumerate(game.turns)
+        for t, turn in enumerate(game.rounds)
         for said in turn
         if said.error is not None
     }
@@ -467,8 +469,8 @@ def test_a_tree_has_one_rollout_for_each_of_its_leaves(name: str) -> None:
     tree = grow(rules, reset(POINT, key(3)), random_words(protocol))
     games = leaf_games(flatten(tree), POINT)
     leaves = [node for node in walk(tree.root) if not node.children]
-    assert [game.turns[-1] for game in games] == [leaf.turn for leaf in leaves]
-    assert [game.end for game in games] == [leaf.end for leaf in leaves]
+    assert [game.rounds[-1] for game in games] == [leaf.utterances for leaf in leaves]
+    assert [game.status for game in games] == [leaf.status for leaf in leaves]
 
 
 # ---------------------------------------------------------------------------------- what is refused
@@ -499,7 +501,7 @@ def test_rollouts_with_more_rounds_than_the_protocol_has_are_refused() -> None:
 def test_games_that_have_not_ended_are_refused() -> None:
     params, games = nip_games()
     first = games[0]
-    cut = first._replace(turns=first.turns[:2], rewards=first.rewards[:2], end="open")
+    cut = first._replace(rounds=first.rounds[:2], rewards=first.rewards[:2], status="open")
     never_begun = Rollout(POINT, key(0), (), (), "open")
     longer = make_params({"nip_protocol": {"max_message_rounds": 5}})
     for how, game in ((params, cut), (params, never_begun), (longer, games[1])):
@@ -510,7 +512,7 @@ def test_games_that_have_not_ended_are_refused() -> None:
 def test_a_wrong_end_or_number_of_rewards_is_refused() -> None:
     params, games = nip_games()
     with pytest.raises(ValueError, match="ends as 'rounds', but this game of nip is 'decided'"):
-        to_arrays(params, (games[0]._replace(end="rounds"),))
+        to_arrays(params, (games[0]._replace(status="truncated"),))
     for rewards in ((), ((0.0, 0.0),) * 2, ((0.0,),) * 3):
         with pytest.raises(ValueError, match="not a reward for each round and agent of nip"):
             to_arrays(params, (games[0]._replace(rewards=rewards),))

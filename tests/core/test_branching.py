@@ -13,7 +13,7 @@ from nip_fn.game.episode import Utterance, reset
 from nip_fn.game.reply import Completion
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
-from nip_fn.params.training import PairSelection, PureTextMaltParameters
+from nip_fn.params.training import PureTextMaltParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.two_provers import PROVER0, PROVER1, VERIFIER
 from nip_fn.run.digest import digest
@@ -94,7 +94,7 @@ def test_a_node_asks_k_replies_of_each_mover_and_opens_k_or_k_to_the_m_children(
 
 def test_crossed_replies_stand_in_row_major_order_of_the_movers() -> None:
     root = debate(2, "product")
-    said = [tuple(said.raw for said in child.turn) for child in root.children]
+    said = [tuple(said.raw for said in child.utterances) for child in root.children]
     a0, a1, b0, b1 = (
         words(ReplyRequest((), agent, (), 0), index)
         for agent in (PROVER0, PROVER1)
@@ -124,7 +124,7 @@ def test_a_grown_tree_numbers_the_replies_as_its_slots_do() -> None:
         tree = flat(root)
         for index, path in enumerate(tree.path_N[1:], start=1):
             parent = node_at(root, GAME, path[:-1])[0]
-            for said in tree.turn_N[index]:
+            for said in tree.utterances_N[index]:
                 own = [slot.said for slot in parent.slots if slot.agent == said.agent]
                 assert own[tree.reply_NA[index, said.agent]] is said
 
@@ -177,9 +177,9 @@ def crossed(rewards: np.ndarray) -> Tree:
         slots=tuple(Slot(agent, each) for agent in (0, 1) for each in said[agent]),
         children=tuple(
             Node(
-                turn=(said[PROVER0][i], said[PROVER1][j]),
+                utterances=(said[PROVER0][i], said[PROVER1][j]),
                 reward=(float(rewards[i, j]), float(rewards[i, j]), 0.0),
-                end="decided",
+                status="decided",
             )
             for i, j in product(range(k), repeat=2)
         ),
@@ -192,7 +192,7 @@ def reply_values(tree: Tree) -> dict[int, Values]:
     return {at.agent: at.value_C for at in points}
 
 
-def select(tree: Tree, method: PairSelection = "interval", seed: int = 0) -> tuple[Pair, ...]:
+def select(tree: Tree, method: str = "interval", seed: int = 0) -> tuple[Pair, ...]:
     malt = PureTextMaltParameters(pair_selection_method=method, interval_threshold_proportion=0.0)
     among = candidates([tree], protocol_of(DEBATE), agents=(PROVER0, PROVER1))
     return selector_of(malt)((), among, key(seed))
@@ -240,7 +240,7 @@ REWARDS = (
 
 @given(REWARDS, st.integers(0, 2**32), st.sampled_from(["interval", "best_worst", "all"]))
 def test_a_replys_value_does_not_depend_on_the_order_of_the_others_replies(
-    rewards: np.ndarray, seed: int, method: PairSelection
+    rewards: np.ndarray, seed: int, method: str
 ) -> None:
     order = list(range(len(rewards)))
     Random(seed).shuffle(order)
@@ -296,11 +296,11 @@ def test_a_run_with_crossed_replies_ends_the_same_in_any_order() -> None:
     assert run[-1].state.stage.name == "done"
     sampled = ends(run, "sample")
     widths = {
-        (len(node.turn), len(game.root.children), len(node.children))
+        (len(node.utterances), len(game.root.children), len(node.children))
         for state in sampled
         for game in state.forest
         for node in game.root.children
-        if node.end == "open"
+        if node.status == "open"
     }
     assert widths == {(1, 2, 4)}  # the verifier opens with 2, two provers answer in 4 ways
     pairs = [pair for state in sampled if state.sampled for pair in state.sampled.selection.pairs]

@@ -87,8 +87,8 @@ UNDECIDED = {PROVER: "Answer: it is.", VERIFIER: "Question for Expert: is it?"}
 @pytest.mark.parametrize(("rounds", "first"), LENGTHS)
 def test_the_game_ends_at_the_verifiers_last_turn(rounds: int, first: bool) -> None:
     *shown, (ended, _, _) = dialogue(with_length(rounds, first), UNDECIDED)
-    assert ended.end == "rounds"
-    assert len(ended.turns) == last_verifier_round(rounds, first) + 1
+    assert ended.status == "truncated"
+    assert len(ended.rounds) == last_verifier_round(rounds, first) + 1
     assert shown[-1][1] == VERIFIER
     assert [agent for _, agent, _ in shown] == [
         VERIFIER if (r % 2 == 0) == first else PROVER for r in range(len(shown))
@@ -137,12 +137,12 @@ def test_an_early_decision_is_heard_as_a_message_and_a_later_one_ends_the_game(
         )
         *shown, (ended, _, _) = dialogue(params, texts)
         heard = [r for r in range(rounds) if (r % 2 == 0) == first and r + 1 >= minimum]
-        assert ended.end == "decided"
-        assert len(ended.turns) == heard[0] + 1
+        assert ended.status == "decided"
+        assert len(ended.rounds) == heard[0] + 1
         for episode, agent, chat in shown:
-            if agent == PROVER and episode.turns:
+            if agent == PROVER and episode.rounds:
                 assert chat[-1].content == f"Verifier: {texts[VERIFIER]}"
-        early = [turn[0] for turn in ended.turns[:-1] if turn[0].agent == VERIFIER]
+        early = [turn[0] for turn in ended.rounds[:-1] if turn[0].agent == VERIFIER]
         assert all(said.messages == ((0, texts[VERIFIER]),) for said in early)
 
 
@@ -159,7 +159,7 @@ def test_parameters_leave_the_verifier_a_turn_in_which_its_decision_counts(
     if params is not None:
         texts = {PROVER: "Answer: yes.", VERIFIER: "Decision: reject"}
         *_, (ended, _, _) = dialogue(params, texts)
-        assert ended.end == "decided"
+        assert ended.status == "decided"
 
 
 # ------------------------------------------------------------------------------------- chats
@@ -192,7 +192,7 @@ def test_nobody_is_asked_to_go_on_after_its_own_words(first: bool) -> None:
     while moves := movers(protocol_of(params), episode):
         chat = build_chat(params, POINT, episode, moves[0].agent)
         assert chat[-1].role == "user"
-        episode = say(params, episode, "" if len(episode.turns) >= 2 else "Well?")
+        episode = say(params, episode, "" if len(episode.rounds) >= 2 else "Well?")
 
 
 @settings(max_examples=30)
@@ -203,7 +203,7 @@ def test_the_chats_of_any_run_show_each_agent_what_it_may_see_and_train_it_on_th
     run = play(setup)
     shown = tuple(asked(run))
     for (_, _, _, _, agent), episode, chat in shown:
-        own = [each.raw for turn in episode.turns for each in turn if each.agent == agent]
+        own = [each.raw for turn in episode.rounds for each in turn if each.agent == agent]
         others = heard(setup, episode, agent)
         assert_one_system_message_and_a_user(chat)
         assert_nothing_of_channels_it_cannot_see(chat, own, others)
@@ -217,7 +217,7 @@ def heard(setup: Setup, episode: Episode, agent: int) -> list[tuple[int, int, st
     visible = protocol_of(setup.params).visibility[agent]
     return [
         (round_id, said.agent, text)
-        for round_id, turn in enumerate(episode.turns)
+        for round_id, turn in enumerate(episode.rounds)
         for said in turn
         if said.agent != agent
         for channel, text in said.messages

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nip_fn.game import episode
-from nip_fn.game.protocol import End, Move, Protocol
+from nip_fn.game.protocol import Move, Protocol, Status
 from nip_fn.keys import Key
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.debate import debate
@@ -199,11 +199,11 @@ def test_a_game_that_goes_on_after_its_end_is_noticed(monkeypatch: pytest.Monkey
     assert all("the end is final" in line for line in broken(nip))
 
 
-@pytest.mark.parametrize("end", ["decided", "rounds", "invalid", "open"])
+@pytest.mark.parametrize("status", ["decided", "truncated", "aborted", "open"])
 def test_an_end_that_is_taken_for_another_is_noticed(
-    end: End, monkeypatch: pytest.MonkeyPatch
+    status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(episode, "_end", lambda protocol, key, round, *_: end)
+    monkeypatch.setattr(episode, "_end", lambda protocol, key, round, *_: status)
     assert any("the three ends are told apart" in line for line in broken(nip))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.decision import strongest
 from nip_fn.game.episode import Utterance
-from nip_fn.game.protocol import End
+from nip_fn.game.protocol import Status
 from nip_fn.metrics.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
 from nip_fn.metrics.formulas import wilson_interval
 from nip_fn.protocols.nip import VERIFIER
@@ -75,8 +75,10 @@ def test_verdicts_are_counted_by_datapoint() -> None:
 
     def game(datapoint: int, verdict: int | None) -> Node:
         decision = None if verdict is None else strongest("accept_reject", verdict)
-        end: End = "rounds" if verdict is None else "decided"
-        said = Node(turn=(Utterance(VERIFIER, "x", decision=decision),), reward=(0.0, 0.0), end=end)
+        end: Status = "truncated" if verdict is None else "decided"
+        said = Node(
+            utterances=(Utterance(VERIFIER, "x", decision=decision),), reward=(0.0, 0.0), status=end
+        )
         return Node(reward=(0.0, 0.0), children=(said,))
 
     games = [(0, 1), (1, 0), (2, None), (0, 1), (1, 1), (2, 1)]

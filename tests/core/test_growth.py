@@ -42,7 +42,7 @@ def test_a_node_asks_for_all_its_replies_at_once_and_opens_with_the_last_of_them
     assert list(pending_requests(root)) == [ReplyRequest((), VERIFIER, (0,), 0)]
     root, asks = insert(how, root, GAME, ReplyArrival((), VERIFIER, 0, 0, said("Decision: reject")))
     assert asks == (ReplyRequest((1,), PROVER, (0, 1), 0),)
-    assert [child.end for child in root.children] == ["decided", "open"]
+    assert [child.status for child in root.children] == ["decided", "open"]
     assert list(pending_requests(root)) == list(asks)
 
 
@@ -128,5 +128,5 @@ def test_a_tree_that_still_waits_has_a_leaf_for_every_open_node_and_counts_empty
             root, _ = insert(how, root, GAME, ReplyArrival(path, agent, index, 0, said(text)))
     tree = flatten(GameTree(4, GAME.key, root))
     assert tree.num_waiting == sum(len(ask.indices) for ask in pending_requests(root)) == 1
-    assert tree.end_N == ("open", "open", "decided")
+    assert tree.status_N == ("open", "open", "decided")
     assert repr(tree) == "Tree(datapoint 4: 3 nodes, 2 games, waits for 1 replies)"

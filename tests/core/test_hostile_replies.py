@@ -495,17 +495,17 @@ def check_node(rules: Rules, root: Node, start: Episode, path: tuple[int, ...]) 
     """What must hold at one position, whatever was said before."""
     node, episode = node_at(root, start, path)
     game = rules.protocol
-    assert episode.end == node.end
+    assert episode.status == node.status
     assert len(node.reward) == len(game.agents)
     assert all(map(math.isfinite, node.reward))
     moves = {move.agent: move for move in movers(game, episode)}
-    assert (node.end == "open") == bool(moves) == bool(node.slots) == bool(node.children)
-    decisions = [said.decision for said in node.turn if said.decision]
-    invalid = any(said.error and not game.is_verifier(said.agent) for said in node.turn)
+    assert (node.status == "open") == bool(moves) == bool(node.slots) == bool(node.children)
+    decisions = [said.decision for said in node.utterances if said.decision]
+    invalid = any(said.error and not game.is_verifier(said.agent) for said in node.utterances)
     over = len(path) > verifier_rounds(game, start.key)[-1]
     broken_off = invalid and game.invalid_ends
-    assert node.end == (
-        "decided" if decisions else "rounds" if over else "invalid" if broken_off else "open"
+    assert node.status == (
+        "decided" if decisions else "truncated" if over else "aborted" if broken_off else "open"
     )
     for slot in node.slots:
         said = slot.said
@@ -562,11 +562,11 @@ def test_a_game_of_hostile_replies_comes_to_an_end(name: str, attempts: int) -> 
             spent["prompt"] += sum(each.prompt_tokens for each in said)
             spent["completion"] += sum(each.completion_tokens for each in said)
             errors.update(each.error for each in said if each.error)
-            if node.end != "open":
-                ends[node.end] += 1
+            if node.status != "open":
+                ends[node.status] += 1
                 assert len(path) <= game.max_message_rounds
     assert (spent["prompt"], spent["completion"]) == (tokens["prompt"], tokens["completion"])
     has_provers = any(agent.role == "prover" for agent in game.agents)
-    assert ends.keys() == {"decided", "rounds", *(["invalid"] if has_provers else [])}
+    assert ends.keys() == {"decided", "truncated", *(["aborted"] if has_provers else [])}
     headed = any(agent.headers for agent in game.agents)
     assert errors.keys() == set(get_args(ReplyError)) - (set() if headed else {"missing_header"})

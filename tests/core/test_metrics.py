@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nip_fn.game.datapoint import Datapoint, make_datapoint
 from nip_fn.game.decision import SPECTRA, UNDECIDED, SpectrumName
 from nip_fn.game.episode import Utterance
-from nip_fn.game.protocol import End, Protocol
+from nip_fn.game.protocol import Protocol, Status
 from nip_fn.metrics.forest import forest_stats
 from nip_fn.metrics.formulas import (
     MAX_LEVELS,
@@ -151,13 +151,13 @@ def test_the_confidence_levels_of_a_spectrum(
 
 
 def leaf(
-    end: End,
+    status: Status,
     decision: str | None = None,
     agent: int = VERIFIER,
     reward: tuple[float, float] = (0.0, 0.0),
 ) -> Node:
     said = Utterance(agent, "x", decision=DECISIONS[decision] if decision else None)
-    return Node(turn=(said,), reward=reward, end=end)
+    return Node(utterances=(said,), reward=reward, status=status)
 
 
 def tree(*children: Node) -> Node:
@@ -174,7 +174,7 @@ def inner(*children: Node, reward: tuple[float, float] = (0.0, 0.0)) -> Node:
         completion_tokens=5,
         cached_tokens=4,
     )
-    return Node(turn=(said,), reward=reward, children=children)
+    return Node(utterances=(said,), reward=reward, children=children)
 
 
 def points(*labels: int) -> list[Datapoint]:
@@ -207,9 +207,11 @@ EFFORT = ("nodes", "replies", "tokens", "prompt_tokens", "cached_tokens")
 # Two datapoints, a right and a buggy one, twice each.
 FOREST = [
     tree(leaf("decided", "accept"), leaf("decided", "reject")),  # right: one of two
-    tree(leaf("decided", "accept"), inner(leaf("rounds"), leaf("decided", "accept"))),  # buggy: 0
+    tree(
+        leaf("decided", "accept"), inner(leaf("truncated"), leaf("decided", "accept"))
+    ),  # buggy: 0
     tree(leaf("decided", "accept")),  # right: one of one
-    tree(leaf("invalid", agent=PROVER), leaf("decided", UNDECIDED)),  # buggy: none of two
+    tree(leaf("aborted", agent=PROVER), leaf("decided", UNDECIDED)),  # buggy: none of two
 ]
 
 
@@ -233,8 +235,8 @@ def test_outcomes_of_a_forest_made_by_hand() -> None:
             "acceptance_rate": 4 / 8,
             "no_decision_rate": 2 / 8,
             "neither_share": 1 / 8,
-            "rounds_share": 1 / 8,
-            "invalid_share": 1 / 8,
+            "truncated_share": 1 / 8,
+            "aborted_share": 1 / 8,
             "decision_entropy": 1.75 * log(2),  # accept 4, reject 1, neither 1, none 2
             "episode_length": 10 / 8,
             "games": 8,
@@ -268,7 +270,7 @@ def test_without_games_nothing_is_defined_but_counts() -> None:
 def test_a_game_that_is_still_open_is_no_decision_and_none_of_the_three_ends() -> None:
     metrics = metrics_of(points(0), [tree(leaf("open"), leaf("decided", "reject"))])
     assert metrics["no_decision_rate"] == 0.5
-    assert metrics["rounds_share"] == metrics["invalid_share"] == 0.0
+    assert metrics["truncated_share"] == metrics["aborted_share"] == 0.0
 
 
 def test_a_game_that_waits_for_its_first_reply_has_no_rewards_yet() -> None:
@@ -300,7 +302,7 @@ def test_a_datapoint_always_fails_only_if_none_of_its_trees_holds_a_right_decisi
         ([wrong, wrong, wrong, wrong], 1.0),
         ([wrong, wrong, right, wrong], 0.5),
         ([wrong, right, right, wrong], 0.0),
-        ([tree(leaf("rounds"))] * 4, 1.0),
+        ([tree(leaf("truncated"))] * 4, 1.0),
     ):
         assert metrics_of(points(1, 1), forest)["always_fail_share"] == share
 
@@ -314,15 +316,15 @@ def test_a_datapoint_always_fails_only_if_none_of_its_trees_holds_a_right_decisi
         ("decided", "reject", 1, False),
         ("decided", UNDECIDED, 0, False),
         ("decided", UNDECIDED, 1, False),
-        ("rounds", None, 0, False),
-        ("rounds", None, 1, False),
-        ("invalid", None, 0, False),
+        ("truncated", None, 0, False),
+        ("truncated", None, 1, False),
+        ("aborted", None, 0, False),
     ],
 )
 def test_only_a_decision_can_be_correct(
-    end: End, decision: str | None, label: int, correct: bool
+    status: Status, decision: str | None, label: int, correct: bool
 ) -> None:
-    assert metrics_of(points(label), [tree(leaf(end, decision))])["accuracy"] == correct
+    assert metrics_of(points(label), [tree(leaf(status, decision))])["accuracy"] == correct
 
 
 GRADED = protocol_of(
@@ -339,7 +341,7 @@ def test_selective_accuracy_by_hand() -> None:
             leaf("decided", "agree"),
             leaf("decided", "agree"),
             leaf("decided", UNDECIDED),
-            leaf("rounds"),
+            leaf("truncated"),
         )
     ]
     metrics = metrics_of(points(1), forest, protocol=GRADED)
@@ -369,7 +371,7 @@ def test_rewards_of_games_made_by_hand() -> None:
         tree(
             inner(
                 leaf("decided", "accept", reward=(1.0, 2.0)),
-                leaf("rounds", reward=(-1.0, 2.0)),
+                leaf("truncated", reward=(-1.0, 2.0)),
                 reward=(0.5, -1.0),
             )
         ),
@@ -386,7 +388,7 @@ def test_rewards_of_games_made_by_hand() -> None:
 
 
 def test_the_rewards_of_a_game_are_summed_exactly() -> None:
-    forest = [tree(inner(leaf("rounds", reward=(0.3, 0.0)), reward=(0.1, 0.0)))] * 3
+    forest = [tree(inner(leaf("truncated", reward=(0.3, 0.0)), reward=(0.1, 0.0)))] * 3
     (first, *_) = forest_stats(points(1), forest_of(forest, 1)).games
     assert first.returns == (fsum([0.0, 0.1, 0.3]), 0.0)
     assert metrics_of(points(1), forest)["prover.reward_std"] == 0.0
@@ -394,9 +396,9 @@ def test_the_rewards_of_a_game_are_summed_exactly() -> None:
 
 def test_effort_of_a_forest_made_by_hand() -> None:
     bad = Node(
-        turn=(Utterance(VERIFIER, "", error="no_content", attempts=2, completion_tokens=1),),
+        utterances=(Utterance(VERIFIER, "", error="no_content", attempts=2, completion_tokens=1),),
         reward=(0.0, 0.0),
-        end="rounds",
+        status="truncated",
     )
     forest = [tree(inner(leaf("decided", "accept"), bad)), tree(bad)]
     metrics = metrics_of(points(1), forest)
@@ -457,7 +459,7 @@ def test_a_reply_that_several_siblings_share_counts_once() -> None:
         for agent in (PROVER, VERIFIER)
     )
     children = tuple(
-        Node(turn=(own, other), reward=(0.0, 0.0), end="rounds")
+        Node(utterances=(own, other), reward=(0.0, 0.0), status="truncated")
         for own in first
         for other in second
     )
@@ -471,8 +473,10 @@ def test_a_reply_that_several_siblings_share_counts_once() -> None:
     assert forest_stats(points(1), [flat(one)]).positions == {}
 
 
-def silent(end: End) -> Node:
-    return Node(turn=(Utterance(VERIFIER, " \n", error="no_content"),), reward=(0.0, 0.0), end=end)
+def silent(end: Status) -> Node:
+    return Node(
+        utterances=(Utterance(VERIFIER, " \n", error="no_content"),), reward=(0.0, 0.0), status=end
+    )
 
 
 def test_pairs_by_round_and_as_a_share_of_positions_by_hand() -> None:
@@ -481,7 +485,7 @@ def test_pairs_by_round_and_as_a_share_of_positions_by_hand() -> None:
     The prover has one position, the root.  The verifier has two: at node 3 it was silent once.
     """
     yes, no = leaf("decided", "accept"), leaf("decided", "reject")
-    forest = [tree(yes), tree(inner(yes, no), inner(no, no), inner(yes, silent("rounds")))]
+    forest = [tree(yes), tree(inner(yes, no), inner(no, no), inner(yes, silent("truncated")))]
     pairs = [
         Pair(1, 0, PROVER, 1, 2, 0.5, -0.5),
         Pair(1, 1, VERIFIER, 4, 5, 2.0, 0.0),
@@ -571,7 +575,7 @@ def test_the_counts_of_a_forest_are_those_of_its_trees(roots: list[Node]) -> Non
     seen = forest_stats(points(1, 0, 1), forest)
     nodes = [node for root in roots for node in walk(root)]
     assert seen.num_nodes == len(nodes)
-    said = Counter(said.agent for node in nodes for said in node.turn)
+    said = Counter(said.agent for node in nodes for said in node.utterances)
     assert {agent: len(own) for agent, own in seen.replies.items()} == said
     assert seen.positions == Counter(
         (at.agent, int(one.depth_N[at.parent]))
@@ -594,9 +598,9 @@ def test_each_path_to_a_leaf_is_a_game(roots: list[Node]) -> None:
         Rollout(
             datapoint=about[index],
             key=forest[index].key,
-            turns=tuple(node.turn for node in path),
+            rounds=tuple(node.utterances for node in path),
             rewards=tuple(node.reward for node in path),
-            end=path[-1].end if path else root.end,
+            status=path[-1].status if path else root.status,
         )
         for index, root in enumerate(roots)
         for _, *path in paths(root)

@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nip_fn.game.datapoint import Datapoint, Split
+from nip_fn.game.episode import reset
 from nip_fn.game.reply import Completion
+from nip_fn.keys import fold_in
 from nip_fn.params.agent import AgentParameters
 from nip_fn.prompts.chat import Message, build_chat
 from nip_fn.run.events import JobFinished, Replied, RunStarted
-from nip_fn.run.state import EMPTY, RunState, datapoint_of, episode_of, rules
+from nip_fn.run.stages import Growing
+from nip_fn.run.state import EMPTY, RunState, rules, stage_key
 from nip_fn.training.jobs import PreferenceRow, SupervisedRow
 from nip_fn.training.tokens import estimated_prompt, estimated_training, trained_tokens
-from nip_fn.trees.grow import ReplyArrival, insert, new_tree, node_at, pending_requests
+from nip_fn.trees.grow import GameTree, ReplyArrival, insert, new_tree, node_at, pending_requests
 from nip_fn_adapters.costs.forecast import Assumptions, StageForecast, decision_points, forecast
 from nip_fn_adapters.costs.prices import (
     FREE,
@@ -350,16 +353,18 @@ def test_a_tree_grown_whole_asks_with_the_prompts_that_were_forecast(
         }
     )
     (first, *_) = play(Setup(params))
-    state = replace(first.state, stage="sample", iteration=0, datapoints=DATA["train"][:1])
-    start = episode_of(state, 0)
+    place = stage_key(first.state, "sample")
+    start = reset(DATA["train"][0], fold_in(place, "tree", 0))
+    stage = Growing("sample", place, DATA["train"][:1], (), 0)
+    state = replace(first.state, stage=stage, iteration=0)
     root = new_tree(rules(state), start)
     grown: Counter[int] = Counter()
     while asks := tuple(pending_requests(root)):
         for ask in asks:
             _, episode = node_at(root, start, ask.path)
-            chat = build_chat(params, datapoint_of(state, 0), episode, ask.agent)
+            chat = build_chat(params, DATA["train"][0], episode, ask.agent)
             grown[ask.agent] += estimated_prompt(chat)
-            moves = rules(state).protocol.schedule(len(episode.turns), start.key)
+            moves = rules(state).protocol.schedule(len(episode.rounds), start.key)
             move = next(move for move in moves if move.agent == ask.agent)
             headers = rules(state).protocol.headers(move) or ("",)
             text = "\n".join(f"{h} {'y' * (48 // len(headers))}".strip() for h in headers)
@@ -367,7 +372,8 @@ def test_a_tree_grown_whole_asks_with_the_prompts_that_were_forecast(
                 given_ = ReplyArrival(ask.path, ask.agent, index, 0, Completion(text, "stop", "m"))
                 root, _ = insert(rules(state), root, start, given_)
     counted: Counter[int] = Counter()
-    for points in decision_points(state, 0, FILLED):
+    stage = replace(stage, forest=(GameTree(0, start.key, root),))
+    for points in decision_points(state, stage, 0, FILLED):
         counted[points.agent] += round(points.number) * points.prompt
     assert counted == grown
 

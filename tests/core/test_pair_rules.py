@@ -4,7 +4,6 @@ from collections import Counter
 from functools import cache
 from itertools import product
 from random import Random
-from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -14,7 +13,8 @@ from msgspec.structs import replace
 from nip_fn.game.decision import ACCEPT, NEITHER, REJECT, Decision
 from nip_fn.game.episode import Utterance
 from nip_fn.keys import key
-from nip_fn.params.training import PairSelection, PureTextMaltParameters
+from nip_fn.params.names import PAIR_RULES
+from nip_fn.params.training import PureTextMaltParameters
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.replay import SELECTION_PARAMETERS, Replayed, replay, reselect
@@ -87,8 +87,8 @@ def test_equal_texts_are_kept_once_in_a_tree_and_for_an_agent() -> None:
 
 
 def test_equal_texts_at_two_nodes_are_one_pair_of_the_tree_and_two_of_the_nodes() -> None:
-    below = tuple(Node(turn=(said(text),), reward=(0.0, 0.0)) for text in "ab")
-    inner = tuple(Node(turn=(said(t),), reward=(0.0, 0.0), children=below) for t in "cd")
+    below = tuple(Node(utterances=(said(text),), reward=(0.0, 0.0)) for text in "ab")
+    inner = tuple(Node(utterances=(said(t),), reward=(0.0, 0.0), children=below) for t in "cd")
     tree = flat(Node(reward=(0.0, 0.0), children=inner))
     pairs = (replace(pair(3, 4), parent=1), replace(pair(5, 6), parent=2))
     assert filtered(dedupe(), pairs, tree) == pairs[:1]
@@ -97,7 +97,7 @@ def test_equal_texts_at_two_nodes_are_one_pair_of_the_tree_and_two_of_the_nodes(
 
 def test_agents_that_say_the_same_are_not_duplicates_of_each_other() -> None:
     turns = ((said("a", agent=PROVER), said("a")), (said("b", agent=PROVER), said("b")))
-    children = tuple(Node(turn=turn, reward=(0.0, 0.0)) for turn in turns)
+    children = tuple(Node(utterances=turn, reward=(0.0, 0.0)) for turn in turns)
     pairs = (pair(1, 2), pair(1, 2, agent=PROVER))
     tree = flat(Node(reward=(0.0, 0.0), children=children))
     assert filtered(dedupe(), pairs, tree) == pairs
@@ -154,7 +154,7 @@ def test_decisions_for_one_side_alone_are_all_dropped() -> None:
 def test_decisions_are_balanced_over_all_trees_and_for_each_agent() -> None:
     """Agent 1 accepts in tree 0 and rejects in tree 1; agent 0 only accepts."""
     both = tuple(
-        Node(turn=(said(text, d, PROVER), said(text, d)), reward=(0.0, 0.0))
+        Node(utterances=(said(text, d, PROVER), said(text, d)), reward=(0.0, 0.0))
         for text, d in (("a", YES), ("b", NO))
     )
     tree = flat(Node(reward=(0.0, 0.0), children=both))
@@ -234,10 +234,10 @@ def retold(node: Node, random: Random) -> Node:
             decision=random.choice((None, YES, NO, HALF)),
             error=random.choice((None, None, None, "invalid_decision")),
         )
-        for said in node.turn
+        for said in node.utterances
     )
     return replace(
-        node, turn=turn, children=tuple(retold(child, random) for child in node.children)
+        node, utterances=turn, children=tuple(retold(child, random) for child in node.children)
     )
 
 
@@ -248,7 +248,7 @@ FORESTS = st.builds(
 )
 RULES = st.builds(
     PureTextMaltParameters,
-    pair_selection_method=st.sampled_from(get_args(PairSelection)),
+    pair_selection_method=st.sampled_from(PAIR_RULES),
     interval_threshold_proportion=st.sampled_from([0.0, 0.1, 0.5]),
     min_pair_margin=st.sampled_from([0.0, 0.25, 0.5]),
     deduplicate_pairs=st.booleans(),
@@ -292,9 +292,9 @@ def test_every_rule_holds_of_what_is_left_and_all_of_it_was_eligible(
             assert sides[ACCEPT] == sides[REJECT]
 
 
-@given(FORESTS, st.sampled_from(get_args(PairSelection)), st.integers(0, 2**32))
+@given(FORESTS, st.sampled_from(PAIR_RULES), st.integers(0, 2**32))
 def test_filters_that_are_off_leave_the_rule_and_its_draw_alone(
-    forest: tuple[Tree, ...], method: PairSelection, seed: int
+    forest: tuple[Tree, ...], method: str, seed: int
 ) -> None:
     malt = PureTextMaltParameters(pair_selection_method=method)
     draw = () if method == "all" else (one_per_node(),)
@@ -381,8 +381,8 @@ def test_a_replay_selects_what_the_run_would_have_in_whatever_order_replies_came
     ((recorded, found),) = reselect(replayed(), params).unwrap()
     (state,) = ends(play(Setup(params, ONE_ITERATION.decision_rate), lifo), "sample")
     assert state.sampled is not None
-    assert [flatten(game).turn_N for game in state.forest] == [
-        tree.turn_N for tree in recorded.batch.trees
+    assert [flatten(game).utterances_N for game in state.forest] == [
+        tree.utterances_N for tree in recorded.batch.trees
     ]
     assert state.sampled.selection == found
     assert found.pairs

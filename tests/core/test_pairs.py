@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping
 from itertools import product
 from random import Random
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -15,8 +14,8 @@ from msgspec.structs import replace
 from nip_fn.game.episode import Utterance
 from nip_fn.game.protocol import reward_mid_point
 from nip_fn.keys import key
+from nip_fn.params.names import PAIR_RULES
 from nip_fn.params.run import HyperParameters
-from nip_fn.params.training import PairSelection
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.select.filters import one_per_node
@@ -54,7 +53,7 @@ from .trees import (
 )
 
 NAN = float("nan")
-METHODS: tuple[PairSelection, ...] = get_args(PairSelection)
+METHODS = PAIR_RULES
 PARAMS = make_params({"malt": {"interval_threshold_proportion": 0.25}})  # 1/4 and, of [-1, 1], 1/2
 PROTOCOL = protocol_of(PARAMS)
 
@@ -82,21 +81,19 @@ def by_name(tree: Tree, pairs: Pairs) -> Eligible:
     return found
 
 
-def eligible_in(
-    params: HyperParameters, method: PairSelection, tree: Tree, values: Values
-) -> Eligible:
+def eligible_in(params: HyperParameters, method: str, tree: Tree, values: Values) -> Eligible:
     rule = SELECTORS[method](params.malt)
     return by_name(tree, rule((), among_in(params, tree, values), key(0)))
 
 
-def selected_in(method: PairSelection, tree: Tree, values: Values, seed: int) -> Pairs:
+def selected_in(method: str, tree: Tree, values: Values, seed: int) -> Pairs:
     malt = replace(PARAMS.malt, pair_selection_method=method)
     return selector_of(malt)((), among_in(PARAMS, tree, values), key(seed))
 
 
 def eligible_by_definition(
     params: HyperParameters,
-    method: PairSelection,
+    method: str,
     root: Node,
     value: Mapping[str, tuple[float, ...]],
 ) -> Eligible:
@@ -104,11 +101,11 @@ def eligible_by_definition(
     found: Eligible = set()
     protocol = protocol_of(params)
     for node, agent in product(walk(root), trained_agents(make_groups(params))):
-        own = [c for c in node.children if agent in {said.agent for said in c.turn}]
+        own = [c for c in node.children if agent in {said.agent for said in c.utterances}]
         least, most = protocol.reward_bounds(agent)
-        known = [v for each in own if (v := value[name_of(each.turn)][agent]) == v]
+        known = [v for each in own if (v := value[name_of(each.utterances)][agent]) == v]
         for one, other in product(own, own):
-            high, low = (value[name_of(each.turn)][agent] for each in (one, other))
+            high, low = (value[name_of(each.utterances)][agent] for each in (one, other))
             match method:
                 case "positive_negative":
                     good = high >= (least + most) / 2 > low
@@ -119,7 +116,14 @@ def eligible_by_definition(
                 case "all":
                     good = high > low
             if good:
-                found.add((name_of(node.turn), agent, name_of(one.turn), name_of(other.turn)))
+                found.add(
+                    (
+                        name_of(node.utterances),
+                        agent,
+                        name_of(one.utterances),
+                        name_of(other.utterances),
+                    )
+                )
     return found
 
 
@@ -143,7 +147,7 @@ def test_the_eligible_pairs_are_those_of_the_definition(
     backup=st.sampled_from(sorted(BACKUPS)).map(BACKUPS.__getitem__),
 )
 def test_permuting_siblings_leaves_the_eligible_pairs(
-    method: PairSelection, root: Node, seed: int, backup: Backup
+    method: str, root: Node, seed: int, backup: Backup
 ) -> None:
     one, other = flat(root), flat(shuffle(root, Random(seed)))
     assert eligible_in(PARAMS, method, one, backup(one)) == eligible_in(
@@ -168,7 +172,7 @@ def test_a_value_on_the_mid_point_is_positive_in_any_order_of_the_siblings() -> 
 @pytest.mark.parametrize("method", METHODS)
 @given(root=trees(QUARTERS), seed=st.integers(0, 2**32))
 def test_selected_pairs_are_eligible_siblings_at_most_one_for_each_node_and_agent(
-    method: PairSelection, root: Node, seed: int
+    method: str, root: Node, seed: int
 ) -> None:
     """With "all", every eligible pair is selected."""
     tree = flat(root)
@@ -206,7 +210,8 @@ def test_the_draw_is_uniform_over_eligible_pairs_and_independent_between_agents(
         reward=(0.0, 0.0),
         children=tuple(
             Node(
-                turn=(Utterance(PROVER, str(i)), Utterance(VERIFIER, str(i))), reward=(value, value)
+                utterances=(Utterance(PROVER, str(i)), Utterance(VERIFIER, str(i))),
+                reward=(value, value),
             )
             for i, value in enumerate((1.0, 1.0, -1.0, -1.0, -1.0))
         ),
@@ -308,7 +313,7 @@ def test_each_node_draws_for_itself() -> None:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", BACKUPS)
 @pytest.mark.parametrize("file", golden_files())
-def test_golden_pairs(file: str, name: str, method: PairSelection) -> None:
+def test_golden_pairs(file: str, name: str, method: str) -> None:
     example = golden(file)
     tree = flat(example.root)
     found = eligible_in(example.params, method, tree, BACKUPS[name](tree))

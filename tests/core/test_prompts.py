@@ -49,7 +49,7 @@ def chats(
     while moves := movers(protocol, episode):
         turn = []
         for move in moves:
-            round = len(episode.turns)
+            round = len(episode.rounds)
             shown.append((round, move.agent, build_chat(params, point, episode, move.agent)))
             words = f"words-{round}-{move.agent}"
             turn.append(Utterance(move.agent, words, tuple((c, words) for c in move.channels)))

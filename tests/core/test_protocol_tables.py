@@ -212,9 +212,9 @@ def test_those_speak_whose_turn_it_is_and_the_game_ends_with_the_verifiers_last(
                 moves = movers(protocol, episode)
                 assert speakers(protocol, moves) == expected, (game, round)
                 assert speakers(protocol, protocol.schedule(round, each)) == expected
-                assert episode.end == "open", (game, round)
+                assert episode.status == "open", (game, round)
                 episode, _ = play_round(protocol, episode, spoken(moves))
-            assert episode.end == "rounds", game
+            assert episode.status == "truncated", game
             assert movers(protocol, episode) == (), game
             with pytest.raises(ValueError, match=f"over after {len(letters)} rounds"):
                 play_round(protocol, episode, spoken(moves))
@@ -316,14 +316,14 @@ def assert_decisions_count_in(protocol: Protocol, rounds: tuple[int, ...]) -> se
     accept = SPECTRA["accept_reject"][1]
     heard = set()
     while moves := movers(protocol, episode):
-        turn, round = spoken(moves), len(episode.turns)
+        turn, round = spoken(moves), len(episode.rounds)
         for place, said in enumerate(turn):
             decided = Utterance(said.agent, "raw", decision=accept)
             attempt = (*turn[:place], decided, *turn[place + 1 :])
             counts = round in rounds and protocol.agents[said.agent].name == "verifier"
             assert may_decide(protocol, round, said.agent) == counts
             if counts:
-                assert play_round(protocol, episode, attempt)[0].end == "decided"
+                assert play_round(protocol, episode, attempt)[0].status == "decided"
                 heard.add(round)
             else:
                 with pytest.raises(ValueError, match="no decision counts here"):
@@ -466,7 +466,7 @@ def test_a_chat_holds_what_its_reader_could_hear_and_nothing_else(name: str) -> 
                     assert "Expert_" not in f"{chat}", chat
             turn = []
             for move in moves:
-                speaker, place = protocol.agents[move.agent].name, len(episode.turns)
+                speaker, place = protocol.agents[move.agent].name, len(episode.rounds)
                 parts = [(c, f"<{place} {speaker} {protocol.channels[c]}>") for c in move.channels]
                 said += [(speaker, protocol.channels[c], text) for c, text in parts]
                 turn.append(Utterance(move.agent, "raw", tuple(parts)))

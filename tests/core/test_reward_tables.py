@@ -292,8 +292,8 @@ def expected(setting: Setting, pay: Pay, label: int, stance: int, script: Script
                 provers.append(0.0)
         rewards.append((*provers, verifier))
         if decided or invalid:
-            return Played(tuple(rewards), "decided" if decided else "invalid")
-    return Played(tuple(rewards), "rounds")
+            return Played(tuple(rewards), "decided" if decided else "aborted")
+    return Played(tuple(rewards), "truncated")
 
 
 def played(
@@ -303,7 +303,7 @@ def played(
     episode = Episode(key=setting.key, label=label, stance=stance)
     rewards = []
     while moves := movers(protocol, episode):
-        round = len(episode.turns)
+        round = len(episode.rounds)
         turn: Round = ()
         for move in moves:
             name = protocol.agents[move.agent].name
@@ -314,7 +314,7 @@ def played(
             turn = (*turn, Utterance(move.agent, "raw", decision=decision, error=error))  # type: ignore[arg-type]
         episode, reward = play_round(protocol, episode, turn)
         rewards.append(reward)
-    return Played(tuple(rewards), episode.end), len(episode.turns)
+    return Played(tuple(rewards), episode.status), len(episode.rounds)
 
 
 def totals(game: Played) -> list[float]:
@@ -393,21 +393,21 @@ def check_every_way(setting: Setting, pays: tuple[Pay, ...], spectrum: str) -> N
                 assert least - 1e-9 <= total <= most + 1e-9, (setting, pay, script, bounds)
             ends.add(game.end)
         breaks_off = pay.penalty is not None and setting.protocol != "solo_verifier"
-        assert ends == {"decided", "rounds"} | ({"invalid"} if breaks_off else set())
+        assert ends == {"decided", "truncated"} | ({"aborted"} if breaks_off else set())
 
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("name", ["debate", "mnip"])
 def test_two_unusable_replies_at_once_are_two_penalties(name: str, shared: bool) -> None:
     for penalty, rewards, end in (
-        (PENALTY, (-70.0, -70.0, 0.0), "invalid"),
+        (PENALTY, (-70.0, -70.0, 0.0), "aborted"),
         (None, (0.0, 0.0, 0.0), "open"),
     ):
         setting = Setting(name, False, {"max_message_rounds": 4}, EVEN_KEYS[0], "BVBV")
         protocol = make(setting, Pay(shared, False, penalty, None), "accept_reject")
         turn = tuple(Utterance(agent, "raw", error="no_content") for agent in (0, 1))
         episode, reward = play_round(protocol, Episode(key=setting.key, label=1, stance=1), turn)
-        assert (reward, episode.end) == (rewards, end)
+        assert (reward, episode.status) == (rewards, end)
 
 
 # ------------------------------------------------------------------------------- forced decisions
@@ -455,9 +455,9 @@ def check_forced(protocol: Protocol, game: Episode, right: Played, f: float) -> 
         words = text.format(least=least, most=most) if text else text
         said = {"verifier": Completion(words, finish, "m"), "prover": Completion("So.", "stop", "")}
         line = line_of(grown(rules, game, said))
-        paid = Played(tuple(node.reward for node in line), line[-1].end)
+        paid = Played(tuple(node.reward for node in line), line[-1].status)
         assert same(paid, right), (protocol.name, words, finish, paid, right)
-        heard = line[-1].turn[-1]
+        heard = line[-1].utterances[-1]
         assert heard.decision is not None
         assert (heard.decision.continuous, heard.raw) == (f, words or "")
         assert heard.attempts == 1, "there is nothing to ask again"
@@ -499,7 +499,7 @@ def test_a_prover_who_fails_before_the_forced_guess_ends_the_game() -> None:
     rules = Rules(protocol, lambda moves: 1, (2, 2))
     said = {role: Completion("", "stop", "m") for role in ("prover", "verifier")}
     (node,) = line_of(grown(rules, Episode(key=setting.key, label=1, stance=1), said))
-    assert (node.reward, node.end) == ((-70.0, 0.0), "invalid")
+    assert (node.reward, node.status) == ((-70.0, 0.0), "aborted")
 
 
 # ------------------------------------------------------------------------------- bounds
@@ -621,7 +621,7 @@ def all_totals(protocol: Protocol, episode: Episode) -> Iterator[tuple[float, ..
     turns: list[Round] = [(Utterance(agent, "raw"),)]
     if agent == PROVER:
         turns.append((Utterance(agent, "raw", error="no_content"),))
-    elif may_decide(protocol, len(episode.turns), agent):
+    elif may_decide(protocol, len(episode.rounds), agent):
         turns += [(Utterance(agent, "raw", decision=d),) for d in SPECTRA["accept_reject"]]
     for turn in turns:
         after, reward = play_round(protocol, episode, turn)

@@ -124,7 +124,7 @@ def test_the_digest_covers_every_fact_and_no_metric() -> None:
     assert isinstance(training, Training)
     assert isinstance(publishing, Publishing)
     game, group, job = grown.forest[0], trained.groups[0], training.jobs[0]
-    said, point = game.root.children[0].turn[0], grown.datapoints[0]
+    said, point = game.root.children[0].utterances[0], grown.datapoints[0]
 
     def with_child(**changes: object) -> RunState:
         child = replace(game.root.children[0], **changes)
@@ -144,16 +144,16 @@ def test_the_digest_covers_every_fact_and_no_metric() -> None:
     pairs = grown.selection.pairs
     other_params = replace(BUSY.params, rl=replace(BUSY.params.rl, lr=0.5))
     others = [
-        with_child(turn=(replace(said, raw="other"),)),
-        with_child(turn=(replace(said, messages=((0, "other"),)),)),
-        with_child(turn=(replace(said, error="no_content"),)),
-        with_child(turn=(replace(said, model="other"),)),
-        with_child(turn=(replace(said, token_limit=not said.token_limit),)),
-        with_child(turn=(replace(said, prompt_tokens=10**6),)),
-        with_child(turn=(replace(said, completion_tokens=10**6),)),
-        with_child(turn=(replace(said, cached_tokens=10**6),)),
+        with_child(utterances=(replace(said, raw="other"),)),
+        with_child(utterances=(replace(said, messages=((0, "other"),)),)),
+        with_child(utterances=(replace(said, error="no_content"),)),
+        with_child(utterances=(replace(said, model="other"),)),
+        with_child(utterances=(replace(said, token_limit=not said.token_limit),)),
+        with_child(utterances=(replace(said, prompt_tokens=10**6),)),
+        with_child(utterances=(replace(said, completion_tokens=10**6),)),
+        with_child(utterances=(replace(said, cached_tokens=10**6),)),
         with_child(reward=(9.0, 9.0)),
-        with_child(end="invalid"),
+        with_child(status="aborted"),
         with_child(children=(game.root,)),
         with_stage(selection=grown.selection._replace(pairs=pairs[1:])),
         with_stage(datapoints=grown.datapoints[::-1]),
@@ -264,8 +264,9 @@ def test_what_is_read_from_a_recording_derives_the_same_run_without_faults(
     replayed = replay(events).unwrap()
     assert digest(replayed.state) == digest(run[-1].state)
     assert replayed.num_events == len(run)
-    assert [[tree.turn_N for tree in stage.batch.trees] for stage in replayed.stages] == [
-        [flatten(game).turn_N for game in state.forest] for state in ends(run, "test", "sample")
+    assert [[tree.utterances_N for tree in stage.batch.trees] for stage in replayed.stages] == [
+        [flatten(game).utterances_N for game in state.forest]
+        for state in ends(run, "test", "sample")
     ]
 
 

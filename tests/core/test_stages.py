@@ -93,10 +93,10 @@ def nothing_is_said_after_the_verifiers_last_turn(at: Ended) -> None:
     for tree in at.trees:
         leaves = set(leaves_of(tree))
         assert tree.num_waiting == 0
-        for node, (depth, end) in enumerate(zip(tree.depth_N, tree.end_N, strict=True)):
+        for node, (depth, end) in enumerate(zip(tree.depth_N, tree.status_N, strict=True)):
             assert depth <= last + 1
             assert (end == "open") == (node not in leaves)
-            if end == "rounds":
+            if end == "truncated":
                 assert depth == last + 1
 
 
@@ -105,7 +105,7 @@ def open_nodes_have_k_children_or_one_where_only_frozen_agents_move(at: Ended) -
     early = at.params.trainer == "ei" or at.state.iteration < malt.num_initial_ei_iterations
     for game in at.stage.forest:
         for node in (each for each in walk(game.root) if each.children):
-            moved = {said.agent for said in node.children[0].turn}
+            moved = {said.agent for said in node.children[0].utterances}
             frozen = all(at.params.agents[agent].freeze_agent for agent in moved)
             one = at.is_test or early or (frozen and malt.frozen_agents_generate_one_response)
             assert len(node.children) == (1 if one else malt.num_responses_per_timestep)
@@ -119,7 +119,7 @@ def child_i_is_where_everyones_reply_i_led(at: Ended) -> None:
             numbers = replies_of(parent)
             for rank, (node, number) in enumerate(zip(parent.children, numbers, strict=True)):
                 assert set(number.values()) == {rank}
-                for said in node.turn:
+                for said in node.utterances:
                     completion = at.heard[index, path, said.agent, rank]
                     assert said.raw == (completion.text or "")
                     assert said.model == completion.model
@@ -144,8 +144,8 @@ def pairs_are_between_siblings_of_agents_that_are_trained(at: Ended) -> None:
     for pair in at.pairs:
         tree = at.trees[pair.tree]
         assert not at.params.agents[pair.agent].freeze_agent
-        (chosen,) = (s for s in tree.turn_N[pair.chosen] if s.agent == pair.agent)
-        (rejected,) = (s for s in tree.turn_N[pair.rejected] if s.agent == pair.agent)
+        (chosen,) = (s for s in tree.utterances_N[pair.chosen] if s.agent == pair.agent)
+        (rejected,) = (s for s in tree.utterances_N[pair.rejected] if s.agent == pair.agent)
         assert chosen.error is None
         assert chosen.raw.strip()
         assert rejected.raw.strip()
@@ -184,12 +184,12 @@ def a_stage_logs_its_metrics_finite_and_shares_within_bounds(at: Ended) -> None:
 
 def metrics_agree_with_the_trees_and_with_one_another(at: Ended) -> None:
     metrics = at.metrics()
-    ends_of_games = [tree.end_N[leaf] for tree in at.trees for leaf in leaves_of(tree)]
+    ends_of_games = [tree.status_N[leaf] for tree in at.trees for leaf in leaves_of(tree)]
     assert metrics["games"] == len(ends_of_games)
     assert metrics["nodes"] == sum(tree.num_nodes for tree in at.trees)
     assert metrics["accuracy_low"] <= metrics["accuracy"] + 1e-12
     assert metrics["accuracy"] <= metrics["accuracy_high"] + 1e-12
-    undecided = metrics["rounds_share"] + metrics["invalid_share"]
+    undecided = metrics["truncated_share"] + metrics["aborted_share"]
     assert undecided == pytest.approx(metrics["no_decision_rate"])
     assert metrics["no_decision_rate"] == mean([end != "decided" for end in ends_of_games])
     assert metrics["worst_datapoint_accuracy"] <= metrics["accuracy"]
@@ -214,7 +214,7 @@ def metrics_are_blind_to_the_order_of_siblings(at: Ended) -> None:
     ]
 
     def moved(pair: Pair) -> Pair:
-        before, after = at.trees[pair.tree].turn_N, shuffled[pair.tree].turn_N
+        before, after = at.trees[pair.tree].utterances_N, shuffled[pair.tree].utterances_N
 
         def place(node: int) -> int:
             return next(i for i, turn in enumerate(after) if turn is before[node])

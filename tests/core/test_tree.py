@@ -66,10 +66,12 @@ def test_the_arrays_hold_the_tree_breadth_first(root: Node) -> None:
     for i, path in enumerate(tree.path_N):
         node, episode = node_at(root, start, path)
         assert tree.depth_N[i] == len(path)
-        assert tree.turn_N[i] == node.turn
-        assert tree.end_N[i] == node.end
+        assert tree.utterances_N[i] == node.utterances
+        assert tree.status_N[i] == node.status
         assert tuple(tree.reward_NA[i]) == node.reward
-        assert {a for a in (0, 1) if tree.acted_NA[i, a]} == {said.agent for said in node.turn}
+        assert {a for a in (0, 1) if tree.acted_NA[i, a]} == {
+            said.agent for said in node.utterances
+        }
         assert episode_at(tree, i, make_datapoint("p", "q", "s", 1)) == episode
         if i != ROOT:
             assert tree.path_N[tree.parent_N[i]] == path[:-1]
@@ -78,11 +80,11 @@ def test_the_arrays_hold_the_tree_breadth_first(root: Node) -> None:
 @given(trees(REWARDS))
 def test_children_leaves_and_lines_are_those_of_the_tree(root: Node) -> None:
     tree = flat(root)
-    names, nodes = names_of(tree), {name_of(node.turn): node for node in walk(root)}
+    names, nodes = names_of(tree), {name_of(node.utterances): node for node in walk(root)}
     for name, children in zip(names, children_of(tree), strict=True):
-        below = [name_of(child.turn) for child in nodes[name].children]
+        below = [name_of(child.utterances) for child in nodes[name].children]
         assert [names[child] for child in children] == below
-    drawn = [name_of(node.turn) for node in walk(root) if not node.children]
+    drawn = [name_of(node.utterances) for node in walk(root) if not node.children]
     assert [names[leaf] for leaf in leaves_of(tree)] == drawn  # left to right
     for node, path in enumerate(tree.path_N):
         assert [tree.path_N[at] for at in line_to(tree, node)] == [
@@ -97,8 +99,8 @@ def test_values_are_those_of_the_definitions_exactly(name: str, root: Node) -> N
     values = values_by_name(root, BACKUPS[name])
     for node in walk(root):
         expected = [float(EXACTLY[name](node, agent)) for agent in (0, 1)]
-        assert values[name_of(node.turn)] == pytest.approx(expected, abs=1e-9)
-        assert node.children or values[name_of(node.turn)] == node.reward
+        assert values[name_of(node.utterances)] == pytest.approx(expected, abs=1e-9)
+        assert node.children or values[name_of(node.utterances)] == node.reward
 
 
 @given(trees(st.floats(-10, 10)), st.integers(0, 2**32), NAMES_OF_BACKUPS)

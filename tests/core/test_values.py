@@ -266,7 +266,7 @@ def test_a_simulated_run_replays_and_its_trees_are_those_of_grow() -> None:
     for index, tree in enumerate(sampled.batch.trees):
         start = nip.reset(sampled.batch.datapoint(index), tree.key)
         again = nip.flatten(nip.grow(rules, start, policy, datapoint=tree.datapoint))
-        assert again.turn_N == tree.turn_N
+        assert again.utterances_N == tree.utterances_N
 
 
 def test_a_trainer_of_ones_own_runs_and_a_redefined_one_takes_effect() -> None:

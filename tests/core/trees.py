@@ -50,7 +50,7 @@ def family(*said: Utterance, rewards: tuple[float, ...] = ()) -> Tree:
     """A root and a child for each reply, worth its reward to its agent: child i is node i + 1."""
     children = (
         Node(
-            turn=(each,),
+            utterances=(each,),
             reward=(own, 0.0) if each.agent == PROVER else (0.0, own),
         )
         for each, own in zip(said, rewards or (0.0,) * len(said), strict=True)
@@ -60,7 +60,7 @@ def family(*said: Utterance, rewards: tuple[float, ...] = ()) -> Tree:
 
 def names_of(tree: Tree) -> list[Name]:
     """`[N]` the names of a tree's nodes."""
-    return [name_of(turn) for turn in tree.turn_N]
+    return [name_of(turn) for turn in tree.utterances_N]
 
 
 Speak = Callable[[ReplyRequest, int], str | Completion]  # (request, index) -> that reply
@@ -98,7 +98,9 @@ def _named(node: Node, movers: tuple[tuple[int, ...], ...], path: Name = "root")
     children = tuple(
         replace(
             _named(child, movers, f"{path}-{rank}"),
-            turn=tuple(Utterance(agent, f"{path}-{rank}") for agent in movers[depth % len(movers)]),
+            utterances=tuple(
+                Utterance(agent, f"{path}-{rank}") for agent in movers[depth % len(movers)]
+            ),
         )
         for rank, child in enumerate(node.children)
     )
@@ -108,7 +110,7 @@ def _named(node: Node, movers: tuple[tuple[int, ...], ...], path: Name = "root")
 def trees(rewards: st.SearchStrategy[float]) -> st.SearchStrategy[Node]:
     """Trees of any shape: unequal depths, rewards everywhere, one or two agents at a time."""
     both = st.tuples(rewards, rewards)
-    leaves = st.builds(lambda reward: Node(reward=reward, end="decided"), both)
+    leaves = st.builds(lambda reward: Node(reward=reward, status="decided"), both)
     bare = st.recursive(
         leaves,
         lambda below: st.builds(
@@ -159,7 +161,7 @@ def golden_files() -> list[str]:
 def _node(table: Mapping[str, Any]) -> Node:
     agent = table.get("by")
     return Node(
-        turn=(Utterance(AGENTS[agent], table["name"]),) if agent else (),
+        utterances=(Utterance(AGENTS[agent], table["name"]),) if agent else (),
         reward=tuple(float(value) for value in table["reward"]),
         children=tuple(_node(child) for child in table.get("children", ())),
     )

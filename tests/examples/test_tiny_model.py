@@ -46,7 +46,7 @@ def test_the_warm_up_shows_the_chats_that_the_game_shows(script: ModuleType, rou
     shown = build_chat(
         PARAMS,
         datapoint,
-        Episode(key=episode.key, label=episode.label, stance=episode.stance, turns=turns),
+        Episode(key=episode.key, label=episode.label, stance=episode.stance, rounds=turns),
         speakers[round % 2],
     )
     expected = (

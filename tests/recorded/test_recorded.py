@@ -33,7 +33,7 @@ def events_of(name: str) -> list[Event]:
 def test_a_recorded_run_is_derived_again(name: str) -> None:
     state = replay(events_of(name)).unwrap().state
     assert state.faults == ()
-    assert state.stage == "done"
+    assert state.stage.name == "done"
     version, file = name.split("/")
     expected = json.loads((FOLDER / version / "expected.json").read_text("utf-8"))
     assert facts(state) == expected[file.removesuffix(".msgpack")]

@@ -231,7 +231,7 @@ def decision_points(
             chat = build_chat(state.params, datapoint, episode, move.agent)
             yield DecisionPoints(move.agent, number, k, estimated_prompt(chat))
         number *= len(reply_combinations(len(moves), k, how.simultaneous_branching))
-        if any(may_decide(how.protocol, len(episode.turns), move.agent) for move in moves):
+        if any(may_decide(how.protocol, len(episode.rounds), move.agent) for move in moves):
             number *= 1 - assumed.decides
         for request, move in zip(requests, moves, strict=True):
             tokens = assumed.tokens(state.params.agents[move.agent])
