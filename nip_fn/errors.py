@@ -5,12 +5,13 @@ Whatever a caller can cause comes back as a `returns` failure that holds a `Prob
 
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import TypeVar
 
+from returns.pipeline import is_successful
 from returns.result import Result, Success
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 
 # An exception, so that `.unwrap()` of a failure shows the message as the cause of its error;
@@ -45,15 +46,17 @@ Eventual = Awaitable[Result[T, Problem]]
 
 
 # `returns.iterables.Fold.collect` does the same, but without its mypy plugin it has no type.
-def collect(results: Iterable[Result[T, Problem]]) -> Result[tuple[T, ...], Problem]:
-    """The values of all results, or the first failure.
+def collect(results: Iterable[Result[T, E]]) -> Result[tuple[T, ...], E]:
+    """All values, or the first failure, after which no more results are taken.
+
+    `returns.iterables.Fold.collect`, but typed without a plugin for mypy.
 
     >>> collect([Success(1), Success(2)])
     <Success: (1, 2)>
     """
-    none: Result[tuple[T, ...], Problem] = Success(())
-    return reduce(
-        lambda done, one: done.bind(lambda values: one.map(lambda value: (*values, value))),
-        results,
-        none,
-    )
+    values: list[T] = []
+    for result in results:
+        if not is_successful(result):
+            return result.map(lambda _: ())
+        values.append(result.unwrap())
+    return Success(tuple(values))

@@ -1,10 +1,10 @@
 """Results of several steps: those that are awaited, and those of a sequence."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from returns.pipeline import is_successful
-from returns.result import Result, Success
+from returns.result import Result
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -19,17 +19,3 @@ async def bind_async(
         return await step(result.unwrap())
     failed: Any = result  # a failure is one for every type of success
     return failed  # type: ignore[no-any-return]
-
-
-def collect(results: Iterable[Result[T, E]]) -> Result[tuple[T, ...], E]:
-    """All values, or the first failure, after which no more results are taken.
-
-    `returns.iterables.Fold.collect`, but typed without a plugin for mypy.
-    """
-    values: list[T] = []
-    for result in results:
-        if not is_successful(result):
-            failed: Any = result
-            return failed  # type: ignore[no-any-return]
-        values.append(result.unwrap())
-    return Success(tuple(values))

@@ -4,7 +4,7 @@ import asyncio
 import gc
 import signal
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ from nip_fn.config.codec import differences, merge, spread, to_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
+from nip_fn.run.checkpoint import Recording
 from nip_fn.run.events import FORMAT, Event, Extended, RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.state import EMPTY, RunState
@@ -129,6 +130,21 @@ def reopen(folder: Path, given: dict[str, Any], provider: str | None) -> Session
         its own protocol, trainer, selector or data set are others.
     """
     appending, recording = or_exit(store.reopen(folder), Exit.RUN)
+    # A refusal gives the file back: whoever asked again in the same process would find it in use.
+    with ExitStack() as on_refusal:
+        on_refusal.callback(appending.close)
+        session = _reopened(folder, appending, recording, given, provider)
+        on_refusal.pop_all()
+    return session
+
+
+def _reopened(
+    folder: Path,
+    appending: AppendStore,
+    recording: Recording,
+    given: dict[str, Any],
+    provider: str | None,
+) -> Session:
     if recording.torn:
         say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
     if not recording.events:  # its writer died before it could record the start

@@ -11,7 +11,7 @@ from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.protocol import verifier_rounds
 from nip_fn.keys import key
 from nip_fn.params.agent import AgentParameters, ContiguousPeriodicUpdateSchedule, agent_group
-from nip_fn.params.names import PAIR_RULES, TRAINERS, is_reference, unknown_name
+from nip_fn.params.names import SELECTORS, TRAINERS, is_reference, unknown_name
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import system_variables
 from nip_fn.prompts.render import render_text
@@ -87,9 +87,10 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
 
 def _name_problems(params: HyperParameters) -> Iterator[Problem]:
     """A problem for each name that is neither built in nor a reference to the user's own."""
+    rule = params.malt.pair_selection_method
     names = (
-        ("trainer", params.trainer, "trainer", TRAINERS),
-        ("malt.pair_selection_method", params.malt.pair_selection_method, "pair rule", PAIR_RULES),
+        ("trainer", params.trainer, "trainer", tuple(TRAINERS)),
+        ("malt.pair_selection_method", rule, "pair rule", tuple(SELECTORS)),
     )
     for address, name, kind, known in names:
         if name not in known and not is_reference(name):

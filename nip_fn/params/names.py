@@ -1,7 +1,7 @@
 """Names of values in a configuration: built-in ones, and references to a user's own.
 
-Nothing is looked up here.  A record holds names, so that it stays data; whoever builds values from
-a record (`nip_fn.training.registry`, `nip_fn.protocols.registry`) finds them.
+A record holds names, so that it stays data.  Values are built from it by `nip_fn.training.registry`
+and `nip_fn.protocols.registry`.
 """
 
 import difflib
@@ -11,8 +11,13 @@ from typing import Any
 
 from nip_fn.errors import Problem
 
-TRAINERS = ("malt", "ei")
+BUILT_IN_TRAINERS = ("malt", "ei")
 PAIR_RULES = ("positive_negative", "interval", "best_worst", "all")
+
+# The registries of trainers and of pair selectors.  They are here so that a configuration can be
+# checked against them; `nip_fn.training.registry` gives them their types and built-in values.
+TRAINERS: dict[str, Any] = {}
+SELECTORS: dict[str, Any] = {}
 
 # Valid in Python and in ECMAScript, since it is in the JSON Schema of a configuration, too.
 REFERENCE = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py):[A-Za-z_]\w*$"

@@ -12,7 +12,7 @@ from nip_fn.keys import DrawsName
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.base import Record, Share
 from nip_fn.params.data import CodeValidationParameters, DatasetParameters
-from nip_fn.params.names import TRAINERS, name_schema
+from nip_fn.params.names import BUILT_IN_TRAINERS, name_schema
 from nip_fn.params.protocol import (
     CommonProtocolParameters,
     LongProtocolParameters,
@@ -45,7 +45,7 @@ class HyperParameters(Record, frozen=True):
         str,
         Meta(
             description="The training method: a built-in one, or a trainer of your own.",
-            extra_json_schema=name_schema(TRAINERS),
+            extra_json_schema=name_schema(BUILT_IN_TRAINERS),
         ),
     ] = "malt"
     dataset: Annotated[

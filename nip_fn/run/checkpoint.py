@@ -22,7 +22,8 @@ from nip_fn.errors import Problem
 from nip_fn.run.events import Event
 
 MAGIC = b"\x89nip-fn\n"
-SCHEMA_VERSION = 1
+# 1 was written by nip-fn 0.1, which cannot derive what later versions record (`events.FORMAT`).
+SCHEMA_VERSION = 2
 RESTORE = "restore the file from a backup, or look at the events before it with --until"
 
 _HEADER = Struct("<8sII")

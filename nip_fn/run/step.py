@@ -70,10 +70,8 @@ from nip_fn.run.state import (
 from nip_fn.training.groups import (
     Adapter,
     Group,
-    GroupState,
     is_due,
     make_groups,
-    set_state,
 )
 from nip_fn.training.jobs import MIN_EXAMPLES, Job, canary_metrics, make_job, row_metrics
 from nip_fn.training.registry import trainer_of
@@ -175,7 +173,7 @@ def _start(event: RunStarted) -> RunState:
         raise ValueError(f"format {event.format} is newer than this version's, {FORMAT}")
     loaded = dict(event.loaded)
     groups = tuple(
-        set_state(group, GroupState((loaded[group.name],), loaded[group.name].name))
+        replace(group, lineage=(loaded[group.name],), serving=loaded[group.name].name)
         if group.name in loaded
         else group
         for group in make_groups(params)

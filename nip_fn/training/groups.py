@@ -39,28 +39,6 @@ class Group(msgspec.Struct, frozen=True):
         return self.lineage[-1].name if self.lineage else None
 
 
-class GroupState(msgspec.Struct, frozen=True):
-    """The part of a group that training changes: enough to continue it in another run."""
-
-    lineage: tuple[Adapter, ...] = ()
-    serving: str | None = None
-
-
-def get_state(group: Group) -> GroupState:
-    """The lineage of the group and the adapter that it serves."""
-    return GroupState(group.lineage, group.serving)
-
-
-def set_state(group: Group, state: GroupState) -> Group:
-    """The group with the state of another one; `get_state(set_state(g, s))` is `s`.
-
-    Raises `ValueError` where the serving adapter is not in the lineage.
-    """
-    if state.serving is not None and state.serving not in {a.name for a in state.lineage}:
-        raise ValueError(f"{state.serving!r} is not in the lineage of {group.name!r}")
-    return msgspec.structs.replace(group, lineage=state.lineage, serving=state.serving)
-
-
 def make_groups(params: HyperParameters) -> tuple[Group, ...]:
     """The groups of a run before any training, sorted by name."""
     members = sorted(

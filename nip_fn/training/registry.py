@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from nip_fn.keys import DRAWS
+from nip_fn.params import names
 from nip_fn.params.run import HyperParameters
 from nip_fn.params.training import PureTextMaltParameters
 from nip_fn.select.filters import balance, cap, dedupe, margin, one_per_node
@@ -28,7 +29,8 @@ BACKUPS: dict[str, Backup] = {"children": mean_children, "leaves": mean_leaves}
 
 # Pair rules by name; each may look at the parameters.  A selector of one's own is a rule, too: the
 # filters that the parameters ask for come after it.
-SELECTORS: dict[str, Callable[[PureTextMaltParameters], Selector]] = {
+SELECTORS: dict[str, Callable[[PureTextMaltParameters], Selector]] = names.SELECTORS
+SELECTORS |= {
     "positive_negative": lambda malt: about(),
     "interval": lambda malt: interval(malt.interval_threshold_proportion),
     "best_worst": lambda malt: best_worst(),
@@ -106,16 +108,24 @@ def _remembering(trainer: Trainer[Any], params: HyperParameters) -> Trainer[Any]
     return accumulate(trainer) if all_previous else trainer
 
 
-TRAINERS: dict[str, MakeTrainer] = {"ei": _ei, "malt": _malt}
+TRAINERS: dict[str, MakeTrainer] = names.TRAINERS
+TRAINERS |= {"malt": _malt, "ei": _ei}
 
 
 def trainer_of(params: HyperParameters) -> Trainer[Any]:
     """The trainer that the parameters describe; the same parameters give the same object.
 
-    Raises `KeyError` for the name of a trainer or selector that is not registered.
+    Raises:
+        ValueError: A trainer or selector of one's own is not registered.
     """
-    selector = SELECTORS[params.malt.pair_selection_method]
-    return _made(TRAINERS[params.trainer], selector, params)
+    rule = params.malt.pair_selection_method
+    for name, registry in ((params.trainer, TRAINERS), (rule, SELECTORS)):
+        if name not in registry:
+            raise ValueError(
+                f"{name} is not registered; nip_fn_adapters.load_run loads it, or set "
+                f"nip_fn.{'TRAINERS' if registry is TRAINERS else 'SELECTORS'}[{name!r}]"
+            )
+    return _made(TRAINERS[params.trainer], SELECTORS[rule], params)
 
 
 @lru_cache(maxsize=64)

@@ -59,7 +59,7 @@ def provider() -> Iterator[Provider]:
 def whole(provider: Provider, tmp_path_factory: pytest.TempPathFactory) -> Whole:
     game = Game(tmp_path_factory.mktemp("whole") / "run", provider.url)
     state = game.sit().unwrap()
-    assert state.stage == "done"
+    assert state.stage.name == "done"
     assert len(game.replies()) > 40
     assert game.told == []
     return Whole(digest(state), game.contents())
@@ -142,7 +142,7 @@ def test_everything_that_can_be_mended_at_once_leaves_no_trace(
 
 def ends_like(whole: Whole, game: Game, settings: ClientSettings = HASTY) -> None:
     state = game.sit(settings).unwrap()
-    assert state.stage == "done"
+    assert state.stage.name == "done"
     assert game.contents() == whole.contents
     assert digest(state) == whole.digest
     assert all(map(is_readable, game.told))
@@ -181,7 +181,7 @@ def test_an_odd_reply_is_recorded_as_what_it_is(
     mark = log_mark(provider)
     provider.configure(faults=[{"fault": fault, "match": {"kind": "chat", "every": 3}}])
     state = game.sit().unwrap()
-    assert state.stage == "done"
+    assert state.stage.name == "done"
     log = since(provider, mark)
     odd = {entry["request_id"] for entry in log if entry["fault"] == fault}
     recorded = [reply.completion for reply in game.replies()]
@@ -201,7 +201,7 @@ def test_a_wrong_number_of_replies_is_made_good(provider: Provider, game: Game, 
     mark = log_mark(provider)
     provider.configure(faults=[{"fault": fault, "match": {"kind": "chat", "every": 3}}])
     state = game.sit().unwrap()
-    assert state.stage == "done"
+    assert state.stage.name == "done"
     log = since(provider, mark)
     recorded = [reply.completion for reply in game.replies()]
     assert sum(one.completion_tokens for one in recorded) == sum(

@@ -17,7 +17,7 @@ from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Message
 from nip_fn.run.digest import digest
-from nip_fn.run.events import RunStarted
+from nip_fn.run.events import FORMAT, RunStarted
 from nip_fn.run.ports import Sampler, Tuned, World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
@@ -275,7 +275,7 @@ def play(
 ) -> tuple[Result[RunState, Problem], Budget]:
     """A session of a run that costs, as far as a budget goes."""
     data = in_memory(small_dataset())
-    state, first = EMPTY, [RunStarted(params, data.info, "0")]
+    state, first = EMPTY, [RunStarted(params, data.info, "0", format=FORMAT)]
     if folder.exists():
         opened, recording = store.reopen(folder).unwrap()
         state, first = replay(recording.events).unwrap().state, []
@@ -344,7 +344,7 @@ def test_the_bill_of_a_real_server_stays_within_the_budget(tmp_path: Path) -> No
         result, budget = sit(4.0)
         assert result.failure() == budget.refusal
         result, budget = sit(1000.0)
-        assert result.unwrap().stage == "done"
+        assert result.unwrap().stage.name == "done"
         trained = sum(
             spent.dollars or 0.0
             for row in result.unwrap().rows

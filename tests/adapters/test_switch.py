@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from returns.result import Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn.run.events import Event, Publish, RunStarted
+from nip_fn.run.events import FORMAT, Event, Publish, RunStarted
 from nip_fn.run.ports import Publisher, Served, Tuned, Tuner, World
 from nip_fn.run.replay import replay
 from nip_fn.run.state import EMPTY, RunState
@@ -57,7 +57,9 @@ def serving(score: float) -> Publisher:
 
 def run(folder: Path, tuner: Tuner, publisher: Publisher) -> Result[RunState, Problem]:
     """A small run, or what is left of it."""
-    first: tuple[Event, ...] = (RunStarted(small_params(), in_memory(small_dataset()).info, "0"),)
+    first: tuple[Event, ...] = (
+        RunStarted(small_params(), in_memory(small_dataset()).info, "0", format=FORMAT),
+    )
     if (folder / store.CHECKPOINT).exists():
         opened, recording = store.reopen(folder).unwrap()
         state, first = replay(recording.events).unwrap().state, ()

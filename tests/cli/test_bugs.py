@@ -94,7 +94,7 @@ def test_a_killed_command_goes_on_where_it_was(
         file.write(b'{"half a row')
     finished = run_cli(*MUTATE, "--jobs", 1)
     assert finished.returncode == 0, finished.stderr
-    assert "going on with bugs.jsonl" in finished.stderr
+    assert "resuming bugs.jsonl: " in finished.stderr
     assert out.read_bytes() == made.read_bytes()
 
 
@@ -102,7 +102,7 @@ def test_a_finished_file_is_not_written_over(run_cli: RunCli, made: Path, tmp_pa
     (tmp_path / "bugs.jsonl").write_bytes(made.read_bytes())
     refused = run_cli(*MUTATE)
     assert refused.returncode == 2
-    assert "bugs.jsonl exists already" in refused.stderr
+    assert "bugs.jsonl: exists already" in refused.stderr
     assert (tmp_path / "bugs.jsonl").read_bytes() == made.read_bytes()
 
 
@@ -139,7 +139,7 @@ def test_a_model_behind_an_api_makes_bugs_within_a_budget(
     provider.configure(caching=False)
     stopped = run_cli(*where, "--out", "b.jsonl", "--budget", cost / 2, OPENAI_API_KEY=KEY)
     assert stopped.returncode == 11, stopped.stderr
-    assert "go on with the same command" in stopped.stderr
+    assert "the same command continues it" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     assert cost < paid(provider) <= 1.5 * cost
     again = run_cli(*where, "--out", "b.jsonl", "--budget", 10 * cost, OPENAI_API_KEY=KEY)
@@ -186,7 +186,7 @@ def test_what_a_server_refuses_stops_the_command_with_a_line(
     refused = run_cli(*where, OPENAI_API_KEY="sk-another")
     assert refused.returncode == 9
     assert "refuses the API key" in refused.stderr
-    assert "go on with the same command" in refused.stderr
+    assert "the same command continues it" in refused.stderr
     unknown = run_cli(*where, "--budget", 1, OPENAI_API_KEY=KEY)
     assert unknown.returncode == 2
     assert "no price is known" in unknown.stderr

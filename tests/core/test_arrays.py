@@ -511,7 +511,7 @@ def test_games_that_have_not_ended_are_refused() -> None:
 
 def test_a_wrong_end_or_number_of_rewards_is_refused() -> None:
     params, games = nip_games()
-    with pytest.raises(ValueError, match="ends as 'rounds', but this game of nip is 'decided'"):
+    with pytest.raises(ValueError, match="ends as 'truncated', but this game of nip is 'decided'"):
         to_arrays(params, (games[0]._replace(status="truncated"),))
     for rewards in ((), ((0.0, 0.0),) * 2, ((0.0,),) * 3):
         with pytest.raises(ValueError, match="not a reward for each round and agent of nip"):

@@ -1,32 +1,13 @@
-"""Model groups: what they have learnt can be taken out, kept, and put back."""
+"""The jobs of model groups."""
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
 from nip_fn.keys import key
-from nip_fn.run.state import RunState
-from nip_fn.training.groups import Adapter, GroupState, get_state, make_groups, set_state
+from nip_fn.training.groups import Adapter, make_groups
 from nip_fn.training.jobs import make_job
 
-from .games import BUSY, make_params, play
-
-
-def test_the_state_of_a_group_survives_a_file_and_another_run() -> None:
-    last: RunState = play(BUSY)[-1].state
-    for trained, blank in zip(last.groups, make_groups(BUSY.params), strict=True):
-        assert len(trained.lineage) == 2
-        kept = msgspec.msgpack.encode(get_state(trained))
-        state = msgspec.msgpack.decode(kept, type=GroupState)
-        assert set_state(blank, state) == trained
-        assert get_state(set_state(blank, state)) == state
-        assert set_state(trained, GroupState()) == blank
-
-
-def test_only_what_was_trained_can_be_served() -> None:
-    group, *_ = make_groups(make_params())
-    lineage = (Adapter("prover-0-00", 0, None, None, ""),)
-    with pytest.raises(ValueError, match="prover-9"):
-        set_state(group, GroupState(lineage, "prover-9-99"))
+from .games import make_params
 
 
 @pytest.mark.parametrize(
@@ -46,5 +27,5 @@ def test_a_job_names_the_reference_that_its_provider_will_use(
     params = make_params({"agents": {"_default": agent}})
     group, *_ = make_groups(params)
     lineage = (Adapter("prover-0-00", 0, None, None, ""),)
-    job = make_job(params, set_state(group, GroupState(lineage)), 1, (), key(0))
+    job = make_job(params, replace(group, lineage=lineage), 1, (), key(0))
     assert (job.start, job.reference) == (start, reference)

@@ -308,7 +308,7 @@ def test_a_datapoint_always_fails_only_if_none_of_its_trees_holds_a_right_decisi
 
 
 @pytest.mark.parametrize(
-    ("end", "decision", "label", "correct"),
+    ("status", "decision", "label", "correct"),
     [
         ("decided", "accept", 1, True),
         ("decided", "accept", 0, False),

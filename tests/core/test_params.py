@@ -11,7 +11,7 @@ from nip_fn.config.checks import group_problems
 from nip_fn.config.codec import differences, from_dict, get, merge, nest, params_hash, to_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.params.agent import lora_alpha, max_tokens
-from nip_fn.params.names import TRAINERS
+from nip_fn.params.names import BUILT_IN_TRAINERS
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.nip import nip
 from nip_fn.protocols.registry import PROTOCOLS
@@ -174,7 +174,7 @@ def test_a_protocol_of_the_users_own_must_be_registered_under_its_reference(
 
 
 def test_the_names_that_are_known_are_those_of_the_registry() -> None:
-    assert set(TRAINERS) == set(registry.TRAINERS)
+    assert set(BUILT_IN_TRAINERS) == set(registry.TRAINERS)
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(

@@ -210,7 +210,7 @@ def test_printing_alike_case_by_case(one: str, other: str, alike: bool) -> None:
         min_size=1,
     ),
     space=st.sampled_from([" ", "  ", "\t"]),
-    status=st.sampled_from(["\n", "\r\n", " \n"]),
+    end=st.sampled_from(["\n", "\r\n", " \n"]),
 )
 def test_space_does_not_matter(words: list[tuple[str, ...]], space: str, end: str) -> None:
     plain = "\n".join(" ".join(line) for line in words)

@@ -272,7 +272,7 @@ def test_a_simulated_run_replays_and_its_trees_are_those_of_grow() -> None:
 def test_a_trainer_of_ones_own_runs_and_a_redefined_one_takes_effect() -> None:
     def rows_with(trainer: nip.Trainer[Any]) -> int:
         nip.TRAINERS["mine"] = lambda params: trainer
-        params = nip.HyperParameters(**{**fields(PARAMS), "trainer": "mine"})
+        params = nip.from_dict({**nip.to_dict(PARAMS), "trainer": "mine"}).unwrap()
         *_, (_, state) = nip.simulate(nip.started(params, DATA), nip.pure_world(DATA, sampler))
         return sum(dict(row.metrics).get("verifier.pairs", 0.0) > 0 for row in state.rows)
 
@@ -281,10 +281,6 @@ def test_a_trainer_of_ones_own_runs_and_a_redefined_one_takes_effect() -> None:
         assert rows_with(EI) == 0
     finally:
         del nip.TRAINERS["mine"]
-
-
-def fields(params: nip.HyperParameters) -> dict[str, Any]:
-    return {name: getattr(params, name) for name in params.__struct_fields__}
 
 
 def test_the_built_in_trainers_are_made_of_the_public_values() -> None:

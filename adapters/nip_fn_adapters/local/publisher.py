@@ -2,11 +2,10 @@
 
 from returns.result import Result
 
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, collect
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Publisher, Served
 from nip_fn_adapters.local.sampler import LocalSampler
-from nip_fn_adapters.results import collect
 
 
 def local_publisher(sampler: LocalSampler) -> Publisher:

@@ -14,14 +14,13 @@ import msgspec
 from jinja2 import TemplateError
 from returns.result import Failure, Result, Success
 
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, collect
 from nip_fn.game.reply import Completion
 from nip_fn.prompts.chat import Chat
 from nip_fn.run.request import Request
 from nip_fn_adapters.local import models
 from nip_fn_adapters.local.decode import DecodedReply, DecodeRequest, Timings, decode
 from nip_fn_adapters.local.models import Policy
-from nip_fn_adapters.results import collect
 
 Answer = Result[tuple[Completion, ...], Problem]
 PolicyName = tuple[str, str | None]  # a model and an adapter on it; None: the model itself

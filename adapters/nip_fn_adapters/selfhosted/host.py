@@ -17,13 +17,13 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.hosting import is_hosted, server_url
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, collect
 from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.training.jobs import Probe, Score
 from nip_fn_adapters.api.endpoints import Endpoint, endpoints_of
 from nip_fn_adapters.api.ledger import identity
-from nip_fn_adapters.results import bind_async, collect
+from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.selfhosted.client import DEFAULT_TIMEOUTS, Client, Timeouts
 from nip_fn_adapters.selfhosted.needs import needs_of
 from nip_fn_adapters.serving.wire import (

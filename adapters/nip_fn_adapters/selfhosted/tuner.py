@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, collect
 from nip_fn.run.ports import Follow, Tuned, Tuner
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.results import bind_async, collect
+from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.selfhosted.host import Host, safe_name
 from nip_fn_adapters.serving.wire import ENDED, JobInfo, Refusal
 

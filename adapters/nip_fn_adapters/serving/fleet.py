@@ -12,9 +12,9 @@ import aiohttp
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, collect
 from nip_fn.training.jobs import CANARY_ABSOLUTE, CANARY_RELATIVE
-from nip_fn_adapters.results import bind_async, collect
+from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.gpus import shares, visible_gpus
 from nip_fn_adapters.serving.processes import OwnedProcess
 from nip_fn_adapters.serving.replica import Replica

@@ -12,10 +12,10 @@ import msgspec
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, collect
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.pool import in_order
-from nip_fn_adapters.results import bind_async, collect
+from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.wire import ProbeText, Refusal, VllmState
 
 HEALTH_SECONDS = 2.0  # for an answer to a request for vLLM's health

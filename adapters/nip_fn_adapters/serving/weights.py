@@ -14,9 +14,8 @@ import numpy as np
 from msgspec import Meta
 from returns.result import Failure, Result, Success
 
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, collect
 from nip_fn_adapters.local.weights import CONFIG, NOT_STACKED, WEIGHTS
-from nip_fn_adapters.results import collect
 
 MAX_HEADER = 64 << 20  # bytes of the header of a safetensors file
 MAX_CONFIG = 1 << 20  # bytes
