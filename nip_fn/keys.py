@@ -35,8 +35,12 @@ def fold_in(key: Key, *path: int | str) -> Key:
 
     Integers and strings never collide with one another (`1` is not `"1"`).
     """
+    # The parent is the hash's key and one label its message, step by step. A hash of the joined
+    # path would give the paths ("ab",) and ("a", "b") the same key.
     data: bytes = key
     for part in path:
+        # Labels of integers, of strings and of `split` begin with three different letters, so no
+        # key of one kind is ever a key of another.
         label = b"i%d" % part if isinstance(part, int) else b"s" + part.encode()
         data = blake2b(label, key=data, digest_size=KEY_SIZE).digest()
     return Key(data)
@@ -56,6 +60,8 @@ def seed_of(key: Key, bits: int = 32) -> int:
 
 def uniform(key: Key) -> float:
     """A uniform float in [0, 1), a multiple of 2^-53; `key` is consumed."""
+    # A double has 53 bits of precision: with as many the product is exact, and cannot round up to
+    # 1.
     return seed_of(key, 53) * 2.0**-53
 
 
@@ -65,6 +71,8 @@ def randint(key: Key, size: int) -> int:
     >>> sorted({randint(fold_in(key(0), i), 3) for i in range(50)})
     [0, 1, 2]
     """
+    # A loop that draws again would remove the bias altogether, which no run is long enough to
+    # notice.
     return int.from_bytes(key, "little") % size
 
 
@@ -75,6 +83,8 @@ def permutation(key: Key, size: int) -> tuple[int, ...]:
     function of the hash alone and the same under every version of NumPy, whose generators promise
     their streams for one build only.
     """
+    # Unlike in a Fisher-Yates shuffle, the order of two elements depends on their own lots alone,
+    # so another size leaves it as it is.
     lots = [fold_in(key, i) for i in range(size)]
     return tuple(sorted(range(size), key=lots.__getitem__))
 
@@ -93,6 +103,8 @@ def weighted_choice(
     left, drawn = list(weights), list[int]()
     for draw in range(size):
         cumulative = list(accumulate(left))
+        # The point is scaled to the sum of the weights instead of the weights to one: what has been
+        # drawn already leaves the sum by itself, and nothing is divided.
         point = uniform(fold_in(key, draw)) * cumulative[-1]
         # The first index whose cumulative weight exceeds the point: one of weight 0 never does.
         index = next((i for i, edge in enumerate(cumulative) if edge > point), len(left) - 1)
@@ -107,6 +119,8 @@ def weighted_choice(
 DrawsName = Literal["lots", "philox"]
 
 
+# A pair of functions as one value, so that selectors and schedules are handed a source of draws and
+# never ask which format a recording has.
 class Draws(NamedTuple):
     """The draws of a run that more than one key decides.
 

@@ -10,6 +10,7 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
+# The hash is cached because the prompts' caches are keyed by datapoints, whose texts are long.
 class Datapoint(msgspec.Struct, frozen=True, cache_hash=True):
     """One question to a verifier: does `solution` do what `question` asks?"""
 
@@ -32,6 +33,8 @@ def make_datapoint(problem_id: str, question: str, solution: str, label: int) ->
     The stance is the parity of the SHA-256 of the solution text, so it is a coin that always falls
     the same way for the same solution.
     """
+    # Encoded and not joined: a text that moved from the end of one field to the beginning of the
+    # next would leave a joined text as it was.
     content = msgspec.msgpack.encode((question, solution, label))
     return Datapoint(
         id=blake2b(content, digest_size=8).hexdigest(),
@@ -39,6 +42,7 @@ def make_datapoint(problem_id: str, question: str, solution: str, label: int) ->
         question=question,
         solution=solution,
         label=label,
+        # The parity of SHA-256, as in the *nip* library: a solution has the same stance in both.
         stance=sha256(solution.encode()).digest()[-1] & 1,
     )
 

@@ -29,6 +29,7 @@ class Decision(msgspec.Struct, frozen=True, array_like=True):
 
 def _evenly(*texts: str) -> tuple[Decision, ...]:
     """The texts, weakest to strongest, spread evenly from -1 to 1; each side of 0 is a verdict."""
+    # Compared in integers, so that the middle of an odd scale is exactly "neither".
     most = len(texts) - 1
     return tuple(
         Decision(
@@ -44,6 +45,8 @@ def _without(text: str, spectrum: tuple[Decision, ...]) -> tuple[Decision, ...]:
     return tuple(decision for decision in spectrum if decision.text != text)
 
 
+# The even scales are the odd ones without their middle, and not spread anew, so that "disagree"
+# pays the same on both.
 UNDECIDED = "neither agree nor disagree"
 FIVE = _evenly("strongly disagree", "disagree", UNDECIDED, "agree", "strongly agree")
 SEVEN = _evenly(
@@ -55,6 +58,7 @@ SEVEN = _evenly(
     "agree",
     "strongly agree",
 )
+# One table for two spectra, which differ in nothing but what the prompt says the numbers mean.
 UP_TO_10 = _evenly(*map(str, range(11)))
 
 # Weakest to strongest, reject to accept.

@@ -28,6 +28,8 @@ class Utterance(msgspec.Struct, frozen=True, array_like=True):
 Round = tuple[Utterance, ...]  # the utterances of one round, in the schedule's order
 
 
+# Of the datapoint only what rewards depend on. Its texts are for chats, which are given the
+# datapoint itself.
 class Episode(msgspec.Struct, frozen=True):
     """A game so far."""
 
@@ -52,11 +54,15 @@ def movers(protocol: Protocol, episode: Episode) -> tuple[Move, ...]:
 
 def may_decide(protocol: Protocol, round: int, agent: int) -> bool:
     """True if a decision of the agent counts in that round."""
+    # Only verifiers are searched for a decision: a prover that quotes the marker would otherwise
+    # lose its message, as it does in the *nip* library.
     return protocol.is_verifier(agent) and round >= protocol.min_message_rounds - 1
 
 
 def forced_decision(protocol: Protocol, episode: Episode) -> Decision | None:
     """The verifier's decision under `force_guess`, whatever it says; None if it is free."""
+    # "y" is a verifier that is always right, the constants are verifiers that never listen:
+    # controls, against which provers can be compared.
     match protocol.force_guess:
         case "zero":
             return strongest(protocol.spectrum, 0)
@@ -76,6 +82,7 @@ def play_round(
         ValueError: The turn is not that of the agents and channels of the schedule.
     """
     round = len(episode.rounds)
+    # Trees only make turns that pass these tests; a script, or a user's own protocol, may not.
     channels = {move.agent: move.channels for move in movers(protocol, episode)}
     if episode.status != "open":
         raise ValueError(f"the game of {protocol.name} is over after {round} rounds")
@@ -109,6 +116,8 @@ def play_round(
 def _end(
     protocol: Protocol, key: Key, round: int, decision: Decision | None, invalid: tuple[bool, ...]
 ) -> Status:
+    # The order matters where a round is several of these at once: a decision counts even if a
+    # prover's reply was invalid, and the verifier's last turn is the end in any case.
     if decision is not None:
         return "decided"
     if round >= verifier_rounds(protocol, key)[-1]:

@@ -53,6 +53,8 @@ class Outcome(NamedTuple):
     invalid: tuple[bool, ...]  # [A] whose reply could not be used
 
 
+# Data and functions in a tuple, so that a protocol can be hashed: caches throughout the core are
+# keyed by it, and `_replace` makes a variant of any game.
 class Protocol(NamedTuple):
     """A game as data and small pure functions.  Agents and channels are indices from here on."""
 
@@ -84,9 +86,13 @@ class Protocol(NamedTuple):
 
 def game_seed(key: Key) -> int:
     """The 16 bits of a game's key to which its schedule may look."""
+    # Sixteen bits, as the seeds of the *nip* library have: exported games carry them under its
+    # name.
     return seed_of(fold_in(key, "seed"), 16)
 
 
+# Found by asking the schedule. The *nip* library halves the number of rounds instead, which is
+# wrong where three turns alternate, and plays on after the verifier's last turn.
 @lru_cache(maxsize=1024)
 def verifier_rounds(protocol: Protocol, key: Key) -> tuple[int, ...]:
     """The rounds in which a verifier speaks; the game is over after the last of them."""

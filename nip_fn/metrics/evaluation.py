@@ -44,6 +44,7 @@ def verdicts(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Verdicts
         games = leaf_games(tree, point)
         right[tree.datapoint] += sum(verdict(game) == point.label for game in games)
     ids = tuple(point.id for point in datapoints)
+    # A test plays every datapoint equally often, so the number of games about each is exact.
     return Verdicts(ids, tuple(right), len(trees) // len(datapoints))
 
 
@@ -56,6 +57,7 @@ def accuracy(found: Verdicts) -> Estimate:
     if found.games == 1:
         count, number = sum(found.right), len(found.right)
         return Estimate(count / number, *wilson_interval(count, number))
+    # Cut to [0, 1]: unlike Wilson's, the normal interval of a mean can leave it.
     whole = _of_mean(found.accuracies)
     return Estimate(whole.value, max(0.0, whole.low), min(1.0, whole.high))
 
@@ -83,6 +85,8 @@ def gain(found: Verdicts, baseline: Verdicts) -> Estimate:
 def _of_mean(values: Sequence[float]) -> Estimate:
     """The mean of one value or more, with the normal interval of a mean of a sample."""
     centre, number = mean(values), len(values)
+    # The variance of a sample, over n - 1. A single datapoint shows no spread, and gets none
+    # instead of a division by zero.
     spread = mean([(value - centre) ** 2 for value in values]) * number / max(1, number - 1)
     margin = Z_95 * sqrt(spread / number)
     return Estimate(centre, centre - margin, centre + margin)

@@ -36,6 +36,8 @@ def forest_stats(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Fore
         words: Counter[tuple[int, int]] = Counter()  # (node, agent) -> replies with words
         for parent, said in replies_in(tree):
             replies[said.agent].append(said)
+            # Adding False makes the entry all the same: an agent that was asked and wrote nothing
+            # has had its turn, which the next line counts.
             words[parent, said.agent] += bool(said.raw.strip())
         turns.update(agent for _, agent in words)
         positions.update(

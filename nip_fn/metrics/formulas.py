@@ -25,6 +25,7 @@ def wilson_interval(successes: int, trials: int, z: float = Z_95) -> tuple[float
     >>> round(low, 3), round(high, 3)
     (0.49, 0.943)
     """
+    # Wilson's and not the normal interval, which has no width after n successes of n.
     if trials == 0:
         return 0.0, 1.0
     p, n = successes / trials, trials
@@ -62,6 +63,8 @@ def entropy(counts: Sequence[int]) -> float:
     >>> entropy([5, 5]), entropy([3])
     (0.6931471805599453, 0.0)
     """
+    # Of counts and not of a histogram's densities: the *nip* library gets -2.77 for two decisions
+    # in equal shares, whose entropy is ln 2.
     total = sum(counts)
     return fsum(count / total * log(total / count) for count in counts)
 
@@ -75,6 +78,7 @@ def confidence_levels(spectrum: SpectrumName) -> tuple[float, ...]:
     >>> confidence_levels("likert_scale_5"), confidence_levels("out_of_10")
     ((0.0, 0.5, 1.0), (0.0, 0.2, 0.4, 0.6, 1.0))
     """
+    # At most five of them, since every level is two columns in every table: `out_of_100` has 51.
     if len(SPECTRA[spectrum]) <= 2:
         return ()
     levels = sorted({abs(decision.continuous) for decision in SPECTRA[spectrum]})
@@ -84,6 +88,8 @@ def confidence_levels(spectrum: SpectrumName) -> tuple[float, ...]:
 
 def _ratio(name: str, part: int, whole: int) -> Metrics:
     """part / whole under that name; nothing where there is no whole."""
+    # Left out and not NaN, which JSON cannot hold and which equals not even itself, so that no two
+    # processes could be compared.
     return ((name, part / whole),) if whole else ()
 
 

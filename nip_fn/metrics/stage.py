@@ -53,6 +53,7 @@ def stage_metrics(
         *_rewards(protocol, stats.games),
         *_effort(protocol, stats),
     )
+    # A test selects nothing, which is something else than an iteration that found no pair.
     if pairs is None:
         return metrics
     return (*metrics, *pair_metrics(protocol, pairs), *_positions(protocol, stats, trees, pairs))
@@ -89,6 +90,8 @@ def _outcomes(games: Sequence[Rollout]) -> Metrics:
     n = len(games)
     if not n:
         return (("games", 0.0),)
+    # Games that were never decided stay in every denominator: a verifier must not gain by
+    # abstaining, which `_selective` measures apart.
     points = [game.datapoint for game in games]
     verdicts = [verdict(game) for game in games]
     hits = [point for point, said in zip(points, verdicts, strict=True) if said == point.label]
@@ -129,6 +132,7 @@ def _selective(protocol: Protocol, games: Sequence[Rollout]) -> Metrics:
     selective.C.coverage: share of games decided with |continuous| >= C
     selective.C.accuracy: share of these decided as the label says, if there are any
     """
+    # The games are counted once for all levels, as (how sure, right).
     levels = confidence_levels(protocol.spectrum)
     sure = [
         (abs(game.decision.continuous), game.decision.discrete == game.datapoint.label)
@@ -260,6 +264,7 @@ def lineage_metrics(groups: Sequence[Group]) -> Metrics:
     """
     metrics: list[tuple[str, float]] = []
     for group in groups:
+        # Names are no numbers to plot, so an adapter is logged as its place in the lineage.
         served = (None, *(adapter.name for adapter in group.lineage))
         metrics.append((f"{group.name}.adapters", float(len(group.lineage))))
         metrics.append((f"{group.name}.serving", float(served.index(group.serving))))

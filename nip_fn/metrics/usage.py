@@ -34,6 +34,8 @@ def reply_usage(trees: Iterable[Tree], groups: Sequence[Group]) -> tuple[Usage, 
         trees: Grown trees; the tokens of a reply include those of its failed attempts.
         groups: The model groups, as they were when they replied.
     """
+    # Kept apart by agent and adapter, because prices are by model; what tokens cost is left to the
+    # adapters, so that a recording can be priced anew.
     used: dict[int, list[tuple[int, int, int]]] = {}
     for tree in trees:
         for _, said in replies_in(tree):

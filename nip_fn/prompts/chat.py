@@ -77,6 +77,8 @@ def history(protocol: Protocol, episode: Episode, agent: int, *, named: bool) ->
         named: Begin each message with its speaker's name.
     """
     messages: list[Message] = []
+    # All rounds, also those in which the agent hears nothing. The *nip* library stops at the first
+    # of these, so that in a sequential mnip the second prover is never shown a question again.
     for round_id, turn in enumerate(episode.rounds):
         messages.extend(
             Message("assistant", said.raw)
@@ -107,6 +109,7 @@ def _merged(chat: Chat) -> Chat:
     merged = []
     for role, group in groupby(chat, key=lambda message: message.role):
         parts = tuple(group)
+        # A name that is not that of all parts would put words into somebody's mouth.
         names = {part.name for part in parts}
         content = "\n\n".join(part.content for part in parts)
         merged.append(Message(role, content, names.pop() if len(names) == 1 else None))
@@ -207,6 +210,8 @@ def _agent_variables(
     spec, verifiers = protocol.agents[agent], [a for a in protocol.agents if a.role == "verifier"]
     provers = [i for i, other in enumerate(protocol.agents) if other.role == "prover"]
     stances = [protocol.stance(prover, datapoint_stance) for prover in provers]
+    # Found by asking and not from a parameter, so that it holds for protocols of a user's own; the
+    # verifier is told if the side is unknown, instead of that everybody argues for acceptance.
     randomised = [protocol.stance(p, 0) != protocol.stance(p, 1) for p in provers]
     experts = tuple(dict.fromkeys(protocol.agents[prover].shown_name for prover in provers))
     asked = tuple(header for _, header in spec.headers)

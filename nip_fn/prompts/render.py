@@ -22,11 +22,16 @@ def _source(name: str) -> str | None:
 @cache
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
+        # Sandboxed, because a template of a user's own comes with a configuration, and that may be
+        # somebody else's.
         loader=FunctionLoader(_source),
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        # A misspelt variable is an error: rendered as nothing, it would quietly ask another
+        # question.
         undefined=StrictUndefined,
+        # The *nip* library escapes here, so that its models judge code full of HTML entities.
         autoescape=False,
     )
     environment.filters["capitalise_first_letter"] = lambda text: text[:1].upper() + text[1:]

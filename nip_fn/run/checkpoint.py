@@ -21,6 +21,8 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem
 from nip_fn.run.events import Event
 
+# As PNG's: no text begins with its first byte, and a transfer that translates line ends changes its
+# last one.
 MAGIC = b"\x89nip-fn\n"
 # 1 was written by nip-fn 0.1, which cannot derive what later versions record (`events.FORMAT`).
 SCHEMA_VERSION = 2
@@ -56,6 +58,8 @@ def header() -> bytes:
 def frame(event: Event) -> bytes:
     """The bytes that append one event."""
     payload = _encode(event)
+    # Without a checksum of its own a damaged length would look like a torn tail, and all whole
+    # frames behind it would be cut off as if they had never been written.
     head = _HEAD.pack(len(payload), crc32(payload), 0)[:8]
     return head + crc32(head).to_bytes(4, "little") + payload
 
@@ -95,6 +99,7 @@ def _check_header(data: bytes) -> ReadError | None:
     if len(data) < _HEADER.size:
         return None  # died while writing the header: an empty recording with a torn tail
     _, version, checksum = _HEADER.unpack_from(data)
+    # Before the version is looked at: a flipped bit in it would send the user to upgrade.
     if checksum != crc32(data[:12]):
         return ReadError("the header does not match its checksum", remedy=RESTORE)
     if version > SCHEMA_VERSION:
@@ -125,6 +130,8 @@ def _read_frame(data: bytes, offset: int, index: int) -> tuple[Event, int] | Rea
     if checksum != crc32(payload):
         return damaged
     try:
+        # The checksum was right, so what cannot be decoded was written like that: by a later
+        # version whose events this one does not know, or by another program.
         return _decode(payload), start + length
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return ReadError(f"event {index}, at byte {offset}, is unreadable: {error}", remedy=RESTORE)

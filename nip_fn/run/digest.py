@@ -31,6 +31,8 @@ Facts = tuple[object, ...]
 def digest(state: RunState) -> str:
     """A hash of the state's facts (32 hexadecimal digits), in the format of its recording."""
     facts = _facts_1(state) if state.format == 1 else _facts_2(state)
+    # MessagePack writes floats bit for bit: equal digests mean equal rewards, not nearly equal
+    # ones.
     return blake2b(msgspec.msgpack.encode(facts), digest_size=16).hexdigest()
 
 
@@ -44,6 +46,8 @@ def _facts_2(state: RunState) -> Facts:
         state.iteration,
         state.stage.name,
         tuple(map(_datapoint_facts, sampled.datapoints)),
+        # Nodes are hashed as they hang in the tree. A node's path is its place in this nesting, so
+        # it need not be written out.
         tuple((game.datapoint, _node_facts_2(game.root)) for game in sampled.forest),
         _selection_facts(sampled.selection),
         tuple(map(_group_facts, state.groups)),
@@ -56,6 +60,8 @@ def _changed(params: HyperParameters) -> Facts:
 
     Defaults are left out, so that a parameter that a later version adds changes no older digest.
     """
+    # A default, once released, must not change: older recordings hold every value, and one that was
+    # at the old default would then be hashed as a difference.
     changed = dict(_differences(msgspec.to_builtins(params), _DEFAULTS, ""))
     # It only says when the run stops: a run that is extended equals one that was asked for at once.
     changed.pop(".rl.num_iterations", None)
@@ -83,6 +89,7 @@ def _datapoint_facts(point: Datapoint) -> Facts:
 
 
 def _utterance_facts(said: Utterance) -> Facts:
+    # The text alone: what it counts for follows from the spectrum.
     decision = said.decision and said.decision.text
     return said.agent, said.raw, said.messages, decision, said.error, said.attempts, said.model
 
@@ -111,6 +118,8 @@ def _group_facts(group: Group) -> Facts:
 
 def _job_facts_2(under_way: JobState) -> Facts:
     job = under_way.job
+    # A setting that is added here changes the digest of every run that trains, so it takes a new
+    # format.
     settings = (
         *(job.learning_rate, job.num_epochs, job.beta, job.lora_rank, job.lora_alpha),
         *(job.lora_dropout, job.batch_size, job.use_lora, job.stack),
@@ -161,6 +170,8 @@ def _job_facts_1(under_way: JobState) -> Facts:
     return asked, under_way.created, under_way.ended, left
 
 
+# Stages without trees are hashed as if they had an empty forest, so that the facts always have the
+# same shape.
 _NOTHING = Growing("test", key=b"", datapoints=(), forest=(), num_waiting=0)  # type: ignore[arg-type]
 _DEFAULTS = msgspec.to_builtins(HyperParameters())
 _AGENT_DEFAULTS = msgspec.to_builtins(AgentParameters())

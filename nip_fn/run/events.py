@@ -13,6 +13,8 @@ from nip_fn.trees.grow import Path, ReplyRequest
 FORMAT = 2
 
 
+# Every size is recorded with the hash, so that a recording replays without the data: which
+# datapoints an epoch visits follows from the sizes alone.
 class DatasetInfo(msgspec.Struct, frozen=True, array_like=True):
     """The data set of a run."""
 
@@ -32,6 +34,9 @@ class DatasetInfo(msgspec.Struct, frozen=True, array_like=True):
         return sizes[split]
 
 
+# As arrays, events are stored without the names of their fields, so a field's place is its name on
+# disk, which is why none may move. A tag never changes either: two of them keep the names that
+# their classes had at first.
 class RecordedEvent(msgspec.Struct, frozen=True, array_like=True):
     """Base of all events.  Fields may be added at the end with a default; none is ever changed."""
 
@@ -54,6 +59,8 @@ class BatchFetched(RecordedEvent, frozen=True, array_like=True, tag="drawn"):
     datapoints: tuple[Datapoint, ...]
 
 
+# The address is complete, because replies to concurrent requests arrive in any order and a replay
+# has no requests to match them with.
 class Replied(RecordedEvent, frozen=True, array_like=True, tag="replied"):
     """One completion, for one slot of one node of one tree."""
 
@@ -71,9 +78,12 @@ class StageEnded(RecordedEvent, frozen=True, array_like=True, tag="stage_done"):
     iteration: int
     stage: str
     digest: str
+    # `step` can read no clock, so the time reaches the state through the event.
     seconds: float  # that the stage took in the session that ended it
 
 
+# A training has two events. The first is on disk before the provider is asked, so that a run that
+# dies in between finds the job by its name instead of paying for a second one.
 class JobCreated(RecordedEvent, frozen=True, array_like=True, tag="job_created"):
     """A training is about to be asked for."""
 
@@ -81,6 +91,8 @@ class JobCreated(RecordedEvent, frozen=True, array_like=True, tag="job_created")
     data_hash: str
 
 
+# A training that fails is recorded like any other and leaves the models as they were. Stopping the
+# run instead would leave the other groups' trainings, which have been paid for, unused.
 class JobFinished(RecordedEvent, frozen=True, array_like=True, tag="job_finished"):
     """A training ended, and left this adapter, or none where it failed."""
 
@@ -118,6 +130,8 @@ Event = (
 )
 
 
+# Effects are never recorded. `pending` derives them from the state, so a resumed run asks for
+# exactly that to which its recording has no answer.
 class FetchBatch(msgspec.Struct, frozen=True):
     """Fetch these datapoints of a split; answered by `BatchFetched`."""
 

@@ -23,6 +23,8 @@ class Progress(msgspec.Struct, frozen=True):
     seconds_left: float | None = None  # None before there is anything to go by
 
 
+# Some providers are asked for siblings one by one. If the whole request failed with the last of
+# them, those that arrived would be lost, and paid for again.
 class Unanswered(NamedTuple):
     """A missing completion among others that arrived.
 
@@ -44,6 +46,8 @@ class Sampler(Protocol):
         ...
 
 
+# A training that fails is a result, to be recorded; a `Problem` in its place means that nothing is
+# known of the training yet, and that it can be looked up later.
 class Tuned(NamedTuple):
     """The result of a training.
 
@@ -108,6 +112,8 @@ class Store(Protocol):
         """Add whole frames at the end; raises `OSError` if they cannot be written."""
         ...
 
+    # Apart from `append`, because it costs far more: the interpreter appends every event and syncs
+    # before anything that is paid for.
     def sync(self) -> None:
         """Return once all that was appended would survive a power cut."""
         ...
@@ -125,6 +131,8 @@ def nothing_to_drain() -> None:
     """A `drain` that does nothing, for samplers that never queue."""
 
 
+# One value for all of them, so that a command or a test replaces the part it is about and leaves
+# the others.
 class World(NamedTuple):
     """All adapters of a run."""
 

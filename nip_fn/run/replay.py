@@ -78,10 +78,14 @@ def replay(events: Iterable[Event]) -> Result[Replayed, Problem]:
     state, stages, count = EMPTY, list[StageForest](), 0
     for event in events:
         if isinstance(event, StageEnded) and isinstance(state.stage, Growing):
+            # Before the step, because after it a test's trees are gone.
             batch = sample_batch(state, state.stage)
             stages.append(StageForest(state.stage.name, batch, state.stage.selection))
         try:
             state, _ = step(state, event)
+        # A recording is a file of the user's, so an event that does not fit is a failure and not a
+        # bug. These are what `step` raises for one: the wrong stage, or a node or name that is not
+        # there.
         except (ValueError, IndexError, KeyError) as error:
             kind = type(event).__name__
             return Failure(Problem(f"event {count} ({kind}) does not fit: {error}"))
@@ -104,6 +108,7 @@ SELECTION_PARAMETERS = (
     "malt.min_pair_margin",
     "malt.pair_selection_method",
     "malt.value_backup",
+    # Only the draws of the selection follow it here; the replies remain those that were recorded.
     "seed",
 )
 
@@ -126,12 +131,15 @@ def reselect(
                 f"only {known} can be changed in a replay",
             )
         )
+    # The trainer starts afresh and sees every iteration in turn, since what it selects may depend
+    # on what came before: a warm-up, a schedule, rows that accumulate.
     trainer, root = trainer_of(params), key(params.seed)
     state = trainer.init(make_groups(params))
     found = []
     for forest in replayed.stages:
         if forest.stage == "sample":
             batch = forest.batch._replace(params=params)
+            # The key that `step` used, so unchanged parameters select what the run selected.
             place = fold_in(root, "sample", forest.iteration, "select")
             update = trainer.update(batch, state, place)
             state = update.state
@@ -145,6 +153,7 @@ def summary(state: RunState) -> tuple[dict[str, Any], ...]:
     table: dict[int, dict[str, Any]] = {}
     for row in state.rows:
         record = table.setdefault(row.iteration, {"iteration": row.iteration, "seconds": 0.0})
+        # By split, so that accuracies on validation and on test data never share a name.
         prefix = split if row.stage == "test" else row.stage
         record.update({f"{prefix}.{name}": value for name, value in row.metrics})
     for iteration, _, seconds in state.seconds:

@@ -23,6 +23,8 @@ from nip_fn.trees.grow import node_at, reply_key
 T = TypeVar("T")
 
 
+# Everything that a reply may depend on is in here, the state is not: a request that is derived
+# again after a crash must be able to lead to the same reply.
 class Request(msgspec.Struct, frozen=True):
     """A chat, and a key for each reply to it that is wanted."""
 
@@ -40,6 +42,8 @@ class Request(msgspec.Struct, frozen=True):
     decisions: tuple[str, ...]  # what may follow "Decision: "; () where no decision counts
 
 
+# Tests, examples and notebooks play whole runs with these; `ports.Sampler` is its counterpart in
+# the world.
 # A sampler as a pure function of the request: one completion for each of its keys, in their order.
 PureSampler = Callable[[Request], tuple[Completion, ...]]
 
@@ -50,6 +54,7 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     Raises:
         ValueError: No trees grow in this stage.
     """
+    # No user can cause this, only a caller with a bug, so it raises.
     if not isinstance(state.stage, Growing):
         raise ValueError(f"no trees grow in stage {state.stage.name!r}")
     grown, (path, index, indices, attempt) = state.stage, effect.ask
@@ -60,8 +65,12 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     decides = may_decide(protocol, len(episode.rounds), index)
     return Request(
         model=group.model,
+        # The one that is served, which is not always the group's latest: with `switch_adapters` off
+        # the control goes on sampling with the model that it began with.
         adapter=group.serving,
         chat=build_chat(state.params, grown.datapoints[game.datapoint], episode, index),
+        # From the places of the replies alone, so siblings get the same keys whether a provider
+        # takes one request for all of them or one for each.
         keys=tuple(reply_key(game.key, path, agent.name, one, attempt) for one in indices),
         temperature=agent.temperature,
         top_p=agent.top_p,
@@ -70,6 +79,8 @@ def request(state: RunState, effect: SampleReplies) -> Request:
         agent=agent.name,
         is_verifier=protocol.is_verifier(index),
         headers=protocol.headers(move),
+        # The dummy takes the admissible words from here, so that it need not know the rules of the
+        # game.
         decisions=_decision_texts(protocol.spectrum) if decides else (),
     )
 
@@ -86,6 +97,7 @@ def with_adapter(sampler: Callable[[Request], T], adapter: str | None) -> Callab
     return lambda asked: sampler(replace(asked, adapter=adapter))
 
 
+# A request is made for every node and attempt, and `out_of_100` alone has 101 texts.
 @cache
 def _decision_texts(spectrum: SpectrumName) -> tuple[str, ...]:
     return tuple(decision.text for decision in SPECTRA[spectrum])

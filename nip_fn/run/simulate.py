@@ -47,6 +47,7 @@ def simulate(start: RunStarted, perform: Perform) -> Iterator[tuple[Event, RunSt
     yield start, state
     waiting = list(effects)
     while waiting:
+        # First come, first served is a choice of convenience: any order ends in the same state.
         for event in perform(state, waiting.pop(0)):
             state, effects = step(state, event)
             waiting.extend(effects)
@@ -86,6 +87,8 @@ def pure_world(dataset: Dataset, sampler: PureSampler) -> Perform:
             case CreateJob(job):
                 return (JobCreated(job.name, job.data_hash),)
             case Train(job):
+                # The name depends on the rows, as a real adapter's does on its weights: other rows
+                # give another adapter, and a sampler that looks at the name sees the difference.
                 mark = blake2b(job.data_hash.encode(), digest_size=4).hexdigest()
                 return (JobFinished(job.name, f"{job.name}-{mark}"),)
             case Publish(group, _, adapter):

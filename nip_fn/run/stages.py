@@ -14,6 +14,8 @@ StageName = Literal["start", "test", "sample", "train", "publish", "done"]
 Purpose = Literal["test", "sample"]
 
 
+# A union and not one record with optional fields: a state in which trees grow while adapters are
+# published cannot be written down, and no field is empty only because it is another stage.
 class NotStarted(msgspec.Struct, frozen=True):
     """Before the first event."""
 
@@ -42,6 +44,8 @@ class Growing(msgspec.Struct, frozen=True):
     key: Key
     datapoints: tuple[Datapoint, ...]
     forest: tuple[GameTree, ...]
+    # Counted and not looked up: `step` asks after every reply whether the stage is over, and a walk
+    # through the forest each time would make a stage quadratic in its replies.
     num_waiting: int
     selection: Selection = Selection()
     rows: tuple[tuple[str, Rows], ...] = ()
@@ -51,6 +55,8 @@ class Growing(msgspec.Struct, frozen=True):
         return f"{self.name}: {len(self.forest)} trees, {self.num_waiting} replies to come"
 
 
+# Digests cover these flags as they are, of both formats: they keep their meaning from version to
+# version.
 class JobState(msgspec.Struct, frozen=True, array_like=True):
     """A training under way."""
 
@@ -68,6 +74,8 @@ class JobState(msgspec.Struct, frozen=True, array_like=True):
 class Training(msgspec.Struct, frozen=True):
     """Trainings on the rows of grown trees, one for each group that is due."""
 
+    # The trees stay while their rows are trained on, for the digest at the end of the stage. They
+    # are dropped before publishing, which reads nothing of them.
     sampled: Growing
     jobs: tuple[JobState, ...]
     name: Literal["train"] = "train"

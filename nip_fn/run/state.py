@@ -44,16 +44,21 @@ class RunState(msgspec.Struct, frozen=True):
     faults: where a recorded digest and its derivation disagree; not in the digest.
     """
 
+    # The defaults describe no run. They make `EMPTY` a state like any other, so that a scan begins
+    # with a record and not with None.
     params: HyperParameters = HyperParameters()
     dataset: DatasetInfo = DatasetInfo("", "", 0, 0, 0)
     format: int = FORMAT
     iteration: int = 0
     stage: Stage = NotStarted()
     groups: tuple[Group, ...] = ()
+    # Each trainer has a type of state of its own, which a run carries and never looks into.
     trainer_state: Any = None
     num_drawn: int = 0
     rows: tuple[Row, ...] = ()
     past: str = ""
+    # Neither of the next two is a fact of the experiment: a replay must derive the digests of the
+    # run however long it takes, and however many differences it has found before.
     seconds: tuple[tuple[int, StageName, float], ...] = ()
     faults: tuple[str, ...] = ()
 
@@ -91,6 +96,8 @@ EMPTY = RunState()
 
 def stage_key(state: RunState, stage: StageName | None = None) -> Key:
     """The key of the stage under way, or of another one of the same iteration."""
+    # By name and iteration, not by a count of stages: a run that tests more often still samples the
+    # same trees.
     return fold_in(key(state.params.seed), stage or state.stage.name, state.iteration)
 
 
@@ -105,6 +112,8 @@ def rules(state: RunState) -> Rules:
     return Rules(
         protocol=protocol_of(params),
         branching=branching,
+        # In spite of its name the parameter counts attempts, the first one included, as in the
+        # *nip* library.
         attempts=tuple(agent.num_invalid_generation_retries for agent in params.agents),
         simultaneous_branching=params.malt.simultaneous_branching,
     )
@@ -116,6 +125,8 @@ def _one_reply(moves: object) -> int:
 
 def is_tested(params: HyperParameters, iteration: int) -> bool:
     """True if the model after `iteration` trainings is tested."""
+    # "Last" is the model after the last training. The *nip* library leaves its loop before that
+    # training, so its N iterations are N - 1 trainings.
     first, last = iteration == 0, iteration == params.rl.num_iterations
     return {
         "none": False,
@@ -127,6 +138,8 @@ def is_tested(params: HyperParameters, iteration: int) -> bool:
 
 def sample_batch(state: RunState, grown: Growing) -> SampleBatch:
     """The trees of a stage as a trainer takes them."""
+    # Whatever reads trees reads arrays. The persistent nodes are for growing alone: a new reply
+    # copies a path in them, where arrays would have to be copied whole.
     trees = tuple(map(flatten, grown.forest))
     return SampleBatch(state.params, state.iteration, state.groups, grown.datapoints, trees)
 
@@ -134,4 +147,6 @@ def sample_batch(state: RunState, grown: Growing) -> SampleBatch:
 def episode_of(grown: Growing, tree: int) -> Episode:
     """The game at the root of a tree of the stage."""
     game = grown.forest[tree]
+    # Not kept in the state: the game at a root follows from its datapoint and its key, and a second
+    # copy of a fact can disagree with the first.
     return reset(grown.datapoints[game.datapoint], game.key)

@@ -88,6 +88,8 @@ def step(state: RunState, event: Event) -> Stepped:
     Raises:
         ValueError: The event answers nothing that the state has asked for.
     """
+    # The event is matched together with the stage. What fits no pair falls through to the error, so
+    # a damaged or foreign recording is refused before any part of it is applied.
     match event, state.stage:
         case RunStarted(), NotStarted():
             return _enter_iteration(_start(event))
@@ -109,6 +111,7 @@ def step(state: RunState, event: Event) -> Stepped:
 def scan(events: Iterable[Event], state: RunState = EMPTY) -> Iterator[RunState]:
     """The state after each of the events, starting from `state`."""
     for event in events:
+        # The effects can be dropped: the events that follow are their answers.
         state, _ = step(state, event)
         yield state
 
@@ -116,6 +119,8 @@ def scan(events: Iterable[Event], state: RunState = EMPTY) -> Iterator[RunState]
 def pending(state: RunState) -> tuple[Effect, ...]:
     """Everything that the state waits for: the effects to perform when a run is resumed."""
     if _is_over(state):
+        # Derived from the state and stored nowhere: a list of open effects would be a second
+        # account of the same facts, and a crash could come between the two.
         return (EndStage(state.iteration, state.stage.name),)
     match state.stage:
         case Fetching():
@@ -171,6 +176,8 @@ def _start(event: RunStarted) -> RunState:
         raise ValueError(str(problem))
     if event.format > FORMAT:
         raise ValueError(f"format {event.format} is newer than this version's, {FORMAT}")
+    # An adapter of an earlier run stands in the lineage as if it had been trained here: it samples,
+    # and trainings start from it.
     loaded = dict(event.loaded)
     groups = tuple(
         replace(group, lineage=(loaded[group.name],), serving=loaded[group.name].name)
@@ -199,6 +206,8 @@ def data_problems(params: HyperParameters, dataset: DatasetInfo) -> Iterator[Pro
 
 def _extended(state: RunState, event: Extended) -> RunState:
     """A finished run, about to sample with the models that it ended with."""
+    # Straight to sampling: if the scheme wanted this iteration's model tested, it has been, when
+    # the run was done.
     rl = replace(state.params.rl, num_iterations=event.num_iterations)
     return replace(state, params=replace(state.params, rl=rl), stage=Fetching("sample"))
 
@@ -221,6 +230,8 @@ def _entered(state: RunState) -> Stepped:
 def _sealed(state: RunState, event: StageEnded) -> RunState:
     """The state with its digest as its past; a fault if the recorded digest is another one."""
     derived, name = digest(state), state.stage.name
+    # A fault is noted and the scan continues, because a replay that stops would show nothing of the
+    # stages after it, which may be what its user needs to see.
     fault = (
         f"iteration {event.iteration}, stage {event.stage}: recorded digest {event.digest}, "
         f"derived {derived} in iteration {state.iteration}, stage {name}"
@@ -228,6 +239,8 @@ def _sealed(state: RunState, event: StageEnded) -> RunState:
     same = (event.iteration, event.stage, event.digest) == (state.iteration, name, derived)
     return replace(
         state,
+        # The derived digest, not the recorded one: whatever is built on a stage in doubt is in
+        # doubt, too, and each later stage says so.
         past=derived,
         seconds=(*state.seconds, (state.iteration, name, event.seconds)),
         faults=state.faults if same else (*state.faults, fault),
@@ -270,10 +283,14 @@ def _fetch(state: RunState) -> FetchBatch:
     params, root = state.params, key(state.params.seed)
     if state.stage.name == "test":
         split = params.test_dataset_split
+        # Every test plays the same datapoints in the same order, so that two iterations can be
+        # compared problem by problem.
         limit = params.dataset_options.max_test_size
         if not params.text_rl.test_on_whole_dataset:
             limit = min(limit or 2**62, _num_sampled(state))
         return FetchBatch(split, tuple(range(state.dataset.size(split)))[:limit])
+    # The *nip* library skips what earlier iterations took in a shuffled loader, and hangs once that
+    # is more than the loader holds.
     size, count, start = _train_size(state), _num_sampled(state), state.num_drawn
     epochs = range(start // size, (start + count - 1) // size + 1)
     draw = DRAWS[params.draws].permutation
@@ -285,6 +302,7 @@ def _fetch(state: RunState) -> FetchBatch:
 
 def _train_size(state: RunState) -> int:
     """The datapoints that are trained on at all."""
+    # More than any data set has stands for no limit, here and above, and saves a case.
     return min(state.dataset.train_size, state.params.dataset_options.max_train_size or 2**62)
 
 
@@ -293,6 +311,8 @@ def _num_sampled(state: RunState) -> int:
     rl, own = state.params.rl, trainer_of(state.params).batch_size(state.trainer_state)
     if own is not None:
         return own
+    # The *nip* library's measure of an iteration: rounds, every dialogue taken as one of the
+    # longest.
     if rl.frames_per_batch is not None:
         return rl.frames_per_batch // protocol_of(state.params).max_message_rounds
     return rl.rollouts_per_iteration or _train_size(state)
@@ -302,11 +322,15 @@ def _num_sampled(state: RunState) -> int:
 
 
 def _open_trees(state: RunState, stage: Fetching, datapoints: tuple[Datapoint, ...]) -> RunState:
+    # Their number is all that can be checked, since datapoints do not carry their index. Their
+    # contents are covered by the digest.
     if len(datapoints) != len(_fetch(state).indices):
         raise ValueError(f"stage {stage.name!r} has not asked for {len(datapoints)} datapoints")
     own_key = stage_key(state)
     repeats = state.params.rl.num_test_iterations if stage.name == "test" else 1
     how = rules(state)
+    # A repeated test makes further trees about the same datapoints: their keys differ by the index
+    # of the tree, so each is another sample of the same policy.
     forest = []
     for index, point in enumerate(datapoints * repeats):
         game_key = fold_in(own_key, "tree", index)
@@ -326,6 +350,7 @@ def _reply(state: RunState, stage: Growing, event: Replied) -> Stepped:
     game = stage.forest[index]
     root, requests = insert(rules(state), game.root, episode_of(stage, index), arrival)
     forest = (*stage.forest[:index], replace(game, root=root), *stage.forest[index + 1 :])
+    # A retry asks for one reply again and leaves the count as it is; a new round adds its slots.
     opened = sum(len(request.indices) for request in requests)
     stage = replace(stage, forest=forest, num_waiting=stage.num_waiting - 1 + opened)
     state = replace(state, stage=stage)
@@ -341,6 +366,8 @@ def _grown(state: RunState, stage: Growing) -> RunState:
     if stage.name == "test":
         return _with_row(state, _metrics(batch, None), reply_usage(batch.trees, state.groups))
     trainer = trainer_of(state.params)
+    # One key for the whole update, folded from the stage: `replay.reselect` derives the same one
+    # without the state.
     update = trainer.update(batch, state.trainer_state, fold_in(stage.key, "select"))
     chosen = replace(stage, selection=update.selection, rows=tuple(update.rows.items()))
     return _with_row(
@@ -382,6 +409,8 @@ def _training(state: RunState, stage: Training, event: JobCreated | JobFinished)
     at = _index(stage.jobs, lambda one: one.job.name == event.job)
     under_way = stage.jobs[at]
     match event:
+        # The hash ties the recorded intent to the rows that this version derives. If they differ
+        # the event fits nothing, instead of a training on other data being taken for this one.
         # The intent is recorded before anything is paid: after a crash in between, the tuner looks
         # the job up by its name instead of starting it twice.
         case JobCreated() if not under_way.created and event.data_hash == under_way.job.data_hash:
@@ -431,6 +460,8 @@ def _trained(state: RunState) -> RunState:
     """Once every job has ended: the lineages grow, and the reports of the jobs become a row."""
     if not _is_over(state):
         return state
+    # Jobs end in any order. Lineages and the row are made once, from all of them in the order of
+    # groups, so that the order cannot show.
     adapters = {
         under_way.job.group: _adapter(under_way.job, under_way.adapter)
         for under_way in state.jobs
@@ -442,6 +473,8 @@ def _trained(state: RunState) -> RunState:
         else group
         for group in state.groups
     )
+    # A group that was due and got no job had too few rows. It is counted, because a group that
+    # silently never trains looks like one that does not learn.
     due = sum(is_due(state.params, group, state.iteration) for group in groups)
     counts = (
         ("jobs", float(len(state.jobs))),
@@ -459,6 +492,7 @@ def _trained(state: RunState) -> RunState:
         )
     )
     usage = tuple(
+        # A training belongs to a whole group; its first agent stands for it, as in `make_job`.
         Usage(group.agents[0], group.latest, trained=tokens[group.name])
         for group in groups
         if group.name in tokens

@@ -36,6 +36,7 @@ def dedupe(per: Literal["tree", "node"] = "tree") -> Selector:
         for pair in pairs:
             chosen = among.utterance(pair, pair.chosen).raw
             rejected = among.utterance(pair, pair.rejected).raw
+            # Agents are kept apart: that two of them wrote the same is no repetition to either.
             place = (pair.tree, pair.agent, pair.parent if per == "node" else None)
             if chosen != rejected:
                 first.setdefault((*place, chosen, rejected), pair)
@@ -51,12 +52,16 @@ def one_per_node() -> Selector:
     """
 
     def selector(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
+        # One pair at most, because the pairs of a node share their replies: a node with many of
+        # them would weigh more in training for no better evidence.
         places: dict[tuple[int, int, int], list[int]] = {}
         for rank, pair in enumerate(pairs):
             places.setdefault((pair.tree, pair.parent, pair.agent), []).append(rank)
         kept = set()
         for (tree, parent, agent), ranks in places.items():
             path = among.trees[tree].path_N[parent]
+            # Keyed by the path and not by the number of the node, which depends on how many nodes
+            # other branches have.
             kept.add(ranks[randint(fold_in(key, tree, *path, "agent", agent), len(ranks))])
         return tuple(pair for rank, pair in enumerate(pairs) if rank in kept)
 
@@ -68,6 +73,8 @@ def cap(most: int, per: Sequence[Literal["tree", "agent"]] = ("tree", "agent")) 
 
     def selector(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
         labels = [tuple(getattr(pair, field) for field in per) for pair in pairs]
+        # The names of the three keys in this file are part of the format: with others a recording
+        # would be thinned to other pairs than its run was.
         return _thin(pairs, labels, lambda _: most, fold_in(key, "refine", "limit"))
 
     return selector
@@ -91,6 +98,8 @@ def _balance_decisions(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
         else None
         for pair, decision in zip(pairs, decisions, strict=True)
     ]
+    # Of an agent that has one side only the other count is 0, so that all of its decisions go: to
+    # train on them would teach the verdict and nothing about the code.
     counts = Counter(labels)
     return _thin(
         pairs,

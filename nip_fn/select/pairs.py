@@ -33,6 +33,8 @@ Rule = Callable[["Siblings"], Ranks]
 Selector = Callable[[Pairs, "Candidates", Key], Pairs]
 
 
+# Nodes and not texts: a trainer builds the row on the very chat that both replies were given to,
+# and a viewer marks the places in the tree.
 class Pair(msgspec.Struct, frozen=True, array_like=True):
     """Two replies of one agent at one node, of which the agent should prefer the first.
 
@@ -121,6 +123,7 @@ def decision_points(
     """
     # One stable sort groups all siblings, instead of a scan of all nodes for each parent.
     order = np.argsort(tree.parent_N, kind="stable")
+    # No parent is -2, so the root's group, under NO_PARENT, has a start like every other.
     starts = np.flatnonzero(np.diff(tree.parent_N[order], prepend=-2))
     for children in np.split(order, starts[1:])[1:]:  # the first group is the root alone
         for agent in agents:
@@ -135,6 +138,8 @@ def decision_points(
                 yield Siblings(
                     parent=int(tree.parent_N[children[0]]),
                     agent=agent,
+                    # The first node stands for all that share the reply; their values are averaged
+                    # below.
                     children_C=firsts,
                     value_C=_reply_values(value_NA[:, agent], list(sharing.values())),
                     usable_C=tree.usable_NA[firsts, agent],
@@ -147,6 +152,8 @@ def _reply_values(value_N: Values, sharing: list[list[int]]) -> Values:
 
     Exactly rounded, so the order of the other agents' replies cannot change it.
     """
+    # What the other agents said in the same round is chance from this agent's point of view, so it
+    # is averaged out as chance further down the tree is.
     owned = (value_N[nodes].tolist() for nodes in sharing)
     return np.array([fsum(values) / len(values) for values in owned])
 
@@ -199,6 +206,8 @@ def _pairs_at(tree: int, at: Siblings, rule: Rule) -> Pairs:
             rejected_value=float(at.value_C[rejected]),
         )
         for chosen, rejected in rule(at)
+        # Whatever a rule proposes: a model that is trained to prefer an invalid reply learns to
+        # give one.
         if at.usable_C[chosen]
     )
 
@@ -208,6 +217,8 @@ def _pairs_at(tree: int, at: Siblings, rule: Rule) -> Pairs:
 
 def interval(proportion: float) -> Selector:
     """Every two replies whose values differ by more than a share of the agent's reward range."""
+    # A share of the range and not an amount, so that one setting suits agents whose rewards differ
+    # in scale.
     return propose(lambda at: farther_apart(at, proportion * (at.bounds[1] - at.bounds[0])))
 
 
@@ -224,6 +235,7 @@ def about(mid_point: float | None = None) -> Selector:
     """
 
     def rule(at: Siblings) -> Ranks:
+        # The mid-point itself counts as positive, as in the paper and in the *nip* library.
         middle = sum(at.bounds) / 2 if mid_point is None else mid_point
         positive = np.flatnonzero(at.value_C >= middle).tolist()
         negative = np.flatnonzero(at.value_C < middle).tolist()
@@ -239,6 +251,8 @@ def best_worst() -> Selector:
 
 def farther_apart(at: Siblings, threshold: float) -> Ranks:
     """All (higher, lower) ranks whose values differ by strictly more than `threshold`."""
+    # Strictly more: at a threshold of 0, as `every` has it, equal values are no preference. A
+    # comparison with NaN is false, so a value that is not known is in no pair.
     values = at.value_C
     return tuple(
         (i, j) if values[i] > values[j] else (j, i)
@@ -252,6 +266,7 @@ def _best_worst(at: Siblings) -> Ranks:
     usable = known[at.usable_C[known]]
     if not len(usable):
         return ()
+    # The best must be usable, the worst need not be.
     most, least = at.value_C[usable].max(), at.value_C[known].min()
     return tuple(
         (int(best), int(worst))

@@ -29,6 +29,8 @@ class SelectedRollout(msgspec.Struct, frozen=True, array_like=True):
 
 def above(threshold: float) -> RolloutRule:
     """The rollouts with at least that return, in their order."""
+    # At least, not more than: inclusive as in the *nip* library, whose thresholds users bring
+    # along.
     return lambda return_D, key: tuple(i for i, own in enumerate(return_D) if own >= threshold)
 
 
@@ -54,10 +56,13 @@ def weighted(
     def rule(return_D: Sequence[float], key: Key) -> tuple[int, ...]:
         if not return_D:
             return ()
+        # An empty batch has no weights to normalise, hence the return before.
         weight_D = sampling_weights(return_D, minimum=minimum, epsilon=epsilon)
         size = round(factor * len(return_D))
         if not replace:
             size = min(size, sum(weight > 0 for weight in weight_D))
+        # Sorted, so that the training rows, which follow this order, do not show in which order
+        # they were drawn.
         return tuple(sorted(draws.weighted_choice(key, weight_D, size, replace=replace)))
 
     return rule
@@ -77,6 +82,8 @@ def sampling_weights(
     least = min(return_D) if minimum is None else minimum
     excess = [max(own, least) - least for own in return_D]
     total = fsum(excess)
+    # Equal returns leave nothing to tell them apart; the *nip* library divides 0 by 0 here and
+    # fails.
     shares = [own / total for own in excess] if total > 0 else [1 / num] * num
     smoothed = [share + epsilon / num for share in shares]
     whole = fsum(smoothed)
@@ -97,7 +104,11 @@ def with_true_labels(
         key: Consumed.
         draws: The source of the permutation.
     """
+    # Set aside before anything is selected: a replaced verdict is right by construction, whatever
+    # the dialogue earned, and the rule is about what was earned.
     num_replaced = int(share * len(return_D))
+    # The *nip* library seeds this draw with `hash` of the agent's name, which differs in every
+    # process.
     order = draws.permutation(fold_in(key, "replace"), len(return_D)) if num_replaced else ()
     replaced = set(order[:num_replaced])
     others = [index for index in range(len(return_D)) if index not in replaced]

@@ -16,6 +16,8 @@ class SequenceState(NamedTuple):
     states: of the parts, in their order.
     """
 
+    # Counted in the state and not taken from the batch: a sequence inside a sequence begins with its
+    # own first iteration, whenever its turn comes.
     iterations: int
     states: tuple[Any, ...]
 
@@ -72,6 +74,7 @@ def masked(trainer: Trainer[S], agents: tuple[int, ...]) -> Trainer[S]:
     def update(batch: SampleBatch, state: S, key: Key) -> Update[S]:
         return trainer.update(batch._replace(groups=mask(batch.groups)), state, key)
 
+    # Branching needs no mask of its own: it looks at the state, which was made from masked groups.
     return trainer._replace(init=lambda groups: trainer.init(mask(groups)), update=update)
 
 
@@ -83,6 +86,8 @@ class AccumulateState(NamedTuple):
     """
 
     inner: Any
+    # Rows and not trees: they are all that a later training reads, and a small part of what was
+    # sampled.
     past: tuple[tuple[str, Rows], ...] = ()
 
 
@@ -96,6 +101,7 @@ def accumulate(trainer: Trainer[S]) -> Trainer[AccumulateState]:
     def update(batch: SampleBatch, state: AccumulateState, key: Key) -> Update[AccumulateState]:
         inner = trainer.update(batch, state.inner, key)
         past = dict(state.past)
+        # A group without new rows keeps its old ones.
         names = (*past, *(name for name in inner.rows if name not in past))
         rows = {name: (*past.get(name, ()), *inner.rows.get(name, ())) for name in names}
         return Update(

@@ -40,6 +40,7 @@ def ei(
 
     def select(batch: SampleBatch, agent: int, key: Key) -> tuple[SelectedRollout, ...]:
         returns = [_return(batch, tree, agent) for tree in range(len(batch.trees))]
+        # A prover has no true label to learn.
         share = replace(batch.iteration) if batch.protocol.is_verifier(agent) else 0.0
         picked, replaced = with_true_labels(returns, rule, share, key, draws)
         return (
@@ -64,6 +65,8 @@ def ei(
 
 def _dialogue(batch: SampleBatch, tree: int) -> tuple[int, ...]:
     """The nodes of a tree of one branch, after its root."""
+    # Fails on a tree that branches, which this trainer never grows: which of its dialogues to
+    # imitate would be a question that the rules here do not answer.
     (leaf,) = leaves_of(batch.trees[tree])
     return line_to(batch.trees[tree], leaf)
 
@@ -82,6 +85,8 @@ def _rows(batch: SampleBatch, one: SelectedRollout) -> Iterator[SupervisedRow]:
         for said in utterances_N[node]
         if said.agent == one.agent
     ]
+    # A row for each usable reply, on the chat that it replied to. Whole dialogues, as the *nip*
+    # library trains on, would teach the invalid replies among them, too.
     for node, said in own:
         if one.replaced and node == own[-1][0]:
             label = batch.datapoint(one.tree).label

@@ -18,6 +18,8 @@ class Adapter(msgspec.Struct, frozen=True, array_like=True):
     name: str  # GROUP-ITERATION-HASH
     iteration: int
     parent: str | None  # the adapter that the training started from; None: the base model
+    # Named in the record. A library's default for the reference changes with its version, and a run
+    # would no longer say what it was pulled towards.
     reference: str | None  # the DPO reference policy; None: the base model
     data_hash: str  # of the rows that it was trained on
     method: Method = "dpo"
@@ -31,6 +33,7 @@ class Group(msgspec.Struct, frozen=True):
     model: str
     trainable: bool
     lineage: tuple[Adapter, ...] = ()
+    # Apart from the end of the lineage: an adapter that is trained need not be sampled with.
     serving: str | None = None  # the adapter that samples; None: the base model
 
     @property
@@ -41,12 +44,15 @@ class Group(msgspec.Struct, frozen=True):
 
 def make_groups(params: HyperParameters) -> tuple[Group, ...]:
     """The groups of a run before any training, sorted by name."""
+    # By name, which `groupby` needs, and which gives the groups one order in every process.
     members = sorted(
         ((agent_group(agent), index) for index, agent in enumerate(params.agents)),
     )
     groups = []
     for name, pairs in groupby(members, key=lambda member: member[0]):
         agents = tuple(index for _, index in pairs)
+        # Any member would do: the checks refuse agents of one group that differ in what describes
+        # the model (`config.checks.group_problems`).
         lead = params.agents[agents[0]]
         groups.append(Group(name, agents, lead.model_name, trainable=not lead.freeze_agent))
     return tuple(groups)

@@ -45,9 +45,13 @@ def canary_problem(expected: tuple[Score, ...], served: tuple[float, ...]) -> st
 
     A provider that cannot score replies gives no scores, and there is nothing to compare.
     """
+    # No scores at all mean a provider that cannot score; a different number of them is a bug.
     pairs = tuple(zip(expected, served, strict=bool(served)))
     for index, (score, value) in enumerate(pairs):
         allowed = CANARY_ABSOLUTE + CANARY_RELATIVE * abs(score.after)
+        # Both tests are written with `not`, because NaN, which an adapter with broken weights
+        # scores, passes no comparison. Being near the earlier score is allowed here: a training may
+        # hardly move a single probe, so that question is put to all of them together below.
         if not min(abs(value - score.after), abs(value - score.before)) <= allowed:
             return (
                 f"probe {index} has log-probability {value:.3f} under what is served, but "
@@ -109,6 +113,8 @@ def row_metrics(rows: tuple[TrainingRow, ...]) -> tuple[tuple[str, float], ...]:
     duplicates: rows that are the same as an earlier one
     contradictory: preferences whose reverse is among the rows, too
     """
+    # Identical rows weigh double and opposite ones cancel: neither is an error, but both explain a
+    # training that does not go as its number of rows suggests.
     preferences = {
         (row.prompt, row.chosen, row.rejected) for row in rows if isinstance(row, PreferenceRow)
     }
@@ -142,6 +148,8 @@ class Job(msgspec.Struct, frozen=True):
     seed: int
     rows: tuple[TrainingRow, ...]  # all of one kind
     use_lora: bool = True  # false: all weights are trained
+    # Later fields have defaults: a job is also what a language-model server is sent, and what stands
+    # in its queue while the server is replaced by a newer one.
     stack: bool = False  # a new adapter on top of `start`, which stays as it is
 
     @property
@@ -152,11 +160,14 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def data_hash(self) -> str:
         """A hash of the rows in their order (16 hexadecimal digits)."""
+        # The order counts, since a training goes through the rows in an order that depends on it.
         return blake2b(msgspec.msgpack.encode(self.rows), digest_size=8).hexdigest()
 
     @property
     def probes(self) -> tuple[Probe, ...]:
         """Replies of its data whose log-probability tells one model from another."""
+        # The first distinct ones, a function of the rows alone: trainer and publisher score the
+        # same replies without having to agree on them.
         found = dict.fromkeys(
             Probe(row.prompt, row.reply if isinstance(row, SupervisedRow) else row.chosen)
             for row in self.rows
@@ -169,6 +180,8 @@ def make_job(
 ) -> Job:
     """The training that follows an iteration; `key` is consumed by its seed."""
     agent: AgentParameters = params.agents[group.agents[0]]
+    # Expert Iteration has a rate of its own, because imitation moves a model less than preferences
+    # do at the same one.
     own_rate = params.ei.lr if method_of(rows) == "sft" else None
     rate = params.rl.lr if own_rate is None else own_rate
     start = None if agent.fine_tune_from_scratch else group.latest
@@ -181,14 +194,18 @@ def make_job(
         reference=_reference(agent, group, start),
         learning_rate=rate * lr_factor(agent),
         num_epochs=agent.num_epochs or params.rl.num_epochs,
+        # Resolved here for every provider: the *nip* library passes None on, which its server
+        # rejects.
         beta=agent.dpo_beta or 0.1,
         lora_rank=agent.lora_rank,
         lora_alpha=lora_alpha(agent),
         lora_dropout=agent.lora_dropout,
         batch_size=agent.per_device_train_batch_size,
+        # 31 bits fit a signed 32-bit integer, so every trainer can take the seed as it is.
         seed=seed_of(fold_in(key, "train", group.name), 31),
         rows=rows,
         use_lora=agent.use_lora,
+        # The first training of a lineage has nothing to stack on.
         stack=agent.stack_lora_adapters and start is not None,
     )
 

@@ -27,9 +27,13 @@ def malt(
     """
 
     def branching(trained: Agents, moves: tuple[Move, ...]) -> int:
+        # All movers of a round give the same number of replies, since "joint" combines the i-th of
+        # each.
         return k if any(move.agent in trained for move in moves) else frozen_k
 
     def update(batch: SampleBatch, trained: Agents, key: Key) -> Update[Agents]:
+        # Frozen agents are left out of the candidates and not of the pairs, so that caps and
+        # balances count only what will be trained on.
         among = candidates(batch.trees, batch.protocol, backup, agents=trained)
         pairs = select((), among, key)
         rows = {

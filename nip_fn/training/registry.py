@@ -41,11 +41,14 @@ SELECTORS |= {
 def selector_of(malt: PureTextMaltParameters) -> Selector:
     """The chain of rule and filters that MALT's parameters describe."""
     rule = SELECTORS[malt.pair_selection_method](malt)
+    # "all" means all; every other rule, a user's own included, ends with one pair of each node.
     draws = [] if malt.pair_selection_method == "all" else [one_per_node()]
     # Duplicates of a node are left out before its pair is drawn, so that a reply that was sampled
     # often is no more likely to be drawn; those of different nodes afterwards.
     within, across = ([dedupe("node")], [dedupe()]) if malt.deduplicate_pairs else ([], [])
     most = malt.max_pairs_per_datapoint
+    # The margin is asked for before the draw, so that a pair that is too close does not take the
+    # place of a clear one; caps and balances come last, because they count what will be trained on.
     return chain(
         rule,
         margin(malt.min_pair_margin),
@@ -97,9 +100,13 @@ def _ei(params: HyperParameters) -> Trainer[Any]:
 def _malt(params: HyperParameters) -> Trainer[Any]:
     own = params.malt
     k = own.num_responses_per_timestep
+    # More replies of a frozen agent train nobody; they only make the values of earlier replies less
+    # uncertain, at the full price of the rounds below.
     frozen_k = 1 if own.frozen_agents_generate_one_response else k
     trainer = malt(selector_of(own), BACKUPS[own.value_backup], k=k, frozen_k=frozen_k)
     warm_up = own.num_initial_ei_iterations
+    # Each part remembers for itself: a job's rows are of one kind, and those of Expert Iteration
+    # are another kind than MALT's.
     return sequence((_ei(params), warm_up), (_remembering(trainer, params), None))
 
 
@@ -125,6 +132,7 @@ def trainer_of(params: HyperParameters) -> Trainer[Any]:
                 f"{name} is not registered; nip_fn_adapters.load_run loads it, or set "
                 f"nip_fn.{'TRAINERS' if registry is TRAINERS else 'SELECTORS'}[{name!r}]"
             )
+    # Read outside the cache, as in `protocols.registry`: both tables change while a notebook is open.
     return _made(TRAINERS[params.trainer], SELECTORS[rule], params)
 
 

@@ -10,6 +10,7 @@ def constant(value: float) -> Schedule:
     return lambda iteration: value
 
 
+# The two ways in which the *nip* library anneals, with its formulas.
 def linear(start: float, rate: float) -> Schedule:
     """max(start - iteration · rate, 0)."""
     return lambda iteration: max(start - iteration * rate, 0.0)

@@ -7,6 +7,8 @@ from nip_fn.training.jobs import Job, PreferenceRow, TrainingRow
 
 # --------------------------------------------------------------------------------------- estimates
 
+# The core has no tokenizer, which would be another one for every model; forecasts and budgets need
+# a size of the right order before anything is sent.
 CHARACTERS_A_TOKEN = 4  # of English and code, roughly
 TOKENS_A_MESSAGE = 4  # for its role and its ends
 

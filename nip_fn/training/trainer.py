@@ -26,6 +26,8 @@ Groups = tuple[Group, ...]
 Rows = tuple[TrainingRow, ...]
 
 
+# All that a trainer may look at. The state of the run is not in it, so a trainer can be called on
+# the trees of a recording or of a notebook just as in a run.
 class SampleBatch(NamedTuple):
     """The trees that were sampled in an iteration.
 
@@ -70,6 +72,8 @@ class SampleBatch(NamedTuple):
     def preference_row(self, pair: Pair) -> PreferenceRow:
         """A pair as a DPO row, on exactly the chat that both replies were given to."""
         return PreferenceRow(
+            # The same function builds the chats to sample from, so the two cannot differ; those
+            # that the *nip* library rebuilds can, where an order depends on Python's string hashes.
             prompt=self.chat(pair.tree, pair.parent, pair.agent),
             chosen=self.utterance(pair.tree, pair.chosen, pair.agent).raw,
             rejected=self.utterance(pair.tree, pair.rejected, pair.agent).raw,
@@ -79,6 +83,8 @@ class SampleBatch(NamedTuple):
         self, tree: int, node: int, agent: int, reply: str | None = None
     ) -> SupervisedRow:
         """The agent's reply on the way to `node` as a row to imitate, or `reply` in its place."""
+        # The raw text, not what was understood of it: it is what the model would have to write
+        # again.
         own = self.utterance(tree, node, agent).raw if reply is None else reply
         parent = int(self.trees[tree].parent_N[node])
         return SupervisedRow(self.chat(tree, parent, agent), own)
@@ -115,6 +121,8 @@ class Update(NamedTuple, Generic[S]):
         return f"Update({rows})"
 
 
+# A record of functions and not a base class: `compose` wraps and replaces them one by one, for
+# which inheritance would need a class for every combination.
 class Trainer(NamedTuple, Generic[S]):
     """A way to learn from sampled trees.
 

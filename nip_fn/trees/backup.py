@@ -21,6 +21,8 @@ def mean_children(tree: Tree) -> Values:
     The expectation of the return from v on, the reward on arriving included, under the policy that
     sampled the replies: every reply of a node counts the same, however its subtree goes on.
     """
+    # Not `np.add.at`, whose sums depend in their last bits on the order in which siblings are
+    # added: a value decides which reply is preferred, and so the digest of the run.
     children, values = children_of(tree), tree.reward_NA.tolist()
     # Nodes are in breadth-first order, so the reverse has children before their parent.
     for node in reversed(range(tree.num_nodes)):
@@ -38,6 +40,7 @@ def mean_leaves(tree: Tree) -> Values:
     The reference system's backup, for comparison: a branch that goes on outweighs one that stops,
     and an inner reward is divided by the leaves.
     """
+    # Kept so that runs of the *nip* library can be compared with; no default uses it.
     children, totals = children_of(tree), tree.reward_NA.tolist()
     leaves = [1] * tree.num_nodes
     for node in reversed(range(tree.num_nodes)):
@@ -59,6 +62,8 @@ def discounted(gamma: float, backup: Backup = mean_children) -> Backup:
     Raises:
         ValueError: `gamma` is not in (0, 1].
     """
+    # Zero is excluded because of the division at the end, which makes a value one as seen from its
+    # own node instead of from the root.
     if not 0 < gamma <= 1:
         raise ValueError(f"gamma must be in (0, 1], got {gamma}")
 
@@ -77,6 +82,8 @@ def map_rewards(function: Callable[[Values], Values], backup: Backup = mean_chil
     """
 
     def shaped_backup(tree: Tree) -> Values:
+        # The function gets a copy: it is the user's own and may work in place, which the tree's
+        # read-only array would refuse.
         shaped = np.array(function(tree.reward_NA.copy()), dtype=np.float64)
         if shaped.shape != tree.reward_NA.shape:
             raise ValueError(f"rewards of shape {tree.reward_NA.shape} became {shaped.shape}")

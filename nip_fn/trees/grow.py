@@ -38,12 +38,16 @@ class Slot(msgspec.Struct, frozen=True, array_like=True):
 
     agent: int
     said: Utterance | None = None
+    # Failed attempts were paid for as well: their tokens are carried into the utterance that fills
+    # the slot in the end.
     attempts: int = 0  # failed so far
     prompt_tokens: int = 0  # spent on them
     completion_tokens: int = 0
     cached_tokens: int = 0
 
 
+# A node does not hold the game at it, which follows from the utterances on the path (`after`).
+# Every node would otherwise repeat the rounds of all nodes above it.
 class Node(msgspec.Struct, frozen=True, array_like=True):
     """A position after a round."""
 
@@ -90,6 +94,8 @@ class Rules(NamedTuple):
     """
 
     protocol: Protocol
+    # A function and not a number, so that a trainer decides by who moves: rounds in which only
+    # frozen agents speak need no siblings.
     branching: Callable[[tuple[Move, ...]], int]
     attempts: tuple[int, ...]
     simultaneous_branching: SimultaneousBranching = "joint"
@@ -136,6 +142,8 @@ def grow(rules: Rules, episode: Episode, policy: Policy, *, datapoint: int = 0) 
 
 def reply_key(game: Key, path: Path, agent: str, index: int, attempt: int) -> Key:
     """The key of one attempt at one reply, from the key of its game."""
+    # The agent's name marks the end of the path: a string among integers, so no reply at one node
+    # has the key of a reply at a deeper one.
     return fold_in(game, *path, agent, index, attempt)
 
 
@@ -152,6 +160,7 @@ def insert(
     `episode` is the game at `node`; the path of `given` leads from there to the node that was
     waiting.  Raises `ValueError` where nothing waits for this completion.
     """
+    # Recursion copies the path on its way back up; it goes as deep as a game has rounds.
     if not given.path:
         return _fill(rules, node, episode, given)
     rank, *rest = given.path
@@ -192,6 +201,8 @@ def pending_requests(node: Node) -> Iterator[ReplyRequest]:
 
 def _arrive(rules: Rules, episode: Episode, turn: Round, reward: tuple[float, ...]) -> Node:
     moves = movers(rules.protocol, episode)
+    # A node at which the game is over gets no slots, so it waits for nothing and leaves need no
+    # flag.
     k = rules.branching(moves) if moves else 0
     slots = tuple(Slot(move.agent) for move in moves for _ in range(k))
     return Node(utterances=turn, reward=reward, status=episode.status, slots=slots)
@@ -200,6 +211,8 @@ def _arrive(rules: Rules, episode: Episode, turn: Round, reward: tuple[float, ..
 def _fill(
     rules: Rules, node: Node, episode: Episode, given: ReplyArrival
 ) -> tuple[Node, tuple[ReplyRequest, ...]]:
+    # The attempt must be the one waited for: a reply that was recorded twice, or that answers an
+    # attempt made good since, is an error and never a second reply.
     places = [i for i, slot in enumerate(node.slots) if slot.agent == given.agent]
     place = places[given.index] if 0 <= given.index < len(places) else None
     if place is None or _waits_for(node.slots[place]) != given.attempt:
@@ -260,6 +273,8 @@ def _heard(
     protocol: Protocol, episode: Episode, agent: int, completion: Completion
 ) -> Result[Reply, ReplyError]:
     """The reply that the completion is in this game; under `force_guess`, the forced decision."""
+    # The decision itself is replaced. The *nip* library forces only the test that the game is
+    # decided, and then pays for whatever the verifier had said.
     counts = may_decide(protocol, len(episode.rounds), agent)
     forced = forced_decision(protocol, episode) if counts else None
     if forced is not None:
@@ -284,6 +299,8 @@ def reply_combinations(
     >>> reply_combinations(2, 2, "product")
     ((0, 0), (0, 1), (1, 0), (1, 1))
     """
+    # The k^m children of "product" each ask for k replies of every mover in the next round, so a
+    # game of n rounds costs k^(mn); "joint" keeps it at k^n and is the default.
     if how == "product":
         return tuple(product(range(k), repeat=num_movers))
     return tuple((index,) * num_movers for index in range(k))
@@ -301,6 +318,8 @@ def replies_of(node: Node) -> tuple[dict[int, int], ...]:
     if not agents:
         return tuple({said.agent: i for said in c.utterances} for i, c in enumerate(node.children))
     k = len(node.slots) // len(agents)
+    # k children can only be joint: the two rules agree where k^m is k, that is for one mover or one
+    # reply.
     how: SimultaneousBranching = "joint" if len(node.children) == k else "product"
     return tuple(
         dict(zip(agents, indices, strict=True))
@@ -328,6 +347,8 @@ def _asks(slots: tuple[Slot, ...]) -> Iterator[ReplyRequest]:
     for slot in slots:
         index = seen[slot.agent] = seen.get(slot.agent, -1) + 1
         if slot.said is None:
+            # Slots that have failed a different number of times cannot share a request: the attempt
+            # is a part of each reply's key.
             groups.setdefault((slot.agent, slot.attempts), []).append(index)
     for (agent, attempt), indices in groups.items():
         yield ReplyRequest((), agent, tuple(indices), attempt)

@@ -39,6 +39,8 @@ class Rollout(NamedTuple):
     @property
     def returns(self) -> tuple[float, ...]:
         """`[A]` the sum of each agent's rewards over the rounds, exactly rounded."""
+        # `fsum`, as everywhere that rewards are added: a plain sum of the same rewards in another
+        # order may differ in its last bit.
         return tuple(map(fsum, zip(*self.rewards, strict=True)))
 
 
@@ -47,6 +49,8 @@ def leaf_games(tree: Tree, datapoint: Datapoint) -> tuple[Rollout, ...]:
     turns: list[tuple[Round, ...]] = [()]  # on the way to each node, the root left out
     rewards: list[tuple[tuple[float, ...], ...]] = [()]
     own = [tuple(reward) for reward in tree.reward_NA.tolist()]
+    # One pass is enough, because a parent stands before its children: each node lengthens what is
+    # known of its parent, and nothing is walked once for each leaf.
     for node, parent in enumerate(tree.parent_N.tolist()):
         if node != ROOT:
             turns.append((*turns[parent], tree.utterances_N[node]))
@@ -77,6 +81,7 @@ def play(
         key: Consumed.
         num: Games about each datapoint.
     """
+    # One attempt at each reply, so that a call of the policy is a reply of the game.
     rules = Rules(protocol, branching=lambda moves: 1, attempts=(1,) * len(protocol.agents))
     games = (
         (index, fold_in(key, index, repeat))

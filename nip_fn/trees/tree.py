@@ -17,6 +17,7 @@ from nip_fn.keys import Key
 from nip_fn.trees.grow import GameTree, Node, Path, replies_of
 
 ROOT = 0
+# NumPy takes -1 for the last element: compare with these, never index by them.
 NO_PARENT = -1
 NO_REPLY = -1
 
@@ -45,6 +46,8 @@ class Tree(NamedTuple):
     key: Key
     parent_N: NDArray[np.int32]  # [N]
     depth_N: NDArray[np.int32]  # [N]
+    # Two arrays, because an unusable reply that has words can still be compared with its siblings:
+    # it may be the rejected one, but never the chosen one.
     acted_NA: NDArray[np.bool_]  # [N, A]
     reply_NA: NDArray[np.int32]  # [N, A]
     usable_NA: NDArray[np.bool_]  # [N, A]
@@ -89,6 +92,8 @@ class Tree(NamedTuple):
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """The same array, which can no longer be written to."""
+    # Trees are shared by stages, metrics and notebooks. Whoever wants other rewards makes another
+    # tree, as `backup.map_rewards` does.
     array.flags.writeable = False
     return array
 
@@ -105,6 +110,8 @@ def flatten(game: GameTree) -> Tree:
     acted = np.zeros((len(nodes), len(game.root.reward)), dtype=np.bool_)
     usable = np.zeros_like(acted)
     reply = np.full(acted.shape, NO_REPLY, dtype=np.int32)
+    # No reply led to the root, hence the empty entry before those of the children, which come in
+    # the same breadth-first order as the nodes.
     given = ({}, *(indices for node in nodes for indices in replies_of(node)))
     for index, node in enumerate(nodes):
         for agent, number in given[index].items():
@@ -139,6 +146,7 @@ def children_of(tree: Tree) -> tuple[tuple[int, ...], ...]:
 
 def leaves_of(tree: Tree) -> tuple[int, ...]:
     """The nodes without children, left to right as the tree is drawn."""
+    # Breadth-first order would put shallow leaves before deep ones to the left of them.
     inner = set(tree.parent_N.tolist())
     leaves = (node for node in range(tree.num_nodes) if node not in inner)
     return tuple(sorted(leaves, key=lambda node: tree.path_N[node]))
@@ -162,6 +170,8 @@ def episode_at(tree: Tree, node: int, datapoint: Datapoint) -> Episode:
 
 def replies_in(tree: Tree) -> Iterator[tuple[int, Utterance]]:
     """(parent, reply) for every reply of the tree, once however many siblings share it."""
+    # Under "product" one reply leads to several siblings, and counting nodes would bill it for
+    # each.
     seen: set[tuple[int, int, int]] = set()
     for node in range(1, tree.num_nodes):
         parent = int(tree.parent_N[node])
