@@ -103,7 +103,7 @@ class AdmissionQueue:
         """Give permits, first come first served, as long as servers have room."""
         now = self._clock()
         # Begun anew after each permit, since several queues may share a server whose load has
-        # changed. Only the head of a queue is looked at: a large request that waits for its quota
+        # changed.  Only the head of a queue is looked at: a large request that waits for its quota
         # must not be overtaken by small ones for ever.
         while True:
             soonest, heads = inf, []

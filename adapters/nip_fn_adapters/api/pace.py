@@ -125,7 +125,7 @@ def answered(pace: Pace, in_flight: int, now: float, quotas: Quotas = NO_QUOTAS)
         return pace._replace(limit=limit, answers=0, peak=in_flight)
     if now - pace.changed_at < WINDOW:
         return pace
-    # At least by one: 5 % of a small limit would never add up to another request.
+    # At least by one: 5 % of a small limit would take minutes to add up to one more request.
     growth = max(1.0, GROWTH * pace.limit) if pace.peak >= int(pace.limit) else 0.0
     limit = min(pace.limit + growth, highest)
     return pace._replace(limit=limit, changed_at=now, peak=in_flight)
