@@ -56,6 +56,8 @@ class BugFile:
     def add(self, rows: tuple[LabelledSolution, ...], entry: Entry) -> None:
         """Write the rows of a right solution, then that it is done with."""
         for row in rows:
+            # Rows first, then their size in the journal: what a crash leaves beyond that size is
+            # cut off.
             self._rows.write(msgspec.json.encode(write_row(row)) + b"\n")
         self._rows.flush()
         os.fsync(self._rows.fileno())

@@ -137,6 +137,7 @@ def _importable(folder: Path) -> Iterator[None]:
     """Let modules of a folder be imported, as they are by a script that lies there."""
     before = list(sys.path)
     sys.path.insert(0, str(folder))
+    # Otherwise a file that was written a moment ago might not be found.
     importlib.invalidate_caches()
     try:
         yield
@@ -244,6 +245,7 @@ def _register_protocol(own: Extension) -> Result[None, Problem]:
         PROTOCOLS[own.reference] = make
         return Success(None)
 
+    # Called once here: a function that raises should do so before a run begins.
     plain = HyperParameters(interaction_protocol=own.reference)
     return _called(own.reference, lambda: make(plain)).bind(check)
 

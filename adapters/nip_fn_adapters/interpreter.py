@@ -75,6 +75,8 @@ async def interpret(
     loop = _Loop(state, world, observe)
     for event in first:
         loop.record(event)
+    # A resumed state brings no effects: they were returned when its events were first stepped, and
+    # are derived from it again.
     if not loop.effects:
         loop.effects.extend(pending(loop.state))
     return await loop.run(stop or asyncio.Event())
@@ -102,6 +104,8 @@ class _Loop:
                 if not self._in_flight:
                     break
                 problems += await self._take_answers(stopping)
+            # A problem ends the loop, but not what is in flight: replies of other requests are paid
+            # for.
             problems += await self._drain()
         finally:
             stopping.cancel()
@@ -152,6 +156,7 @@ class _Loop:
         arrival = asyncio.ensure_future(self._answered.get())
         await asyncio.wait((arrival, deadline), return_when=asyncio.FIRST_COMPLETED)
         if not arrival.done():
+            # A `get` that is cancelled leaves its item in the queue, so no answer is lost.
             arrival.cancel()
             return []
         problems = self._accept(arrival.result())

@@ -20,6 +20,7 @@ class AppendStore:
 
     def __init__(self, descriptor: int) -> None:
         """Take over an open, locked descriptor that stands at the end of the file."""
+        # Not one of Python's buffered files, which could hold back events that count as appended.
         self._descriptor = descriptor
 
     def append(self, frames: bytes) -> None:
@@ -58,6 +59,7 @@ def create(run: Path) -> Result[AppendStore, Problem]:
     run.mkdir(parents=True, exist_ok=True)
     path = run / CHECKPOINT
     try:
+        # Created exclusively: of two commands that choose the same name at once, one must lose.
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
     except FileExistsError:
         return Failure(
@@ -104,6 +106,7 @@ def reopen(run: Path) -> Result[Reopened, Problem]:
         return Failure(
             Problem(f"{run} is being written by another process", remedy="stop that one first")
         )
+    # Read under the lock: before it, another process might still append.
     reading = read(run / CHECKPOINT)
     if not is_successful(reading):
         os.close(descriptor)
@@ -124,6 +127,7 @@ def _continued(store: AppendStore, recording: Recording) -> Reopened:
 def replace_file(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that a crash leaves either the old or the new content, whole."""
     # In the same folder, because a rename is atomic within one file system only.
+    # And with the process in its name, so that two writers do not write into one file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:

@@ -42,6 +42,8 @@ class AdmissionQueue:
         """Start without knowledge of any server; `clock` runs at `speed` seconds per second."""
         self._bounds, self._clock, self._speed = bounds, clock, speed
         self._loads: dict[Endpoint, _Load] = {}
+        # A queue for each set of servers: a request that only a busy server can answer must not
+        # hold up the requests to others.
         self._queues: dict[Servers, list[_Waiting]] = {}
         self._tickets = count()
         self._timer: asyncio.TimerHandle | None = None
@@ -68,6 +70,8 @@ class AdmissionQueue:
         try:
             return await future
         except asyncio.CancelledError:
+            # The permit came in the moment in which its request was cancelled: nobody else knows of
+            # it, and the server would have one place less for the rest of the run.
             if future.done() and not future.cancelled():
                 self.release(future.result())
             raise
@@ -98,6 +102,9 @@ class AdmissionQueue:
     def _admit(self) -> None:
         """Give permits, first come first served, as long as servers have room."""
         now = self._clock()
+        # Begun anew after each permit, since several queues may share a server whose load has
+        # changed.  Only the head of a queue is looked at: a large request that waits for its quota
+        # must not be overtaken by small ones for ever.
         while True:
             soonest, heads = inf, []
             for servers, queue in self._queues.items():
@@ -129,6 +136,8 @@ class AdmissionQueue:
         for server in servers:
             load = self._loads.get(server) or self._loads.setdefault(server, _Load(self._bounds))
             seconds = wait(load.pace, load.in_flight, tokens, now)
+            # Of equally busy servers the one that was sent the least: otherwise the first would get
+            # every request of a run that is never busy.
             found = (seconds, load.in_flight, load.pace.consumed.requests, server)
             best = min(best, found, key=lambda one: one[:3])
         return best[0], best[3]

@@ -121,6 +121,8 @@ class BatchSampler(ApiSampler):
         self._run, self._times, self._policy_of_batches = run, times, settings.policy
         self._batches: dict[tuple[Endpoint, str], _Batches] = {}
 
+    # Only the exchange differs from that of `ApiSampler`: retries, what is learnt about the server
+    # and the separation of siblings stay as they are.
     async def _exchange(
         self, server: Endpoint, wanted: Wanted, capabilities: Capabilities
     ) -> tuple[Answered | RequestFailure | Problem, Mapping[str, str]]:
@@ -180,6 +182,8 @@ class _Batches:
 
     async def _gather(self) -> None:
         """Send the requests that have arrived, once no more arrive for a while."""
+        # Replies of one batch arrive together and open the next requests, so a pause without
+        # newcomers is the only sign that a wave is complete.
         number = -1
         while len(self._waiting) != number:
             number = len(self._waiting)
@@ -192,6 +196,7 @@ class _Batches:
 
     def _parts(self, wave: _Wave) -> Iterator[tuple[Note, _Wave]]:
         """The wave's requests by batch: first those in noted batches, then in new ones."""
+        # Those of noted batches first: they are paid for, or will be.
         for note in self._notes():
             ids = [name for name in note.ids if name in wave and name not in note.failed]
             if ids:
@@ -221,6 +226,8 @@ class _Batches:
         number = sum(1 for _ in self._folder.glob("*.json"))
         seed = " ".join((self._identity, str(number), *ids))
         tag = f"nip-fn-{blake2b(seed.encode(), digest_size=10).hexdigest()}"
+        # Written before the batch is created: after a crash between the two, the batch is looked
+        # for by this tag.
         note = Note(tag, self._task.server.url, self._model, ids, asked=0.0)
         self._write(note)
         return note
@@ -237,6 +244,7 @@ class _Batches:
         try:
             outcomes = await self._outcomes(note, part)
         except Exception as error:
+            # Nobody awaits this task, so a bug in it reaches the run only through those that wait.
             for waiting in part.values():
                 if not waiting.outcome.done():
                     waiting.outcome.set_exception(error)
@@ -295,6 +303,7 @@ class _Batches:
             found = None
         found = found or await self._find(client, note)
         if not found:
+            # The time is noted first: it says for how long a list may still lack the new batch.
             self._write(replace(note, asked=time.time(), id=None))
             data = b"".join(_input_row(name, waiting.body) for name, waiting in part.items())
             file = await ensure_upload(client, f"{tag}.jsonl", data, "batch")

@@ -18,6 +18,8 @@ OPENAI = "https://api.openai.com/v1"
 OPENROUTER = "https://openrouter.ai/api/v1"
 KEY_VARIABLES = {"OpenAI": "OPENAI_API_KEY", "OpenRouter": "OPENROUTER_API_KEY"}
 
+# Far less than a request may take: a server that is there accepts at once, even if it then thinks
+# for minutes.
 CONNECT_SECONDS = 15.0  # limit for establishing a connection
 
 # Sent to servers that need no key: the openai client refuses an empty one.
@@ -30,6 +32,7 @@ class Endpoint(NamedTuple):
     url: str
     key: str
 
+    # Tracebacks and logs show a tuple by this.
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r})"
 
@@ -104,6 +107,7 @@ def environment(folder: Path = Path()) -> dict[str, str]:
         return dict(os.environ)
     from dotenv import dotenv_values
 
+    # What is set for one command is meant for it, and must not be overridden by a file.
     return {**{k: v for k, v in dotenv_values(file).items() if v is not None}, **os.environ}
 
 
@@ -129,6 +133,7 @@ class Chats:
         self._http = _http(endpoint, connections)
         self.client = _client(endpoint, self._http, timeout)
         self._url = httpx2.URL(f"{self.client.base_url}chat/completions")
+        # The client marks a header that is to be left out by an object in place of its text.
         own = {**self.client.default_headers, **self.client.auth_headers}
         self._headers = httpx2.Headers({k: v for k, v in own.items() if isinstance(v, str)})
         self._request = partial(
@@ -172,6 +177,8 @@ def _http(endpoint: Endpoint, connections: int) -> Any:
 
     # OPENAI_LOG sets only the level of the client's own logger.
     logging.getLogger("httpx2").setLevel(logging.getLogger("openai").level)
+    # As many are kept open as may be in use: requests come in waves, and each wave would otherwise
+    # connect anew.
     limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
     # Without TLS there is nothing to verify, and certificates take 60 ms to load.
     return openai.DefaultAioHttpClient(limits=limits, verify=not endpoint.url.startswith("http:"))

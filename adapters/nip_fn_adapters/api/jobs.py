@@ -121,6 +121,7 @@ def creation(intent: Intent, file: str) -> dict[str, Any]:
 
 async def create(client: Any, intent: Intent, file: str, once: str) -> Remote:
     """A new job; a server that knows idempotency keys makes only one for each `once`."""
+    # A second net only: many servers ignore it, and the look-up by tag must do without.
     headers = {"Idempotency-Key": once}
     fields = creation(intent, file)
     return remote_of(await client.fine_tuning.jobs.create(**fields, extra_headers=headers))
@@ -160,6 +161,7 @@ async def find_jobs(client: Any, run: str) -> tuple[Remote, ...]:
 async def ensure_file(client: Any, rows: tuple[TrainingRow, ...]) -> str:
     """The id of the file with these rows, uploaded only if the provider does not have it."""
     data = training_file(rows)
+    # Named by its content, so that groups with equal rows share one upload.
     name = f"nip-fn-{blake2b(data, digest_size=16).hexdigest()}.jsonl"
     return await ensure_upload(client, name, data, "fine-tune")
 

@@ -29,6 +29,7 @@ def identity(run: Path) -> str:
     file = run / "api" / "identity"
     if not file.exists():
         _write(file, secrets.token_hex(8).encode())
+        # The folder of the file is new, too, and must survive a power cut as well.
         sync_path(run)
     return file.read_text("ascii").strip()
 
@@ -38,6 +39,7 @@ def read_note(run: Path, intent: Intent) -> Note | None:
     try:
         note = msgspec.json.decode(_file(run, intent).read_bytes(), type=Note)
     except (FileNotFoundError, msgspec.DecodeError):
+        # A damaged note is as good as none: the job is still found by its tag.
         return None
     return note if note.tag == intent.tag else None
 

@@ -31,6 +31,8 @@ LONGEST_DURATION = 7 * 86400.0
 class Bounds(NamedTuple):
     """Bounds of the number of requests in flight."""
 
+    # A low first limit makes wide stages wait for the doubling; a high one meets a small server
+    # with a burst of 429s before anything is known of it.
     first: int = 64
     lowest: int = 1
     highest: int = 1024
@@ -57,10 +59,13 @@ class Quota(NamedTuple):
 
         Never longer than until the bucket is full again: the report is out of date by then.
         """
+        # The report is older than the requests that were sent since, so their tokens count as used.
         short = cost - (self.remaining - (consumed - self.consumed))
         full = self.at + self.reset - now
         if short <= 0 or full <= 0:
             return 0.0
+        # What is missing now is back after `reset` seconds: so the rate is known, though no server
+        # reports it.
         gained = self.limit - self.remaining
         filled = self.at + self.reset * short / gained - now if gained > 0 else inf
         return max(0.0, min(filled, full))
@@ -112,12 +117,15 @@ def answered(pace: Pace, in_flight: int, now: float, quotas: Quotas = NO_QUOTAS)
     pace = pace._replace(quotas=_newer(quotas, pace.quotas), answers=pace.answers + 1, lost=0)
     highest = float(pace.bounds.highest)
     if pace.doubling:
+        # One more for each answer doubles the limit after as many answers as it allows at once,
+        # without a jump at the end.
         limit = min(pace.limit + (pace.peak * 4 >= pace.limit), highest)
         if pace.answers < pace.limit:
             return pace._replace(limit=limit)
         return pace._replace(limit=limit, answers=0, peak=in_flight)
     if now - pace.changed_at < WINDOW:
         return pace
+    # At least by one: 5 % of a small limit would take minutes to add up to one more request.
     growth = max(1.0, GROWTH * pace.limit) if pace.peak >= int(pace.limit) else 0.0
     limit = min(pace.limit + growth, highest)
     return pace._replace(limit=limit, changed_at=now, peak=in_flight)
@@ -141,6 +149,7 @@ def refused(
     )
     if now - pace.cut_at < WINDOW:
         return pace
+    # From what was really in flight: a limit that was never reached is not what the server refused.
     limit = max(float(pace.bounds.lowest), CUT * min(pace.limit, pace.peak))
     return pace._replace(limit=limit, cut_at=now, peak=in_flight)
 
@@ -203,6 +212,7 @@ def _quota(headers: Mapping[str, str], what: str, at: float, consumed: float) ->
     remaining = _number(headers.get(f"x-ratelimit-remaining-{what}", ""))
     limit = _number(headers.get(f"x-ratelimit-limit-{what}", ""))
     reset = seconds(headers.get(f"x-ratelimit-reset-{what}", ""))
+    # Without a time of reset the rate is unknown, and a quota of 0 would hold the run for ever.
     if remaining is None or reset is None:
         return None
     return Quota(max(remaining, limit or 0.0), remaining, reset, at, consumed)

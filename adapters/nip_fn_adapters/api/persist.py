@@ -43,11 +43,14 @@ class RetryTask(NamedTuple):
             try:
                 return Success(await call())
             except ValueError as error:
+                # Not a bug of ours: a gateway answers with a page of HTML while its server
+                # restarts.
                 failure = RequestFailure("malformed", message=one_line(error))
             except (openai.OpenAIError, aiohttp.ClientError, OSError) as error:
                 failure = failure_of(error)
             seconds = time.monotonic() - began
             history += (Attempt(failure.kind, failure.status, failure.retry_after, seconds, pause),)
+            # By the purpose, so that parallel tasks which fail together do not come back together.
             decision = decide(history, self.policy, fold_in(key(0), self.purpose))
             if isinstance(decision, GiveUp):
                 remedy = self.remedy_for(failure, self.key_variable)

@@ -73,6 +73,7 @@ def failure_in(body: bytes, status: int, headers: Mapping[str, str]) -> RequestF
 def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
     """The seconds that an answer asks to wait, given in seconds, in milliseconds or as a date."""
     text = headers.get("retry-after", "").strip()
+    # As OpenAI's own client does it, the milliseconds come first: the seconds are rounded.
     exact = seconds(f"{headers.get('retry-after-ms', '')}ms")
     plain = exact if exact is not None else seconds(text)
     if plain is not None or not text:
@@ -97,6 +98,7 @@ def describe(
         remedy: see `remedy_for`.
     """
     status = f" ({failure.status})" if failure.status else ""
+    # Servers quote a wrong key, whole or in part, and a part would escape the replacement below.
     message = "" if failure.kind == "key" else failure.message.rstrip(".")
     if server.key != NO_KEY:
         message = message.replace(server.key, "***")

@@ -61,6 +61,7 @@ async def _is_served(client: Any, model: str) -> bool:
             if listed.id == model:
                 return True
     with suppress(openai.NotFoundError):
+        # By a single token, which is nearly free: a model may answer before any list shows it.
         hello: Any = [{"role": "user", "content": "Hello"}]
         await client.chat.completions.create(model=model, messages=hello, max_tokens=1)
         return True

@@ -48,6 +48,8 @@ class Answered(NamedTuple):
     num_choices: int  # in the answer, usable or not
 
 
+# Every field below may be absent or null.  A stricter type would turn the usable reply of an odd
+# server into a failure, after it was paid for.
 class _Text(msgspec.Struct):
     content: str | None = None
     refusal: str | None = None
@@ -101,11 +103,13 @@ def body_of(
     fields: dict[str, Any] = {
         "model": request.adapter or request.model,
         "messages": [_message(message, capabilities) for message in request.chat],
+        # A server that does not know n may refuse n = 1, too.
         "n": len(keys) if len(keys) > 1 else None,
         "max_completion_tokens" if capabilities.new_limit else "max_tokens": request.max_tokens,
         "temperature": request.temperature,
         "top_p": request.top_p,
         "repetition_penalty": request.repetition_penalty,
+        # From all keys: a later request for the missing siblings must not draw the same replies.
         "seed": seed_of(fold_in(keys[0], *(key.hex() for key in keys[1:]), "seed"), SEED_BITS),
         "prompt_cache_key": _cache_key(request) if caches else None,
     }
@@ -144,11 +148,14 @@ def learn(known: Capabilities, failure: RequestFailure) -> Capabilities | None:
         return None
     fields = ("n", "max_tokens", *_OPTIONAL)
     named = [field for field in fields if failure.param.rpartition(".")[2] == field]
+    # What `param` names is certain; a message may mention a field by the way.
     for field in named or [field for field in fields if _names(failure.message, field)]:
         if field == "n" and known.several:
             return known._replace(several=False)
         if field in _OPTIONAL and field not in known.left_out:
             return known._replace(left_out=known.left_out | {field})
+    # OpenAI's newer models refuse max_tokens with this code; other servers only name the field that
+    # they want instead.
     unsupported = failure.code == "unsupported_parameter" and "max_tokens" in named
     if not known.new_limit and (unsupported or "max_completion_tokens" in failure.message):
         return known._replace(new_limit=True)
@@ -202,6 +209,7 @@ def read_answer(
         return RequestFailure("malformed", 200, one_line(error))
     if not body.choices:
         return _no_choices(body)
+    # Servers list choices in any order, some of them without an index.
     choices = sorted(body.choices, key=lambda choice: choice.index or 0)
     whole = [choice for choice in choices if choice.finish_reason != "error"]
     if not whole:
@@ -256,8 +264,10 @@ def _completions(
 
 
 def _reason(choice: _Choice) -> FinishReason:
+    # A refusal may come with the finish reason "stop", as if it were a reply.
     if choice.message is not None and choice.message.refusal:
         return "content_filter"
+    # An unknown word is not taken for "stop": the reply may have been cut.
     return _REASONS.get(choice.finish_reason, "other")
 
 

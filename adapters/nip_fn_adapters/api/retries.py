@@ -24,6 +24,8 @@ FailureKind = Literal[
     "refused",  # it refuses the request for what is in it
 ]
 
+# Malformed and empty answers are among them, because a gateway in trouble sends a page of HTML, or
+# no choices, with status 200.
 TRANSIENT: frozenset[FailureKind] = frozenset(
     {"rate_limit", "server", "connection", "timeout", "conflict", "malformed", "empty"}
 )
@@ -77,6 +79,7 @@ class RetryPolicy(NamedTuple):
 
     max_attempts: int = 12  # not counting rate limits and failed connections
     max_seconds: float = 1800.0  # in total
+    # Waiting for an absent server costs nothing, while an attempt at one that fails may be billed.
     max_away: float = 7200.0  # in total, while the server cannot be reached
     first_wait: float = 0.5
     longest_wait: float = 30.0
@@ -122,6 +125,8 @@ def decide(history: Sequence[Attempt], policy: RetryPolicy, key: Key) -> Wait | 
         return GiveUp("")
     asked = last.retry_after or 0.0
     if asked > policy.longest_retry_after:
+        # A run that ends with a reason can be resumed; one that sleeps for hours only seems to
+        # hang.
         most = policy.longest_retry_after
         return GiveUp(f"it asks for a pause of {asked:,.0f} s, and {most:,.0f} s are allowed")
     # A rate limit or an absent server says nothing about the request: only time bounds those.
@@ -137,6 +142,8 @@ def decide(history: Sequence[Attempt], policy: RetryPolicy, key: Key) -> Wait | 
 
 def _pause(failures: int, asked: float, policy: RetryPolicy, key: Key) -> float:
     """Seconds to wait after that many failures, of which the last asks for `asked`."""
+    # Drawn from the key rather than from a global generator, so that a failure can be reproduced.
     share = seed_of(fold_in(key, "retry", failures), bits=32) / 2**32
     doubled = min(policy.first_wait * 2.0 ** min(failures - 1, 60), policy.longest_wait)
+    # The server's own pause is stretched as well: all requests of a burst are told the same.
     return max(asked * (1 + share / 10), doubled * (1 + share) / 2)

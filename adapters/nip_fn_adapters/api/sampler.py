@@ -150,6 +150,7 @@ class ApiSampler:
 
     def drain(self) -> None:
         """Send nothing more: requests without a permit are cancelled, those in flight may end."""
+        # Requests in flight are left alone: the provider is writing replies that will be paid for.
         self._queue.close()
         for pause in self._pauses:
             pause.cancel()
@@ -167,6 +168,7 @@ class ApiSampler:
             return (None,) * len(wanted.keys)
         match outcome:
             case Success(completions):
+                # Only the rest is requested again: what the server did make is paid for.
                 missing = wanted._replace(keys=wanted.keys[len(completions) :])
                 return (*completions, *(await self._sample(missing) if missing.keys else ()))
             case Failure(problem):
@@ -201,6 +203,8 @@ class ApiSampler:
     async def _attempt(self, permit: Permit, wanted: Wanted, before: _Again) -> _Outcome | _Again:
         """The outcome of one exchange, or how to try again."""
         server, began = permit.server, time.monotonic()
+        # Taken before the request is sent: others may learn something meanwhile, and a refusal can
+        # be understood only by what this request asked for.
         used = self._capabilities[server, wanted.model]
         got, headers = await self._exchange(server, wanted, used)
         if isinstance(got, Problem):
@@ -215,6 +219,8 @@ class ApiSampler:
         if withheld:
             return Success(withheld)
         if self._learn(wanted, server, used, got):
+            # At once, and not counted as an attempt: nothing is wrong with the server, and the form
+            # that it takes is known now.
             one_by_one = len(wanted.keys) > 1 and not self._makes_several(wanted)
             return Success(()) if one_by_one else before._replace(pause=0.0)
         attempt = Attempt(got.kind, got.status, got.retry_after, seconds, before.pause)
@@ -233,6 +239,8 @@ class ApiSampler:
         """The result of one request, and the headers of the answer; a Problem is final."""
         content = replies.body_of(wanted.request, wanted.keys, capabilities, wanted.served.caches)
         try:
+            # Around the whole exchange: the client's limits are for single reads, which a server
+            # that sends a byte now and then never exceeds.
             async with asyncio.timeout(self._settings.timeout):
                 chats = await self._client(server)
                 response = await chats.post(content)
@@ -330,6 +338,7 @@ def _completion_or_reason(place: Completion | Problem | None) -> Completion | Un
 def _is_drained() -> bool:
     """True if what was awaited has been cancelled, but not the task that awaits it."""
     task = asyncio.current_task()
+    # `cancelling` counts the requests to cancel this very task, and not its end.
     return task is not None and not task.cancelling()
 
 
@@ -348,4 +357,5 @@ def _pace_after(
         return pace.refused(before, in_flight, now, got.retry_after or 0.0, quotas)
     if got.kind == "connection":
         return pace.unreachable(before, now)
+    # Any other failure shows that the server is there, but not how much it bears.
     return before._replace(lost=0)

@@ -160,6 +160,8 @@ class _RemoteJob(NamedTuple):
         if not found:
             async with self.uploading:
                 file = await jobs.ensure_file(self.client, self.intent.job.rows)
+            # The id of a vanished job is a part of the idempotency key: with the same key as
+            # before, a server would answer with the job that is gone.
             found = await self._create(file, f"{self.intent.tag}/{known or 0}")
         if found.id != known:
             write_note(self.run, self.intent, Note(self.intent.tag, time.time(), found.id))
@@ -203,6 +205,7 @@ class _RemoteJob(NamedTuple):
             left = self.timeouts.limit - waited
             if left <= 0:
                 return Failure(self._too_long(remote))
+            # Soon at first: a file that the provider refuses ends its job within seconds.
             await asyncio.sleep(min(1.0 + waited / 10, self.timeouts.poll, left))
             match await self.task.persist(partial(self._look, remote)):
                 case Success(found):
@@ -216,7 +219,10 @@ class _RemoteJob(NamedTuple):
             vanished = Problem("it has vanished", remedy="resume the run to create another")
             return Failure(vanished.at(self._name(remote)))
         if jobs.has_failed(remote.status):
+            # An answer rather than a failure: to resume after a failure would create, and pay for,
+            # the same job again.
             return Success(Tuned(None, remote.report, problem=_reason(remote)))
+        # A job may have succeeded before it names its model; until then it is looked at again.
         if remote.status == "succeeded" and remote.model:
             rows = ("rows", float(len(self.intent.job.rows)))
             return Success(Tuned(remote.model, (rows, *remote.report)))

@@ -14,6 +14,7 @@ async def ensure_upload(client: Any, name: str, data: bytes, purpose: str) -> st
     An upload whose answer was lost is found by its name when the caller tries again.
     """
     async for file in each(client.files.list(purpose=purpose)):
+        # The name alone would also fit an upload that broke off.
         found = (getattr(file, "filename", None), getattr(file, "bytes", None))
         if found == (name, len(data)) and getattr(file, "status", None) != "error":
             return text_of(file, "id")

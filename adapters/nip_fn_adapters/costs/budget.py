@@ -57,6 +57,8 @@ class Budget:
         try:
             return await turn
         except asyncio.CancelledError:
+            # Its turn came in the moment in which it was cancelled: nobody else would give this
+            # back.
             if turn.done() and not turn.cancelled() and turn.result():
                 self.settle(most, 0.0)
             raise
@@ -109,6 +111,8 @@ class Budget:
     def _serve(self) -> None:
         """Let those at the head of the line go that can be afforded."""
         while self._line:
+            # Only the head of the line is served: cheap requests would overtake an expensive one
+            # until the budget has no room for it.
             most, turn = self._line[0]
             if turn.done():  # cancelled
                 self._line.popleft()
@@ -139,6 +143,7 @@ def within_budget(
         if most is None:
             return Failure(_unpriced(f"agents.{request.agent}", request.model))
         if not most:
+            # What is free needs no reservation, and goes on when the budget is used up.
             return await sampler(request)
         bill = partial(_bill, budget, request, price)
         return await budget.pay(most, lambda: sampler(request), bill)

@@ -221,6 +221,7 @@ def decision_points(
     """The nodes of a tree at which agents speak, round by round."""
     how, start = rules(state), episode_of(grown, tree)
     datapoint = grown.datapoints[grown.forest[tree].datapoint]
+    # One path stands for the whole tree, since siblings differ in nothing but their words.
     single = how._replace(branching=lambda moves: 1)
     root, number = new_tree(single, start), 1.0
     while requests := tuple(pending_requests(root)):

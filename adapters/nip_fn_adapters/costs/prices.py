@@ -82,6 +82,7 @@ def cost(tokens: Tokens, price: Price | None) -> float | None:
     >>> cost(Tokens(prompt=1_000_000, cached=400_000, completion=10), Price(1.0, 2.0, cached=0.5))
     0.80002
     """
+    # Tokens that were not used cost nothing at any price, known or not.
     if not any(tokens):
         return 0.0
     if price is None or (tokens.trained and price.training is None):
@@ -176,6 +177,7 @@ def price_of(prices: Prices, agent: AgentParameters, *, tuned: bool) -> Price | 
     them.
     """
     model = agent.model_name
+    # OpenAI names a fine-tuned model ft:BASE:ORGANISATION:SUFFIX:ID.
     if model.startswith("ft:"):
         model, tuned = model.split(":")[1], True
     if is_free(agent):

@@ -28,6 +28,7 @@ from nip_fn_adapters.data.sources import RowSource
 
 MOST_KEPT = 1000  # bad rows that are named one by one
 
+# No journal, and no waiting for the disk: the file is new, and is thrown away if it is cut short.
 _TABLES = """
 PRAGMA journal_mode = OFF;
 PRAGMA synchronous = OFF;
@@ -107,6 +108,7 @@ def build(
     with closing(sqlite3.connect(path)) as db:
         db.executescript(_TABLES)
         rows = _read(db, source, options)
+        # Only after all rows: whoever corrects a file wants to see every fault at once.
         if rows.bad and not options.skip_bad_rows:
             return Failure(BadRows(tuple(rows.bad), rows.counts["bad"]))
         if not rows.keys:
@@ -173,6 +175,8 @@ def _take(
         contradiction = Problem("another row has it the other way round", "label")
         return Success("duplicate") if same else Failure(contradiction)
     point = datapoint_of(found)
+    # A hash of the row's id rather than a shuffle: neither the order nor the number of the other
+    # rows may change it.
     rank = blake2b(f"{options.reduce_shuffle_seed}:{point.id}".encode(), digest_size=8).digest()
     tests = _tests(db, found.tests)
     encoded = msgspec.msgpack.encode(replace(found, tests=None))

@@ -34,6 +34,7 @@ def jsonl_rows(path: Path) -> Rows:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if number == 1:
+                # Editors on Windows put this mark at the beginning of a file in UTF-8.
                 line = line.removeprefix(b"\xef\xbb\xbf")
             if line.strip():
                 yield f"line {number}", _json_object(line)
@@ -68,6 +69,7 @@ def csv_rows(path: Path) -> Rows:
 
 
 def _open_csv(path: Path, errors: str) -> TextIO:
+    # The module's own limit is 128 KiB, which a column of tests can exceed.
     csv.field_size_limit(1 << 30)
     return path.open(newline="", encoding="utf-8-sig", errors=errors)
 

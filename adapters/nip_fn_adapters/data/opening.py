@@ -115,6 +115,7 @@ def _build(
         except Unreadable as error:
             return Failure(Problem(str(error), f"dataset: {rows.name}"))
         except sqlite3.OperationalError as error:
+            # A full disk, or a folder that is read-only: the system is at fault, not the data.
             raise OSError(errno.EIO, str(error), str(folder)) from error
 
         def moved(_: Report) -> Path:
@@ -138,6 +139,7 @@ def _from_file(path: Path) -> Data:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    # A file never changes once it has its name: SQLite needs no locks, and nothing beside it.
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
 
 

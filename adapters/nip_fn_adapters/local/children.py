@@ -21,6 +21,7 @@ LOOK_SECONDS = 1.0  # between two calls of `look`
 
 def cores() -> int:
     """The number of processor cores that this process may use."""
+    # Containers and batch systems often allow fewer cores than the machine has.
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
@@ -94,6 +95,7 @@ async def _kill(parent: int) -> None:
     family: list[Any] = []
     with suppress(psutil.NoSuchProcess):
         family = [psutil.Process(parent)]
+        # All are found before any is killed: the children of a dead process have another parent.
         family += family[0].children(recursive=True)
     for process in family:
         with suppress(psutil.NoSuchProcess):

@@ -98,6 +98,7 @@ def decode(
             timings,
             prompts,
             attention_mask=seen,
+            # Padding does not count: a prompt's positions begin at its first token.
             position_ids=(seen.cumsum(1) - 1).clamp(min=0),
             past_key_values=cache,
             logits_to_keep=1,
@@ -145,6 +146,8 @@ def _begin(
     prompts = np.zeros((len(batch), lengths.max()), dtype=np.int64)
     seen = np.zeros_like(prompts)
     for row, request in enumerate(batch):
+        # Padded on the left, so that the last tokens of all prompts stand in one column, whose
+        # logits are the only ones that are needed.
         prompts[row, -lengths[row] :] = request.tokens
         seen[row, -lengths[row] :] = 1
     allowed = np.concatenate(

@@ -36,6 +36,7 @@ def dpo_trainer(
     return TokensTrainer(
         model=policy,
         ref_model=reference,
+        # trl would turn off the LoRA's dropout, too, which is the job's own.
         args=DPOConfig(
             beta=job.beta, max_length=encoded.max_length, disable_dropout=False, **options
         ),
@@ -52,6 +53,7 @@ def kl_per_reply(policy: Any, reference: Any, rows: list[dict[str, list[int]]]) 
     It is never negative.  The replies are the data's, not the policy's own, so it is biased to the
     extent that the policy would reply otherwise.
     """
+    # Evenly spaced: the rows of one tree stand together, and resemble one another.
     some = rows[:: -(-len(rows) // KL_ROWS)]
     total = 0.0
     for row in some:

@@ -49,9 +49,12 @@ def choose(logits: Any, temperature: Any, top_p: Any, uniforms: Any) -> Any:
     if top_p is not None:
         asks = (top_p < 1)[:, 0, 0]
         probabilities[asks] = nucleus(probabilities[asks], top_p[asks])
+    # In float64: in float32, the small probabilities of a large vocabulary are lost in the sum.
     cumulative = probabilities.cumsum(-1, dtype=torch.float64)
+    # Scaled to what is there: neither a nucleus nor rounded probabilities sum to 1.
     target = uniforms[..., None] * cumulative[..., -1:]
     tokens = torch.searchsorted(cumulative, target, right=True)[..., 0]
+    # A number close to 1 may be rounded up to the total, and then lies past the last token.
     tokens = tokens.clamp_(max=logits.shape[-1] - 1)
     if bool(greedy.any()):
         return torch.where(greedy[..., 0], logits.argmax(-1), tokens)

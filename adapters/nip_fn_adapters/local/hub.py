@@ -42,6 +42,7 @@ def hub_model(name: str) -> Result[Path, Problem]:
             )
         )
     try:
+        # The cache first: a look at the hub takes time at every start, and fails without a network.
         cached = _snapshot(name, local_files_only=True)
         fault = _fault(cached)
         if not fault:
@@ -96,6 +97,7 @@ def _snapshot(name: str, *, local_files_only: bool) -> Path:
             local_files_only=local_files_only,
             allow_patterns=list(FILES),
             ignore_patterns=IN_FOLDERS,
+            # With None, the library would send the token that it finds on the disk.
             token=os.environ.get("HF_TOKEN") or False,
         )
     )
@@ -136,6 +138,7 @@ def main() -> None:
     name = repository(namespace, folder.name)
     api = HfApi(token=os.environ.get("HF_TOKEN") or False)
     try:
+        # Private, since an adapter may give away what it was trained on.
         api.create_repo(name, private=True, exist_ok=True)
         api.upload_folder(repo_id=name, folder_path=folder, commit_message="Push a trained adapter")
     except Exception as error:  # as in `_download`

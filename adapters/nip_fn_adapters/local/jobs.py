@@ -110,6 +110,7 @@ def finished(files: JobFiles, job: Job) -> Tuned | None:
         return None
     if result.job_hash != job_hash(job):
         return None
+    # A result is of no use without its adapter, which may have been deleted since.
     if result.adapter is not None and not (files.adapters / result.adapter).is_dir():
         return None
     return Tuned(result.adapter, result.report, result.scores, result.problem)

@@ -127,6 +127,7 @@ def load_model(base: Path, adapter: Path | None) -> Any:
     """The base, the base with a LoRA merged into its weights, or the whole model of a training."""
     if adapter is None or not is_lora(adapter):
         return load_base(adapter or base)
+    # Merged: a LoRA on top would be multiplied anew for each token.
     return load_adapter(load_base(base), adapter).merge_and_unload()
 
 
@@ -140,6 +141,7 @@ def load_base(folder: Path) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    # Only safetensors: other formats of weights may run code when they are read.
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, local_files_only=True, use_safetensors=True
     )
@@ -184,6 +186,7 @@ def load_adapter(model: Any, folder: Path, *, train_with_dropout: float | None =
     config = PeftConfig.from_pretrained(folder)
     trainable = train_with_dropout is not None
     if trainable:
+        # The saved dropout is that of the training that made the adapter.
         config.lora_dropout = train_with_dropout
     with warnings.catch_warnings():  # peft asks transformers for a name that it is giving up
         warnings.simplefilter("ignore", FutureWarning)

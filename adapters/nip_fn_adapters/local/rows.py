@@ -36,6 +36,8 @@ def encode_rows(tokenizer: Any, rows: tuple[TrainingRow, ...], context: int | No
 def _tokens(tokenizer: Any, row: TrainingRow) -> tuple[list[int], ...]:
     """The prompt, and its one reply or its two."""
     replies = (row.reply,) if isinstance(row, SupervisedRow) else (row.chosen, row.rejected)
+    # Apart, as the sampler reads the one and draws the other: together, tokens could merge where
+    # they meet.
     return encode_chat(tokenizer, row.prompt), *(encode_reply(tokenizer, text) for text in replies)
 
 

@@ -120,6 +120,7 @@ class LocalSampler:
         while self._waiting:
             waiting = [wait for wait in self._waiting if not wait.future.done()]
             self._waiting = []
+            # By model and adapter, since a batch goes through one set of weights.
             waiting.sort(key=_policy_name)
             for _, members in groupby(waiting, key=_policy_name):
                 await self._answer_group(list(members))

@@ -78,6 +78,7 @@ def main() -> None:
 def _train_job(files: JobFiles, threads: int) -> None:
     """Train, and write down the result."""
     began = time.monotonic()
+    # Otherwise transformers' trainer would split each batch over all GPUs that it sees.
     if "LOCAL_RANK" not in os.environ:  # one process trains on one GPU
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[0]
@@ -136,6 +137,8 @@ def train(job: Job, files: JobFiles, *, threads: int) -> Trained | None:
     after = _probe(job, _bare(trainer, trainer.model), trainer.processing_class)
     scores = tuple(map(Score, before, after))
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    # Epochs are counted in fractions of a step, and rounding must not add the last step of the
+    # epoch before.
     last_epoch = [entry for entry in logs if entry["epoch"] > job.num_epochs - 1 + 1e-6]
     report = (
         ("rows", float(len(job.rows))),
@@ -147,6 +150,7 @@ def train(job: Job, files: JobFiles, *, threads: int) -> Trained | None:
         ("loss_last", float(logs[-1]["loss"])),
         *_method_report(job, trainer, encoded, last_epoch),
     )
+    # All processes bring the parts of a model together, so none may leave before this.
     weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     trainer.accelerator.end_training()  # from here on, no process waits for another
     if not trainer.accelerator.is_main_process:
@@ -248,6 +252,7 @@ def _options(job: Job, files: JobFiles) -> dict[str, Any]:
         "gradient_checkpointing": False,
         "dataloader_pin_memory": has_gpu,
         "logging_steps": 1,
+        # The filter would hide the very losses that tell of a divergence.
         "logging_nan_inf_filter": False,
         "save_strategy": "no",
         "report_to": "none",

@@ -104,6 +104,8 @@ def save(
     _write(model, weights, files.unfinished, job, base, start)
     for file in (*files.unfinished.iterdir(), files.unfinished):
         sync_path(file)
+    # A hash of the weights is a part of the name: servers cache prefixes by an adapter's name, so
+    # that none may ever stand for other weights.
     digest = blake2b(digest_size=4)
     for file in sorted(files.unfinished.glob("*.safetensors")):  # a big model has several
         digest.update(file.read_bytes())
@@ -126,6 +128,8 @@ def _write(
 ) -> None:
     """Write the LoRA or the whole model, with no path of this machine in it."""
     if job.use_lora and (start is None or is_lora(start)):
+        # A run can be moved, or its adapter sent to a server: paths of this machine are wrong
+        # there.
         model.peft_config["default"].base_model_name_or_path = job.model  # peft has its folder
         model.save_pretrained(folder, state_dict=weights)
         (folder / "README.md").unlink(missing_ok=True)

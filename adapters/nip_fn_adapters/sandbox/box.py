@@ -113,6 +113,7 @@ def _isolated() -> Result[Sandbox, Problem]:
 
 
 # Bubblewrap is believed once this finds nothing.
+# The address is reserved for documentation (RFC 5737), so that nobody is reached if it fails.
 PROBE = """
 import socket, os
 def breaches(secret):
@@ -178,6 +179,7 @@ async def _converse(
     which therefore is that of the loop of events, and none of a pool.
     """
     process = await _start(launch.command(isolation, limits.files_mb))
+    # A program that gets past its own limits must not fill the memory of this process.
     most = len(READY) + len(program.inputs) * ((limits.output_kb << 10) + OVERHEAD)
     output, errors, late = bytearray(), bytearray(), True
     try:

@@ -29,6 +29,7 @@ def be(act: Act, streams: tuple[int, int, int], report: int) -> None:
     try:
         for target, stream in enumerate(streams):
             os.dup2(stream, target)
+        # With a descriptor of the harness, a program could write another run's report.
         os.closerange(3, report)
         os.closerange(report + 1, 4 * DESCRIPTORS)
         _open_streams()
@@ -64,6 +65,8 @@ def _open_streams() -> None:
 
 def limit(limits: dict[str, float], others: int) -> None:
     """Obey the limits from here on; `others` counts this user's other processes and threads."""
+    # The soft limit sends SIGXCPU, which the harness takes for a timeout; the hard one ends what
+    # ignores it.
     seconds = int(limits["seconds"]) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     memory, files = (int(limits[name]) << 20 for name in ("memory_mb", "files_mb"))
@@ -111,6 +114,7 @@ def script(code: bytes) -> tuple[str, str]:
     except SystemExit as leaving:
         if leaving.code not in (None, 0):
             raise
+    # A process that ends by `os._exit`, as this one does, would skip both.
     threading, atexit = sys.modules.get("threading"), sys.modules.get("atexit")
     if threading:
         threading._shutdown()
@@ -127,6 +131,7 @@ def _module(name: str, code: bytes) -> dict[str, Any]:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     module = sys.modules[name] = types.ModuleType(name)
     sys.argv = ["program.py"]
+    # `site`, which defines these two, is not loaded in the sandbox.
     vars(builtins).update(exit=sys.exit, quit=sys.exit)
     exec(marshal.loads(code), module.__dict__)
     return module.__dict__

@@ -60,6 +60,7 @@ class Harness:
         for name in COMMON:
             if f"import {name}" in job["code"] or f"from {name}" in job["code"]:
                 __import__(name)
+        # Compiled in a process of its own, too: hostile code can exhaust or crash the parser.
         ending, code = self._attempt(partial(child.compiled, job["code"]), room=1 << 24)
         for text in job["inputs"]:
             ended = (ending, code)
@@ -97,6 +98,7 @@ class Harness:
         pid = os.fork()
         if pid == 0:
             try:
+                # With a session of its own, a run can be killed with all that it has started.
                 os.setsid()
                 if not self._alone:
                     _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
@@ -175,9 +177,12 @@ def _watch(
         poller.register(reader, select.POLLIN)
     try:
         while True:
+            # By processor time, so that a busy machine fails no program; by the clock only
+            # generously.
             left = min(seconds - _used(pid), last - time.monotonic())
             if left <= 0:
                 return "timeout", 0
+            # Without a descriptor of the process, its end is found only by looking every 5 ms.
             events = poller.poll(left * 1000 + 1 if ended >= 0 else min(left * 1000, 5))
             if any(descriptor == RESULTS for descriptor, _ in events):
                 return "died", 0

@@ -151,6 +151,8 @@ class Client(NamedTuple):
             content, kind = msgspec.json.encode(body), "application/json"
         options: Any = {"headers": {"Content-Type": kind}} if content else {}
         given = {"content": content} if content else {}
+        # A client for each request: they are few, and a kept connection would break with a server
+        # that is started again.
         async with make_client(self.server, timeout=timeout, connections=1) as client:
             send = getattr(client, method)
             try:
@@ -159,6 +161,7 @@ class Client(NamedTuple):
                 status, said = error.status_code, _detail(error.response)
                 if kind_of(status) in REFUSING or (said and status in UNABLE):
                     return Failure(Refusal(said or f"status {status}", status=status))
+                # Raised anew with the server's line: the client reads only errors in OpenAI's form.
                 own = {"message": said}
                 raise openai.APIStatusError(said, response=error.response, body=own) from None
         try:
@@ -171,6 +174,7 @@ class Client(NamedTuple):
 async def _chunks(file: Path) -> AsyncIterator[bytes]:
     """A file's bytes."""
     with file.open("rb") as opened:
+        # In pieces, and in a thread: an adapter may have gigabytes, and the run samples meanwhile.
         while chunk := await asyncio.to_thread(opened.read, CHUNK):
             yield chunk
 

@@ -63,6 +63,8 @@ class Host:
 
     def name(self, suffix: str) -> str:
         """The run's own name for something at the server: of a group, or of a job."""
+        # With the identity of the run, since other runs at the server have groups and jobs of the
+        # same names.
         return safe_name(f"{identity(self._run)}-{suffix}")
 
     def drain(self) -> None:
@@ -175,6 +177,8 @@ class Host:
         return Success(self._addresses(status))
 
     def _addresses(self, status: VllmStatus) -> tuple[str, ...]:
+        # The host is the one by which this machine reaches the server; the server itself may only
+        # know that it listens on 0.0.0.0.
         host, _, _ = self.client.server.url.rpartition(":")
         ports = [replica.port for replica in status.replicas] or [self._vllm_port]
         return tuple(f"{host}:{port}/v1" for port in ports)

@@ -89,6 +89,7 @@ class _RemoteJob(NamedTuple):
 
     async def _poll(self, info: JobInfo) -> Result[Tuned, Problem]:
         timeouts, began = self.host.client.timeouts, time.monotonic()
+        # Not by recursion through `bind_async`: a training of a day is looked at 17,000 times.
         while self._is_under_way(info):
             waited = time.monotonic() - began
             left = timeouts.limit - waited

@@ -35,6 +35,7 @@ class Access:
     def _refusal(self, headers: dict[bytes, bytes]) -> tuple[int, str] | None:
         if self._token is not None:
             shown = headers.get(b"authorization", b"")
+            # In constant time: the time of a refusal must not tell how much of a guess is right.
             if compare_digest(shown, f"Bearer {self._token}".encode()):
                 return None
             return 401, "the request must show the server's token, as Authorization: Bearer TOKEN"

@@ -41,6 +41,7 @@ class AdapterStore:
         self._file, self._keep = state / "served.json", keep
         self._adapters, self._uploads = state / "adapters", state / "uploads"
         self._adding = asyncio.Lock()
+        # Clients send whole files again, so what the last server left unfinished is of no use.
         shutil.rmtree(self._uploads, ignore_errors=True)
         for folder in (self._adapters, self._uploads):
             folder.mkdir(parents=True, exist_ok=True)
@@ -86,6 +87,8 @@ class AdapterStore:
             with os.fdopen(descriptor, "wb") as stream:
                 async for part in content:
                     stream.write(part)
+            # One at a time, or two uploads could complete one adapter twice; in a thread, because
+            # comparing and syncing gigabytes would hold up every other request.
             async with self._adding:
                 return await asyncio.to_thread(self._add, name, file, Path(written))
         finally:
@@ -130,6 +133,8 @@ class AdapterStore:
         """
         before = self.ledger.owners.get(owner)
         owners = {**self.ledger.owners, owner: name}
+        # What was replaced now becomes the newest of the retired ones, even if it had been retired
+        # before; and what is served again is no longer among them.
         others = [n for n in self.ledger.retired.get(owner, ()) if n not in (before, name)]
         if before is not None and before != name:
             others.append(before)

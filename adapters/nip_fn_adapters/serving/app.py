@@ -126,6 +126,7 @@ def _upload(limit: int) -> HTTPRouteHandler:
     """The endpoint for files of adapters; `limit`: the most bytes of a file."""
 
     @put(
+        # litestar fixes the limit of a handler when it is defined: hence the function around it.
         "/adapters/{name:str}/{file:str}",
         status_code=204,
         responses=_or(409, 413),
@@ -214,6 +215,7 @@ def _too_deep(request: Request[Any, Any, Any], error: RecursionError) -> Respons
 
 
 def _bug(request: Request[Any, Any, Any], error: Exception) -> Response[Error]:
+    # The traceback stays in the log: it may quote what other clients have sent.
     logger.error("%s %s", request.method, request.url.path, exc_info=error)
     return Response(Error("the server failed; its log says why"), status_code=500)
 
@@ -243,6 +245,8 @@ def make_app(service: Service) -> Litestar:
 
     @asynccontextmanager
     async def life(app: Litestar) -> AsyncIterator[None]:
+        # Logged, not raised: a server whose vLLM cannot start still trains, and may be asked for
+        # another model.
         opened = await service.open()
         opened.alt(lambda refusal: logger.error("%s", refusal))
         working = asyncio.create_task(service.queue.work())

@@ -143,6 +143,8 @@ class Fleet:
             answers = await _all(replica.load(name, folder) for replica in missing)
             current = zip(missing, answers, strict=True)
             loaded = _each(answer for replica, answer in current if replica in self._replicas)
+            # All or nothing: requests are spread over the replicas, and any of them may be asked
+            # for the adapter.
             if not is_successful(loaded):
                 await self.unload(name)
                 return loaded
@@ -171,6 +173,8 @@ class Fleet:
         if self.needs is None or not self._replicas:
             return Failure(NOT_STARTED)
         model, end, replicas = adapter or self.needs.model_name, self._end_token, self._replicas
+        # Every replica scores: one with other weights would answer its share of the requests
+        # unnoticed.
         answers = await _all(
             replica.ask(lambda vllm: vllm.scores(model, end, probes)) for replica in replicas
         )
@@ -200,6 +204,7 @@ class Fleet:
         """Replicas for these needs, not yet begun."""
         settings = self._settings
         program = settings.command[0]
+        # Looked for here: otherwise a missing program would be restarted as one that crashes.
         if shutil.which(program) is None:
             return Failure(Refusal(f"there is no {program} to start vLLM with", status=503))
         self._gpus = await asyncio.to_thread(visible_gpus)
@@ -266,6 +271,7 @@ def _defaults(needs: Needs, gpus: Sequence[str]) -> tuple[str, ...]:
 
 def _environment(gpus: Sequence[str], api_key: str | None, *, can_sleep: bool) -> Mapping[str, str]:
     """The environment of a vLLM: this process's, and settings that are not options."""
+    # A key that the environment holds by chance would lock out our own requests.
     inherited = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
     chosen = {
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",

@@ -9,6 +9,7 @@ def visible_gpus() -> tuple[str, ...]:
     """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
+        # CUDA takes an empty text and -1 for no GPU at all.
         return tuple(name.strip() for name in listed.split(",") if name.strip() not in ("", "-1"))
     try:
         printed = subprocess.run(

@@ -50,6 +50,7 @@ class OwnedProcess:
 
     async def wait(self) -> int:
         """The exit code, once nothing of the process group is left."""
+        # Several may wait, and one that is cancelled must not end the watching for the others.
         return await asyncio.shield(self._watching)
 
     async def end(self) -> None:
@@ -86,6 +87,7 @@ def _rotate(log: Path) -> None:
 
 def exit_reason(code: int, log: Path) -> str:
     """The signal that ended a command, or the last telling error in its log."""
+    # A negative code is of a reaper that was killed itself; it reports signals as a shell does.
     number = -code if code < 0 else code - 128
     if number in {*signal.Signals}:
         return f"killed by {signal.Signals(number).name}"

@@ -93,6 +93,7 @@ class Queue:
         """Queue a job; 409 if the id is another job's, 422 if the job cannot be written down."""
         try:
             digest = job_hash(job)
+        # msgpack holds no integer of more than 64 bits, while JSON does.
         except OverflowError:
             return Failure(Refusal(f"{job_id} has a number that no training can use"))
         known = self._tickets.get(job_id)
@@ -102,6 +103,8 @@ class Queue:
         if known is None:
             number = max((ticket.number for ticket in self._tickets.values()), default=0) + 1
             needs = tuple(name for name in (job.start, job.reference) if name is not None)
+            # The ticket comes last: it is what a restarted server looks for, and must not name a
+            # job that is not there.
             write_job(self._files(job_id), job)
             self._record(Ticket(job_id, number, digest, needs))
             self._changed.set()
@@ -147,6 +150,7 @@ class Queue:
         if ticket.status in ENDED:
             told = f"{job_id} has {_ended(ticket)}; there is nothing to cancel"
             return Failure(Refusal(told, status=409))
+        # Recorded first: a training that ends at this very moment must find that it was cancelled.
         self._record(replace(ticket, status="cancelled", reason="a client cancelled it"))
         task = self._tasks.get(job_id)
         if task is not None:
@@ -202,6 +206,8 @@ class Queue:
         except Exception as error:  # one job must not end the queue
             logger.exception("the training %s", ticket.id)
             reason = first_line(error)
+            # In memory only: the bug may have been in the writing, and a restarted server tries
+            # again.
             self._tickets[ticket.id] = replace(ticket, status="failed", reason=reason)
 
     async def _ended(self, ticket: Ticket) -> Ticket:

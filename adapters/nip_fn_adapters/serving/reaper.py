@@ -30,9 +30,11 @@ def main() -> None:
     # it.  A subreaper inherits it, so that this process ends only after the group has.
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    # The pipe is not inherited: this process must be the one that sees it end.
     command = subprocess.Popen(
         sys.argv[1:], stdin=subprocess.DEVNULL, stdout=sys.stderr, process_group=0
     )
+    # Passed on rather than obeyed: this process must outlive the group.
     signal.signal(signal.SIGTERM, lambda *_: _send(command.pid, signal.SIGTERM))
     print(command.pid, flush=True)
     threading.Thread(target=_watch_pipe, args=(command.pid,), daemon=True).start()

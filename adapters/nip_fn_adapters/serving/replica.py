@@ -111,6 +111,7 @@ class Replica:
                 run.loaded.add(adapter)
             return answer
 
+        # One at a time: vLLM refuses an adapter that another request has just loaded.
         async with self._loading:
             return await self.ask(load, blamed=422)
 
@@ -126,6 +127,7 @@ class Replica:
         """Free its memory; while it sleeps, no process is started."""
         if self._run is None or not self._run.online:
             return Failure(Refusal(f"{self.name} is not online, and cannot sleep", status=409))
+        # Before the request, so that nothing is sent to a vLLM that is falling asleep.
         self._awake.clear()
         answer = await self._vllm.sleep()
         if not is_successful(answer):
@@ -184,6 +186,7 @@ class Replica:
         """Start it, and again after each crash, until that is given up."""
         policy = self._settings.restarts
         while True:
+            # One that has died in its sleep stays away until its memory is given back.
             await self._awake.wait()
             self._reason = await self._run_once()
             self._crashes.append(time.monotonic())
@@ -211,6 +214,7 @@ class Replica:
             process = self._start(served)
         except OSError as error:
             return one_line(error)
+        # vLLM loads the adapters of its command line before its port answers.
         run = self._run = _Run(process, set(served))
         starting = asyncio.create_task(self._bring_online(run))
         try:

@@ -24,6 +24,7 @@ LAST_ANSWERS = 3  # seconds for the requests that are under way when the server 
 def lock(state: Path) -> Result[int, Problem]:
     """The descriptor of the folder's lock, held until it is closed or this process dies."""
     state.mkdir(parents=True, exist_ok=True)
+    # Two servers in one folder would each train every job of its queue.
     descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,6 +73,7 @@ async def _run(
         Access(make_app(service), service.settings.token),
         log_config=None,
         access_log=False,
+        # By default uvicorn takes an error at the start for an application without a lifespan.
         lifespan="on",
         timeout_graceful_shutdown=LAST_ANSWERS,
     )

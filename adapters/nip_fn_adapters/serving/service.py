@@ -55,6 +55,8 @@ class Service:
         """Serve what was served before, or the only model that is to be served."""
         ledger, model = self.adapters.ledger, self.settings.model
         needs = ledger.needs if ledger.is_started else None
+        # The option wins over what was served before the restart: whoever starts the server has
+        # just given it.
         if model is not None and (needs is None or needs.model_name != model):
             needs = Needs(model)
         return Success(None) if needs is None else await self._launch(needs)
@@ -66,7 +68,11 @@ class Service:
 
     async def start(self, needs: Needs) -> Result[VllmStatus, Refusal]:
         """Start vLLM, or start it again if what runs does not satisfy the needs."""
+        # One start at a time: two runs must not each combine their needs with those of a vLLM that
+        # does not know the other yet.
         async with self._starting:
+            # Runs of one model share a vLLM that satisfies them all, rather than replace it in
+            # turns.
             if self._wanted is not None and self._wanted.model_name == needs.model_name:
                 whole = combined(self._wanted, needs)
             else:
@@ -92,6 +98,7 @@ class Service:
         if model is None and not _may_be_chosen(wanted):
             told = f"a path can only be served by its server: --model {wanted}"
             return Failure(Refusal(told))
+        # Refused rather than replaced: another run may be sampling from that model.
         runs = ledger.needs if ledger.is_started else None
         if runs is not None and (runs.model_name, runs.quantization) != (
             wanted,
@@ -113,6 +120,8 @@ class Service:
         if self._fleet is None:
             return Failure(TRAINS_ONLY)
         owners = self.adapters.ledger.owners
+        # vLLM is started with all adapters that are served, and one that does not fit it would keep
+        # it from starting.
         misfits = [owner for owner, name in owners.items() if not self._fits(name, needs)]
         if misfits:
             self.adapters.retire(misfits)
@@ -177,11 +186,14 @@ class Service:
             return
         async with self._serving:
             self._is_lent = True
+            # Where vLLM cannot sleep, its memory is free only after its end.
             if not is_successful(await self._fleet.sleep()):
                 await self._fleet.stop()
             yield
             self._is_lent = False
             if self._wanted is not None:
+                # Both: what was stopped, or given up in the meantime, does not wake; and starting
+                # does nothing for one that runs and suffices.
                 await self._fleet.wake()
                 await self._fleet.start(self._wanted, self.adapters.served())
 
@@ -208,6 +220,7 @@ class Service:
         self, fleet: Fleet, name: str, folder: Path, asked: PublishAdapter
     ) -> Result[ServedAdapter, Refusal]:
         """Load a sound adapter, score the probes, and replace the owner's adapter by it."""
+        # An adapter that another owner is served stays, however it scores now.
         was_served = name in self.adapters.ledger.owners.values()
 
         async def score(nothing: None) -> Result[tuple[float, ...], Refusal]:
@@ -218,6 +231,7 @@ class Service:
             return checked
 
         async def assign(scores: tuple[float, ...]) -> Result[ServedAdapter, Refusal]:
+            # Only now: the owner keeps its last adapter until the new one has passed every check.
             before = self.adapters.assign(asked.owner, name)
             if before is not None:
                 await fleet.unload(before)
@@ -240,6 +254,8 @@ class Service:
 
     def put_job(self, job_id: str, job: Job) -> Result[Put, Refusal]:
         """Queue a training whose adapter can be served afterwards."""
+        # A job that was accepted once is accepted again, whatever has changed since: its client
+        # only repeats a request whose answer was lost.
         problem = "" if job_id in self.queue else self._job_problem(job)
         if problem:
             return Failure(Refusal(f"{job_id} cannot be trained: {problem}"))
@@ -266,6 +282,8 @@ class Service:
             if name is not None and folder is None:
                 return f"there is no adapter {name} on this server"
             if folder is not None and name == job.start and job.stack:
+                # The ranks of a stack add up.  Refused here, since the training would take hours
+                # and leave an adapter that can never be served.
                 rank += read_config(folder).map(lambda config: config.r).value_or(0)
         if rank > LORA_RANKS[-1]:
             return f"what it leaves has rank {rank}, and vLLM serves no rank above {LORA_RANKS[-1]}"

@@ -15,6 +15,7 @@ from nip_fn_adapters.serving.wire import RestartPolicy
 
 VLLM_VARIABLE = "NIP_FN_VLLM"
 VLLM_SERVER = "vllm.entrypoints.openai.api_server"
+# vLLM's pins are not trl's, so one environment cannot hold both.
 NO_VLLM = Problem(
     "no vLLM was found; it wants an environment of its own",
     remedy="python -m venv .venv-vllm && .venv-vllm/bin/pip install vllm",

@@ -66,6 +66,7 @@ async def _push(files: JobFiles, namespace: str) -> None:
     if done is None or done.adapter is None:
         return
     arguments = ("-m", "nip_fn_adapters.local.hub", str(files.adapters / done.adapter), namespace)
+    # Its end is not looked at: the run needs the adapter here, and a warning in the log is enough.
     with files.log.open("ab", buffering=0) as log:
         await run_child(arguments, log, {}, lambda: None)
 
@@ -77,6 +78,7 @@ def main() -> None:
     exit_on_failure(require("accelerate", "torch"))
     path = config[0] if config else str(_one_process_a_device(JobFiles(Path(run), name)))
     sys.argv[1:] = ["--config_file", path, "--module", CHILD, run, name, threads]
+    # In this process, so that what is set above, to end with the parent, holds for the launcher.
     runpy.run_module("accelerate.commands.launch", run_name="__main__")
 
 
@@ -85,6 +87,8 @@ def _one_process_a_device(files: JobFiles) -> Path:
     import torch
 
     gpus = torch.cuda.device_count()
+    # Without a configuration accelerate reads one in the user's home folder, which may want
+    # anything.
     config = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "MULTI_GPU" if gpus > 1 else "NO",

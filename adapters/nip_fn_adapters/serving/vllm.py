@@ -94,6 +94,8 @@ class Vllm(NamedTuple):
 
     async def sleep(self) -> Result[None, Refusal]:
         """Free the GPU's memory, once all requests under way are answered."""
+        # Level 1 keeps the weights in the machine's memory, while level 2 drops them, so
+        # that they would have to be read again.
         return _done(await self._post("/sleep?level=1&mode=wait", {}))
 
     async def wake(self) -> Result[None, Refusal]:
@@ -124,6 +126,8 @@ class Vllm(NamedTuple):
         )
 
     async def _score(self, model: str, end: int, probe: ProbeText) -> Result[float, Refusal]:
+        # Chat and reply are tokenized apart, as the trainer does it: together, tokens could merge
+        # where they meet, and the scores would differ.
         messages = [{"role": said.role, "content": said.content} for said in probe.chat]
         asked = {"model": model, "messages": messages, "add_generation_prompt": True}
         chat = await self._tokens(asked)
@@ -137,6 +141,7 @@ class Vllm(NamedTuple):
         return await bind_async(Result.do((c, r) for c in chat for r in reply), score)
 
     async def _tokens(self, asked: dict[str, Any]) -> Result[_Tokens, Refusal]:
+        # No special tokens are added, since chat templates write them as text.
         answer = await self._post("/tokenize", {**asked, "add_special_tokens": False})
         return answer.bind(lambda body: self._read(body, _Tokens))
 

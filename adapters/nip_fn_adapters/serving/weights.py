@@ -25,6 +25,7 @@ PARTS = (".lora_A.weight", ".lora_B.weight")
 Size = Annotated[int, Meta(ge=0)]
 
 
+# Bits are looked at, not values: NumPy has no bfloat16, and needs no conversion this way.
 class Format(NamedTuple):
     """A floating-point format: an integer type of its size, and the bits of its exponent."""
 
@@ -121,6 +122,7 @@ def read_contents(path: Path) -> Result[Contents, Problem]:
         size = path.stat().st_size
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
+            # The length is the file's own claim: unchecked, eight bytes could ask for all memory.
             if not 0 < length <= min(MAX_HEADER, size - 8):
                 return _problem(f"{path.name} is no whole safetensors file")
             entries = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
@@ -145,6 +147,7 @@ def _check_weights(
     return Result.do(
         None
         for pairs in _pairs(contents.tensors)
+        # In the order of their cost: only what has passed the header is read whole.
         for _ in _all(_check_pair(name, *pair, config.r, known) for name, pair in pairs.items())
         for _ in _all(_check_finite(path, contents, name) for name in contents.tensors)
     )
@@ -157,6 +160,7 @@ def _check_pair(
     if (len(a.shape), len(b.shape)) != (2, 2) or (a.shape[0], b.shape[1]) != (rank, rank):
         return _problem(f"{module} has not the rank {rank} of {CONFIG}")
     widths, weight = (b.shape[0], a.shape[1]), known.get(f"{module}.weight")
+    # A module of unknown shape passes: the files of quantised models do not show it.
     if weight in (None, widths, widths[::-1]):  # some models keep them transposed
         return Success(None)
     return _problem(

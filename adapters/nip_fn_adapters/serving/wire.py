@@ -20,6 +20,7 @@ from nip_fn.run.ports import Progress
 from nip_fn.training.jobs import Score
 
 # Names of adapters, jobs and owners are parts of paths and of URLs.
+# A `$` alone would admit a line end after the name.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}(?!\n)$"
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 
@@ -174,6 +175,7 @@ def vllm_arguments(launch: Launch) -> tuple[str, ...]:
         options.append("--enable-sleep-mode")
     if launch.loras:
         options += ("--lora-modules", *(f"{name}={folder}" for name, folder in launch.loras))
+    # Last, since vLLM obeys the last of two equal options.
     return (*options, *launch.extra)
 
 
