@@ -132,7 +132,7 @@ def trainer_of(params: HyperParameters) -> Trainer[Any]:
                 f"{name} is not registered; nip_fn_adapters.load_run loads it, or set "
                 f"nip_fn.{'TRAINERS' if registry is TRAINERS else 'SELECTORS'}[{name!r}]"
             )
-    # Read outside the cache, as in `protocols.registry`: both tables change while a notebook is open.
+    # Read outside the cache, as in `protocols.registry`: a notebook may redefine either.
     return _made(TRAINERS[params.trainer], SELECTORS[rule], params)
 
 
