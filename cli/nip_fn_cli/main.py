@@ -32,7 +32,7 @@ app = typer.Typer(
     + ". Results go to stdout, everything else to stderr.",
 )
 
-# How the help of an option says that it takes a reference (see nip_fn_adapters.extensions).
+# The words by which help texts offer a reference (see nip_fn_adapters.extensions).
 OWN = "your own as package.module:NAME or file.py:NAME"
 
 app.add_typer(data_commands.data, name="data")

@@ -50,7 +50,7 @@ def replay_command(path: Path, *, until: int | None, sets: tuple[str, ...], show
         path: A checkpoint file, or its folder.
         until: Replay only so many events.
         sets: Parameters of the selection to change, as `a.b=value`.
-        show: What to print.
+        show: The options of the output.
     """
     path = path / CHECKPOINT if path.is_dir() else path
     replayed = _replay(path, until)
