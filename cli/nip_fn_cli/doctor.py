@@ -45,7 +45,7 @@ def doctor_command() -> None:
     for finding in _serving():
         table.add_row(*finding)
     console().print(table)
-    # The other extras are for those who want them; without these two nothing runs.
+    # The other extras are optional; without these two the embedded default cannot run.
     if broken & {"", "local"}:
         die(Exit.ADAPTER, "the embedded default cannot run yet; see the column on the right")
 
