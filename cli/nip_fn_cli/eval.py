@@ -122,6 +122,7 @@ def _cases(flags: Flags, choice: Choice) -> list[Case]:
     protocols = choice.protocols or (table.get("interaction_protocol", "nip"), BASELINE)
     cases = []
     for model in choice.models or (None,):
+        # The configuration may name the baseline itself, which then is tested once.
         for protocol in dict.fromkeys(protocols):
             own: dict[str, Any] = {"interaction_protocol": protocol}
             if model is not None:
