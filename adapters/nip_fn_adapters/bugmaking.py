@@ -110,7 +110,7 @@ def _of_right_ones(factory: MutantFactory, make: Maker) -> Maker:
     """A maker that makes bugs only of solutions that pass their own tests."""
 
     async def guarded(laid: PlacedSolution) -> Result[Made, Problem]:
-        # Of a solution that fails its own tests, every mutant would seem to have a bug.
+        # Every mutant of a solution that fails its own tests would seem to have a bug.
         match await factory.flaw(laid):
             case Success(""):
                 return await make(laid)

@@ -352,7 +352,7 @@ def sources(table: Mapping[str, Any]) -> Result[Sources, Problem]:
 
 
 def changed_sources(recorded: Sources) -> tuple[Problem, ...]:
-    """A problem for each recorded source that is another one now.
+    """A problem for each recorded source that has changed since.
 
     A source that is missing is none of them: whoever needs it fails to load it.
     """

@@ -15,7 +15,7 @@ async def bind_async(
     result: Result[T, E], step: Callable[[T], Awaitable[Result[U, E]]]
 ) -> Result[U, E]:
     """The result of the next step, or this failure: `Result.bind` for a step that is awaited."""
-    # `returns.future.FutureResult` would do the same, but wants every port to return its container
+    # `returns.future.FutureResult` would do the same, but only for ports that return its container
     # rather than a plain awaitable (`Eventual`).
     if is_successful(result):
         return await step(result.unwrap())

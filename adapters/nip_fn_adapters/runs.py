@@ -85,7 +85,7 @@ class Run:
     replayed: Replayed
     """The state at the end, and the forest of each stage of sampling or testing."""
     changed_sources: tuple[Problem, ...] = ()
-    """The protocols, trainers, selectors and data sets of one's own that are other ones now."""
+    """The protocols, trainers, selectors and data sets of one's own whose source has changed."""
 
     @property
     def state(self) -> RunState:

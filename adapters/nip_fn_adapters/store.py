@@ -126,8 +126,8 @@ def _continued(store: AppendStore, recording: Recording) -> Reopened:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that a crash leaves either the old or the new content, whole."""
-    # In the same folder, because a rename is atomic within one file system only.
-    # And with the process in its name, so that two writers do not write into one file.
+    # In the same folder, because a rename is atomic within one file system only; and with the
+    # process in its name, so that two processes do not write into one file.
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:

@@ -26,7 +26,7 @@ class JsonLines:
             run: The run's folder.
             params: The run's parameters.
             state: The state to begin in; what the file held before is derived from it again.
-            prices: What tokens cost.
+            prices: The prices of tokens.
         """
         # A line that was cut by a crash, or written by an older version, is not worth repairing.
         self._path, self._params, self._prices = run / METRICS, params, prices

@@ -148,6 +148,7 @@ def _make(data: Data, making: Making, work: Work, file: BugFile) -> None:
     if not tasks:
         die(Exit.USAGE, f"{data.info.name}: it has no right solution with tests")
     left = set(tasks) - {entry.id for entry in file.entries}
+    # Read a second time rather than kept: solutions with all their tests may be too many to hold.
     todo = (laid for laid in islice(_tasks(data), making.limit) if laid.id in left)
     console = Console(stderr=True)
     try:

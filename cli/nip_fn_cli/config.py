@@ -132,6 +132,7 @@ def _parse_set(assignment: str) -> Result[dict[str, Any], Problem]:
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
+        # A bare word counts as text: nobody wants to quote it once for TOML and once for the shell.
         value = text.strip()
     return Success(nest(address.strip(), value))
 
@@ -146,6 +147,7 @@ def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]
     provider = _PROVIDERS.get(provider, provider)
     dummy = provider == "dummy"
     fields = {"use_dummy_api": dummy, **({} if dummy else {"model_provider": provider})}
+    # Each agent by its name: what a table says of a single agent overrides `_default`.
     names = {DEFAULT_AGENT, *table.get("agents", {})}
     return merge(table, {"agents": dict.fromkeys(sorted(names), fields)})
 

@@ -139,6 +139,7 @@ def check_command(params: HyperParameters, proving: Proving, *, prove: bool) -> 
 def _prove(data: Data, proving: Proving) -> int:
     """Run all tests there are; the number of labels that they do not bear out."""
     tested = (laid for laid in data.solutions() if laid.solution.tests)
+    # Looked at first, so that data without tests need no sandbox.
     first = next(tested, None)
     if first is None:
         print("no solution has tests, so no label is proven")

@@ -22,13 +22,14 @@ DatasetArgument = Annotated[
     str, typer.Argument(help="As for nip-fn train --dataset.", metavar="DATASET")
 ]
 JobsOption = Annotated[
-    int | None, typer.Option(help="Programs at a time; one a processor.", min=1, max=1024)
+    int | None,
+    typer.Option(help="Programs to run at a time; one per processor by default.", min=1, max=1024),
 ]
 UnsafeOption = Annotated[
-    bool, typer.Option("--unsafe", help="Run code even where nothing isolates it.")
+    bool, typer.Option("--unsafe", help="Run code even if nothing isolates it.")
 ]
 SecondsOption = Annotated[
-    float, typer.Option(help="Of processor time that each test may take.", min=0.1)
+    float, typer.Option(help="Seconds of processor time that each test may take.", min=0.1)
 ]
 
 
@@ -67,10 +68,13 @@ def check(
 
 
 OutOption = Annotated[
-    Path, typer.Option("--out", help="The .jsonl file to write; it can be a DATASET afterwards.")
+    Path,
+    typer.Option("--out", help="The .jsonl file to write, which can then be used as a DATASET."),
 ]
-WantedOption = Annotated[int, typer.Option(help="Bugs of each right solution.", min=1, max=100)]
-LimitOption = Annotated[int | None, typer.Option(help="Right solutions at most.", min=1)]
+WantedOption = Annotated[
+    int, typer.Option(help="Bugs to make of each right solution.", min=1, max=100)
+]
+LimitOption = Annotated[int | None, typer.Option(help="The most right solutions to use.", min=1)]
 
 
 @data.command()
@@ -79,10 +83,10 @@ def mutate(
     out: OutOption,
     wanted: WantedOption = 2,
     most_tried: Annotated[
-        int, typer.Option(help="Mutants of each right solution that are run, at most.", min=1)
+        int, typer.Option(help="The most mutants of each right solution to run.", min=1)
     ] = 40,
     limit: LimitOption = None,
-    seed: Annotated[int, typer.Option(help="Draws those mutants.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed by which mutants are drawn.")] = 0,
     jobs: JobsOption = None,
     seconds: SecondsOption = 1.0,
     unsafe: UnsafeOption = False,
@@ -91,8 +95,9 @@ def mutate(
 ) -> None:
     """Make buggy solutions out of right ones by small changes to their syntax trees.
 
-    A bug is kept only if tests show it: it ends in time, gives a wrong answer to at least one and
-    the right one to another.  The same command goes on where an earlier one was stopped.
+    A bug is kept only if tests show it: the program ends in time, gives a wrong answer in
+    at least one of them, and the right one in another.  The same command continues where an earlier
+    one was stopped.
     """
     from nip_fn_cli.bugs import Making, mutate_command
     from nip_fn_cli.data import Proving, data_params
@@ -111,14 +116,16 @@ def bug(
     base_url: BaseUrlOption = None,
     wanted: WantedOption = 2,
     attempts: Annotated[
-        int, typer.Option(help="Requests for each right solution, at most.", min=1)
+        int, typer.Option(help="The most requests for each right solution.", min=1)
     ] = 3,
-    max_tokens: Annotated[int, typer.Option(help="Of a reply.", min=1)] = 2048,
-    temperature: Annotated[float | None, typer.Option(help="Of the model.", min=0.0)] = None,
+    max_tokens: Annotated[int, typer.Option(help="The most tokens of a reply.", min=1)] = 2048,
+    temperature: Annotated[
+        float | None, typer.Option(help="The sampling temperature.", min=0.0)
+    ] = None,
     budget: BudgetOption = None,
     prices: PricesOption = None,
     limit: LimitOption = None,
-    seed: Annotated[int, typer.Option(help="Draws the model's replies.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed by which replies are drawn.")] = 0,
     jobs: JobsOption = None,
     seconds: SecondsOption = 1.0,
     unsafe: UnsafeOption = False,
@@ -127,8 +134,8 @@ def bug(
 ) -> None:
     """Make buggy solutions out of right ones by asking a model for them.
 
-    They are judged by tests as those of nip-fn data mutate are.  The same command goes on where an
-    earlier one was stopped, also at the end of its budget; no reply is asked for twice.
+    They are judged by tests as those of nip-fn data mutate are.  The same command continues
+    where an earlier one was stopped, even by its budget; no reply is requested twice.
     """
     from nip_fn_cli.bugs import Asking, Making, bug_command
     from nip_fn_cli.config import Flags

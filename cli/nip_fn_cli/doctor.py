@@ -45,6 +45,7 @@ def doctor_command() -> None:
     for finding in _serving():
         table.add_row(*finding)
     console().print(table)
+    # The other extras are optional; without these two the embedded default cannot run.
     if broken & {"", "local"}:
         die(Exit.ADAPTER, "the embedded default cannot run yet; see the column on the right")
 
@@ -72,6 +73,7 @@ def _vllm() -> tuple[str, str]:
 
 
 def _vllm_version(python: str) -> tuple[str, str]:
+    # Marked, since the imports of vLLM print lines of their own.
     asked = (python, "-c", "import vllm; print('vllm', vllm.__version__)")
     try:
         printed = subprocess.run(asked, capture_output=True, text=True, timeout=VLLM_SECONDS)
@@ -113,5 +115,6 @@ def _check(requirement: Requirement, extra: str) -> tuple[str, str]:
         installed = version(requirement.name)
     except PackageNotFoundError:
         return "missing", remedy
+    # Whoever has installed a prerelease did so on purpose.
     fits = requirement.specifier.contains(installed, prereleases=True)
     return (installed, "") if fits else (f"{installed}, too old", f"{remedy} --upgrade")

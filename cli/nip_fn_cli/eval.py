@@ -22,6 +22,7 @@ from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.session import New, create, plan, reopen, run_session
 from nip_fn_cli.table import console
 
+# The verifier alone: a protocol is worth what its verifier gains over this.
 BASELINE = "solo_verifier"
 
 
@@ -98,6 +99,7 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
         check_budget(one.params, money)
     tested: list[Tested] = []
     for case, new in zip(cases, plans, strict=True):
+        # One budget for the whole command: what a case leaves is for those behind it.
         spent = sum(one.dollars or 0.0 for one in tested)
         left = money if money.budget is None else money._replace(budget=money.budget - spent)
         tested.append(_test(case, new, place / case.folder, flags, left))
@@ -111,6 +113,7 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
 
 def _cases(flags: Flags, choice: Choice) -> list[Case]:
     table = overrides(flags)
+    # Over the configuration: one that was written for a training is tested here, and not trained.
     fixed: dict[str, Any] = {"rl": {"num_iterations": 0}, "text_rl": {"test_scheme": "all"}}
     if choice.split is not None:
         fixed["test_dataset_split"] = choice.split
@@ -119,6 +122,7 @@ def _cases(flags: Flags, choice: Choice) -> list[Case]:
     protocols = choice.protocols or (table.get("interaction_protocol", "nip"), BASELINE)
     cases = []
     for model in choice.models or (None,):
+        # The configuration may name the baseline itself, which then is tested once.
         for protocol in dict.fromkeys(protocols):
             own: dict[str, Any] = {"interaction_protocol": protocol}
             if model is not None:
@@ -138,6 +142,7 @@ def _test(case: Case, new: New, folder: Path, flags: Flags, money: Money) -> Tes
     else:
         say(f"{case.folder}: {told(session.data)}")
         run_session(session, folder, "the same command", money)
+    # Read again from the file, so that whatever is reported is what was recorded.
     path = folder / CHECKPOINT
     replayed = replay_recording(path, read_recording(path))
     batch = replayed.stages[0].batch

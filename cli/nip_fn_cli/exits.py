@@ -64,6 +64,7 @@ def or_exit(result: "Result[T, Problem]", code: Exit = Exit.USAGE) -> T:
             done: T = value
             return done
         case Failure(problem):
+            # Imported late: neither help nor a success needs it.
             from nip_fn.run.checkpoint import ReadError
 
             die(_READ_EXITS[problem.kind] if isinstance(problem, ReadError) else code, problem)

@@ -39,6 +39,7 @@ def load_agents(table: dict[str, Any], runs: Path) -> Result[tuple[Loaded, ...],
     """
     protocol, agents = table.get("interaction_protocol", "nip"), table.get("agents", {})
     if not isinstance(protocol, str) or protocol not in PROTOCOLS:
+        # Only the protocol tells the names of the agents.
         return Success(())  # refused while reading, with a better message
     return collect(
         _load(name, fields, runs)

@@ -24,6 +24,7 @@ app = typer.Typer(
     name="nip-fn",
     help="Train language models to play prover-verifier games, and replay every step of it.",
     no_args_is_help=True,
+    # Typer's own tracebacks may show the values of variables, API keys among them.
     pretty_exceptions_enable=False,
     add_completion=False,
     epilog="Exit codes: "
@@ -31,7 +32,7 @@ app = typer.Typer(
     + ". Results go to stdout, everything else to stderr.",
 )
 
-# How the help of an option says that it takes a reference (see nip_fn_adapters.extensions).
+# The words by which help texts offer a reference (see nip_fn_adapters.extensions).
 OWN = "your own as package.module:NAME or file.py:NAME"
 
 app.add_typer(data_commands.data, name="data")
@@ -126,6 +127,7 @@ def train(
         provider=provider,
         model=model,
         base_url=base_url,
+        # An option that was not given must not override the configuration with its false.
         batch=batch or None,
         dataset=dataset,
         skip_bad_rows=skip_bad_rows or None,
@@ -371,6 +373,7 @@ def main(arguments: list[str] | None = None) -> None:
     Ends with `SystemExit`.  Whatever goes wrong outside nip-fn is one line, not a traceback.
     """
     try:
+        # Only these two are caught: whatever else is raised is a bug, and its traceback is wanted.
         app(args=arguments, prog_name="nip-fn")
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""

@@ -94,6 +94,7 @@ def with_budget(
     """
     if money.budget is None:
         return models, None
+    # The budget is that of all sessions, so what earlier ones have spent counts.
     budget = Budget(money.budget, dollars(state, money.prices) or 0.0)
     agents = {agent.name: agent for agent in params.agents}
     leads = {agent_group(agent): agent for agent in params.agents}
@@ -127,6 +128,8 @@ class RunningCost:
 
     def __call__(self, state: RunState, event: Event) -> None:
         """Add the cost of an event; `state` is the one after it."""
+        # Event by event: to price the whole state each time would be quadratic in the length of a
+        # run.
         self.dollars = sum_known((self.dollars, dollars_of(state, event, self._prices)))
 
     def __str__(self) -> str:

@@ -63,6 +63,7 @@ def show(out: Console) -> None:
 
 def parameters() -> tuple[Parameter, ...]:
     """Every parameter, section by section, the top level first."""
+    # In TOML, what is written below a table header belongs to it, so the top level comes first.
     found = _parameters(WRITTEN, "", "")
     return tuple(sorted(found, key=lambda parameter: bool(parameter.section)))
 
@@ -169,6 +170,8 @@ def schema() -> dict[str, Any]:
         },
     }
     kept = {"description", "default", "type"}
+    # The written form differs from the record where a file may say less: agents are a table with
+    # defaults, and names may be references.
     properties = {
         name: {**{k: v for k, v in field.items() if k in kept}, **written[name]}
         if name in written

@@ -44,6 +44,7 @@ class Display:
             TextColumn("{task.fields[spent]}"),
             TextColumn("{task.fields[left]}"),
             console=self._console,
+            # In a file, every refresh of a bar would be a line.
             disable=not sys.stderr.isatty(),
             transient=True,
         )
@@ -82,6 +83,8 @@ class Display:
             self._draw()
 
     def _say(self, line: str) -> None:
+        # Unwrapped, so that a line stays one in a log; without markup, since it quotes the words of
+        # providers.
         self._console.print(line, soft_wrap=True, markup=False)
 
     def follow(self, job: str, progress: Progress) -> None:
@@ -186,6 +189,7 @@ def seconds_left(state: RunState, elapsed: float) -> float | None:
     ended: dict[str, list[float]] = {}
     for _, stage, seconds in state.seconds:
         ended.setdefault(stage, []).append(seconds)
+    # Nothing tells how long a training takes before one has ended.
     if "train" not in ended:
         return None
     mean = {stage: sum(times) / len(times) for stage, times in ended.items()}

@@ -50,7 +50,7 @@ def replay_command(path: Path, *, until: int | None, sets: tuple[str, ...], show
         path: A checkpoint file, or its folder.
         until: Replay only so many events.
         sets: Parameters of the selection to change, as `a.b=value`.
-        show: What to print.
+        show: The options of the output.
     """
     path = path / CHECKPOINT if path.is_dir() else path
     replayed = _replay(path, until)
@@ -62,6 +62,7 @@ def replay_command(path: Path, *, until: int | None, sets: tuple[str, ...], show
         _compare_selections(replayed, sets, show)
     else:
         _summary(replayed, show)
+    # Only now: whoever looks for the cause of a mismatch needs what was derived.
     if replayed.state.faults:
         die(Exit.MISMATCH, f"{path}: {replayed.state.faults[0]}")
 
@@ -69,6 +70,8 @@ def replay_command(path: Path, *, until: int | None, sets: tuple[str, ...], show
 def _replay(path: Path, until: int | None) -> Replayed:
     recording = read_recording(path, until)
     if recording.torn:
+        # Not in silence: the digest that is printed must be that of the whole run.  Whoever looks
+        # at a run under way can use `load_run`, which leaves the torn event out.
         whole = len(recording.events)
         problem = Problem(
             f"ends inside event {whole}; the {whole} before it are whole",
@@ -118,6 +121,7 @@ def _facts(replayed: Replayed) -> dict[str, Any]:
 def _compare_selections(replayed: Replayed, sets: tuple[str, ...], show: Show) -> None:
     recorded = replayed.state.params
     table = with_sets(to_dict(recorded), sets)
+    # Registered again, since --set may name a selector that the run did not have.
     or_exit(extensions.register(table))  # it may be a selector of one's own
     params = resolve(table)
     selections = or_exit(reselect(replayed, params).alt(lambda problem: problem.at("--set")))

@@ -50,7 +50,10 @@ def serve_command(
         die(Exit.USAGE, f'the server needs {error.name}: pip install "nip-fn[serve]"')
     settings = settings._replace(token=_token(settings.host), state=settings.state.absolute())
     command = _command(settings, vllm)
+    # Trainings that run at one time share the cores, or they would wait for one another.
     training = training._replace(threads=max(1, cores() // settings.parallel_jobs))
+    # Before anything is started: to load a model takes minutes, and a folder or a port that is in
+    # use should be told at once.
     _or_die(Exit.RUN, running.lock(settings.state))
     bound = _or_die(Exit.SYSTEM, running.bind(settings.host, port))
 
@@ -78,6 +81,7 @@ def _token(host: str) -> str | None:
             f"a server that other machines reach (--host {host}) needs a token: set "
             f"{TOKEN_VARIABLE} to the same long random text here and where nip-fn train runs",
         )
+    # An HTTP header could not carry anything else.
     if not token.isascii() or any(character.isspace() for character in token):
         die(Exit.USAGE, f"{TOKEN_VARIABLE} must consist of ASCII characters without spaces")
     return token or None

@@ -15,6 +15,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn_cli.exits import Exit, die, say
 
 OWN_SERVER, LOG = "server", "server.log"  # in the run's folder
+# By this Python rather than by the `nip-fn` script, which may be that of another environment.
 COMMAND = "from nip_fn_cli.main import main; main()"
 HERE = ("localhost", "127.0.0.1")
 START_SECONDS = 120.0
@@ -80,6 +81,7 @@ def _start(agent: AgentParameters, state: Path, log: Path) -> "subprocess.Popen[
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=file,
+            # With the variables of .env, too: the server must have the same token as the run.
             env=environment(),
             start_new_session=True,  # Ctrl-C is for the run, which then ends it
         )

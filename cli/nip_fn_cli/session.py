@@ -100,6 +100,8 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
 
 def create(folder: Path, new: New) -> Session:
     """The session of a new run in a folder of its own."""
+    # Whatever may fail comes before the store: a run that is refused leaves no checkpoint behind,
+    # and its name stays free.
     data, models = open_or_die(new.params), wire(new.params, folder)
     for problem in data_problems(new.params, data.info):
         die(Exit.USAGE, problem)
@@ -157,6 +159,7 @@ def _reopened(
     state = replay_recording(folder / CHECKPOINT, recording).state
     if state.faults:
         die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {state.faults[0]}")
+    # Compared as parameters rather than as options: to repeat one is no change.
     changed = differences(state.params, _requested(state.params, given, provider))
     if changed:
         problem = Problem(
@@ -165,6 +168,8 @@ def _reopened(
         )
         die(Exit.USAGE, problem)
     data = open_or_die(state.params)
+    # The datapoints of earlier stages are in the recording; those of later ones would come from
+    # other data.
     if data.info != state.dataset:
         problem = Problem(
             f"not the data that {folder} was started with",
@@ -210,6 +215,7 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
         drain=models.drain,
     )
     with _rare_collections(), Display(session.state, lambda: str(running_cost)) as display:
+        # In this order: the display shows the cost with that of the event included.
         observers: list[Observer] = [running_cost, display]
         if models.progress is not None:
             models.progress.follow = display.follow

@@ -51,6 +51,7 @@ def difference(right: str, buggy: str) -> Text:
     """The lines of both programs; those of one alone are marked - (right) or + (with the bug)."""
     ours, theirs = right.rstrip().splitlines(), buggy.rstrip().splitlines()
     text = Text()
+    # Without `autojunk`, which takes lines that are frequent in a long program for noise.
     for what, i, j, m, n in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
         if what == "equal":
             text.append("".join(f"  {line}\n" for line in ours[i:j]))

@@ -24,6 +24,7 @@ def console(width: int | None = None) -> Console:
     """
     # Replies are data: no brackets in them may be taken for markup, no words for emoji.
     plain = partial(Console, highlight=False, markup=False, emoji=False)
+    # rich takes a pipe for a terminal of 80 columns, in which the table would be cut.
     out = plain(width=width)
     if width is not None:
         return out

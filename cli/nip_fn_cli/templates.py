@@ -24,6 +24,7 @@ def _filled(agent: str, fields: Any) -> Any:
     if not isinstance(fields, dict):
         return fields
     path = fields.get("system_prompt_template_path")
+    # An agent of an earlier run brings the text that was recorded, whatever became of the file.
     if not isinstance(path, str) or fields.get("system_prompt_template") is not None:
         return fields
     try:

@@ -69,6 +69,7 @@ def train_command(
     say(told(session.data))
     say(f"configuration {params_hash(session.params)}, run {folder}")
     again = f"nip-fn train --resume --run {folder.name} --runs {folder.parent}"
+    # The server is started last: a run that is refused should not have waited for vLLM.
     with served_here(session.params, folder) if serve else nullcontext():
         state = run_session(session, folder, f"{again}{' --serve' if serve else ''}", money)
     _report(state, folder, money.prices)

@@ -109,6 +109,8 @@ def _dummy(params: HyperParameters, run: Path, progress: ProgressForwarder) -> M
     return Models(dummy.dummy_sampler(params.dummy), dummy.dummy_tuner(), dummy.serve_at_once)
 
 
+# The adapters are imported where they are wired: each kind needs packages of an extra that may not
+# be installed, and torch takes seconds.
 def _local(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
     from nip_fn_adapters.local.publisher import local_publisher
     from nip_fn_adapters.local.sampler import local_sampler
@@ -131,6 +133,7 @@ def _self_hosted(params: HyperParameters, run: Path, progress: ProgressForwarder
         die(Exit.USAGE, _missing("language-model servers need", error))
     own = params.text_rl
     timeouts = Timeouts(
+        # The parameter is meant for providers; a server of one's own may be asked more often.
         poll=min(own.fine_tune_poll_seconds, Timeouts().poll),
         limit=own.fine_tune_limit_hours * 3600,
     )
@@ -168,6 +171,8 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Mod
     bounds = _open_files(own.max_requests_in_flight)
     settings = ClientSettings(tell=say, bounds=bounds, timeout=own.request_timeout_seconds)
     timeouts = Timeouts(poll=poll, limit=own.fine_tune_limit_hours * 3600)
+    # One sampler serves all agents at APIs, so that those at one server share its limit; it either
+    # uses batches or does not.
     batched = {agent.use_batch_api for agent in agents}
     if len(batched) > 1:
         problem = Problem(

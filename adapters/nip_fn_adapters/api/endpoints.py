@@ -18,8 +18,8 @@ OPENAI = "https://api.openai.com/v1"
 OPENROUTER = "https://openrouter.ai/api/v1"
 KEY_VARIABLES = {"OpenAI": "OPENAI_API_KEY", "OpenRouter": "OPENROUTER_API_KEY"}
 
-# Far less than a request may take: a server that is there accepts at once, even if it then thinks
-# for minutes.
+# Far less than a request may take: a server that is there accepts at once, even if its reply then
+# takes minutes.
 CONNECT_SECONDS = 15.0  # limit for establishing a connection
 
 # Sent to servers that need no key: the openai client refuses an empty one.
@@ -32,7 +32,7 @@ class Endpoint(NamedTuple):
     url: str
     key: str
 
-    # Tracebacks and logs show a tuple by this.
+    # Tracebacks and logs print the repr of a tuple, which would hold the key.
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r})"
 

@@ -121,7 +121,7 @@ def creation(intent: Intent, file: str) -> dict[str, Any]:
 
 async def create(client: Any, intent: Intent, file: str, once: str) -> Remote:
     """A new job; a server that knows idempotency keys makes only one for each `once`."""
-    # A second net only: many servers ignore it, and the look-up by tag must do without.
+    # A second safeguard only: servers may ignore it, and the look-up by tag must do without.
     headers = {"Idempotency-Key": once}
     fields = creation(intent, file)
     return remote_of(await client.fine_tuning.jobs.create(**fields, extra_headers=headers))

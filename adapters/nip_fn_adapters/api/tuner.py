@@ -205,7 +205,7 @@ class _RemoteJob(NamedTuple):
             left = self.timeouts.limit - waited
             if left <= 0:
                 return Failure(self._too_long(remote))
-            # Soon at first: a file that the provider refuses ends its job within seconds.
+            # Soon at first: a job whose file is refused ends long before one that trains.
             await asyncio.sleep(min(1.0 + waited / 10, self.timeouts.poll, left))
             match await self.task.persist(partial(self._look, remote)):
                 case Success(found):

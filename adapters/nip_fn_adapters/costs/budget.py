@@ -81,6 +81,8 @@ class Budget:
         spent = 0.0
         try:
             answer = await work()
+            # A failure brings no counts of tokens, so nothing can be charged for it, even if the
+            # provider does.
             spent = answer.map(cost_of).value_or(0.0)
             return answer
         finally:
@@ -174,6 +176,7 @@ def _bill(
 def upper_bound_request(request: Request) -> Tokens:
     """An upper bound of a request's tokens; its siblings may be requested one by one."""
     num = len(request.keys)
+    # Each of them may be billed for the prompt: siblings may have to be requested one by one.
     prompt = upper_bound_prompt(request.chat)
     return Tokens(prompt=num * prompt, completion=num * request.max_tokens)
 

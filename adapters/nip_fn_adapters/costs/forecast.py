@@ -231,6 +231,8 @@ def decision_points(
         for move in moves:
             chat = build_chat(state.params, datapoint, episode, move.agent)
             yield DecisionPoints(move.agent, number, k, estimated_prompt(chat))
+        # Agents that move at once may have their replies crossed, which makes more positions than
+        # any of them gives replies.
         number *= len(reply_combinations(len(moves), k, how.simultaneous_branching))
         if any(may_decide(how.protocol, len(episode.rounds), move.agent) for move in moves):
             number *= 1 - assumed.decides
@@ -267,6 +269,7 @@ def _training(trees: _StageTrees, past: _Past) -> Iterator[StageForecast]:
             before = past.get((imitates, group.name), (_Examples(), _Examples()))
             expected, most = _sum((before[0], expected)), _sum((before[1], most))
             past[imitates, group.name] = expected, most
+        # Judged by the most: a training that may take place belongs into the forecast.
         if not is_due(params, group, state.iteration) or most.number < MIN_EXAMPLES:
             continue
         lead = group.agents[0]

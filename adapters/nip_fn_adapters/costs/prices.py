@@ -181,6 +181,7 @@ def price_of(prices: Prices, agent: AgentParameters, *, tuned: bool) -> Price | 
     if model.startswith("ft:"):
         model, tuned = model.split(":")[1], True
     if is_free(agent):
+        # Listed prices are left out, since no provider bills these tokens.
         found = find(prices.own.fine_tuned, model) if tuned else None
         found = found or find(prices.own.models, model) or FREE
         return msgspec.structs.replace(found, training=found.training or 0.0)

@@ -79,6 +79,7 @@ def _recorded(params: HyperParameters, row: Row) -> Iterator[_Use]:
 def _under_way(state: RunState) -> Iterator[_Use]:
     """The tokens of the stage that has no row yet."""
     here = (state.iteration, state.stage.name)
+    # Between the end of a stage and the next one, its tokens are in its row already.
     if any((row.iteration, row.stage) == here for row in state.rows):
         return
     if isinstance(state.stage, Training):
@@ -100,6 +101,8 @@ def _under_way(state: RunState) -> Iterator[_Use]:
 def _used(node: Node) -> Iterator[tuple[int, Tokens]]:
     """The agent of each slot of a tree, and the tokens of all attempts to fill it."""
     for slot in node.slots:
+        # Replies that could not be used were paid for as well, and are summed up in the same
+        # fields.
         one = slot.said or slot
         yield slot.agent, Tokens(one.prompt_tokens, one.cached_tokens, one.completion_tokens)
     for child in node.children:

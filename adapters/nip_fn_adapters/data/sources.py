@@ -117,6 +117,7 @@ def _source(
                     case Failure(problem):
                         yield Placed(place, Failure(problem))
 
+    # Only of a user's own file: an unknown column there may be a typing error.
     unused = tuple(column for column in columns if form is _one_own and column not in COLUMNS)
     return Success(RowSource(name, fingerprint(), rows, unused))
 

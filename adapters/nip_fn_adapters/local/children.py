@@ -30,7 +30,7 @@ async def train_in_child(
 ) -> int:
     """The exit code of the child that trains a job, as `run_child`.
 
-    What earlier tries left is deleted first, and the log begins anew.
+    The files of earlier attempts are deleted first, and the log starts empty.
     """
     shutil.rmtree(files.unfinished, ignore_errors=True)
     for file in (files.progress, files.failure):

@@ -1,4 +1,4 @@
-"""The sandbox: it runs programs that nobody trusts, and tells how each run ended.
+"""The sandbox: it runs untrusted programs, and reports how each run ended.
 
 `open_sandbox` finds bubblewrap (https://github.com/containers/bubblewrap), which gives a program
 namespaces of its own: no network, no processes or files but its own, an empty /tmp, and Python.

@@ -246,10 +246,10 @@ async def _send(process: Process, message: bytes) -> bool:
 
 
 def _end(process: Process) -> None:
-    """Kill the harness, and let go of its pipes.
+    """Kill the harness, and close its pipes.
 
-    A harness that was killed by halves, before bubblewrap had tied it to its parent, ends when it
-    finds that nobody reads; asyncio closes pipes by this door only.
+    Killing bubblewrap is not enough if it has not tied the harness to itself yet: such a harness
+    ends when it finds that nobody reads its results.  asyncio closes pipes only by its transport.
     """
     process._transport.close()  # type: ignore[attr-defined]
 

@@ -36,7 +36,7 @@ COMMON = (
 
 
 class _Piped(NamedTuple):
-    """The output of a run, and what cut it short: "timeout", "output", "died" or ""."""
+    """The output of a run, and why it was cut short: "timeout", "output", "died" or ""."""
 
     out: bytes
     report: bytes
@@ -164,7 +164,10 @@ def _readable(text: str) -> int:
 def _watch(
     pid: int, watched: dict[int, bytearray], seconds: float, until: float, room: int
 ) -> tuple[str, int]:
-    """Read what a run writes until its process ends; what cut it short, and the exit status."""
+    """Read the output of a run until its process ends.
+
+    Returns the reason why it was cut short ("" if it was not; see `_Piped`), and its exit status.
+    """
     poller, ended = select.poll(), -1
     last = min(time.monotonic() + CLOCK_FACTOR * seconds, until)
     poller.register(RESULTS, 0)  # an error there: nobody reads any longer
@@ -205,13 +208,14 @@ def _watch(
 def _used(pid: int) -> float:
     """The seconds of processor time that a process has used, as Linux tells them."""
     try:
+        # The number that clock_getcpuclockid(3) gives: far finer than the ticks in /proc/PID/stat.
         return time.clock_gettime(~pid << 3 | PROCESSOR_CLOCK)
     except OSError:  # it has just ended, or this is no Linux
         return 0.0
 
 
 def _take(reader: int, data: bytearray, room: int, all_of_it: bool) -> bool:
-    """Add what can be read, up to a little more than the room; whether more may come."""
+    """Add what can be read now, up to a little more than the room; True if more may come."""
     while len(data) <= room:
         try:
             piece = os.read(reader, 1 << 16)

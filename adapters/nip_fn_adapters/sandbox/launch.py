@@ -34,6 +34,7 @@ START = (PYTHON, "-s", "-S", "-B", "-P", "-c", BOOT)
 ENVIRONMENT = {
     "HOME": "/tmp",
     "LANG": "C.UTF-8",
+    # The kernel limits address space, not memory in use (see `child.limit`).
     "MALLOC_ARENA_MAX": "1",  # each arena of a thread takes 64 MB of address space
     "PATH": "/usr/bin:/bin",
     "PYTHONHASHSEED": "0",
@@ -76,6 +77,7 @@ def command(isolation: Isolation, files_mb: int) -> tuple[str, ...]:
 
 def _bubblewrap(isolation: Isolation, files_mb: int) -> list[str]:
     """The words of bubblewrap: a root of Python's own files, and an empty /tmp to write to."""
+    # --as-pid-1: the first process of a namespace can kill everything else in it at once.
     words = ["bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     words += ["--unshare-cgroup-try", "--die-with-parent", "--new-session", "--as-pid-1"]
     if isolation.own_users:

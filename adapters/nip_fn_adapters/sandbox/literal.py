@@ -23,7 +23,7 @@ class Writer:
     def write(self, value: Any, depth: int = 0) -> str:
         """The literal of a value: its own type, or the built-in type that it derives from.
 
-        What is no plain value is written as "<type>", which no literal is equal to.
+        Any other value is written as "<type>", which is equal to no literal.
 
         >>> Writer(100).write([{"a": (1,)}, frozenset({2, 1}), 1e999, iter([])])
         "[{'a': (1,)}, {1, 2}, 1e999, <list_iterator>]"

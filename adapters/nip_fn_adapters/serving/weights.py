@@ -25,7 +25,7 @@ PARTS = (".lora_A.weight", ".lora_B.weight")
 Size = Annotated[int, Meta(ge=0)]
 
 
-# Bits are looked at, not values: NumPy has no bfloat16, and needs no conversion this way.
+# Weights are checked as integers: NumPy has no bfloat16, and bits need no conversion.
 class Format(NamedTuple):
     """A floating-point format: an integer type of its size, and the bits of its exponent."""
 
