@@ -40,7 +40,7 @@ from nip_fn_adapters.pool import in_order
 from nip_fn_cli.config import Flags, overrides, resolve, with_provider
 from nip_fn_cli.data import Proving, sandbox_or_die
 from nip_fn_cli.datasets import open_or_die
-from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.money import Money, check_budget, shown
 from nip_fn_cli.wiring import wire
 
@@ -125,7 +125,7 @@ def _writer_params(flags: Flags) -> HyperParameters:
 
 def _open(path: Path, asked: Mapping[str, Any]) -> BugFile:
     opened = open_bug_file(path, asked)
-    file = opened.alt(lambda problem: die(Exit.USAGE, str(problem))).unwrap()
+    file = or_exit(opened)
     if file.entries:
         say(f"resuming {path}: {len(file.entries)} right solutions are done")
     return file

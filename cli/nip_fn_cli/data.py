@@ -23,7 +23,7 @@ from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
 from nip_fn_cli.config import Flags, overrides, resolve
 from nip_fn_cli.datasets import left_out, open_or_die
-from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.showing import print_problem
 from nip_fn_cli.table import console
 
@@ -165,7 +165,7 @@ def _prove(data: Data, proving: Proving) -> int:
 async def _tally(sandbox: Sandbox, limits: Limits, laid: PlacedSolution) -> Tally:
     tests = laid.solution.tests or Tests()
     ran = await sandbox(program(laid.solution.solution, tests), limits)
-    return tally(tests, ran.alt(lambda problem: die(Exit.ADAPTER, str(problem))).unwrap())
+    return tally(tests, or_exit(ran, Exit.ADAPTER))
 
 
 def sandbox_or_die(proving: Proving) -> Sandbox:
@@ -173,7 +173,7 @@ def sandbox_or_die(proving: Proving) -> Sandbox:
     from nip_fn_adapters.sandbox import open_sandbox
 
     opened = open_sandbox(unsafe=proving.unsafe)
-    sandbox = opened.alt(lambda problem: die(Exit.ADAPTER, str(problem))).unwrap()
+    sandbox = or_exit(opened, Exit.ADAPTER)
     say(f"sandbox: {sandbox.name}")
     return sandbox
 

@@ -121,7 +121,7 @@ def _cases(flags: Flags, choice: Choice) -> list[Case]:
         fixed["rl"]["num_test_iterations"] = choice.repeats
     protocols = choice.protocols or (table.get("interaction_protocol", "nip"), BASELINE)
     cases = []
-    for model in choice.models or (None,):
+    for model in dict.fromkeys(choice.models) or (None,):
         # The configuration may name the baseline itself, which then is tested once.
         for protocol in dict.fromkeys(protocols):
             own: dict[str, Any] = {"interaction_protocol": protocol}

@@ -6,16 +6,14 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
-from returns.result import Result
 
-from nip_fn.errors import Problem
 from nip_fn_adapters.local.children import cores
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.gpus import visible_gpus
 from nip_fn_adapters.serving.settings import FleetSettings, ServerSettings, find_vllm, is_loopback
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
 from nip_fn_adapters.serving.wire import TOKEN_VARIABLE
-from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.exits import Exit, die, or_exit, say
 
 if TYPE_CHECKING:
     from nip_fn_adapters.serving.fleet import Fleet
@@ -54,8 +52,8 @@ def serve_command(
     training = training._replace(threads=max(1, cores() // settings.parallel_jobs))
     # Before anything is started: to load a model takes minutes, and a folder or a port that is in
     # use should be told at once.
-    _or_die(Exit.RUN, running.lock(settings.state))
-    bound = _or_die(Exit.SYSTEM, running.bind(settings.host, port))
+    or_exit(running.lock(settings.state), Exit.RUN)
+    bound = or_exit(running.bind(settings.host, port), Exit.SYSTEM)
 
     def make_service() -> Service:
         fleet = None if command is None else _fleet(settings, vllm, command)
@@ -65,11 +63,6 @@ def serve_command(
         running.run(make_service, bound, partial(_greet, settings, vllm))
     except msgspec.DecodeError as error:
         die(Exit.RUN, f"{settings.state} cannot be read as a server's folder: {error}")
-
-
-def _or_die(code: Exit, result: Result[T, Problem]) -> T:
-    """The value; a failure ends the command."""
-    return result.alt(lambda problem: die(code, str(problem))).unwrap()
 
 
 def _token(host: str) -> str | None:
@@ -91,12 +84,12 @@ def _command(settings: ServerSettings, options: VllmOptions) -> tuple[str, ...] 
     """The command that starts vLLM; None if there is none, and no model to serve."""
     if settings.model is not None:
         folder = model_directory(settings.model)
-        _or_die(Exit.USAGE, folder.alt(lambda problem: problem.at("--model")))
+        or_exit(folder.alt(lambda problem: problem.at("--model")), Exit.USAGE)
     if options.command is not None:
         return tuple(shlex.split(options.command))
     found = find_vllm()
     if settings.model is not None:
-        return _or_die(Exit.ADAPTER, found)
+        return or_exit(found, Exit.ADAPTER)
     found.alt(lambda problem: say(f"nip-fn serve: this server can only train: {problem}"))
     return found.value_or(None)
 

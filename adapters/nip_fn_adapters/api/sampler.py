@@ -27,11 +27,11 @@ from nip_fn_adapters.api import pace, problems, replies, retries
 from nip_fn_adapters.api.admission import AdmissionQueue, Permit
 from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Chats, Endpoint, endpoints_of
 from nip_fn_adapters.api.pace import Bounds, Pace
+from nip_fn_adapters.api.persist import WORTH_TELLING
 from nip_fn_adapters.api.replies import Answered, Capabilities
 from nip_fn_adapters.api.retries import Attempt, GiveUp, RequestFailure, RetryPolicy
 
 REPORT_EVERY = 30.0  # seconds between two lines about one server
-WORTH_TELLING = 5.0  # seconds of delay of a request; less is not reported
 CHARACTERS = 4  # per token, about
 
 
