@@ -16,8 +16,8 @@ class SequenceState(NamedTuple):
     states: of the parts, in their order.
     """
 
-    # Counted in the state and not taken from the batch: a sequence inside a sequence begins with its
-    # own first iteration, whenever its turn comes.
+    # Counted in the state and not taken from the batch: a sequence inside a sequence begins with
+    # its own first iteration, whenever its turn comes.
     iterations: int
     states: tuple[Any, ...]
 

@@ -148,8 +148,8 @@ class Job(msgspec.Struct, frozen=True):
     seed: int
     rows: tuple[TrainingRow, ...]  # all of one kind
     use_lora: bool = True  # false: all weights are trained
-    # Later fields have defaults: a job is also what a language-model server is sent, and what stands
-    # in its queue while the server is replaced by a newer one.
+    # Later fields have defaults: a job is also what a language-model server is sent, and what
+    # stands in its queue while a newer server takes over.
     stack: bool = False  # a new adapter on top of `start`, which stays as it is
 
     @property

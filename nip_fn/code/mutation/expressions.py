@@ -134,6 +134,7 @@ def condition_negated(node: ast.AST, context: Context) -> Results:
     """The condition of an `if`, a `while` or a comprehension turned into its opposite."""
     owner, field, _ = context.slots.get(node, (node, "", None))
     asks = field == "test" and isinstance(owner, ast.If | ast.While)
+    # Plain comparisons are negated by their own operator, and `not` before them is no way to write.
     plain = isinstance(node, ast.Compare) and len(node.ops) == 1
     obvious = isinstance(node, ast.Constant | ast.UnaryOp)
     if isinstance(node, ast.expr) and (asks or field == "ifs") and not plain and not obvious:
@@ -148,6 +149,7 @@ def branches_swapped(node: ast.AST, context: Context) -> Results:
 
 def while_once(node: ast.AST, context: Context) -> Results:
     """A `while` that is an `if`."""
+    # With a `break` in it an `if` would not parse, or would end the loop around it.
     if isinstance(node, ast.While) and not node.orelse and not _jumps(node.body):
         yield ast.If(node.test, node.body, [])
 
@@ -244,6 +246,7 @@ def string_changed(node: ast.AST, context: Context) -> Results:
     owner, field, _ = context.slots[node]
     text = context.source.text(node)
     known = isinstance(owner, ast.Call) and called(owner) in ("float", "open", "getattr")
+    # A key that is in no dictionary raises at once.
     is_key = field == "slice" or (isinstance(owner, ast.Dict) and field == "keys")
     if known or is_key or text[1:-1] != node.value:
         return
