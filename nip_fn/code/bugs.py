@@ -53,7 +53,7 @@ def judged(right: str, candidate: Candidate, tally: Tally) -> ScoredCandidate:
 def best(
     right: str, candidates: Iterable[ScoredCandidate], count: int
 ) -> tuple[ScoredCandidate, ...]:
-    """The `count` subtlest candidates with a bug, none twice but for names and layout.
+    """The `count` subtlest candidates with a bug; no two are equal apart from names and layout.
 
     First those that still pass more of the tests, then those nearer to the right solution; of those
     that change the same line, all but the subtlest come last.

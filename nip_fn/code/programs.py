@@ -186,8 +186,10 @@ def _near(expected: float, got: float) -> bool:
 
 
 def prints_alike(expected: str, got: str) -> bool:
-    """True if two printed texts are the same, word by word and line by line, but for the space
-    between words and around the text; numbers to a relative error of 1e-6.
+    """True if two printed texts agree line by line and word by word.
+
+    Space between words and around the text does not count; numbers with a decimal point or an
+    exponent agree to a relative error of 1e-6.
 
     >>> prints_alike("1 2\\n0.5\\n", "1 2 \\r\\n0.5000000001"), prints_alike("1\\n2", "1 2")
     (True, False)

@@ -184,7 +184,7 @@ def _converted(table: Any, kind: type[_T]) -> Result[_T, Problem]:
 
 
 def _without_nulls(table: Any) -> Any:
-    """All that a table gives: a column of tables has a null for what others of them have."""
+    """The table without nulls: in a column of tables each has one for what only others have."""
     if not isinstance(table, Mapping):
         return table
     return {name: value for name, value in table.items() if value is not None}

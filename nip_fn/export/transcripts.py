@@ -9,7 +9,7 @@ from nip_fn.trees.rollouts import Rollout
 
 
 def transcript(protocol: Protocol, rollout: Rollout) -> dict[str, Any]:
-    """One game: what it was about, what was written and heard round by round, what it came to.
+    """One game: its datapoint, its rounds as written and as heard, its end and its rewards.
 
     `rounds` has each agent's words as its model wrote them, `messages` what was heard of them, by
     "AGENT@CHANNEL", or the decision, by "AGENT.decision".

@@ -11,6 +11,8 @@ from typing import Any
 
 from nip_fn.errors import Problem
 
+# The registries of trainers and pair rules have these names, too, but lie above the parameters,
+# which cannot import them; users' own names are added there and not here.
 TRAINERS = ("malt", "ei")
 PAIR_RULES = ("positive_negative", "interval", "best_worst", "all")
 

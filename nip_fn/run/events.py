@@ -113,7 +113,7 @@ class Published(RecordedEvent, frozen=True, array_like=True, tag="published"):
 
 
 class Extended(RecordedEvent, frozen=True, array_like=True, tag="extended"):
-    """A run that was done goes on to this number of iterations."""
+    """A finished run continues to this number of iterations."""
 
     num_iterations: int
 

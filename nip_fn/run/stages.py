@@ -55,8 +55,7 @@ class Growing(msgspec.Struct, frozen=True):
         return f"{self.name}: {len(self.forest)} trees, {self.num_waiting} replies to come"
 
 
-# Digests cover these flags as they are, of both formats: they keep their meaning from version to
-# version.
+# Digests of both formats cover these flags by value, so their meaning never changes.
 class JobState(msgspec.Struct, frozen=True, array_like=True):
     """A training under way."""
 

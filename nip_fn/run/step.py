@@ -120,9 +120,9 @@ def scan(events: Iterable[Event], state: RunState = EMPTY) -> Iterator[RunState]
 
 def pending(state: RunState) -> tuple[Effect, ...]:
     """Everything that the state waits for: the effects to perform when a run is resumed."""
+    # Derived from the state and stored nowhere: a list of open effects would be a second account of
+    # the same facts, and a crash could come between the two.
     if _is_over(state):
-        # Derived from the state and stored nowhere: a list of open effects would be a second
-        # account of the same facts, and a crash could come between the two.
         return (EndStage(state.iteration, state.stage.name),)
     match state.stage:
         case Fetching():
@@ -411,10 +411,10 @@ def _training(state: RunState, stage: Training, event: JobCreated | JobFinished)
     at = _index(stage.jobs, lambda one: one.job.name == event.job)
     under_way = stage.jobs[at]
     match event:
-        # The hash ties the recorded intent to the rows that this version derives. If they differ
-        # the event fits nothing, instead of a training on other data being taken for this one.
         # The intent is recorded before anything is paid: after a crash in between, the tuner looks
         # the job up by its name instead of starting it twice.
+        # The hash ties the recorded intent to the rows that this version derives. If they differ
+        # the event fits nothing, instead of a training on other data being taken for this one.
         case JobCreated() if not under_way.created and event.data_hash == under_way.job.data_hash:
             changed = replace(under_way, created=True)
             return _with_job(state, stage, at, changed), (Train(under_way.job),)
@@ -442,7 +442,10 @@ def _publishing(state: RunState, stage: Publishing, event: Published) -> Stepped
 
 
 def _settled(state: RunState) -> Stepped:
-    """Jobs are asked for when the stage begins, so only its end is left to ask for."""
+    """The state, and the end of its stage as its effect if nothing else is waited for.
+
+    All jobs are asked for when the stage begins, so no event of one of them asks for another.
+    """
     return state, pending(state) if _is_over(state) else ()
 
 

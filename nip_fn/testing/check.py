@@ -47,7 +47,7 @@ def check_protocol(
     num_games: int = 200,
     seed: int = 0,
 ) -> None:
-    """Return where the protocol holds every law, under `params` or else under a spread of them.
+    """Check that a protocol obeys every law, under `params` or else under a spread of them.
 
     Plays `num_games` random games under each; the same `seed` plays the same ones.  Raises
     `ProtocolError` with one line for each violation: the protocol, the law, where, what to do.
@@ -93,8 +93,6 @@ def _breaches(
         *(breach for law in LAWS for breach in _guarded(law.__name__, law(subject))),
         *(breach for game_key in keys for breach in _in_play(subject, game_key)),
     ]
-    # A schedule that is no tuple, say, breaks one law and makes ten others raise: only the first
-    # tells what to change.
     proper = [breach for breach in found if breach[1].where != RAISED]
     yield from ((name, law.replace("_", " "), violation) for law, violation in proper or found)
 

@@ -88,7 +88,7 @@ def fields_are_immutable(subject: Subject) -> Iterator[Violation]:
 
 
 def names_are_unique(subject: Subject) -> Iterator[Violation]:
-    """Agents and channels can be told by name, and agents be set up by it."""
+    """Agents and channels can be told apart by name, and agents configured by it."""
     agents = tuple(agent.name for agent in subject.protocol.agents)
     kinds = {"agent": agents, "channel": subject.protocol.channels}
     for kind, names in {"protocol": (subject.protocol.name,), **kinds}.items():
@@ -104,7 +104,7 @@ def names_are_unique(subject: Subject) -> Iterator[Violation]:
 
 
 def there_is_one_verifier(subject: Subject) -> Iterator[Violation]:
-    """A game comes to one decision."""
+    """Exactly one agent decides."""
     roles = [agent.role for agent in subject.protocol.agents]
     # `play_round` takes the one decision of a round, and metrics ask for the one verdict of a game.
     if roles.count("verifier") != 1:
@@ -280,7 +280,6 @@ def games_end(subject: Subject, game: Game) -> Iterator[Violation]:
 def the_end_is_final(subject: Subject, game: Game) -> Iterator[Violation]:
     """Once a game is over nobody moves, and `play_round` refuses a turn."""
     where, remedy = subject.at(len(game.nodes)), "let no round follow the end"
-    # Whether it ends at all is the law before this one.
     if game.episode.status != "open":
         if movers(subject.protocol, game.episode):
             yield Violation(where, "somebody moves after the end", remedy)
@@ -341,7 +340,7 @@ def agents_hear_what_they_see(subject: Subject, game: Game) -> Iterator[Violatio
 
 
 def games_can_be_replayed(subject: Subject, game: Game) -> Iterator[Violation]:
-    """The same turns come to the same under a protocol that is made afresh."""
+    """The same turns have the same rewards and end under a protocol that is made afresh."""
     episode = game.start
     for round, node in enumerate(game.nodes):
         episode, reward = play_round(subject.again, episode, node.utterances)

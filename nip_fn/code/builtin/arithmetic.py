@@ -191,7 +191,7 @@ def mutate(draw: Draw, steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def examples(draw: Draw, split: Split) -> Iterator[Example]:
-    """Examples on distinct problems of one split, without end; each two have a right one."""
+    """Endless examples on distinct problems of one split; of each two in turn, one is right."""
     seen: set[tuple[Step, ...]] = set()
     right = False
     while True:

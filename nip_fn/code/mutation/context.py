@@ -39,7 +39,7 @@ class Slot(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Statements in a row, one of which is meant."""
+    """A block of statements, and the place of one of them in it."""
 
     owner: ast.AST
     field: str

@@ -134,7 +134,7 @@ def condition_negated(node: ast.AST, context: Context) -> Results:
     """The condition of an `if`, a `while` or a comprehension turned into its opposite."""
     owner, field, _ = context.slots.get(node, (node, "", None))
     asks = field == "test" and isinstance(owner, ast.If | ast.While)
-    # Plain comparisons are negated by their own operator, and `not` before them is no way to write.
+    # Plain comparisons are for `comparison_negated`: hardly anybody writes `not a < b`.
     plain = isinstance(node, ast.Compare) and len(node.ops) == 1
     obvious = isinstance(node, ast.Constant | ast.UnaryOp)
     if isinstance(node, ast.expr) and (asks or field == "ifs") and not plain and not obvious:
@@ -202,8 +202,11 @@ def _is_infinite(node: ast.AST) -> bool:
 
 
 def integer_off_by_one(node: ast.AST, context: Context) -> Results:
-    """A whole number one more, or one less, but none that nobody writes (`+ 0`, `// 1`) and none
-    that says what another comparison says (`> 0` and `>= 1`)."""
+    """An integer one larger or one smaller.
+
+    Left out are results that nobody writes (`+ 0`, `// 1`), and those that another operator on the
+    comparison gives as well (`> 0` and `>= 1`).
+    """
     if not (isinstance(node, ast.Constant) and type(node.value) is int):
         return
     parent = context.parent(node)
@@ -221,7 +224,7 @@ _STEP = {ast.Gt: -1, ast.LtE: -1, ast.GtE: 1, ast.Lt: 1}
 
 
 def increment_dropped(node: ast.AST, context: Context) -> Results:
-    """One added or taken away no more: `n + 1` is `n`."""
+    """A `+ 1` or `- 1` left out: `n + 1` becomes `n`."""
     match node:
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=ast.Constant(value=1)):
             yield left

@@ -157,7 +157,7 @@ def _shape_after(edit: Edit, tree: ast.Module) -> list[Any]:
 
 
 def shape(tree: ast.AST) -> list[Any]:
-    """All that a tree says but for places, in a flat list.
+    """Everything that a tree says, without the positions of its nodes, as a flat list.
 
     `a and (b and c)` has the shape of `a and b and c`, which does the same.
     """

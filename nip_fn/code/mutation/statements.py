@@ -150,7 +150,7 @@ def _elif(node: ast.AST, context: Context) -> bool:
 
 
 def _but(block: Block) -> list[ast.stmt]:
-    """The statements of a block without the one that is meant."""
+    """The statements of a block without the one at its place."""
     return [*block.body[: block.place], *block.body[block.place + 1 :]]
 
 

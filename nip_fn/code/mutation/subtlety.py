@@ -45,7 +45,7 @@ def edit_distance(one: str, other: str) -> int:
 def draw_order(mutants: Sequence[Mutant], key: Key) -> tuple[Mutant, ...]:
     """The mutants in an order that takes turns between operators, drawn by `key` (consumed).
 
-    A caller who can try the first few only sees as many kinds of error as there are.
+    A caller that tries only the first few still meets as many kinds of error as possible.
     """
     groups: dict[str, list[Mutant]] = {}
     for mutant in mutants:
