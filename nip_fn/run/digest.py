@@ -63,7 +63,8 @@ def _changed(params: HyperParameters) -> Facts:
     # A default, once released, must not change: older recordings hold every value, and one that was
     # at the old default would then be hashed as a difference.
     changed = dict(_differences(msgspec.to_builtins(params), _DEFAULTS, ""))
-    # It only says when the run stops: a run that is extended equals one that was asked for at once.
+    # It only says when the run stops: a run that is extended equals one that was asked for at once,
+    # as long as the test scheme does not look at the number.
     changed.pop(".rl.num_iterations", None)
     return tuple(sorted(changed.items()))
 
