@@ -208,7 +208,7 @@ def _lines(text: str) -> list[str]:
 def _same_word(expected: str, got: str) -> bool:
     if expected == got:
         return True
-    # Integers must agree digit by digit, as rounding them would hide an error by one. `float` also
+    # Integers must agree digit by digit, as rounding them would hide an error by one.  `float` also
     # reads "1_0" as 10, which no program prints for that.
     if not any(mark in expected for mark in ".eE") or "_" in got:
         return False

@@ -164,7 +164,7 @@ def _tests_of_table(table: Mapping[str, Any]) -> Result[Tests, Problem]:
         return Success(
             Tests(inputs=tuple(map(_typed, inputs)), outputs=tuple(map(_typed, outputs)))
         )
-    # In APPS each output of a function may stand in a list of one. Nothing tells if that list is a
+    # In APPS each output of a function may stand in a list of one.  Nothing tells if that list is a
     # part of the answer, so a value may come with it or without.
     wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
     if wrapped:

@@ -24,7 +24,7 @@ class LeakKeys(NamedTuple):
 
 def marks_of(solution: LabelledSolution) -> LeakKeys:
     """The keys that a solution must not share with those of other splits."""
-    # Three ways to be the same: by name, by wording and by code. A data set that repeats a problem
+    # Three ways to be the same: by name, by wording and by code.  A data set that repeats a problem
     # under another name would leak through any single one.
     tree = fingerprint(solution.solution)
     return LeakKeys((solution.problem_id, wording_hash(solution.question), tree), solution.wanted)

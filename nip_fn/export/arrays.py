@@ -43,7 +43,7 @@ COLUMNS = (
     Column("prover_stance", "RT", np.int64, 0),
     Column("y", "RT", np.int64, 0),
     Column("datapoint_id", "RT", TEXT, None),
-    # Empty cells decide nothing. In the *nip* library they hold 0, which reads as a rejection
+    # Empty cells decide nothing.  In the *nip* library they hold 0, which reads as a rejection
     # wherever somebody forgets the mask.
     Column("decision", "RTA", np.int64, NO_DECISION),
     Column("continuous_decision", "RTA", np.float32, np.nan),

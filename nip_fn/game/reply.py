@@ -63,8 +63,8 @@ def find_decision(text: str, spectrum: SpectrumName) -> Result[Decision | None, 
     >>> find_decision("Decision: 7.5", "out_of_10").failure()
     'invalid_decision'
     """
-    # The last line that decides, and only whole words. The *nip* library takes the first mention of
-    # the marker anywhere and matches beginnings: a question that quotes it is a decision there,
+    # The last line that decides, and only whole words.  The *nip* library takes the first mention
+    # of the marker anywhere and matches beginnings: a question that quotes it is a decision there,
     # "7.5" is 7 and "accepted" is "accept".
     for line in reversed(text.splitlines()):
         said = DECISION_LINE.match(line)

@@ -61,7 +61,7 @@ def make_protocol(
         of_role = rewards.verifier_bounds if is_verifier[agent] else rewards.prover_bounds
         return of_role(common, _turns_of(protocol, key(0)))
 
-    # The functions above refer to this name before it is bound; none is called until it is. Bounds
+    # The functions above refer to this name before it is bound; none is called until it is.  Bounds
     # are derived from the finished schedule, because a table of turns beside it could contradict
     # it.
     protocol = Protocol(

@@ -40,8 +40,8 @@ def prover_reward(common: CommonProtocolParameters, outcome: Outcome, stance: in
     """The reward of a prover that argues for `stance` (1 accept, 0 reject)."""
     if outcome.status != "decided" or outcome.decision is None:
         return 0.0
-    # Symmetric, so that every prover gets between 0 and `prover_reward`. The *nip* library pays -aR
-    # for rejection, or pays the two provers of a debate each other's share.
+    # Symmetric, so that every prover gets between 0 and `prover_reward`.  The *nip* library pays
+    # -aR for rejection, or pays the two provers of a debate each other's share.
     acceptance = (outcome.decision.continuous + 1) / 2
     return common.prover_reward * (acceptance if stance else 1 - acceptance)
 

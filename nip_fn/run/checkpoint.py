@@ -21,10 +21,10 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem
 from nip_fn.run.events import Event
 
-# As PNG's: no text begins with its first byte, and a transfer that translates line ends changes its
-# last one.
+# As PNG's: no text in UTF-8 begins with its first byte, and a transfer that translates line ends
+# changes its last one.
 MAGIC = b"\x89nip-fn\n"
-# Of the framing alone. The meaning of the events has a version of its own, `events.FORMAT`.
+# Of the framing alone.  The meaning of the events has a version of its own, `events.FORMAT`.
 SCHEMA_VERSION = 1
 RESTORE = "restore the file from a backup, or look at the events before it with --until"
 

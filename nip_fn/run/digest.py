@@ -46,7 +46,7 @@ def _facts_2(state: RunState) -> Facts:
         state.iteration,
         state.stage.name,
         tuple(map(_datapoint_facts, sampled.datapoints)),
-        # Nodes are hashed as they hang in the tree. A node's path is its place in this nesting, so
+        # Nodes are hashed as they hang in the tree.  A node's path is its place in this nesting, so
         # it need not be written out.
         tuple((game.datapoint, _node_facts_2(game.root)) for game in sampled.forest),
         _selection_facts(sampled.selection),

@@ -73,7 +73,7 @@ class JobState(msgspec.Struct, frozen=True, array_like=True):
 class Training(msgspec.Struct, frozen=True):
     """Trainings on the rows of grown trees, one for each group that is due."""
 
-    # The trees stay while their rows are trained on, for the digest at the end of the stage. They
+    # The trees stay while their rows are trained on, for the digest at the end of the stage.  They
     # are dropped before publishing, which reads nothing of them.
     sampled: Growing
     jobs: tuple[JobState, ...]

@@ -90,8 +90,8 @@ def step(state: RunState, event: Event) -> Stepped:
     Raises:
         ValueError: The event answers nothing that the state has asked for.
     """
-    # The event is matched together with the stage. What fits no pair falls through to the error, so
-    # a damaged or foreign recording is refused before any part of it is applied.
+    # The event is matched together with the stage.  What fits no pair falls through to the error,
+    # so a damaged or foreign recording is refused before any part of it is applied.
     match event, state.stage:
         case RunStarted(), NotStarted():
             return _enter_iteration(_start(event))
@@ -324,7 +324,7 @@ def _num_sampled(state: RunState) -> int:
 
 
 def _open_trees(state: RunState, stage: Fetching, datapoints: tuple[Datapoint, ...]) -> RunState:
-    # Their number is all that can be checked, since datapoints do not carry their index. Their
+    # Their number is all that can be checked, since datapoints do not carry their index.  Their
     # contents are covered by the digest.
     if len(datapoints) != len(_fetch(state).indices):
         raise ValueError(f"stage {stage.name!r} has not asked for {len(datapoints)} datapoints")
@@ -413,7 +413,7 @@ def _training(state: RunState, stage: Training, event: JobCreated | JobFinished)
     match event:
         # The intent is recorded before anything is paid: after a crash in between, the tuner looks
         # the job up by its name instead of starting it twice.
-        # The hash ties the recorded intent to the rows that this version derives. If they differ
+        # The hash ties the recorded intent to the rows that this version derives.  If they differ
         # the event fits nothing, instead of a training on other data being taken for this one.
         case JobCreated() if not under_way.created and event.data_hash == under_way.job.data_hash:
             changed = replace(under_way, created=True)
@@ -465,7 +465,7 @@ def _trained(state: RunState) -> RunState:
     """Once every job has ended: the lineages grow, and the reports of the jobs become a row."""
     if not _is_over(state):
         return state
-    # Jobs end in any order. Lineages and the row are made once, from all of them in the order of
+    # Jobs end in any order.  Lineages and the row are made once, from all of them in the order of
     # groups, so that the order cannot show.
     adapters = {
         under_way.job.group: _adapter(under_way.job, under_way.adapter)
@@ -478,7 +478,7 @@ def _trained(state: RunState) -> RunState:
         else group
         for group in state.groups
     )
-    # A group that was due and got no job had too few rows. It is counted, because a group that
+    # A group that was due and got no job had too few rows.  It is counted, because a group that
     # silently never trains looks like one that does not learn.
     due = sum(is_due(state.params, group, state.iteration) for group in groups)
     counts = (

@@ -146,7 +146,7 @@ def _play(protocol: Protocol, key: Key) -> Game:
     """A game of random play, grown as a tree with one branch; `key` is consumed."""
     own = fold_in(key, "play")
     # Most games have no invalid reply, or few of those whose provers are penalised would get past
-    # the first round. In a third of them nobody decides, so that the last round is reached.
+    # the first round.  In a third of them nobody decides, so that the last round is reached.
     invalid = (0.0, 0.0, 0.3)[randint(fold_in(own, "invalid"), 3)]
     decides = (0.0, 0.3, 1.0)[randint(fold_in(own, "decides"), 3)]
     label, stance = (randint(fold_in(own, side), 2) for side in ("label", "stance"))

@@ -272,7 +272,7 @@ def _heard(
     protocol: Protocol, episode: Episode, agent: int, completion: Completion
 ) -> Result[Reply, ReplyError]:
     """The reply that the completion is in this game; under `force_guess`, the forced decision."""
-    # The decision itself is replaced. The *nip* library forces only the test that the game is
+    # The decision itself is replaced.  The *nip* library forces only the test that the game is
     # decided, and then pays for whatever the verifier had said.
     counts = may_decide(protocol, len(episode.rounds), agent)
     forced = forced_decision(protocol, episode) if counts else None

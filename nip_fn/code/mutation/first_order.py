@@ -135,7 +135,7 @@ def _written(edit: Edit, context: Context) -> tuple[str, tuple[Patch, ...], str]
             # The tree that is meant is only needed if some reading parses at all.
             if wanted is None:
                 wanted = _shape_after(edit, context.tree)
-            # Parsing decides whether a reading says what was meant. Rules for when parentheses are
+            # Parsing decides whether a reading says what was meant.  Rules for when parentheses are
             # needed would be a second grammar of Python, with faults of its own.
             if shape(tree) == wanted:
                 return text, patches, tree_fingerprint(tree)
