@@ -35,7 +35,7 @@ def fold_in(key: Key, *path: int | str) -> Key:
 
     Integers and strings never collide with one another (`1` is not `"1"`).
     """
-    # The parent is the hash's key and one label its message, step by step. A hash of the joined
+    # The parent is the hash's key and one label its message, step by step.  A hash of the joined
     # path would give the paths ("ab",) and ("a", "b") the same key.
     data: bytes = key
     for part in path:

@@ -53,11 +53,12 @@ def judged(right: str, candidate: Candidate, tally: Tally) -> ScoredCandidate:
 def best(
     right: str, candidates: Iterable[ScoredCandidate], count: int
 ) -> tuple[ScoredCandidate, ...]:
-    """The `count` subtlest candidates with a bug, none twice but for names and layout.
+    """The `count` subtlest candidates with a bug; no two are equal apart from names and layout.
 
     First those that still pass more of the tests, then those nearer to the right solution; of those
     that change the same line, all but the subtlest come last.
     """
+    # Bugs at other lines come first, so that those of one problem differ in more than wording.
     ranked = sorted(filter(lambda one: is_subtle(one.tally), candidates), key=_rank)
     seen, lines = {fingerprint(right)}, set[int]()
     first: list[ScoredCandidate] = []
@@ -74,6 +75,7 @@ def best(
 
 def _rank(one: ScoredCandidate) -> tuple[float, int, int, str]:
     """Its place among others; what crashes on fewer tests comes first of what is else alike."""
+    # The code itself settles ties, so that the choice never depends on the order of the candidates.
     return -subtlety(one.tally), one.distance, one.tally.crashed, one.candidate.code
 
 
@@ -85,6 +87,7 @@ def buggy(right: LabelledSolution, bug: ScoredCandidate) -> LabelledSolution:
         tests=bug.tally.tests,
         distance=bug.distance,
     )
+    # The stance is dropped, as it belongs to the text of a solution and this is another text.
     return replace(right, solution=bug.candidate.code, label=0, stance=None, origin=origin)
 
 

@@ -29,6 +29,8 @@ def parsed(code: str) -> ast.Module:
     that is too deep to parse.
     """
     try:
+        # Python warns of dubious escapes in code that is none of ours, once for every solution of a
+        # data set.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return ast.parse(code)
@@ -136,6 +138,7 @@ class _Walk:
     def bind(self, name: str, scope: _Scope) -> None:
         """Write down a name that is bound in the scope."""
         scope.bind(name)
+        # Names are filled in later, because a function may use what is bound only below it.
         self.names.append((len(self.out), scope, name))
         self.out.append("")
 
@@ -144,6 +147,8 @@ class _Walk:
         self.out.append("{")
         for statement in body:
             kind = statement.__class__
+            # A docstring is a constant in a statement of its own, and so is any other text that
+            # does nothing.
             if kind is ast.Pass or (kind is ast.Expr and _is_constant(statement)):
                 continue
             self.node(statement, scope, depth)
@@ -158,7 +163,10 @@ class _Walk:
             self.names.append((len(self.out), scope, node.id))
             self.out.append("")
         elif kind is ast.Constant:
+            # With its type, as 1, 1.0 and True are one value to Python.
             self.out.append(f"{node.value.__class__.__name__} {node.value!r}")
+        # Counted here and not left to Python's recursion limit, which depends on the caller's
+        # depth: a program must have one fingerprint wherever it is asked for.
         elif depth > DEEPEST:
             raise SyntaxError("nested too deeply")
         elif (special := _SPECIAL.get(kind)) is not None:
@@ -262,6 +270,7 @@ def _comprehension(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
     walk.out.append(node.__class__.__name__)
     inner = _Scope(scope, "comprehension")
     for place, part in enumerate(node.generators):
+        # Python evaluates the first iterable outside of the comprehension.
         walk.node(part.iter, inner if place else scope, depth)
         walk.out.append("async" if part.is_async else "for")
         walk.node(part.target, inner, depth)
@@ -276,6 +285,7 @@ def _comprehension(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
 
 def _walrus(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
     around = scope
+    # A walrus binds in the function around its comprehensions (PEP 572).
     while around.kind == "comprehension" and around.outer is not None:
         around = around.outer
     walk.out.append("NamedExpr")
@@ -284,6 +294,8 @@ def _walrus(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
 
 
 def _annotated(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
+    # An annotation does nothing at run time, so what remains is an assignment, or nothing but the
+    # fact that the name is local.
     if node.value is not None:
         walk.fields(ast.Assign([node.target], node.value), scope, depth)
     elif isinstance(node.target, ast.Name):
@@ -291,6 +303,7 @@ def _annotated(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
 
 
 def _imported(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
+    # `import a.b` binds `a`, where `import a.b as c` binds the inner module.
     whole = node.asname is None and "." in node.name
     walk.out += ["alias", "whole" if whole else "part", node.name]
     walk.bind(node.asname or node.name.partition(".")[0], scope)
@@ -353,6 +366,8 @@ def _without_guard(body: list[ast.stmt]) -> list[ast.stmt]:
     """
     if not body or not is_guard(body[-1]):
         return body
+    # A guarded `main()` is the program; guarded examples are not, and authors differ in whether
+    # they leave any.
     guarded: list[ast.stmt] = body[-1].body  # type: ignore[attr-defined]
     defines = any(isinstance(one, _DEFINITIONS) for one in body)
     shows = all(map(_shows_off, guarded))
@@ -392,6 +407,8 @@ def _words(code: str) -> list[str]:
     """The words of a text, without comments; a new line is the width of its indentation."""
     unix = code.replace("\r\n", "\n").replace("\r", "\n").strip("\n")
     words: list[str] = []
+    # Good enough for another Python, or for pseudocode: solutions that do not parse still need to
+    # be told from one another, or the same one could stand in two splits.
     for token in _TOKENS.finditer(unix):
         if token.lastgroup == "line":
             width = len(token[0].rpartition("\n")[2].expandtabs(8))

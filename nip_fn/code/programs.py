@@ -60,6 +60,7 @@ class Limits(Record, frozen=True):
     ] = False
 
 
+# The expected outputs are not in it, so that no program can find them, however it looks.
 class Program(Record, frozen=True):
     """A request to a sandbox: the code, to be run once for each input."""
 
@@ -79,6 +80,8 @@ class RunResult(msgspec.Struct, frozen=True):
     text: str = ""  # the literal returned, what was printed, or "ValueError: ..."
 
 
+# Four outcomes and not two: only a wrong output shows a subtle bug, a crash or a standstill would
+# give it away (`bugs.is_subtle`).
 class Tally(msgspec.Struct, frozen=True):
     """Counts of a program's tests by outcome."""
 
@@ -145,6 +148,7 @@ def agrees(expected: str, got: str) -> bool:
         return False
     try:
         return _alike(ast.literal_eval(expected), ast.literal_eval(got))
+    # All that hostile text can make the parser raise: it agrees with nothing, and ends no run.
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return False
 
@@ -152,6 +156,7 @@ def agrees(expected: str, got: str) -> bool:
 def _alike(expected: Any, got: Any) -> bool:
     if isinstance(expected, list | tuple) and isinstance(got, list | tuple):
         return len(expected) == len(got) and all(map(_alike, expected, got))
+    # True equals 1 in Python, but an answer of 1 to a question of yes or no is a wrong one.
     if isinstance(expected, bool) or isinstance(got, bool):
         return expected is got
     if isinstance(expected, int | float) and isinstance(got, int | float):
@@ -174,14 +179,17 @@ def _near(expected: float, got: float) -> bool:
     if isinstance(expected, int) and isinstance(got, int):
         return expected == got
     try:
+        # The absolute part is for results near zero, of which no relative error is small.
         return math.isclose(expected, got, rel_tol=RELATIVE, abs_tol=1e-9)
     except OverflowError:  # an integer beyond all floats
         return False
 
 
 def prints_alike(expected: str, got: str) -> bool:
-    """True if two printed texts are the same, word by word and line by line, but for the space
-    between words and around the text; numbers to a relative error of 1e-6.
+    """True if two printed texts agree line by line and word by word.
+
+    Space between words and around the text does not count; numbers with a decimal point or an
+    exponent agree to a relative error of 1e-6.
 
     >>> prints_alike("1 2\\n0.5\\n", "1 2 \\r\\n0.5000000001"), prints_alike("1\\n2", "1 2")
     (True, False)
@@ -200,6 +208,8 @@ def _lines(text: str) -> list[str]:
 def _same_word(expected: str, got: str) -> bool:
     if expected == got:
         return True
+    # Integers must agree digit by digit, as rounding them would hide an error by one.  `float` also
+    # reads "1_0" as 10, which no program prints for that.
     if not any(mark in expected for mark in ".eE") or "_" in got:
         return False
     try:
@@ -261,6 +271,8 @@ def _check(line: str, number: int) -> Result[_Check, Problem]:
                 comparators=[expected],
             ):
                 arguments = f"[{', '.join(map(_literal, args))}]"
+                # Arguments and result are rendered anew from the tree: what is recorded is a
+                # literal and nothing else, however the line was written.
                 return Success(_Check(number, name, arguments, _literal(expected)))
     except (ValueError, SyntaxError, TypeError) as error:
         problem = f": {error.msg if isinstance(error, SyntaxError) else error}"

@@ -75,6 +75,7 @@ def read_row(row: Mapping[str, Any]) -> Result[LabelledSolution, Problem]:
     question), `difficulty`, `tests` (see `read_tests`), `stance` (0 or 1), `split` and `origin` may
     be.  A problem is found at the name of its field.
     """
+    # CSV files and tables of Parquet can leave a cell empty, but not out.
     given = {name: value for name, value in row.items() if value is not None and value != ""}
     fields: dict[str, Any] = {}
     for name, (attribute, read) in _FIELDS.items():
@@ -109,6 +110,7 @@ def read_text(value: object) -> Result[str, Problem]:
     if not isinstance(value, str):
         return Failure(Problem(f"{shown(value)} is not {TEXT}"))
     try:
+        # JSON can spell lone surrogates, which no prompt could be sent with.
         value.encode()
     except UnicodeEncodeError as error:
         problem = f"character {error.start + 1} is no Unicode (save the file in UTF-8)"
@@ -162,6 +164,8 @@ def _tests_of_table(table: Mapping[str, Any]) -> Result[Tests, Problem]:
         return Success(
             Tests(inputs=tuple(map(_typed, inputs)), outputs=tuple(map(_typed, outputs)))
         )
+    # In APPS each output of a function may stand in a list of one.  Nothing tells if that list is a
+    # part of the answer, so a value may come with it or without.
     wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
     if wrapped:
         outputs = [output[0] for output in outputs]
@@ -180,7 +184,7 @@ def _converted(table: Any, kind: type[_T]) -> Result[_T, Problem]:
 
 
 def _without_nulls(table: Any) -> Any:
-    """All that a table gives: a column of tables has a null for what others of them have."""
+    """The table without nulls: in a column of tables each has one for what only others have."""
     if not isinstance(table, Mapping):
         return table
     return {name: value for name, value in table.items() if value is not None}
@@ -214,6 +218,7 @@ def _split(value: object) -> Result[SplitHint, Problem]:
 
 
 def _name(value: object) -> Result[str, Problem]:
+    # `type`, because True is an int as well and names no problem.
     return read_text(str(value) if type(value) is int else value)
 
 

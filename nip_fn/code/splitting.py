@@ -24,6 +24,8 @@ class LeakKeys(NamedTuple):
 
 def marks_of(solution: LabelledSolution) -> LeakKeys:
     """The keys that a solution must not share with those of other splits."""
+    # Three ways to be the same: by name, by wording and by code.  A data set that repeats a problem
+    # under another name would leak through any single one.
     tree = fingerprint(solution.solution)
     return LeakKeys((solution.problem_id, wording_hash(solution.question), tree), solution.wanted)
 
@@ -58,11 +60,14 @@ def _content(wanted: SplitHint | None, split: Split) -> bool:
 
 def _split_of(rows: Iterable[LeakKeys], shares: Shares) -> Split:
     """The split of a group: the most held out of those its rows want."""
+    # The most held out wins, since a row that was trained on cannot be taken back for a test.
     wanted = {row.wanted for row in rows}
     if "test" in wanted:
         return "test"
     if "validation" in wanted:
         return "validation"
+    # By a hash of the name and not by a draw over all groups, so that further rows move none of the
+    # groups that they do not join.
     name = min(row.keys[0] for row in rows)
     place = int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) / 2**64
     if "held out" in wanted:
@@ -81,6 +86,8 @@ def _groups(rows: Iterable[tuple[str, ...]]) -> list[int]:
 
     def root(number: int) -> int:
         while parents[number] != number:
+            # Path halving: long chains of rows that each share something with the next stay
+            # shallow.
             parents[number] = parents[parents[number]]
             number = parents[number]
         return number
@@ -89,6 +96,8 @@ def _groups(rows: Iterable[tuple[str, ...]]) -> list[int]:
     for keys in rows:
         own = []
         for place, key in enumerate(keys):
+            # The place is a part of the key: a problem's name that happens to read like another
+            # row's hash joins nothing.
             own.append(numbers.setdefault(f"{place}:{key}", len(numbers)))
             if own[-1] == len(parents):
                 parents.append(own[-1])

@@ -78,6 +78,8 @@ def leaks(solutions: Iterable[PlacedSolution]) -> Iterator[str]:
     """A line for everything that two splits have in common, but should not."""
     seen: dict[tuple[str, str], tuple[Split, str]] = {}
     for split, name, one in solutions:
+        # The keys by which data are split, so that the check cannot forget what the split has
+        # promised.
         for what, mark in zip(SHARED, marks_of(one).keys, strict=True):
             there, other = seen.setdefault((what, mark), (split, name))
             if there != split:

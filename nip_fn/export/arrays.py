@@ -18,6 +18,7 @@ from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.trees.rollouts import Rollout
 
+# The type that the *nip* library stores, so that scripts written for its rollouts read these.
 TEXT = np.dtypes.StringDType(na_object=None)
 NO_AGENT = -1
 
@@ -42,12 +43,15 @@ COLUMNS = (
     Column("prover_stance", "RT", np.int64, 0),
     Column("y", "RT", np.int64, 0),
     Column("datapoint_id", "RT", TEXT, None),
+    # Empty cells decide nothing.  In the *nip* library they hold 0, which reads as a rejection
+    # wherever somebody forgets the mask.
     Column("decision", "RTA", np.int64, NO_DECISION),
     Column("continuous_decision", "RTA", np.float32, np.nan),
     Column("raw_decision", "RTA", TEXT, None),
     Column("message", "RTAC", TEXT, None),
     Column("raw_message", "RTA", TEXT, None),
     Column("prompt", "RTAP3", TEXT, None),
+    # For the same reason padding is valid: only a reply can be invalid.
     Column("valid_response", "RTA", np.bool_, True),
     Column("retry_count", "RTAC", np.int64, 0),
     Column("token_limit", "RTAC", np.bool_, False),
@@ -117,6 +121,7 @@ def to_arrays(params: HyperParameters, rollouts: Sequence[Rollout]) -> dict[str,
             positions = _positions(protocol, rollout)
         except ValueError as error:
             raise ValueError(f"rollout {index}: {error}") from error
+        # Views, so that writing a game's row writes the array.
         game = {name: array[index] for name, array in arrays.items()}
         _write_game(game, rollout)
         for t, turn in enumerate(rollout.rounds):
@@ -144,6 +149,8 @@ def _positions(protocol: Protocol, rollout: Rollout) -> tuple[Episode, ...]:
         raise ValueError(f"{rounds} rounds, but {protocol.name} has {most} at most")
     positions = [reset(rollout.datapoint, rollout.key)]
     for turn in rollout.rounds:
+        # Played again and not trusted: under other parameters the same words would be another game,
+        # and the arrays would say so nowhere.
         positions.append(play_round(protocol, positions[-1], turn)[0])
     end = positions[-1].status
     if end == "open" or end != rollout.status:
@@ -165,6 +172,7 @@ def _write_game(game: dict[str, NDArray[Any]], rollout: Rollout) -> None:
     game["datapoint_id"][:] = datapoint.id
     game["reward"][:rounds] = rollout.rewards
     game["padding"][rounds:] = True
+    # In padding the game stays as it ended, so that any row at or after the end tells how it did.
     last = slice(rounds - 1, None)  # the last round, and the padding after it
     game["end"][last] = rollout.status
     game["done"][last] = game["agent_done"][last] = rollout.status == "decided"
@@ -184,5 +192,6 @@ def _write_said(game: dict[str, NDArray[Any]], t: int, said: Utterance) -> None:
         game["decision"][t, agent] = said.decision.discrete
         game["continuous_decision"][t, agent] = said.decision.continuous
     game["valid_response"][t, agent] = said.error is None
+    # A last attempt that stayed unusable was a failure like those before it.
     game["retry_count"][t, agent] = said.attempts - (said.error is None)
     game["token_limit"][t, agent] = said.token_limit

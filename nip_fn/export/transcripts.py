@@ -9,7 +9,7 @@ from nip_fn.trees.rollouts import Rollout
 
 
 def transcript(protocol: Protocol, rollout: Rollout) -> dict[str, Any]:
-    """One game: what it was about, what was written and heard round by round, what it came to.
+    """One game: its datapoint, its rounds as written and as heard, its end and its rewards.
 
     `rounds` has each agent's words as its model wrote them, `messages` what was heard of them, by
     "AGENT@CHANNEL", or the decision, by "AGENT.decision".
@@ -22,9 +22,11 @@ def transcript(protocol: Protocol, rollout: Rollout) -> dict[str, Any]:
         "question": point.question,
         "solution": point.solution,
         "label": "right" if point.label else "buggy",
+        # Written and heard side by side: a reply that was misread shows in the difference.
         "rounds": [words(protocol, turn) for turn in rollout.rounds],
         "messages": [_heard(protocol, turn) for turn in rollout.rounds],
         "end": rollout.status,
+        # A game that waits for its first reply has no rewards to add up.
         "rewards": dict(zip(names, totals or [0.0] * len(names), strict=True)),
     }
 

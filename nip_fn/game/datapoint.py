@@ -42,7 +42,8 @@ def make_datapoint(problem_id: str, question: str, solution: str, label: int) ->
         question=question,
         solution=solution,
         label=label,
-        # The parity of SHA-256, as in the *nip* library: a solution has the same stance in both.
+        # The parity of SHA-256, as in the *nip* library: the same text has the same stance in
+        # both.
         stance=sha256(solution.encode()).digest()[-1] & 1,
     )
 

@@ -28,7 +28,7 @@ class Utterance(msgspec.Struct, frozen=True, array_like=True):
 Round = tuple[Utterance, ...]  # the utterances of one round, in the schedule's order
 
 
-# Of the datapoint only what rewards depend on. Its texts are for chats, which are given the
+# Of the datapoint only what rewards depend on.  Its texts are for chats, which are given the
 # datapoint itself.
 class Episode(msgspec.Struct, frozen=True):
     """A game so far."""

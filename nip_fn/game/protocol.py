@@ -91,7 +91,7 @@ def game_seed(key: Key) -> int:
     return seed_of(fold_in(key, "seed"), 16)
 
 
-# Found by asking the schedule. The *nip* library halves the number of rounds instead, which is
+# Found by asking the schedule.  The *nip* library halves the number of rounds instead, which is
 # wrong where three turns alternate, and plays on after the verifier's last turn.
 @lru_cache(maxsize=1024)
 def verifier_rounds(protocol: Protocol, key: Key) -> tuple[int, ...]:

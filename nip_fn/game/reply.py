@@ -63,8 +63,8 @@ def find_decision(text: str, spectrum: SpectrumName) -> Result[Decision | None, 
     >>> find_decision("Decision: 7.5", "out_of_10").failure()
     'invalid_decision'
     """
-    # The last line that decides, and only whole words. The *nip* library takes the first mention of
-    # the marker anywhere and matches beginnings: a question that quotes it is a decision there,
+    # The last line that decides, and only whole words.  The *nip* library takes the first mention
+    # of the marker anywhere and matches beginnings: a question that quotes it is a decision there,
     # "7.5" is 7 and "accepted" is "accept".
     for line in reversed(text.splitlines()):
         said = DECISION_LINE.match(line)
@@ -110,14 +110,12 @@ def parse_reply(
         spectrum: The words in which a verifier decides.
         headers: The beginning of each part of a message to several channels.
     """
-    # Failures by the provider are told apart from silence and from bad form, because they call for
-    # different remedies: other data, another limit, another prompt.
     if completion.finish_reason == "content_filter":
         return Failure("content_filter")
     if completion.finish_reason not in ("stop", "length"):
         return Failure("unknown_finish_reason")
     # A reply that was cut is parsed all the same and flagged: the *nip* library calls it invalid,
-    # so that a prover can lose the game by a long sentence.
+    # so that a long sentence can cost a prover the game.
     text = completion.text
     if text is None or not text.strip():
         return Failure("no_content")

@@ -85,7 +85,7 @@ def gain(found: Verdicts, baseline: Verdicts) -> Estimate:
 def _of_mean(values: Sequence[float]) -> Estimate:
     """The mean of one value or more, with the normal interval of a mean of a sample."""
     centre, number = mean(values), len(values)
-    # The variance of a sample, over n - 1. A single datapoint shows no spread, and gets none
+    # The variance of a sample, over n - 1.  A single datapoint shows no spread, and gets none
     # instead of a division by zero.
     spread = mean([(value - centre) ** 2 for value in values]) * number / max(1, number - 1)
     margin = Z_95 * sqrt(spread / number)

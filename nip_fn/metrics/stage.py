@@ -132,7 +132,6 @@ def _selective(protocol: Protocol, games: Sequence[Rollout]) -> Metrics:
     selective.C.coverage: share of games decided with |continuous| >= C
     selective.C.accuracy: share of these decided as the label says, if there are any
     """
-    # The games are counted once for all levels, as (how sure, right).
     levels = confidence_levels(protocol.spectrum)
     sure = [
         (abs(game.decision.continuous), game.decision.discrete == game.datapoint.label)

@@ -1,8 +1,8 @@
 """Parameters of one agent: every field of the *nip* library's text agents, and a few of our own.
 
-Ten fields can only hold their default, because they apply to networks other than language models or
-to Weights & Biases.  They stay in the record because recordings and saved configurations hold them;
-`nip_fn.config.checks` refuses any other value, with the reason.
+Nine fields can only hold their default, because they apply to networks other than language models
+or to Weights & Biases.  They stay in the record because recordings and saved configurations hold
+them; `nip_fn.config.checks` refuses any other value, with the reason.
 """
 
 from typing import Annotated, Literal

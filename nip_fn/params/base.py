@@ -12,6 +12,8 @@ Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, Meta(gt=0.0, le=1e6)]
 
 
+# The hash is cached, because records of parameters are the keys of caches that every chat and every
+# new node asks.
 class Record(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, cache_hash=True, kw_only=True
 ):

@@ -27,6 +27,8 @@ class RlParameters(Record, frozen=True):
         Count | None,
         Meta(description="Datapoints sampled per iteration. None: the whole training split."),
     ] = None
+    # The *nip* library's default of 1000 is an error wherever it is no multiple of the rounds of a
+    # dialogue, so here the measure is off unless it is asked for.
     frames_per_batch: Annotated[
         Count | None,
         Meta(
@@ -34,10 +36,12 @@ class RlParameters(Record, frozen=True):
             "many rounds divided by the longest dialogue gives the number of datapoints."
         ),
     ] = None
+    # The *nip* library's default is 0.003, far too high for a language model.
     lr: Annotated[Positive, Meta(description="Learning rate.")] = 1e-5
     num_epochs: Annotated[
         Count, Meta(description="Epochs over the training data of an iteration.")
     ] = 3
+    # One, where the *nip* library has ten and thus plays its whole test set ten times.
     num_test_iterations: Annotated[
         Count, Meta(description="Dialogues per held-out datapoint in a test.")
     ] = 1

@@ -77,7 +77,7 @@ def history(protocol: Protocol, episode: Episode, agent: int, *, named: bool) ->
         named: Begin each message with its speaker's name.
     """
     messages: list[Message] = []
-    # All rounds, also those in which the agent hears nothing. The *nip* library stops at the first
+    # All rounds, also those in which the agent hears nothing.  The *nip* library stops at the first
     # of these, so that in a sequential mnip the second prover is never shown a question again.
     for round_id, turn in enumerate(episode.rounds):
         messages.extend(

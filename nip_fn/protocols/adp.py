@@ -17,6 +17,8 @@ def adp(params: HyperParameters) -> Protocol:
         ),
         channels=("main",),
         visibility=((True,), (True,)),
+        # `verifier_first` is not asked: a verifier without a question would have nothing to say
+        # first.
         schedule=in_turn((Move(PROVER, (MAIN,)),), (Move(VERIFIER, (MAIN,)),)),
         max_message_rounds=2,
     )

@@ -49,6 +49,8 @@ def make_protocol(
         open_side = randomised and not is_verifier[agent]
         return datapoint_stance if open_side else agents[agent].default_stance
 
+    # `Outcome` holds what a round led to and nothing of what was said: rewards can depend on the
+    # result alone, so that a recorded game is paid the same whoever derives it.
     def reward(outcome: Outcome) -> tuple[float, ...]:
         sides = (stance(agent, outcome.stance) for agent in range(len(agents)))
         known = tuple(None if v else side for v, side in zip(is_verifier, sides, strict=True))
@@ -59,6 +61,9 @@ def make_protocol(
         of_role = rewards.verifier_bounds if is_verifier[agent] else rewards.prover_bounds
         return of_role(common, _turns_of(protocol, key(0)))
 
+    # The functions above refer to this name before it is bound; none is called until it is.  Bounds
+    # are derived from the finished schedule, because a table of turns beside it could contradict
+    # it.
     protocol = Protocol(
         name=name,
         agents=agents,
@@ -83,6 +88,8 @@ def _turns_of(protocol: Protocol, key: Key) -> rewards.Turns:
     rounds = verifier_rounds(protocol, key)
     counts_from = protocol.min_message_rounds - 1
     return rewards.Turns(
+        # A verifier that has waited through w of its turns has been paid for w turns without a
+        # decision.
         decided=tuple(wait for wait, turn in enumerate(rounds) if turn >= counts_from),
         rounds=len(rounds) - 1,
         broken_off=tuple(
@@ -97,6 +104,7 @@ def in_turn(*turns: tuple[Move, ...]) -> Schedule:
     """A schedule that repeats these rounds in their order."""
 
     def schedule(round_id: int, key: Key) -> tuple[Move, ...]:
+        # The key is left alone: only merlin_arthur leaves it to chance who speaks.
         return turns[round_id % len(turns)]
 
     return schedule

@@ -18,10 +18,12 @@ def debate(params: HyperParameters) -> Protocol:
         name="debate",
         agents=two_provers.make_agents(REJECT, ACCEPT),
         channels=two_provers.CHANNELS,
+        # Everybody hears everybody, because a debater has to be able to rebut the other.
         visibility=((True, True), (True, True), (True, True)),
         schedule=two_provers.make_schedule(length, verifier_first=common.verifier_first),
         max_message_rounds=length.max_message_rounds,
         min_message_rounds=length.min_message_rounds,
+        # Opposite sides are the game itself, so they are never drawn by datapoint.
         fixed_sides=True,
         channel_order=partial(two_provers.reading_order, length, DRAWS[params.draws]),
     )

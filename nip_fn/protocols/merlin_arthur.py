@@ -15,6 +15,8 @@ MAIN = 0
 
 def schedule(round_id: int, key: Key) -> tuple[Move, ...]:
     """The moves of a round: prover0 if the game's seed is even, else prover1; then the verifier."""
+    # Drawn from the game's own key, so that all branches of a tree have the same speaker: siblings
+    # could not be compared otherwise.
     speaker = (PROVER0, PROVER1)[game_seed(key) % 2] if round_id % 2 == 0 else VERIFIER
     return (Move(speaker, (MAIN,)),)
 
@@ -25,6 +27,8 @@ def merlin_arthur(params: HyperParameters) -> Protocol:
         params,
         name="merlin_arthur",
         agents=(
+            # Anonymous, since a verifier that knew who speaks would know the side and could decide
+            # unheard.
             AgentSpec("prover0", "prover", "Expert_1", default_stance=REJECT, anonymous=True),
             AgentSpec("prover1", "prover", "Expert_2", default_stance=ACCEPT, anonymous=True),
             AgentSpec("verifier", "verifier", "Verifier"),

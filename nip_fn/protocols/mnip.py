@@ -11,12 +11,15 @@ from nip_fn.protocols.build import make_protocol
 
 def mnip(params: HyperParameters) -> Protocol:
     """The protocol under these parameters."""
+    # The *nip* library ignores these two lengths and takes those of nip.
     length, common = params.mnip_protocol, params.protocol_common
     return make_protocol(
         params,
         name="mnip",
         agents=two_provers.make_agents(),
         channels=two_provers.CHANNELS,
+        # Each prover sees its own channel only: answers that cannot be agreed on are what a second
+        # prover adds to nip.
         visibility=((True, False), (False, True), (True, True)),
         schedule=two_provers.make_schedule(length, verifier_first=common.verifier_first),
         max_message_rounds=length.max_message_rounds,

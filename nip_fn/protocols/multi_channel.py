@@ -10,6 +10,8 @@ MAIN, PROVER0_VERIFIER, PROVER_CHAT = 0, 1, 2
 
 def multi_channel_test(params: HyperParameters) -> Protocol:
     """The protocol under these parameters."""
+    # A game for tests: several agents at once, an agent in several channels, channels that some do
+    # not see, and a round in which three agents speak.
     headers = ((MAIN, "Message to everyone:"), (PROVER0_VERIFIER, "Message to Expert_0:"))
     paid = make_protocol(
         params,
@@ -40,6 +42,8 @@ def multi_channel_test(params: HyperParameters) -> Protocol:
         min_message_rounds=2,
     )
 
+    # Not through the parameters, which would pay each of three provers for the same verdict: the
+    # game is about who hears whom.
     def rewards(outcome: Outcome) -> tuple[float, ...]:
         return 0.0, 0.0, 0.0, paid.rewards(outcome)[VERIFIER]
 

@@ -18,6 +18,8 @@ from nip_fn.protocols.solo_verifier import solo_verifier
 
 MakeProtocol = Callable[[HyperParameters], Protocol]
 
+# A plain dictionary: adding a protocol is an assignment, and there is no decorator whose import
+# must not be forgotten.
 PROTOCOLS: dict[str, MakeProtocol] = {
     "nip": nip,
     "adp": adp,
@@ -46,5 +48,7 @@ def _made(make: MakeProtocol, params: HyperParameters) -> Protocol:
 
 def agent_names(protocol: str) -> tuple[str, ...]:
     """The names of a protocol's agents, in their order."""
+    # The names may not depend on other parameters, since the parameters of agents are read by name
+    # before those others are known.
     params = HyperParameters(interaction_protocol=protocol)
     return tuple(agent.name for agent in protocol_of(params).agents)

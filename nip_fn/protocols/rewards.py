@@ -13,6 +13,8 @@ from nip_fn.params.protocol import CommonProtocolParameters
 
 def _neither_reward(common: CommonProtocolParameters) -> float:
     """The verifier's reward for an undecided verdict: given, or half-way between the others."""
+    # The mid-point keeps the interpolation a straight line from wrong to right, so that by default
+    # a verifier gains nothing by hedging.
     given = common.verifier_neither_accept_nor_reject_reward
     half_way = (common.verifier_reward + common.verifier_incorrect_penalty) / 2
     return half_way if given is None else given
@@ -38,6 +40,8 @@ def prover_reward(common: CommonProtocolParameters, outcome: Outcome, stance: in
     """The reward of a prover that argues for `stance` (1 accept, 0 reject)."""
     if outcome.status != "decided" or outcome.decision is None:
         return 0.0
+    # Symmetric, so that every prover gets between 0 and `prover_reward`.  The *nip* library pays
+    # -aR for rejection, or pays the two provers of a debate each other's share.
     acceptance = (outcome.decision.continuous + 1) / 2
     return common.prover_reward * (acceptance if stance else 1 - acceptance)
 
@@ -56,6 +60,7 @@ def rewards(
     def reward(stance: int | None, invalid: bool) -> float:
         if stance is None:
             return verifier
+        # Before `shared_reward`: otherwise a penalty would be without effect on provers that share.
         if invalid and penalty is not None:
             return penalty
         return verifier if common.shared_reward else prover_reward(common, outcome, stance)
@@ -86,6 +91,8 @@ def prover_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float
     if common.shared_reward:
         totals = _verifier_totals(common, turns, invalid)
         return min(totals), max(totals)
+    # The sign of `prover_reward` is the user's, hence least and most of all ends and not the first
+    # and the last.
     ends = (0.0, common.prover_reward, *(invalid if turns.broken_off else ()))
     return min(ends), max(ends)
 

@@ -14,5 +14,6 @@ def solo_verifier(params: HyperParameters) -> Protocol:
         channels=("main",),
         visibility=((True,),),
         schedule=in_turn((Move(0, (0,)),)),
+        # The *nip* library says two here, to get around an error of NumPy's strings.
         max_message_rounds=1,
     )

@@ -24,6 +24,7 @@ def make_schedule(length: TwoProverParameters, *, verifier_first: bool) -> Sched
     """The schedule: the verifier in both channels, the provers in their own, at once or in turn."""
     verifier = (Move(VERIFIER, (0, 1)),)
     provers = (Move(PROVER0, (0,)), Move(PROVER1, (1,)))
+    # One after the other each prover has a round of its own, so the second one has read the first.
     answers = tuple((move,) for move in provers) if length.sequential else (provers,)
     if not length.prover0_first:
         answers = answers[::-1]

@@ -21,8 +21,8 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem
 from nip_fn.run.events import Event
 
-# As PNG's: no text begins with its first byte, and a transfer that translates line ends changes its
-# last one.
+# As PNG's: no text in UTF-8 begins with its first byte, and a transfer that translates line ends
+# changes its last one.
 MAGIC = b"\x89nip-fn\n"
 # 1 was written by nip-fn 0.1, which cannot derive what later versions record (`events.FORMAT`).
 SCHEMA_VERSION = 2

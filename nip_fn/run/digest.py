@@ -46,7 +46,7 @@ def _facts_2(state: RunState) -> Facts:
         state.iteration,
         state.stage.name,
         tuple(map(_datapoint_facts, sampled.datapoints)),
-        # Nodes are hashed as they hang in the tree. A node's path is its place in this nesting, so
+        # Nodes are hashed as they hang in the tree.  A node's path is its place in this nesting, so
         # it need not be written out.
         tuple((game.datapoint, _node_facts_2(game.root)) for game in sampled.forest),
         _selection_facts(sampled.selection),
@@ -63,7 +63,8 @@ def _changed(params: HyperParameters) -> Facts:
     # A default, once released, must not change: older recordings hold every value, and one that was
     # at the old default would then be hashed as a difference.
     changed = dict(_differences(msgspec.to_builtins(params), _DEFAULTS, ""))
-    # It only says when the run stops: a run that is extended equals one that was asked for at once.
+    # It only says when the run stops: a run that is extended equals one that was asked for at once,
+    # as long as the test scheme does not look at the number.
     changed.pop(".rl.num_iterations", None)
     return tuple(sorted(changed.items()))
 

@@ -35,7 +35,7 @@ class DatasetInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 # As arrays, events are stored without the names of their fields, so a field's place is its name on
-# disk, which is why none may move. A tag never changes either: two of them keep the names that
+# disk, which is why none may move.  A tag never changes either: two of them keep the names that
 # their classes had at first.
 class RecordedEvent(msgspec.Struct, frozen=True, array_like=True):
     """Base of all events.  Fields may be added at the end with a default; none is ever changed."""
@@ -82,7 +82,7 @@ class StageEnded(RecordedEvent, frozen=True, array_like=True, tag="stage_done"):
     seconds: float  # that the stage took in the session that ended it
 
 
-# A training has two events. The first is on disk before the provider is asked, so that a run that
+# A training has two events.  The first is on disk before the provider is asked, so that a run that
 # dies in between finds the job by its name instead of paying for a second one.
 class JobCreated(RecordedEvent, frozen=True, array_like=True, tag="job_created"):
     """A training is about to be asked for."""
@@ -91,7 +91,7 @@ class JobCreated(RecordedEvent, frozen=True, array_like=True, tag="job_created")
     data_hash: str
 
 
-# A training that fails is recorded like any other and leaves the models as they were. Stopping the
+# A training that fails is recorded like any other and leaves the models as they were.  Stopping the
 # run instead would leave the other groups' trainings, which have been paid for, unused.
 class JobFinished(RecordedEvent, frozen=True, array_like=True, tag="job_finished"):
     """A training ended, and left this adapter, or none where it failed."""
@@ -113,7 +113,7 @@ class Published(RecordedEvent, frozen=True, array_like=True, tag="published"):
 
 
 class Extended(RecordedEvent, frozen=True, array_like=True, tag="extended"):
-    """A run that was done goes on to this number of iterations."""
+    """A finished run continues to this number of iterations."""
 
     num_iterations: int
 
@@ -130,7 +130,7 @@ Event = (
 )
 
 
-# Effects are never recorded. `pending` derives them from the state, so a resumed run asks for
+# Effects are never recorded.  `pending` derives them from the state, so a resumed run asks for
 # exactly that to which its recording has no answer.
 class FetchBatch(msgspec.Struct, frozen=True):
     """Fetch these datapoints of a split; answered by `BatchFetched`."""

@@ -23,7 +23,7 @@ class Progress(msgspec.Struct, frozen=True):
     seconds_left: float | None = None  # None before there is anything to go by
 
 
-# Some providers are asked for siblings one by one. If the whole request failed with the last of
+# Some providers are asked for siblings one by one.  If the whole request failed with the last of
 # them, those that arrived would be lost, and paid for again.
 class Unanswered(NamedTuple):
     """A missing completion among others that arrived.

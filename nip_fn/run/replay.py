@@ -84,7 +84,7 @@ def replay(events: Iterable[Event]) -> Result[Replayed, Problem]:
         try:
             state, _ = step(state, event)
         # A recording is a file of the user's, so an event that does not fit is a failure and not a
-        # bug. These are what `step` raises for one: the wrong stage, or a node or name that is not
+        # bug.  These are what `step` raises for one: the wrong stage, or a node or name that is not
         # there.
         except (ValueError, IndexError, KeyError) as error:
             kind = type(event).__name__

@@ -42,8 +42,6 @@ class Request(msgspec.Struct, frozen=True):
     decisions: tuple[str, ...]  # what may follow "Decision: "; () where no decision counts
 
 
-# Tests, examples and notebooks play whole runs with these; `ports.Sampler` is its counterpart in
-# the world.
 # A sampler as a pure function of the request: one completion for each of its keys, in their order.
 PureSampler = Callable[[Request], tuple[Completion, ...]]
 

@@ -55,8 +55,7 @@ class Growing(msgspec.Struct, frozen=True):
         return f"{self.name}: {len(self.forest)} trees, {self.num_waiting} replies to come"
 
 
-# Digests cover these flags as they are, of both formats: they keep their meaning from version to
-# version.
+# Digests of both formats cover these flags by value, so their meaning never changes.
 class JobState(msgspec.Struct, frozen=True, array_like=True):
     """A training under way."""
 
@@ -74,7 +73,7 @@ class JobState(msgspec.Struct, frozen=True, array_like=True):
 class Training(msgspec.Struct, frozen=True):
     """Trainings on the rows of grown trees, one for each group that is due."""
 
-    # The trees stay while their rows are trained on, for the digest at the end of the stage. They
+    # The trees stay while their rows are trained on, for the digest at the end of the stage.  They
     # are dropped before publishing, which reads nothing of them.
     sampled: Growing
     jobs: tuple[JobState, ...]

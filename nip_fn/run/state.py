@@ -44,7 +44,7 @@ class RunState(msgspec.Struct, frozen=True):
     faults: where a recorded digest and its derivation disagree; not in the digest.
     """
 
-    # The defaults describe no run. They make `EMPTY` a state like any other, so that a scan begins
+    # The defaults describe no run.  They make `EMPTY` a state like any other, so that a scan begins
     # with a record and not with None.
     params: HyperParameters = HyperParameters()
     dataset: DatasetInfo = DatasetInfo("", "", 0, 0, 0)
@@ -125,7 +125,7 @@ def _one_reply(moves: object) -> int:
 
 def is_tested(params: HyperParameters, iteration: int) -> bool:
     """True if the model after `iteration` trainings is tested."""
-    # "Last" is the model after the last training. The *nip* library leaves its loop before that
+    # "Last" is the model after the last training.  The *nip* library leaves its loop before that
     # training, so its N iterations are N - 1 trainings.
     first, last = iteration == 0, iteration == params.rl.num_iterations
     return {
@@ -138,7 +138,7 @@ def is_tested(params: HyperParameters, iteration: int) -> bool:
 
 def sample_batch(state: RunState, grown: Growing) -> SampleBatch:
     """The trees of a stage as a trainer takes them."""
-    # Whatever reads trees reads arrays. The persistent nodes are for growing alone: a new reply
+    # Whatever reads trees reads arrays.  The persistent nodes are for growing alone: a new reply
     # copies a path in them, where arrays would have to be copied whole.
     trees = tuple(map(flatten, grown.forest))
     return SampleBatch(state.params, state.iteration, state.groups, grown.datapoints, trees)

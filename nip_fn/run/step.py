@@ -88,8 +88,8 @@ def step(state: RunState, event: Event) -> Stepped:
     Raises:
         ValueError: The event answers nothing that the state has asked for.
     """
-    # The event is matched together with the stage. What fits no pair falls through to the error, so
-    # a damaged or foreign recording is refused before any part of it is applied.
+    # The event is matched together with the stage.  What fits no pair falls through to the error,
+    # so a damaged or foreign recording is refused before any part of it is applied.
     match event, state.stage:
         case RunStarted(), NotStarted():
             return _enter_iteration(_start(event))
@@ -118,9 +118,9 @@ def scan(events: Iterable[Event], state: RunState = EMPTY) -> Iterator[RunState]
 
 def pending(state: RunState) -> tuple[Effect, ...]:
     """Everything that the state waits for: the effects to perform when a run is resumed."""
+    # Derived from the state and stored nowhere: a list of open effects would be a second account of
+    # the same facts, and a crash could come between the two.
     if _is_over(state):
-        # Derived from the state and stored nowhere: a list of open effects would be a second
-        # account of the same facts, and a crash could come between the two.
         return (EndStage(state.iteration, state.stage.name),)
     match state.stage:
         case Fetching():
@@ -322,7 +322,7 @@ def _num_sampled(state: RunState) -> int:
 
 
 def _open_trees(state: RunState, stage: Fetching, datapoints: tuple[Datapoint, ...]) -> RunState:
-    # Their number is all that can be checked, since datapoints do not carry their index. Their
+    # Their number is all that can be checked, since datapoints do not carry their index.  Their
     # contents are covered by the digest.
     if len(datapoints) != len(_fetch(state).indices):
         raise ValueError(f"stage {stage.name!r} has not asked for {len(datapoints)} datapoints")
@@ -409,10 +409,10 @@ def _training(state: RunState, stage: Training, event: JobCreated | JobFinished)
     at = _index(stage.jobs, lambda one: one.job.name == event.job)
     under_way = stage.jobs[at]
     match event:
-        # The hash ties the recorded intent to the rows that this version derives. If they differ
-        # the event fits nothing, instead of a training on other data being taken for this one.
         # The intent is recorded before anything is paid: after a crash in between, the tuner looks
         # the job up by its name instead of starting it twice.
+        # The hash ties the recorded intent to the rows that this version derives.  If they differ
+        # the event fits nothing, instead of a training on other data being taken for this one.
         case JobCreated() if not under_way.created and event.data_hash == under_way.job.data_hash:
             changed = replace(under_way, created=True)
             return _with_job(state, stage, at, changed), (Train(under_way.job),)
@@ -440,7 +440,10 @@ def _publishing(state: RunState, stage: Publishing, event: Published) -> Stepped
 
 
 def _settled(state: RunState) -> Stepped:
-    """Jobs are asked for when the stage begins, so only its end is left to ask for."""
+    """The state, and the end of its stage as its effect if nothing else is waited for.
+
+    All jobs are asked for when the stage begins, so no event of one of them asks for another.
+    """
     return state, pending(state) if _is_over(state) else ()
 
 
@@ -460,7 +463,7 @@ def _trained(state: RunState) -> RunState:
     """Once every job has ended: the lineages grow, and the reports of the jobs become a row."""
     if not _is_over(state):
         return state
-    # Jobs end in any order. Lineages and the row are made once, from all of them in the order of
+    # Jobs end in any order.  Lineages and the row are made once, from all of them in the order of
     # groups, so that the order cannot show.
     adapters = {
         under_way.job.group: _adapter(under_way.job, under_way.adapter)
@@ -473,7 +476,7 @@ def _trained(state: RunState) -> RunState:
         else group
         for group in state.groups
     )
-    # A group that was due and got no job had too few rows. It is counted, because a group that
+    # A group that was due and got no job had too few rows.  It is counted, because a group that
     # silently never trains looks like one that does not learn.
     due = sum(is_due(state.params, group, state.iteration) for group in groups)
     counts = (

@@ -251,7 +251,7 @@ def best_worst() -> Selector:
 
 def farther_apart(at: Siblings, threshold: float) -> Ranks:
     """All (higher, lower) ranks whose values differ by strictly more than `threshold`."""
-    # Strictly more: at a threshold of 0, as `every` has it, equal values are no preference. A
+    # Strictly more: at a threshold of 0, as `every` has it, equal values are no preference.  A
     # comparison with NaN is false, so a value that is not known is in no pair.
     values = at.value_C
     return tuple(

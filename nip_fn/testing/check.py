@@ -16,6 +16,8 @@ from nip_fn.testing.laws import GAME_LAWS, LAWS, Game, Subject, Violation, word_
 from nip_fn.trees.grow import ReplyArrival, Rules, insert, new_tree, node_at, pending_requests
 
 # What is checked where no parameters are given.
+# Each turns on a rule that protocols are often written without thinking of: another first speaker,
+# drawn sides, shared or negative rewards, penalties, undecided verdicts, forced ones.
 SPREAD: tuple[CommonProtocolParameters, ...] = (
     CommonProtocolParameters(),
     CommonProtocolParameters(verifier_first=False),
@@ -45,17 +47,20 @@ def check_protocol(
     num_games: int = 200,
     seed: int = 0,
 ) -> None:
-    """Return where the protocol holds every law, under `params` or else under a spread of them.
+    """Check that a protocol obeys every law, under `params` or else under a spread of them.
 
     Plays `num_games` random games under each; the same `seed` plays the same ones.  Raises
     `ProtocolError` with one line for each violation: the protocol, the law, where, what to do.
     """
+    # Named by its changes, so that a violation says under which parameters it shows.
     spread = {_changes(common): HyperParameters(protocol_common=common) for common in SPREAD}
     lines: dict[tuple[str, ...], str] = {}
     for changes, variant in spread.items() if params is None else [("", params)]:
         keys = tuple(fold_in(key(seed), "check", game) for game in range(num_games))
         for name, law, (where, problem, remedy) in _breaches(make, variant, keys):
             line = f"{name}: {law}: {where}: {problem}; {remedy}{changes}"
+            # The first variant that shows a fault speaks for the others, or one fault would fill
+            # the screen.
             lines.setdefault((law, where, remedy), line)
     if lines:
         raise ProtocolError("\n".join(lines.values()))
@@ -79,6 +84,8 @@ def _breaches(
             protocol.name or name,
             Subject(protocol, again, keys, _rounds(protocol, keys)),
         )
+    # A protocol is the user's own code and may raise anything; whatever it is, the check ends with
+    # a report and not with a traceback.
     except Exception as error:
         yield name, "it can be made and asked", _raised(error)
         return
@@ -125,6 +132,8 @@ def _rounds(protocol: Protocol, keys: tuple[Key, ...]) -> tuple[tuple[int, tuple
     for game_key in keys:
         rounds = [protocol.schedule(r, game_key) for r in range(protocol.max_message_rounds)]
         turns = [r for r, moves in enumerate(rounds) if any(m.agent in verifiers for m in moves)]
+        # The game is over after the verifier's last turn, so laws do not look at what a schedule
+        # says of later rounds.
         for round, moves in enumerate(rounds[: turns[-1] + 1] if turns else rounds):
             found[round, tuple(Move(agent, tuple(channels)) for agent, channels in moves)] = None
     return tuple(found)
@@ -136,6 +145,8 @@ def _rounds(protocol: Protocol, keys: tuple[Key, ...]) -> tuple[tuple[int, tuple
 def _play(protocol: Protocol, key: Key) -> Game:
     """A game of random play, grown as a tree with one branch; `key` is consumed."""
     own = fold_in(key, "play")
+    # Most games have no invalid reply, or few of those whose provers are penalised would get past
+    # the first round.  In a third of them nobody decides, so that the last round is reached.
     invalid = (0.0, 0.0, 0.3)[randint(fold_in(own, "invalid"), 3)]
     decides = (0.0, 0.3, 1.0)[randint(fold_in(own, "decides"), 3)]
     label, stance = (randint(fold_in(own, side), 2) for side in ("label", "stance"))
@@ -171,6 +182,7 @@ def _speak(
     if may_decide(protocol, round, move.agent) and uniform(fold_in(key, "decides")) < decides:
         spectrum = SPECTRA[protocol.spectrum]
         any_rank = randint(fold_in(key, "rank"), len(spectrum))
+        # The two firmest decisions are drawn most: rewards reach their bounds there.
         rank = (0, -1, any_rank)[randint(fold_in(key, "side"), 3)]
         return f"Decision: {spectrum[rank].text}"
     headers = protocol.headers(move) or ("",)

@@ -23,7 +23,9 @@ from nip_fn.params.run import DEFAULT_AGENT
 from nip_fn.prompts.chat import history
 from nip_fn.trees.grow import Node
 
+# Bounds are sums of the same amounts in another order than a game's.
 TOLERANCE = 1e-9  # of a sum of rewards
+# Unlike a random word, it says by itself who should have heard it.
 WORD = r"\[r\d+ a\d+ c\d+\]"  # said in random play: its round, agent and channel
 
 
@@ -75,6 +77,8 @@ GameLaw = Callable[[Subject, Game], Iterator[Violation]]
 # ----------------------------------------------------------------------- laws of a protocol itself
 
 
+# Many caches of the core are keyed by protocols, so this law comes first: where it fails, the
+# others may raise.
 def fields_are_immutable(subject: Subject) -> Iterator[Violation]:
     """A protocol can be hashed."""
     try:
@@ -84,7 +88,7 @@ def fields_are_immutable(subject: Subject) -> Iterator[Violation]:
 
 
 def names_are_unique(subject: Subject) -> Iterator[Violation]:
-    """Agents and channels can be told by name, and agents be set up by it."""
+    """Agents and channels can be told apart by name, and agents configured by it."""
     agents = tuple(agent.name for agent in subject.protocol.agents)
     kinds = {"agent": agents, "channel": subject.protocol.channels}
     for kind, names in {"protocol": (subject.protocol.name,), **kinds}.items():
@@ -93,14 +97,16 @@ def names_are_unique(subject: Subject) -> Iterator[Violation]:
                 yield Violation(f"{kind} {index}", "it has no name", "give it one")
             elif name in names[:index]:
                 yield Violation(f"{kind} {index}", f"there is {name!r} already", "rename it")
+            # A dot would make the address of the agent's parameters ambiguous.
             elif kind == "agent" and (name == DEFAULT_AGENT or "." in name):
                 problem = f"{name!r} cannot stand in `agents.NAME.FIELD`"
                 yield Violation(f"{kind} {index}", problem, "rename it")
 
 
 def there_is_one_verifier(subject: Subject) -> Iterator[Violation]:
-    """A game comes to one decision."""
+    """Exactly one agent decides."""
     roles = [agent.role for agent in subject.protocol.agents]
+    # `play_round` takes the one decision of a round, and metrics ask for the one verdict of a game.
     if roles.count("verifier") != 1:
         problem = f"{roles.count('verifier')} of {len(roles)} are verifiers"
         why = "a game comes to one decision; none would take it, and two could disagree"
@@ -134,6 +140,8 @@ def headers_tell_channels_apart(subject: Subject) -> Iterator[Violation]:
                 remedy = f"add ({channel}, 'Message to ...:') to the headers of its AgentSpec"
                 problem = "it speaks here and elsewhere at once, and has no header"
                 yield Violation(subject.at(None, agent, channel), problem, remedy)
+        # A header inside another one would be found at the same place, and a part of the message be
+        # lost.
         for one, other in permutations(filter(given.get, channels), 2):
             if _searched(given[one]) in _searched(given[other]):
                 problem = f"its header {given[one]!r} is found in {given[other]!r}"
@@ -206,6 +214,8 @@ def the_verifier_can_decide(subject: Subject) -> Iterator[Violation]:
 
 def chance_comes_from_the_key(subject: Subject) -> Iterator[Violation]:
     """Asked again, and made again, a protocol says the same."""
+    # Twice by one protocol, which finds a generator that moves on, and once by another, which finds
+    # chance that was drawn when the protocol was made.
     protocol, thrice = subject.protocol, (subject.protocol, subject.protocol, subject.again)
     remedy = "draw from the key and nothing else, as `choice(fold_in(key, 'speaker', round), 2)`"
     for game_key, round in product(subject.keys, range(protocol.max_message_rounds)):
@@ -306,6 +316,8 @@ def rewards_are_within_bounds(subject: Subject, game: Game) -> Iterator[Violatio
             return
     for agent in subject.agents:
         least, most = subject.protocol.reward_bounds(agent)
+        # Bounds matter beyond display: pair rules take the mid-point and the width of the range
+        # from them, so wrong ones select wrong pairs without any error.
         total = fsum(node.reward[agent] for node in game.nodes)
         if not least - TOLERANCE <= total <= most + TOLERANCE:
             problem = f"it gets {total} in a game, and its bounds are {least} and {most}"
@@ -328,7 +340,7 @@ def agents_hear_what_they_see(subject: Subject, game: Game) -> Iterator[Violatio
 
 
 def games_can_be_replayed(subject: Subject, game: Game) -> Iterator[Violation]:
-    """The same turns come to the same under a protocol that is made afresh."""
+    """The same turns have the same rewards and end under a protocol that is made afresh."""
     episode = game.start
     for round, node in enumerate(game.nodes):
         episode, reward = play_round(subject.again, episode, node.utterances)
@@ -343,6 +355,8 @@ def games_can_be_replayed(subject: Subject, game: Game) -> Iterator[Violation]:
 
 def games_can_be_recorded(subject: Subject, game: Game) -> Iterator[Violation]:
     """A game and its tree are the same after a round trip through MessagePack."""
+    # A reward of a NumPy type compares and adds like any other, and fails only when it is hashed,
+    # at the end of a stage.
     for name, record in (("an episode", game.episode), ("a tree", game.root)):
         problem = "it does not come back as it was"
         try:
@@ -401,5 +415,7 @@ def _audible(protocol: Protocol, game: Game, agent: int) -> Iterator[str]:
             if said.agent == agent:
                 yield from findall(WORD, said.raw)
             elif said.messages:
+                # By the schedule and the visibility alone, not by the chat's own functions, which
+                # are what this law holds to account.
                 seen = (c for c in channels[said.agent] if protocol.visibility[agent][c])
                 yield from (word_of(round, said.agent, channel) for channel in seen)

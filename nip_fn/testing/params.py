@@ -13,6 +13,8 @@ def construct_test_params(protocol: str = "nip") -> HyperParameters:
     Raises `ValueError` for an unknown protocol.
     """
     short = {"max_message_rounds": 3}
+    # Read from a table as a user's file is, so that the checks hold for the parameters of tests,
+    # too.
     table = {
         "interaction_protocol": protocol,
         "agents": {DEFAULT_AGENT: {"use_dummy_api": True, "num_invalid_generation_retries": 2}},

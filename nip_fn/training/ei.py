@@ -85,7 +85,7 @@ def _rows(batch: SampleBatch, one: SelectedRollout) -> Iterator[SupervisedRow]:
         for said in utterances_N[node]
         if said.agent == one.agent
     ]
-    # A row for each usable reply, on the chat that it replied to. Whole dialogues, as the *nip*
+    # A row for each usable reply, on the chat that it replied to.  Whole dialogues, as the *nip*
     # library trains on, would teach the invalid replies among them, too.
     for node, said in own:
         if one.replaced and node == own[-1][0]:

@@ -18,8 +18,8 @@ class Adapter(msgspec.Struct, frozen=True, array_like=True):
     name: str  # GROUP-ITERATION-HASH
     iteration: int
     parent: str | None  # the adapter that the training started from; None: the base model
-    # Named in the record. A library's default for the reference changes with its version, and a run
-    # would no longer say what it was pulled towards.
+    # Named in the record: left to a library's default, a run would not say towards what its policy
+    # was pulled.
     reference: str | None  # the DPO reference policy; None: the base model
     data_hash: str  # of the rows that it was trained on
     method: Method = "dpo"

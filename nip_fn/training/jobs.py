@@ -50,8 +50,8 @@ def canary_problem(expected: tuple[Score, ...], served: tuple[float, ...]) -> st
     for index, (score, value) in enumerate(pairs):
         allowed = CANARY_ABSOLUTE + CANARY_RELATIVE * abs(score.after)
         # Both tests are written with `not`, because NaN, which an adapter with broken weights
-        # scores, passes no comparison. Being near the earlier score is allowed here: a training may
-        # hardly move a single probe, so that question is put to all of them together below.
+        # scores, passes no comparison.  Being near the earlier score is allowed here: a training
+        # may hardly move a single probe, so that question is put to all of them together below.
         if not min(abs(value - score.after), abs(value - score.before)) <= allowed:
             return (
                 f"probe {index} has log-probability {value:.3f} under what is served, but "
@@ -149,7 +149,7 @@ class Job(msgspec.Struct, frozen=True):
     rows: tuple[TrainingRow, ...]  # all of one kind
     use_lora: bool = True  # false: all weights are trained
     # Later fields have defaults: a job is also what a language-model server is sent, and what
-    # stands in its queue while the server is replaced by a newer one.
+    # stands in its queue while a newer server takes over.
     stack: bool = False  # a new adapter on top of `start`, which stays as it is
 
     @property

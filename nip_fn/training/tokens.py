@@ -1,4 +1,4 @@
-"""Estimates of how many tokens a chat or a training row holds, where no tokenizer is at hand."""
+"""Estimates, without a tokenizer, of how many tokens a chat or a training row holds."""
 
 from math import ceil
 

@@ -26,7 +26,7 @@ Groups = tuple[Group, ...]
 Rows = tuple[TrainingRow, ...]
 
 
-# All that a trainer may look at. The state of the run is not in it, so a trainer can be called on
+# All that a trainer may look at.  The state of the run is not in it, so a trainer can be called on
 # the trees of a recording or of a notebook just as in a run.
 class SampleBatch(NamedTuple):
     """The trees that were sampled in an iteration.

@@ -160,7 +160,6 @@ def insert(
     `episode` is the game at `node`; the path of `given` leads from there to the node that was
     waiting.  Raises `ValueError` where nothing waits for this completion.
     """
-    # Recursion copies the path on its way back up; it goes as deep as a game has rounds.
     if not given.path:
         return _fill(rules, node, episode, given)
     rank, *rest = given.path
@@ -211,8 +210,8 @@ def _arrive(rules: Rules, episode: Episode, turn: Round, reward: tuple[float, ..
 def _fill(
     rules: Rules, node: Node, episode: Episode, given: ReplyArrival
 ) -> tuple[Node, tuple[ReplyRequest, ...]]:
-    # The attempt must be the one waited for: a reply that was recorded twice, or that answers an
-    # attempt made good since, is an error and never a second reply.
+    # The attempt must be the one waited for: a reply that was recorded twice, or to an attempt that
+    # has been answered, is an error and never a second reply.
     places = [i for i, slot in enumerate(node.slots) if slot.agent == given.agent]
     place = places[given.index] if 0 <= given.index < len(places) else None
     if place is None or _waits_for(node.slots[place]) != given.attempt:
@@ -273,7 +272,7 @@ def _heard(
     protocol: Protocol, episode: Episode, agent: int, completion: Completion
 ) -> Result[Reply, ReplyError]:
     """The reply that the completion is in this game; under `force_guess`, the forced decision."""
-    # The decision itself is replaced. The *nip* library forces only the test that the game is
+    # The decision itself is replaced.  The *nip* library forces only the test that the game is
     # decided, and then pays for whatever the verifier had said.
     counts = may_decide(protocol, len(episode.rounds), agent)
     forced = forced_decision(protocol, episode) if counts else None
@@ -300,7 +299,7 @@ def reply_combinations(
     ((0, 0), (0, 1), (1, 0), (1, 1))
     """
     # The k^m children of "product" each ask for k replies of every mover in the next round, so a
-    # game of n rounds costs k^(mn); "joint" keeps it at k^n and is the default.
+    # game of n rounds has up to k^(mn) leaves; "joint" keeps it at k^n and is the default.
     if how == "product":
         return tuple(product(range(k), repeat=num_movers))
     return tuple((index,) * num_movers for index in range(k))

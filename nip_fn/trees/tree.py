@@ -92,7 +92,7 @@ class Tree(NamedTuple):
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """The same array, which can no longer be written to."""
-    # Trees are shared by stages, metrics and notebooks. Whoever wants other rewards makes another
+    # Trees are shared by stages, metrics and notebooks.  Whoever wants other rewards makes another
     # tree, as `backup.map_rewards` does.
     array.flags.writeable = False
     return array

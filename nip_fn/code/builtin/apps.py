@@ -46,6 +46,7 @@ def buggy_apps_row(row: Mapping[str, Any], split: str, choice: CodeValidationPar
     The two lists may differ in length, and either may be empty.  A problem is found at the name of
     its column.
     """
+    # The flags are those of a moderation service; buggy-apps keeps the rows all the same.
     if not _chosen(row, choice) or (choice.apps_exclude_flagged and row.get("flags")):
         return Success(())
     return Result.do(

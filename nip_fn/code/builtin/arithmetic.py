@@ -129,6 +129,8 @@ def evaluate_solution(solution: str, x: int) -> int:
     >>> evaluate_solution("def f(x):\\n    x = x + 3\\n    return x * 2", 1)
     8
     """
+    # By a walk through the tree and not by `exec`: the core runs no code, and a solution may come
+    # from anywhere.
     match ast.parse(solution).body:
         case [ast.FunctionDef(args=ast.arguments(args=[ast.arg(arg=argument)]), body=body)]:
             names = {argument: x}
@@ -180,6 +182,8 @@ def mutate(draw: Draw, steps: Sequence[Step]) -> tuple[Step, ...]:
     else:
         others = [Step(old.operation, c) for c in CONSTANTS if c != old.constant]
     mutant = (*steps[:place], others[draw(len(others))], *steps[place + 1 :])
+    # Proven and not assumed: with other operations or constants a changed step could leave the
+    # function as it is.
     question, solution = specification(steps), program(mutant)
     if all(evaluate_specification(question, x) == evaluate_solution(solution, x) for x in INPUTS):
         return mutate(draw, steps)
@@ -187,13 +191,15 @@ def mutate(draw: Draw, steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def examples(draw: Draw, split: Split) -> Iterator[Example]:
-    """Examples on distinct problems of one split, without end; each two have a right one."""
+    """Endless examples on distinct problems of one split; of each two in turn, one is right."""
     seen: set[tuple[Step, ...]] = set()
     right = False
     while True:
         steps = draw_steps(draw)
         if steps in seen or split_of(specification(steps)) != split:
             continue
+        # Two by two one right and one wrong, in an order that is drawn: any even number is
+        # balanced, and the parity of a place tells nothing.
         right = not right if len(seen) % 2 else bool(draw(2))
         seen.add(steps)
         yield Example(specified=steps, coded=steps if right else mutate(draw, steps))

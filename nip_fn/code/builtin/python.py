@@ -67,6 +67,7 @@ def solutions() -> Iterator[LabelledSolution]:
     """All solutions: of each problem first the right one, then those with a bug."""
     for topic in topics().values():
         for problem in topic:
+            # The problems come with the package, so a test that cannot be read is a bug and raises.
             tests = read_checks(problem.tests).unwrap()
             yield _labelled(problem, tests, problem.solution, 1, None)
             for bug in problem.bug:

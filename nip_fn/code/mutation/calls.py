@@ -6,6 +6,8 @@ from nip_fn.code.mutation.context import Context
 from nip_fn.code.mutation.expressions import Results, called
 from nip_fn.code.mutation.rewrite import with_field
 
+# Functions that take the same arguments, so that the wrong one runs and answers: a call that fails
+# at once is found by the first test.
 _FUNCTIONS: dict[str, tuple[str, ...]] = {
     "min": ("max",), "max": ("min",), "any": ("all",), "all": ("any",), "floor": ("ceil",),
     "ceil": ("floor",), "round": ("int",), "bisect_left": ("bisect_right",),

@@ -39,7 +39,7 @@ class Slot(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Statements in a row, one of which is meant."""
+    """A block of statements, and the place of one of them in it."""
 
     owner: ast.AST
     field: str
@@ -153,6 +153,7 @@ def _live(parts: list[Any]) -> Iterator[Any]:
     for part in parts:
         if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)):
             yield part
+        # What follows a jump is never run, so a change there would be no error at all.
         if isinstance(part, JUMPS):
             return
 
@@ -182,6 +183,8 @@ def _variables(function: ast.AST) -> Variables:
     hidden = set()
     for node in own_nodes(function):
         if isinstance(node, ast.Global | ast.Nonlocal):
+            # A name that belongs to another scope may hold anything, so it is not offered in place
+            # of a local one.
             hidden.update(node.names)
         if isinstance(node, ast.comprehension):
             hidden.update(names(node.target, ast.Store))

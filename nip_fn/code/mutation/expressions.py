@@ -134,6 +134,7 @@ def condition_negated(node: ast.AST, context: Context) -> Results:
     """The condition of an `if`, a `while` or a comprehension turned into its opposite."""
     owner, field, _ = context.slots.get(node, (node, "", None))
     asks = field == "test" and isinstance(owner, ast.If | ast.While)
+    # Plain comparisons are for `comparison_negated`: hardly anybody writes `not a < b`.
     plain = isinstance(node, ast.Compare) and len(node.ops) == 1
     obvious = isinstance(node, ast.Constant | ast.UnaryOp)
     if isinstance(node, ast.expr) and (asks or field == "ifs") and not plain and not obvious:
@@ -148,6 +149,7 @@ def branches_swapped(node: ast.AST, context: Context) -> Results:
 
 def while_once(node: ast.AST, context: Context) -> Results:
     """A `while` that is an `if`."""
+    # With a `break` in it an `if` would not parse, or would end the loop around it.
     if isinstance(node, ast.While) and not node.orelse and not _jumps(node.body):
         yield ast.If(node.test, node.body, [])
 
@@ -200,8 +202,11 @@ def _is_infinite(node: ast.AST) -> bool:
 
 
 def integer_off_by_one(node: ast.AST, context: Context) -> Results:
-    """A whole number one more, or one less, but none that nobody writes (`+ 0`, `// 1`) and none
-    that says what another comparison says (`> 0` and `>= 1`)."""
+    """An integer one larger or one smaller.
+
+    Left out are results that nobody writes (`+ 0`, `// 1`), and those that another operator on the
+    comparison gives as well (`> 0` and `>= 1`).
+    """
     if not (isinstance(node, ast.Constant) and type(node.value) is int):
         return
     parent = context.parent(node)
@@ -219,7 +224,7 @@ _STEP = {ast.Gt: -1, ast.LtE: -1, ast.GtE: 1, ast.Lt: 1}
 
 
 def increment_dropped(node: ast.AST, context: Context) -> Results:
-    """One added or taken away no more: `n + 1` is `n`."""
+    """A `+ 1` or `- 1` left out: `n + 1` becomes `n`."""
     match node:
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=ast.Constant(value=1)):
             yield left
@@ -244,6 +249,7 @@ def string_changed(node: ast.AST, context: Context) -> Results:
     owner, field, _ = context.slots[node]
     text = context.source.text(node)
     known = isinstance(owner, ast.Call) and called(owner) in ("float", "open", "getattr")
+    # A key that is in no dictionary raises at once.
     is_key = field == "slice" or (isinstance(owner, ast.Dict) and field == "keys")
     if known or is_key or text[1:-1] != node.value:
         return

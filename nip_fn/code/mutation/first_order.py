@@ -96,12 +96,16 @@ def mutants(code: str) -> tuple[Mutant, ...]:
     found = []
     for node in list(sites(tree)):
         for name, operator in OPERATORS.items():
+            # A list, because `_written` changes the tree for a moment, and an operator must not
+            # look at it then.
             for result in list(operator(node, context)):
                 edit = result if isinstance(result, Edit) else _put(node, result, context)
                 written = _written(edit, context)
                 if written is None:
                     continue
                 mutated, patches, print_ = written
+                # Two operators can make the same program, and one mutant can equal another but for
+                # names.
                 if print_ not in seen:
                     seen.add(print_)
                     found.append(_mutant(name, node, mutated, patches, context))
@@ -128,8 +132,11 @@ def _written(edit: Edit, context: Context) -> tuple[str, tuple[Patch, ...], str]
             continue
         try:
             tree = parsed(text)
+            # The tree that is meant is only needed if some reading parses at all.
             if wanted is None:
                 wanted = _shape_after(edit, context.tree)
+            # Parsing decides whether a reading says what was meant.  Rules for when parentheses are
+            # needed would be a second grammar of Python, with faults of its own.
             if shape(tree) == wanted:
                 return text, patches, tree_fingerprint(tree)
         except SyntaxError:
@@ -150,7 +157,7 @@ def _shape_after(edit: Edit, tree: ast.Module) -> list[Any]:
 
 
 def shape(tree: ast.AST) -> list[Any]:
-    """All that a tree says but for places, in a flat list.
+    """Everything that a tree says, without the positions of its nodes, as a flat list.
 
     `a and (b and c)` has the shape of `a and b and c`, which does the same.
     """

@@ -56,10 +56,13 @@ def rendered(source: Source, new: ast.AST, wrap: bool) -> str:
     them and `wrap` says so)."""
     if has_place(new):
         return _piece(source, new, wrap)
+    # Old parts keep their own text, comments included: names stand for them while the new part is
+    # written, and are replaced afterwards.
     holes: list[ast.AST] = []
     text = ast.unparse(ast.fix_missing_locations(_with_holes(new, holes)))
     if source.tight:
         text = re.sub(r"(?<=\w) ([-+]) (?=\w)", r"\1", text)
+    # `ast.unparse` has one style; what it writes anew is brought nearer to the program's.
     if source.quote == '"' and '"' not in text and "\\" not in text:
         text = text.replace("'", '"')
     return re.sub(r"hole_(\d+)_", lambda match: _piece(source, holes[int(match[1])], wrap), text)

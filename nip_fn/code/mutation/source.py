@@ -28,6 +28,8 @@ class Source:
         self.code = code
         self.starts = (0, *(match.end() for match in _LINE_END.finditer(code)))
         self.newline = "\r\n" if "\r\n" in code else "\n"
+        # A mutant is written in the manner of its program: quotes or spaces of another kind would
+        # give away which line was changed.
         self.quote = '"' if code.count('"') > code.count("'") else "'"
         spaced = len(re.findall(r"\w [-+*] \w", code))
         self.tight = len(re.findall(r"\w[-+*]\w", code)) > spaced
@@ -35,6 +37,7 @@ class Source:
     def offset(self, line: int, column: int) -> int:
         """The character at a line, from 1, and a column in UTF-8 bytes: a place of the parser's."""
         start = self.starts[line - 1]
+        # The parser counts bytes; in the common case of plain ASCII they are characters.
         text = self.code[start : start + column]
         if not text.isascii():
             text = self.code[start:].encode()[:column].decode()
@@ -59,6 +62,7 @@ class Source:
             right = len(code) - len(code[end:].lstrip())
             if left < 0 or right >= len(code) or code[left] != "(" or code[right] != ")":
                 return start, end
+            # Parentheses right after a name or a bracket are those of a call.
             if left and (code[left - 1].isalnum() or code[left - 1] in "_)]}\"'"):
                 return start, end
             start, end = left, right + 1

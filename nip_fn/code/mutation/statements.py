@@ -90,6 +90,7 @@ def dedented(node: ast.AST, context: Context) -> Results:
     if not isinstance(around, (*LOOPS, ast.If, ast.With)) or _elif(around, context):
         return
     closing = block.field == "orelse" or not getattr(around, "orelse", [])
+    # Outside of its loop a `break` is no Python, or ends another loop.
     leaves = isinstance(around, LOOPS) and isinstance(node, ast.Break | ast.Continue)
     if block.after is None and len(block.body) > 1 and closing and not leaves:
         outer = context.block(around)
@@ -126,6 +127,7 @@ def assignment_split(node: ast.AST, context: Context) -> Results:
     ):
         return
     later = [name for value in values[1:] for name in names(value, ast.Load)]
+    # Without a dependence between them the assignments do the same one after the other.
     if set(later).isdisjoint(_changed(targets[0])):
         return
     block, source = context.block(node), context.source
@@ -148,7 +150,7 @@ def _elif(node: ast.AST, context: Context) -> bool:
 
 
 def _but(block: Block) -> list[ast.stmt]:
-    """The statements of a block without the one that is meant."""
+    """The statements of a block without the one at its place."""
     return [*block.body[: block.place], *block.body[block.place + 1 :]]
 
 

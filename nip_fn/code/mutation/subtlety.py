@@ -25,6 +25,8 @@ def edit_distance(one: str, other: str) -> int:
     >>> edit_distance("a < b", "a <= b")
     1
     """
+    # Python's integers are as long as the text, so a whole column is one operation; a compiled
+    # package would be a dependency for this function alone.
     places: dict[str, int] = {}
     for place, character in enumerate(one):
         places[character] = places.get(character, 0) | 1 << place
@@ -43,11 +45,12 @@ def edit_distance(one: str, other: str) -> int:
 def draw_order(mutants: Sequence[Mutant], key: Key) -> tuple[Mutant, ...]:
     """The mutants in an order that takes turns between operators, drawn by `key` (consumed).
 
-    A caller who can try the first few only sees as many kinds of error as there are.
+    A caller that tries only the first few still meets as many kinds of error as possible.
     """
     groups: dict[str, list[Mutant]] = {}
     for mutant in mutants:
         groups.setdefault(mutant.operator, []).append(mutant)
+    # Sorted, because the mutants' own order must not decide which operator a number stands for.
     operators = sorted(groups)
     turns = []
     for turn, which in enumerate(permutation(fold_in(key, "operators"), len(operators))):
