@@ -99,6 +99,9 @@ def weighted_choice(
         weights: Non-negative, with a positive sum.  They need not sum to one.
         size: The number of draws.  Without replacement at most the number of positive weights.
         replace: True if an index may be drawn more than once.
+
+    Raises:
+        ValueError: No positive weight is left to draw from.
     """
     left, drawn = list(weights), list[int]()
     for draw in range(size):
@@ -106,6 +109,8 @@ def weighted_choice(
         # The point is scaled to the sum of the weights instead of the weights to one: what has been
         # drawn already leaves the sum by itself, and nothing is divided.
         point = uniform(fold_in(key, draw)) * cumulative[-1]
+        if not cumulative or cumulative[-1] <= 0:
+            raise ValueError(f"draw {draw} finds no positive weight")
         # The first index whose cumulative weight exceeds the point: one of weight 0 never does.
         index = next((i for i, edge in enumerate(cumulative) if edge > point), len(left) - 1)
         drawn.append(index)

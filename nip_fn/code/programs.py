@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 from returns.result import Failure, Result, Success
 
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, collect
 from nip_fn.params.base import Count, Positive, Record
 
 _T = TypeVar("_T")
@@ -229,22 +229,7 @@ def read_checks(text: str) -> Result[Tests, Problem]:
     """
     numbered = enumerate(text.split("\n"), 1)  # a literal may hold other line ends
     checks = [_check(line.strip(), number) for number, line in numbered if line.strip()]
-    return collected(checks).bind(_tests_of)
-
-
-def collected(results: Iterable[Result[_T, Problem]]) -> Result[tuple[_T, ...], Problem]:
-    """All values, in order; the first problem if there is one.
-
-    As `Fold.collect` of returns, whose types mypy does not know without a plugin.
-    """
-    values = []
-    for result in results:
-        match result:
-            case Success(value):
-                values.append(value)
-            case Failure(problem):
-                return Failure(problem)
-    return Success(tuple(values))
+    return collect(checks).bind(_tests_of)
 
 
 def _tests_of(checks: tuple[_Check, ...]) -> Result[Tests, Problem]:

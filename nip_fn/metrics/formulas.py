@@ -86,13 +86,15 @@ def confidence_levels(spectrum: SpectrumName) -> tuple[float, ...]:
     return tuple(levels[step * (len(levels) - 1) // most] for step in range(most + 1))
 
 
-def _ratio(name: str, part: int, whole: int) -> Metrics:
+def ratio(name: str, part: int, whole: int) -> Metrics:
     """part / whole under that name; nothing where there is no whole."""
     # Left out and not NaN, which JSON cannot hold and which equals not even itself, so that no two
     # processes could be compared.
     return ((name, part / whole),) if whole else ()
 
 
-def _of(name: str, measure: Callable[[Sequence[float]], float], values: Sequence[float]) -> Metrics:
+def summary_of(
+    name: str, measure: Callable[[Sequence[float]], float], values: Sequence[float]
+) -> Metrics:
     """A measure of the values under that name; nothing where there are none."""
     return ((name, measure(values)),) if values else ()

@@ -16,13 +16,13 @@ from nip_fn.game.protocol import Protocol
 from nip_fn.metrics.forest import ForestStats, forest_stats
 from nip_fn.metrics.formulas import (
     Metrics,
-    _of,
-    _ratio,
     confidence_levels,
     deviation,
     entropy,
     mean,
+    ratio,
     standard_error,
+    summary_of,
     wilson_interval,
 )
 from nip_fn.select.pairs import Pair
@@ -106,10 +106,10 @@ def _outcomes(games: Sequence[Rollout]) -> Metrics:
         ("accuracy_stderr", standard_error(len(hits), n)),
         ("accuracy_low", low),
         ("accuracy_high", high),
-        *_ratio("accuracy_0", right[REJECT], labelled[0]),
-        *_ratio("accuracy_1", right[ACCEPT], labelled[1]),
-        *_ratio("precision", right[ACCEPT], ruled[ACCEPT]),
-        *_ratio("recall", right[ACCEPT], labelled[1]),
+        *ratio("accuracy_0", right[REJECT], labelled[0]),
+        *ratio("accuracy_1", right[ACCEPT], labelled[1]),
+        *ratio("precision", right[ACCEPT], ruled[ACCEPT]),
+        *ratio("recall", right[ACCEPT], labelled[1]),
         ("always_fail_share", accuracies.count(0.0) / len(accuracies)),
         ("worst_datapoint_accuracy", min(accuracies)),
         ("acceptance_rate", ruled[ACCEPT] / n),
@@ -141,8 +141,8 @@ def _selective(protocol: Protocol, games: Sequence[Rollout]) -> Metrics:
     metrics: list[tuple[str, float]] = []
     for level in levels:
         covered = [right for confidence, right in sure if confidence >= level]
-        metrics += _ratio(f"selective.{level:.2f}.coverage", len(covered), len(games))
-        metrics += _ratio(f"selective.{level:.2f}.accuracy", sum(covered), len(covered))
+        metrics += ratio(f"selective.{level:.2f}.coverage", len(covered), len(games))
+        metrics += ratio(f"selective.{level:.2f}.accuracy", sum(covered), len(covered))
     return tuple(metrics)
 
 
@@ -155,8 +155,8 @@ def _rewards(protocol: Protocol, games: Sequence[Rollout]) -> Metrics:
     for index, agent in enumerate(protocol.agents):
         # Not `game.returns`: a game that waits for its first reply has no rewards of any agent.
         rewards = [fsum(reward[index] for reward in game.rewards) for game in games]
-        metrics += _of(f"{agent.name}.reward", mean, rewards)
-        metrics += _of(f"{agent.name}.reward_std", deviation, rewards)
+        metrics += summary_of(f"{agent.name}.reward", mean, rewards)
+        metrics += summary_of(f"{agent.name}.reward_std", deviation, rewards)
     return tuple(metrics)
 
 
@@ -200,7 +200,7 @@ def _agent_effort(said: Sequence[Utterance], turns: int) -> Metrics:
         ("retries", float(attempts - len(said))),
         ("invalid", float(sum(reply.error is not None for reply in said))),
         ("token_limit", float(sum(reply.token_limit for reply in said))),
-        *_ratio("reply_length", tokens, attempts),
+        *ratio("reply_length", tokens, attempts),
     )
 
 
@@ -229,7 +229,7 @@ def _positions(
         own = [pair for pair in pairs if pair.agent == index]
         rounds = {round: num for (mover, round), num in seen.positions.items() if mover == index}
         places = len({(pair.tree, pair.parent) for pair in own})
-        metrics += _ratio(f"{agent.name}.pair_share", places, sum(rounds.values()))
+        metrics += ratio(f"{agent.name}.pair_share", places, sum(rounds.values()))
         for round in sorted(rounds):
             then = [pair for pair in own if trees[pair.tree].depth_N[pair.parent] == round]
             metrics += _margin(f"{agent.name}.round_{round}", then)
@@ -238,7 +238,7 @@ def _positions(
 
 def _margin(prefix: str, pairs: Sequence[Pair]) -> Metrics:
     margins = [pair.chosen_value - pair.rejected_value for pair in pairs]
-    return ((f"{prefix}.pairs", float(len(pairs))), *_of(f"{prefix}.margin", mean, margins))
+    return ((f"{prefix}.pairs", float(len(pairs))), *summary_of(f"{prefix}.margin", mean, margins))
 
 
 def rollout_metrics(protocol: Protocol, rollouts: Sequence[SelectedRollout]) -> Metrics:

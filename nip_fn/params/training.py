@@ -6,12 +6,12 @@ from msgspec import Meta
 
 from nip_fn.params.base import Count, Natural, Positive, Record, Share
 from nip_fn.params.names import PAIR_RULES, name_schema
+from nip_fn.trees.grow import SimultaneousBranching
 
 TestScheme = Literal["none", "all", "last", "first_and_last"]
 RefusedAdapters = Literal["stop", "skip"]
 RolloutSelection = Literal["threshold", "weighted_sampling"]
 Annealing = Literal["none", "linear", "exponential"]
-SimultaneousBranching = Literal["joint", "product"]
 PairBalance = Literal["none", "decisions", "agents"]
 ValueBackup = Literal["children", "leaves"]
 

@@ -1,5 +1,6 @@
 """Whole runs without a world: a pure function takes the place of models, trainings and files."""
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 
@@ -45,10 +46,10 @@ def simulate(start: RunStarted, perform: Perform) -> Iterator[tuple[Event, RunSt
     """
     state, effects = step(EMPTY, start)
     yield start, state
-    waiting = list(effects)
+    waiting = deque(effects)
     while waiting:
         # First come, first served is a choice of convenience: any order ends in the same state.
-        for event in perform(state, waiting.pop(0)):
+        for event in perform(state, waiting.popleft()):
             state, effects = step(state, event)
             waiting.extend(effects)
             yield event, state

@@ -170,12 +170,12 @@ def _publish(under_way: JobState) -> Publish:
 
 
 def _start(event: RunStarted) -> RunState:
+    if event.format > FORMAT:
+        raise ValueError(f"format {event.format} is newer than this version's, {FORMAT}")
     # Format 1 drew with NumPy's generators, whose streams no later version may depend on.
     params = replace(event.params, draws="philox") if event.format == 1 else event.params
     for problem in data_problems(params, event.dataset):
         raise ValueError(str(problem))
-    if event.format > FORMAT:
-        raise ValueError(f"format {event.format} is newer than this version's, {FORMAT}")
     # An adapter of an earlier run stands in the lineage as if it had been trained here: it samples,
     # and trainings start from it.
     loaded = dict(event.loaded)
@@ -201,7 +201,11 @@ def data_problems(params: HyperParameters, dataset: DatasetInfo) -> Iterator[Pro
         needed.append(params.test_dataset_split)
     for split in needed:
         if not dataset.size(split):
-            yield Problem(f"{dataset.name} has no datapoints in {split!r}", "dataset")
+            yield Problem(
+                f"{dataset.name} has no datapoints in {split!r}",
+                "dataset",
+                "choose other data (--dataset), or other shares (dataset_options)",
+            )
 
 
 def _extended(state: RunState, event: Extended) -> RunState:
@@ -494,9 +498,10 @@ def _trained(state: RunState) -> RunState:
             *{**dict(one.report), "train_tokens": tokens[group]}.items(),
         )
     )
+    trained_names = {name: adapter.name for name, adapter in adapters.items()}
     usage = tuple(
         # A training belongs to a whole group; its first agent stands for it, as in `make_job`.
-        Usage(group.agents[0], group.latest, trained=tokens[group.name])
+        Usage(group.agents[0], trained_names.get(group.name), trained=tokens[group.name])
         for group in groups
         if group.name in tokens
     )

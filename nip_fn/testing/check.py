@@ -115,7 +115,7 @@ def _guarded(law: str, violations: Iterator[Violation]) -> Iterator[tuple[str, V
 
 
 def _raised(error: Exception) -> Violation:
-    return Violation(RAISED, f"{type(error).__name__}: {error}", "mend what raises it")
+    return Violation(RAISED, f"{type(error).__name__}: {error}", "correct what raises it")
 
 
 def _changes(common: CommonProtocolParameters) -> str:

@@ -153,14 +153,14 @@ def agents_speak_where_they_see(subject: Subject) -> Iterator[Violation]:
     """Those who move exist, and so do their channels, of which they see every one."""
     for round, (agent, channels) in _moves(subject):
         if agent not in subject.agents:
-            yield Violation(f"round {round}", f"there is no agent {agent}", "mend `schedule`")
+            yield Violation(f"round {round}", f"there is no agent {agent}", "correct `schedule`")
         elif not channels:
             remedy = "name its channels in the Move"
             yield Violation(subject.at(round, agent), "it speaks in no channel", remedy)
         for channel in channels if agent in subject.agents else ():
             if channel not in range(len(subject.protocol.channels)):
                 problem = f"there is no channel {channel}"
-                yield Violation(subject.at(round, agent), problem, "mend `schedule`")
+                yield Violation(subject.at(round, agent), problem, "correct `schedule`")
             elif not subject.protocol.visibility[agent][channel]:
                 remedy = "let it see the channel, or not speak there"
                 where = subject.at(round, agent, channel)
@@ -208,7 +208,7 @@ def the_verifier_can_decide(subject: Subject) -> Iterator[Violation]:
             problem = (
                 f"it speaks in rounds {turns} of {most}, and decisions count from {least - 1} on"
             )
-            remedy = "mend `schedule`, lower min_message_rounds or raise max_message_rounds"
+            remedy = "correct `schedule`, lower min_message_rounds or raise max_message_rounds"
             yield Violation("the verifier", problem, remedy)
 
 
@@ -321,7 +321,7 @@ def rewards_are_within_bounds(subject: Subject, game: Game) -> Iterator[Violatio
         total = fsum(node.reward[agent] for node in game.nodes)
         if not least - TOLERANCE <= total <= most + TOLERANCE:
             problem = f"it gets {total} in a game, and its bounds are {least} and {most}"
-            remedy = "mend `rewards` or `reward_bounds`"
+            remedy = "correct `rewards` or `reward_bounds`"
             yield Violation(subject.at(None, agent), problem, remedy)
 
 
@@ -335,7 +335,7 @@ def agents_hear_what_they_see(subject: Subject, game: Game) -> Iterator[Violatio
         for words, problem in ((audible - heard, lost), (heard - audible, "it hears too much")):
             for word in words:
                 round, _, channel = map(int, findall(r"\d+", word))
-                remedy = "mend `visibility`, `channel_order` or headers"
+                remedy = "correct `visibility`, `channel_order` or headers"
                 yield Violation(subject.at(round, agent, channel), problem, remedy)
 
 

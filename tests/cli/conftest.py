@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from nip_fn.protocols.registry import PROTOCOLS
+from nip_fn.training.registry import SELECTORS, TRAINERS
 from nip_fn_cli.main import main
 
 from ..adapters.forked import forked_trainings
@@ -130,3 +132,13 @@ def start(tmp_path: Path, environment: dict[str, str]) -> Callable[..., "subproc
         )
 
     return run
+
+
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    """What a command registers in this process is gone after its test."""
+    kept = [(registry, dict(registry)) for registry in (PROTOCOLS, TRAINERS, SELECTORS)]
+    yield
+    for registry, before in kept:
+        registry.clear()
+        registry.update(before)

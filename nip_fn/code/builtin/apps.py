@@ -9,9 +9,9 @@ from typing import Any
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.code.programs import Tests, collected
+from nip_fn.code.programs import Tests
 from nip_fn.code.solutions import LabelledSolution, Origin, read_json, read_tests, read_text
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, collect
 from nip_fn.game.datapoint import text_hash
 from nip_fn.params.data import CodeValidationParameters
 
@@ -61,7 +61,7 @@ def _all_of(row: Mapping[str, Any], split: str, column: str, label: int) -> Read
 
     def read(entries: list[Any]) -> Read:
         place = row, split, "apps_problem_id", column
-        return collected(_solution(*place, entry, label) for entry in entries)
+        return collect(_solution(*place, entry, label) for entry in entries)
 
     return _json_list(row, column).bind(read)
 
