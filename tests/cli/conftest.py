@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +15,11 @@ from nip_fn.training.registry import SELECTORS, TRAINERS
 from nip_fn_cli.main import main
 
 from ..adapters.forked import forked_trainings
+
+# Without it, code that nobody vouches for is not run at all; `make test` passes all the same.
+needs_bubblewrap = pytest.mark.skipif(
+    shutil.which("bwrap") is None, reason="bubblewrap is not installed (apt install bubblewrap)"
+)
 
 COMMAND = Path(sys.executable).parent / "nip-fn"
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from ..provider import Provider
-from .conftest import SMALL, RunCli, call_cli
+from .conftest import SMALL, RunCli, call_cli, needs_bubblewrap
+
+pytestmark = needs_bubblewrap
 
 Start = Callable[..., "subprocess.Popen[str]"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import SMALL, Finished, RunCli
+from .conftest import SMALL, Finished, RunCli, needs_bubblewrap
 
 USAGE, RUN, FAULT, SYSTEM = 2, 3, 9, 10
 
@@ -141,6 +141,7 @@ def test_a_sound_data_set_has_no_fault(run_cli: RunCli, own: Path) -> None:
     assert "no fault found" in done.stdout
 
 
+@needs_bubblewrap
 def test_labels_are_proven_and_a_wrong_one_is_named(run_cli: RunCli, tmp_path: Path) -> None:
     lines = rows(6)
     write(tmp_path / "a.jsonl", lines)
