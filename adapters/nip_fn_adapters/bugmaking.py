@@ -126,7 +126,7 @@ def _of_right_ones(factory: MutantFactory, make: Maker) -> Maker:
 Ask = Callable[[Request], Eventual[tuple[Completion, ...]]]
 
 
-class Writer(NamedTuple):
+class BugWriter(NamedTuple):
     """A model that is to write bugs, and the parameters of its requests."""
 
     ask: Ask
@@ -136,7 +136,7 @@ class Writer(NamedTuple):
     attempts: int  # requests for each solution at most
 
 
-def by_model(factory: MutantFactory, writer: Writer) -> Maker:
+def by_model(factory: MutantFactory, writer: BugWriter) -> Maker:
     """A maker of bugs by a model; a request asks for as many replies as bugs are wanted."""
 
     async def write(laid: PlacedSolution) -> Result[Made, Problem]:
@@ -157,7 +157,7 @@ def by_model(factory: MutantFactory, writer: Writer) -> Maker:
 
 
 async def _attempt(
-    factory: MutantFactory, writer: Writer, laid: PlacedSolution, attempt: int
+    factory: MutantFactory, writer: BugWriter, laid: PlacedSolution, attempt: int
 ) -> Result[list[ScoredCandidate], Problem]:
     """The candidates that a model writes in reply to one request, judged."""
     match await writer.ask(request_for(factory, writer, laid, attempt)):
@@ -170,7 +170,7 @@ async def _attempt(
 
 
 def request_for(
-    factory: MutantFactory, writer: Writer, laid: PlacedSolution, attempt: int
+    factory: MutantFactory, writer: BugWriter, laid: PlacedSolution, attempt: int
 ) -> Request:
     """The request to a model at one attempt at a solution."""
     place = fold_in(factory.key, "model", laid.id, attempt)

@@ -26,10 +26,10 @@ from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.bugfile import BugFile, Entry, open_bug_file
 from nip_fn_adapters.bugmaking import (
     WRITER,
+    BugWriter,
     Made,
     Maker,
     MutantFactory,
-    Writer,
     by_model,
     by_mutation,
 )
@@ -41,7 +41,7 @@ from nip_fn_cli.config import Flags, overrides, resolve, with_provider
 from nip_fn_cli.data import Proving, sandbox_or_die
 from nip_fn_cli.datasets import open_or_die
 from nip_fn_cli.exits import Exit, die, or_exit, say
-from nip_fn_cli.money import Money, check_budget, shown
+from nip_fn_cli.money import Money, check_budget, in_dollars
 from nip_fn_cli.wiring import wire
 
 AT_A_TIME = 64  # right solutions that a model is asked about; the sampler paces its requests
@@ -101,13 +101,13 @@ def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> N
         budget = Budget(inf if money.budget is None else money.budget, _paid(file, price) or 0.0)
         if money.budget is not None:
             sampler = within_budget(sampler, budget, lambda request: price)
-        writer = Writer(file.remembered(sampler), agent.model_name, *asking)
+        writer = BugWriter(file.remembered(sampler), agent.model_name, *asking)
         try:
             maker = by_model(_factory(making), writer)
             _make(data, making, Work(maker, AT_A_TIME, budget), file)
         finally:
             used = tokens_of(file.replies.values())
-            tokens, dollars = used.prompt + used.completion, shown(_paid(file, price))
+            tokens, dollars = used.prompt + used.completion, in_dollars(_paid(file, price))
             print(f"{len(file.replies):,} replies, {tokens:,.0f} tokens, {dollars}")
 
 

@@ -12,7 +12,7 @@ from nip_fn_adapters.costs.forecast import SELECTED_SHARE, StageForecast, Worklo
 from nip_fn_adapters.costs.prices import Prices, cost, price_of, sum_known
 from nip_fn_cli.datasets import open_or_die, told
 from nip_fn_cli.exits import Exit, die, say
-from nip_fn_cli.money import Money, model_of, shown
+from nip_fn_cli.money import Money, in_dollars, model_of
 from nip_fn_cli.session import New
 from nip_fn_cli.table import console
 
@@ -40,7 +40,8 @@ def dry_run(new: New, money: Money, rate: float) -> None:
     if money.budget is not None:
         costs = _costs(rows, new.params, money.prices)
         expected, most = (_against(one, money.budget) for one in costs)
-        say(f"budget {shown(money.budget)}: the expected cost is {expected}, the highest {most}")
+        budget = in_dollars(money.budget)
+        say(f"budget {budget}: the expected cost is {expected}, the highest {most}")
 
 
 def _print(
@@ -65,7 +66,7 @@ def _cells(
 ) -> list[str]:
     both = [_sum([row.expected for row in rows]), _sum([row.most for row in rows])]
     counts = [[f"{getattr(one, name):,.0f}" for one in both] for name in COLUMNS.values()]
-    dollars = [shown(one) for one in _costs(rows, params, prices)]
+    dollars = [in_dollars(one) for one in _costs(rows, params, prices)]
     times = [duration(one.requests / rate) for one in both]
     return [most if expected == most else f"{expected} / {most}"
             for expected, most in (*counts, dollars, times)]  # fmt: skip

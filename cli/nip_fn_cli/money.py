@@ -134,13 +134,13 @@ class RunningCost:
 
     def __str__(self) -> str:
         """The cost, for people; "" if nothing has been paid."""
-        return "" if self.dollars == 0 else f"{shown(self.dollars)} spent"
+        return "" if self.dollars == 0 else f"{in_dollars(self.dollars)} spent"
 
 
 # ------------------------------------------------------------------------------------------- shown
 
 
-def shown(amount: float | None) -> str:
+def in_dollars(amount: float | None) -> str:
     """Dollars for people."""
     if amount is None:
         return "unknown"
@@ -167,7 +167,7 @@ def _cells(expenses: Iterable[Expense]) -> tuple[str, ...]:
     expenses = tuple(expenses)
     cost = sum_known(expense.dollars for expense in expenses)
     tokens = total(expense.tokens for expense in expenses)
-    return (*(f"{count:,.0f}" for count in tokens), shown(cost))
+    return (*(f"{count:,.0f}" for count in tokens), in_dollars(cost))
 
 
 def model_of(agent: AgentParameters, tuned: bool) -> str:

@@ -12,7 +12,7 @@ from nip_fn.keys import Key, fold_in, key, randint, uniform
 from nip_fn.params.protocol import CommonProtocolParameters
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import MakeProtocol
-from nip_fn.testing.laws import GAME_LAWS, LAWS, Game, Subject, Violation, word_of
+from nip_fn.testing.laws import GAME_LAWS, LAWS, PlayedGame, Subject, Violation, word_of
 from nip_fn.trees.grow import ReplyArrival, Rules, insert, new_tree, node_at, pending_requests
 
 # What is checked where no parameters are given.
@@ -142,7 +142,7 @@ def _rounds(protocol: Protocol, keys: tuple[Key, ...]) -> tuple[tuple[int, tuple
 # ----------------------------------------------------------------------------------- random play
 
 
-def _play(protocol: Protocol, key: Key) -> Game:
+def _play(protocol: Protocol, key: Key) -> PlayedGame:
     """A game of random play, grown as a tree with one branch; `key` is consumed."""
     own = fold_in(key, "play")
     # Most games have no invalid reply, or few of those whose provers are penalised would get past
@@ -165,7 +165,7 @@ def _play(protocol: Protocol, key: Key) -> Game:
     while node.children:
         node = node.children[0]
         nodes.append(node)
-    return Game(start, root, tuple(nodes), node_at(root, start, (0,) * len(nodes))[1])
+    return PlayedGame(start, root, tuple(nodes), node_at(root, start, (0,) * len(nodes))[1])
 
 
 def _speak(

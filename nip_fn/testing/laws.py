@@ -61,7 +61,7 @@ class Subject(NamedTuple):
         )
 
 
-class Game(NamedTuple):
+class PlayedGame(NamedTuple):
     """One game of random play."""
 
     start: Episode
@@ -71,7 +71,7 @@ class Game(NamedTuple):
 
 
 Law = Callable[[Subject], Iterator[Violation]]
-GameLaw = Callable[[Subject, Game], Iterator[Violation]]
+GameLaw = Callable[[Subject, PlayedGame], Iterator[Violation]]
 
 
 # ----------------------------------------------------------------------- laws of a protocol itself
@@ -269,7 +269,7 @@ LAWS: tuple[Law, ...] = (
 # ------------------------------------------------------------------------------- laws of its games
 
 
-def games_end(subject: Subject, game: Game) -> Iterator[Violation]:
+def games_end(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
     """Every game ends, within `max_message_rounds`."""
     num, most = len(game.nodes), subject.protocol.max_message_rounds
     if game.episode.status == "open" or num > most:
@@ -277,7 +277,7 @@ def games_end(subject: Subject, game: Game) -> Iterator[Violation]:
         yield Violation("a game", problem, "let somebody speak in every round, and last a verifier")
 
 
-def the_end_is_final(subject: Subject, game: Game) -> Iterator[Violation]:
+def the_end_is_final(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
     """Once a game is over nobody moves, and `play_round` refuses a turn."""
     where, remedy = subject.at(len(game.nodes)), "let no round follow the end"
     if game.episode.status != "open":
@@ -290,7 +290,7 @@ def the_end_is_final(subject: Subject, game: Game) -> Iterator[Violation]:
         yield Violation(where, "`play_round` goes on after the end", remedy)
 
 
-def the_three_ends_are_told_apart(subject: Subject, game: Game) -> Iterator[Violation]:
+def the_three_ends_are_told_apart(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
     """Decided, broken off by a prover's invalid reply, and out of rounds are different things."""
     protocol = subject.protocol
     for round, node in enumerate(game.nodes):
@@ -306,7 +306,7 @@ def the_three_ends_are_told_apart(subject: Subject, game: Game) -> Iterator[Viol
             yield Violation(subject.at(round), problem, f"end it as {end!r}")
 
 
-def rewards_are_within_bounds(subject: Subject, game: Game) -> Iterator[Violation]:
+def rewards_are_within_bounds(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
     """A round pays each agent a finite amount, and a game no less or more than its bounds."""
     for round, node in enumerate(game.nodes):
         if len(node.reward) != len(subject.agents) or not all(map(isfinite, node.reward)):
@@ -325,7 +325,7 @@ def rewards_are_within_bounds(subject: Subject, game: Game) -> Iterator[Violatio
             yield Violation(subject.at(None, agent), problem, remedy)
 
 
-def agents_hear_what_they_see(subject: Subject, game: Game) -> Iterator[Violation]:
+def agents_hear_what_they_see(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
     """An agent's chat holds its own words, and those of others where it can see, once each."""
     for agent in subject.agents:
         chat = history(subject.protocol, game.episode, agent, named=False)
@@ -339,7 +339,7 @@ def agents_hear_what_they_see(subject: Subject, game: Game) -> Iterator[Violatio
                 yield Violation(subject.at(round, agent, channel), problem, remedy)
 
 
-def games_can_be_replayed(subject: Subject, game: Game) -> Iterator[Violation]:
+def games_can_be_replayed(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
     """The same turns have the same rewards and end under a protocol that is made afresh."""
     episode = game.start
     for round, node in enumerate(game.nodes):
@@ -353,7 +353,7 @@ def games_can_be_replayed(subject: Subject, game: Game) -> Iterator[Violation]:
             return
 
 
-def games_can_be_recorded(subject: Subject, game: Game) -> Iterator[Violation]:
+def games_can_be_recorded(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
     """A game and its tree are the same after a round trip through MessagePack."""
     # A reward of a NumPy type compares and adds like any other, and fails only when it is hashed,
     # at the end of a stage.
@@ -407,7 +407,7 @@ def word_of(round: int, agent: int, channel: int) -> str:
     return f"[r{round} a{agent} c{channel}]"
 
 
-def _audible(protocol: Protocol, game: Game, agent: int) -> Iterator[str]:
+def _audible(protocol: Protocol, game: PlayedGame, agent: int) -> Iterator[str]:
     """The words that belong into the agent's chat."""
     for round, turn in enumerate(game.episode.rounds):
         channels = {move.agent: move.channels for move in protocol.schedule(round, game.start.key)}

@@ -25,7 +25,7 @@ from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.retries import RetryPolicy
-from nip_fn_adapters.api.sampler import ApiSampler, ClientSettings, Served, api_sampler, served_by
+from nip_fn_adapters.api.sampler import ApiModel, ApiSampler, ClientSettings, api_sampler, served_by
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.store import CHECKPOINT
@@ -63,7 +63,7 @@ def make_request(place: str = "here", num: int = 2, **changes: Any) -> Request:
 def make_sampler(*urls: str, settings: ClientSettings = QUICK, **how: Any) -> ApiSampler:
     """A sampler for two agents that are served at all of these addresses."""
     servers = tuple(Endpoint(url, KEY) for url in urls)
-    served = Served(servers, **{"key_variable": "OPENAI_API_KEY", **how})
+    served = ApiModel(servers, **{"key_variable": "OPENAI_API_KEY", **how})
     return api_sampler({"verifier": served, "prover": served}, settings)
 
 

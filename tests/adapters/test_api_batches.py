@@ -12,7 +12,7 @@ from nip_fn.run.request import Request
 from nip_fn_adapters.api.batches import BatchSampler, Times, batch_sampler
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.retries import RetryPolicy
-from nip_fn_adapters.api.sampler import Served
+from nip_fn_adapters.api.sampler import ApiModel
 
 from ..provider import Provider
 from .sampling import KEY, QUICK, ask, make_request, make_sampler
@@ -36,7 +36,7 @@ def provider(running: Provider) -> Provider:
 
 def make_batches(run: Path, provider: Provider, how: Any = "auto") -> BatchSampler:
     run.mkdir(exist_ok=True)
-    served = Served((Endpoint(provider.url, KEY),), replies_per_request=how)
+    served = ApiModel((Endpoint(provider.url, KEY),), replies_per_request=how)
     agents = dict.fromkeys(("verifier", "prover"), served)
     return batch_sampler(run, agents, settings=SETTINGS, times=SHORT)
 
@@ -152,7 +152,7 @@ def test_a_provider_that_stumbles_is_asked_again(
 
 def test_a_wrong_key_is_told_of_and_not_shown(provider: Provider, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    served = Served((Endpoint(provider.url, "sk-wrong-and-secret"),), key_variable="THE_KEY")
+    served = ApiModel((Endpoint(provider.url, "sk-wrong-and-secret"),), key_variable="THE_KEY")
     sampler = batch_sampler(tmp_path / "run", {"prover": served}, settings=SETTINGS, times=SHORT)
     request = msgspec.structs.replace(make_request(), agent="prover")
     (answer,) = ask(sampler, request)

@@ -26,7 +26,7 @@ from nip_fn.training.groups import make_groups
 from nip_fn.training.jobs import Job, SupervisedRow, make_job
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.sampler import Served, api_sampler
+from nip_fn_adapters.api.sampler import ApiModel, api_sampler
 from nip_fn_adapters.costs.budget import (
     Budget,
     tokens_of,
@@ -333,7 +333,7 @@ def test_the_bill_of_a_real_server_stays_within_the_budget(tmp_path: Path) -> No
             return cost(Tokens(*(told[name] for name in names)), DEAR) or 0.0
 
         def sit(limit: float) -> tuple[Result[RunState, Problem], Budget]:
-            served = {agent.name: Served((Endpoint(provider.url, "key"),)) for agent in agents}
+            served = {agent.name: ApiModel((Endpoint(provider.url, "key"),)) for agent in agents}
             return play(tmp_path / "run", limit, sampler=api_sampler(served), params=params)
 
         result, budget = sit(4.0)

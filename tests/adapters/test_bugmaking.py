@@ -20,10 +20,10 @@ from nip_fn_adapters.bugfile import journal_of, open_bug_file
 from nip_fn_adapters.bugmaking import (
     CHOICE,
     Ask,
+    BugWriter,
     Made,
     Maker,
     MutantFactory,
-    Writer,
     by_model,
     by_mutation,
     request_for,
@@ -89,8 +89,8 @@ def block(code: str) -> str:
     return f"Here it is:\n```python\n{code}```\n"
 
 
-def writer(ask: Ask, attempts: int = 2) -> Writer:
-    return Writer(ask, "m", 100, None, attempts)
+def writer(ask: Ask, attempts: int = 2) -> BugWriter:
+    return BugWriter(ask, "m", 100, None, attempts)
 
 
 def test_mutation_finds_the_subtlest_of_several_bugs() -> None:

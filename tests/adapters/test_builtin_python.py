@@ -13,8 +13,7 @@ import pytest
 
 import nip_fn_adapters
 from nip_fn.code.bugs import is_subtle
-from nip_fn.code.builtin.python import Problem, solutions, topics
-from nip_fn.code.builtin.python import fingerprint as problems_hash
+from nip_fn.code.builtin.python import Problem, problems_hash, solutions, topics
 from nip_fn.code.fingerprint import fingerprint, parsed
 from nip_fn.code.programs import Limits, Tally, program, read_checks, tally
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of

@@ -27,7 +27,7 @@ from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.pace import Bounds
-from nip_fn_adapters.api.sampler import DEFAULT_SETTINGS, ClientSettings, Served, api_sampler
+from nip_fn_adapters.api.sampler import DEFAULT_SETTINGS, ApiModel, ClientSettings, api_sampler
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 from tests.provider import Provider
@@ -93,7 +93,7 @@ def play(
     provider.configure(decision_rate=forest.decision_rate)
     params, before = _params(forest), provider.counters()
     server = Endpoint(provider.url, "none")
-    served = Served((server,), replies_per_request=how)
+    served = ApiModel((server,), replies_per_request=how)
     sampler = api_sampler({agent.name: served for agent in params.agents}, settings)
     watch = _Watch()
     with TemporaryDirectory() as folder:
@@ -235,7 +235,7 @@ def _throughput(provider: Provider) -> Figures:
 
 async def _sample(url: str, num_replies: int) -> tuple[float, float, float]:
     """The memory in use after 1/5, 3/5 and all of the replies, in MB."""
-    sampler = api_sampler({"verifier": Served((Endpoint(url, "none"),))})
+    sampler = api_sampler({"verifier": ApiModel((Endpoint(url, "none"),))})
     left = iter(range(num_replies // 4))
     marks: dict[int, float] = {}
 

@@ -31,7 +31,7 @@ from nip_fn_adapters import dummy, store
 from nip_fn_adapters.api import replies
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.replies import Capabilities
-from nip_fn_adapters.api.sampler import Served, api_sampler
+from nip_fn_adapters.api.sampler import ApiModel, api_sampler
 from nip_fn_adapters.data.opening import open_data
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.local.models import model_directory
@@ -81,7 +81,7 @@ async def _run(command: tuple[str, ...], folder: Path) -> list[tuple[str, str]]:
 
 
 async def _compare(url: str, folder: Path) -> list[tuple[str, str]]:
-    server = Served((Endpoint(f"{url}/v1", "EMPTY"),))
+    server = ApiModel((Endpoint(f"{url}/v1", "EMPTY"),))
     sampler = api_sampler({agent.name: server for agent in _params().agents})
     await _grow(sampler, folder / "warm up")
     grown, plain = list[Rate](), list[Rate]()

@@ -26,7 +26,7 @@ from nip_fn.run.step import step
 from nip_fn.training.groups import Adapter, make_groups
 from nip_fn.training.jobs import Job, make_job
 from nip_fn_adapters.api.endpoints import KEY_VARIABLES
-from nip_fn_adapters.api.sampler import Served, served_by
+from nip_fn_adapters.api.sampler import ApiModel, served_by
 from nip_fn_adapters.selfhosted.host import hosts_of
 from nip_fn_adapters.selfhosted.needs import needs_of
 from nip_fn_cli.exits import Exit
@@ -193,11 +193,11 @@ def dummies_need_no_provider() -> bool:
     return wired({}, use_dummy_api=True) == "" != wired({}, use_dummy_api=False)
 
 
-def asked_at(**fields: object) -> Served:
+def asked_at(**fields: object) -> ApiModel:
     """The endpoints and settings of an agent with these fields."""
     keys = {**dict.fromkeys(KEY_VARIABLES.values(), "usual"), "MINE": "own"}
     agent = make_params({"agents": {"_default": fields}}).agents[0]
-    served: Served = served_by(agent, keys).unwrap()
+    served: ApiModel = served_by(agent, keys).unwrap()
     return served
 
 

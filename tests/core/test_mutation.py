@@ -21,7 +21,7 @@ from nip_fn.code.fingerprint import fingerprint, tree_fingerprint
 from nip_fn.code.mutation import OPERATORS, Mutant, draw_order, edit_distance, mutants, subtlety
 from nip_fn.code.mutation.context import Context, Edit, sites
 from nip_fn.code.mutation.first_order import shape
-from nip_fn.code.mutation.source import Patch, Source, apply
+from nip_fn.code.mutation.source import Patch, SourceText, apply
 from nip_fn.code.programs import Tally
 from nip_fn.keys import key
 
@@ -125,7 +125,7 @@ def test_real_code_has_mutants_of_many_kinds(code: str) -> None:
 
 @given(programs)
 def test_a_mutant_is_the_text_but_for_the_part_that_it_names(code: str) -> None:
-    source = Source(code)
+    source = SourceText(code)
     for mutant in made(code):
         size = len(mutant.before)
         assert any(
@@ -265,7 +265,7 @@ def test_processes_agree_whatever_their_hash_seed() -> None:
 @given(st.text(alphabet="aé🎉 \t\f", max_size=8), st.integers(0, 8))
 def test_a_place_of_the_parser_is_found_in_any_text(line: str, place: int) -> None:
     column = len(line[:place].encode())
-    source = Source(f"x\r\n{line};\r{line};\n")
+    source = SourceText(f"x\r\n{line};\r{line};\n")
     wanted = min(place, len(line))
     assert source.offset(2, column) == 3 + wanted
     assert source.offset(3, column) == 3 + len(line) + 2 + wanted

@@ -28,9 +28,9 @@ from nip_fn_adapters.api.replies import Answered, Capabilities
 from nip_fn_adapters.api.retries import RequestFailure, RetryPolicy
 from nip_fn_adapters.api.sampler import (
     DEFAULT_SETTINGS,
+    ApiModel,
     ApiSampler,
     ClientSettings,
-    Served,
     Wanted,
 )
 from nip_fn_adapters.api.uploads import each, ensure_upload, look_for, text_of
@@ -61,7 +61,7 @@ class Times(NamedTuple):
 DEFAULT_TIMES = Times()
 
 
-class Note(msgspec.Struct, frozen=True):
+class BatchNote(msgspec.Struct, frozen=True):
     """The note of a batch that was requested, whether or not it was created."""
 
     tag: str
@@ -94,7 +94,7 @@ _Wave = dict[str, _Waiting]  # by the id of the request
 
 def batch_sampler(
     run: Path,
-    agents: Mapping[str, Served],
+    agents: Mapping[str, ApiModel],
     *,
     settings: ClientSettings = DEFAULT_SETTINGS,
     times: Times = DEFAULT_TIMES,
@@ -114,7 +114,7 @@ class BatchSampler(ApiSampler):
     """Implements the `Sampler` port."""
 
     def __init__(
-        self, run: Path, agents: Mapping[str, Served], settings: ClientSettings, times: Times
+        self, run: Path, agents: Mapping[str, ApiModel], settings: ClientSettings, times: Times
     ) -> None:
         """Send nothing yet; see `batch_sampler`."""
         super().__init__(agents, settings._replace(policy=POLICY, bounds=UNBOUNDED))
@@ -194,7 +194,7 @@ class _Batches:
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
-    def _parts(self, wave: _Wave) -> Iterator[tuple[Note, _Wave]]:
+    def _parts(self, wave: _Wave) -> Iterator[tuple[BatchNote, _Wave]]:
         """The wave's requests by batch: first those in noted batches, then in new ones."""
         # Those of noted batches first: they are paid for, or will be.
         for note in self._notes():
@@ -211,16 +211,16 @@ class _Batches:
                 part[name] = wave.pop(name)
             yield self._new_note(part), part
 
-    def _notes(self) -> list[Note]:
+    def _notes(self) -> list[BatchNote]:
         """The noted batches of this model and server, the newest first."""
         files = self._folder.glob("*.json")
-        notes = [msgspec.json.decode(file.read_bytes(), type=Note) for file in files]
+        notes = [msgspec.json.decode(file.read_bytes(), type=BatchNote) for file in files]
         own = (self._task.server.url, self._model)
         return sorted(
             (note for note in notes if (note.url, note.model) == own), key=lambda n: -n.asked
         )
 
-    def _new_note(self, part: _Wave) -> Note:
+    def _new_note(self, part: _Wave) -> BatchNote:
         ids = tuple(part)
         # The number of notes tells apart batches that repeat the same requests after a failure.
         number = sum(1 for _ in self._folder.glob("*.json"))
@@ -228,18 +228,18 @@ class _Batches:
         tag = f"nip-fn-{blake2b(seed.encode(), digest_size=10).hexdigest()}"
         # Written before the batch is created: after a crash between the two, the batch is looked
         # for by this tag.
-        note = Note(tag, self._task.server.url, self._model, ids, asked=0.0)
+        note = BatchNote(tag, self._task.server.url, self._model, ids, asked=0.0)
         self._write(note)
         return note
 
-    def _read(self, tag: str) -> Note:
-        return msgspec.json.decode((self._folder / f"{tag}.json").read_bytes(), type=Note)
+    def _read(self, tag: str) -> BatchNote:
+        return msgspec.json.decode((self._folder / f"{tag}.json").read_bytes(), type=BatchNote)
 
-    def _write(self, note: Note) -> None:
+    def _write(self, note: BatchNote) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
         replace_file(self._folder / f"{note.tag}.json", msgspec.json.encode(note))
 
-    async def _carry_out(self, note: Note, part: _Wave) -> None:
+    async def _carry_out(self, note: BatchNote, part: _Wave) -> None:
         """Follow a batch to its end, and give each waiting request its outcome."""
         try:
             outcomes = await self._outcomes(note, part)
@@ -253,7 +253,7 @@ class _Batches:
             if not waiting.outcome.done():
                 waiting.outcome.set_result(outcomes[name])
 
-    async def _outcomes(self, note: Note, part: _Wave) -> Mapping[str, RowOutcome]:
+    async def _outcomes(self, note: BatchNote, part: _Wave) -> Mapping[str, RowOutcome]:
         client = (await self._chats()).client
         batch = await self._ended_batch(client, note.tag, part)
         answers = await bind_async(batch, partial(self._answers, client, note.tag, part))
@@ -319,7 +319,7 @@ class _Batches:
             self._write(replace(self._read(tag), asked=time.time(), id=found.id))
         return found
 
-    async def _find(self, client: Any, note: Note) -> Any:
+    async def _find(self, client: Any, note: BatchNote) -> Any:
         """The batch as listed; if an answer was lost, the list is given time to show it."""
         lost = note.asked if note.asked and not note.id else None
         return await look_for(partial(_listed, client, note.tag), lost, self._times.settle)

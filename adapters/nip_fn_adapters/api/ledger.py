@@ -16,7 +16,7 @@ from nip_fn_adapters.api.jobs import Intent
 from nip_fn_adapters.store import replace_file, sync_path
 
 
-class Note(msgspec.Struct, frozen=True):
+class LedgerNote(msgspec.Struct, frozen=True):
     """The note of a job that was requested from a provider, whether or not it was created."""
 
     tag: str
@@ -34,17 +34,17 @@ def identity(run: Path) -> str:
     return file.read_text("ascii").strip()
 
 
-def read_note(run: Path, intent: Intent) -> Note | None:
+def read_note(run: Path, intent: Intent) -> LedgerNote | None:
     """The note of the intent's job; None if there is none, or it is about another intent."""
     try:
-        note = msgspec.json.decode(_file(run, intent).read_bytes(), type=Note)
+        note = msgspec.json.decode(_file(run, intent).read_bytes(), type=LedgerNote)
     except (FileNotFoundError, msgspec.DecodeError):
         # A damaged note is as good as none: the job is still found by its tag.
         return None
     return note if note.tag == intent.tag else None
 
 
-def write_note(run: Path, intent: Intent, note: Note) -> None:
+def write_note(run: Path, intent: Intent, note: LedgerNote) -> None:
     """Replace the note of the intent's job."""
     _write(_file(run, intent), msgspec.json.encode(note))
 

@@ -35,7 +35,7 @@ REPORT_EVERY = 30.0  # seconds between two lines about one server
 CHARACTERS = 4  # per token, about
 
 
-class Served(NamedTuple):
+class ApiModel(NamedTuple):
     """The servers of one agent's model, and how to make requests to them."""
 
     endpoints: tuple[Endpoint, ...]  # requests are shared among them
@@ -58,11 +58,11 @@ class ClientSettings(NamedTuple):
 DEFAULT_SETTINGS = ClientSettings()
 
 
-def served_by(agent: AgentParameters, environment: Mapping[str, str]) -> Result[Served, Problem]:
+def served_by(agent: AgentParameters, environment: Mapping[str, str]) -> Result[ApiModel, Problem]:
     """The servers of the agent's model; a failure if a key is missing or an address is wrong."""
     provider = agent.model_provider
     return endpoints_of(agent, environment).map(
-        lambda endpoints: Served(
+        lambda endpoints: ApiModel(
             endpoints,
             agent.api_key_variable or KEY_VARIABLES.get(provider),
             agent.replies_per_request,
@@ -72,7 +72,7 @@ def served_by(agent: AgentParameters, environment: Mapping[str, str]) -> Result[
 
 
 def api_sampler(
-    agents: Mapping[str, Served], settings: ClientSettings = DEFAULT_SETTINGS
+    agents: Mapping[str, ApiModel], settings: ClientSettings = DEFAULT_SETTINGS
 ) -> "ApiSampler":
     """A sampler for agents (by name) whose models are served by an API like OpenAI's.
 
@@ -85,7 +85,7 @@ class Wanted(NamedTuple):
     """Replies to one chat that are requested together."""
 
     request: Request
-    served: Served
+    served: ApiModel
     keys: tuple[Key, ...]
 
     @property
@@ -122,7 +122,7 @@ _Places = tuple[Completion | Problem | None, ...]  # None: cancelled before it w
 class ApiSampler:
     """Implements the `Sampler` port."""
 
-    def __init__(self, agents: Mapping[str, Served], settings: ClientSettings) -> None:
+    def __init__(self, agents: Mapping[str, ApiModel], settings: ClientSettings) -> None:
         """Send nothing yet; see `api_sampler`."""
         self._agents, self._settings = agents, settings
         self._queue = AdmissionQueue(settings.bounds, self._clock, settings.speed)

@@ -18,7 +18,7 @@ from nip_fn.training.jobs import Job
 from nip_fn_adapters.api import jobs
 from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Endpoint, endpoints_of, make_client
 from nip_fn_adapters.api.jobs import Intent, Remote
-from nip_fn_adapters.api.ledger import Note, drop_note, identity, read_note, write_note
+from nip_fn_adapters.api.ledger import LedgerNote, drop_note, identity, read_note, write_note
 from nip_fn_adapters.api.persist import RetryTask
 from nip_fn_adapters.api.retries import RetryPolicy
 from nip_fn_adapters.api.uploads import look_for
@@ -164,10 +164,10 @@ class _RemoteJob(NamedTuple):
             # before, a server would answer with the job that is gone.
             found = await self._create(file, f"{self.intent.tag}/{known or 0}")
         if found.id != known:
-            write_note(self.run, self.intent, Note(self.intent.tag, time.time(), found.id))
+            write_note(self.run, self.intent, LedgerNote(self.intent.tag, time.time(), found.id))
         return found
 
-    async def _find(self, note: Note | None) -> Remote | None:
+    async def _find(self, note: LedgerNote | None) -> Remote | None:
         """The job as listed; if an answer was lost, the list is given time to show it."""
         lost = note.asked if note and not note.id else None
         find = partial(jobs.find_job, self.client, self.intent.tag)
@@ -176,7 +176,7 @@ class _RemoteJob(NamedTuple):
     async def _create(self, file: str, once: str) -> Remote:
         import openai
 
-        write_note(self.run, self.intent, Note(self.intent.tag, time.time()))
+        write_note(self.run, self.intent, LedgerNote(self.intent.tag, time.time()))
         try:
             return await jobs.create(self.client, self.intent, file, once)
         except openai.APIStatusError as refusal:

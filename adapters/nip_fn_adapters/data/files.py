@@ -212,7 +212,7 @@ def _load(load: Callable[[Any], Any]) -> Result[Mapping[str, Any], Problem]:
     return Success(tables)
 
 
-def fingerprint(tables: Mapping[str, Any]) -> str:
+def tables_hash(tables: Mapping[str, Any]) -> str:
     """A hash of the content of the tables' files; tables in memory have one of their own."""
     digest = blake2b(digest_size=16)
     for split, table in tables.items():

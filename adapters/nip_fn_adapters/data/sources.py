@@ -46,7 +46,7 @@ class RowSource(NamedTuple):
 def open_source(name: str, choice: CodeValidationParameters) -> Result[RowSource, Problem]:
     """The source that a name stands for."""
     if name == f"{BUILTIN}python":
-        return Success(RowSource(name, python.fingerprint(), _builtin_python))
+        return Success(RowSource(name, python.problems_hash(), _builtin_python))
     if name.startswith(BUILTIN) or name in ("", HUB):
         return Failure(Problem(f"there is no {name!r}", remedy=CHOICES))
     path = Path(name).expanduser()
@@ -79,7 +79,7 @@ def _tables(
     """Tables of the `datasets` library, one a split."""
     columns = list(dict.fromkeys(chain(*(table.column_names for table in tables.values()))))
     parts = {split: partial(files.table_rows, table) for split, table in tables.items()}
-    return _source(name, columns, choice, parts, partial(files.fingerprint, tables))
+    return _source(name, columns, choice, parts, partial(files.tables_hash, tables))
 
 
 def _source(

@@ -11,7 +11,7 @@ from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.run.ports import Unanswered
 from nip_fn.run.request import Request
 from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.sampler import ApiSampler, ClientSettings, Served, api_sampler
+from nip_fn_adapters.api.sampler import ApiModel, ApiSampler, ClientSettings, api_sampler
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.selfhosted.host import Host
 
@@ -60,12 +60,12 @@ class HostedSampler:
         for sampler in self._samplers.values():
             sampler.drain()
 
-    def _served(self, host: Host, addresses: tuple[str, ...]) -> dict[str, Served]:
+    def _served(self, host: Host, addresses: tuple[str, ...]) -> dict[str, ApiModel]:
         """The endpoints of the agents at a server: all replicas of its vLLM share the requests."""
         key, variable = host.client.server.key, host.client.key_variable
         endpoints = tuple(Endpoint(address, key) for address in addresses)
         return {
-            name: Served(endpoints, variable, assigned.agent.replies_per_request)
+            name: ApiModel(endpoints, variable, assigned.agent.replies_per_request)
             for name, assigned in self._assignments.items()
             if assigned.host is host
         }

@@ -55,7 +55,7 @@ def topics() -> dict[str, tuple[Problem, ...]]:
     return {name: msgspec.toml.decode(text, type=_Topic).problem for name, text in _texts()}
 
 
-def fingerprint() -> str:
+def problems_hash() -> str:
     """A hash of all problems (32 hexadecimal digits)."""
     digest = blake2b(digest_size=16)
     for _, text in _texts():

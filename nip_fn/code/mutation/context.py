@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from nip_fn.code.fingerprint import is_guard
-from nip_fn.code.mutation.source import Patch, Source
+from nip_fn.code.mutation.source import Patch, SourceText
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 JUMPS = (ast.Return, ast.Raise, ast.Break, ast.Continue)
@@ -30,7 +30,7 @@ class Edit(NamedTuple):
     readings: Iterable[tuple[Patch, ...]]
 
 
-class Slot(NamedTuple):
+class ExpressionSlot(NamedTuple):
     """The position of a node: in a field of its parent, at a place of the list if it is one."""
 
     owner: ast.AST
@@ -69,16 +69,16 @@ class Context:
 
     def __init__(self, code: str, tree: ast.Module) -> None:
         """Take the program apart."""
-        self.source = Source(code)
+        self.source = SourceText(code)
         self.tree = tree
-        self.slots: dict[ast.AST, Slot] = {}
+        self.slots: dict[ast.AST, ExpressionSlot] = {}
         for owner in ast.walk(tree):
             for field, value in ast.iter_fields(owner):
                 if isinstance(value, list):
                     for index, item in enumerate(value):
-                        self.slots[item] = Slot(owner, field, index)
+                        self.slots[item] = ExpressionSlot(owner, field, index)
                 elif isinstance(value, ast.AST):
-                    self.slots[value] = Slot(owner, field, None)
+                    self.slots[value] = ExpressionSlot(owner, field, None)
         self._variables: dict[ast.AST, Variables] = {}
 
     def parent(self, node: ast.AST) -> ast.AST:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from nip_fn.code.mutation.source import Patch, Source
+from nip_fn.code.mutation.source import Patch, SourceText
 
 _SIGNS: dict[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
@@ -22,7 +22,7 @@ _LOOSE = (ast.BinOp, ast.BoolOp, ast.Compare, ast.UnaryOp, ast.IfExp, ast.Lambda
 _LISTS = {"args", "keywords", "values", "elts"}
 
 
-def readings(source: Source, old: ast.AST, new: ast.AST) -> Iterator[tuple[Patch, ...]]:
+def readings(source: SourceText, old: ast.AST, new: ast.AST) -> Iterator[tuple[Patch, ...]]:
     """Ways to write `new` where `old` stands, the least change first.
 
     What is new in `new` has no place; what has one stands for the text at that place.
@@ -51,7 +51,7 @@ def with_field(node: Any, **fields: Any) -> Any:
     return type(node)(**(own | fields))
 
 
-def rendered(source: Source, new: ast.AST, wrap: bool) -> str:
+def rendered(source: SourceText, new: ast.AST, wrap: bool) -> str:
     """The text of a new node, in which old ones keep their text (in parentheses, if they may need
     them and `wrap` says so)."""
     if has_place(new):
@@ -73,7 +73,7 @@ def has_place(node: ast.AST) -> bool:
     return hasattr(node, "lineno")
 
 
-def _piece(source: Source, node: ast.AST, wrap: bool) -> str:
+def _piece(source: SourceText, node: ast.AST, wrap: bool) -> str:
     text = source.text(node)
     return f"({text})" if wrap and isinstance(node, _LOOSE) else text
 
@@ -92,12 +92,12 @@ def _with_holes(node: ast.AST, holes: list[ast.AST]) -> Any:
     return type(node)(**{name: fill(value) for name, value in ast.iter_fields(node)})
 
 
-def _enclosed(source: Source, node: ast.AST, patches: list[Patch]) -> tuple[Patch, ...]:
+def _enclosed(source: SourceText, node: ast.AST, patches: list[Patch]) -> tuple[Patch, ...]:
     start, end = source.span(node)
     return (Patch(start, start, "("), *patches, Patch(end, end, ")"))
 
 
-def _around_operands(source: Source, node: ast.AST) -> Iterator[Patch]:
+def _around_operands(source: SourceText, node: ast.AST) -> Iterator[Patch]:
     for operand in ast.iter_child_nodes(node):
         if isinstance(operand, _LOOSE):
             start, end = source.span(operand)
@@ -107,7 +107,7 @@ def _around_operands(source: Source, node: ast.AST) -> Iterator[Patch]:
 # ------------------------------------------------------------------------------------ differences
 
 
-def _small(source: Source, old: Any, new: Any) -> list[Patch] | None:
+def _small(source: SourceText, old: Any, new: Any) -> list[Patch] | None:
     """The patches inside `old` that make it `new`; None where it must be written anew."""
     if isinstance(old, ast.AugAssign) and isinstance(new, ast.Assign):
         return _sign(source, old.target, old.value, "=")
@@ -126,7 +126,7 @@ def _small(source: Source, old: Any, new: Any) -> list[Patch] | None:
     return patches
 
 
-def _field(source: Source, old: Any, field: str, before: Any, after: Any) -> list[Patch] | None:
+def _field(source: SourceText, old: Any, field: str, before: Any, after: Any) -> list[Patch] | None:
     if field == "op" and isinstance(old, ast.BinOp):
         return _sign(source, old.left, old.right, _SIGNS[type(after)])
     if field == "op" and isinstance(old, ast.AugAssign):
@@ -145,12 +145,12 @@ def _field(source: Source, old: Any, field: str, before: Any, after: Any) -> lis
     return None
 
 
-def _sign(source: Source, left: ast.AST, right: ast.AST, sign: str) -> list[Patch] | None:
+def _sign(source: SourceText, left: ast.AST, right: ast.AST, sign: str) -> list[Patch] | None:
     found = source.token(source.span(left)[1], source.span(right)[0])
     return None if found is None else [Patch(*found, sign)]
 
 
-def _signs(source: Source, operands: list[ast.expr], signs: list[Any]) -> list[Patch] | None:
+def _signs(source: SourceText, operands: list[ast.expr], signs: list[Any]) -> list[Patch] | None:
     patches = []
     for left, right, sign in zip(operands[:-1], operands[1:], signs, strict=True):
         found = source.token(source.span(left)[1], source.span(right)[0])
@@ -162,7 +162,7 @@ def _signs(source: Source, operands: list[ast.expr], signs: list[Any]) -> list[P
     return patches
 
 
-def _child(source: Source, before: ast.AST, after: ast.AST) -> list[Patch]:
+def _child(source: SourceText, before: ast.AST, after: ast.AST) -> list[Patch]:
     small = _small(source, before, after)
     if small is not None:
         return small
@@ -170,7 +170,7 @@ def _child(source: Source, before: ast.AST, after: ast.AST) -> list[Patch]:
 
 
 def _items(
-    source: Source, old: Any, field: str, before: list[Any], after: list[Any]
+    source: SourceText, old: Any, field: str, before: list[Any], after: list[Any]
 ) -> list[Patch] | None:
     if len(before) == len(after):
         pairs = [pair for pair in zip(before, after, strict=True) if pair[0] is not pair[1]]
@@ -192,7 +192,7 @@ def _all_items(old: Any, field: str) -> list[Any]:
     return sorted(items, key=lambda item: (item.lineno, item.col_offset))
 
 
-def _without(source: Source, old: Any, field: str, gone: ast.AST) -> list[Patch]:
+def _without(source: SourceText, old: Any, field: str, gone: ast.AST) -> list[Patch]:
     """Take an item and the comma or operator beside it out of a row."""
     items = _all_items(old, field)
     place = items.index(gone)
@@ -204,7 +204,7 @@ def _without(source: Source, old: Any, field: str, gone: ast.AST) -> list[Patch]
     return [Patch(start, end, "")]
 
 
-def _with_more(source: Source, old: ast.Call, item: ast.AST) -> list[Patch]:
+def _with_more(source: SourceText, old: ast.Call, item: ast.AST) -> list[Patch]:
     """Put one more argument at the end of a call."""
     text = ast.unparse(ast.fix_missing_locations(_with_holes(item, [])))
     items = _all_items(old, "args")

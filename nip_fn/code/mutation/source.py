@@ -20,7 +20,7 @@ class Patch(NamedTuple):
     text: str
 
 
-class Source:
+class SourceText:
     """A program's text, with the places of its syntax tree's nodes."""
 
     def __init__(self, code: str) -> None:

@@ -4,7 +4,7 @@ import ast
 
 from nip_fn.code.mutation.context import JUMPS, LOOPS, SIMPLE, Block, Changes, Context, Edit, names
 from nip_fn.code.mutation.expressions import Results
-from nip_fn.code.mutation.source import Patch, Source
+from nip_fn.code.mutation.source import Patch, SourceText
 
 
 def guard_dropped(node: ast.AST, context: Context) -> Results:
@@ -171,7 +171,7 @@ def _removed(node: ast.AST, context: Context) -> Results:
     yield Edit(((block.owner, block.field, rest),), ((patch,),))
 
 
-def _moved(source: Source, node: ast.AST, model: ast.AST, changes: Changes) -> Results:
+def _moved(source: SourceText, node: ast.AST, model: ast.AST, changes: Changes) -> Results:
     """A statement written as far to the right as another."""
     old, new = source.indent(node), source.indent(model)
     if old is not None and new is not None:
