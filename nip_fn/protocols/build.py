@@ -87,6 +87,11 @@ def _turns_of(protocol: Protocol, key: Key) -> rewards.Turns:
     """The verifier's turns before each possible end of the game of that key."""
     rounds = verifier_rounds(protocol, key)
     counts_from = protocol.min_message_rounds - 1
+    prover_rounds = tuple(
+        round_id
+        for round_id in range(max(rounds, default=-1) + 1)
+        if any(not protocol.is_verifier(m.agent) for m in protocol.schedule(round_id, key))
+    )
     return rewards.Turns(
         # A verifier that has waited through w of its turns has been paid for w turns without a
         # decision.
@@ -94,9 +99,10 @@ def _turns_of(protocol: Protocol, key: Key) -> rewards.Turns:
         rounds=len(rounds) - 1,
         broken_off=tuple(
             sum(turn <= round_id for turn in rounds)
-            for round_id in range(max(rounds, default=0))
-            if any(not protocol.is_verifier(m.agent) for m in protocol.schedule(round_id, key))
+            for round_id in prover_rounds
+            if round_id < rounds[-1]
         ),
+        penalised=tuple(sum(turn < round_id for turn in rounds) for round_id in prover_rounds),
     )
 
 

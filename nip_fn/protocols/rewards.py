@@ -76,31 +76,34 @@ class Turns(NamedTuple):
     decided: tuple[int, ...]  # by its decision
     rounds: int  # because that was its last turn
     broken_off: tuple[int, ...]  # by a prover's invalid reply
+    # Before a prover's invalid reply, its own round left out: where the verifier moves in the same
+    # round, it may end the game there itself, and the prover is penalised all the same.
+    penalised: tuple[int, ...]
 
 
 def verifier_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float, float]:
     """The least and the greatest total reward of a verifier in a game."""
-    totals = _verifier_totals(common, turns, invalid=(0.0,))
+    totals = _verifier_totals(common, turns)
     return min(totals), max(totals)
 
 
 def prover_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float, float]:
     """The least and the greatest total reward of a prover in a game."""
     penalty = common.prover_invalid_response_penalty
-    invalid = (0.0,) if penalty is None else (0.0, penalty)
+    waits = () if penalty is None else turns.penalised
     if common.shared_reward:
-        totals = _verifier_totals(common, turns, invalid)
+        per_wait = common.verifier_no_guess_reward
+        penalties = (wait * per_wait + (penalty or 0.0) for wait in waits)
+        totals = (*_verifier_totals(common, turns), *penalties)
         return min(totals), max(totals)
     # The sign of `prover_reward` is the user's, hence least and most of all ends and not the first
     # and the last.
-    ends = (0.0, common.prover_reward, *(invalid if turns.broken_off else ()))
+    ends = (0.0, common.prover_reward, *((penalty or 0.0) for _ in waits))
     return min(ends), max(ends)
 
 
-def _verifier_totals(
-    common: CommonProtocolParameters, turns: Turns, invalid: tuple[float, ...]
-) -> tuple[float, ...]:
-    """All possible totals of a verifier; `invalid` are the possible rewards of an invalid reply."""
+def _verifier_totals(common: CommonProtocolParameters, turns: Turns) -> tuple[float, ...]:
+    """All possible totals of a verifier."""
     # Amounts may have any sign, so neither the longest game nor the firmest decision need be the
     # extreme: every end is computed.
     waits, per_wait = turns.decided, common.verifier_no_guess_reward
@@ -119,5 +122,5 @@ def _verifier_totals(
     undecided = turns.rounds * per_wait + common.verifier_terminated_penalty
     ended = [*decided, undecided] if common.force_guess is None else decided
     if common.prover_invalid_response_penalty is not None:
-        ended += [wait * per_wait + worth for wait in turns.broken_off for worth in invalid]
+        ended += [wait * per_wait for wait in turns.broken_off]
     return tuple(ended)

@@ -67,7 +67,7 @@ class RunState(msgspec.Struct, frozen=True):
         params = self.params
         return (
             f"RunState({params.interaction_protocol} by {params.trainer}, iteration "
-            f"{self.iteration} of {params.rl.num_iterations}, stage {self.stage!r})"
+            f"{self.iteration} of {params.rl.num_iterations}, stage {self.stage.name})"
         )
 
     @property

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from nip_fn.game import episode
-from nip_fn.game.protocol import Move, Protocol, Status
+from nip_fn.game.protocol import AgentSpec, Move, Protocol, Status
 from nip_fn.keys import Key
+from nip_fn.params.protocol import CommonProtocolParameters
 from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.build import in_turn, make_protocol
 from nip_fn.protocols.debate import debate
 from nip_fn.protocols.nip import nip
 from nip_fn.protocols.registry import PROTOCOLS, MakeProtocol
@@ -234,3 +236,27 @@ def test_the_parameters_that_break_a_law_are_named() -> None:
 def test_the_same_seed_finds_the_same() -> None:
     make = mutant(nip, reward_bounds=lambda agent: (0.0, 0.5))
     assert broken(make) == broken(make)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_provers_may_move_with_the_verifier_in_any_round(shared: bool) -> None:
+    """In its last round, too, where an invalid reply is penalised but breaks nothing off."""
+
+    def together(params: HyperParameters) -> Protocol:
+        return make_protocol(
+            params,
+            name="together",
+            agents=(
+                AgentSpec("prover", "prover", "Expert"),
+                AgentSpec("verifier", "verifier", "Verifier"),
+            ),
+            channels=("answers", "questions"),
+            visibility=((True, True), (True, True)),
+            schedule=in_turn((Move(0, (0,)), Move(1, (1,)))),
+            max_message_rounds=3,
+        )
+
+    common = CommonProtocolParameters(
+        prover_invalid_response_penalty=-2.0, verifier_no_guess_reward=0.5, shared_reward=shared
+    )
+    check_protocol(together, HyperParameters(protocol_common=common))
