@@ -60,7 +60,7 @@ def vllm(server: Server) -> psutil.Process:
     assert server.process is not None
     below = psutil.Process(server.process.pid).children(recursive=True)
     of_vllm = [one for one in below if "vllm.entrypoints.openai.api_server" in one.cmdline()]
-    [served] = [one for one in of_vllm if "nip_fn_adapters.serving.guard" not in one.cmdline()]
+    [served] = [one for one in of_vllm if "nip_fn_adapters.serving.reaper" not in one.cmdline()]
     return served
 
 
