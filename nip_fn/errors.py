@@ -37,7 +37,11 @@ class Problem(Exception):
         return f"{where}{self.problem}{remedy}"
 
     def at(self, address: str) -> "Problem":
-        """The same problem, found at this address (in front of its own, if it has one)."""
+        """The same problem, found at this address (in front of its own, if it has one).
+
+        >>> print(Problem("it is empty", "rows").at("data.jsonl"))
+        data.jsonl: rows: it is empty
+        """
         return replace(self, address=f"{address}: {self.address}" if self.address else address)
 
 

@@ -16,7 +16,6 @@ def test_there_are_at_most_16_rooms_and_80_arrows_and_none_goes_back_up() -> Non
     assert back_up(found) <= {("select", "params")}
 
 
-@pytest.mark.xfail(strict=False, reason="the last of them are being rewritten")
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_docstring_begins_with_the_type_of_thing_it_names(package: Path) -> None:
     """Not with "What" or "Whether", which say nothing of what is returned."""

@@ -174,6 +174,14 @@ def test_the_mean_over_children_is_the_expectation_under_exhaustive_play(label: 
     np.testing.assert_allclose(nip.mean_children(tree)[0], expectation(start), rtol=1e-12)
 
 
+def test_play_is_a_map_of_games_over_datapoints() -> None:
+    games = nip.play(PROTOCOL, DATA.train, policy, key=nip.key(3), num=2)
+    assert [game.datapoint for game in games] == [p for p in DATA.train for _ in range(2)]
+    assert nip.play(PROTOCOL, DATA.train[:1], policy, key=nip.key(3), num=2) == games[:2]
+    assert all(len(game.rounds) == len(game.rewards) > 0 for game in games)
+    assert {game.status for game in games} <= {"decided", "truncated"}
+
+
 # ----------------------------------------------------------------------------------------- trainers
 
 MALT = nip.malt(nip.chain(nip.interval(0.1), nip.one_per_node()), k=3)

@@ -223,7 +223,8 @@ def stages(defect: Defect, depth: str) -> Iterator[tuple[str, list[str]]]:
     seen = ["nip_fn", "tests/core", "tests/recorded"]
     quick = [*FLAGS, "-m", "not exhaustive"]
     plans = {
-        "near": [*quick, "-x", defect.path, *_relative(near)],
+        # With one test file at least: it brings the settings of all tests along.
+        "near": [*quick, "-x", defect.path, "tests/core/test_house.py", *_relative(near)],
         "core": [*quick, "-x", "-n", "2", "tests/recorded", *_relative(others)],
         "test": [*quick, "-x", "-n", "4", "--dist", "loadgroup", "tests"]
         + [f"--ignore={folder}" for folder in seen],
