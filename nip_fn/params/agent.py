@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from nip_fn.params.base import Count, Natural, Positive, Record, Share
 
-Provider = Literal["OpenAI", "SelfHosted", "OpenRouter", "local"]
+Provider = Literal["OpenAI", "SelfHosted", "OpenRouter", "local", "scripted"]
 SupervisorRule = Literal["none", "all", "first", "all_but_first"]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 
@@ -100,10 +100,17 @@ class AgentParameters(Record, frozen=True):
     ] = 1.0
     model_provider: Annotated[
         Provider,
-        Meta(description='Provider of sampling and training. "local": a model in this process.'),
+        Meta(
+            description='Provider of sampling and training. "local": a model in this process. '
+            '"scripted": no model; the agent follows a strategy and is never trained.'
+        ),
     ] = "OpenAI"
     model_name: Annotated[
-        str, Meta(description='The base model; with "local" a folder or "builtin:tiny".')
+        str,
+        Meta(
+            description='The base model; with "local" a folder or "builtin:tiny", with "scripted" '
+            "the name of a strategy, such as honest, liar or silent, or one of your own."
+        ),
     ] = "gpt-4o-mini-2024-07-18"
     language_model_server_scheme_host: Annotated[
         str, Meta(description="Scheme and host of the language-model server (SelfHosted).")
@@ -231,6 +238,16 @@ class AgentParameters(Record, frozen=True):
 def agent_group(agent: AgentParameters) -> str:
     """The name of the shared model group that the agent belongs to."""
     return agent.shared_model_group or agent.name
+
+
+def is_scripted(agent: AgentParameters) -> bool:
+    """True if a strategy speaks for the agent, and no model."""
+    return agent.model_provider == "scripted"
+
+
+def is_frozen(agent: AgentParameters) -> bool:
+    """True if the agent is never trained."""
+    return agent.freeze_agent or is_scripted(agent)
 
 
 def lora_alpha(agent: AgentParameters) -> int:
