@@ -33,8 +33,19 @@ from nip_fn.game.protocol import (
 )
 from nip_fn.game.reply import Completion, Reply, find_decision, parse_reply
 from nip_fn.keys import Key, fold_in, key, permutation, randint, split, uniform, weighted_choice
-from nip_fn.metrics.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
+from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain, verdicts
 from nip_fn.metrics.formulas import wilson_interval
+from nip_fn.metrics.inference import (
+    Difference,
+    Estimate,
+    crossed_interval,
+    crossed_share,
+    detectable_difference,
+    holm,
+    paired_difference,
+    sign_flip,
+    t_interval,
+)
 from nip_fn.metrics.stage import stage_metrics
 from nip_fn.metrics.usage import Usage
 from nip_fn.params.run import HyperParameters
@@ -113,6 +124,7 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "Decision",
+    "Difference",
     "Effect",
     "Episode",
     "Estimate",
@@ -177,7 +189,10 @@ __all__ = [
     "children_of",
     "constant",
     "construct_test_params",
+    "crossed_interval",
+    "crossed_share",
     "dedupe",
+    "detectable_difference",
     "digest",
     "discounted",
     "ei",
@@ -191,6 +206,7 @@ __all__ = [
     "gain",
     "get",
     "grow",
+    "holm",
     "in_turn",
     "insert",
     "interval",
@@ -212,6 +228,7 @@ __all__ = [
     "new_tree",
     "node_at",
     "one_per_node",
+    "paired_difference",
     "parse_reply",
     "pending",
     "pending_requests",
@@ -231,12 +248,14 @@ __all__ = [
     "scan",
     "scripted_reply",
     "sequence",
+    "sign_flip",
     "simulate",
     "split",
     "stage_metrics",
     "started",
     "step",
     "summary",
+    "t_interval",
     "to_arrays",
     "to_dict",
     "trained_agents",
