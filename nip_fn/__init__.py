@@ -52,6 +52,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat, Message, build_chat
 from nip_fn.protocols.build import in_turn, make_protocol
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
+from nip_fn.protocols.strategies import STRATEGIES, Strategy, scripted_reply
 from nip_fn.run.digest import digest
 from nip_fn.run.events import DatasetInfo, Effect, Event, RunStarted
 from nip_fn.run.replay import Replayed, StageForest, annotate, replay, reselect, summary
@@ -92,6 +93,7 @@ from nip_fn.trees.grow import (
     ReplyArrival,
     ReplyRequest,
     Rules,
+    Turn,
     grow,
     insert,
     new_tree,
@@ -110,6 +112,7 @@ __all__ = [
     "REJECT",
     "SELECTORS",
     "SPECTRA",
+    "STRATEGIES",
     "TRAINERS",
     "Adapter",
     "AgentSpec",
@@ -160,9 +163,11 @@ __all__ = [
     "Selector",
     "Siblings",
     "StageForest",
+    "Strategy",
     "SupervisedRow",
     "Trainer",
     "Tree",
+    "Turn",
     "Update",
     "Usage",
     "Utterance",
@@ -241,6 +246,7 @@ __all__ = [
     "reset",
     "reward_mid_point",
     "scan",
+    "scripted_reply",
     "sequence",
     "sign_flip",
     "simulate",
