@@ -93,14 +93,18 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
 
 def _name_problems(params: HyperParameters) -> Iterator[Problem]:
     """A problem for each name that is neither built in nor a reference to the user's own."""
-    rule = params.malt.pair_selection_method
-    strategies = tuple(strategies_for(params.dataset))
+    rule, protocol = params.malt.pair_selection_method, protocol_of(params)
     names = (
         ("trainer", params.trainer, "trainer", tuple(TRAINERS)),
         ("malt.pair_selection_method", rule, "pair rule", tuple(SELECTORS)),
         *(
-            (f"agents.{one.name}.model_name", one.model_name, "strategy", strategies)
-            for one in params.agents
+            (
+                f"agents.{one.name}.model_name",
+                one.model_name,
+                "strategy",
+                tuple(strategies_for(params.dataset, spec.role)),
+            )
+            for one, spec in zip(params.agents, protocol.agents, strict=True)
             if is_scripted(one)
         ),
     )

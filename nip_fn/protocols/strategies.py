@@ -13,9 +13,11 @@ from collections.abc import Callable, Mapping
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import strongest
 from nip_fn.game.episode import Episode, may_decide, movers
-from nip_fn.game.protocol import Protocol
+from nip_fn.game.protocol import Protocol, Role
 from nip_fn.keys import Key, fold_in, randint
 from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.worlds import tea_players
 
 # (the game, what it is about, the game so far, who speaks, key) -> its reply; the key is consumed.
 Strategy = Callable[[Protocol, Datapoint, Episode, int, Key], str]
@@ -34,7 +36,9 @@ def random(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: in
     """Words of the problem and of the dialogue at random; of a verifier, a verdict at random."""
     if may_decide(protocol, len(episode.rounds), agent):
         return _for(protocol, episode, agent, randint(fold_in(key, "verdict"), 2))
-    words = sorted({word for text in _texts(datapoint, episode) for word in text.split()})
+    words = sorted(
+        {word for text in _texts(protocol, datapoint, episode, agent) for word in text.split()}
+    )
     number = 1 + randint(fold_in(key, "number"), MOST_RANDOM_WORDS)
     drawn = (words[randint(fold_in(key, "word", at), len(words))] for at in range(number))
     return _message(protocol, agent, " ".join(drawn) if words else "...")
@@ -109,19 +113,27 @@ STRATEGIES: dict[str, Strategy] = {
     "mimic": mimic,
 }
 
-# Data set -> its own strategies, which go before those above: what an honest prover says about
-# cups is not what it says about code.
-WORLDS: dict[str, Mapping[str, Strategy]] = {}
+# Data set -> strategies of its own for each role, which go before those above: what an honest
+# prover says about cups is not what it says about code.
+_TEA: Mapping[Role, Mapping[str, Strategy]] = {
+    "prover": tea_players.PROVERS,
+    "verifier": tea_players.VERIFIERS,
+}
+WORLDS: dict[str, Mapping[Role, Mapping[str, Strategy]]] = {
+    "builtin:tea": _TEA,
+    "builtin:tea-public": _TEA,
+}
 
 
-def strategies_for(dataset: str) -> dict[str, Strategy]:
-    """All strategies by name, those of the data set before the general ones."""
-    return {**STRATEGIES, **WORLDS.get(dataset, {})}
+def strategies_for(dataset: str, role: Role) -> dict[str, Strategy]:
+    """The strategies of a role by name, those of the data set before the general ones."""
+    return {**STRATEGIES, **WORLDS.get(dataset, {}).get(role, {})}
 
 
 def strategy_of(params: HyperParameters, agent: int) -> Strategy:
     """The strategy that a scripted agent's `model_name` names; raises `KeyError` for no such."""
-    return strategies_for(params.dataset)[params.agents[agent].model_name]
+    role = protocol_of(params).agents[agent].role
+    return strategies_for(params.dataset, role)[params.agents[agent].model_name]
 
 
 def scripted_reply(
@@ -190,6 +202,17 @@ def _heard(protocol: Protocol, episode: Episode, agent: int) -> str:
     return next(messages, "")
 
 
-def _texts(datapoint: Datapoint, episode: Episode) -> tuple[str, ...]:
-    said = (text for turn in episode.rounds for one in turn for _, text in one.messages)
-    return datapoint.question, datapoint.solution, *said
+def _texts(
+    protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int
+) -> tuple[str, ...]:
+    """Everything that the agent is shown, apart from instructions."""
+    # Not the views of the others: random words must not give away what they alone know.
+    own = datapoint.view(protocol.agents[agent].name, protocol.agents[agent].role)
+    said = (
+        text
+        for turn in episode.rounds
+        for one in turn
+        for channel, text in one.messages
+        if protocol.visibility[agent][channel]
+    )
+    return datapoint.question, datapoint.solution, own, *said
