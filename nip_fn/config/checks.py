@@ -199,10 +199,14 @@ def _loading_problems(agent: AgentParameters) -> Iterator[Problem]:
             address,
             "set it to the name or the folder of the run to load",
         )
-    if agent.checkpoint_run_id is not None and not agent.load_checkpoint_and_parameters:
-        yield Problem(
-            "nothing is loaded from it", address, "set load_checkpoint_and_parameters to true, too"
-        )
+    named = {"run_id": agent.checkpoint_run_id, "agent": agent.checkpoint_agent}
+    for field, value in named.items():
+        if value is not None and not agent.load_checkpoint_and_parameters:
+            yield Problem(
+                "nothing is loaded from it",
+                f"agents.{agent.name}.checkpoint_{field}",
+                "set load_checkpoint_and_parameters to true, too",
+            )
 
 
 def _lora_problems(agent: AgentParameters) -> Iterator[Problem]:

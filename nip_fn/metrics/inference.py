@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nip_fn.metrics.formulas import wilson_interval
+from nip_fn.metrics.formulas import Z_95, wilson_interval
 
 LEVEL = 0.975  # the upper quantile of a two-sided 95 % interval
 
@@ -124,6 +124,32 @@ def paired_difference(ours_SP: ArrayLike, theirs_SP: ArrayLike) -> Difference:
     spread = _spread(apart)
     units = apart.mean(axis=1) if len(apart) > 1 else apart[0]
     return Difference(*_interval(spread), _p_value(spread), sign_flip(units.tolist()))
+
+
+def welch_interval(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
+    """The difference of the means of two independent samples, with Welch's interval (1947).
+
+    >>> value, low, high = welch_interval([3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 2.0])
+    >>> round(value, 3), round(low, 3), round(high, 3)
+    (2.0, 0.008, 3.992)
+    """
+    one, other = (np.asarray(values, dtype=np.float64) for values in (ours, theirs))
+    apart = float(one.mean() - other.mean())
+    if min(one.size, other.size) < 2:
+        return Estimate(apart, -inf, inf)
+    parts = [float(values.var(ddof=1)) / values.size for values in (one, other)]
+    total = sum(parts)
+    if total == 0:
+        return Estimate(apart, apart, apart)
+    sizes = one.size - 1, other.size - 1
+    degrees = total**2 / sum(part**2 / size for part, size in zip(parts, sizes, strict=True))
+    return _interval(_Spread(apart, total, degrees))
+
+
+def normal_interval(value: float, variance: float) -> Estimate:
+    """The normal interval of an estimate whose variance is known: value ± 1.96 √variance."""
+    margin = Z_95 * sqrt(variance)
+    return Estimate(value, value - margin, value + margin)
 
 
 class _Spread(NamedTuple):

@@ -264,6 +264,10 @@ class AgentParameters(Record, frozen=True):
         bool | None,
         Meta(description="Merge consecutive messages of one role. None: except with OpenAI."),
     ] = None
+    checkpoint_agent: Annotated[
+        str | None,
+        Meta(description="Name of the agent to load in that run. None: this agent's own name."),
+    ] = None
 
 
 def agent_group(agent: AgentParameters) -> str:

@@ -121,6 +121,13 @@ class TextRlParameters(Record, frozen=True):
             "answers): stop the run, or skip the adapter and continue with the previous one."
         ),
     ] = "stop"
+    test_temperature: Annotated[
+        Annotated[float, Meta(ge=0.0)] | None,
+        Meta(
+            description="Sampling temperature of all agents in tests, instead of temperature and "
+            "top_p. 0: greedy. None: as in training."
+        ),
+    ] = None
 
 
 class PureTextEiParameters(Record, frozen=True):

@@ -66,6 +66,7 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     move = next(move for move in movers(protocol, episode) if move.agent == index)
     decides = may_decide(protocol, len(episode.rounds), index)
     datapoint = grown.datapoints[game.datapoint]
+    tested = state.params.text_rl.test_temperature if grown.name == "test" else None
     return Request(
         model=group.model,
         # The one that is served, which is not always the group's latest: with `switch_adapters` off
@@ -75,8 +76,8 @@ def request(state: RunState, effect: SampleReplies) -> Request:
         # From the places of the replies alone, so siblings get the same keys whether a provider
         # takes one request for all of them or one for each.
         keys=tuple(reply_key(game.key, path, agent.name, one, attempt) for one in indices),
-        temperature=agent.temperature,
-        top_p=agent.top_p,
+        temperature=agent.temperature if tested is None else tested,
+        top_p=agent.top_p if tested is None else None,
         repetition_penalty=agent.repetition_penalty,
         max_tokens=max_tokens(agent),
         agent=agent.name,
