@@ -82,6 +82,7 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
     yield from _turn_problems(params)
     yield from group_problems(params.agents)
     yield from _hosting_problems(params)
+    yield from _pool_problems(params)
     yield from _template_problems(params)
 
 
@@ -252,6 +253,28 @@ def _hosting_problems(params: HyperParameters) -> Iterator[Problem]:
                 "leave it out to use a language-model server, or freeze the agent "
                 f"({where}.freeze_agent = true)",
             )
+
+
+def _pool_problems(params: HyperParameters) -> Iterator[Problem]:
+    """Problems with the pools of earlier models that agents are to meet."""
+    meeting = [agent for agent in params.agents if agent.opponent_pool]
+    shares = sum(agent.opponent_pool_share for agent in meeting)
+    if shares > 1:
+        yield Problem(
+            f"{' and '.join(agent.name for agent in meeting)} meet earlier models in {shares:g} "
+            "times as many trees as there are",
+            "agents.*.opponent_pool_share",
+            "let the shares of all agents add up to at most 1",
+        )
+    for agent in meeting:
+        for other in params.agents:
+            if other is not agent and is_hosted(other) and is_trained(params, other):
+                yield Problem(
+                    f"earlier models of {other.name} cannot be met: a language-model server serves "
+                    "only the last adapter of each model group",
+                    f"agents.{agent.name}.opponent_pool",
+                    f"leave it at 0, or give {other.name} another provider",
+                )
 
 
 def _is_plain_vllm(agent: AgentParameters) -> bool:

@@ -187,6 +187,20 @@ class AgentParameters(Record, frozen=True):
             "chosen and rejected reply. None: malt.min_pair_margin."
         ),
     ] = None
+    opponent_pool: Annotated[
+        Natural,
+        Meta(
+            description="Number of earlier models of every other agent (the base model included) "
+            "that this agent also meets while it samples, drawn at random for each tree. Such a "
+            "tree trains only this agent. 0: it meets the latest models alone."
+        ),
+    ] = 0
+    opponent_pool_share: Annotated[
+        Share,
+        Meta(
+            description="With opponent_pool: share of the trees in which it meets earlier models."
+        ),
+    ] = 0.5
     fine_tune_from_scratch: Annotated[
         bool,
         Meta(description="Start each training from the base model, not from the last adapter."),

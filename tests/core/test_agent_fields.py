@@ -193,6 +193,22 @@ def margins_are_the_agent_s_own() -> bool:
     return own["verifier"] < plain["verifier"] and own["prover"] == plain["prover"] > 0
 
 
+def earlier_share(**fields: object) -> float:
+    """The share of the last trees that an earlier model of the prover played."""
+    more = {"rl": {"num_iterations": 3, "rollouts_per_iteration": 30}}
+    params = make_params(MANY_PAIRS, RETRIES, more, {"agents": {"verifier": fields}})
+    state = ends(play(Setup(params, decision_rate=0.5)), "sample")[-1]
+    return dict(state.rows[-1].metrics).get("prover.earlier_share", 0.0)
+
+
+def earlier_models_are_met() -> bool:
+    return earlier_share(opponent_pool=2) > 0.25 and earlier_share() == 0
+
+
+def shares_of_trees_are_set() -> bool:
+    return earlier_share(opponent_pool=2, opponent_pool_share=1.0) == 1
+
+
 def model_is_shared() -> bool:
     params = make_params({"agents": {"_default": {"shared_model_group": "both"}}})
     shared, apart = make_groups(params), make_groups(make_params())
@@ -390,6 +406,8 @@ OWN: dict[str, Callable[[], bool]] = {
     "num_idle_responses": idle_agents_have_replies_of_their_own,
     "pair_selection_method": pair_rules_are_the_agent_s_own,
     "min_pair_margin": margins_are_the_agent_s_own,
+    "opponent_pool": earlier_models_are_met,
+    "opponent_pool_share": shares_of_trees_are_set,
 }
 
 

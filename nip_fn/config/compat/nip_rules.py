@@ -26,6 +26,8 @@ OWN_AGENT_FIELDS = (
     "num_idle_responses",
     "pair_selection_method",
     "min_pair_margin",
+    "opponent_pool",
+    "opponent_pool_share",
 )
 
 # Sections and fields that only its other trainers, or no trainer at all, would read.
