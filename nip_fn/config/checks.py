@@ -57,6 +57,7 @@ _SHARED_FIELDS = (
     "num_epochs",
     "dpo_beta",
     "dpo_reference",
+    "dpo_sft_weight",
     "use_lora",
     "lora_rank",
     "lora_alpha",
@@ -72,11 +73,18 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
     yield from _name_problems(params)
     for agent in params.agents:
         yield from _agent_problems(agent)
-    if params.protocol_common.zero_knowledge:
+    common = params.protocol_common
+    if common.zero_knowledge:
         yield Problem(
             "its simulator needs the numbers behind a message, which language models do not give",
             "protocol_common.zero_knowledge",
             "leave it at false",
+        )
+    if common.randomize_prover_stance and common.prover_stance in ("accept", "reject"):
+        yield Problem(
+            f"it is {common.prover_stance!r}, but randomize_prover_stance draws it",
+            "protocol_common.prover_stance",
+            "leave randomize_prover_stance at false",
         )
     yield from _size_problems(params)
     yield from _turn_problems(params)
@@ -172,6 +180,12 @@ def _agent_problems(agent: AgentParameters) -> Iterator[Problem]:
             "starts from",
             f"{where}.dpo_reference",
             "leave it at 'previous', or set fine_tune_from_scratch to true",
+        )
+    if at_openai and not agent.freeze_agent and agent.dpo_sft_weight:
+        yield Problem(
+            "OpenAI's API trains on preferences or imitates, and cannot do both in one training",
+            f"{where}.dpo_sft_weight",
+            "leave it at 0, or warm up by Expert Iteration (malt.num_initial_ei_iterations)",
         )
     yield from _lora_problems(agent)
 
@@ -315,7 +329,7 @@ def _hosted_problems(params: HyperParameters, agent: AgentParameters) -> Iterato
 def _turn_problems(params: HyperParameters) -> Iterator[Problem]:
     """Problems with games in which the verifier has no turn, or none in which it may decide."""
     protocol = protocol_of(params)
-    section = f"{protocol.name}_protocol"
+    section = "nip_protocol" if protocol.name == "consultancy" else f"{protocol.name}_protocol"
     # A protocol of the user's own has no section; its own rules are at fault.
     own = not hasattr(params, section)
     # Under one key: a built-in schedule draws who else speaks, never when the verifier does, and

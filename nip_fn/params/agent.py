@@ -221,6 +221,13 @@ class AgentParameters(Record, frozen=True):
         Literal["previous", "base"],
         Meta(description="DPO's reference policy: the adapter before the training, or the base."),
     ] = "previous"
+    dpo_sft_weight: Annotated[
+        Annotated[float, Meta(ge=0.0, le=100.0)],
+        Meta(
+            description="Weight of the supervised loss of the chosen replies (nats per token), "
+            "added to the loss of DPO. 0: DPO alone."
+        ),
+    ] = 0.0
     use_lora: Annotated[bool, Meta(description="Train a LoRA adapter instead of all weights.")] = (
         True
     )

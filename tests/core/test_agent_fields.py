@@ -193,6 +193,12 @@ def margins_are_the_agent_s_own() -> bool:
     return own["verifier"] < plain["verifier"] and own["prover"] == plain["prover"] > 0
 
 
+def chosen_replies_are_imitated() -> bool:
+    """As tests/adapters/test_local_dpo.py shows of a training."""
+    own = {"model_provider": "local", "dpo_sft_weight": 0.5}
+    return job(**own).sft_weight == 0.5 != job().sft_weight
+
+
 def earlier_share(**fields: object) -> float:
     """The share of the last trees that an earlier model of the prover played."""
     more = {"rl": {"num_iterations": 3, "rollouts_per_iteration": 30}}
@@ -406,6 +412,7 @@ OWN: dict[str, Callable[[], bool]] = {
     "num_idle_responses": idle_agents_have_replies_of_their_own,
     "pair_selection_method": pair_rules_are_the_agent_s_own,
     "min_pair_margin": margins_are_the_agent_s_own,
+    "dpo_sft_weight": chosen_replies_are_imitated,
     "opponent_pool": earlier_models_are_met,
     "opponent_pool_share": shares_of_trees_are_set,
 }

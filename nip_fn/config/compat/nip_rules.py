@@ -26,6 +26,7 @@ OWN_AGENT_FIELDS = (
     "num_idle_responses",
     "pair_selection_method",
     "min_pair_margin",
+    "dpo_sft_weight",
     "opponent_pool",
     "opponent_pool_share",
 )
