@@ -31,6 +31,8 @@ OWN_AGENT_FIELDS = (
     "opponent_pool_share",
 )
 
+OWN_COMMON_FIELDS = ("prover_stance",)
+
 # Sections and fields that only its other trainers, or no trainer at all, would read.
 LEFT_OUT: dict[str, tuple[str, ...]] = {
     "": (
@@ -106,7 +108,11 @@ KEPT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "num_initial_ei_iterations",
         ),
     ),
-    ("protocol_common", "protocol_common", CommonProtocolParameters.__struct_fields__),
+    (
+        "protocol_common",
+        "protocol_common",
+        tuple(n for n in CommonProtocolParameters.__struct_fields__ if n not in OWN_COMMON_FIELDS),
+    ),
     ("nip_protocol", "nip_protocol", _LENGTH),
     ("debate_protocol", "debate_protocol", _TWO_PROVERS),
     ("mnip_protocol", "mnip_protocol", _TWO_PROVERS),
