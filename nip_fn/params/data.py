@@ -42,6 +42,13 @@ class DatasetParameters(Record, frozen=True):
         Share,
         Meta(description="Share of the problems for testing, if the data set has no splits."),
     ] = 0.15
+    only_label: Annotated[
+        Literal[0, 1] | None,
+        Meta(
+            description="Use only the datapoints with this label, 1 for right and 0 for wrong. "
+            "None: all."
+        ),
+    ] = None
     skip_bad_rows: Annotated[
         bool, Meta(description="Skip and count rows that cannot be read, instead of stopping.")
     ] = False
@@ -62,6 +69,9 @@ class CodeValidationParameters(Record, frozen=True):
         bool, Meta(description="Leave out problems that buggy-apps has flagged.")
     ] = True
     system_prompt_version: Annotated[
-        Literal["v1", "tiny"],
-        Meta(description='Prompt templates: "v1" suits any model, "tiny" suits "builtin:tiny".'),
+        Literal["v1", "tiny", "views"],
+        Meta(
+            description='Prompt templates: "v1" is about code, "tiny" suits "builtin:tiny", '
+            '"views" shows each agent its own view of the datapoint.'
+        ),
     ] = "v1"

@@ -14,7 +14,7 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import FORMAT, DatasetInfo
 from nip_fn.run.stages import Growing, JobState, NotStarted, Publishing, Stage, StageName, Training
 from nip_fn.training.groups import Group, group_of, is_due
-from nip_fn.training.opponents import is_learnt_from, model_of
+from nip_fn.training.opponents import model_of
 from nip_fn.training.registry import trainer_of
 from nip_fn.training.trainer import SampleBatch
 from nip_fn.trees.grow import GameTree, Rules, Turn
@@ -103,13 +103,12 @@ def stage_key(state: RunState, stage: StageName | None = None) -> Key:
 
 
 def rules(state: RunState) -> Rules:
-    """The rules by which the trees of the stage grow: plain dialogues in a test."""
+    """The rules by which the trees of the stage grow: in a test, plain dialogues by default."""
     params = state.params
-    branching = (
-        partial(_branching, state)
-        if state.stage.name == "sample"
-        else _one_reply  # tests measure the policy; branching would only buy correlated games
-    )
+    # Tests measure the policy, where branching would only buy correlated games, unless they search
+    # among the replies themselves.
+    is_tree = state.stage.name == "sample" or params.text_rl.test_trees
+    branching = partial(_branching, state) if is_tree else _one_reply
     return Rules(
         protocol=protocol_of(params),
         branching=branching,
@@ -132,9 +131,9 @@ def _branching(state: RunState, turns: tuple[Turn, ...]) -> int:
 
 def _is_trained(state: RunState, turn: Turn) -> bool:
     """True if the agent is due, and plays its present model in that game."""
-    params, group = state.params, group_of(state.groups, turn.agent)
-    due = is_due(params, group, state.iteration)
-    return due and is_learnt_from(params, group, turn.agent, turn.game)
+    group = group_of(state.groups, turn.agent)
+    due = is_due(state.params, group, state.iteration)
+    return due and adapter_of(state, turn.game, turn.agent) == group.serving
 
 
 def adapter_of(state: RunState, game: Key, agent: int) -> str | None:

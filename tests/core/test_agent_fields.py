@@ -15,7 +15,7 @@ import typer
 from msgspec.structs import replace
 from returns.result import Success
 
-from nip_fn.config.codec import from_dict
+from nip_fn.config.codec import from_dict, load_agent
 from nip_fn.config.compat.nip_rules import OWN_AGENT_FIELDS
 from nip_fn.keys import key
 from nip_fn.params.agent import AgentParameters, ConstantUpdateSchedule
@@ -90,11 +90,18 @@ def what_is_loaded_is_served() -> bool:
 
 def a_version_is_an_iteration() -> bool:
     lineage = tuple(Adapter(f"prover-{i}-00", i, None, None, "") for i in range(3))
-    return [adapter_version(lineage, v).unwrap() for v in ("latest", "1", 0)] == [
+    return [adapter_version(lineage, v).unwrap() for v in ("latest", "1", 0, "base")] == [
         lineage[2],
         lineage[1],
         lineage[0],
+        None,
     ]
+
+
+def another_part_can_be_loaded() -> bool:
+    """tests/cli/test_loading.py has the whole way."""
+    table = load_agent({"checkpoint_agent": "prover"}, {"checkpoint_agent": None, "lora_rank": 8})
+    return table == {"checkpoint_agent": "prover", "lora_rank": 8}
 
 
 def wired(keys: dict[str, str], **fields: object) -> str:
@@ -409,6 +416,7 @@ OWN: dict[str, Callable[[], bool]] = {
     "replies_per_request": replies_come_together_or_not,
     "use_batch_api": batches_are_asked_for,
     "num_responses": turns_have_replies_of_their_own,
+    "checkpoint_agent": another_part_can_be_loaded,
     "num_idle_responses": idle_agents_have_replies_of_their_own,
     "pair_selection_method": pair_rules_are_the_agent_s_own,
     "min_pair_margin": margins_are_the_agent_s_own,

@@ -223,7 +223,7 @@ def _workloads(trees: _StageTrees, assumed: Assumptions) -> list[Workload]:
 
 def asks_singly(agent: AgentParameters, *, surely: bool) -> bool:
     """True if siblings are requested one by one: for sure, or else possibly."""
-    if agent.use_dummy_api or agent.model_provider == "local":
+    if agent.use_dummy_api or agent.model_provider in ("local", "scripted"):
         return False
     if agent.replies_per_request == "auto":
         is_openai = agent.model_provider == "OpenAI" and agent.api_base_url is None

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -21,11 +21,12 @@ from nip_fn.code.builtin import arithmetic
 from nip_fn.code.programs import Tests
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
 from nip_fn.errors import Problem
-from nip_fn.game.datapoint import SPLITS, Datapoint, Dataset, Split, content_hash
+from nip_fn.game.datapoint import SPLITS, Datapoint, Dataset, Split, content_hash, text_hash
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import DatasetInfo
 from nip_fn.run.ports import Source
+from nip_fn.worlds import tea
 from nip_fn_adapters import extensions
 from nip_fn_adapters.data.building import BadRows, Balance, Report, build, decode_solution
 from nip_fn_adapters.data.files import Unreadable, digest_of
@@ -60,8 +61,45 @@ class Data(NamedTuple):
 
 def open_data(params: HyperParameters) -> Result[Data, Problem | BadRows]:
     """The data set that the parameters name."""
-    if params.dataset == "builtin:arithmetic":
-        return Success(in_memory(_arithmetic()))
+    label = params.dataset_options.only_label
+    # A view of the whole, which is laid out once, whatever part of it is used.
+    options = replace(params.dataset_options, only_label=None)
+    whole = _open_all(replace(params, dataset_options=options))
+    return whole if label is None else whole.map(lambda data: _with_label(data, label))
+
+
+def _with_label(data: Data, label: int) -> Data:
+    """The datapoints of one label, in their order."""
+    numbers = dict.fromkeys(SPLITS, 0)
+    places: dict[Split, list[int]] = {split: [] for split in SPLITS}
+    for placed in data.solutions():
+        if placed.solution.label == label:
+            places[placed.split].append(numbers[placed.split])
+        numbers[placed.split] += 1
+    info = replace(
+        data.info,
+        hash=text_hash(f"{data.info.hash} {label}"),
+        train_size=len(places["train"]),
+        validation_size=len(places["validation"]),
+        test_size=len(places["test"]),
+    )
+    balance = tuple(
+        replace(one, right=one.right * label, buggy=one.buggy * (1 - label))
+        for one in data.report.balance
+    )
+
+    def draw(split: Split, indices: Sequence[int]) -> tuple[Datapoint, ...]:
+        return data.source(split, tuple(places[split][index] for index in indices))
+
+    def solutions() -> Iterator[PlacedSolution]:
+        return (placed for placed in data.solutions() if placed.solution.label == label)
+
+    return Data(replace(data.report, info=info, balance=balance), draw, solutions)
+
+
+def _open_all(params: HyperParameters) -> Result[Data, Problem | BadRows]:
+    if params.dataset in _GENERATED:
+        return Success(in_memory(_generated(params.dataset)))
     if "dataset" in extensions.references({"dataset": params.dataset}):
         return extensions.load_dataset(params.dataset, params.dataset_options).map(in_memory)
     match open_source(params.dataset, params.code_validation):
@@ -173,11 +211,18 @@ def _solutions(path: Path) -> Iterator[PlacedSolution]:
             yield PlacedSolution(split, name, replace(decode_solution(solution), tests=known))
 
 
+# Worlds that are generated rather than read, each in the sizes that it comes in.
+_SIZES = {"num_train": 2000, "num_validation": 500, "num_test": 1000}
+_GENERATED: dict[str, Callable[..., Dataset]] = {
+    "builtin:arithmetic": arithmetic.make_dataset,
+    "builtin:tea": tea.make_dataset,
+    "builtin:tea-public": partial(tea.make_dataset, public=True),
+}
+
+
 @cache
-def _arithmetic() -> Dataset:
-    return arithmetic.make_dataset(
-        key(BUILTIN_SEED), num_train=2000, num_validation=500, num_test=1000
-    )
+def _generated(name: str) -> Dataset:
+    return _GENERATED[name](key(BUILTIN_SEED), **_SIZES)
 
 
 def in_memory(dataset: Dataset) -> Data:

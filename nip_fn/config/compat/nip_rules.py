@@ -29,6 +29,7 @@ OWN_AGENT_FIELDS = (
     "dpo_sft_weight",
     "opponent_pool",
     "opponent_pool_share",
+    "checkpoint_agent",
 )
 
 OWN_COMMON_FIELDS = ("prover_stance",)
