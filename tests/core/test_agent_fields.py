@@ -208,7 +208,7 @@ def chosen_replies_are_imitated() -> bool:
 
 def earlier_share(**fields: object) -> float:
     """The share of the last trees that an earlier model of the prover played."""
-    more = {"rl": {"num_iterations": 3, "rollouts_per_iteration": 30}}
+    more = {"rl": {"num_iterations": 3}}
     params = make_params(MANY_PAIRS, RETRIES, more, {"agents": {"verifier": fields}})
     state = ends(play(Setup(params, decision_rate=0.5)), "sample")[-1]
     return dict(state.rows[-1].metrics).get("prover.earlier_share", 0.0)

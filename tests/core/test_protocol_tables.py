@@ -26,6 +26,7 @@ Speakers = dict[str, tuple[str, ...]]  # who speaks in a round, and in which cha
 ROUNDS: dict[str, dict[str, Speakers]] = {
     "nip": {"P": {"prover": ("main",)}, "V": {"verifier": ("main",)}},
     "adp": {"P": {"prover": ("main",)}, "V": {"verifier": ("main",)}},
+    "consultancy": {"P": {"prover": ("main",)}, "V": {"verifier": ("main",)}},
     "merlin_arthur": {
         "0": {"prover0": ("main",)},
         "1": {"prover1": ("main",)},
