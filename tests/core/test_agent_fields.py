@@ -184,7 +184,8 @@ def idle_agents_have_replies_of_their_own() -> bool:
 
 def pairs_of(**fields: object) -> dict[str, float]:
     """The pairs selected for each agent in a run in which the verifier has these fields."""
-    params = make_params(MANY_PAIRS, RETRIES, {"agents": {"verifier": fields}})
+    few = {"rl": {"num_iterations": 1, "rollouts_per_iteration": 8}}
+    params = make_params(MANY_PAIRS, RETRIES, few, {"agents": {"verifier": fields}})
     state = ends(play(Setup(params, decision_rate=0.5)), "sample")[0]
     metrics = dict(state.rows[-1].metrics)
     return {name: metrics[f"{name}.pairs"] for name in ("prover", "verifier")}
@@ -208,7 +209,7 @@ def chosen_replies_are_imitated() -> bool:
 
 def earlier_share(**fields: object) -> float:
     """The share of the last trees that an earlier model of the prover played."""
-    more = {"rl": {"num_iterations": 3}}
+    more = {"rl": {"num_iterations": 2}}
     params = make_params(MANY_PAIRS, RETRIES, more, {"agents": {"verifier": fields}})
     state = ends(play(Setup(params, decision_rate=0.5)), "sample")[-1]
     return dict(state.rows[-1].metrics).get("prover.earlier_share", 0.0)
