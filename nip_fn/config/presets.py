@@ -35,3 +35,19 @@ EMBEDDED: dict[str, Any] = {
     "code_validation": {"system_prompt_version": "tiny"},
     "dataset_options": {"max_test_size": 400},
 }
+
+# The lady tasting tea: what `nip-fn train` does where nothing else is asked for.
+TEA: dict[str, Any] = {
+    **EMBEDDED,
+    "dataset": "builtin:tea",
+    "agents": {
+        "_default": {
+            **EMBEDDED["agents"]["_default"],
+            "model_name": "builtin:tea",
+            "use_supervisor_message": "none",
+            "max_tokens_per_message": 40,
+            "num_invalid_generation_retries": 1,
+        },
+    },
+    "code_validation": {"system_prompt_version": "views"},
+}

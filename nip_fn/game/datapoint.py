@@ -11,8 +11,11 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 # The hash is cached because the prompts' caches are keyed by datapoints, whose texts are long.
-class Datapoint(msgspec.Struct, frozen=True, cache_hash=True):
-    """One question to a verifier: does `solution` do what `question` asks?"""
+class Datapoint(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
+    """One question to a verifier: does `solution` do what `question` asks?
+
+    A world that is not about code leaves `solution` empty, and gives each side a view of its own.
+    """
 
     id: str  # content hash of question, solution and label
     problem_id: str  # datapoints of one problem never straddle two splits
@@ -20,6 +23,14 @@ class Datapoint(msgspec.Struct, frozen=True, cache_hash=True):
     solution: str
     label: int  # 1 the solution is right, 0 it has a bug
     stance: int  # the side a prover with a randomised stance takes: 0 reject, 1 accept
+    # (role or agent's name, what it alone is shown).  Left out of the encoding where there are
+    # none, so that data without views keeps its hashes.
+    views: tuple[tuple[str, str], ...] = ()
+
+    def view(self, *names: str) -> str:
+        """The view of the first of `names` (of an agent, then of its role) that has one, or ""."""
+        own = dict(self.views)
+        return next((own[name] for name in names if name in own), "")
 
 
 def text_hash(text: str) -> str:
@@ -27,15 +38,29 @@ def text_hash(text: str) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def make_datapoint(problem_id: str, question: str, solution: str, label: int) -> Datapoint:
+def make_datapoint(
+    problem_id: str,
+    question: str,
+    solution: str,
+    label: int,
+    views: tuple[tuple[str, str], ...] = (),
+) -> Datapoint:
     """A datapoint with its content hash as id and its stance.
 
-    The stance is the parity of the SHA-256 of the solution text, so it is a coin that always falls
-    the same way for the same solution.
+    The stance is the parity of the SHA-256 of the solution text (of the views, where there is no
+    solution), so it is a coin that always falls the same way for the same solution.
+
+    Args:
+        problem_id: The name of the problem; its datapoints never straddle two splits.
+        question: The claim that the verifier judges, or the task that the solution solves.
+        solution: The solution, "" where there is none.
+        label: 1 if the claim is true, else 0.
+        views: (role or agent's name, what it alone is shown).
     """
     # Encoded and not joined: a text that moved from the end of one field to the beginning of the
     # next would leave a joined text as it was.
-    content = msgspec.msgpack.encode((question, solution, label))
+    content = msgspec.msgpack.encode((question, solution, label, *([views] if views else [])))
+    coin = solution.encode() or msgspec.msgpack.encode(views)
     return Datapoint(
         id=blake2b(content, digest_size=8).hexdigest(),
         problem_id=problem_id,
@@ -44,7 +69,8 @@ def make_datapoint(problem_id: str, question: str, solution: str, label: int) ->
         label=label,
         # The parity of SHA-256, as in the *nip* library: the same text has the same stance in
         # both.
-        stance=sha256(solution.encode()).digest()[-1] & 1,
+        stance=sha256(coin).digest()[-1] & 1,
+        views=views,
     )
 
 

@@ -13,6 +13,8 @@ from nip_fn.params.base import Count, Natural, Positive, Record, Share
 
 Provider = Literal["OpenAI", "SelfHosted", "OpenRouter", "local"]
 SupervisorRule = Literal["none", "all", "first", "all_but_first"]
+# A number for all turns, or one for each.
+ByTurn = Count | Annotated[tuple[Count, ...], Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 
 
@@ -155,6 +157,22 @@ class AgentParameters(Record, frozen=True):
     repetition_penalty: Annotated[
         Positive | None,
         Meta(description="Above 1, repeated tokens are discouraged. None: the model's default."),
+    ] = None
+    num_responses: Annotated[
+        ByTurn | None,
+        Meta(
+            description="With malt: replies sampled from this agent at each of its turns, or a "
+            "list with one number for each turn, the last of which repeats. The more replies "
+            "follow a reply of another agent, the surer the sign of that agent's pairs. None: "
+            "malt.num_responses_per_timestep, or 1 if frozen."
+        ),
+    ] = None
+    num_idle_responses: Annotated[
+        ByTurn | None,
+        Meta(
+            description="The same where its replies are not trained on: it is frozen, not due by "
+            "its update_schedule, or plays an earlier model. None: as num_responses."
+        ),
     ] = None
     fine_tune_from_scratch: Annotated[
         bool,

@@ -62,6 +62,9 @@ class CodeValidationParameters(Record, frozen=True):
         bool, Meta(description="Leave out problems that buggy-apps has flagged.")
     ] = True
     system_prompt_version: Annotated[
-        Literal["v1", "tiny"],
-        Meta(description='Prompt templates: "v1" suits any model, "tiny" suits "builtin:tiny".'),
+        Literal["v1", "tiny", "views"],
+        Meta(
+            description='Prompt templates: "v1" is about code, "tiny" suits "builtin:tiny", '
+            '"views" shows each agent its own view of the datapoint.'
+        ),
     ] = "v1"

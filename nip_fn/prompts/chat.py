@@ -195,10 +195,12 @@ def system_variables(
         agent: The index of the agent that is shown the prompt.
         max_questions: The verifier's turns besides its last one.
     """
+    spec = protocol_of(params).agents[agent]
     return {
         **_agent_variables(protocol_of(params), params, agent, datapoint.stance),
         "question": datapoint.question,
         "solution": datapoint.solution,
+        "view": datapoint.view(spec.name, spec.role),
         "max_questions": max_questions,
     }
 

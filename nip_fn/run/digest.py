@@ -99,7 +99,9 @@ def _differences(value: Any, default: Any, name: str) -> list[tuple[str, str]]:
 
 
 def _datapoint_facts(point: Datapoint) -> Facts:
-    return point.id, point.problem_id, point.question, point.solution, point.label, point.stance
+    known = (point.id, point.problem_id, point.question, point.solution, point.label, point.stance)
+    # Only where there are any: what has none keeps the digests of before there were views.
+    return (*known, point.views) if point.views else known
 
 
 def _utterance_facts(said: Utterance) -> Facts:

@@ -4,11 +4,13 @@ After Motwani et al., "MALT: Improving Reasoning with Multi-Agent LLM Training",
 library adapts it to prover-verifier games.
 """
 
-from nip_fn.game.protocol import Move
+from collections.abc import Callable
+
 from nip_fn.keys import Key
 from nip_fn.select.pairs import TOLERANCE, Selector, candidates
 from nip_fn.training.trainer import SampleBatch, Selection, Trainer, Update, trained_agents
 from nip_fn.trees.backup import Backup, mean_children
+from nip_fn.trees.grow import Turn
 
 Agents = tuple[int, ...]  # those that are trained
 
@@ -17,25 +19,33 @@ def malt(
     select: Selector,
     backup: Backup = mean_children,
     *,
-    k: int = 2,
+    k: int | Callable[[Turn], int] = 2,
     frozen_k: int = 1,
     tolerance: float = TOLERANCE,
 ) -> Trainer[Agents]:
     """Preference pairs from trees with `k` replies at each node.
 
+    The value of a reply is a mean over the replies to it, so the sign of a prover's pair is as sure
+    as the verifier's replies after it are many: `k = lambda turn: 4 if turn.agent == PROVER else 8`
+    compares four replies of the prover by eight continuations each.
+
     Args:
         select: The pairs to train on, by `chain`.
         backup: The expected rewards that replies are compared by.
-        k: Replies of each mover at a node.
-        frozen_k: The same where only frozen agents move: their replies are never compared, but
-            more of them make the values of earlier replies more certain.
+        k: Replies of an agent at a node: a number, or a function of its turn.  Agents that move at
+            once all give as many as the one that gives the most.
+        frozen_k: With a number, that of frozen agents: their replies are never compared, but more
+            of them make the values of earlier replies more certain.
         tolerance: The share of the greatest reward up to which values are equal.
     """
 
-    def branching(trained: Agents, moves: tuple[Move, ...]) -> int:
-        # All movers of a round give the same number of replies, since "joint" combines the i-th of
-        # each.
-        return k if any(move.agent in trained for move in moves) else frozen_k
+    def replies(trained: Agents, turn: Turn) -> int:
+        if isinstance(k, int):
+            return k if turn.agent in trained else frozen_k
+        return k(turn._replace(trained=turn.trained and turn.agent in trained))
+
+    def branching(trained: Agents, turns: tuple[Turn, ...]) -> int:
+        return max(replies(trained, turn) for turn in turns)
 
     def update(batch: SampleBatch, trained: Agents, key: Key) -> Update[Agents]:
         # Frozen agents are left out of the candidates and not of the pairs, so that caps and

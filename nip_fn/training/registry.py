@@ -32,6 +32,7 @@ from nip_fn.training.malt import malt
 from nip_fn.training.schedules import Schedule, constant, exponential, linear
 from nip_fn.training.trainer import Trainer
 from nip_fn.trees.backup import Backup, mean_children, mean_leaves
+from nip_fn.trees.grow import Turn
 
 MakeTrainer = Callable[[HyperParameters], Trainer[Any]]
 
@@ -116,21 +117,36 @@ def _ei(params: HyperParameters) -> Trainer[Any]:
 
 def _malt(params: HyperParameters) -> Trainer[Any]:
     own = params.malt
-    k = own.num_responses_per_timestep
-    # More replies of a frozen agent train nobody; they only make the values of earlier replies less
-    # uncertain, at the full price of the rounds below.
-    frozen_k = 1 if own.frozen_agents_generate_one_response else k
     trainer = malt(
         selector_of(own),
         BACKUPS[own.value_backup],
-        k=k,
-        frozen_k=frozen_k,
+        k=replies_of(params),
         tolerance=TOLERANCES[params.edition],
     )
     warm_up = own.num_initial_ei_iterations
     # Each part remembers for itself: a job's rows are of one kind, and those of Expert Iteration
     # are another kind than MALT's.
     return sequence((_ei(params), warm_up), (_remembering(trainer, params), None))
+
+
+def replies_of(params: HyperParameters) -> Callable[[Turn], int]:
+    """The number of replies that MALT samples at an agent's turn."""
+    k = params.malt.num_responses_per_timestep
+    # More replies of a frozen agent train nobody; they only make the values of earlier replies less
+    # uncertain, at the full price of the rounds below.
+    frozen_k = 1 if params.malt.frozen_agents_generate_one_response else k
+
+    def replies(turn: Turn) -> int:
+        agent = params.agents[turn.agent]
+        idle = None if turn.trained else agent.num_idle_responses
+        by_turn = agent.num_responses if idle is None else idle
+        if by_turn is None:
+            return frozen_k if agent.freeze_agent else k
+        if isinstance(by_turn, int):
+            return by_turn
+        return by_turn[min(turn.number, len(by_turn) - 1)]
+
+    return replies
 
 
 def _remembering(trainer: Trainer[Any], params: HyperParameters) -> Trainer[Any]:

@@ -158,6 +158,23 @@ def attempts_are_counted() -> bool:
     return rules(state).attempts == (3, 3)
 
 
+def asked_for(**fields: object) -> list[int]:
+    """The number of replies that the first tree of a run asks for, request by request."""
+    effects = (effect for moment in tiny_run(**fields) for effect in moment.emitted)
+    found = [e for e in effects if isinstance(e, SampleReplies)]
+    return [sum(e.ask.path == path for e in found) for path in ((), (0,), (0, 0))]
+
+
+def turns_have_replies_of_their_own() -> bool:
+    return asked_for(num_responses=[3, 1]) == [3, 3, 1] != asked_for() == [2, 2, 2]
+
+
+def idle_agents_have_replies_of_their_own() -> bool:
+    idle = {"num_idle_responses": 3}
+    frozen = {"freeze_agent": True}
+    return asked_for(**idle) == [2, 2, 2] and asked_for(**frozen, **idle) == [3, 3, 3]
+
+
 def model_is_shared() -> bool:
     params = make_params({"agents": {"_default": {"shared_model_group": "both"}}})
     shared, apart = make_groups(params), make_groups(make_params())
@@ -351,6 +368,8 @@ OWN: dict[str, Callable[[], bool]] = {
     "api_key_variable": keys_can_be_named,
     "replies_per_request": replies_come_together_or_not,
     "use_batch_api": batches_are_asked_for,
+    "num_responses": turns_have_replies_of_their_own,
+    "num_idle_responses": idle_agents_have_replies_of_their_own,
 }
 
 

@@ -123,7 +123,8 @@ OPENINGS = [
     "`Decision: ",
 ]
 OPENINGS += ["\tdecision:\t", '"Decision": "', "# __Decision__: _", "(Decision: "]
-ENDINGS = [""] * 6 + [".", "!", "**", "`", '"', ", I think", ": see above", " because", " (sure)", "\r"]
+ENDINGS = [""] * 6 + [".", "!", "**", "`", '"']
+ENDINGS += [", I think", ": see above", " because", " (sure)", "\r"]
 JOINTS = [" or ", "/", " / ", ", ", " and ", " ", "; ", ". Decision: ", "-", " out of ", "."]
 
 

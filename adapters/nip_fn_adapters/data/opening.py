@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +26,7 @@ from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import DatasetInfo
 from nip_fn.run.ports import Source
+from nip_fn.worlds import tea
 from nip_fn_adapters import extensions
 from nip_fn_adapters.data.building import BadRows, Balance, Report, build, decode_solution
 from nip_fn_adapters.data.files import Unreadable, digest_of
@@ -60,8 +61,8 @@ class Data(NamedTuple):
 
 def open_data(params: HyperParameters) -> Result[Data, Problem | BadRows]:
     """The data set that the parameters name."""
-    if params.dataset == "builtin:arithmetic":
-        return Success(in_memory(_arithmetic()))
+    if params.dataset in _GENERATED:
+        return Success(in_memory(_generated(params.dataset)))
     if "dataset" in extensions.references({"dataset": params.dataset}):
         return extensions.load_dataset(params.dataset, params.dataset_options).map(in_memory)
     match open_source(params.dataset, params.code_validation):
@@ -173,11 +174,18 @@ def _solutions(path: Path) -> Iterator[PlacedSolution]:
             yield PlacedSolution(split, name, replace(decode_solution(solution), tests=known))
 
 
+# Worlds that are generated rather than read, each in the sizes that it comes in.
+_SIZES = {"num_train": 2000, "num_validation": 500, "num_test": 1000}
+_GENERATED: dict[str, Callable[..., Dataset]] = {
+    "builtin:arithmetic": arithmetic.make_dataset,
+    "builtin:tea": tea.make_dataset,
+    "builtin:tea-public": partial(tea.make_dataset, public=True),
+}
+
+
 @cache
-def _arithmetic() -> Dataset:
-    return arithmetic.make_dataset(
-        key(BUILTIN_SEED), num_train=2000, num_validation=500, num_test=1000
-    )
+def _generated(name: str) -> Dataset:
+    return _GENERATED[name](key(BUILTIN_SEED), **_SIZES)
 
 
 def in_memory(dataset: Dataset) -> Data:

@@ -18,7 +18,12 @@ from nip_fn.prompts.chat import Chat
 from nip_fn_adapters.local.hub import HUB_ID, hub_model
 
 PACKAGE = Path(__file__).parent.parent
-BUILTIN = {"builtin:tiny": PACKAGE / "tiny"}
+BUILTIN = {
+    "builtin:tiny": PACKAGE / "tiny",
+    # Two, because a result with one model may be that model's.
+    "builtin:tea": PACKAGE / "tea-1",
+    "builtin:tea-2": PACKAGE / "tea-2",
+}
 FULL_ATTENTION = "full_attention"
 T = TypeVar("T")
 SHARDING = ("FSDP", "DEEPSPEED")  # how accelerate trains a model in parts on several devices

@@ -1,0 +1,200 @@
+"""The lady tasting tea (Fisher 1935, "The Design of Experiments") as an interactive proof.
+
+Six cups stand on a table; into three of them tea was poured first, into the others milk.  The
+verifier has poured them and knows which is which.  The prover has not, and tastes them.  The claim
+is that she can tell.  The verifier names cups, the prover says what each is, and the verifier
+accepts if every answer is right.
+
+If she can tell, she is always believed: completeness 1.  If she cannot, nothing that she or anybody
+says in her place is right about all of k named cups more often than by Fisher's p-value, which is
+the soundness error.  The verifier's private coins are its own pouring.  In the public variant the
+saucers, which the prover sees, tell how the cups were poured, and the proof is worth nothing.
+
+>>> [round(blind_guess(k), 2) for k in range(7)]
+[1.0, 0.5, 0.3, 0.15, 0.1, 0.05, 0.05]
+"""
+
+from collections.abc import Iterator
+from functools import cache
+from itertools import count, islice
+from math import comb
+from typing import NamedTuple
+
+from nip_fn.game.datapoint import Datapoint, Dataset, Split, make_datapoint, text_hash
+from nip_fn.keys import Key, fold_in, permutation, randint
+
+NAMES = "0123456789"
+TEA, MILK = "T", "M"
+NUM_EACH = 3
+NUM_CUPS = 2 * NUM_EACH
+CLAIM = (
+    "Expert can tell by taste whether tea (T) or milk (M) was poured first. Six cups stand here, "
+    "three of each kind."
+)
+Kinds = tuple[str, ...]  # of each cup
+
+# Which part of the cup sets each split holds; training never sees a held-out set.
+_BUCKETS: tuple[Split, ...] = ("train",) * 7 + ("validation",) + ("test",) * 2
+
+
+class World(NamedTuple):
+    """A table with six cups.
+
+    cups: their names, in order.
+    poured: TEA or MILK, as the verifier knows it.
+    tastes: as the prover tastes them: as they were poured, or all alike if she cannot tell.
+    saucers: what the saucers say: nothing to do with the pouring, or just that if they are public.
+    """
+
+    cups: tuple[str, ...]
+    poured: Kinds
+    tastes: Kinds
+    saucers: Kinds
+
+    @property
+    def able(self) -> bool:
+        """True if the claim is true: she can tell."""
+        return self.tastes == self.poured
+
+    def kinds(self, cups: str, kinds: Kinds) -> str:
+        """The kinds of the named cups; "?" for one that is not on the table."""
+        known = dict(zip(self.cups, kinds, strict=True))
+        return "".join(known.get(cup, "?") for cup in cups)
+
+
+def blind_guess(num_cups: int) -> float:
+    """The greatest probability of naming so many cups rightly without tasting: Fisher's p-value.
+
+    The pouring is uniform among C(6, 3) = 20, and a guess that calls t of k cups tea is right about
+    all of them in C(6 - k, 3 - t) of these.
+    """
+    left = NUM_CUPS - num_cups
+    most = max(
+        comb(left, NUM_EACH - tea) for tea in range(num_cups + 1) if 0 <= NUM_EACH - tea <= left
+    )
+    return most / comb(NUM_CUPS, NUM_EACH)
+
+
+def best_accuracy(num_cups: int) -> float:
+    """The accuracy of a verifier that asks about so many cups, and of a prover that can tell.
+
+    Half of the claims are true.  All of these are accepted, and of the others those guessed.
+    """
+    return 1 - blind_guess(num_cups) / 2
+
+
+def split_of(cups: tuple[str, ...]) -> Split:
+    """The split that a set of cups belongs to, whatever the key."""
+    return _BUCKETS[int(text_hash("".join(cups)), 16) % len(_BUCKETS)]
+
+
+@cache
+def pourings() -> tuple[Kinds, ...]:
+    """The twenty ways to pour."""
+    every = (f"{n:0{NUM_CUPS}b}" for n in range(2**NUM_CUPS))
+    return tuple(
+        tuple(MILK if bit == "1" else TEA for bit in bits)
+        for bits in every
+        if bits.count("1") == NUM_EACH
+    )
+
+
+def draw(key: Key, *, able: bool, public: bool = False) -> World:
+    """A world; `key` is consumed.
+
+    Args:
+        key: Consumed.
+        able: True if she can tell.
+        public: True if the saucers tell the pouring.
+    """
+    poured, other = (
+        pourings()[randint(fold_in(key, name), len(pourings()))] for name in ("poured", "saucers")
+    )
+    alike = (TEA, MILK)[randint(fold_in(key, "alike"), 2)]
+    return World(
+        cups=draw_cups(key),
+        poured=poured,
+        tastes=poured if able else (alike,) * NUM_CUPS,
+        saucers=poured if public else other,
+    )
+
+
+def draw_cups(key: Key) -> tuple[str, ...]:
+    """The names of six cups, in order."""
+    places = permutation(fold_in(key, "cups"), len(NAMES))[:NUM_CUPS]
+    return tuple(NAMES[place] for place in sorted(places))
+
+
+def worlds(key: Key, split: Split, *, public: bool = False) -> Iterator[World]:
+    """Distinct worlds of a split, in every other one of which she can tell; `key` is consumed.
+
+    The same key gives the same worlds in both variants, but for the saucers.
+    """
+    seen: set[World] = set()
+    able = False
+    for place in count():
+        own = fold_in(key, place)
+        if split_of(draw_cups(own)) != split:
+            continue
+        # Two by two one true and one false, in an order that is drawn: any even number is balanced,
+        # and the parity of a place tells nothing.
+        want = not able if len(seen) % 2 else bool(randint(fold_in(own, "able"), 2))
+        world = draw(own, able=want, public=public)
+        if world not in seen:
+            able = want
+            seen.add(world)
+            yield world
+
+
+def shown(cups: tuple[str, ...], kinds: Kinds, between: str = "") -> str:
+    """Cups with their kinds, as the views hold them.
+
+    >>> shown(("0", "2"), ("T", "M"))
+    '0T 2M'
+    """
+    return " ".join(f"{cup}{between}{kind}" for cup, kind in zip(cups, kinds, strict=True))
+
+
+def datapoint_of(world: World) -> Datapoint:
+    """The datapoint about a world, whose views are what each side knows."""
+    verifier = f"Poured: {shown(world.cups, world.poured)}"
+    # The saucers are written in another way, so that reading them and tasting are two skills.
+    prover = (
+        f"Tastes: {shown(world.cups, world.tastes)}\n"
+        f"Saucers: {shown(world.cups, world.saucers, '-')}"
+    )
+    return make_datapoint(
+        problem_id="".join(world.cups),
+        question=CLAIM,
+        solution="",
+        label=int(world.able),
+        views=(("verifier", verifier), ("prover", prover)),
+    )
+
+
+def world_of(datapoint: Datapoint) -> World:
+    """The world that a datapoint is about, read from its views."""
+    poured = datapoint.view("verifier").removeprefix("Poured: ").split()
+    tastes, saucers = (line.split()[1:] for line in datapoint.view("prover").splitlines())
+
+    def kinds(written: list[str]) -> Kinds:
+        return tuple(cup[-1] for cup in written)
+
+    return World(tuple(cup[0] for cup in poured), kinds(poured), kinds(tastes), kinds(saucers))
+
+
+def make_dataset(
+    key: Key, *, num_train: int, num_validation: int, num_test: int, public: bool = False
+) -> Dataset:
+    """Three splits that share no set of cups, half of the claims true; `key` is consumed."""
+
+    def points(split: Split, num: int) -> tuple[Datapoint, ...]:
+        drawn = islice(worlds(fold_in(key, split), split, public=public), num)
+        return tuple(map(datapoint_of, drawn))
+
+    return Dataset(
+        name="tea-public" if public else "tea",
+        train=points("train", num_train),
+        validation=points("validation", num_validation),
+        test=points("test", num_test),
+    )
