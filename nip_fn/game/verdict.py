@@ -21,7 +21,7 @@ are not searched for doubts, either.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Literal
 
@@ -57,7 +57,8 @@ def find_decision(text: str, spectrum: SpectrumName) -> Result[Decision | None, 
     lowered = text.lower()
     if "decision" not in lowered:  # as most questions do not
         return Success(None)
-    stated = [said[1] for line in _own_lines(lowered) if (said := _STATEMENT.match(line))]
+    lines = (line for line in _own_lines(lowered) if "decision" in line)
+    stated = [said[1] for line in lines if (said := _STATEMENT.match(line))]
     if not stated:
         return Success(None)
     value = _whole_value(spectrum).fullmatch(" ".join(stated[0].split()))
@@ -66,8 +67,12 @@ def find_decision(text: str, spectrum: SpectrumName) -> Result[Decision | None, 
     return Success(next(d for d in SPECTRA[spectrum] if d.text == value[1]))
 
 
-def _own_lines(text: str) -> Iterator[str]:
+def _own_lines(text: str) -> Iterable[str]:
     """The lines outside of fenced code; a fence that is never closed reaches to the end."""
+    return _outside(text) if "```" in text or "~~~" in text else text.splitlines()
+
+
+def _outside(text: str) -> Iterator[str]:
     fence = ""
     for line in text.splitlines():
         mark = _FENCE.match(line)
