@@ -11,12 +11,18 @@ from nip_fn.errors import Problem
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.protocol import Protocol, reward_mid_point, verifier_rounds
 from nip_fn.keys import key
-from nip_fn.params.agent import AgentParameters, ContiguousPeriodicUpdateSchedule, agent_group
+from nip_fn.params.agent import (
+    AgentParameters,
+    ContiguousPeriodicUpdateSchedule,
+    agent_group,
+    is_scripted,
+)
 from nip_fn.params.names import SELECTORS, TRAINERS, is_reference, unknown_name
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import system_variables
 from nip_fn.prompts.render import render_text
 from nip_fn.protocols.registry import protocol_of
+from nip_fn.protocols.strategies import strategies_for
 
 _NO_NETWORK = "it configures networks other than language models, which nip-fn does not train"
 _NO_WANDB = (
@@ -88,8 +94,7 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
 
 def warnings(params: HyperParameters) -> Iterator[Problem]:
     """Problems with settings that are allowed, and that silently defeat their purpose."""
-    rule = params.malt.pair_selection_method
-    if params.trainer != "malt" or rule != "positive_negative":
+    if params.trainer != "malt":
         return
     common = params.protocol_common
     # Without the penalties the bounds are those of games that are decided.
@@ -104,9 +109,12 @@ def warnings(params: HyperParameters) -> Iterator[Problem]:
 
     decided = spared(*harmless)
     for index, agent in enumerate(params.agents):
+        rule = agent.pair_selection_method or params.malt.pair_selection_method
+        if rule != "positive_negative" or not is_trained(params, agent):
+            continue
         least, most = decided.reward_bounds(index)
         middle = reward_mid_point(spared(), index)
-        if not is_trained(params, agent) or least < middle <= most or least == most:
+        if least < middle <= most or least == most:
             continue
         cause = next(
             (name for name in harmless if least < reward_mid_point(spared(name), index) <= most),
@@ -123,14 +131,33 @@ def warnings(params: HyperParameters) -> Iterator[Problem]:
 
 def _name_problems(params: HyperParameters) -> Iterator[Problem]:
     """A problem for each name that is neither built in nor a reference to the user's own."""
-    rule = params.malt.pair_selection_method
+    rule, protocol = params.malt.pair_selection_method, protocol_of(params)
     names = (
         ("trainer", params.trainer, "trainer", tuple(TRAINERS)),
         ("malt.pair_selection_method", rule, "pair rule", tuple(SELECTORS)),
+        *(
+            (
+                f"agents.{one.name}.model_name",
+                one.model_name,
+                "strategy",
+                tuple(strategies_for(params.dataset, spec.role)),
+            )
+            for one, spec in zip(params.agents, protocol.agents, strict=True)
+            if is_scripted(one)
+        ),
     )
     for address, name, kind, known in names:
         if name not in known and not is_reference(name):
             yield unknown_name(address, name, kind, known)
+    for agent in params.agents:
+        own = agent.pair_selection_method
+        if own is not None and own not in SELECTORS:
+            yield Problem(
+                f"{own!r} is not a pair rule",
+                f"agents.{agent.name}.pair_selection_method",
+                f"choose from {', '.join(SELECTORS)}; a rule of your own is named in "
+                "malt.pair_selection_method, and these for the other agents",
+            )
 
 
 def _size_problems(params: HyperParameters) -> Iterator[Problem]:
@@ -210,10 +237,14 @@ def _loading_problems(agent: AgentParameters) -> Iterator[Problem]:
             address,
             "set it to the name or the folder of the run to load",
         )
-    if agent.checkpoint_run_id is not None and not agent.load_checkpoint_and_parameters:
-        yield Problem(
-            "nothing is loaded from it", address, "set load_checkpoint_and_parameters to true, too"
-        )
+    named = {"run_id": agent.checkpoint_run_id, "agent": agent.checkpoint_agent}
+    for field, value in named.items():
+        if value is not None and not agent.load_checkpoint_and_parameters:
+            yield Problem(
+                "nothing is loaded from it",
+                f"agents.{agent.name}.checkpoint_{field}",
+                "set load_checkpoint_and_parameters to true, too",
+            )
 
 
 def _lora_problems(agent: AgentParameters) -> Iterator[Problem]:

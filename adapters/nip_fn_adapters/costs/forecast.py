@@ -210,7 +210,7 @@ def _workloads(trees: _StageTrees, assumed: Assumptions) -> list[Workload]:
 
 def asks_singly(agent: AgentParameters, *, surely: bool) -> bool:
     """True if siblings are requested one by one: for sure, or else possibly."""
-    if agent.use_dummy_api or agent.model_provider == "local":
+    if agent.use_dummy_api or agent.model_provider in ("local", "scripted"):
         return False
     if agent.replies_per_request == "auto":
         is_openai = agent.model_provider == "OpenAI" and agent.api_base_url is None
@@ -322,11 +322,12 @@ def _compared(
 ) -> _Examples:
     """The preference pairs of an agent in a tree: a prompt and two replies each."""
     malt = state.params.malt
+    rule = state.params.agents[agent].pair_selection_method or malt.pair_selection_method
     reply = assumed.tokens(state.params.agents[agent])
     parts = []
     for one in points:
         pairs = one.k * (one.k - 1) // 2
-        if malt.pair_selection_method != "all":
+        if rule != "all":
             pairs = min(pairs, 1)
         number = pairs * one.number * assumed.selected
         parts.append(_Examples(number, number * (one.prompt + 2 * reply)))
