@@ -31,10 +31,11 @@ from nip_fn.game.protocol import (
     reward_mid_point,
     verifier_rounds,
 )
-from nip_fn.game.reply import Completion, Reply, find_decision, parse_reply
+from nip_fn.game.reply import Completion, Reply, parse_reply
+from nip_fn.game.verdict import find_decision
 from nip_fn.keys import Key, fold_in, key, permutation, randint, split, uniform, weighted_choice
 from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain, verdicts
-from nip_fn.metrics.formulas import wilson_interval
+from nip_fn.metrics.formulas import effective_size, wilson_interval
 from nip_fn.metrics.inference import (
     Difference,
     Estimate,
@@ -67,6 +68,7 @@ from nip_fn.select.pairs import (
     Selector,
     Siblings,
     about,
+    about_mean,
     best_worst,
     by_agent,
     candidates,
@@ -102,7 +104,7 @@ from nip_fn.trees.grow import (
     node_at,
     pending_requests,
 )
-from nip_fn.trees.rollouts import Rollout, leaf_games, play
+from nip_fn.trees.rollouts import Rollout, leaf_games, leaf_probabilities, play
 from nip_fn.trees.tree import Tree, children_of, flatten, leaves_of
 
 __version__ = "0.2.0"
@@ -176,6 +178,7 @@ __all__ = [
     "Verdicts",
     "__version__",
     "about",
+    "about_mean",
     "above",
     "accumulate",
     "accuracy",
@@ -198,6 +201,7 @@ __all__ = [
     "detectable_difference",
     "digest",
     "discounted",
+    "effective_size",
     "ei",
     "every",
     "exponential",
@@ -216,6 +220,7 @@ __all__ = [
     "join",
     "key",
     "leaf_games",
+    "leaf_probabilities",
     "leaves_of",
     "linear",
     "make_datapoint",

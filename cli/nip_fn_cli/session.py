@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from returns.result import Failure, Result, Success
 
 from nip_fn import __version__
+from nip_fn.config.checks import warnings
 from nip_fn.config.codec import differences, merge, spread, to_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.errors import Problem
@@ -96,6 +97,8 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
     table = with_loaded(table, loaded)
     or_exit(extensions.register({"agents": table.get("agents", {})}))  # a loaded one's strategy
     params = resolve(with_templates(with_provider(table, provider)))
+    for problem in warnings(params):
+        say(f"nip-fn: warning: {problem}")
     sources = or_exit(extensions.sources(table))
     return New(params, loaded, or_exit(first_adapters(loaded, params)), sources)
 

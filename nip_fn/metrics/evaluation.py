@@ -37,7 +37,7 @@ def verdicts(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Verdicts
         right[tree.datapoint] += sum(verdict(game) == point.label for game in games)
     ids = tuple(point.id for point in datapoints)
     # A test plays every datapoint equally often, so the number of games about each is exact.
-    return Verdicts(ids, tuple(right), len(trees) // len(datapoints))
+    return Verdicts(ids, tuple(right), len(trees) // len(datapoints) if datapoints else 0)
 
 
 def accuracy(found: Verdicts) -> Estimate:

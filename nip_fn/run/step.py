@@ -79,7 +79,7 @@ from nip_fn.training.registry import trainer_of
 from nip_fn.training.tokens import trained_tokens
 from nip_fn.training.trainer import SampleBatch, Selection
 from nip_fn.trees.grow import GameTree, ReplyArrival, insert, new_tree, pending_requests
-from nip_fn.trees.rollouts import leaf_games
+from nip_fn.trees.rollouts import GAME_WEIGHTS, leaf_games
 from nip_fn.worlds import MEASURES
 
 Stepped = tuple[RunState, tuple[Effect, ...]]
@@ -175,8 +175,12 @@ def _publish(under_way: JobState) -> Publish:
 def _start(event: RunStarted) -> RunState:
     if event.format > FORMAT:
         raise ValueError(f"format {event.format} is newer than this version's, {FORMAT}")
+    params = event.params
     # Format 1 drew with NumPy's generators, whose streams no later version may depend on.
-    params = replace(event.params, draws="philox") if event.format == 1 else event.params
+    if event.format < 2:
+        params = replace(params, draws="philox")
+    if event.format < 3:
+        params = replace(params, edition=2)
     for problem in data_problems(params, event.dataset):
         raise ValueError(str(problem))
     # An adapter of an earlier run stands in the lineage as if it had been trained here: it samples,
@@ -392,10 +396,11 @@ def _grown(state: RunState, stage: Growing) -> RunState:
 
 def _metrics(batch: SampleBatch, selection: Selection | None) -> Metrics:
     protocol, pairs = batch.protocol, None if selection is None else selection.pairs
+    weigh = GAME_WEIGHTS[batch.params.edition]
     pooled = selection is not None and any(one.opponent_pool for one in batch.params.agents)
     earlier = batch.not_learnt_from(range(len(protocol.agents))) if pooled else ()
     return (
-        *stage_metrics(protocol, batch.datapoints, batch.trees, pairs),
+        *stage_metrics(protocol, batch.datapoints, batch.trees, pairs, weigh),
         *(world_metrics(batch) if selection is None else ()),
         *(rollout_metrics(protocol, selection.rollouts) if selection else ()),
         *(opponent_metrics(protocol, [a for _, a in earlier], len(batch.trees)) if pooled else ()),

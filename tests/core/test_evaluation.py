@@ -80,3 +80,7 @@ def test_verdicts_are_counted_by_datapoint() -> None:
     found = verdicts(points, [flat(game(*each), each[0]) for each in games])
     assert found == Verdicts(tuple(point.id for point in points), (2, 1, 0), 2)
     assert found.accuracies == [1.0, 0.5, 0.0]
+
+
+def test_an_empty_test_has_no_verdicts() -> None:
+    assert verdicts((), ()) == Verdicts((), (), 0)
