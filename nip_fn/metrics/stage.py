@@ -15,6 +15,7 @@ from nip_fn.game.episode import Utterance
 from nip_fn.game.protocol import Protocol
 from nip_fn.metrics.forest import ForestStats, forest_stats
 from nip_fn.metrics.formulas import (
+    LEAST_GAMES,
     Metrics,
     confidence_levels,
     deviation,
@@ -79,7 +80,8 @@ def _outcomes(games: Sequence[Rollout]) -> Metrics:
     precision: share of games about right solutions among those decided for acceptance
     recall: share decided for acceptance among the games about right solutions, which is accuracy_1
     always_fail_share: share of datapoints of which no game is right
-    worst_datapoint_accuracy: the least, over datapoints, of the accuracy in the games about it
+    worst_datapoint_accuracy: the least, over datapoints, of the accuracy in the games about it;
+      both only if there are eight games or more about each
     acceptance_rate, neither_share: share of games decided for acceptance, decided as neither
     no_decision_rate: share of games that were not decided, for either of the next two reasons
     truncated_share, aborted_share: share of games that ran out of rounds, or that an invalid reply
@@ -100,6 +102,10 @@ def _outcomes(games: Sequence[Rollout]) -> Metrics:
     accuracies = [won[id] / times for id, times in played.items()]
     low, high = wilson_interval(len(hits), n)
     ruled, ends = Counter(verdicts), Counter(game.status for game in games)
+    worst = (
+        ("always_fail_share", accuracies.count(0.0) / len(accuracies)),
+        ("worst_datapoint_accuracy", min(accuracies)),
+    )
     texts = Counter(game.decision.text if game.decision else None for game in games)
     return (
         ("accuracy", len(hits) / n),
@@ -110,8 +116,7 @@ def _outcomes(games: Sequence[Rollout]) -> Metrics:
         *ratio("accuracy_1", right[ACCEPT], labelled[1]),
         *ratio("precision", right[ACCEPT], ruled[ACCEPT]),
         *ratio("recall", right[ACCEPT], labelled[1]),
-        ("always_fail_share", accuracies.count(0.0) / len(accuracies)),
-        ("worst_datapoint_accuracy", min(accuracies)),
+        *(worst if min(played.values()) >= LEAST_GAMES else ()),
         ("acceptance_rate", ruled[ACCEPT] / n),
         ("no_decision_rate", ruled[NO_DECISION] / n),
         ("neither_share", ruled[NEITHER] / n),

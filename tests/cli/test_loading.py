@@ -95,7 +95,10 @@ def test_a_frozen_agent_speaks_with_what_it_loaded(run_cli: RunCli) -> None:
             ["agents.verifier.checkpoint_run_id", "load_checkpoint_and_parameters"],
         ),
         (("--protocol", "debate", *load("prover0")), ["agents.prover0", "no such agent"]),
-        (load("prover", checkpoint_agent="zzz"), ["agents.prover.checkpoint_agent", "no such agent"]),
+        (
+            load("prover", checkpoint_agent="zzz"),
+            ["agents.prover.checkpoint_agent", "no such agent"],
+        ),
         (
             ("--set", "agents.prover.checkpoint_agent=verifier"),
             ["agents.prover.checkpoint_agent", "load_checkpoint_and_parameters"],
