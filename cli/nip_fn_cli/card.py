@@ -33,7 +33,7 @@ from nip_fn.worlds.tea import NUM_CUPS, best_accuracy
 from nip_fn_cli.casting import Cast, Version, is_protocol, loaded, scripted, untrained, version_of
 from nip_fn_cli.cells import Cell, Tested, cell_of, open_table
 from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.eval import Choice, folder_of, tested_table
+from nip_fn_cli.eval import Choice, folder_of, of_protocol, tested_table
 from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.labels import label_cells, true_labels
 from nip_fn_cli.money import Money
@@ -131,8 +131,7 @@ def _planned(
     some = choice.protocols or ((own,) if version else tuple(PROTOCOLS))
     for protocol in dict.fromkeys((*some, ALONE)):
         for provers, cast, fields in _conditions(protocol, base, version, against):
-            given = merge({**base, "interaction_protocol": protocol}, fields)
-            given = merge(given, {"agents": cast})
+            given = merge(merge(of_protocol(base, protocol), fields), {"agents": cast})
             cell = cell_of(folder_of(protocol, provers), given, flags.provider, runs)
             if provers != PROVERS_ALONE or _differs(cell, base, version):
                 yield Planned(protocol, provers, cell)

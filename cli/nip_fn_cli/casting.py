@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 from nip_fn.errors import Problem
 from nip_fn.game.protocol import Protocol, Role
-from nip_fn.params.run import HyperParameters
+from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
 from nip_fn.training.groups import Adapter, group_of
-from nip_fn_adapters.runs import Run, load_run
+from nip_fn_adapters.runs import Run
 from nip_fn_cli.exits import Exit, die, or_exit
+from nip_fn_cli.loading import load_once
 
 Cast = dict[str, dict[str, Any]]  # agent -> its parameters, as written
 
@@ -26,11 +27,13 @@ class Version(NamedTuple):
     """The agents of a run, after one of its iterations.
 
     given: as the user names it: RUN, or RUN@ITERATION.
+    name: the run in it.
     run: the run.
     iteration: the last one whose training counts; None for the run's last.
     """
 
     given: str
+    name: str
     run: Run
     iteration: int | None
 
@@ -57,8 +60,8 @@ def version_of(given: str, runs: Path) -> Version:
     if at and not iteration.isdecimal():
         problem = Problem("the iteration is not a number", given, "as in RUN@3, or just RUN")
         die(Exit.USAGE, problem)
-    run = or_exit(load_run(name if at else given, runs))
-    return Version(given, run, int(iteration) if at else None)
+    run = name if at else given
+    return Version(given, run, or_exit(load_once(run, runs)), int(iteration) if at else None)
 
 
 def parts(protocol: str, role: Role) -> tuple[str, ...]:
@@ -70,6 +73,20 @@ def parts(protocol: str, role: Role) -> tuple[str, ...]:
 def is_protocol(name: str) -> bool:
     """True if the protocol is known; one that is not is refused while the parameters are read."""
     return name in PROTOCOLS
+
+
+def recast(agents: Cast, protocol: str) -> Cast:
+    """The agents of a configuration, as far as another protocol has them.
+
+    A prover that the configuration does not know by its name is as the first one that it names.
+    """
+    if not is_protocol(protocol):
+        return agents
+    judges, provers = parts(protocol, "verifier"), parts(protocol, "prover")
+    first = next((agents[name] for name in ("prover", "prover0") if name in agents), None)
+    known = (DEFAULT_AGENT, *judges, *provers)
+    own = {name: fields for name, fields in agents.items() if name in known}
+    return own if first is None else {**dict.fromkeys(provers, first), **own}
 
 
 def loaded(version: Version, protocol: str, role: Role, *, source: str | None = None) -> Cast:
@@ -95,7 +112,7 @@ def loaded(version: Version, protocol: str, role: Role, *, source: str | None = 
         cast[name] = {
             **_NOT_LOADED,
             "load_checkpoint_and_parameters": True,
-            "checkpoint_run_id": str(version.run.path.parent),
+            "checkpoint_run_id": version.name,
             "checkpoint_version": "base" if adapter is None else str(adapter.iteration),
             "checkpoint_agent": None if own == name else own,
         }

@@ -10,6 +10,7 @@ from rich.table import Table
 from nip_fn.config.codec import merge
 from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain
 from nip_fn.metrics.inference import Estimate
+from nip_fn_cli.casting import recast
 from nip_fn_cli.cells import Cell, Tested, cell_of, open_table
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.money import Money
@@ -86,6 +87,15 @@ def tested_table(table: dict[str, Any], split: str | None, repeats: int | None) 
     return merge(table, fixed)
 
 
+def of_protocol(table: dict[str, Any], protocol: str) -> dict[str, Any]:
+    """The configuration with another protocol, played by those of its agents that fit."""
+    configured = table.get("interaction_protocol", "nip")
+    agents = table.get("agents", {})
+    # Of the configured protocol every name is kept: one that it does not have is an error.
+    cast = agents if protocol == configured else recast(agents, protocol)
+    return {**table, "interaction_protocol": protocol, "agents": cast}
+
+
 def folder_of(*parts: str) -> str:
     """The name of a run, made of some words without the signs that no path may have."""
     return re.sub(r"[^A-Za-z0-9_.]+", "-", "-".join(parts)).strip("-.")
@@ -98,11 +108,10 @@ def _cases(flags: Flags, choice: Choice, runs: Path) -> list[Case]:
     for model in dict.fromkeys(choice.models) or (None,):
         # The configuration may name the baseline itself, which then is tested once.
         for protocol in dict.fromkeys(protocols):
-            own: dict[str, Any] = {"interaction_protocol": protocol}
-            if model is not None:
-                own["agents"] = {"_default": {"model_name": model}}
+            named = {} if model is None else {"agents": {"_default": {"model_name": model}}}
+            given = merge(of_protocol(table, protocol), named)
             folder = folder_of(protocol, *([] if model is None else [model]))
-            cell = cell_of(folder, merge(table, own), flags.provider, runs)
+            cell = cell_of(folder, given, flags.provider, runs)
             cases.append(Case(protocol, model, cell))
     return cases
 

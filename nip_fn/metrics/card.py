@@ -204,7 +204,9 @@ def _protocol_alarms(
             "no loss is found with a silent prover: the provers' words may be worth nothing"
         )
     if "honest" in over and _surely(over["honest"], below=True):
-        said.append("an honest prover is worth less than its own: a private convention?")
+        said.append(
+            "an honest prover is worth less than its own: a private convention, or a matter of form"
+        )
     if GREEDY in over and _surely(over[GREEDY], below=False):
         said.append(
             "it is better at temperature 0: part of its errors are sampling, not lack of skill"
