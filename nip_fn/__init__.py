@@ -68,12 +68,14 @@ from nip_fn.select.pairs import (
     Siblings,
     about,
     best_worst,
+    by_agent,
     candidates,
     chain,
     every,
     interval,
     propose,
 )
+from nip_fn.select.reestimate import reestimated
 from nip_fn.select.rollouts import RolloutRule, SelectedRollout, above, weighted
 from nip_fn.testing.check import ProtocolError, check_protocol
 from nip_fn.testing.params import construct_test_params
@@ -182,6 +184,7 @@ __all__ = [
     "balance",
     "best_worst",
     "build_chat",
+    "by_agent",
     "candidates",
     "cap",
     "chain",
@@ -240,6 +243,7 @@ __all__ = [
     "protocol_of",
     "pure_world",
     "randint",
+    "reestimated",
     "replay",
     "request",
     "reselect",

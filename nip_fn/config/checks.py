@@ -111,6 +111,15 @@ def _name_problems(params: HyperParameters) -> Iterator[Problem]:
     for address, name, kind, known in names:
         if name not in known and not is_reference(name):
             yield unknown_name(address, name, kind, known)
+    for agent in params.agents:
+        own = agent.pair_selection_method
+        if own is not None and own not in SELECTORS:
+            yield Problem(
+                f"{own!r} is not a pair rule",
+                f"agents.{agent.name}.pair_selection_method",
+                f"choose from {', '.join(SELECTORS)}; a rule of your own is named in "
+                "malt.pair_selection_method, and these for the other agents",
+            )
 
 
 def _size_problems(params: HyperParameters) -> Iterator[Problem]:

@@ -84,12 +84,13 @@ def crossed_interval(outcomes_SP: ArrayLike) -> Estimate:
     return _interval(_spread(_matrix(outcomes_SP)))
 
 
-def crossed_share(outcomes_SP: ArrayLike) -> Estimate:
+def crossed_share(outcomes_SP: ArrayLike, level: float = LEVEL) -> Estimate:
     """The mean of outcomes `[S, P]` between 0 and 1, its interval within these bounds.
 
     Wilson's interval for the number n of independent games that would have the variance of
     `crossed_interval`, and with its t (Franco, Little, Louis and Slud 2019, "Comparative study of
     confidence intervals for proportions in complex sample surveys").  n = P if no outcome differs.
+    `level` is the interval's upper quantile.
 
     >>> value, low, high = crossed_share([[1.0] * 20] * 5)
     >>> value, round(low, 3), round(high, 3)
@@ -100,11 +101,12 @@ def crossed_share(outcomes_SP: ArrayLike) -> Estimate:
     num, between = outcomes.size, mean * (1 - mean)
     if outcomes.min() == outcomes.max():
         problems = outcomes.shape[1]
-        return Estimate(mean, *wilson_interval(mean * problems, problems))
+        z = NormalDist().inv_cdf(level)
+        return Estimate(mean, *wilson_interval(mean * problems, problems, z))
     # Against p(1 - p)/(n - 1), the estimated variance of independent games, so that one game about
     # each problem and one seed give n = P.
     effective = num * between / ((num - 1) * variance)
-    z = student_quantile(LEVEL, degrees)
+    z = student_quantile(level, degrees)
     return Estimate(mean, *wilson_interval(mean * effective, effective, z))
 
 

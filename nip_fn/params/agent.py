@@ -181,6 +181,19 @@ class AgentParameters(Record, frozen=True):
             "its update_schedule, or plays an earlier model. None: as num_responses."
         ),
     ] = None
+    pair_selection_method: Annotated[
+        str | None,
+        Meta(
+            description="With malt: a pair rule for this agent. None: malt.pair_selection_method."
+        ),
+    ] = None
+    min_pair_margin: Annotated[
+        Annotated[float, Meta(ge=0.0)] | None,
+        Meta(
+            description="With malt: smallest difference of expected reward between this agent's "
+            "chosen and rejected reply. None: malt.min_pair_margin."
+        ),
+    ] = None
     fine_tune_from_scratch: Annotated[
         bool,
         Meta(description="Start each training from the base model, not from the last adapter."),

@@ -100,6 +100,13 @@ class TextRlParameters(Record, frozen=True):
         Positive,
         Meta(description="Hours that a fine-tuning job may take. Resuming the run waits again."),
     ] = 24.0
+    test_trees: Annotated[
+        bool,
+        Meta(
+            description="Grow trees in tests, with as many replies as the trainer would sample in "
+            "an iteration, instead of single dialogues."
+        ),
+    ] = False
     save_transcripts: Annotated[
         bool,
         Meta(description="Also write all dialogues into the run's transcripts folder."),

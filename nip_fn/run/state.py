@@ -102,13 +102,12 @@ def stage_key(state: RunState, stage: StageName | None = None) -> Key:
 
 
 def rules(state: RunState) -> Rules:
-    """The rules by which the trees of the stage grow: plain dialogues in a test."""
+    """The rules by which the trees of the stage grow: in a test, plain dialogues by default."""
     params = state.params
-    branching = (
-        partial(_branching, state)
-        if state.stage.name == "sample"
-        else _one_reply  # tests measure the policy; branching would only buy correlated games
-    )
+    # Tests measure the policy, where branching would only buy correlated games, unless they search
+    # among the replies themselves.
+    is_tree = state.stage.name == "sample" or params.text_rl.test_trees
+    branching = partial(_branching, state) if is_tree else _one_reply
     return Rules(
         protocol=protocol_of(params),
         branching=branching,

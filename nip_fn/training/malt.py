@@ -5,9 +5,12 @@ library adapts it to prover-verifier games.
 """
 
 from collections.abc import Callable
+from math import fsum
 
+from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key
-from nip_fn.select.pairs import Selector, candidates
+from nip_fn.select.pairs import Pairs, Selector, candidates
+from nip_fn.select.reestimate import reestimated
 from nip_fn.training.trainer import SampleBatch, Selection, Trainer, Update, trained_agents
 from nip_fn.trees.backup import Backup, mean_children
 from nip_fn.trees.grow import Turn
@@ -54,6 +57,29 @@ def malt(
             group.name: tuple(batch.preference_row(p) for p in pairs if p.agent in group.agents)
             for group in batch.groups
         }
-        return Update(rows, trained, selection=Selection(pairs=pairs))
+        checked = reestimated(select, among, backup, key)
+        metrics = label_metrics(batch.protocol, checked)
+        return Update(rows, trained, metrics, Selection(pairs=pairs))
 
     return Trainer(trained_agents, branching, update)
+
+
+def label_metrics(protocol: Protocol, checked: Pairs) -> tuple[tuple[str, float], ...]:
+    """The truth of the labels, by pairs whose values are re-estimated (`select.reestimate`).
+
+    AGENT.pairs_reestimated: the number of these pairs
+    AGENT.margin_reestimated: their mean margin, which is unbiased, unlike AGENT.margin
+    AGENT.pairs_right: share of them whose margin is positive; none at all counts as half right
+    """
+    metrics: list[tuple[str, float]] = []
+    for index, agent in enumerate(protocol.agents):
+        margins = [p.chosen_value - p.rejected_value for p in checked if p.agent == index]
+        if margins:
+            # Halves for ties, so that labels without any truth are right in half of the cases.
+            right = sum((margin > 0) + (margin == 0) / 2 for margin in margins)
+            metrics += (
+                (f"{agent.name}.pairs_reestimated", float(len(margins))),
+                (f"{agent.name}.margin_reestimated", fsum(margins) / len(margins)),
+                (f"{agent.name}.pairs_right", right / len(margins)),
+            )
+    return tuple(metrics)

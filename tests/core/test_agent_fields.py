@@ -34,7 +34,7 @@ from nip_fn_cli.loading import adapter_version
 from nip_fn_cli.templates import with_templates
 from nip_fn_cli.wiring import wire
 
-from .games import DATASET, MANY_PAIRS, RETRIES, Play, Setup, make_params, play
+from .games import DATASET, MANY_PAIRS, RETRIES, Play, Setup, ends, make_params, play
 
 TINY = {
     "rl": {"num_iterations": 1, "rollouts_per_iteration": 1},
@@ -180,6 +180,24 @@ def idle_agents_have_replies_of_their_own() -> bool:
     idle = {"num_idle_responses": 3}
     frozen = {"freeze_agent": True}
     return asked_for(**idle) == [2, 2, 2] and asked_for(**frozen, **idle) == [3, 3, 3]
+
+
+def pairs_of(**fields: object) -> dict[str, float]:
+    """The pairs selected for each agent in a run in which the verifier has these fields."""
+    params = make_params(MANY_PAIRS, RETRIES, {"agents": {"verifier": fields}})
+    state = ends(play(Setup(params, decision_rate=0.5)), "sample")[0]
+    metrics = dict(state.rows[-1].metrics)
+    return {name: metrics[f"{name}.pairs"] for name in ("prover", "verifier")}
+
+
+def pair_rules_are_the_agent_s_own() -> bool:
+    own, plain = pairs_of(pair_selection_method="all"), pairs_of()
+    return own["verifier"] > plain["verifier"] > 0 and own["prover"] == plain["prover"] > 0
+
+
+def margins_are_the_agent_s_own() -> bool:
+    own, plain = pairs_of(min_pair_margin=1.5), pairs_of()
+    return own["verifier"] < plain["verifier"] and own["prover"] == plain["prover"] > 0
 
 
 def model_is_shared() -> bool:
@@ -378,6 +396,8 @@ OWN: dict[str, Callable[[], bool]] = {
     "num_responses": turns_have_replies_of_their_own,
     "checkpoint_agent": another_part_can_be_loaded,
     "num_idle_responses": idle_agents_have_replies_of_their_own,
+    "pair_selection_method": pair_rules_are_the_agent_s_own,
+    "min_pair_margin": margins_are_the_agent_s_own,
 }
 
 

@@ -322,11 +322,12 @@ def _compared(
 ) -> _Examples:
     """The preference pairs of an agent in a tree: a prompt and two replies each."""
     malt = state.params.malt
+    rule = state.params.agents[agent].pair_selection_method or malt.pair_selection_method
     reply = assumed.tokens(state.params.agents[agent])
     parts = []
     for one in points:
         pairs = one.k * (one.k - 1) // 2
-        if malt.pair_selection_method != "all":
+        if rule != "all":
             pairs = min(pairs, 1)
         number = pairs * one.number * assumed.selected
         parts.append(_Examples(number, number * (one.prompt + 2 * reply)))

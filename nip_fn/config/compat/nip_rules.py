@@ -24,6 +24,8 @@ OWN_AGENT_FIELDS = (
     "use_batch_api",
     "num_responses",
     "num_idle_responses",
+    "pair_selection_method",
+    "min_pair_margin",
     "checkpoint_agent",
 )
 
