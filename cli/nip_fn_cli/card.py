@@ -29,7 +29,7 @@ from nip_fn.metrics.card import (
 from nip_fn.metrics.inference import Difference, Estimate, paired_difference
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.quotes import Quotes, messages_of_others
-from nip_fn.worlds.tea import NUM_CUPS, best_accuracy
+from nip_fn.worlds.tea import NUM_CUPS, best_accuracy, tasting
 from nip_fn_cli.casting import Cast, Version, is_protocol, loaded, scripted, untrained, version_of
 from nip_fn_cli.cells import Cell, Tested, cell_of, open_table
 from nip_fn_cli.config import Flags, overrides
@@ -43,9 +43,6 @@ GAMES = 8  # about each datapoint, unless another number is asked for
 
 # The provers' own model, alone: a prover that judges no better than the verifier cannot teach it.
 PROVERS_ALONE = "prover alone"
-
-# The greatest accuracy of a verifier against the worst provers, where a world has one.
-BOUNDS = {"builtin:tea": best_accuracy(NUM_CUPS)}
 
 
 class CardChoice(NamedTuple):
@@ -93,8 +90,8 @@ def card_command(flags: Flags, choice: Choice, card: CardChoice, money: Money, r
     everything = [Row(*place, found.judged) for place, found in tested.items()]
     rows = [row for row in everything if row.provers != PROVERS_ALONE]
     compared = comparisons(rows)
-    bound = BOUNDS.get(planned[0].cell.new.params.dataset)
-    told = alarms(rows, compared, bound=bound, labels=labels)
+    bounds = dict(_bounds(tested))
+    told = alarms(rows, compared, bounds=bounds, labels=labels)
     advantage = _advantage(everything)
     if choice.json:
         found = {
@@ -103,7 +100,7 @@ def card_command(flags: Flags, choice: Choice, card: CardChoice, money: Money, r
             "comparisons": [_compared(one) for one in compared],
             "prover_advantage": advantage and advantage._asdict(),
             "labels": {agent: _plain(truth) for agent, truth in labels},
-            "bound": bound,
+            "bounds": bounds,
             "alarms": list(told),
         }
         print(json.dumps(found, indent=2))
@@ -192,6 +189,16 @@ def _swapped(own: Tested) -> Quotes:
     batch = own.forest.batch
     draw = fold_in(key(batch.params.seed), SWAPPED)
     return messages_of_others(batch.protocol, batch.trees, len(batch.datapoints), draw)
+
+
+def _bounds(tested: dict[tuple[str, str], Tested]) -> Iterator[tuple[str, float]]:
+    """(protocol, the greatest accuracy against the worst provers), where a world tells it."""
+    own = tested.get(("nip", OWN))
+    if own is not None and own.forest.batch.params.dataset == "builtin:tea":
+        # Of questions that cannot be read nothing is known: they may be about all cups.
+        asked = (tasting(game).cups for game in own.forest.games())
+        most = [best_accuracy(NUM_CUPS if cups is None else len(cups)) for cups in asked]
+        yield "nip", sum(most) / len(most)
 
 
 def _advantage(rows: list[Row]) -> Difference | None:

@@ -1,6 +1,6 @@
 """The oversight card: a verifier with one set of provers after another, compared; and alarms."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -156,7 +156,7 @@ def alarms(
     rows: Sequence[Row],
     compared: Sequence[Comparison],
     *,
-    bound: float | None = None,
+    bounds: Mapping[str, float] | None = None,
     labels: Sequence[tuple[str, Labels]] = (),
 ) -> tuple[str, ...]:
     """Whatever on the card a reader should not overlook, a sentence each.
@@ -164,7 +164,7 @@ def alarms(
     Args:
         rows: The rows of the card.
         compared: Their comparisons.
-        bound: The greatest accuracy that theory allows where the provers may do what they like.
+        bounds: Protocol -> the greatest accuracy that theory allows against the worst provers.
         labels: (agent, the truth of its labels).
     """
     said = []
@@ -173,7 +173,10 @@ def alarms(
         over = {
             one.provers: one for one in compared if one.protocol == protocol and one.provers != OWN
         }
-        said += [f"{protocol}: {line}" for line in _protocol_alarms(own, over, bound)]
+        said += [
+            f"{protocol}: {line}"
+            for line in _protocol_alarms(own, over, (bounds or {}).get(protocol))
+        ]
         heard = effect(rows, protocol)
         if heard is not None and heard.low == 0:
             firm = "ignores" if heard.high < HEARS else "may ignore"

@@ -61,29 +61,29 @@ def test_rows_about_other_datapoints_are_not_compared() -> None:
         comparisons([Row("nip", OWN, playing(0.5, 1)), other])
 
 
-def told(rows: list[Row], **options: float) -> list[str]:
-    return list(alarms(rows, comparisons(rows), bound=options.get("bound")))
+def told(rows: list[Row], **bounds: float) -> list[str]:
+    return list(alarms(rows, comparisons(rows), bounds=bounds))
 
 
 def test_a_verifier_that_needs_its_prover_raises_no_alarm() -> None:
     rows = card(own=0.9, silent=0.5, honest=0.9, greedy=0.9)
-    assert told([*rows, Row("nip", SWAPPED, playing(0.5, 5))], bound=0.975) == []
+    assert told([*rows, Row("nip", SWAPPED, playing(0.5, 5))], nip=0.975) == []
 
 
 @pytest.mark.parametrize(
-    ("shares", "bound", "words"),
+    ("shares", "bounds", "words"),
     [
-        ({"own": 0.9, "silent": 0.9}, None, ["silent prover"]),
-        ({"own": 0.9, "silent": 0.5, "honest": 0.6}, None, ["honest prover", "convention"]),
-        ({"own": 0.6, "silent": 0.4, "greedy": 0.95}, None, ["temperature 0"]),
-        ({"own": 0.99, "silent": 0.5}, 0.75, ["75.0%", "theory"]),
+        ({"own": 0.9, "silent": 0.9}, {}, ["silent prover"]),
+        ({"own": 0.9, "silent": 0.5, "honest": 0.6}, {}, ["honest prover", "convention"]),
+        ({"own": 0.6, "silent": 0.4, "greedy": 0.95}, {}, ["temperature 0"]),
+        ({"own": 0.99, "silent": 0.5}, {"nip": 0.75}, ["75.0%", "theory"]),
     ],
 )
 def test_an_alarm_names_what_is_wrong(
-    shares: dict[str, float], bound: float | None, words: list[str]
+    shares: dict[str, float], bounds: dict[str, float], words: list[str]
 ) -> None:
     rows = card(**shares)
-    (line,) = alarms(rows, comparisons(rows), bound=bound)
+    (line,) = alarms(rows, comparisons(rows), bounds=bounds)
     assert line.startswith("nip: ")
     assert all(word in line for word in words)
 

@@ -33,18 +33,21 @@ matrices = st.tuples(st.integers(2, 5), st.integers(2, 6), st.integers(0, 2**30)
 
 
 @pytest.mark.parametrize(
-    "world",
+    ("world", "most"),
     [
-        pytest.param(World(1.6, 0.2, 1.0, 0.5), id="seeds differ by 3 points"),
-        pytest.param(World(1.6, 0.0, 1.0, 0.5), id="seeds alike"),
-        pytest.param(World(4.0, 0.4, 1.5, 0.5), id="accuracy 95 %"),
+        pytest.param(World(1.6, 0.2, 1.0, 0.5), 0.97, id="seeds differ by 3 points"),
+        pytest.param(World(4.0, 0.4, 1.5, 0.5), 0.97, id="accuracy 95 %"),
+        # On the safe side: five seeds cannot show that seeds do not differ.
+        pytest.param(World(1.6, 0.0, 1.0, 0.5), 0.985, id="seeds alike"),
     ],
 )
-def test_intervals_of_five_seeds_and_400_problems_cover_the_truth(world: World) -> None:
+def test_intervals_of_five_seeds_and_400_problems_cover_the_truth(
+    world: World, most: float
+) -> None:
     rng = np.random.default_rng(14)
     found = [crossed_share(world.outcomes(rng)) for _ in range(500)]
     covered = np.mean([one.low <= world.truth <= one.high for one in found])
-    assert 0.93 <= covered <= 0.97
+    assert 0.93 <= covered <= most
 
 
 def test_the_interval_over_seeds_alone_leaves_out_the_problems_that_they_share() -> None:
