@@ -31,7 +31,7 @@ from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.quotes import Quotes, messages_of_others
 from nip_fn.worlds.tea import NUM_CUPS, best_accuracy, tasting
 from nip_fn_cli.casting import Cast, Version, is_protocol, loaded, scripted, untrained, version_of
-from nip_fn_cli.cells import Cell, Tested, cell_of, open_table
+from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.eval import Choice, folder_of, of_protocol, tested_table
 from nip_fn_cli.exits import Exit, die
@@ -80,13 +80,13 @@ def card_command(flags: Flags, choice: Choice, card: CardChoice, money: Money, r
         else ()
     )
     cells = [*(one.cell for one in planned), *(one.cell for one in relabelled)]
-    table = open_table(cells, choice.name, "card", flags.provider, money, runs)
+    evaluation = open_evaluation(cells, choice.name, "card", flags.provider, money, runs)
     tested: dict[tuple[str, str], Tested] = {}
     for one in planned:
         place = (one.protocol, one.provers)
         quotes = _swapped(tested[one.protocol, OWN]) if one.provers == SWAPPED else None
-        tested[place] = table.play(one.cell, quotes=quotes)
-    labels = true_labels(relabelled, table)
+        tested[place] = evaluation.play(one.cell, quotes=quotes)
+    labels = true_labels(relabelled, evaluation)
     everything = [Row(*place, found.judged) for place, found in tested.items()]
     rows = [row for row in everything if row.provers != PROVERS_ALONE]
     compared = comparisons(rows)
@@ -95,7 +95,7 @@ def card_command(flags: Flags, choice: Choice, card: CardChoice, money: Money, r
     advantage = _advantage(everything)
     if choice.json:
         found = {
-            "runs": str(table.place),
+            "runs": str(evaluation.place),
             "rows": [_record(row, tested[row.protocol, row.provers], rows) for row in rows],
             "comparisons": [_compared(one) for one in compared],
             "prover_advantage": advantage and advantage._asdict(),
@@ -108,7 +108,7 @@ def card_command(flags: Flags, choice: Choice, card: CardChoice, money: Money, r
     _print(rows, compared, tested)
     _print_measures(rows, tested, advantage)
     _print_notes(compared, labels, told)
-    print(f"\nTo look closer: nip-fn replay {table.place / cells[0].folder} --help")
+    print(f"\nTo look closer: nip-fn replay {evaluation.place / cells[0].folder} --help")
 
 
 # -------------------------------------------------------------------------------------- the cells

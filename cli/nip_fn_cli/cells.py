@@ -61,7 +61,7 @@ class Tested(NamedTuple):
         return self.replayed.state.rows[0].metrics
 
 
-class Table:
+class Evaluation:
     """The cells of one evaluation, played one after the other within one budget."""
 
     def __init__(self, place: Path, provider: str | None, money: Money) -> None:
@@ -109,14 +109,14 @@ def cell_of(folder: str, given: dict[str, Any], provider: str | None, runs: Path
     return Cell(folder, given, plan(given, provider, runs))
 
 
-def open_table(
+def open_evaluation(
     cells: Iterable[Cell],
     name: str | None,
     kind: str,
     provider: str | None,
     money: Money,
     runs: Path,
-) -> Table:
+) -> Evaluation:
     """The evaluation that consists of some cells, none of which is played yet.
 
     Args:
@@ -138,4 +138,4 @@ def open_table(
     for cell in cells:
         check_budget(cell.new.params, money)
     whole = params_hash(cells[0].new.params)[:8]
-    return Table(runs / (name or f"{kind}-{whole}-{len(cells)}"), provider, money)
+    return Evaluation(runs / (name or f"{kind}-{whole}-{len(cells)}"), provider, money)

@@ -11,7 +11,7 @@ from nip_fn.config.codec import merge
 from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain
 from nip_fn.metrics.inference import Estimate
 from nip_fn_cli.casting import recast
-from nip_fn_cli.cells import Cell, Tested, cell_of, open_table
+from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.money import Money
 from nip_fn_cli.table import console
@@ -64,17 +64,17 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
     """Run the command; given again, it resumes where an earlier one was stopped."""
     cases = _cases(flags, choice, runs)
     cells = [case.cell for case in cases]
-    table = open_table(cells, choice.name, "eval", flags.provider, money, runs)
+    evaluation = open_evaluation(cells, choice.name, "eval", flags.provider, money, runs)
     results = []
     for case in cases:
-        tested = table.play(case.cell)
+        tested = evaluation.play(case.cell)
         results.append(Result(case, tested, tested.judged.verdicts))
     rows = [_row(one, results) for one in results]
     if choice.json:
-        print(json.dumps({"runs": str(table.place), "tests": rows}, indent=2))
+        print(json.dumps({"runs": str(evaluation.place), "tests": rows}, indent=2))
         return
     _print(rows)
-    print(f"\nTo look closer: nip-fn replay {table.place / cells[0].folder} --help")
+    print(f"\nTo look closer: nip-fn replay {evaluation.place / cells[0].folder} --help")
 
 
 def tested_table(table: dict[str, Any], split: str | None, repeats: int | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How true are recorded preference labels?  Fresh continuations below both replies of each pair."""
+"""The truth of recorded preference labels, by fresh continuations below both replies of a pair."""
 
 from math import fsum
 from pathlib import Path
@@ -15,7 +15,7 @@ from nip_fn.select.pairs import Pair
 from nip_fn.trees.rollouts import leaf_games
 from nip_fn_adapters.data.opening import Data, in_memory
 from nip_fn_cli.casting import Version, loaded
-from nip_fn_cli.cells import Cell, Table, Tested, cell_of
+from nip_fn_cli.cells import Cell, Evaluation, Tested, cell_of
 from nip_fn_cli.exits import Exit, die
 
 MOST_PAIRS = 100  # of each agent, drawn by lot
@@ -118,11 +118,13 @@ def _relabelled(
     return Relabelled(name, stage, pairs, cell, data, quotes)
 
 
-def true_labels(relabelled: tuple[Relabelled, ...], table: Table) -> tuple[tuple[str, Labels], ...]:
+def true_labels(
+    relabelled: tuple[Relabelled, ...], evaluation: Evaluation
+) -> tuple[tuple[str, Labels], ...]:
     """(agent, the truth of its labels), from the tests, which are played as far as necessary."""
     found = []
     for one in relabelled:
-        tested = table.play(one.cell, quotes=one.quotes, data=one.data)
+        tested = evaluation.play(one.cell, quotes=one.quotes, data=one.data)
         returns = _returns(one, tested)
         pairs = [
             (pair.chosen_value - pair.rejected_value, chosen, rejected)
