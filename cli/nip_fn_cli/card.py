@@ -27,6 +27,7 @@ from nip_fn.metrics.card import (
     measures,
 )
 from nip_fn.metrics.inference import Difference, Estimate, paired_difference
+from nip_fn.params.agent import is_scripted
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.quotes import Quotes, messages_of_others
 from nip_fn.worlds.tea import NUM_CUPS, best_accuracy, tasting
@@ -171,7 +172,9 @@ def _provers_model(base: dict[str, Any], version: Version | None) -> Cast:
 
 
 def _differs(cell: Cell, base: dict[str, Any], version: Version | None) -> bool:
-    """True if the cell's verifier is another model than the one that judges."""
+    """True if the cell's verifier is another model than the one that judges, and no script."""
+    if is_scripted(cell.new.params.agents[0]):
+        return False
     if version is not None:
         judges, provers = version.agents["verifier"], version.agents["prover"]
         models = {agent.name: agent.model_name for agent in version.run.params.agents}

@@ -200,7 +200,7 @@ def _protocol_alarms(
     if bound is not None and OWN in own and own[OWN].accuracy.low > bound:
         said.append(
             f"accuracy {own[OWN].accuracy.value:.1%} is above the {bound:.1%} that theory allows "
-            "against the worst prover: a convention that another prover would exploit"
+            "against the worst prover: its own does not do its worst (nip-fn attack finds one)"
         )
     if "silent" in over and not _surely(over["silent"], below=True):
         said.append(
