@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nip_fn_cli import data_commands
-from nip_fn_cli.exits import Exit, say
+from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.options import (
     BaseUrlOption,
     BatchOption,
@@ -181,6 +181,38 @@ def eval_(
         typer.Option("--run", help="A name for the runs; made from their parameters if left out."),
     ] = None,
     runs: RunsOption = Path("runs"),
+    card: Annotated[
+        bool,
+        typer.Option(
+            "--card",
+            help="Print the oversight card: each protocol with its own, silent, random, honest and "
+            "lying provers, and with messages about other datapoints.",
+        ),
+    ] = False,
+    of: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="With --card: test the agents of a run as they are in the end, or after an "
+            "iteration.",
+            metavar="RUN[@N]",
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --card: also play with the provers of this run; may be repeated.",
+            metavar="RUN[@N]",
+        ),
+    ] = None,
+    relabel: Annotated[
+        int | None,
+        typer.Option(
+            help="With --card --from: how true are the run's preference labels?  Plays this many "
+            "fresh continuations below both replies of recorded pairs.",
+            min=1,
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Test protocols and models without training them.
@@ -188,6 +220,7 @@ def eval_(
     Prints how often the verifier is right, and on how many datapoints it always fails.  Each test
     is recorded as a run, for nip-fn replay.  The same command resumes a test that was stopped.
     """
+    from nip_fn_cli.card import CardChoice, card_command
     from nip_fn_cli.config import Flags
     from nip_fn_cli.eval import Choice, eval_command
     from nip_fn_cli.money import money_or_die
@@ -203,7 +236,14 @@ def eval_(
         sets=tuple(set_ or ()),
     )
     choice = Choice(tuple(protocol or ()), tuple(model or ()), split, repeats, run, json)
-    eval_command(flags, choice, money_or_die(budget, prices), runs)
+    money = money_or_die(budget, prices)
+    if card:
+        card_command(flags, choice, CardChoice(of, tuple(against or ()), relabel), money, runs)
+        return
+    given = {"--from": of, "--against": against, "--relabel": relabel}
+    for option in (name for name, value in given.items() if value):
+        die(Exit.USAGE, f"{option} is an option of the oversight card; add --card")
+    eval_command(flags, choice, money, runs)
 
 
 @app.command()
