@@ -120,13 +120,16 @@ def _new_session(
     return Session(appending, models, EMPTY, data, (start,))
 
 
-def reopen(folder: Path, given: dict[str, Any], provider: str | None) -> Session:
+def reopen(
+    folder: Path, given: dict[str, Any], provider: str | None, new: New | None = None
+) -> Session:
     """The session that resumes the run in a folder.
 
     Args:
         folder: The run's folder.
         given: A written configuration; it may only repeat the run's parameters.
         provider: The provider that was given for all agents, likewise.
+        new: The plan of the run, in case it died before its start was recorded; None: as given.
 
     Returns:
         The session, in the state in which the recording ends.  Ends the command if the run cannot
@@ -137,7 +140,7 @@ def reopen(folder: Path, given: dict[str, Any], provider: str | None) -> Session
     # A refusal gives the file back: whoever asked again in the same process would find it in use.
     with ExitStack() as on_refusal:
         on_refusal.callback(appending.close)
-        session = _reopened(folder, appending, recording, given, provider)
+        session = _reopened(folder, appending, recording, given, provider, new)
         on_refusal.pop_all()
     return session
 
@@ -148,11 +151,12 @@ def _reopened(
     recording: Recording,
     given: dict[str, Any],
     provider: str | None,
+    new: New | None,
 ) -> Session:
     if recording.torn:
         say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
     if not recording.events:  # its writer died before it could record the start
-        new = plan(given, provider, folder.parent)
+        new = new or plan(given, provider, folder.parent)
         models, data = wire(new.params, folder), open_or_die(new.params)
         return _new_session(appending, models, new, data, folder)
     # Before the replay: another source may fail to derive the run at all, in less helpful words.
