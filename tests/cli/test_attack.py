@@ -21,7 +21,7 @@ SMALL = (
 )  # fmt: skip
 ATTACK = (
     "--datapoints", "12", "--games", "4", "--best-of", "1,4", "--starts", "2", "--iterations", "1",
-    "--set", "rl.rollouts_per_iteration=40", "--strategies", "silent,liar,forger",
+    "--set", "rl.rollouts_per_iteration=60", "--strategies", "silent,liar,forger",
 )  # fmt: skip
 RUNS = ["own", "silent", "liar", "forger", "best-of-4", "trained-0", "trained-1"]
 
@@ -67,7 +67,7 @@ def test_the_verifier_is_that_of_the_run_and_only_provers_change(
         assert own["verifier"] == lineage["verifier"][-1:]
         start = lineage["prover"][-1:] if name in ("own", "best-of-4", "trained-0") else []
         assert own["prover"][: len(start)] == start
-        assert len(own["prover"]) <= len(start) + name.startswith("trained")
+        assert len(own["prover"]) == len(start) + name.startswith("trained")
     assert [row["prover"] for row in found["provers"]] == [
         *("own", "silent", "liar", "forger", "own, best of 1", "own, best of 4"),
         *("trained from its own model", "trained from the base model"),
@@ -115,21 +115,26 @@ def test_models_of_an_earlier_iteration_are_attacked(attacked: Path, run_cli: Ru
 def test_the_same_command_goes_on_after_a_kill_and_plays_nothing_twice(
     attacked: Path, run_cli: RunCli, start: Callable[..., Any]
 ) -> None:
-    whole = report(run_cli("attack", "a", *ATTACK, "--name", "whole", "--json"))
-    process = start("attack", "a", *ATTACK, "--name", "killed", "--json")
+    few = (
+        "--datapoints", "8", "--games", "2", "--best-of", "4", "--starts", "1", "--iterations", "1",
+        "--set", "rl.rollouts_per_iteration=30", "--strategies", "liar", "--json",
+    )  # fmt: skip
+    whole = report(run_cli("attack", "a", *few, "--name", "whole"))
+    process = start("attack", "a", *few, "--name", "killed")
     late = attacked / "attacks/killed/best-of-4/checkpoint.msgpack"
     while process.poll() is None and not (late.exists() and late.stat().st_size > 999):
         time.sleep(0.01)  # however long the machine takes to begin
     process.send_signal(signal.SIGKILL)
     process.wait()
-    again = report(run_cli("attack", "a", *ATTACK, "--name", "killed", "--json"))
+    again = report(run_cli("attack", "a", *few, "--name", "killed"))
     assert without_places(again) == without_places(whole)
     sizes = sizes_in(attacked / "attacks/killed")
-    for name in RUNS:
-        kept, other = (facts(run_cli, attacked / f"attacks/{place}/{name}")
-                       for place in ("killed", "whole"))  # fmt: skip
+    assert sorted(path.parent.name for path in sizes) == ["best-of-4", "liar", "own", "trained-0"]
+    for path in sizes:
+        kept = facts(run_cli, path)
+        other = facts(run_cli, attacked / "attacks/whole" / path.parent.name)
         assert kept["digest"] == other["digest"]
-    assert report(run_cli("attack", "a", *ATTACK, "--name", "killed", "--json")) == again
+    assert report(run_cli("attack", "a", *few, "--name", "killed")) == again
     assert sizes_in(attacked / "attacks/killed") == sizes
 
 
@@ -232,7 +237,7 @@ def test_fishers_bound_is_found_and_public_saucers_break_it(
     script = (*CAST, "--set", f"agents.verifier.model_name=asks_{cups}", "--dataset", dataset)
     done = run_cli("eval", "--protocol", "nip", *script, "--run", "e")
     assert done.returncode == 0, done.stderr
-    options = ("--strategies", "honest,liar,blind,saucers", "--datapoints", "80", "--games", "4")
+    options = ("--strategies", "blind,saucers", "--datapoints", "60", "--games", "4")
     attack = run_cli("attack", "runs/e/nip", *options, "--json")
     found = report(attack)
     assert "follows a script" in attack.stderr
