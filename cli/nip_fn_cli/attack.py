@@ -149,7 +149,7 @@ def _play(case: Case, new: New, folder: Path, money: Money) -> Replayed:
         if start and start.loaded != new.lineages:
             problem = "this attack was begun on other models"
             die(Exit.USAGE, Problem(problem, str(folder), "give it another --name"))
-        session = reopen(folder, to_dict(new.params), None, new)
+        session = reopen(folder, to_dict(new.params), None, new=new)
     else:
         session = create(folder, new)
     if session.state.stage.name == "done":

@@ -3,28 +3,22 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nip_fn.config.codec import merge, to_dict
+from nip_fn.config.codec import default_table, merge, to_dict
 from nip_fn.game.protocol import Protocol
-from nip_fn.params.run import HyperParameters
+from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import Attackers, speakers
 
 # Leaves of a tree up to which a search branches at one more turn of the attackers.
 MOST_LEAVES = 1024
 
-# Of each agent: nobody shares a model, since each may be replaced, and nobody is trained.
-_FROZEN: dict[str, Any] = {
-    "freeze_agent": True,
-    "shared_model_group": None,
-    "load_checkpoint_and_parameters": False,
-    "checkpoint_run_id": None,
-    "checkpoint_version": "latest",
-    "update_schedule": {"_type": "ConstantUpdateSchedule"},
-    "num_responses": None,
-    "num_idle_responses": None,
-    "pair_selection_method": None,
-    "min_pair_margin": None,
-}
+# Parameters of an agent that an attack sets by itself, or not at all: nobody shares a model, since
+# each may be replaced, and whatever the run's own training asked for is none of the attack's.
+_RESET = (
+    *("shared_model_group", "load_checkpoint_and_parameters", "checkpoint_run_id"),
+    *("checkpoint_version", "checkpoint_agent", "update_schedule", "num_responses"),
+    *("num_idle_responses", "pair_selection_method", "min_pair_margin", "opponent_pool"),
+)
 
 
 def frozen_table(params: HyperParameters, *, datapoints: int, games: int) -> dict[str, Any]:
@@ -48,11 +42,16 @@ def frozen_table(params: HyperParameters, *, datapoints: int, games: int) -> dic
             "min_pair_margin": 0.25,
         },
         "dataset_options": {"max_test_size": datapoints},
-        "draws": "lots",
     }
+    defaults = default_table()
+    # An old run is attacked by the rules of this version: they are new games.
+    rules: dict[str, Any] = {
+        name: defaults[name] for name in ("draws", "edition") if name in defaults
+    }
+    reset = {name: own for name, own in defaults["agents"][DEFAULT_AGENT].items() if name in _RESET}
     # In their place and not over them: schedules of different kinds have different fields.
-    agents = {name: {**own, **_FROZEN} for name, own in table["agents"].items()}
-    return {**merge(table, fixed), "agents": agents}
+    agents = {name: {**own, **reset, "freeze_agent": True} for name, own in table["agents"].items()}
+    return {**merge(table, fixed), **rules, "agents": agents}
 
 
 def with_strategy(table: Mapping[str, Any], agents: Iterable[str], strategy: str) -> dict[str, Any]:

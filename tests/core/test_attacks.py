@@ -114,3 +114,20 @@ def test_every_run_can_be_attacked_and_nobody_but_the_attackers_is_trained(setup
         due = [group.name for group in make_groups(training) if is_due(training, group, 1)]
         assert due == sorted(names)
         assert [is_tested(training, at) for at in range(3)] == [False, False, True]
+
+
+def test_what_the_run_asked_for_in_its_own_training_is_left_out() -> None:
+    own = {
+        "update_schedule": {"_type": "ContiguousPeriodicUpdateSchedule", "period": 3, "start": 0,
+                            "stop": 1},
+        "num_responses": [2, 3],
+        "num_idle_responses": 5,
+        "shared_model_group": "all",
+        "load_checkpoint_and_parameters": True,
+        "checkpoint_run_id": "earlier",
+    }  # fmt: skip
+    params = params_of("nip", agents={"_default": own}, draws="philox")
+    tested = from_dict(frozen_table(params, datapoints=1, games=1)).unwrap()
+    plain = from_dict({"agents": {"_default": {"freeze_agent": True}}}).unwrap()
+    assert tested.agents == plain.agents
+    assert tested.draws == "lots"
