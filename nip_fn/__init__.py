@@ -34,6 +34,7 @@ from nip_fn.game.protocol import (
 from nip_fn.game.reply import Completion, Reply, find_decision, parse_reply
 from nip_fn.keys import Key, fold_in, key, permutation, randint, split, uniform, weighted_choice
 from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain, verdicts
+from nip_fn.metrics.exploits import best_of
 from nip_fn.metrics.formulas import wilson_interval
 from nip_fn.metrics.inference import (
     Difference,
@@ -52,6 +53,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat, Message, build_chat
 from nip_fn.protocols.build import in_turn, make_protocol
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
+from nip_fn.protocols.sides import sides
 from nip_fn.protocols.strategies import STRATEGIES, Strategy, scripted_reply
 from nip_fn.run.digest import digest
 from nip_fn.run.events import DatasetInfo, Effect, Event, RunStarted
@@ -182,6 +184,7 @@ __all__ = [
     "always_fails",
     "annotate",
     "balance",
+    "best_of",
     "best_worst",
     "build_chat",
     "by_agent",
@@ -252,6 +255,7 @@ __all__ = [
     "scan",
     "scripted_reply",
     "sequence",
+    "sides",
     "sign_flip",
     "simulate",
     "split",
