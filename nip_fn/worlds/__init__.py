@@ -10,3 +10,8 @@ MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ..
     "builtin:tea": tea.measures,
     "builtin:tea-public": tea.measures,
 }
+
+# Data set: two tests, by the names of their metrics, beside the theory.
+LEARNT: Mapping[
+    str, Callable[[Mapping[str, float], Mapping[str, float]], tuple[tea.Learnt, ...]]
+] = {"builtin:tea": tea.learnt, "builtin:tea-public": tea.learnt}
