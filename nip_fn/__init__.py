@@ -35,6 +35,7 @@ from nip_fn.game.reply import Completion, Reply, parse_reply
 from nip_fn.game.verdict import find_decision
 from nip_fn.keys import Key, fold_in, key, permutation, randint, split, uniform, weighted_choice
 from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain, verdicts
+from nip_fn.metrics.exploits import best_of
 from nip_fn.metrics.formulas import effective_size, wilson_interval
 from nip_fn.metrics.inference import (
     Difference,
@@ -66,6 +67,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat, Message, build_chat
 from nip_fn.protocols.build import in_turn, make_protocol
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
+from nip_fn.protocols.sides import sides
 from nip_fn.protocols.strategies import STRATEGIES, Strategy, scripted_reply
 from nip_fn.run.digest import digest
 from nip_fn.run.events import DatasetInfo, Effect, Event, RunStarted
@@ -201,6 +203,7 @@ __all__ = [
     "annotate",
     "auroc",
     "balance",
+    "best_of",
     "best_worst",
     "brier",
     "build_chat",
@@ -280,6 +283,7 @@ __all__ = [
     "scan",
     "scripted_reply",
     "sequence",
+    "sides",
     "sign_flip",
     "simulate",
     "soundness",

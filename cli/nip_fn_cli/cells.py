@@ -81,7 +81,7 @@ class Evaluation:
         """
         folder = self.place / cell.folder
         if (folder / CHECKPOINT).exists():
-            session = reopen(folder, cell.given, self._provider, data)
+            session = reopen(folder, cell.given, self._provider, data=data)
         else:
             session = create(folder, cell.new, data)
         if session.state.stage.name == "done":

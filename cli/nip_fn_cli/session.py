@@ -124,7 +124,12 @@ def _new_session(
 
 
 def reopen(
-    folder: Path, given: dict[str, Any], provider: str | None, data: Data | None = None
+    folder: Path,
+    given: dict[str, Any],
+    provider: str | None,
+    *,
+    data: Data | None = None,
+    new: New | None = None,
 ) -> Session:
     """The session that resumes the run in a folder.
 
@@ -133,6 +138,7 @@ def reopen(
         given: A written configuration; it may only repeat the run's parameters.
         provider: The provider that was given for all agents, likewise.
         data: The data that the run was created with, if not the data set of its parameters.
+        new: The plan of the run, in case it died before its start was recorded; None: as given.
 
     Returns:
         The session, in the state in which the recording ends.  Ends the command if the run cannot
@@ -143,7 +149,7 @@ def reopen(
     # A refusal gives the file back: whoever asked again in the same process would find it in use.
     with ExitStack() as on_refusal:
         on_refusal.callback(appending.close)
-        session = _reopened(folder, appending, recording, given, provider, data)
+        session = _reopened(folder, appending, recording, given, provider, data, new)
         on_refusal.pop_all()
     return session
 
@@ -155,11 +161,12 @@ def _reopened(
     given: dict[str, Any],
     provider: str | None,
     data: Data | None,
+    new: New | None,
 ) -> Session:
     if recording.torn:
         say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
     if not recording.events:  # its writer died before it could record the start
-        new = plan(given, provider, folder.parent)
+        new = new or plan(given, provider, folder.parent)
         models, data = wire(new.params, folder), data or open_or_die(new.params)
         return _new_session(appending, models, new, data, folder)
     # Before the replay: another source may fail to derive the run at all, in less helpful words.
