@@ -1,112 +1,212 @@
-"""Do the agents learn?  The embedded default over five seeds, several trainers, and a control.
+"""Do the agents learn to prove, and is it the interaction?  Ways of training on the lady's tea.
 
-    python examples/learning.py                          # all arms, seeds 1 to 5
-    python examples/learning.py --seeds 1 --arms malt    # one run
+    python examples/learning.py                     # all arms, seeds 1 to 5, two models: hours
+    python examples/learning.py --seeds 1 --models builtin:tea --arms malt prover-silent
 
-Each run is `nip-fn train --seed S` with the options of its arm.  All arms sample about as many
-replies to train on.  The accuracy is that of the verifier on held-out problems, sampled at
-temperature 1, before the first and after the last training.  The control trains the adapters of
-MALT and records them, but goes on sampling with the base model (`text_rl.switch_adapters = false`),
-so its difference is noise.
+Every run is `nip-fn train` with the options of its arm, all on the same problems; what was done is
+not done again.  Three arms learn: MALT, Expert Iteration, and the first after the second.  The
+others must not: in them the prover is frozen, says anything or nothing (a verifier alone, in the
+same format), or the preferred reply is the longer one, or either by a coin.
 
-What to expect: see the table in README.md.
+Accuracy is that of the verifier on held-out cups, at the temperature of training and greedily.
+Intervals are over seeds and problems, crossed; differences are paired, and their p-values corrected
+for the number of arms.  What to expect: see the table in README.md.
 """
 
 import argparse
-import json
 import subprocess
 import sys
-import time
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from nip_fn import crossed_share, holm, paired_difference
+from nip_fn.run.replay import StageForest
+from nip_fn_adapters import load_run
+from nip_fn_adapters.runs import Run
+
+Outcomes = NDArray[np.float64]
 COMMAND = Path(sys.executable).parent / "nip-fn"
-RESAMPLES = 10_000
-ARMS = {
-    "malt": ("--trainer=malt",),
+CONTROLS = Path(__file__).parent / "controls.py"
+
+
+def scripted(strategy: str) -> tuple[str, ...]:
+    """The options of a prover that plays by a script."""
+    return (
+        "--set=agents.prover.model_provider=scripted",
+        f"--set=agents.prover.model_name={strategy}",
+    )
+
+
+ARMS: dict[str, tuple[str, ...]] = {
+    "malt": (),
     "ei": ("--trainer=ei",),
-    "ei-then-malt": ("--trainer=malt", "--set=malt.num_initial_ei_iterations=1"),
-    "control": ("--trainer=malt", "--set=text_rl.switch_adapters=false"),
+    "ei-then-malt": ("--set=malt.num_initial_ei_iterations=2",),
+    "prover-frozen": ("--set=agents.prover.freeze_agent=true",),
+    "prover-random": scripted("random"),
+    "prover-silent": scripted("silent"),
+    "prefer-longer": (f"--set=malt.pair_selection_method={CONTROLS}:LONGER",),
+    "prefer-by-coin": (f"--set=malt.pair_selection_method={CONTROLS}:SHUFFLED",),
 }
 
 
-class Outcome(NamedTuple):
-    """What one run came to."""
+class Case(NamedTuple):
+    """A training."""
 
+    arm: str
+    model: str
     seed: int
-    base: float  # held-out accuracy of the base model
-    final: float  # held-out accuracy after the last training
+
+    @property
+    def name(self) -> str:
+        """The name of its run."""
+        return f"{self.arm}-{self.model.rpartition(':')[2]}-seed-{self.seed}"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of `nip-fn train` that describe it."""
+        return (
+            f"--seed={self.seed}",
+            f"--set=agents._default.model_name={self.model}",
+            *ARMS[self.arm],
+        )
+
+
+class Outcome(NamedTuple):
+    """The tests of a training before and after it: `[P]` 1 where the verifier was right.
+
+    accepted: (of true claims, of false ones), at the temperature of training.
+    cups: mean number of cups that the verifier names.
+    """
+
+    before_P: Outcomes
+    after_P: Outcomes
+    greedy_before_P: Outcomes
+    greedy_after_P: Outcomes
+    accepted: tuple[float, float]
+    cups: float
     replies: int  # sampled to train on
     seconds: float
 
-    @property
-    def rise(self) -> float:
-        """In points: 0.15 is 15 percentage points."""
-        return self.final - self.base
 
-
-def train(arm: str, seed: int, runs: Path, sets: list[str]) -> Outcome:
-    """Train one run (or go on with it, where an earlier try was stopped), and read it back."""
-    name = f"{arm}-{seed}"
-    options = [*ARMS[arm], *(f"--set={assignment}" for assignment in sets)]
-    if (runs / name / "checkpoint.msgpack").exists():
-        options.append("--resume")
-    began = time.monotonic()
-    command = [str(COMMAND), "train", f"--seed={seed}", f"--run={name}", f"--runs={runs}"]
-    subprocess.run([*command, *options], check=True, stdout=sys.stderr)
-    seconds = time.monotonic() - began
-    replayed = subprocess.run(
-        [COMMAND, "replay", runs / name, "--json"], check=True, capture_output=True, text=True
+def outcome(case: Case, runs: Path) -> Outcome:
+    """Train a case, test it greedily before and after, and read all three back."""
+    run = train(runs, case.name, case.options)
+    greedy = [
+        train(runs, f"{case.name}-greedy-{version}", greedily(case, version)).stages("test")[0]
+        for version in ("base", "latest")
+    ]
+    first, *_, last = run.stages("test")
+    tests = [dict(row.metrics) for row in run.state.rows if row.stage == "test"]
+    sampled = [dict(row.metrics) for row in run.state.rows if row.stage == "sample"]
+    return Outcome(
+        right(first),
+        right(last),
+        right(greedy[0]),
+        right(greedy[1]),
+        accepted=(tests[-1]["accuracy_1"], 1 - tests[-1]["accuracy_0"]),
+        cups=tests[-1].get("tea.cups", 0.0),
+        replies=int(sum(metrics["replies"] for metrics in sampled)),
+        seconds=sum(seconds for _, _, seconds in run.state.seconds),
     )
-    records = json.loads(replayed.stdout)["iterations"]
-    tested = [record["test.accuracy"] for record in records]
-    replies = sum(int(record.get("sample.replies", 0)) for record in records)
-    return Outcome(seed, tested[0], tested[-1], replies, seconds)
 
 
-def bootstrap_interval(values: list[float]) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of the mean (Efron 1979), over the values given."""
-    rng = np.random.default_rng(0)
-    draws = rng.choice(np.array(values), size=(RESAMPLES, len(values)))
-    low, high = np.percentile(draws.mean(axis=1), [2.5, 97.5])
-    return float(low), float(high)
+def train(runs: Path, name: str, options: Sequence[str]) -> Run:
+    """The run of `nip-fn train` with these options: started, resumed, or read where it is done."""
+    folder = runs / name
+    known = ["--resume"] if (folder / "checkpoint.msgpack").exists() else []
+    command = [str(COMMAND), "train", f"--run={name}", f"--runs={runs}", *known, *options]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return load_run(folder).unwrap()
 
 
-def print_table(outcomes: dict[str, list[Outcome]]) -> None:
-    """One row a seed, one column an arm; and the mean rises with their intervals over seeds."""
-    arms = list(outcomes)
-    print(f"\n| seed | base model | {' | '.join(arms)} |\n|---:|---:|{'---:|' * len(arms)}")
-    for row in zip(*outcomes.values(), strict=True):
-        cells = " | ".join(f"{one.final:.1%} ({100 * one.rise:+.1f})" for one in row)
-        print(f"| {row[0].seed} | {row[0].base:.1%} | {cells} |")
-    rises = {arm: [one.rise for one in runs] for arm, runs in outcomes.items()}
-    intervals = {arm: bootstrap_interval(values) for arm, values in rises.items()}
-    means = " | ".join(
-        f"{100 * sum(rises[arm]) / len(rises[arm]):+.1f} "
-        f"[{100 * intervals[arm][0]:+.1f}, {100 * intervals[arm][1]:+.1f}]"
-        for arm in arms
+def greedily(case: Case, version: str) -> tuple[str, ...]:
+    """The options of a test at temperature 0 of the model after a case, or of its base."""
+    played = [option for option in case.options if "agents.prover.model" in option]
+    loaded = (
+        f"--set=agents.{agent}.{field}"
+        for agent in ("verifier", *(() if played else ("prover",)))
+        for field in (
+            "load_checkpoint_and_parameters=true",
+            f"checkpoint_run_id={case.name}",
+            f"checkpoint_version={version}",
+        )
     )
-    print(f"| mean rise | | {means} |")
-    replies = (sum(one.replies for one in runs) // len(runs) for runs in outcomes.values())
-    print(f"| replies | | {' | '.join(f'{count:,}' for count in replies)} |")
-    seconds = (sum(one.seconds for one in runs) / len(runs) for runs in outcomes.values())
-    print(f"| seconds | | {' | '.join(f'{mean:.0f}' for mean in seconds)} |")
+    return (
+        *("--set=rl.num_iterations=0", "--set=text_rl.test_temperature=0", f"--seed={case.seed}"),
+        *played,
+        *loaded,
+    )
+
+
+def right(stage: StageForest) -> Outcomes:
+    """`[P]` 1 where the one game about a problem was decided as its label says."""
+    games = stage.games()
+    return np.array(
+        [
+            game.decision is not None and game.decision.discrete == game.datapoint.label
+            for game in games
+        ],
+        dtype=float,
+    )
+
+
+def print_table(outcomes: Mapping[str, Sequence[Outcome]]) -> None:
+    """A row for each arm, its trainings as the rows of the matrices of outcomes."""
+    print(
+        "| arm | trainings | T = 1: before | after | T = 0: before | after | true claims accepted "
+        "| false ones | cups | replies | seconds |"
+    )
+    print(f"|---|{'---:|' * 10}")
+    for arm, runs in outcomes.items():
+        shares = [
+            share([getattr(one, name) for one in runs])
+            for name in ("before_P", "after_P", "greedy_before_P", "greedy_after_P")
+        ]
+        means = [
+            f"{np.mean([one.accepted[0] for one in runs]):.1%}",
+            f"{np.mean([one.accepted[1] for one in runs]):.1%}",
+            f"{np.mean([one.cups for one in runs]):.1f}",
+            f"{np.mean([one.replies for one in runs]):,.0f}",
+            f"{np.mean([one.seconds for one in runs]):.0f}",
+        ]
+        print(f"| {arm} | {len(runs)} | {' | '.join([*shares, *means])} |")
+    rises = {
+        arm: paired_difference([r.after_P for r in runs], [r.before_P for r in runs])
+        for arm, runs in outcomes.items()
+    }
+    print("\n| arm | rise at T = 1 in points [95 %] | p (Holm) |\n|---|---:|---:|")
+    corrected = holm([rise.p for rise in rises.values()])
+    for (arm, rise), p in zip(rises.items(), corrected, strict=True):
+        value, low, high = (100 * x for x in rise[:3])
+        print(f"| {arm} | {value:+.1f} [{low:+.1f}, {high:+.1f}] | {p:.2g} |")
+
+
+def share(outcomes_SP: Sequence[Outcomes]) -> str:
+    """A mean with its interval over trainings and problems, crossed."""
+    value, low, high = crossed_share(outcomes_SP)
+    return f"{value:.1%} [{low:.1%}, {high:.1%}]"
 
 
 def main() -> None:
     """Train, test, print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--models", nargs="+", default=["builtin:tea", "builtin:tea-2"])
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
-    parser.add_argument("--set", dest="sets", action="append", default=[], metavar="A.B=C")
-    arguments = parser.parse_args()
+    given = parser.parse_args()
     print_table(
         {
-            arm: [train(arm, seed, arguments.runs, arguments.sets) for seed in arguments.seeds]
-            for arm in arguments.arms
+            arm: [
+                outcome(Case(arm, *where), given.runs)
+                for where in product(given.models, given.seeds)
+            ]
+            for arm in given.arms
         }
     )
 
