@@ -103,11 +103,11 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
     return New(params, loaded, or_exit(first_adapters(loaded, params)), sources)
 
 
-def create(folder: Path, new: New) -> Session:
-    """The session of a new run in a folder of its own."""
+def create(folder: Path, new: New, data: Data | None = None) -> Session:
+    """The session of a new run in a folder of its own; `data` goes before the named data set."""
     # Whatever may fail comes before the store: a run that is refused leaves no checkpoint behind,
     # and its name stays free.
-    data, models = open_or_die(new.params), wire(new.params, folder)
+    data, models = data or open_or_die(new.params), wire(new.params, folder)
     for problem in data_problems(new.params, data.info):
         die(Exit.USAGE, problem)
     return _new_session(or_exit(store.create(folder), Exit.RUN), models, new, data, folder)
@@ -123,13 +123,22 @@ def _new_session(
     return Session(appending, models, EMPTY, data, (start,))
 
 
-def reopen(folder: Path, given: dict[str, Any], provider: str | None) -> Session:
+def reopen(
+    folder: Path,
+    given: dict[str, Any],
+    provider: str | None,
+    *,
+    data: Data | None = None,
+    new: New | None = None,
+) -> Session:
     """The session that resumes the run in a folder.
 
     Args:
         folder: The run's folder.
         given: A written configuration; it may only repeat the run's parameters.
         provider: The provider that was given for all agents, likewise.
+        data: The data that the run was created with, if not the data set of its parameters.
+        new: The plan of the run, in case it died before its start was recorded; None: as given.
 
     Returns:
         The session, in the state in which the recording ends.  Ends the command if the run cannot
@@ -140,7 +149,7 @@ def reopen(folder: Path, given: dict[str, Any], provider: str | None) -> Session
     # A refusal gives the file back: whoever asked again in the same process would find it in use.
     with ExitStack() as on_refusal:
         on_refusal.callback(appending.close)
-        session = _reopened(folder, appending, recording, given, provider)
+        session = _reopened(folder, appending, recording, given, provider, data, new)
         on_refusal.pop_all()
     return session
 
@@ -151,12 +160,14 @@ def _reopened(
     recording: Recording,
     given: dict[str, Any],
     provider: str | None,
+    data: Data | None,
+    new: New | None,
 ) -> Session:
     if recording.torn:
         say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
     if not recording.events:  # its writer died before it could record the start
-        new = plan(given, provider, folder.parent)
-        models, data = wire(new.params, folder), open_or_die(new.params)
+        new = new or plan(given, provider, folder.parent)
+        models, data = wire(new.params, folder), data or open_or_die(new.params)
         return _new_session(appending, models, new, data, folder)
     # Before the replay: another source may fail to derive the run at all, in less helpful words.
     for problem in changed_sources(recording):
@@ -172,7 +183,7 @@ def _reopened(
             remedy="a resumed run keeps its parameters: leave the option out, or start a new run",
         )
         die(Exit.USAGE, problem)
-    data = open_or_die(state.params)
+    data = data or open_or_die(state.params)
     # The datapoints of earlier stages are in the recording; those of later ones would come from
     # other data.
     if data.info != state.dataset:

@@ -14,6 +14,10 @@ Metrics = tuple[tuple[str, float], ...]
 
 Z_95 = 1.959963984540054
 
+# About each datapoint, for a measure of single datapoints: with one game about each, the share of
+# those that always fail is one less the accuracy.
+LEAST_GAMES = 8
+
 MAX_LEVELS = 5  # of confidence, at which selective accuracy is logged
 
 

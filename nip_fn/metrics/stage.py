@@ -15,6 +15,7 @@ from nip_fn.game.episode import Utterance
 from nip_fn.game.protocol import Protocol
 from nip_fn.metrics.forest import ForestStats, forest_stats
 from nip_fn.metrics.formulas import (
+    LEAST_GAMES,
     Metrics,
     confidence_levels,
     deviation,
@@ -87,7 +88,8 @@ def _outcomes(games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
     precision: share of games about right solutions among those decided for acceptance
     recall: share decided for acceptance among the games about right solutions, which is accuracy_1
     always_fail_share: share of datapoints of which no game is right
-    worst_datapoint_accuracy: the least, over datapoints, of the accuracy in the games about it
+    worst_datapoint_accuracy: the least, over datapoints, of the accuracy in the games about it;
+      both only if there are eight games or more about each
     acceptance_rate, neither_share: share of games decided for acceptance, decided as neither
     no_decision_rate: share of games that were not decided, for either of the next two reasons
     truncated_share, aborted_share: share of games that ran out of rounds, or that an invalid reply
@@ -114,6 +116,11 @@ def _outcomes(games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
     size = effective_size(((about[id], share) for id, share in accuracies.items()), n)
     low, high = wilson_interval(accuracy * size, size)
     ruled, ends = totals(verdicts, weights), totals((game.status for game in games), weights)
+    counts = Counter(point.id for point in points)
+    worst = (
+        ("always_fail_share", list(accuracies.values()).count(0.0) / len(accuracies)),
+        ("worst_datapoint_accuracy", min(accuracies.values())),
+    )
     texts = totals((game.decision.text if game.decision else None for game in games), weights)
     return (
         ("accuracy", accuracy),
@@ -124,8 +131,7 @@ def _outcomes(games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
         *ratio("accuracy_1", right[ACCEPT, True], labelled[1]),
         *ratio("precision", right[ACCEPT, True], ruled[ACCEPT]),
         *ratio("recall", right[ACCEPT, True], labelled[1]),
-        ("always_fail_share", list(accuracies.values()).count(0.0) / len(accuracies)),
-        ("worst_datapoint_accuracy", min(accuracies.values())),
+        *(worst if min(counts.values()) >= LEAST_GAMES else ()),
         ("acceptance_rate", ruled[ACCEPT] / whole),
         ("no_decision_rate", ruled[NO_DECISION] / whole),
         ("neither_share", ruled[NEITHER] / whole),

@@ -48,6 +48,7 @@ from nip_fn.run.events import (
     StageEnded,
     Train,
 )
+from nip_fn.run.quotes import game_key
 from nip_fn.run.stages import (
     Done,
     Fetching,
@@ -344,9 +345,9 @@ def _open_trees(state: RunState, stage: Fetching, datapoints: tuple[Datapoint, .
     # of the tree, so each is another sample of the same policy.
     forest = []
     for index, point in enumerate(datapoints * repeats):
-        game_key = fold_in(own_key, "tree", index)
-        root = new_tree(how, reset(point, game_key))
-        forest.append(GameTree(index % len(datapoints), game_key, root))
+        own = game_key(own_key, index)
+        root = new_tree(how, reset(point, own))
+        forest.append(GameTree(index % len(datapoints), own, root))
     num_waiting = sum(len(game.root.slots) for game in forest)
     grown = Growing(stage.name, own_key, datapoints, tuple(forest), num_waiting)
     return replace(state, stage=grown)

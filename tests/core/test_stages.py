@@ -214,8 +214,9 @@ def metrics_agree_with_the_trees_and_with_one_another(at: Ended) -> None:
     weights = [weight for tree in at.trees for weight in leaf_probabilities(tree)]
     share = mean([end != "decided" for end in ends_of_games], weights)
     assert metrics["no_decision_rate"] == pytest.approx(share)
-    assert metrics["worst_datapoint_accuracy"] <= metrics["accuracy"] + 1e-12
-    assert (metrics["worst_datapoint_accuracy"] == 0) == (metrics["always_fail_share"] > 0)
+    if "worst_datapoint_accuracy" in metrics:
+        assert metrics["worst_datapoint_accuracy"] <= metrics["accuracy"] + 1e-12
+        assert (metrics["worst_datapoint_accuracy"] == 0) == (metrics["always_fail_share"] > 0)
     coverage = [value for name, value in metrics.items() if name.endswith(".coverage")]
     assert coverage == sorted(coverage, reverse=True)
     assert len(coverage) == len(confidence_levels(at.protocol.spectrum))
@@ -256,7 +257,8 @@ def the_measures_of_a_test_are_those_that_it_logs(at: Ended) -> None:
     if at.is_test:
         found = verdicts(at.stage.datapoints, at.trees)
         assert accuracy(found).value == pytest.approx(at.metrics()["accuracy"])
-        assert always_fails(found).value == pytest.approx(at.metrics()["always_fail_share"])
+        failing = always_fails(found)
+        assert (failing and failing.value) == at.metrics().get("always_fail_share")
 
 
 LAWS = (
