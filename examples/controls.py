@@ -17,7 +17,9 @@ import nip_fn as nip
 def _swapped(swap: Callable[[nip.Pair, nip.Candidates, nip.Key], bool]) -> nip.Selector:
     """MALT's pairs, turned round where `swap` says so; an unusable reply is never preferred."""
 
-    def select(pairs: tuple[nip.Pair, ...], among: nip.Candidates, key: nip.Key) -> tuple[nip.Pair, ...]:
+    def select(
+        pairs: tuple[nip.Pair, ...], among: nip.Candidates, key: nip.Key
+    ) -> tuple[nip.Pair, ...]:
         found = nip.chain(nip.about(), nip.one_per_node())(pairs, among, key)
         return tuple(
             replace(pair, chosen=pair.rejected, rejected=pair.chosen)
