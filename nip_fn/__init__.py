@@ -119,7 +119,7 @@ from nip_fn.trees.grow import (
     node_at,
     pending_requests,
 )
-from nip_fn.trees.rollouts import Rollout, leaf_games, leaf_probabilities, play
+from nip_fn.trees.rollouts import Rollout, dialogue_of, leaf_games, leaf_probabilities, play
 from nip_fn.trees.tree import Tree, children_of, flatten, leaves_of
 
 __version__ = "0.2.0"
@@ -222,6 +222,7 @@ __all__ = [
     "crossed_share",
     "dedupe",
     "detectable_difference",
+    "dialogue_of",
     "digest",
     "discounted",
     "effective_size",

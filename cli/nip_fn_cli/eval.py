@@ -79,7 +79,9 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
 
 def tested_table(table: dict[str, Any], split: str | None, repeats: int | None) -> dict[str, Any]:
     """A configuration, also one that was written for a training, of a run that only tests."""
-    fixed: dict[str, Any] = {"rl": {"num_iterations": 0}, "text_rl": {"test_scheme": "all"}}
+    # Trees cost more replies, and an evaluation counts dialogues.
+    tests = {"test_scheme": "all", "test_trees": False}
+    fixed: dict[str, Any] = {"rl": {"num_iterations": 0}, "text_rl": tests}
     if split is not None:
         fixed["test_dataset_split"] = split
     if repeats is not None:

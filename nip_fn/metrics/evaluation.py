@@ -11,7 +11,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.metrics.formulas import LEAST_GAMES, wilson_interval
 from nip_fn.metrics.inference import Difference, Estimate, crossed_share, paired_difference
 from nip_fn.metrics.stage import verdict
-from nip_fn.trees.rollouts import leaf_games
+from nip_fn.trees.rollouts import dialogue_of
 from nip_fn.trees.tree import Tree
 
 
@@ -29,12 +29,11 @@ class Verdicts(NamedTuple):
 
 
 def verdicts(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Verdicts:
-    """The right decisions in the dialogues of a test, by datapoint."""
+    """The right decisions in the dialogues of a test, one of each tree, by datapoint."""
     right = [0] * len(datapoints)
     for tree in trees:
         point = datapoints[tree.datapoint]
-        games = leaf_games(tree, point)
-        right[tree.datapoint] += sum(verdict(game) == point.label for game in games)
+        right[tree.datapoint] += verdict(dialogue_of(tree, point)) == point.label
     ids = tuple(point.id for point in datapoints)
     # A test plays every datapoint equally often, so the number of games about each is exact.
     return Verdicts(ids, tuple(right), len(trees) // len(datapoints) if datapoints else 0)

@@ -25,7 +25,7 @@ from nip_fn.metrics.inference import (
     welch_interval,
 )
 from nip_fn.metrics.stage import verdict
-from nip_fn.trees.rollouts import Rollout, leaf_games
+from nip_fn.trees.rollouts import Rollout, dialogue_of
 from nip_fn.trees.tree import Tree
 
 NUM_BINS = 10
@@ -73,14 +73,14 @@ class Judged(NamedTuple):
 
 
 def judged(protocol: Protocol, datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Judged:
-    """The ends of a test's games, in the order of datapoints and, about each, of trees.
+    """The ends of a test's dialogues, one of each tree, by datapoint and in the order of trees.
 
     Raises:
         ValueError: Some datapoint has more games than another.
     """
     games: list[list[Rollout]] = [[] for _ in datapoints]
     for tree in trees:
-        games[tree.datapoint] += leaf_games(tree, datapoints[tree.datapoint])
+        games[tree.datapoint].append(dialogue_of(tree, datapoints[tree.datapoint]))
     if len({len(own) for own in games}) != 1:
         raise ValueError("a measure needs as many games about each datapoint")
     provers = [a for a in range(len(protocol.agents)) if not protocol.is_verifier(a)]

@@ -80,7 +80,7 @@ from nip_fn.training.registry import trainer_of
 from nip_fn.training.tokens import trained_tokens
 from nip_fn.training.trainer import SampleBatch, Selection
 from nip_fn.trees.grow import GameTree, ReplyArrival, insert, new_tree, pending_requests
-from nip_fn.trees.rollouts import GAME_WEIGHTS, leaf_games
+from nip_fn.trees.rollouts import GAME_WEIGHTS, dialogue_of
 from nip_fn.worlds import MEASURES
 
 Stepped = tuple[RunState, tuple[Effect, ...]]
@@ -410,16 +410,12 @@ def _metrics(batch: SampleBatch, selection: Selection | None) -> Metrics:
 
 
 def world_metrics(batch: SampleBatch) -> Metrics:
-    """The measures of a test that only its world has."""
+    """The measures of a test that only its world has, of a dialogue of each tree."""
     measures = MEASURES.get(batch.params.dataset)
     if measures is None:
         return ()
     return measures(
-        [
-            game
-            for tree in batch.trees
-            for game in leaf_games(tree, batch.datapoints[tree.datapoint])
-        ]
+        [dialogue_of(tree, batch.datapoint(index)) for index, tree in enumerate(batch.trees)]
     )
 
 

@@ -62,6 +62,15 @@ def leaf_games(tree: Tree, datapoint: Datapoint) -> tuple[Rollout, ...]:
     )
 
 
+def dialogue_of(tree: Tree, datapoint: Datapoint) -> Rollout:
+    """The game of the first replies alone: a plain dialogue of the policy, however a tree branches.
+
+    Unlike its `leaf_games`, which share their beginnings, the dialogues of several trees are
+    independent, and can be counted.
+    """
+    return leaf_games(tree, datapoint)[0]
+
+
 GameWeights = Callable[[Tree], tuple[float, ...]]  # of `leaf_games`, in their order
 
 

@@ -155,15 +155,15 @@ SCHEDULES = st.sampled_from(
 )
 
 
-def _branching(draw: st.DrawFn, most: int, pools: bool) -> dict[str, Any]:
+def _branching(draw: st.DrawFn, most: int, pool_share: float | None) -> dict[str, Any]:
     """Perhaps numbers of replies of an agent's own, for each of its turns, and opponents."""
     numbers = st.lists(st.integers(1, most), min_size=1, max_size=3)
     own = st.sampled_from([None, None, None]) | st.integers(1, most) | numbers
     # Not both: the branching of a later tree would depend on which trainings take place, which no
     # forecast knows.
-    if pools:
-        pool = draw(st.sampled_from([0, 1, 2]))
-        return {"num_responses": draw(own), "opponent_pool": pool, "opponent_pool_share": 0.3}
+    if pool_share is not None:
+        pool = {"opponent_pool": draw(st.sampled_from([0, 1, 2]))}
+        return {"num_responses": draw(own), **pool, "opponent_pool_share": pool_share}
     return {"num_responses": draw(own), "num_idle_responses": draw(own)}
 
 
@@ -175,7 +175,7 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
     reward = st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0, 2.0])
     shared: dict[str, Any] = {"shared_model_group": "all"} if draw(st.booleans()) else {}
     frozen = [draw(st.integers(0, 3)) == 3 for _ in names]
-    pools = draw(st.integers(0, 3)) == 3
+    pool_share = 0.9 / len(names) if draw(st.integers(0, 3)) == 3 else None
     if shared:
         frozen = frozen[:1] * len(names)
     return {
@@ -191,7 +191,7 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
                 **shared,
             },
             **{
-                name: {"freeze_agent": f, **_branching(draw, branching, pools)}
+                name: {"freeze_agent": f, **_branching(draw, branching, pool_share)}
                 for name, f in zip(names, frozen, strict=True)
             },
         },

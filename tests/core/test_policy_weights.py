@@ -13,6 +13,7 @@ from nip_fn.metrics.formulas import deviation, effective_size, mean, totals, wil
 from nip_fn.metrics.stage import stage_metrics, verdict
 from nip_fn.trees.grow import SimultaneousBranching
 from nip_fn.trees.rollouts import leaf_counts, leaf_probabilities
+from nip_fn.worlds.tea import make_dataset, world_of
 
 from .test_metrics import FOREST, forest_of, inner, leaf, metrics_of, points, tree
 from .trees import flat, trees, walk
@@ -45,8 +46,6 @@ def test_outcomes_of_a_forest_made_by_hand_under_the_policy() -> None:
         "accuracy_1": 3 / 4,
         "precision": (3 / 2) / (9 / 4),
         "recall": 3 / 4,
-        "always_fail_share": 1 / 2,
-        "worst_datapoint_accuracy": 0.0,
         "acceptance_rate": 9 / 16,
         "no_decision_rate": (1 / 4 + 1 / 2) / 4,
         "neither_share": 1 / 8,
@@ -154,6 +153,46 @@ def test_trees_measure_what_plain_dialogues_of_the_same_policy_measure(
     assert counted["episode_length"] > measured["episode_length"] + 0.5
     # Branching buys precision: no more replies are asked of the root than in two dialogues.
     assert measured["accuracy_stderr"] < sqrt(exact * (1 - exact) / len(POINTS))
+
+
+def test_trees_are_counted_as_the_dialogues_of_their_first_replies() -> None:
+    """So that no accuracy exceeds 1, and a world's measures are those of a test without trees."""
+    data = make_dataset(nip.key(1), num_train=1, num_validation=0, num_test=20)
+
+    def sampler(request: nip.Request) -> tuple[nip.Completion, ...]:
+        cup = world_of(data.test[0]).cups[0]
+        words = ["Decision: accept", f"Question for Expert: {cup}"]
+        if not request.is_verifier:
+            words = [f"Answer: {cup}T", "Answer: no"]
+        return tuple(
+            nip.Completion(words[nip.randint(key, len(words))], "stop", "m") for key in request.keys
+        )
+
+    rows, found = [], []
+    for is_tree in (False, True):
+        table = {
+            "dataset": "builtin:tea",
+            "rl": {"num_iterations": 0},
+            "text_rl": {"test_scheme": "all", "test_trees": is_tree},
+            "malt": {"num_responses_per_timestep": 3},
+            "protocol_common": {"verifier_first": True},
+            "nip_protocol": {"max_message_rounds": 3},
+        }
+        params = nip.from_dict(table).unwrap()
+        run = nip.simulate(nip.started(params, data), nip.pure_world(data, sampler))
+        replayed = nip.replay([event for event, _ in run]).unwrap()
+        (test,) = replayed.stages
+        rows.append(dict(replayed.state.rows[0].metrics))
+        batch = test.batch
+        found.append(nip.verdicts(batch.datapoints, batch.trees))
+        assert nip.judged(batch.protocol, batch.datapoints, batch.trees).verdicts == found[-1]
+    plain, trees = rows
+    assert trees["games"] > 2 * plain["games"] == 40
+    assert found[0] == found[1]
+    assert nip.accuracy(found[1]).value == plain["accuracy"] != trees["accuracy"]
+    worlds = [{k: v for k, v in row.items() if k.startswith("tea.")} for row in rows]
+    assert worlds[0] == worlds[1]
+    assert 0 < worlds[0]["tea.asks.1"] < 1
 
 
 def test_the_edition_of_a_run_says_how_its_games_are_weighed() -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in
+from nip_fn.params.agent import ConstantUpdateSchedule
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.nip import nip
 from nip_fn.protocols.registry import PROTOCOLS
@@ -429,18 +430,24 @@ def test_models_are_tested_as_the_scheme_says(scheme: str, expected: list[int]) 
 
 @settings(max_examples=20)
 @given(setups())
-def test_replies_come_from_the_adapter_that_was_published_last(setup: Setup) -> None:
-    served: dict[int, str] = {}
+def test_replies_come_from_the_adapter_that_was_published_last_or_from_an_opponents_pool(
+    setup: Setup,
+) -> None:
+    agents = setup.params.agents
+    models = [[agent.model_name] for agent in agents]
     switching = setup.params.text_rl.switch_adapters
     run = play(setup)
     for before, moment in pairwise(run):
         match moment.event:
             case Replied(agent=agent, completion=completion):
-                assert completion.model == served.get(agent, setup.params.agents[agent].model_name)
+                pools = [other.opponent_pool for at, other in enumerate(agents) if at != agent]
+                pool = max(pools, default=0) if before.state.stage.name == "sample" else 0
+                assert completion.model in models[agent][-1 - pool :]
             case Published(group=name, adapter=adapter, problem=""):
                 assert switching
                 group = next(g for g in before.state.groups if g.name == name)
-                served |= dict.fromkeys(group.agents, adapter)
+                for agent in group.agents:
+                    models[agent].append(adapter)
 
 
 def test_a_group_whose_adapters_are_refused_stays_what_it_was() -> None:
@@ -511,7 +518,10 @@ def test_a_group_trains_when_it_has_enough_rows_and_is_not_frozen(setup: Setup) 
         assert update.selection == grown.selection
         for group in state.groups:
             rows = update.rows[group.name]
-            assert (group.name in jobs) == (group.trainable and len(rows) >= MIN_EXAMPLES)
+            schedule = setup.params.agents[group.agents[0]].update_schedule
+            always = isinstance(schedule, ConstantUpdateSchedule)
+            due = group.trainable and (always or state.iteration % 2 == 1)  # as `SCHEDULES` draws
+            assert (group.name in jobs) == (due and len(rows) >= MIN_EXAMPLES)
             if group.name in jobs:
                 assert jobs[group.name].rows == rows
                 imitated = isinstance(rows[0], SupervisedRow)
