@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import NoReturn
 
 from rich.console import Console
 from rich.markup import escape
 
+from nip_fn.config.data_checks import class_problems, view_problems
 from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
+from nip_fn.run.step import data_problems
 from nip_fn_adapters.data.building import REASONS, BadRows
 from nip_fn_adapters.data.opening import Data, open_data
 from nip_fn_cli.exits import Exit, die, say
@@ -32,6 +35,20 @@ def open_or_die(params: HyperParameters, most_shown: int = MOST_SHOWN) -> Data:
     data = opened.alt(lambda problem: _die_of(problem, most_shown)).unwrap()
     for line in left_out(data):
         say(f"{data.info.name}: {line}")
+    return data
+
+
+def suitable_or_die(params: HyperParameters) -> Data:
+    """The data set that the parameters name, if a run with these parameters can use it."""
+    data = open_or_die(params)
+    classes = {one.split: (one.right, one.buggy) for one in data.report.balance}
+    problems = chain(
+        data_problems(params, data.info),
+        class_problems(params, classes),
+        view_problems(params, data.report.views),
+    )
+    for problem in problems:
+        die(Exit.USAGE, problem)
     return data
 
 
