@@ -43,9 +43,10 @@ from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.worlds.bughunt import World, datapoint_of, neighbours, worlds
 
 OUT = Path(__file__).parent.parent / "adapters" / "nip_fn_adapters" / "bughunt"
-LENGTHS, SHARES = (8, 12, 16), (0.6, 0.2, 0.2)  # of the programs
+LENGTHS, SHARES = (8, 12, 16), (0.7, 0.15, 0.15)  # of the programs
 CRITICS = 0.75  # the share of provers that argue for rejection
 ALONE = 0.1  # the share of games without a prover
+TURNS = 480  # about programs of one length in a row: batches hold few pads
 
 
 class Habits(NamedTuple):
@@ -148,12 +149,14 @@ def drill(rng: np.random.Generator, world: World) -> Iterator[Turn]:
     world = world._replace(coded=coded)
     told = prover_reply(rng, world, ABLE._replace(scan=1.0, hide=0.0), critic=True)
     yield Turn(chat(world, "adp", critic=True), told)
-    # The verifier is told lies as often as not: its check is to follow the program, not the words.
-    if rng.integers(2):
+    # The verifier is told lies more often than not: its checks, here of all steps in any order, are
+    # to follow the program and not the words.
+    if rng.integers(3):
         told = prover_reply(rng, liar(rng, world), ABLE, critic=True)
+    lines = [compared(world, int(place)) for place in rng.permutation(len(coded))]
     yield Turn(
         chat(world, "adp", told, critic=True),
-        verifier_reply(rng, world, ABLE._replace(listen=0.7), told),
+        f"Check:{''.join(lines)}\n{decision(world.bug is None)}",
     )
 
 
@@ -171,7 +174,12 @@ def lessons(seed: int, habits: Habits, split="train") -> Iterator[Turn]:
     own = fold_in(key(seed), "bug-hunt", part, "worlds")
     streams = [worlds(fold_in(own, n), split, num_steps=n) for n in LENGTHS]
     while True:
-        world = next(streams[rng.choice(len(LENGTHS), p=SHARES)])
+        turns = _lesson(rng, streams[rng.choice(len(LENGTHS), p=SHARES)], habits)
+        yield from islice(turns, TURNS)
+
+
+def _lesson(rng: np.random.Generator, stream: Iterator[World], habits: Habits) -> Iterator[Turn]:
+    for world in stream:
         yield from game(rng, world, habits)
         if habits is ABLE:
             yield from drill(rng, world)
@@ -289,6 +297,7 @@ def warm_up(model, tokenizer, turns, *, steps: int, rate: float, size: int, seed
             model.train()
             seconds = time.time() - start
             print(f"step {step:5d}  loss {loss.item():.3f}  {told}  {seconds:.0f} s", flush=True)
+            model.save_pretrained("/tmp/hunt/models/last")
 
 
 def main() -> None:
