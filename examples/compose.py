@@ -30,7 +30,7 @@ def main() -> None:
     right = sum(bool(g.decision) and g.decision.discrete == g.datapoint.label for g in games)
     print(f"{right} of {len(games)} games of the toy policy are decided rightly")
 
-    rules = nip.Rules(PROTOCOL, branching=lambda moves: 3, attempts=(2, 2))
+    rules = nip.Rules(PROTOCOL, branching=lambda turns: 3, attempts=(2, 2))
     starts = [nip.reset(point, nip.fold_in(tree_key, i)) for i, point in enumerate(POINTS)]
     grown = [nip.grow(rules, start, policy, datapoint=i) for i, start in enumerate(starts)]
     trees = tuple(map(nip.flatten, grown))

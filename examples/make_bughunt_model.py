@@ -19,10 +19,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from msgspec.structs import replace
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
-
 from make_tiny_model import (
     CHAT_TEMPLATE,
     IGNORED,
@@ -32,6 +28,10 @@ from make_tiny_model import (
     make_model,
     numpy_generator,
 )
+from msgspec.structs import replace
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+
 from nip_fn.config.codec import from_dict, merge
 from nip_fn.config.presets import BUG_HUNT
 from nip_fn.game.episode import Episode, Utterance
@@ -39,11 +39,19 @@ from nip_fn.keys import fold_in, key, seed_of
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
-from nip_fn.protocols.registry import PROTOCOLS
-from nip_fn.worlds.bughunt import World, datapoint_of, neighbours, worlds
+from nip_fn.worlds.bughunt import (
+    DIGITS,
+    LETTERS,
+    NUM_STEPS,
+    World,
+    compared,
+    datapoint_of,
+    named_in,
+    neighbours,
+    worlds,
+)
 
 OUT = Path(__file__).parent.parent / "adapters" / "nip_fn_adapters" / "bughunt"
-LENGTHS, SHARES = (8, 12, 16), (0.7, 0.15, 0.15)  # of the programs
 CRITICS = 0.75  # the share of provers that argue for rejection
 ALONE = 0.1  # the share of games without a prover
 TURNS = 480  # about programs of one length in a row: batches hold few pads
@@ -75,13 +83,9 @@ CARELESS = Habits(scan=0.25, lie=0.1, hide=0.5, at_once=0.6, listen=0.4, reject=
 # ---------------------------------------------------------------- the scripted players
 
 
-def compared(world: World, place: int) -> str:
+def line(world: World, place: int) -> str:
     """A step of the specification beside that of the program, and if they are the same."""
-    return _compared(place, world.specified[place], world.coded[place])
-
-
-def _compared(place: int, asked: str, done: str) -> str:
-    return f" #{place + 1} {asked} {done} {'same' if asked == done else 'differs'}"
+    return f" {compared(place, world.specified[place], world.coded[place])}"
 
 
 def prover_reply(rng: np.random.Generator, world: World, habits: Habits, critic: bool) -> str:
@@ -89,28 +93,23 @@ def prover_reply(rng: np.random.Generator, world: World, habits: Habits, critic:
     any_step = int(rng.integers(len(world.coded)))
     if rng.random() >= habits.scan:
         return answer(any_step if critic or rng.integers(2) else None)
-    lines = [compared(world, place) for place in range(len(world.coded))]
+    lines = [line(world, place) for place in range(len(world.coded))]
     named = world.bug
     if critic and named is None:
         named = any_step
         if rng.random() < habits.lie:
             right = world.specified[named]
             others = neighbours(right)
-            lines[named] = _compared(named, right, others[rng.integers(len(others))])
+            lines[named] = " " + compared(named, right, str(others[rng.integers(len(others))]))
     elif not critic and named is not None and rng.random() < habits.hide:
-        lines[named] = _compared(named, world.specified[named], world.specified[named])
+        lines[named] = " " + compared(named, world.specified[named], world.specified[named])
         named = None
     return f"Checks:{''.join(lines)}\n{answer(named)}"
 
 
 def answer(place: int | None) -> str:
+    """The last line of the prover."""
     return "Answer: none" if place is None else f"Answer: #{place + 1}"
-
-
-def named_in(told: str) -> int | None:
-    """The step that the prover names."""
-    number = told.rpartition("#")[2] if "Answer: #" in told else ""
-    return int(number) - 1 if number else None
 
 
 def verifier_reply(rng: np.random.Generator, world: World, habits: Habits, told: str) -> str:
@@ -122,10 +121,11 @@ def verifier_reply(rng: np.random.Generator, world: World, habits: Habits, told:
         place = int(rng.integers(len(world.coded)))
     same = world.specified[place] == world.coded[place]
     accept = rng.random() < habits.accept if same else rng.random() >= habits.reject
-    return f"Check:{compared(world, place)}\n{decision(accept)}"
+    return f"Check:{line(world, place)}\n{decision(accept)}"
 
 
 def decision(accept: bool) -> str:
+    """The last line of the verifier."""
     return f"Decision: {'accept' if accept else 'reject'}"
 
 
@@ -153,7 +153,7 @@ def drill(rng: np.random.Generator, world: World) -> Iterator[Turn]:
     # to follow the program and not the words.
     if rng.integers(3):
         told = prover_reply(rng, liar(rng, world), ABLE, critic=True)
-    lines = [compared(world, int(place)) for place in rng.permutation(len(coded))]
+    lines = [line(world, int(place)) for place in rng.permutation(len(coded))]
     yield Turn(
         chat(world, "adp", told, critic=True),
         f"Check:{''.join(lines)}\n{decision(world.bug is None)}",
@@ -167,14 +167,14 @@ def liar(rng: np.random.Generator, world: World) -> World:
     return World(tuple(map(str, asked)), tuple(str(steps[2]) for steps in either))
 
 
-def lessons(seed: int, habits: Habits, split="train") -> Iterator[Turn]:
-    """Turns without end."""
+def lessons(seed: int, habits: Habits, lengths: Sequence[int]) -> Iterator[Turn]:
+    """Turns without end, about programs of these lengths, as often of each."""
     part = "able" if habits is ABLE else "careless"
     rng = numpy_generator(fold_in(key(seed), "bug-hunt", part, "players"))
     own = fold_in(key(seed), "bug-hunt", part, "worlds")
-    streams = [worlds(fold_in(own, n), split, num_steps=n) for n in LENGTHS]
+    streams = [worlds(fold_in(own, n), "train", num_steps=n) for n in lengths]
     while True:
-        turns = _lesson(rng, streams[rng.choice(len(LENGTHS), p=SHARES)], habits)
+        turns = _lesson(rng, streams[rng.integers(len(lengths))], habits)
         yield from islice(turns, TURNS)
 
 
@@ -243,7 +243,9 @@ def make_tokenizer(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizer
 
 
 @torch.no_grad()
-def skills(model, tokenizer, seed: int, num: int = 64) -> dict[str, float]:
+def skills(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int, num: int = 64
+) -> dict[str, float]:
     """The shares of comparisons on held-out steps that greedy decoding gets right.
 
     Of the prover's (a whole scan, read after right lines), and of the verifier's single check after
@@ -257,27 +259,34 @@ def skills(model, tokenizer, seed: int, num: int = 64) -> dict[str, float]:
         rows["scan"].append(Turn(chat(world, "adp"), told))
         lied = prover_reply(rng, liar(rng, world), scan, critic=True)
         for name, words in (("check", told), ("check, lied to", lied)):
-            reply = f"Check:{compared(world, named_in(words))}"
+            reply = f"Check:{line(world, named_in(words))}"
             rows[name].append(Turn(chat(world, "adp", words), reply))
     return {name: float(_greedy(model, tokenizer, turns)) for name, turns in rows.items()}
 
 
-def _greedy(model, tokenizer, turns: Sequence[Turn]) -> torch.Tensor:
+def _greedy(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, turns: Sequence[Turn]
+) -> torch.Tensor:
     """The share of right tokens, of those that only a look at the program gives."""
     batch = next(batches(tokenizer, iter(turns), len(turns)))
     best = model(input_ids=batch["input_ids"]).logits[:, :-1].argmax(-1)
     labels = batch["labels"][:, 1:]
-    known = {*(f"Ġ{x}" for x in "abcdefghij"), *"0123456789"}
-    ids = torch.tensor(tokenizer.convert_tokens_to_ids([*known, *_verdicts(tokenizer)]))
+    known = [*(f"Ġ{letter}" for letter in LETTERS), *DIGITS, "Ġsame", "Ġdiffers"]
+    ids = torch.tensor(tokenizer.convert_tokens_to_ids(known))
     counts = (labels != IGNORED) & torch.isin(labels, ids)
     return (best == labels)[counts].float().mean()
 
 
-def _verdicts(tokenizer) -> list[str]:
-    return [token for token in tokenizer.get_vocab() if token in ("Ġsame", "Ġdiffers")]
-
-
-def warm_up(model, tokenizer, turns, *, steps: int, rate: float, size: int, seed: int) -> None:
+def warm_up(
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    turns: Iterator[Turn],
+    *,
+    steps: int,
+    rate: float,
+    size: int,
+    seed: int,
+) -> None:
     """Supervised training with a one-cycle rate, in place."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
@@ -297,7 +306,6 @@ def warm_up(model, tokenizer, turns, *, steps: int, rate: float, size: int, seed
             model.train()
             seconds = time.time() - start
             print(f"step {step:5d}  loss {loss.item():.3f}  {told}  {seconds:.0f} s", flush=True)
-            model.save_pretrained("/tmp/hunt/models/last")
 
 
 def main() -> None:
@@ -305,9 +313,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, default=OUT)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--able", type=int, default=1500)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[NUM_STEPS])
+    parser.add_argument("--able", type=int, default=1200)
     parser.add_argument("--careless", type=int, default=150)
-    parser.add_argument("--batch-size", type=int, default=48)
+    parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=3e-3)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=3)
@@ -315,7 +324,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.manual_seed(seed_of(fold_in(key(args.seed), "weights")))
     torch.set_num_threads(args.threads)
-    turns = islice(lessons(args.seed, ABLE), 3000)
+    turns = islice(lessons(args.seed, ABLE, args.lengths), 3000)
     tokenizer = make_tokenizer(
         [text for turn in turns for text in (*(m["content"] for m in turn.chat), turn.reply)], 640
     )
@@ -325,7 +334,7 @@ def main() -> None:
         warm_up(
             model,
             tokenizer,
-            lessons(args.seed, habits),
+            lessons(args.seed, habits, args.lengths),
             steps=steps,
             rate=args.learning_rate * rate,
             size=args.batch_size,

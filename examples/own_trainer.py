@@ -11,9 +11,9 @@ N = 4
 BEST = nip.chain(nip.best_worst(), nip.margin(0.1), nip.one_per_node())
 
 
-def branching(trained: tuple[int, ...], moves: tuple[nip.Move, ...]) -> int:
+def branching(trained: tuple[int, ...], turns: tuple[nip.Turn, ...]) -> int:
     """N replies wherever an agent that is trained moves."""
-    return N if any(move.agent in trained for move in moves) else 1
+    return N if any(turn.agent in trained for turn in turns) else 1
 
 
 def update(

@@ -33,14 +33,26 @@ from nip_fn.game.protocol import (
 )
 from nip_fn.game.reply import Completion, Reply, find_decision, parse_reply
 from nip_fn.keys import Key, fold_in, key, permutation, randint, split, uniform, weighted_choice
-from nip_fn.metrics.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
+from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain, verdicts
 from nip_fn.metrics.formulas import wilson_interval
+from nip_fn.metrics.inference import (
+    Difference,
+    Estimate,
+    crossed_interval,
+    crossed_share,
+    detectable_difference,
+    holm,
+    paired_difference,
+    sign_flip,
+    t_interval,
+)
 from nip_fn.metrics.stage import stage_metrics
 from nip_fn.metrics.usage import Usage
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat, Message, build_chat
 from nip_fn.protocols.build import in_turn, make_protocol
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
+from nip_fn.protocols.strategies import STRATEGIES, Strategy, scripted_reply
 from nip_fn.run.digest import digest
 from nip_fn.run.events import DatasetInfo, Effect, Event, RunStarted
 from nip_fn.run.replay import Replayed, StageForest, annotate, replay, reselect, summary
@@ -56,12 +68,14 @@ from nip_fn.select.pairs import (
     Siblings,
     about,
     best_worst,
+    by_agent,
     candidates,
     chain,
     every,
     interval,
     propose,
 )
+from nip_fn.select.reestimate import reestimated
 from nip_fn.select.rollouts import RolloutRule, SelectedRollout, above, weighted
 from nip_fn.testing.check import ProtocolError, check_protocol
 from nip_fn.testing.params import construct_test_params
@@ -81,6 +95,7 @@ from nip_fn.trees.grow import (
     ReplyArrival,
     ReplyRequest,
     Rules,
+    Turn,
     grow,
     insert,
     new_tree,
@@ -99,6 +114,7 @@ __all__ = [
     "REJECT",
     "SELECTORS",
     "SPECTRA",
+    "STRATEGIES",
     "TRAINERS",
     "Adapter",
     "AgentSpec",
@@ -110,6 +126,7 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "Decision",
+    "Difference",
     "Effect",
     "Episode",
     "Estimate",
@@ -148,9 +165,11 @@ __all__ = [
     "Selector",
     "Siblings",
     "StageForest",
+    "Strategy",
     "SupervisedRow",
     "Trainer",
     "Tree",
+    "Turn",
     "Update",
     "Usage",
     "Utterance",
@@ -165,6 +184,7 @@ __all__ = [
     "balance",
     "best_worst",
     "build_chat",
+    "by_agent",
     "candidates",
     "cap",
     "chain",
@@ -172,7 +192,10 @@ __all__ = [
     "children_of",
     "constant",
     "construct_test_params",
+    "crossed_interval",
+    "crossed_share",
     "dedupe",
+    "detectable_difference",
     "digest",
     "discounted",
     "ei",
@@ -186,6 +209,7 @@ __all__ = [
     "gain",
     "get",
     "grow",
+    "holm",
     "in_turn",
     "insert",
     "interval",
@@ -207,6 +231,7 @@ __all__ = [
     "new_tree",
     "node_at",
     "one_per_node",
+    "paired_difference",
     "parse_reply",
     "pending",
     "pending_requests",
@@ -218,19 +243,23 @@ __all__ = [
     "protocol_of",
     "pure_world",
     "randint",
+    "reestimated",
     "replay",
     "request",
     "reselect",
     "reset",
     "reward_mid_point",
     "scan",
+    "scripted_reply",
     "sequence",
+    "sign_flip",
     "simulate",
     "split",
     "stage_metrics",
     "started",
     "step",
     "summary",
+    "t_interval",
     "to_arrays",
     "to_dict",
     "trained_agents",

@@ -1,8 +1,8 @@
 """Values of a user's own, referred to as `package.module:NAME` or `file.py:NAME`.
 
-A protocol, a trainer, a pair selector and a data set may be such references, on the command line
-and in a configuration.  A run records each of them with a hash of its source, so that a replay can
-say when the source is missing or has changed.
+A protocol, a trainer, a pair selector, an agent's strategy and a data set may be such references,
+on the command line and in a configuration.  A run records each of them with a hash of its source,
+so that a replay can say when the source is missing or has changed.
 """
 
 import importlib
@@ -26,8 +26,9 @@ from nip_fn.game.datapoint import Datapoint, Dataset, Split, text_hash
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.data import DatasetParameters
 from nip_fn.params.names import is_reference
-from nip_fn.params.run import HyperParameters
+from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS
+from nip_fn.protocols.strategies import STRATEGIES
 from nip_fn.training.registry import SELECTORS, TRAINERS
 from nip_fn.training.trainer import Trainer
 
@@ -193,10 +194,25 @@ def _imported(at: _Location) -> set[Path]:
 def references(table: Mapping[str, Any]) -> dict[str, str]:
     """The references in a written configuration, by the address that holds each."""
     written = {address: _value_at(table, address) for address in (*_REGISTER, "dataset")}
+    written |= _scripts(table)
     return {
         address: name
         for address, name in written.items()
         if isinstance(name, str) and is_reference(name) and not is_listed_dataset(address, name)
+    }
+
+
+def _scripts(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The strategies of scripted agents, by address."""
+    agents = table.get("agents")
+    named = agents if isinstance(agents, Mapping) else {}
+    written = {name: own for name, own in named.items() if isinstance(own, Mapping)}
+    shared = written.get(DEFAULT_AGENT, {})
+    whole = {name: {**shared, **own} for name, own in written.items()}
+    return {
+        f"agents.{name}.{_STRATEGY}": own.get(_STRATEGY)
+        for name, own in whole.items()
+        if own.get("model_provider") == "scripted"
     }
 
 
@@ -213,16 +229,16 @@ def _value_at(table: Mapping[str, Any], address: str) -> Any:
 
 
 def register(table: Mapping[str, Any]) -> Result[None, Problem]:
-    """Make the protocol, trainer and selector that a written configuration refers to known.
+    """Make the protocol, trainer, selector and strategies of a written configuration known.
 
     They take the place of what was registered under the same references before.  A data set has no
     registry: see `load_dataset`.
     """
     written = references(table)
     return collect(
-        load(reference).bind(_REGISTER[address]).alt(_at(address))
+        load(reference).bind(_REGISTER.get(address, _register_strategy)).alt(_at(address))
         for address, reference in written.items()
-        if address in _REGISTER
+        if address != "dataset"
     ).map(lambda _: None)
 
 
@@ -269,6 +285,16 @@ def _register_selector(own: Extension) -> Result[None, Problem]:
     return Success(None)
 
 
+def _register_strategy(own: Extension) -> Result[None, Problem]:
+    if not callable(own.value):
+        return _wrong_type(own, own.value, "a strategy, a function that writes a reply")
+    STRATEGIES[own.reference] = own.value
+    return Success(None)
+
+
+_STRATEGY = "model_name"  # of a scripted agent
+
+# By address; any other is that of a strategy.
 _REGISTER: dict[str, Callable[[Extension], Result[None, Problem]]] = {
     "interaction_protocol": _register_protocol,
     "trainer": _register_trainer,

@@ -140,7 +140,8 @@ def _parse_set(assignment: str) -> Result[dict[str, Any], Problem]:
 def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]:
     """The table with every agent at that provider, whatever it says of single agents.
 
-    "dummy" is not a provider but `use_dummy_api`: random replies instead of any model.
+    "dummy" is not a provider but `use_dummy_api`: random replies instead of any model.  An agent
+    that the table gives a script keeps it: there is no model that the provider could serve.
     """
     if provider is None:
         return table
@@ -148,7 +149,8 @@ def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]
     dummy = provider == "dummy"
     fields = {"use_dummy_api": dummy, **({} if dummy else {"model_provider": provider})}
     # Each agent by its name: what a table says of a single agent overrides `_default`.
-    names = {DEFAULT_AGENT, *table.get("agents", {})}
+    agents = {DEFAULT_AGENT: {}, **table.get("agents", {})}
+    names = (name for name, own in agents.items() if own.get("model_provider") != "scripted")
     return merge(table, {"agents": dict.fromkeys(sorted(names), fields)})
 
 

@@ -9,8 +9,9 @@ from rich.table import Table
 
 from nip_fn.config.codec import merge, params_hash
 from nip_fn.errors import Problem
-from nip_fn.metrics.evaluation import Estimate, Verdicts, accuracy, always_fails, gain, verdicts
+from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain, verdicts
 from nip_fn.metrics.formulas import Metrics
+from nip_fn.metrics.inference import Estimate
 from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.spending import dollars
 from nip_fn_adapters.store import CHECKPOINT
@@ -202,7 +203,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
 def _estimate(found: dict[str, float] | None, signed: bool = False) -> str:
     if found is None:
         return "-"
-    value, low, high = Estimate(**found)
+    value, low, high = (found[name] for name in Estimate._fields)
     if signed:
         return f"{value * 100:+.1f} [{low * 100:+.1f}, {high * 100:+.1f}]"
     return f"{value:.1%} [{low:.1%}, {high:.1%}]"

@@ -35,17 +35,25 @@ def load_agents(table: dict[str, Any], runs: Path) -> Result[tuple[Loaded, ...],
     """The agents of a written configuration that continue from an earlier run.
 
     Their parameters are those of that run, except those that say where to find it and whether the
-    agent is frozen.
+    agent is frozen.  Where nothing is to be trained, agents that shared a model group may play with
+    different versions of it, each in a group of its own.
     """
     protocol, agents = table.get("interaction_protocol", "nip"), table.get("agents", {})
     if not isinstance(protocol, str) or protocol not in PROTOCOLS:
         # Only the protocol tells the names of the agents.
         return Success(())  # refused while reading, with a better message
-    return collect(
+    loaded = collect(
         _load(name, fields, runs)
         for name, fields in spread(agents, agent_names(protocol)).items()
         if fields.get("load_checkpoint_and_parameters") is True
     )
+    if table.get("rl", {}).get("num_iterations") != 0:
+        return loaded
+    return loaded.map(lambda every: tuple(map(_in_own_group, every)))
+
+
+def _in_own_group(one: Loaded) -> Loaded:
+    return one._replace(fields={**one.fields, "shared_model_group": None})
 
 
 def with_loaded(table: dict[str, Any], loaded: tuple[Loaded, ...]) -> dict[str, Any]:
@@ -103,12 +111,14 @@ def _load(agent: str, fields: dict[str, Any], runs: Path) -> Result[Loaded, Prob
 
 def _loaded_from(run: Run, agent: str, fields: dict[str, Any]) -> Result[Loaded, Problem]:
     members = [spec.name for spec in run.params.agents]
-    if agent not in members:
+    source = fields.get("checkpoint_agent") or agent
+    if source not in members:
         problem = f"the run {run.path.parent} has no such agent"
         there = f"its agents are: {', '.join(members)}"
-        return Failure(Problem(problem, f"agents.{agent}", there))
-    lineage = group_of(run.state.groups, members.index(agent)).lineage
-    recorded = to_dict(run.params)["agents"][agent]
+        where = f"agents.{agent}" + (".checkpoint_agent" if source != agent else "")
+        return Failure(Problem(problem, where, there))
+    lineage = group_of(run.state.groups, members.index(source)).lineage
+    recorded = {**to_dict(run.params)["agents"][source], "name": agent}
     return (
         adapter_version(lineage, fields.get("checkpoint_version", "latest"))
         .alt(lambda problem: problem.at(f"agents.{agent}.checkpoint_version"))
@@ -119,10 +129,12 @@ def _loaded_from(run: Run, agent: str, fields: dict[str, Any]) -> Result[Loaded,
 def adapter_version(
     lineage: tuple[Adapter, ...], version: object
 ) -> Result[Adapter | None, Problem]:
-    """The adapter of a version: the latest, or that of an iteration.
+    """The adapter of a version: the latest, or that of an iteration; None for the base model.
 
-    The latest of a lineage in which nothing was trained is None: the base model.
+    The latest of a lineage in which nothing was trained is the base model, too.
     """
+    if version == "base":
+        return Success(None)
     if version == "latest":
         return Success(lineage[-1] if lineage else None)
     # A loaded adapter keeps the iteration of the run that trained it, so two may have the same one;
@@ -130,7 +142,7 @@ def adapter_version(
     found = [adapter for adapter in lineage if str(adapter.iteration) == str(version)]
     if found:
         return Success(found[-1])
-    known = ", ".join([*(str(adapter.iteration) for adapter in lineage), "latest"])
+    known = ", ".join([*(str(adapter.iteration) for adapter in lineage), "latest", "base"])
     return Failure(
         Problem(f"no adapter was trained in iteration {version!r}", remedy=f"choose from: {known}")
     )

@@ -92,7 +92,9 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
     # References first: the protocol says which agents there are, and so which fields are right.
     or_exit(extensions.register(table))
     loaded = or_exit(load_agents(table, runs))
-    params = resolve(with_templates(with_provider(with_loaded(table, loaded), provider)))
+    table = with_loaded(table, loaded)
+    or_exit(extensions.register({"agents": table.get("agents", {})}))  # a loaded one's strategy
+    params = resolve(with_templates(with_provider(table, provider)))
     sources = or_exit(extensions.sources(table))
     return New(params, loaded, or_exit(first_adapters(loaded, params)), sources)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from nip_fn.config.hosting import is_hosted
 from nip_fn.errors import Eventual, Problem
 from nip_fn.game.reply import Completion
-from nip_fn.params.agent import AgentParameters, agent_group
+from nip_fn.params.agent import AgentParameters, agent_group, is_frozen, is_scripted
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import (
@@ -24,7 +24,7 @@ from nip_fn.run.ports import (
 )
 from nip_fn.run.request import Request
 from nip_fn.training.jobs import Job
-from nip_fn_adapters import dummy
+from nip_fn_adapters import dummy, scripted
 from nip_fn_adapters.api.pace import Bounds
 from nip_fn_cli.exits import Exit, die, or_exit, say
 
@@ -97,7 +97,9 @@ def wire(params: HyperParameters, run: Path) -> Models:
 
 
 def kind_of(agent: AgentParameters) -> str:
-    """The kind of adapters that serve an agent: api, dummy, local or self-hosted."""
+    """The kind of adapters that serve an agent: api, dummy, local, scripted or self-hosted."""
+    if is_scripted(agent):
+        return "scripted"
     if agent.use_dummy_api:
         return "dummy"
     if is_hosted(agent):
@@ -107,6 +109,12 @@ def kind_of(agent: AgentParameters) -> str:
 
 def _dummy(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
     return Models(dummy.dummy_sampler(params.dummy), dummy.dummy_tuner(), dummy.serve_at_once)
+
+
+def _scripted(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
+    # Nothing is ever trained, so the tuner and the publisher are never called.
+    sampler = scripted.scripted_sampler(params)
+    return Models(sampler, dummy.dummy_tuner(), dummy.serve_at_once)
 
 
 # The adapters are imported where they are wired: each kind needs packages of an extra that may not
@@ -162,7 +170,7 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Mod
         die(Exit.USAGE, _missing("models behind an API need", error))
     agents = [agent for agent in params.agents if kind_of(agent) == "api"]
     for agent in agents:
-        _check_api(agent, is_trained=params.rl.num_iterations > 0 and not agent.freeze_agent)
+        _check_api(agent, is_trained=params.rl.num_iterations > 0 and not is_frozen(agent))
     variables = environment()
     served = {agent.name: or_exit(served_by(agent, variables)) for agent in agents}
     groups = or_exit(trainings(params, variables))
@@ -230,5 +238,6 @@ _MODELS: dict[str, Callable[[HyperParameters, Path, ProgressForwarder], Models]]
     "api": _api,
     "dummy": _dummy,
     "local": _local,
+    "scripted": _scripted,
     "self-hosted": _self_hosted,
 }

@@ -10,12 +10,18 @@ from nip_fn.errors import Problem
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.protocol import verifier_rounds
 from nip_fn.keys import key
-from nip_fn.params.agent import AgentParameters, ContiguousPeriodicUpdateSchedule, agent_group
+from nip_fn.params.agent import (
+    AgentParameters,
+    ContiguousPeriodicUpdateSchedule,
+    agent_group,
+    is_scripted,
+)
 from nip_fn.params.names import SELECTORS, TRAINERS, is_reference, unknown_name
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import system_variables
 from nip_fn.prompts.render import render_text
 from nip_fn.protocols.registry import protocol_of
+from nip_fn.protocols.strategies import strategies_for
 
 _NO_NETWORK = "it configures networks other than language models, which nip-fn does not train"
 _NO_WANDB = (
@@ -87,14 +93,33 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
 
 def _name_problems(params: HyperParameters) -> Iterator[Problem]:
     """A problem for each name that is neither built in nor a reference to the user's own."""
-    rule = params.malt.pair_selection_method
+    rule, protocol = params.malt.pair_selection_method, protocol_of(params)
     names = (
         ("trainer", params.trainer, "trainer", tuple(TRAINERS)),
         ("malt.pair_selection_method", rule, "pair rule", tuple(SELECTORS)),
+        *(
+            (
+                f"agents.{one.name}.model_name",
+                one.model_name,
+                "strategy",
+                tuple(strategies_for(params.dataset, spec.role)),
+            )
+            for one, spec in zip(params.agents, protocol.agents, strict=True)
+            if is_scripted(one)
+        ),
     )
     for address, name, kind, known in names:
         if name not in known and not is_reference(name):
             yield unknown_name(address, name, kind, known)
+    for agent in params.agents:
+        own = agent.pair_selection_method
+        if own is not None and own not in SELECTORS:
+            yield Problem(
+                f"{own!r} is not a pair rule",
+                f"agents.{agent.name}.pair_selection_method",
+                f"choose from {', '.join(SELECTORS)}; a rule of your own is named in "
+                "malt.pair_selection_method, and these for the other agents",
+            )
 
 
 def _size_problems(params: HyperParameters) -> Iterator[Problem]:
@@ -174,10 +199,14 @@ def _loading_problems(agent: AgentParameters) -> Iterator[Problem]:
             address,
             "set it to the name or the folder of the run to load",
         )
-    if agent.checkpoint_run_id is not None and not agent.load_checkpoint_and_parameters:
-        yield Problem(
-            "nothing is loaded from it", address, "set load_checkpoint_and_parameters to true, too"
-        )
+    named = {"run_id": agent.checkpoint_run_id, "agent": agent.checkpoint_agent}
+    for field, value in named.items():
+        if value is not None and not agent.load_checkpoint_and_parameters:
+            yield Problem(
+                "nothing is loaded from it",
+                f"agents.{agent.name}.checkpoint_{field}",
+                "set load_checkpoint_and_parameters to true, too",
+            )
 
 
 def _lora_problems(agent: AgentParameters) -> Iterator[Problem]:

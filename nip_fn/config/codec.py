@@ -91,6 +91,7 @@ LOAD_PRESERVED = (
     "checkpoint_project",
     "checkpoint_run_id",
     "checkpoint_version",
+    "checkpoint_agent",
     "freeze_agent",
 )
 

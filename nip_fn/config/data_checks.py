@@ -24,6 +24,8 @@ def class_problems(
         params: The run's parameters.
         classes: The numbers of datapoints with label 1 and 0 of each split that holds any.
     """
+    if params.dataset_options.only_label is not None:  # asked for
+        return
     for split in dict.fromkeys(needed_splits(params)):
         ones, zeros = classes.get(split, (0, 0))
         if bool(ones) != bool(zeros):

@@ -1,6 +1,6 @@
 """Agents at language-model servers, and the ranks of the adapters that they will have there."""
 
-from nip_fn.params.agent import AgentParameters, is_updated
+from nip_fn.params.agent import AgentParameters, is_frozen, is_updated
 from nip_fn.params.run import HyperParameters
 
 # The values that vLLM accepts for --max-lora-rank.
@@ -23,7 +23,7 @@ def server_url(agent: AgentParameters) -> str:
 
 def is_trained(params: HyperParameters, agent: AgentParameters) -> bool:
     """True if the run trains the agent."""
-    return params.rl.num_iterations > 0 and not agent.freeze_agent
+    return params.rl.num_iterations > 0 and not is_frozen(agent)
 
 
 def highest_rank(params: HyperParameters, agent: AgentParameters) -> int:

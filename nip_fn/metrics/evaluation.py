@@ -5,11 +5,11 @@ accuracy of the verifier, and the share of datapoints on which it always fails.
 """
 
 from collections.abc import Sequence
-from math import sqrt
 from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.metrics.formulas import Z_95, mean, wilson_interval
+from nip_fn.metrics.formulas import wilson_interval
+from nip_fn.metrics.inference import Difference, Estimate, crossed_share, paired_difference
 from nip_fn.metrics.stage import verdict
 from nip_fn.trees.rollouts import leaf_games
 from nip_fn.trees.tree import Tree
@@ -28,14 +28,6 @@ class Verdicts(NamedTuple):
         return [count / self.games for count in self.right]
 
 
-class Estimate(NamedTuple):
-    """A value with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
 def verdicts(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Verdicts:
     """The right decisions in the dialogues of a test, by datapoint."""
     right = [0] * len(datapoints)
@@ -52,14 +44,12 @@ def accuracy(found: Verdicts) -> Estimate:
     """The share of games that were decided as the label says.
 
     The interval is Wilson's where there is one game about each datapoint.  Several games about one
-    are not independent, so then it is that of the mean over datapoints, x̄ ± z s / √n.
+    are not independent, so then it is that of the mean over datapoints (`crossed_share`).
     """
     if found.games == 1:
         count, number = sum(found.right), len(found.right)
         return Estimate(count / number, *wilson_interval(count, number))
-    # Cut to [0, 1]: unlike Wilson's, the normal interval of a mean can leave it.
-    whole = _of_mean(found.accuracies)
-    return Estimate(whole.value, max(0.0, whole.low), min(1.0, whole.high))
+    return crossed_share([found.accuracies])
 
 
 def always_fails(found: Verdicts) -> Estimate:
@@ -68,25 +58,14 @@ def always_fails(found: Verdicts) -> Estimate:
     return Estimate(failed / number, *wilson_interval(failed, number))
 
 
-def gain(found: Verdicts, baseline: Verdicts) -> Estimate:
+def gain(found: Verdicts, baseline: Verdicts) -> Difference:
     """The accuracy less that of a baseline on the same datapoints, paired datapoint by datapoint.
 
-    The mean d̄ of the differences, and d̄ ± z s / √n.  Raises ValueError for other datapoints.
+    Raises ValueError for other datapoints.
 
     >>> gain(Verdicts(("a", "b"), (1, 1), 1), Verdicts(("a", "b"), (1, 0), 1)).value
     0.5
     """
     if found.ids != baseline.ids:
         raise ValueError("the baseline was tested on other datapoints")
-    pairs = zip(found.accuracies, baseline.accuracies, strict=True)
-    return _of_mean([ours - theirs for ours, theirs in pairs])
-
-
-def _of_mean(values: Sequence[float]) -> Estimate:
-    """The mean of one value or more, with the normal interval of a mean of a sample."""
-    centre, number = mean(values), len(values)
-    # The variance of a sample, over n - 1.  A single datapoint shows no spread, and gets none
-    # instead of a division by zero.
-    spread = mean([(value - centre) ** 2 for value in values]) * number / max(1, number - 1)
-    margin = Z_95 * sqrt(spread / number)
-    return Estimate(centre, centre - margin, centre + margin)
+    return paired_difference([found.accuracies], [baseline.accuracies])

@@ -16,7 +16,7 @@ MAX_LEVELS = 5  # of confidence, at which selective accuracy is logged
 # ---------------------------------------------------------------------------------------- formulas
 
 
-def wilson_interval(successes: int, trials: int, z: float = Z_95) -> tuple[float, float]:
+def wilson_interval(successes: float, trials: float, z: float = Z_95) -> tuple[float, float]:
     """Wilson's score interval of a proportion (Wilson 1927); (0, 1) with no trials.
 
     (p + z²/2n ± z √(p(1 - p)/n + z²/4n²)) / (1 + z²/n)

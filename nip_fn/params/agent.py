@@ -11,8 +11,10 @@ from msgspec import Meta
 
 from nip_fn.params.base import Count, Natural, Positive, Record, Share
 
-Provider = Literal["OpenAI", "SelfHosted", "OpenRouter", "local"]
+Provider = Literal["OpenAI", "SelfHosted", "OpenRouter", "local", "scripted"]
 SupervisorRule = Literal["none", "all", "first", "all_but_first"]
+# A number for all turns, or one for each.
+ByTurn = Count | Annotated[tuple[Count, ...], Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 
 
@@ -100,10 +102,17 @@ class AgentParameters(Record, frozen=True):
     ] = 1.0
     model_provider: Annotated[
         Provider,
-        Meta(description='Provider of sampling and training. "local": a model in this process.'),
+        Meta(
+            description='Provider of sampling and training. "local": a model in this process. '
+            '"scripted": no model; the agent follows a strategy and is never trained.'
+        ),
     ] = "OpenAI"
     model_name: Annotated[
-        str, Meta(description='The base model; with "local" a folder or "builtin:tiny".')
+        str,
+        Meta(
+            description='The base model; with "local" a folder or "builtin:tiny", with "scripted" '
+            "the name of a strategy, such as honest, liar or silent, or one of your own."
+        ),
     ] = "gpt-4o-mini-2024-07-18"
     language_model_server_scheme_host: Annotated[
         str, Meta(description="Scheme and host of the language-model server (SelfHosted).")
@@ -155,6 +164,35 @@ class AgentParameters(Record, frozen=True):
     repetition_penalty: Annotated[
         Positive | None,
         Meta(description="Above 1, repeated tokens are discouraged. None: the model's default."),
+    ] = None
+    num_responses: Annotated[
+        ByTurn | None,
+        Meta(
+            description="With malt: replies sampled from this agent at each of its turns, or a "
+            "list with one number for each turn, the last of which repeats. The more replies "
+            "follow a reply of another agent, the surer the sign of that agent's pairs. None: "
+            "malt.num_responses_per_timestep, or 1 if frozen."
+        ),
+    ] = None
+    num_idle_responses: Annotated[
+        ByTurn | None,
+        Meta(
+            description="The same where its replies are not trained on: it is frozen, not due by "
+            "its update_schedule, or plays an earlier model. None: as num_responses."
+        ),
+    ] = None
+    pair_selection_method: Annotated[
+        str | None,
+        Meta(
+            description="With malt: a pair rule for this agent. None: malt.pair_selection_method."
+        ),
+    ] = None
+    min_pair_margin: Annotated[
+        Annotated[float, Meta(ge=0.0)] | None,
+        Meta(
+            description="With malt: smallest difference of expected reward between this agent's "
+            "chosen and rejected reply. None: malt.min_pair_margin."
+        ),
     ] = None
     fine_tune_from_scratch: Annotated[
         bool,
@@ -226,11 +264,25 @@ class AgentParameters(Record, frozen=True):
         bool | None,
         Meta(description="Merge consecutive messages of one role. None: except with OpenAI."),
     ] = None
+    checkpoint_agent: Annotated[
+        str | None,
+        Meta(description="Name of the agent to load in that run. None: this agent's own name."),
+    ] = None
 
 
 def agent_group(agent: AgentParameters) -> str:
     """The name of the shared model group that the agent belongs to."""
     return agent.shared_model_group or agent.name
+
+
+def is_scripted(agent: AgentParameters) -> bool:
+    """True if a strategy speaks for the agent, and no model."""
+    return agent.model_provider == "scripted"
+
+
+def is_frozen(agent: AgentParameters) -> bool:
+    """True if the agent is never trained."""
+    return agent.freeze_agent or is_scripted(agent)
 
 
 def lora_alpha(agent: AgentParameters) -> int:

@@ -42,6 +42,13 @@ class DatasetParameters(Record, frozen=True):
         Share,
         Meta(description="Share of the problems for testing, if the data set has no splits."),
     ] = 0.15
+    only_label: Annotated[
+        Literal[0, 1] | None,
+        Meta(
+            description="Use only the datapoints with this label, 1 for right and 0 for wrong. "
+            "None: all."
+        ),
+    ] = None
     skip_bad_rows: Annotated[
         bool, Meta(description="Skip and count rows that cannot be read, instead of stopping.")
     ] = False

@@ -100,6 +100,13 @@ class TextRlParameters(Record, frozen=True):
         Positive,
         Meta(description="Hours that a fine-tuning job may take. Resuming the run waits again."),
     ] = 24.0
+    test_trees: Annotated[
+        bool,
+        Meta(
+            description="Grow trees in tests, with as many replies as the trainer would sample in "
+            "an iteration, instead of single dialogues."
+        ),
+    ] = False
     save_transcripts: Annotated[
         bool,
         Meta(description="Also write all dialogues into the run's transcripts folder."),
@@ -121,6 +128,13 @@ class TextRlParameters(Record, frozen=True):
             "answers): stop the run, or skip the adapter and continue with the previous one."
         ),
     ] = "stop"
+    test_temperature: Annotated[
+        Annotated[float, Meta(ge=0.0)] | None,
+        Meta(
+            description="Sampling temperature of all agents in tests, instead of temperature and "
+            "top_p. 0: greedy. None: as in training."
+        ),
+    ] = None
 
 
 class PureTextEiParameters(Record, frozen=True):

@@ -110,7 +110,15 @@ SELECTION_PARAMETERS = (
     "malt.value_backup",
     # Only the draws of the selection follow it here; the replies remain those that were recorded.
     "seed",
+    "agents.AGENT.min_pair_margin",
+    "agents.AGENT.pair_selection_method",
 )
+
+
+def _is_of_selection(address: str) -> bool:
+    table, _, field = address.rpartition(".")
+    general = f"agents.AGENT.{field}" if table.startswith("agents.") else address
+    return general in SELECTION_PARAMETERS
 
 
 def reselect(
@@ -121,7 +129,7 @@ def reselect(
     Only parameters of the selection may differ from the recorded ones.
     """
     changed = differences(replayed.state.params, params)
-    refused = [address for address in changed if address not in SELECTION_PARAMETERS]
+    refused = [address for address in changed if not _is_of_selection(address)]
     if refused:
         known = ", ".join(SELECTION_PARAMETERS)
         return Failure(

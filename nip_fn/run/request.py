@@ -7,8 +7,9 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import SPECTRA, SpectrumName
-from nip_fn.game.episode import may_decide, movers
+from nip_fn.game.episode import Episode, may_decide, movers
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key
 from nip_fn.params.agent import max_tokens
@@ -40,6 +41,9 @@ class Request(msgspec.Struct, frozen=True):
     is_verifier: bool
     headers: tuple[str, ...]  # what the parts of a message to several channels must begin with
     decisions: tuple[str, ...]  # what may follow "Decision: "; () where no decision counts
+    # The position itself, for scripts, which do not read the chat; None where there is no game.
+    datapoint: Datapoint | None = None
+    episode: Episode | None = None
 
 
 # A sampler as a pure function of the request: one completion for each of its keys, in their order.
@@ -61,17 +65,19 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     _, episode = node_at(game.root, episode_of(grown, effect.tree), path)
     move = next(move for move in movers(protocol, episode) if move.agent == index)
     decides = may_decide(protocol, len(episode.rounds), index)
+    datapoint = grown.datapoints[game.datapoint]
+    tested = state.params.text_rl.test_temperature if grown.name == "test" else None
     return Request(
         model=group.model,
         # The one that is served, which is not always the group's latest: with `switch_adapters` off
         # the control goes on sampling with the model that it began with.
         adapter=group.serving,
-        chat=build_chat(state.params, grown.datapoints[game.datapoint], episode, index),
+        chat=build_chat(state.params, datapoint, episode, index),
         # From the places of the replies alone, so siblings get the same keys whether a provider
         # takes one request for all of them or one for each.
         keys=tuple(reply_key(game.key, path, agent.name, one, attempt) for one in indices),
-        temperature=agent.temperature,
-        top_p=agent.top_p,
+        temperature=agent.temperature if tested is None else tested,
+        top_p=agent.top_p if tested is None else None,
         repetition_penalty=agent.repetition_penalty,
         max_tokens=max_tokens(agent),
         agent=agent.name,
@@ -80,6 +86,8 @@ def request(state: RunState, effect: SampleReplies) -> Request:
         # The dummy takes the admissible words from here, so that it need not know the rules of the
         # game.
         decisions=_decision_texts(protocol.spectrum) if decides else (),
+        datapoint=datapoint,
+        episode=episode,
     )
 
 

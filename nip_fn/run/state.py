@@ -13,10 +13,10 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import FORMAT, DatasetInfo
 from nip_fn.run.stages import Growing, JobState, NotStarted, Publishing, Stage, StageName, Training
-from nip_fn.training.groups import Group
+from nip_fn.training.groups import Group, group_of, is_due
 from nip_fn.training.registry import trainer_of
 from nip_fn.training.trainer import SampleBatch
-from nip_fn.trees.grow import GameTree, Rules
+from nip_fn.trees.grow import GameTree, Rules, Turn
 from nip_fn.trees.tree import flatten
 
 
@@ -102,13 +102,12 @@ def stage_key(state: RunState, stage: StageName | None = None) -> Key:
 
 
 def rules(state: RunState) -> Rules:
-    """The rules by which the trees of the stage grow: plain dialogues in a test."""
+    """The rules by which the trees of the stage grow: in a test, plain dialogues by default."""
     params = state.params
-    branching = (
-        partial(trainer_of(params).branching, state.trainer_state)
-        if state.stage.name == "sample"
-        else _one_reply  # tests measure the policy; branching would only buy correlated games
-    )
+    # Tests measure the policy, where branching would only buy correlated games, unless they search
+    # among the replies themselves.
+    is_tree = state.stage.name == "sample" or params.text_rl.test_trees
+    branching = partial(_branching, state) if is_tree else _one_reply
     return Rules(
         protocol=protocol_of(params),
         branching=branching,
@@ -119,8 +118,15 @@ def rules(state: RunState) -> Rules:
     )
 
 
-def _one_reply(moves: object) -> int:
+def _one_reply(turns: object) -> int:
     return 1
+
+
+def _branching(state: RunState, turns: tuple[Turn, ...]) -> int:
+    """The replies that the trainer wants of each agent that moves."""
+    due = (is_due(state.params, group_of(state.groups, t.agent), state.iteration) for t in turns)
+    known = tuple(turn._replace(trained=own) for turn, own in zip(turns, due, strict=True))
+    return trainer_of(state.params).branching(state.trainer_state, known)
 
 
 def is_tested(params: HyperParameters, iteration: int) -> bool:

@@ -79,6 +79,8 @@ from nip_fn.training.registry import trainer_of
 from nip_fn.training.tokens import trained_tokens
 from nip_fn.training.trainer import SampleBatch, Selection
 from nip_fn.trees.grow import GameTree, ReplyArrival, insert, new_tree, pending_requests
+from nip_fn.trees.rollouts import leaf_games
+from nip_fn.worlds import MEASURES
 
 Stepped = tuple[RunState, tuple[Effect, ...]]
 
@@ -388,8 +390,23 @@ def _metrics(batch: SampleBatch, selection: Selection | None) -> Metrics:
     protocol, pairs = batch.protocol, None if selection is None else selection.pairs
     return (
         *stage_metrics(protocol, batch.datapoints, batch.trees, pairs),
+        *(world_metrics(batch) if selection is None else ()),
         *(rollout_metrics(protocol, selection.rollouts) if selection else ()),
         *lineage_metrics(batch.groups),
+    )
+
+
+def world_metrics(batch: SampleBatch) -> Metrics:
+    """The measures of a test that only its world has."""
+    measures = MEASURES.get(batch.params.dataset)
+    if measures is None:
+        return ()
+    return measures(
+        [
+            game
+            for tree in batch.trees
+            for game in leaf_games(tree, batch.datapoints[tree.datapoint])
+        ]
     )
 
 

@@ -172,6 +172,25 @@ def chain(*selectors: Selector) -> Selector:
     return chained
 
 
+def by_agent(selector_of: Callable[[int], Selector]) -> Selector:
+    """Each agent's pairs by a selector of its own, node by node as if one had selected them all."""
+
+    def selected(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
+        places = {agent: place for place, agent in enumerate(among.agents)}
+        found = (
+            pair
+            for agent in among.agents
+            for pair in selector_of(agent)(
+                tuple(pair for pair in pairs if pair.agent == agent),
+                among._replace(agents=(agent,)),
+                key,
+            )
+        )
+        return tuple(sorted(found, key=lambda pair: (pair.tree, pair.parent, places[pair.agent])))
+
+    return selected
+
+
 def propose(rule: Rule) -> Selector:
     """The selector that adds the pairs which `rule` proposes at each node, in the order of nodes.
 

@@ -4,9 +4,9 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from nip_fn.game.protocol import Move
 from nip_fn.keys import Key
 from nip_fn.training.trainer import Groups, Rows, S, SampleBatch, Trainer, Update
+from nip_fn.trees.grow import Turn
 
 
 class SequenceState(NamedTuple):
@@ -41,9 +41,9 @@ def sequence(*parts: tuple[Trainer[Any], int | None]) -> Trainer[SequenceState]:
     def init(groups: Groups) -> SequenceState:
         return SequenceState(0, tuple(trainer.init(groups) for trainer in trainers))
 
-    def branching(state: SequenceState, moves: tuple[Move, ...]) -> int:
+    def branching(state: SequenceState, turns: tuple[Turn, ...]) -> int:
         index = active(state.iterations)
-        return trainers[index].branching(state.states[index], moves)
+        return trainers[index].branching(state.states[index], turns)
 
     def update(batch: SampleBatch, state: SequenceState, key: Key) -> Update[SequenceState]:
         index = active(state.iterations)
@@ -110,7 +110,7 @@ def accumulate(trainer: Trainer[S]) -> Trainer[AccumulateState]:
 
     return Trainer(
         init=lambda groups: AccumulateState(trainer.init(groups)),
-        branching=lambda state, moves: trainer.branching(state.inner, moves),
+        branching=lambda state, turns: trainer.branching(state.inner, turns),
         update=update,
         batch_size=lambda state: trainer.batch_size(state.inner),
     )

@@ -60,7 +60,7 @@ def ei(
         }
         return Update(rows, trained, selection=Selection(rollouts=rollouts))
 
-    return Trainer(trained_agents, lambda trained, moves: 1, update, lambda trained: batch_size)
+    return Trainer(trained_agents, lambda trained, turns: 1, update, lambda trained: batch_size)
 
 
 def _dialogue(batch: SampleBatch, tree: int) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from nip_fn.params.agent import agent_group, is_updated
+from nip_fn.params.agent import agent_group, is_frozen, is_updated
 from nip_fn.params.run import HyperParameters
 
 Method = Literal["dpo", "sft"]
@@ -54,7 +54,7 @@ def make_groups(params: HyperParameters) -> tuple[Group, ...]:
         # Any member would do: the checks refuse agents of one group that differ in what describes
         # the model (`config.checks.group_problems`).
         lead = params.agents[agents[0]]
-        groups.append(Group(name, agents, lead.model_name, trainable=not lead.freeze_agent))
+        groups.append(Group(name, agents, lead.model_name, trainable=not is_frozen(lead)))
     return tuple(groups)
 
 

@@ -4,32 +4,49 @@ After Motwani et al., "MALT: Improving Reasoning with Multi-Agent LLM Training",
 library adapts it to prover-verifier games.
 """
 
-from nip_fn.game.protocol import Move
+from collections.abc import Callable
+from math import fsum
+
+from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key
-from nip_fn.select.pairs import Selector, candidates
+from nip_fn.select.pairs import Pairs, Selector, candidates
+from nip_fn.select.reestimate import reestimated
 from nip_fn.training.trainer import SampleBatch, Selection, Trainer, Update, trained_agents
 from nip_fn.trees.backup import Backup, mean_children
+from nip_fn.trees.grow import Turn
 
 Agents = tuple[int, ...]  # those that are trained
 
 
 def malt(
-    select: Selector, backup: Backup = mean_children, *, k: int = 2, frozen_k: int = 1
+    select: Selector,
+    backup: Backup = mean_children,
+    *,
+    k: int | Callable[[Turn], int] = 2,
+    frozen_k: int = 1,
 ) -> Trainer[Agents]:
     """Preference pairs from trees with `k` replies at each node.
+
+    The value of a reply is a mean over the replies to it, so the sign of a prover's pair is as sure
+    as the verifier's replies after it are many: `k = lambda turn: 4 if turn.agent == PROVER else 8`
+    compares four replies of the prover by eight continuations each.
 
     Args:
         select: The pairs to train on, by `chain`.
         backup: The expected rewards that replies are compared by.
-        k: Replies of each mover at a node.
-        frozen_k: The same where only frozen agents move: their replies are never compared, but
-            more of them make the values of earlier replies more certain.
+        k: Replies of an agent at a node: a number, or a function of its turn.  Agents that move at
+            once all give as many as the one that gives the most.
+        frozen_k: With a number, that of frozen agents: their replies are never compared, but more
+            of them make the values of earlier replies more certain.
     """
 
-    def branching(trained: Agents, moves: tuple[Move, ...]) -> int:
-        # All movers of a round give the same number of replies, since "joint" combines the i-th of
-        # each.
-        return k if any(move.agent in trained for move in moves) else frozen_k
+    def replies(trained: Agents, turn: Turn) -> int:
+        if isinstance(k, int):
+            return k if turn.agent in trained else frozen_k
+        return k(turn._replace(trained=turn.trained and turn.agent in trained))
+
+    def branching(trained: Agents, turns: tuple[Turn, ...]) -> int:
+        return max(replies(trained, turn) for turn in turns)
 
     def update(batch: SampleBatch, trained: Agents, key: Key) -> Update[Agents]:
         # Frozen agents are left out of the candidates and not of the pairs, so that caps and
@@ -40,6 +57,29 @@ def malt(
             group.name: tuple(batch.preference_row(p) for p in pairs if p.agent in group.agents)
             for group in batch.groups
         }
-        return Update(rows, trained, selection=Selection(pairs=pairs))
+        checked = reestimated(select, among, backup, key)
+        metrics = label_metrics(batch.protocol, checked)
+        return Update(rows, trained, metrics, Selection(pairs=pairs))
 
     return Trainer(trained_agents, branching, update)
+
+
+def label_metrics(protocol: Protocol, checked: Pairs) -> tuple[tuple[str, float], ...]:
+    """The truth of the labels, by pairs whose values are re-estimated (`select.reestimate`).
+
+    AGENT.pairs_reestimated: the number of these pairs
+    AGENT.margin_reestimated: their mean margin, which is unbiased, unlike AGENT.margin
+    AGENT.pairs_right: share of them whose margin is positive; none at all counts as half right
+    """
+    metrics: list[tuple[str, float]] = []
+    for index, agent in enumerate(protocol.agents):
+        margins = [p.chosen_value - p.rejected_value for p in checked if p.agent == index]
+        if margins:
+            # Halves for ties, so that labels without any truth are right in half of the cases.
+            right = sum((margin > 0) + (margin == 0) / 2 for margin in margins)
+            metrics += (
+                (f"{agent.name}.pairs_reestimated", float(len(margins))),
+                (f"{agent.name}.margin_reestimated", fsum(margins) / len(margins)),
+                (f"{agent.name}.pairs_right", right / len(margins)),
+            )
+    return tuple(metrics)

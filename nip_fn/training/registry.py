@@ -5,16 +5,17 @@ script adds its own with `TRAINERS["mine"] = ...` or `SELECTORS["mine"] = ...`; 
 for every run, so redefining one in a notebook takes effect.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from nip_fn.keys import DRAWS
 from nip_fn.params import names
+from nip_fn.params.agent import AgentParameters
 from nip_fn.params.run import HyperParameters
 from nip_fn.params.training import PureTextMaltParameters
 from nip_fn.select.filters import balance, cap, dedupe, margin, one_per_node
-from nip_fn.select.pairs import Selector, about, best_worst, chain, every, interval
+from nip_fn.select.pairs import Selector, about, best_worst, by_agent, chain, every, interval
 from nip_fn.select.rollouts import RolloutRule, above, weighted
 from nip_fn.training.compose import accumulate, sequence
 from nip_fn.training.ei import ei
@@ -22,6 +23,7 @@ from nip_fn.training.malt import malt
 from nip_fn.training.schedules import Schedule, constant, exponential, linear
 from nip_fn.training.trainer import Trainer
 from nip_fn.trees.backup import Backup, mean_children, mean_leaves
+from nip_fn.trees.grow import Turn
 
 MakeTrainer = Callable[[HyperParameters], Trainer[Any]]
 
@@ -38,22 +40,26 @@ SELECTORS |= {
 }
 
 
-def selector_of(malt: PureTextMaltParameters) -> Selector:
-    """The chain of rule and filters that MALT's parameters describe."""
-    rule = SELECTORS[malt.pair_selection_method](malt)
-    # "all" means all; every other rule, a user's own included, ends with one pair of each node.
-    draws = [] if malt.pair_selection_method == "all" else [one_per_node()]
+def selector_of(malt: PureTextMaltParameters, agents: Sequence[AgentParameters] = ()) -> Selector:
+    """The chain of rule and filters that MALT's parameters describe, and those of the agents."""
     # Duplicates of a node are left out before its pair is drawn, so that a reply that was sampled
     # often is no more likely to be drawn; those of different nodes afterwards.
     within, across = ([dedupe("node")], [dedupe()]) if malt.deduplicate_pairs else ([], [])
     most = malt.max_pairs_per_datapoint
-    # The margin is asked for before the draw, so that a pair that is too close does not take the
-    # place of a clear one; caps and balances come last, because they count what will be trained on.
+
+    def at_nodes(agent: AgentParameters) -> Selector:
+        name = agent.pair_selection_method or malt.pair_selection_method
+        least = malt.min_pair_margin if agent.min_pair_margin is None else agent.min_pair_margin
+        # "all" means all; every other rule, a user's own included, ends with one pair of each node.
+        draws = [] if name == "all" else [one_per_node()]
+        # The margin is asked for before the draw, so that a pair that is too close does not take
+        # the place of a clear one.
+        return chain(SELECTORS[name](malt), margin(least), *within, *draws)
+
+    own = any(a.pair_selection_method or a.min_pair_margin is not None for a in agents)
+    # Caps and balances come last, because they count what will be trained on.
     return chain(
-        rule,
-        margin(malt.min_pair_margin),
-        *within,
-        *draws,
+        by_agent(lambda agent: at_nodes(agents[agent])) if own else at_nodes(AgentParameters()),
         *across,
         *([] if most is None else [cap(most)]),
         *([] if malt.balance_pairs == "none" else [balance(malt.balance_pairs)]),
@@ -99,15 +105,31 @@ def _ei(params: HyperParameters) -> Trainer[Any]:
 
 def _malt(params: HyperParameters) -> Trainer[Any]:
     own = params.malt
-    k = own.num_responses_per_timestep
-    # More replies of a frozen agent train nobody; they only make the values of earlier replies less
-    # uncertain, at the full price of the rounds below.
-    frozen_k = 1 if own.frozen_agents_generate_one_response else k
-    trainer = malt(selector_of(own), BACKUPS[own.value_backup], k=k, frozen_k=frozen_k)
+    trainer = malt(selector_of(own, params.agents), BACKUPS[own.value_backup], k=replies_of(params))
     warm_up = own.num_initial_ei_iterations
     # Each part remembers for itself: a job's rows are of one kind, and those of Expert Iteration
     # are another kind than MALT's.
     return sequence((_ei(params), warm_up), (_remembering(trainer, params), None))
+
+
+def replies_of(params: HyperParameters) -> Callable[[Turn], int]:
+    """The number of replies that MALT samples at an agent's turn."""
+    k = params.malt.num_responses_per_timestep
+    # More replies of a frozen agent train nobody; they only make the values of earlier replies less
+    # uncertain, at the full price of the rounds below.
+    frozen_k = 1 if params.malt.frozen_agents_generate_one_response else k
+
+    def replies(turn: Turn) -> int:
+        agent = params.agents[turn.agent]
+        idle = None if turn.trained else agent.num_idle_responses
+        by_turn = agent.num_responses if idle is None else idle
+        if by_turn is None:
+            return frozen_k if agent.freeze_agent else k
+        if isinstance(by_turn, int):
+            return by_turn
+        return by_turn[min(turn.number, len(by_turn) - 1)]
+
+    return replies
 
 
 def _remembering(trainer: Trainer[Any], params: HyperParameters) -> Trainer[Any]:
@@ -125,18 +147,20 @@ def trainer_of(params: HyperParameters) -> Trainer[Any]:
     Raises:
         ValueError: A trainer or selector of one's own is not registered.
     """
-    rule = params.malt.pair_selection_method
-    for name, registry in ((params.trainer, TRAINERS), (rule, SELECTORS)):
-        if name not in registry:
+    own = (agent.pair_selection_method for agent in params.agents)
+    rules = tuple(dict.fromkeys((params.malt.pair_selection_method, *filter(None, own))))
+    registries = (("TRAINERS", params.trainer), *(("SELECTORS", rule) for rule in rules))
+    for registry, name in registries:
+        if name not in getattr(names, registry):
             raise ValueError(
                 f"{name} is not registered; nip_fn_adapters.load_run loads it, or set "
-                f"nip_fn.{'TRAINERS' if registry is TRAINERS else 'SELECTORS'}[{name!r}]"
+                f"nip_fn.{registry}[{name!r}]"
             )
     # Read outside the cache, as in `protocols.registry`: a notebook may redefine either.
-    return _made(TRAINERS[params.trainer], SELECTORS[rule], params)
+    return _made(TRAINERS[params.trainer], tuple(SELECTORS[rule] for rule in rules), params)
 
 
 @lru_cache(maxsize=64)
-def _made(make: MakeTrainer, selector: object, params: HyperParameters) -> Trainer[Any]:
-    # `selector` is part of the key only: a redefined one must not find the old trainer.
+def _made(make: MakeTrainer, selectors: object, params: HyperParameters) -> Trainer[Any]:
+    # `selectors` are part of the key only: a redefined one must not find the old trainer.
     return make(params)

@@ -9,7 +9,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, Utterance
-from nip_fn.game.protocol import Move, Protocol
+from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat, build_chat
@@ -18,6 +18,7 @@ from nip_fn.select.pairs import Pair, Pairs
 from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Group
 from nip_fn.training.jobs import PreferenceRow, SupervisedRow, TrainingRow
+from nip_fn.trees.grow import Turn
 from nip_fn.trees.tree import Tree, episode_at
 
 S = TypeVar("S")
@@ -127,13 +128,13 @@ class Trainer(NamedTuple, Generic[S]):
     """A way to learn from sampled trees.
 
     init: groups -> the state before the first iteration.
-    branching: (state, moves) -> the replies that each mover gives at a node.
+    branching: (state, turns of all movers) -> the replies that each mover gives at a node.
     update: (sampled trees, state, key) -> rows, next state, metrics; the key is consumed.
     batch_size: state -> the datapoints of the iteration; None: as many as the run's parameters say.
     """
 
     init: Callable[[Groups], S]
-    branching: Callable[[S, tuple[Move, ...]], int]
+    branching: Callable[[S, tuple[Turn, ...]], int]
     update: Callable[[SampleBatch, S, Key], Update[S]]
     batch_size: Callable[[S], int | None] = lambda state: None
 

@@ -8,7 +8,8 @@ on its path (O(depth)), and the tree is a function of the *set* of replies that 
 order in which they came.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 from typing import Literal, NamedTuple
 
@@ -84,19 +85,36 @@ class ReplyArrival(msgspec.Struct, frozen=True):
     completion: Completion
 
 
+class Turn(NamedTuple):
+    """An agent's turn to reply at a node.
+
+    agent: the agent.
+    number: how many replies it has given in the game before.
+    game: the key of the game.
+    trained: true if the reply may be trained on.
+    """
+
+    agent: int
+    number: int
+    game: Key
+    # Unknown to a tree; a run sets it before it asks a trainer.
+    trained: bool = True
+
+
 class Rules(NamedTuple):
     """The rules by which a tree grows.
 
     protocol: the game.
-    branching: the agents that move at a node -> k, the replies of each.
+    branching: the turns of all agents that move at a node -> k, the replies of each.
     attempts: `[A]` attempts at a reply before it is recorded as invalid.
     simultaneous_branching: the children of k replies each of several agents that move at once.
     """
 
     protocol: Protocol
-    # A function and not a number, so that a trainer decides by who moves: rounds in which only
-    # frozen agents speak need no siblings.
-    branching: Callable[[tuple[Move, ...]], int]
+    # A function and not a number, so that a trainer decides by who moves and when: rounds in which
+    # only frozen agents speak need no siblings.  One k for all movers, since "joint" combines the
+    # i-th replies of all.
+    branching: Callable[[tuple[Turn, ...]], int]
     attempts: tuple[int, ...]
     simultaneous_branching: SimultaneousBranching = "joint"
 
@@ -202,9 +220,15 @@ def _arrive(rules: Rules, episode: Episode, turn: Round, reward: tuple[float, ..
     moves = movers(rules.protocol, episode)
     # A node at which the game is over gets no slots, so it waits for nothing and leaves need no
     # flag.
-    k = rules.branching(moves) if moves else 0
+    k = rules.branching(turns_at(episode, moves)) if moves else 0
     slots = tuple(Slot(move.agent) for move in moves for _ in range(k))
     return Node(utterances=turn, reward=reward, status=episode.status, slots=slots)
+
+
+def turns_at(episode: Episode, moves: Sequence[Move]) -> tuple[Turn, ...]:
+    """The turns of the agents that move in this game next."""
+    spoken = Counter(said.agent for turn in episode.rounds for said in turn)
+    return tuple(Turn(move.agent, spoken[move.agent], episode.key) for move in moves)
 
 
 def _fill(

@@ -82,7 +82,7 @@ def play(
         num: Games about each datapoint.
     """
     # One attempt at each reply, so that a call of the policy is a reply of the game.
-    rules = Rules(protocol, branching=lambda moves: 1, attempts=(1,) * len(protocol.agents))
+    rules = Rules(protocol, branching=lambda turns: 1, attempts=(1,) * len(protocol.agents))
     games = (
         (index, fold_in(key, index, repeat))
         for index in range(len(datapoints))

@@ -14,13 +14,16 @@ compare all steps at a glance would need nobody.
 [0.5, 0.5625, 1.0]
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import count, islice, product
 from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint, Dataset, Split, make_datapoint
+from nip_fn.game.decision import ACCEPT
 from nip_fn.keys import Key, fold_in, randint
+from nip_fn.trees.rollouts import Rollout
 
 LETTERS = "abcdefghij"
 DIGITS = "0123456789"
@@ -30,6 +33,9 @@ CLAIM = (
     "others have one."
 )
 Steps = tuple[str, ...]  # a letter and a digit each
+
+NAMED = re.compile(r"Answer: #([0-9]{1,3})\Z")
+CHECK = re.compile(r"#([0-9]{1,3}) ([a-j][0-9]) ([a-j][0-9]) (same|differs)")
 
 # Of blocks of two letters and two digits, so that every step has neighbours in its own split.
 _BUCKETS: tuple[Split, ...] = ("train", "train", "train", "validation", "test")
@@ -123,6 +129,25 @@ def shown(steps: Steps) -> str:
     return " ".join(f"#{number} {step}" for number, step in enumerate(steps, 1))
 
 
+def compared(place: int, asked: str, done: str) -> str:
+    """A step of the specification beside that of the program, and if they are the same.
+
+    >>> compared(2, "a4", "b4")
+    '#3 a4 b4 differs'
+    """
+    return f"#{place + 1} {asked} {done} {'same' if asked == done else 'differs'}"
+
+
+def named_in(told: str) -> int | None:
+    """The index of the step that a prover's message names at its end.
+
+    >>> named_in("Checks: #1 a4 a4 same #2 c7 c8 differs\\nAnswer: #2")
+    1
+    """
+    named = NAMED.search(told.strip())
+    return int(named[1]) - 1 if named else None
+
+
 def datapoint_of(world: World) -> Datapoint:
     """The datapoint about a world, of which both sides see everything."""
     view = f"Specification: {shown(world.specified)}\nProgram: {shown(world.coded)}"
@@ -158,3 +183,67 @@ def make_dataset(
         validation=points("validation", num_validation),
         test=points("test", num_test),
     )
+
+
+class Hunt(NamedTuple):
+    """A game about a world, as its words can be read.
+
+    named: the index of the step that the prover named; None if it named none.
+    compared: True if it wrote down a comparison of every step.
+    checked: the index of the step that the verifier checked; None if it wrote down no check.
+    true: True if that check says what the specification and the program say.
+    found: True if it says that they differ.
+    accepted: True if the verifier accepted.
+    """
+
+    world: World
+    named: int | None
+    compared: bool
+    checked: int | None
+    true: bool
+    found: bool
+    accepted: bool
+
+
+def hunt(game: Rollout) -> Hunt:
+    """A game read from the prover's last message and from the words of the verdict."""
+    world = world_of(game.datapoint)
+    words = [said for at_once in game.rounds for said in at_once]
+    told = "".join(text for said in words[:-1] for _, text in said.messages)
+    check = CHECK.search(words[-1].raw) if words else None
+    pairs = enumerate(zip(world.specified, world.coded, strict=True))
+    true = {compared(place, asked, done) for place, (asked, done) in pairs}
+    return Hunt(
+        world=world,
+        named=named_in(told),
+        compared=len(CHECK.findall(told)) >= len(world.coded),
+        checked=int(check[1]) - 1 if check else None,
+        true=check is not None and check[0] in true,
+        found=check is not None and check[4] == "differs",
+        accepted=game.decision is not None and game.decision.discrete == ACCEPT,
+    )
+
+
+def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
+    """The measures of hunts, by name; a mean of nothing is left out.
+
+    hunt.compares: share of games in which the prover writes down a comparison of every step
+    hunt.names: share of buggy programs in which it names the step that differs
+    hunt.checks: share of games in which the verifier writes down a check
+    hunt.listens: share of checks that are of the step that was named, where one was
+    hunt.true: share of checks that say what the specification and the program say
+    hunt.decides: share of checks by which it decides: it rejects if and only if it found a bug
+    hunt.rejects.right: share of right programs that it rejects
+    """
+    read = list(map(hunt, games))
+    checked = [one for one in read if one.checked is not None]
+    shares = {
+        "compares": [one.compared for one in read],
+        "names": [one.named == one.world.bug for one in read if one.world.bug is not None],
+        "checks": [one.checked is not None for one in read],
+        "listens": [one.checked == one.named for one in checked if one.named is not None],
+        "true": [one.true for one in checked],
+        "decides": [one.found != one.accepted for one in checked],
+        "rejects.right": [not one.accepted for one in read if one.world.bug is None],
+    }
+    return tuple((f"hunt.{name}", sum(some) / len(some)) for name, some in shares.items() if some)

@@ -14,14 +14,17 @@ saucers, which the prover sees, tell how the cups were poured, and the proof is 
 [1.0, 0.5, 0.3, 0.15, 0.1, 0.05, 0.05]
 """
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import count, islice
 from math import comb
 from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint, Dataset, Split, make_datapoint, text_hash
+from nip_fn.game.decision import ACCEPT
 from nip_fn.keys import Key, fold_in, permutation, randint
+from nip_fn.trees.rollouts import Rollout
 
 NAMES = "0123456789"
 TEA, MILK = "T", "M"
@@ -32,6 +35,9 @@ CLAIM = (
     "three of each kind."
 )
 Kinds = tuple[str, ...]  # of each cup
+
+QUESTION = re.compile(r"Question for Expert: ([0-9]{1,6})")
+ANSWER = re.compile(r"Answer: ([0-9][TM](?: [0-9][TM]){0,5})")
 
 # Which part of the cup sets each split holds; training never sees a held-out set.
 _BUCKETS: tuple[Split, ...] = ("train",) * 7 + ("validation",) + ("test",) * 2
@@ -197,4 +203,77 @@ def make_dataset(
         train=points("train", num_train),
         validation=points("validation", num_validation),
         test=points("test", num_test),
+    )
+
+
+class Tasting(NamedTuple):
+    """A game about a world, as its words can be read.
+
+    cups: those that the verifier named; "" if it decided at once, None if its words are no
+        question.
+    answered: the number of them that the prover was right about; None if its words are no answer
+        to the question.
+    accepted: True if the verifier accepted.
+    """
+
+    world: World
+    cups: str | None
+    answered: int | None
+    accepted: bool
+
+    @property
+    def convinced(self) -> bool:
+        """True if every answer was right."""
+        return bool(self.cups) and self.answered == len(self.cups or "")
+
+
+def tasting(game: Rollout) -> Tasting:
+    """A game read from what was said in turn, the verifier first."""
+    words = [said.raw.strip() for said_at_once in game.rounds for said in said_at_once]
+    accepted = game.decision is not None and game.decision.discrete == ACCEPT
+    world = world_of(game.datapoint)
+    if len(words) < 2:
+        return Tasting(world, "", None, accepted)
+    asked = QUESTION.fullmatch(words[0])
+    if not asked or len(set(asked[1])) < len(asked[1]) or not set(asked[1]) <= set(world.cups):
+        return Tasting(world, None, None, accepted)
+    told = ANSWER.fullmatch(words[1])
+    given = told[1].split() if told else []
+    if [cup[0] for cup in given] != list(asked[1]):
+        return Tasting(world, asked[1], None, accepted)
+    kinds = world.kinds(asked[1], world.poured)
+    right = sum(cup[1] == kind for cup, kind in zip(given, kinds, strict=True))
+    return Tasting(world, asked[1], right, accepted)
+
+
+def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
+    """The measures of games about tea, by name; a mean of nothing is left out.
+
+    tea.cups: mean number of cups that the verifier names, 0 where it decides at once
+    tea.asks.K: share of games in which it names K cups, for K from 0 to 6
+    tea.unreadable: share in which its first words are neither a question about cups nor a decision
+    tea.told.able, tea.told.blind: share of questions all of whose cups the prover tells rightly,
+      where she can tell, and where she cannot
+    tea.accepts.right, tea.accepts.wrong: share accepted where all answers were right, and where
+      some were wrong or missing
+    tea.fisher: soundness error of a verifier that asks as often about as many cups and accepts
+      right answers alone; one that names none is counted as it decided
+    """
+    read = [tasting(game) for game in games]
+    if not read:
+        return ()
+    counts = [sum(one.cups is not None and len(one.cups) == k for one in read) for k in range(7)]
+    readable, asked = sum(counts), [one for one in read if one.cups]
+    shares = {
+        "told.able": [one.convinced for one in asked if one.world.able],
+        "told.blind": [one.convinced for one in asked if not one.world.able],
+        "accepts.right": [one.accepted for one in asked if one.convinced],
+        "accepts.wrong": [one.accepted for one in asked if not one.convinced],
+        "fisher": [blind_guess(len(one.cups)) if one.cups else one.accepted for one in read],
+    }
+    return (
+        *([("tea.cups", sum(k * n for k, n in enumerate(counts)) / readable)] if readable else []),
+        *((f"tea.asks.{k}", n / len(read)) for k, n in enumerate(counts)),
+        ("tea.unreadable", 1 - readable / len(read)),
+        *((f"tea.{name}", sum(some) / len(some)) for name, some in shares.items() if some),
     )

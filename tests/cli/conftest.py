@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nip_fn.protocols.registry import PROTOCOLS
+from nip_fn.protocols.strategies import STRATEGIES
 from nip_fn.training.registry import SELECTORS, TRAINERS
 from nip_fn_cli.main import main
 
@@ -143,7 +144,8 @@ def start(tmp_path: Path, environment: dict[str, str]) -> Callable[..., "subproc
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """What a command registers in this process is gone after its test."""
-    kept = [(registry, dict(registry)) for registry in (PROTOCOLS, TRAINERS, SELECTORS)]
+    registries = (PROTOCOLS, TRAINERS, SELECTORS, STRATEGIES)
+    kept = [(registry, dict(registry)) for registry in registries]
     yield
     for registry, before in kept:
         registry.clear()

@@ -85,7 +85,7 @@ def test_a_frozen_agent_speaks_with_what_it_loaded(run_cli: RunCli) -> None:
     ("options", "words"),
     [
         (load("verifier", checkpoint_run_id="zzz"), ["checkpoint_run_id", "zzz"]),
-        (load("verifier", checkpoint_version="'7'"), ["checkpoint_version", "0, 1, latest"]),
+        (load("verifier", checkpoint_version="'7'"), ["checkpoint_version", "0, 1, latest, base"]),
         (
             ("--set", "agents.verifier.load_checkpoint_and_parameters=true"),
             ["agents.verifier.checkpoint_run_id", "name the run"],
@@ -95,6 +95,14 @@ def test_a_frozen_agent_speaks_with_what_it_loaded(run_cli: RunCli) -> None:
             ["agents.verifier.checkpoint_run_id", "load_checkpoint_and_parameters"],
         ),
         (("--protocol", "debate", *load("prover0")), ["agents.prover0", "no such agent"]),
+        (
+            load("prover", checkpoint_agent="zzz"),
+            ["agents.prover.checkpoint_agent", "no such agent"],
+        ),
+        (
+            ("--set", "agents.prover.checkpoint_agent=verifier"),
+            ["agents.prover.checkpoint_agent", "load_checkpoint_and_parameters"],
+        ),
     ],
 )
 def test_what_cannot_be_loaded_stops_the_run_before_it_starts(
@@ -105,6 +113,38 @@ def test_what_cannot_be_loaded_stops_the_run_before_it_starts(
     assert refused.stderr.count("\n") == 1
     assert all(word in refused.stderr for word in words), refused.stderr
     assert not (tmp_path / "runs/b").exists()
+
+
+@pytest.mark.usefixtures("earlier")
+def test_an_agent_plays_another_part_and_the_base_model_its_own(run_cli: RunCli) -> None:
+    recorded = facts(run_cli, "a")["lineage"]
+    parts = (
+        *load("prover0", checkpoint_agent="prover"),
+        *load("prover1", checkpoint_agent="verifier"),
+        *load("verifier", checkpoint_version="base"),
+    )
+    done = train(run_cli, "b", "--protocol", "debate", *parts, "--iterations", "0")
+    assert done.returncode == 0, done.stderr
+    assert facts(run_cli, "b")["lineage"] == {
+        "prover0": recorded["prover"][-1:],
+        "prover1": recorded["verifier"][-1:],
+        "verifier": [],
+    }
+
+
+def test_without_training_agents_of_one_group_may_play_different_versions(
+    run_cli: RunCli,
+) -> None:
+    shared = ("--set", "agents._default.shared_model_group=one")
+    train(run_cli, "a", *shared)
+    (lineage,) = facts(run_cli, "a")["lineage"].values()
+    versions = (*load("verifier"), *load("prover", checkpoint_version="'0'"))
+    refused = train(run_cli, "b", *versions)
+    assert refused.returncode == 2
+    assert "cannot load different adapters" in refused.stderr
+    done = train(run_cli, "c", *versions, "--iterations", "0")
+    assert done.returncode == 0, done.stderr
+    assert facts(run_cli, "c")["lineage"] == {"verifier": lineage[1:], "prover": lineage[:1]}
 
 
 @pytest.mark.usefixtures("forked")

@@ -147,6 +147,21 @@ def _training(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+SCHEDULES = st.sampled_from(
+    [
+        *[{"_type": "ConstantUpdateSchedule"}] * 3,
+        {"_type": "ContiguousPeriodicUpdateSchedule", "period": 2, "start": 1, "stop": 2},
+    ]
+)
+
+
+def _branching(draw: st.DrawFn, most: int) -> dict[str, Any]:
+    """Perhaps numbers of replies of an agent's own, for each of its turns."""
+    numbers = st.lists(st.integers(1, most), min_size=1, max_size=3)
+    own = st.sampled_from([None, None, None]) | st.integers(1, most) | numbers
+    return {"num_responses": draw(own), "num_idle_responses": draw(own)}
+
+
 def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
     protocol = draw(st.sampled_from(protocols))
     names = agent_names(protocol)
@@ -164,11 +179,15 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
             "_default": {
                 "num_invalid_generation_retries": draw(st.integers(1, 3)),
                 **_training(draw),
+                "update_schedule": draw(SCHEDULES),
                 "name_speakers_in_content": draw(st.booleans()),
                 "merge_same_role_messages": draw(st.booleans()),
                 **shared,
             },
-            **{name: {"freeze_agent": f} for name, f in zip(names, frozen, strict=True)},
+            **{
+                name: {"freeze_agent": f, **_branching(draw, branching)}
+                for name, f in zip(names, frozen, strict=True)
+            },
         },
         "rl": {
             "num_iterations": draw(st.integers(1, 2)),

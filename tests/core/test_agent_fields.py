@@ -15,7 +15,7 @@ import typer
 from msgspec.structs import replace
 from returns.result import Success
 
-from nip_fn.config.codec import from_dict
+from nip_fn.config.codec import from_dict, load_agent
 from nip_fn.config.compat.nip_rules import OWN_AGENT_FIELDS
 from nip_fn.keys import key
 from nip_fn.params.agent import AgentParameters, ConstantUpdateSchedule
@@ -34,7 +34,7 @@ from nip_fn_cli.loading import adapter_version
 from nip_fn_cli.templates import with_templates
 from nip_fn_cli.wiring import wire
 
-from .games import DATASET, MANY_PAIRS, RETRIES, Play, Setup, make_params, play
+from .games import DATASET, MANY_PAIRS, RETRIES, Play, Setup, ends, make_params, play
 
 TINY = {
     "rl": {"num_iterations": 1, "rollouts_per_iteration": 1},
@@ -90,11 +90,18 @@ def what_is_loaded_is_served() -> bool:
 
 def a_version_is_an_iteration() -> bool:
     lineage = tuple(Adapter(f"prover-{i}-00", i, None, None, "") for i in range(3))
-    return [adapter_version(lineage, v).unwrap() for v in ("latest", "1", 0)] == [
+    return [adapter_version(lineage, v).unwrap() for v in ("latest", "1", 0, "base")] == [
         lineage[2],
         lineage[1],
         lineage[0],
+        None,
     ]
+
+
+def another_part_can_be_loaded() -> bool:
+    """tests/cli/test_loading.py has the whole way."""
+    table = load_agent({"checkpoint_agent": "prover"}, {"checkpoint_agent": None, "lora_rank": 8})
+    return table == {"checkpoint_agent": "prover", "lora_rank": 8}
 
 
 def wired(keys: dict[str, str], **fields: object) -> str:
@@ -156,6 +163,41 @@ def supervisor_has_a_name() -> bool:
 def attempts_are_counted() -> bool:
     state = tiny_run(num_invalid_generation_retries=3)[0].state
     return rules(state).attempts == (3, 3)
+
+
+def asked_for(**fields: object) -> list[int]:
+    """The number of replies that the first tree of a run asks for, request by request."""
+    effects = (effect for moment in tiny_run(**fields) for effect in moment.emitted)
+    found = [e for e in effects if isinstance(e, SampleReplies)]
+    return [sum(e.ask.path == path for e in found) for path in ((), (0,), (0, 0))]
+
+
+def turns_have_replies_of_their_own() -> bool:
+    return asked_for(num_responses=[3, 1]) == [3, 3, 1] != asked_for() == [2, 2, 2]
+
+
+def idle_agents_have_replies_of_their_own() -> bool:
+    idle = {"num_idle_responses": 3}
+    frozen = {"freeze_agent": True}
+    return asked_for(**idle) == [2, 2, 2] and asked_for(**frozen, **idle) == [3, 3, 3]
+
+
+def pairs_of(**fields: object) -> dict[str, float]:
+    """The pairs selected for each agent in a run in which the verifier has these fields."""
+    params = make_params(MANY_PAIRS, RETRIES, {"agents": {"verifier": fields}})
+    state = ends(play(Setup(params, decision_rate=0.5)), "sample")[0]
+    metrics = dict(state.rows[-1].metrics)
+    return {name: metrics[f"{name}.pairs"] for name in ("prover", "verifier")}
+
+
+def pair_rules_are_the_agent_s_own() -> bool:
+    own, plain = pairs_of(pair_selection_method="all"), pairs_of()
+    return own["verifier"] > plain["verifier"] > 0 and own["prover"] == plain["prover"] > 0
+
+
+def margins_are_the_agent_s_own() -> bool:
+    own, plain = pairs_of(min_pair_margin=1.5), pairs_of()
+    return own["verifier"] < plain["verifier"] and own["prover"] == plain["prover"] > 0
 
 
 def model_is_shared() -> bool:
@@ -351,6 +393,11 @@ OWN: dict[str, Callable[[], bool]] = {
     "api_key_variable": keys_can_be_named,
     "replies_per_request": replies_come_together_or_not,
     "use_batch_api": batches_are_asked_for,
+    "num_responses": turns_have_replies_of_their_own,
+    "checkpoint_agent": another_part_can_be_loaded,
+    "num_idle_responses": idle_agents_have_replies_of_their_own,
+    "pair_selection_method": pair_rules_are_the_agent_s_own,
+    "min_pair_margin": margins_are_the_agent_s_own,
 }
 
 

@@ -39,6 +39,8 @@ def test_splits_that_are_not_needed_or_empty_are_none() -> None:
     only_trains = params(text_rl={"test_scheme": "none"})
     assert not list(class_problems(only_trains, {"train": (1, 1), "test": (5, 0)}))
     assert not list(class_problems(only_trains, {}))  # emptiness is told apart
+    asked_for = params(dataset_options={"only_label": 1})
+    assert not list(class_problems(asked_for, {"train": (5, 0), "test": (5, 0)}))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from functools import cache
 from itertools import product
 from random import Random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 from nip_fn.game.decision import ACCEPT, NEITHER, REJECT, Decision
 from nip_fn.game.episode import Utterance
 from nip_fn.keys import key
+from nip_fn.params.agent import AgentParameters
 from nip_fn.params.names import PAIR_RULES
 from nip_fn.params.training import PureTextMaltParameters
 from nip_fn.protocols.nip import PROVER, VERIFIER
@@ -290,6 +292,21 @@ def test_every_rule_holds_of_what_is_left_and_all_of_it_was_eligible(
             own = [among.utterance(p, p.chosen).decision for p in kept if p.agent == agent]
             sides = Counter(decision.discrete for decision in own if decision)
             assert sides[ACCEPT] == sides[REJECT]
+
+
+@given(FORESTS, RULES, st.integers(0, 2**32))
+def test_agents_that_all_have_one_rule_of_their_own_select_as_by_the_common_one(
+    forest: tuple[Tree, ...], malt: PureTextMaltParameters, seed: int
+) -> None:
+    own = AgentParameters(
+        pair_selection_method=malt.pair_selection_method, min_pair_margin=malt.min_pair_margin
+    )
+    other = PureTextMaltParameters(
+        **{**msgspec.structs.asdict(malt), "pair_selection_method": "all", "min_pair_margin": 0.75}
+    )
+    among = candidates(forest, PROTOCOL, BACKUPS[malt.value_backup])
+    by_agent = selector_of(other, (own, own))((), among, key(seed))
+    assert by_agent == selected(forest, malt, seed)
 
 
 @given(FORESTS, st.sampled_from(PAIR_RULES), st.integers(0, 2**32))

@@ -18,7 +18,7 @@ from nip_fn.training.groups import make_groups
 from nip_fn.training.jobs import SupervisedRow
 from nip_fn.training.registry import replacement_of, rollout_rule_of, trainer_of
 from nip_fn.training.trainer import SampleBatch, Update
-from nip_fn.trees.grow import ReplyRequest, Rules
+from nip_fn.trees.grow import ReplyRequest, Rules, Turn
 from nip_fn.trees.tree import flatten
 
 from .games import make_params
@@ -242,9 +242,9 @@ def test_expert_iteration_comes_first_where_malt_is_asked_to_warm_up() -> None:
     table = {"nip_protocol": {"max_message_rounds": 3}, "malt": {"num_initial_ei_iterations": 1}}
     batch = dialogues()._replace(params=make_params(table))
     trainer = trainer_of(batch.params)
-    state, moves = trainer.init(batch.groups), protocol_of(batch.params).schedule(0, key(0))
-    assert trainer.branching(state, moves) == 1
+    state, turns = trainer.init(batch.groups), (Turn(VERIFIER, 0, key(0)),)
+    assert trainer.branching(state, turns) == 1
     first = trainer.update(batch, state, key(0))
     assert first.selection.rollouts
-    assert trainer.branching(first.state, moves) == 2
+    assert trainer.branching(first.state, turns) == 2
     assert trainer.update(batch, first.state, key(0)).selection == ((), ())

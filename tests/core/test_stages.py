@@ -1,5 +1,6 @@
 """Laws of every test and iteration of a run: each run is played once, and all laws see it."""
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from math import isfinite
@@ -16,6 +17,7 @@ from nip_fn.keys import key
 from nip_fn.metrics.evaluation import accuracy, always_fails, verdicts
 from nip_fn.metrics.formulas import confidence_levels, mean
 from nip_fn.metrics.stage import stage_metrics
+from nip_fn.params.agent import is_updated
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import Replied
@@ -23,12 +25,12 @@ from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState
 from nip_fn.select.pairs import Pair
 from nip_fn.training.registry import BACKUPS
-from nip_fn.trees.grow import GameTree, node_at, replies_of
+from nip_fn.trees.grow import GameTree, Node, node_at, replies_of
 from nip_fn.trees.tree import Tree, episode_at, flatten, leaves_of
 
 from .games import Play, Setup, ends, play, setups
 from .test_tree import expectation
-from .trees import shuffle, walk
+from .trees import shuffle
 
 Place = tuple[int, tuple[int, ...], int, int]  # (tree, path, agent, index)
 
@@ -100,15 +102,31 @@ def nothing_is_said_after_the_verifiers_last_turn(at: Ended) -> None:
                 assert depth == last + 1
 
 
-def open_nodes_have_k_children_or_one_where_only_frozen_agents_move(at: Ended) -> None:
+def wanted(at: Ended, agent: int, number: int) -> int:
+    """The replies that MALT's parameters ask for at an agent's turn."""
+    malt, own = at.params.malt, at.params.agents[agent]
+    idle = own.freeze_agent or not is_updated(own.update_schedule, at.state.iteration)
+    given = own.num_idle_responses if idle and own.num_idle_responses else own.num_responses
+    if given is None:
+        one = own.freeze_agent and malt.frozen_agents_generate_one_response
+        return 1 if one else malt.num_responses_per_timestep
+    return given if isinstance(given, int) else [*given, *[given[-1]] * number][number]
+
+
+def open_nodes_have_as_many_children_as_the_mover_that_wants_most(at: Ended) -> None:
     malt = at.params.malt
     early = at.params.trainer == "ei" or at.state.iteration < malt.num_initial_ei_iterations
+
+    def check(node: Node, spoken: Counter[int]) -> None:
+        moved = {said.agent for child in node.children for said in child.utterances}
+        if moved:
+            most = max(wanted(at, agent, spoken[agent]) for agent in moved)
+            assert len(node.children) == (1 if at.is_test or early else most)
+        for child in node.children:
+            check(child, spoken + Counter(moved))
+
     for game in at.stage.forest:
-        for node in (each for each in walk(game.root) if each.children):
-            moved = {said.agent for said in node.children[0].utterances}
-            frozen = all(at.params.agents[agent].freeze_agent for agent in moved)
-            one = at.is_test or early or (frozen and malt.frozen_agents_generate_one_response)
-            assert len(node.children) == (1 if one else malt.num_responses_per_timestep)
+        check(game.root, Counter())
 
 
 def child_i_is_where_everyones_reply_i_led(at: Ended) -> None:
@@ -240,7 +258,7 @@ def the_measures_of_a_test_are_those_that_it_logs(at: Ended) -> None:
 LAWS = (
     a_tree_has_at_most_k_to_the_number_of_rounds_leaves,
     nothing_is_said_after_the_verifiers_last_turn,
-    open_nodes_have_k_children_or_one_where_only_frozen_agents_move,
+    open_nodes_have_as_many_children_as_the_mover_that_wants_most,
     child_i_is_where_everyones_reply_i_led,
     values_are_expectations,
     pairs_are_between_siblings_of_agents_that_are_trained,

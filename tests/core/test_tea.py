@@ -6,18 +6,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nip_fn.game.decision import strongest
+from nip_fn.game.episode import Utterance
 from nip_fn.keys import fold_in, key
+from nip_fn.trees.rollouts import Rollout
 from nip_fn.worlds.tea import (
     MILK,
     NUM_CUPS,
     NUM_EACH,
     TEA,
+    World,
     best_accuracy,
     blind_guess,
     datapoint_of,
     make_dataset,
+    measures,
     pourings,
     split_of,
+    tasting,
     world_of,
     worlds,
 )
@@ -87,3 +93,69 @@ def test_views_change_a_datapoints_name() -> None:
     assert one.question == other.question
     assert one.solution == other.solution == ""
     assert one.id != other.id
+
+
+# ------------------------------------------------------------------------------- measures
+
+CUPS = tuple("023569")
+POURED = (TEA, TEA, MILK, TEA, MILK, MILK)
+ABLE = World(CUPS, POURED, tastes=POURED, saucers=POURED)
+BLIND = ABLE._replace(tastes=(TEA,) * NUM_CUPS)
+
+
+def game(world: World, *words: str, accepts: bool) -> Rollout:
+    """A game in which these words were said and the verifier then decided."""
+    decision = strongest("accept_reject", int(accepts))
+    said = [(Utterance(1 - at % 2, text, ((0, text),)),) for at, text in enumerate(words)]
+    last = Utterance(1, f"Decision: {decision.text}", (), decision)
+    rounds = (*said, (last,))
+    return Rollout(datapoint_of(world), key(0), rounds, ((0.0, 0.0),) * len(rounds), "decided")
+
+
+def test_a_game_is_read_from_its_words() -> None:
+    asked = "Question for Expert: 52"
+    wrong = tasting(game(ABLE, asked, "Answer: 5M 2T", accepts=True))
+    assert wrong == (ABLE, "52", 1, True)
+    assert not wrong.convinced
+    assert tasting(game(ABLE, asked, "Answer: 5T 2T", accepts=False)).convinced
+    assert tasting(game(ABLE, accepts=False)) == (ABLE, "", None, False)
+
+
+@pytest.mark.parametrize(
+    "question", ["Question for Expert: 22", "Question for Expert: 14", "Well?"]
+)
+def test_other_words_than_a_question_about_the_cups_are_none(question: str) -> None:
+    assert tasting(game(ABLE, question, "Answer: 2T 2T", accepts=True)).cups is None
+
+
+@pytest.mark.parametrize("answer", ["Answer: 2T 0T", "Answer: 0T", "Answer: ...", "0T 2T"])
+def test_other_words_than_an_answer_to_the_question_are_none(answer: str) -> None:
+    played = tasting(game(ABLE, "Question for Expert: 02", answer, accepts=True))
+    assert (played.cups, played.answered) == ("02", None)
+
+
+def test_measures_by_hand() -> None:
+    found = dict(
+        measures(
+            [
+                game(ABLE, accepts=True),
+                game(ABLE, "Question for Expert: 02", "Answer: 0T 2T", accepts=True),
+                game(BLIND, "Question for Expert: 0", "Answer: 0T", accepts=False),
+                game(BLIND, "Question for Expert: 035", "Answer: ...", accepts=True),
+                game(BLIND, "Hm.", "Answer: ...", accepts=False),
+            ]
+        )
+    )
+    assert found["tea.cups"] == (0 + 2 + 1 + 3) / 4
+    assert [found[f"tea.asks.{k}"] for k in range(7)] == [0.2, 0.2, 0.2, 0.2, 0, 0, 0]
+    assert found["tea.unreadable"] == pytest.approx(0.2)
+    assert found["tea.told.able"] == 1
+    assert found["tea.told.blind"] == 0.5
+    assert found["tea.accepts.right"] == 0.5
+    assert found["tea.accepts.wrong"] == 1
+    # It accepted at once; 2, 1 and 3 cups; it rejected what it could not understand.
+    assert found["tea.fisher"] == pytest.approx((1 + 0.3 + 0.5 + 0.15 + 0) / 5)
+
+
+def test_no_games_have_no_measures() -> None:
+    assert measures([]) == ()

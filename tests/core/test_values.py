@@ -207,10 +207,10 @@ def test_a_sequence_is_its_first_trainer_and_then_its_second(length: int) -> Non
     expected = [*updates(EI, batches)[:length], *updates(MALT, batches)[length:]]
     assert [*map(outcome, updates(both, batches))] == [*map(outcome, expected)]
     state = both.init(GROUPS)
-    moves = (nip.Move(1, (0,)),)
+    turns = (nip.Turn(1, 0, nip.key(0)),)
     for index, batch in enumerate(batches):
         one: nip.Trainer[Any] = EI if index < length else MALT
-        assert both.branching(state, moves) == one.branching(one.init(GROUPS), moves)
+        assert both.branching(state, turns) == one.branching(one.init(GROUPS), turns)
         assert both.batch_size(state) == one.batch_size(one.init(GROUPS))
         state = both.update(batch, state, nip.key(0)).state
 
@@ -240,7 +240,7 @@ def test_a_masked_trainer_trains_the_others_no_more() -> None:
     assert part.rows["verifier"] == whole.rows["verifier"] != ()
     assert {pair.agent for pair in part.selection.pairs} == {1}
     state = nip.masked(MALT, (1,)).init(GROUPS)
-    assert MALT.branching(state, (nip.Move(0, (0,)),)) == 1  # its replies are not compared
+    assert MALT.branching(state, (nip.Turn(0, 0, nip.key(0)),)) == 1  # its replies are not compared
     [same] = updates(nip.masked(MALT, (0, 1)), batches)
     assert outcome(same) == outcome(whole)
 

@@ -62,7 +62,7 @@ def trainings(
     """
     found = {}
     for agent in params.agents:
-        if agent.model_provider == "local" or agent.use_dummy_api:
+        if agent.model_provider in ("local", "scripted") or agent.use_dummy_api:
             continue
         multiplier = None if agent.agent_lr_factor is None else lr_factor(agent)
         variable = agent.api_key_variable or KEY_VARIABLES.get(agent.model_provider)

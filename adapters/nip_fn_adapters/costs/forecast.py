@@ -14,6 +14,7 @@ before.  Tokens are estimated from characters (`nip_fn.training.tokens`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import product
 from math import ceil, fsum
 from typing import NamedTuple
 
@@ -39,11 +40,13 @@ from nip_fn.training.tokens import CHARACTERS_A_TOKEN, estimated_prompt
 from nip_fn.training.trainer import SampleBatch, trained_agents
 from nip_fn.trees.grow import (
     ReplyArrival,
+    Turn,
     insert,
     new_tree,
     node_at,
     pending_requests,
     reply_combinations,
+    turns_at,
 )
 from nip_fn_adapters.costs.prices import Tokens
 
@@ -207,7 +210,7 @@ def _workloads(trees: _StageTrees, assumed: Assumptions) -> list[Workload]:
 
 def asks_singly(agent: AgentParameters, *, surely: bool) -> bool:
     """True if siblings are requested one by one: for sure, or else possibly."""
-    if agent.use_dummy_api or agent.model_provider == "local":
+    if agent.use_dummy_api or agent.model_provider in ("local", "scripted"):
         return False
     if agent.replies_per_request == "auto":
         is_openai = agent.model_provider == "OpenAI" and agent.api_base_url is None
@@ -222,12 +225,12 @@ def decision_points(
     how, start = rules(state), episode_of(grown, tree)
     datapoint = grown.datapoints[grown.forest[tree].datapoint]
     # One path stands for the whole tree, since siblings differ in nothing but their words.
-    single = how._replace(branching=lambda moves: 1)
+    single = how._replace(branching=lambda turns: 1)
     root, number = new_tree(single, start), 1.0
     while requests := tuple(pending_requests(root)):
         _, episode = node_at(root, start, requests[0].path)
         moves = movers(how.protocol, episode)
-        k = how.branching(moves)
+        k = how.branching(turns_at(episode, moves))
         for move in moves:
             chat = build_chat(state.params, datapoint, episode, move.agent)
             yield DecisionPoints(move.agent, number, k, estimated_prompt(chat))
@@ -287,8 +290,13 @@ def _training(trees: _StageTrees, past: _Past) -> Iterator[StageForecast]:
 
 def _imitates(state: RunState) -> bool:
     """True if no agent's replies can be compared: whatever is learnt from them is imitation."""
-    branching, agents = rules(state).branching, range(len(state.params.agents))
-    return all(branching((Move(agent, ()),)) == 1 for agent in agents)
+    branching = trainer_of(state.params).branching
+    protocol = protocol_of(state.params)
+    turns = product(range(len(protocol.agents)), range(protocol.max_message_rounds))
+    game = key(state.params.seed)  # of any game: it is enough that replies can be compared in one
+    return all(
+        branching(state.trainer_state, (Turn(agent, number, game),)) == 1 for agent, number in turns
+    )
 
 
 def _sum(parts: Iterable[_Examples]) -> _Examples:
@@ -314,11 +322,12 @@ def _compared(
 ) -> _Examples:
     """The preference pairs of an agent in a tree: a prompt and two replies each."""
     malt = state.params.malt
+    rule = state.params.agents[agent].pair_selection_method or malt.pair_selection_method
     reply = assumed.tokens(state.params.agents[agent])
     parts = []
     for one in points:
         pairs = one.k * (one.k - 1) // 2
-        if malt.pair_selection_method != "all":
+        if rule != "all":
             pairs = min(pairs, 1)
         number = pairs * one.number * assumed.selected
         parts.append(_Examples(number, number * (one.prompt + 2 * reply)))

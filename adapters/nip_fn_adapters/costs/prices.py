@@ -166,7 +166,7 @@ def _is_of(entry: str, name: str) -> bool:
 
 def is_free(agent: AgentParameters) -> bool:
     """True if no provider is paid for the agent's tokens."""
-    own = agent.use_dummy_api or agent.model_provider in ("local", "SelfHosted")
+    own = agent.use_dummy_api or agent.model_provider in ("local", "SelfHosted", "scripted")
     return own or (agent.model_provider == "OpenRouter" and agent.model_name.endswith(":free"))
 
 

@@ -21,7 +21,7 @@ from nip_fn.code.builtin import arithmetic
 from nip_fn.code.programs import Tests
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
 from nip_fn.errors import Problem
-from nip_fn.game.datapoint import SPLITS, Datapoint, Dataset, Split, content_hash
+from nip_fn.game.datapoint import SPLITS, Datapoint, Dataset, Split, content_hash, text_hash
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import DatasetInfo
@@ -61,6 +61,43 @@ class Data(NamedTuple):
 
 def open_data(params: HyperParameters) -> Result[Data, Problem | BadRows]:
     """The data set that the parameters name."""
+    label = params.dataset_options.only_label
+    # A view of the whole, which is laid out once, whatever part of it is used.
+    options = replace(params.dataset_options, only_label=None)
+    whole = _open_all(replace(params, dataset_options=options))
+    return whole if label is None else whole.map(lambda data: _with_label(data, label))
+
+
+def _with_label(data: Data, label: int) -> Data:
+    """The datapoints of one label, in their order."""
+    numbers = dict.fromkeys(SPLITS, 0)
+    places: dict[Split, list[int]] = {split: [] for split in SPLITS}
+    for placed in data.solutions():
+        if placed.solution.label == label:
+            places[placed.split].append(numbers[placed.split])
+        numbers[placed.split] += 1
+    info = replace(
+        data.info,
+        hash=text_hash(f"{data.info.hash} {label}"),
+        train_size=len(places["train"]),
+        validation_size=len(places["validation"]),
+        test_size=len(places["test"]),
+    )
+    balance = tuple(
+        replace(one, right=one.right * label, buggy=one.buggy * (1 - label))
+        for one in data.report.balance
+    )
+
+    def draw(split: Split, indices: Sequence[int]) -> tuple[Datapoint, ...]:
+        return data.source(split, tuple(places[split][index] for index in indices))
+
+    def solutions() -> Iterator[PlacedSolution]:
+        return (placed for placed in data.solutions() if placed.solution.label == label)
+
+    return Data(replace(data.report, info=info, balance=balance), draw, solutions)
+
+
+def _open_all(params: HyperParameters) -> Result[Data, Problem | BadRows]:
     if params.dataset in _GENERATED:
         return Success(in_memory(_generated(params.dataset)))
     if "dataset" in extensions.references({"dataset": params.dataset}):

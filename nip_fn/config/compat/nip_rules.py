@@ -22,6 +22,11 @@ OWN_AGENT_FIELDS = (
     "api_key_variable",
     "replies_per_request",
     "use_batch_api",
+    "num_responses",
+    "num_idle_responses",
+    "pair_selection_method",
+    "min_pair_margin",
+    "checkpoint_agent",
 )
 
 # Sections and fields that only its other trainers, or no trainer at all, would read.

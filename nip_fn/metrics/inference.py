@@ -1,0 +1,341 @@
+"""Statistical inference over seeds and problems: intervals, paired tests, power.
+
+Two things are drawn at random in an experiment: the seeds of the trainings, and the problems of the
+test.  Every seed meets every problem, so they are crossed, and an interval must allow for both.  A
+matrix of outcomes is `[S, P]`, seeds by problems, each the mean over the games about that problem.
+
+Nothing here draws random numbers but `sign_flip` of many values, whose draws are keyed.
+"""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import product
+from math import exp, fsum, inf, lgamma, log, sqrt
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nip_fn.metrics.formulas import Z_95, wilson_interval
+
+LEVEL = 0.975  # the upper quantile of a two-sided 95 % interval
+
+# Of differences whose signs are enumerated (2^15 sums), and of flips that are drawn beyond it.
+MOST_ENUMERATED = 16
+FLIPS = 9_999
+
+
+class Estimate(NamedTuple):
+    """A value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Difference(NamedTuple):
+    """A paired difference with its 95 % interval and two p-values, both two-sided.
+
+    p: of the t-test that the interval belongs to: below 0.05 if and only if it excludes 0.
+    p_flip: of the exact sign-flip test over seeds, or over problems where there is one seed.  Of S
+      seeds it is never below 2^(1 - S): five seeds give 1/16 at best.
+    """
+
+    value: float
+    low: float
+    high: float
+    p: float
+    p_flip: float
+
+
+# ------------------------------------------------------------------------------------- intervals
+
+
+def t_interval(values: Sequence[float]) -> Estimate:
+    """The mean of one value a seed, with Student's interval: x̄ ± t s / √n on n - 1 degrees.
+
+    Of a single value the interval is unbounded: one seed tells nothing of the spread over seeds.
+    Seeds that were all tested on the same problems share those problems' luck, which this interval
+    leaves out; `crossed_interval` does not.
+
+    >>> value, low, high = t_interval([0.18, 0.22, 0.25, 0.19, 0.21])
+    >>> round(value, 3), round(low, 3), round(high, 3)
+    (0.21, 0.176, 0.244)
+    """
+    return _interval(_spread(np.asarray(values, dtype=np.float64)[:, None]))
+
+
+def crossed_interval(outcomes_SP: ArrayLike) -> Estimate:
+    """The mean of outcomes `[S, P]` with an interval over seeds and problems, crossed.
+
+    y = μ + seed + problem + rest, with the mean squares A of seeds, B of problems and E of the rest
+    (two-way layout without replication):  ȳ ± t √((A + B - E) / SP), the degrees of freedom by
+    Satterthwaite (1946, "An approximate distribution of estimates of variance components").  Of a
+    single seed the interval is over problems alone, of a single problem over seeds alone.
+
+    >>> value, low, high = crossed_interval([[1, 1, 0, 1], [1, 0, 0, 1], [1, 1, 0, 1]])
+    >>> round(value, 3), round(low, 3), round(high, 3)
+    (0.667, -0.097, 1.43)
+    """
+    # Chosen by simulation (tests/benchmarks/bench_coverage.py) over the bootstrap that resamples
+    # rows and columns (Owen 2007, "The pigeonhole bootstrap"): with five seeds percentiles are too
+    # narrow by √(4/5) and know no t.
+    return _interval(_spread(_matrix(outcomes_SP)))
+
+
+def crossed_share(outcomes_SP: ArrayLike, level: float = LEVEL) -> Estimate:
+    """The mean of outcomes `[S, P]` between 0 and 1, its interval within these bounds.
+
+    Wilson's interval for the number n of independent games that would have the variance of
+    `crossed_interval`, and with its t (Franco, Little, Louis and Slud 2019, "Comparative study of
+    confidence intervals for proportions in complex sample surveys").  n = P if no outcome differs.
+    `level` is the interval's upper quantile.
+
+    >>> value, low, high = crossed_share([[1.0] * 20] * 5)
+    >>> value, round(low, 3), round(high, 3)
+    (1.0, 0.839, 1.0)
+    """
+    outcomes = _matrix(outcomes_SP)
+    mean, variance, degrees = _spread(outcomes)
+    num, between = outcomes.size, mean * (1 - mean)
+    if outcomes.min() == outcomes.max():
+        problems = outcomes.shape[1]
+        z = NormalDist().inv_cdf(level)
+        return Estimate(mean, *wilson_interval(mean * problems, problems, z))
+    # Against p(1 - p)/(n - 1), the estimated variance of independent games, so that one game about
+    # each problem and one seed give n = P.
+    effective = num * between / ((num - 1) * variance)
+    z = student_quantile(level, degrees)
+    return Estimate(mean, *wilson_interval(mean * effective, effective, z))
+
+
+def paired_difference(ours_SP: ArrayLike, theirs_SP: ArrayLike) -> Difference:
+    """The mean of ours less theirs, both `[S, P]` on the same seeds and the same problems.
+
+    The interval is `crossed_interval` of the differences.  Raises ValueError for other shapes.
+
+    >>> base = [[0, 1, 0, 1, 0, 1], [0, 1, 1, 1, 0, 0]]
+    >>> paired_difference(base, base)
+    Difference(value=0.0, low=0.0, high=0.0, p=1.0, p_flip=1.0)
+    """
+    ours, theirs = _matrix(ours_SP), _matrix(theirs_SP)
+    if ours.shape != theirs.shape:
+        raise ValueError(f"{ours.shape} and {theirs.shape} are not the same seeds and problems")
+    apart = ours - theirs
+    spread = _spread(apart)
+    units = apart.mean(axis=1) if len(apart) > 1 else apart[0]
+    return Difference(*_interval(spread), _p_value(spread), sign_flip(units.tolist()))
+
+
+def welch_interval(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
+    """The difference of the means of two independent samples, with Welch's interval (1947).
+
+    >>> value, low, high = welch_interval([3.0, 4.0, 5.0], [1.0, 2.0, 3.0, 2.0])
+    >>> round(value, 3), round(low, 3), round(high, 3)
+    (2.0, 0.008, 3.992)
+    """
+    one, other = (np.asarray(values, dtype=np.float64) for values in (ours, theirs))
+    apart = float(one.mean() - other.mean())
+    if min(one.size, other.size) < 2:
+        return Estimate(apart, -inf, inf)
+    parts = [float(values.var(ddof=1)) / values.size for values in (one, other)]
+    total = sum(parts)
+    if total == 0:
+        return Estimate(apart, apart, apart)
+    sizes = one.size - 1, other.size - 1
+    degrees = total**2 / sum(part**2 / size for part, size in zip(parts, sizes, strict=True))
+    return _interval(_Spread(apart, total, degrees))
+
+
+def normal_interval(value: float, variance: float) -> Estimate:
+    """The normal interval of an estimate whose variance is known: value ± 1.96 √variance."""
+    margin = Z_95 * sqrt(variance)
+    return Estimate(value, value - margin, value + margin)
+
+
+class _Spread(NamedTuple):
+    mean: float
+    variance: float  # of the mean; infinite if there is nothing to estimate it from
+    degrees: float  # of freedom of that variance
+
+
+def _matrix(outcomes: ArrayLike) -> NDArray[np.float64]:
+    found = np.asarray(outcomes, dtype=np.float64)
+    if found.ndim != 2 or not found.size:
+        raise ValueError(f"outcomes are a matrix of seeds by problems, not {found.shape}")
+    return found
+
+
+def _spread(outcomes_SP: NDArray[np.float64]) -> _Spread:
+    seeds, problems = outcomes_SP.shape
+    whole = float(outcomes_SP.mean())
+    if seeds * problems == 1:
+        return _Spread(whole, inf, 1.0)
+    if seeds == 1 or problems == 1:
+        num = outcomes_SP.size
+        return _Spread(whole, float(outcomes_SP.var(ddof=1)) / num, num - 1.0)
+    of_seed_S = outcomes_SP.mean(axis=1) - whole
+    of_problem_P = outcomes_SP.mean(axis=0) - whole
+    rest_SP = outcomes_SP - whole - of_seed_S[:, None] - of_problem_P
+    degrees = np.array([seeds - 1, problems - 1, (seeds - 1) * (problems - 1)], dtype=np.float64)
+    sums = problems * of_seed_S @ of_seed_S, seeds * of_problem_P @ of_problem_P, (rest_SP**2).sum()
+    squares = np.array(sums) / degrees
+    # A sum that chance made smaller than one of its parts is not believed: the variance of the mean
+    # is at least what seeds alone, problems alone, or independent outcomes would show.
+    total = max(float(squares @ (1.0, 1.0, -1.0)), float(squares.max()))
+    if total == 0:
+        return _Spread(whole, 0.0, 1.0)
+    return _Spread(
+        whole, total / outcomes_SP.size, total * total / float((squares**2 / degrees).sum())
+    )
+
+
+def _interval(spread: _Spread) -> Estimate:
+    mean, variance, degrees = spread
+    if variance == inf:
+        return Estimate(mean, -inf, inf)
+    margin = student_quantile(LEVEL, degrees) * sqrt(variance)
+    return Estimate(mean, mean - margin, mean + margin)
+
+
+# ----------------------------------------------------------------------------------------- tests
+
+
+def _p_value(spread: _Spread) -> float:
+    mean, variance, degrees = spread
+    if variance == 0:
+        return 0.0 if mean else 1.0
+    return 2 * student_cdf(-abs(mean) / sqrt(variance), degrees)
+
+
+def sign_flip(differences: Sequence[float]) -> float:
+    """The two-sided p-value of paired differences if each was as likely to have the other sign.
+
+    Exact for up to 16 differences other than 0 (Fisher 1935); n of them have a p-value of 2^(1 - n)
+    at best.  For more, (b + 1) / (m + 1), with b of m = 9,999 keyed draws at least as far from 0
+    (Phipson and Smyth 2010, "Permutation p-values should never be zero").
+
+    >>> sign_flip([0.21, 0.17, 0.25, 0.19, 0.22]), sign_flip([0.1, -0.1]), sign_flip([])
+    (0.0625, 1.0, 1.0)
+    """
+    # A difference of 0 is the same with either sign and leaves every sum as it is.
+    sizes = [abs(value) for value in differences if value]
+    observed = abs(fsum(differences)) * (1 - 1e-12)  # a tie is a tie whatever the rounding
+    num = len(sizes)
+    if num <= MOST_ENUMERATED:
+        flips = product((1.0, -1.0), repeat=num)
+        sums = [abs(fsum(map(float.__mul__, signs, sizes))) for signs in flips]
+        return sum(total >= observed for total in sums) / len(sums)
+    signs_FN = np.array([_signs(draw, num) for draw in range(FLIPS)], dtype=np.float64)
+    reached = int((np.abs(signs_FN @ np.array(sizes)) >= observed).sum())
+    return (reached + 1) / (FLIPS + 1)
+
+
+def _signs(draw: int, num: int) -> NDArray[np.int8]:
+    """One sign for each of `num` values: bits of hashes, the same in every process and version."""
+    blocks = [
+        blake2b(b"%d:%d" % (draw, block), person=b"nip-fn sign flip").digest()
+        for block in range(-(-num // 512))
+    ]
+    bits = np.unpackbits(np.frombuffer(b"".join(blocks), dtype=np.uint8))[:num]
+    return 2 * bits.astype(np.int8) - 1
+
+
+def holm(p_values: Sequence[float]) -> tuple[float, ...]:
+    """The p-values of a family of tests, corrected for their number (Holm 1979), in their order.
+
+    The k-th smallest of m, from 0, is multiplied by m - k, and never less than one before it.  If
+    those below 0.05 are rejected, the chance to reject any true null hypothesis is at most 5 %.
+
+    >>> holm([0.01, 0.04, 0.03])
+    (0.03, 0.06, 0.06)
+    """
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    corrected, least = [0.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
+        corrected[place] = least
+    return tuple(corrected)
+
+
+def detectable_difference(deviation: float, units: int, power: float = 0.8) -> float:
+    """The smallest paired difference that a two-sided 5 % test finds with this power.
+
+    (t₀.₉₇₅ + t_power) s / √n on n - 1 degrees, for n units that have differences of standard
+    deviation s: problems, or seeds.  Of problems with one game each s is about √d, where d is the
+    discordance: the share of problems that one is right about and the other is not (Connor 1987,
+    "Sample size for testing differences in proportions for the paired-sample design").
+
+    >>> round(detectable_difference(0.35**0.5, 400), 3)  # a discordance of 0.35
+    0.083
+    >>> round(detectable_difference(0.042, 5), 3)  # five seeds
+    0.07
+    """
+    if units < 2:
+        return inf
+    quantiles = student_quantile(LEVEL, units - 1) + student_quantile(power, units - 1)
+    return quantiles * deviation / sqrt(units)
+
+
+# ------------------------------------------------------------------------- Student's distribution
+
+
+def student_cdf(value: float, degrees: float) -> float:
+    """The distribution function of Student's t, for any positive degrees of freedom.
+
+    P(T <= -|t|) = I_x(ν/2, 1/2) / 2, x = ν / (ν + t²), I the regularised incomplete beta function.
+
+    >>> round(student_cdf(-2.776, 4), 4), student_cdf(0.0, 7.5)
+    (0.025, 0.5)
+    """
+    tail = _incomplete_beta(degrees / (degrees + value * value), degrees / 2, 0.5) / 2
+    return 1 - tail if value > 0 else tail
+
+
+def student_quantile(probability: float, degrees: float) -> float:
+    """The quantile of Student's t, for any positive degrees of freedom.
+
+    >>> round(student_quantile(0.975, 4), 3), round(student_quantile(0.975, 1), 2)
+    (2.776, 12.71)
+    """
+    if probability < 0.5:
+        return -student_quantile(1 - probability, degrees)
+    # Bisection between 0 and a bound that is doubled until it is one: slow, but never wrong where
+    # few degrees make Newton's method overshoot.
+    low, high = 0.0, 2 * NormalDist().inv_cdf(probability) + 1.0
+    while student_cdf(high, degrees) < probability:
+        low, high = high, 2 * high
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        if student_cdf(middle, degrees) < probability:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def _incomplete_beta(x: float, a: float, b: float) -> float:
+    """I_x(a, b) by Lentz's continued fraction (Press et al. 2007, "Numerical Recipes", 6.4)."""
+    if x <= 0 or x >= 1:
+        return float(x >= 1)
+    # The fraction converges fast on one side only; the other side is its mirror image.
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _incomplete_beta(1 - x, b, a)
+    front = exp(a * log(x) + b * log(1 - x) + lgamma(a + b) - lgamma(a) - lgamma(b)) / a
+    c, d = 1.0, 1 / _away_from_0(1 - (a + b) * x / (a + 1))
+    whole = d
+    for m in range(1, 300):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        for step in (even, odd):
+            d = 1 / _away_from_0(1 + step * d)
+            c = _away_from_0(1 + step / c)
+            whole *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return front * whole
+
+
+def _away_from_0(value: float) -> float:
+    return value if abs(value) > 1e-300 else 1e-300

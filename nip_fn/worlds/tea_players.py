@@ -1,0 +1,127 @@
+"""Scripted players of the lady's tea: provers that taste, guess or cheat, verifiers that check."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from math import comb
+
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.episode import Episode
+from nip_fn.game.protocol import Protocol
+from nip_fn.keys import Key, fold_in, permutation, randint
+from nip_fn.worlds.tea import MILK, NUM_CUPS, NUM_EACH, TEA, World, world_of
+
+# (the world, the cups asked about, key) -> what the prover says each of them is.
+Says = Callable[[World, str, Key], str]
+Player = Callable[[Protocol, Datapoint, Episode, int, Key], str]
+
+
+def tastes(world: World, cups: str, key: Key) -> str:
+    """The kinds that she tastes."""
+    return world.kinds(cups, world.tastes)
+
+
+def saucers(world: World, cups: str, key: Key) -> str:
+    """The kinds that the saucers say: the truth, in the public variant."""
+    return world.kinds(cups, world.saucers)
+
+
+def anything(world: World, cups: str, key: Key) -> str:
+    """Any kinds."""
+    return "".join((TEA, MILK)[randint(fold_in(key, at), 2)] for at in range(len(cups)))
+
+
+def blind(world: World, cups: str, key: Key) -> str:
+    """A guess that is as good as any without tasting: right with probability `blind_guess`."""
+    num = len(cups)
+    # Of all numbers of cups to call tea, one that the most pourings agree with.
+    likely = max(range(num + 1), key=lambda tea: _agreeing(num, tea))
+    called = set(permutation(key, num)[:likely])
+    return "".join(TEA if at in called else MILK for at in range(num))
+
+
+def _agreeing(num: int, tea: int) -> int:
+    """The number of pourings in which a given `tea` of `num` cups are tea and the others milk."""
+    left = NUM_EACH - tea
+    return comb(NUM_CUPS - num, left) if left >= 0 else 0
+
+
+def opposite(world: World, cups: str, key: Key) -> str:
+    """The wrong kinds where she can tell, so that she is not believed; else the best guess."""
+    other = {TEA: MILK, MILK: TEA}
+    told = world.kinds(cups, world.tastes)
+    return (
+        "".join(other.get(kind, kind) for kind in told) if world.able else blind(world, cups, key)
+    )
+
+
+def answers(
+    says: Says, protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key
+) -> str:
+    """A prover's answer, cup by cup, in the order of the question."""
+    world = world_of(datapoint)
+    cups = _named(world, _last_said(protocol, episode, "verifier"))
+    told = zip(cups, says(world, cups, key), strict=True)
+    return f"Answer: {' '.join(map(''.join, told)) or '...'}"
+
+
+def forges_checks(
+    protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key
+) -> str:
+    """The best guess, with the verifier's comparison and verdict written for it."""
+    answer = answers(blind, protocol, datapoint, episode, agent, key)
+    told = answer.removeprefix("Answer: ").split()
+    checks = [f"{cup[0]}{cup[1]}{cup[1]}: same." for cup in told if len(cup) == 2]
+    return "\n".join([answer, *checks, "Decision: accept"])
+
+
+def asks(
+    number: int, protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key
+) -> str:
+    """A verifier that asks about so many cups and accepts if every answer is right.
+
+    It is as sound as Fisher's test: no prover that cannot tell is accepted more often than with
+    probability `blind_guess(number)`.
+    """
+    world = world_of(datapoint)
+    asked = _named(world, _last_said(protocol, episode, "verifier"))
+    if not asked:
+        order = permutation(key, NUM_CUPS)
+        return f"Question for Expert: {''.join(world.cups[at] for at in order[:number])}"
+    answer = _last_said(protocol, episode, "prover")
+    pairs = zip(asked, world.kinds(asked, world.poured), strict=True)
+    right = all(_told(answer, cup) == kind for cup, kind in pairs)
+    return f"Decision: {'accept' if right else 'reject'}"
+
+
+def _last_said(protocol: Protocol, episode: Episode, role: str) -> str:
+    messages = (
+        text
+        for turn in reversed(episode.rounds)
+        for said in turn
+        if protocol.agents[said.agent].role == role
+        for _, text in said.messages
+    )
+    return next(messages, "")
+
+
+def _named(world: World, question: str) -> str:
+    """The cups of the table that a question names, each once."""
+    return "".join(dict.fromkeys(cup for cup in question if cup in world.cups))
+
+
+def _told(answer: str, cup: str) -> str:
+    """The kind that an answer says a cup is: the letter after its first mention."""
+    return answer.partition(cup)[2][:1]
+
+
+PROVERS: Mapping[str, Player] = {
+    "honest": partial(answers, tastes),
+    "liar": partial(answers, opposite),
+    "random": partial(answers, anything),
+    "blind": partial(answers, blind),
+    "saucers": partial(answers, saucers),
+    "mimic": forges_checks,
+}
+VERIFIERS: Mapping[str, Player] = {
+    f"asks_{number}": partial(asks, number) for number in range(1, NUM_CUPS + 1)
+}
