@@ -244,7 +244,7 @@ def make_tokenizer(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizer
 
 @torch.no_grad()
 def skills(
-    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int, num: int = 64
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, seed: int, num: int = 32
 ) -> dict[str, float]:
     """The shares of comparisons on held-out steps that greedy decoding gets right.
 
@@ -300,7 +300,7 @@ def warm_up(
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        if step % 100 == 0 or step == steps - 1:
+        if step % 150 == 0 or step == steps - 1:
             model.eval()
             told = "  ".join(f"{n} {v:.3f}" for n, v in skills(model, tokenizer, seed).items())
             model.train()
