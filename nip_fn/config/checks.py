@@ -63,6 +63,7 @@ _SHARED_FIELDS = (
     "num_epochs",
     "dpo_beta",
     "dpo_reference",
+    "dpo_sft_weight",
     "use_lora",
     "lora_rank",
     "lora_alpha",
@@ -78,16 +79,24 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
     yield from _name_problems(params)
     for agent in params.agents:
         yield from _agent_problems(agent)
-    if params.protocol_common.zero_knowledge:
+    common = params.protocol_common
+    if common.zero_knowledge:
         yield Problem(
             "its simulator needs the numbers behind a message, which language models do not give",
             "protocol_common.zero_knowledge",
             "leave it at false",
         )
+    if common.randomize_prover_stance and common.prover_stance in ("accept", "reject"):
+        yield Problem(
+            f"it is {common.prover_stance!r}, but randomize_prover_stance draws it",
+            "protocol_common.prover_stance",
+            "leave randomize_prover_stance at false",
+        )
     yield from _size_problems(params)
     yield from _turn_problems(params)
     yield from group_problems(params.agents)
     yield from _hosting_problems(params)
+    yield from _pool_problems(params)
     yield from _template_problems(params)
 
 
@@ -188,6 +197,12 @@ def _agent_problems(agent: AgentParameters) -> Iterator[Problem]:
             f"{where}.dpo_reference",
             "leave it at 'previous', or set fine_tune_from_scratch to true",
         )
+    if at_openai and not agent.freeze_agent and agent.dpo_sft_weight:
+        yield Problem(
+            "OpenAI's API trains on preferences or imitates, and cannot do both in one training",
+            f"{where}.dpo_sft_weight",
+            "leave it at 0, or warm up by Expert Iteration (malt.num_initial_ei_iterations)",
+        )
     yield from _lora_problems(agent)
 
 
@@ -274,6 +289,28 @@ def _hosting_problems(params: HyperParameters) -> Iterator[Problem]:
             )
 
 
+def _pool_problems(params: HyperParameters) -> Iterator[Problem]:
+    """Problems with the pools of earlier models that agents are to meet."""
+    meeting = [agent for agent in params.agents if agent.opponent_pool]
+    shares = sum(agent.opponent_pool_share for agent in meeting)
+    if shares > 1:
+        yield Problem(
+            f"{' and '.join(agent.name for agent in meeting)} meet earlier models in {shares:g} "
+            "times as many trees as there are",
+            "agents.*.opponent_pool_share",
+            "let the shares of all agents add up to at most 1",
+        )
+    for agent in meeting:
+        for other in params.agents:
+            if other is not agent and is_hosted(other) and is_trained(params, other):
+                yield Problem(
+                    f"earlier models of {other.name} cannot be met: a language-model server serves "
+                    "only the last adapter of each model group",
+                    f"agents.{agent.name}.opponent_pool",
+                    f"leave it at 0, or give {other.name} another provider",
+                )
+
+
 def _is_plain_vllm(agent: AgentParameters) -> bool:
     """True if the agent's model is at a vLLM without a language-model server in front of it."""
     return agent.model_provider == "SelfHosted" and not (agent.use_dummy_api or is_hosted(agent))
@@ -312,7 +349,7 @@ def _hosted_problems(params: HyperParameters, agent: AgentParameters) -> Iterato
 def _turn_problems(params: HyperParameters) -> Iterator[Problem]:
     """Problems with games in which the verifier has no turn, or none in which it may decide."""
     protocol = protocol_of(params)
-    section = f"{protocol.name}_protocol"
+    section = "nip_protocol" if protocol.name == "consultancy" else f"{protocol.name}_protocol"
     # A protocol of the user's own has no section; its own rules are at fault.
     own = not hasattr(params, section)
     # Under one key: a built-in schedule draws who else speaks, never when the verifier does, and

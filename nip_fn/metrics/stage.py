@@ -256,6 +256,21 @@ def rollout_metrics(protocol: Protocol, rollouts: Sequence[SelectedRollout]) -> 
     )
 
 
+def opponent_metrics(protocol: Protocol, played_earlier: Sequence[int], trees: int) -> Metrics:
+    """AGENT.earlier_share: share of the trees that an earlier model of the agent played.
+
+    Args:
+        protocol: The game.
+        played_earlier: An agent for each tree that an earlier model of it played.
+        trees: The number of all trees.
+    """
+    counts = Counter(played_earlier)
+    return tuple(
+        (f"{agent.name}.earlier_share", counts[index] / trees)
+        for index, agent in enumerate(protocol.agents)
+    )
+
+
 def lineage_metrics(groups: Sequence[Group]) -> Metrics:
     """GROUP.adapters: how many were trained;  GROUP.serving: which one samples, 0 the base model.
 

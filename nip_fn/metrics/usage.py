@@ -1,10 +1,9 @@
 """The tokens that the replies and trainings of a stage used, by agent and adapter."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from nip_fn.training.groups import Group, group_of
 from nip_fn.trees.tree import Tree, replies_in
 
 
@@ -27,21 +26,24 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
     trained: float = 0.0
 
 
-def reply_usage(trees: Iterable[Tree], groups: Sequence[Group]) -> tuple[Usage, ...]:
-    """The tokens of all replies in the trees, a record for each agent that replied.
+def reply_usage(
+    trees: Iterable[Tree], adapter_of: Callable[[Tree, int], str | None]
+) -> tuple[Usage, ...]:
+    """The tokens of all replies in the trees, a record for each agent and adapter that replied.
 
     Args:
         trees: Grown trees; the tokens of a reply include those of its failed attempts.
-        groups: The model groups, as they were when they replied.
+        adapter_of: (tree, agent) -> the adapter that replied.
     """
     # Kept apart by agent and adapter, because prices are by model; what tokens cost is left to the
     # adapters, so that a recording can be priced anew.
-    used: dict[int, list[tuple[int, int, int]]] = {}
+    used: dict[tuple[int, str | None], list[tuple[int, int, int]]] = {}
     for tree in trees:
         for _, said in replies_in(tree):
             tokens = (said.prompt_tokens, said.cached_tokens, said.completion_tokens)
-            used.setdefault(said.agent, []).append(tokens)
+            place = said.agent, adapter_of(tree, said.agent)
+            used.setdefault(place, []).append(tokens)
     return tuple(
-        Usage(agent, group_of(groups, agent).serving, *map(sum, zip(*tokens, strict=True)))
-        for agent, tokens in sorted(used.items())
+        Usage(agent, adapter, *map(sum, zip(*tokens, strict=True)))
+        for (agent, adapter), tokens in sorted(used.items(), key=lambda entry: entry[0][0])
     )

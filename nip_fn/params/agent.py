@@ -194,6 +194,20 @@ class AgentParameters(Record, frozen=True):
             "chosen and rejected reply. None: malt.min_pair_margin."
         ),
     ] = None
+    opponent_pool: Annotated[
+        Natural,
+        Meta(
+            description="Number of earlier models of every other agent (the base model included) "
+            "that this agent also meets while it samples, drawn at random for each tree. Such a "
+            "tree trains only this agent. 0: it meets the latest models alone."
+        ),
+    ] = 0
+    opponent_pool_share: Annotated[
+        Share,
+        Meta(
+            description="With opponent_pool: share of the trees in which it meets earlier models."
+        ),
+    ] = 0.5
     fine_tune_from_scratch: Annotated[
         bool,
         Meta(description="Start each training from the base model, not from the last adapter."),
@@ -214,6 +228,13 @@ class AgentParameters(Record, frozen=True):
         Literal["previous", "base"],
         Meta(description="DPO's reference policy: the adapter before the training, or the base."),
     ] = "previous"
+    dpo_sft_weight: Annotated[
+        Annotated[float, Meta(ge=0.0, le=100.0)],
+        Meta(
+            description="Weight of the supervised loss of the chosen replies (nats per token), "
+            "added to the loss of DPO. 0: DPO alone."
+        ),
+    ] = 0.0
     use_lora: Annotated[bool, Meta(description="Train a LoRA adapter instead of all weights.")] = (
         True
     )

@@ -1,6 +1,6 @@
 """Parameters of protocols: rewards, rules and length."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -22,6 +22,14 @@ class CommonProtocolParameters(Record, frozen=True):
             "of always for acceptance (nip, adp, mnip; the other protocols fix the verdicts)."
         ),
     ] = False
+    prover_stance: Annotated[
+        Literal["accept", "reject", "random"] | None,
+        Meta(
+            description="Verdict that provers argue for (nip, adp, mnip); random draws it from the "
+            "hash of the solution, as randomize_prover_stance does. None: acceptance, unless that "
+            "is set."
+        ),
+    ] = None
     prover_reward: Annotated[
         float, Meta(description="Reward of a prover whose verdict the verifier decides for.")
     ] = 1.0

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from nip_fn.game.decision import ACCEPT, REJECT
 from nip_fn.game.protocol import AgentSpec, Move, Outcome, Protocol, verifier_rounds
 from nip_fn.keys import Key, key
 from nip_fn.params.run import HyperParameters
@@ -21,6 +22,7 @@ def make_protocol(
     max_message_rounds: int,
     min_message_rounds: int = 1,
     fixed_sides: bool = False,
+    random_sides: bool = False,
     channel_order: Callable[[int, int, Key], tuple[int, ...]] | None = None,
 ) -> Protocol:
     """A protocol with the rewards and rules of `params.protocol_common`.
@@ -36,18 +38,21 @@ def make_protocol(
         schedule: The moves of a round, given the game's key.
         max_message_rounds: Rounds of the longest game.
         min_message_rounds: The first round (counted from 1) in which a decision counts.
-        fixed_sides: Provers always argue for the verdict of their spec; otherwise for that of the
-            datapoint if `randomize_prover_stance` is on.
+        fixed_sides: Provers always argue for the verdict of their spec; otherwise for the one that
+            `prover_stance` or `randomize_prover_stance` asks for.
+        random_sides: Provers always argue for the verdict of the datapoint, which is a coin's.
         channel_order: The channels in the order in which an agent reads them in a round, given the
             game's key; by default in their own order.
     """
     common = params.protocol_common
-    randomised = common.randomize_prover_stance and not fixed_sides
+    asked = "random" if common.randomize_prover_stance else common.prover_stance
+    side = "random" if random_sides else None if fixed_sides else asked
     is_verifier = tuple(agent.role == "verifier" for agent in agents)
 
     def stance(agent: int, datapoint_stance: int) -> int:
-        open_side = randomised and not is_verifier[agent]
-        return datapoint_stance if open_side else agents[agent].default_stance
+        if side is None or is_verifier[agent]:
+            return agents[agent].default_stance
+        return datapoint_stance if side == "random" else {"accept": ACCEPT, "reject": REJECT}[side]
 
     # `Outcome` holds what a round led to and nothing of what was said: rewards can depend on the
     # result alone, so that a recorded game is paid the same whoever derives it.

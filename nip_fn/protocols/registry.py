@@ -9,6 +9,7 @@ from functools import lru_cache
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.adp import adp
+from nip_fn.protocols.consultancy import consultancy
 from nip_fn.protocols.debate import debate
 from nip_fn.protocols.merlin_arthur import merlin_arthur
 from nip_fn.protocols.mnip import mnip
@@ -23,6 +24,7 @@ MakeProtocol = Callable[[HyperParameters], Protocol]
 PROTOCOLS: dict[str, MakeProtocol] = {
     "nip": nip,
     "adp": adp,
+    "consultancy": consultancy,
     "debate": debate,
     "merlin_arthur": merlin_arthur,
     "mnip": mnip,

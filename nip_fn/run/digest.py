@@ -121,11 +121,12 @@ def _group_facts(group: Group) -> Facts:
 
 def _job_facts_2(under_way: JobState) -> Facts:
     job = under_way.job
-    # A setting that is added here changes the digest of every run that trains, so it takes a new
-    # format.
+    # A setting that is added here must be left out at its default, or it would change the digest of
+    # every run that trains.
     settings = (
         *(job.learning_rate, job.num_epochs, job.beta, job.lora_rank, job.lora_alpha),
         *(job.lora_dropout, job.batch_size, job.use_lora, job.stack),
+        *((("sft_weight", job.sft_weight),) if job.sft_weight else ()),
     )
     scores = tuple((score.before, score.after) for score in under_way.scores)
     # The one entry of a report that is a time, and so differs each time.

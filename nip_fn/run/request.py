@@ -17,7 +17,7 @@ from nip_fn.prompts.chat import Chat, build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import SampleReplies
 from nip_fn.run.stages import Growing
-from nip_fn.run.state import RunState, episode_of
+from nip_fn.run.state import RunState, adapter_of, episode_of
 from nip_fn.training.groups import group_of
 from nip_fn.trees.grow import node_at, reply_key
 
@@ -69,9 +69,7 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     tested = state.params.text_rl.test_temperature if grown.name == "test" else None
     return Request(
         model=group.model,
-        # The one that is served, which is not always the group's latest: with `switch_adapters` off
-        # the control goes on sampling with the model that it began with.
-        adapter=group.serving,
+        adapter=adapter_of(state, game.key, index),
         chat=build_chat(state.params, datapoint, episode, index),
         # From the places of the replies alone, so siblings get the same keys whether a provider
         # takes one request for all of them or one for each.

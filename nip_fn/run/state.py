@@ -14,6 +14,7 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import FORMAT, DatasetInfo
 from nip_fn.run.stages import Growing, JobState, NotStarted, Publishing, Stage, StageName, Training
 from nip_fn.training.groups import Group, group_of, is_due
+from nip_fn.training.opponents import model_of
 from nip_fn.training.registry import trainer_of
 from nip_fn.training.trainer import SampleBatch
 from nip_fn.trees.grow import GameTree, Rules, Turn
@@ -124,9 +125,26 @@ def _one_reply(turns: object) -> int:
 
 def _branching(state: RunState, turns: tuple[Turn, ...]) -> int:
     """The replies that the trainer wants of each agent that moves."""
-    due = (is_due(state.params, group_of(state.groups, t.agent), state.iteration) for t in turns)
-    known = tuple(turn._replace(trained=own) for turn, own in zip(turns, due, strict=True))
+    known = tuple(turn._replace(trained=_is_trained(state, turn)) for turn in turns)
     return trainer_of(state.params).branching(state.trainer_state, known)
+
+
+def _is_trained(state: RunState, turn: Turn) -> bool:
+    """True if the agent is due, and plays its present model in that game."""
+    group = group_of(state.groups, turn.agent)
+    due = is_due(state.params, group, state.iteration)
+    return due and adapter_of(state, turn.game, turn.agent) == group.serving
+
+
+def adapter_of(state: RunState, game: Key, agent: int) -> str | None:
+    """The adapter that an agent plays with in a game of the stage; None: the base model."""
+    group = group_of(state.groups, agent)
+    # The one that is served, which is not always the group's latest (with `switch_adapters` off the
+    # control goes on sampling with the model that it began with), or one that was served before.
+    # A test plays the present models alone.
+    if state.stage.name == "test":
+        return group.serving
+    return model_of(state.params, group, agent, game)
 
 
 def is_tested(params: HyperParameters, iteration: int) -> bool:

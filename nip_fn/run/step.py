@@ -24,7 +24,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import reset
 from nip_fn.keys import DRAWS, fold_in, key
 from nip_fn.metrics.formulas import Metrics
-from nip_fn.metrics.stage import lineage_metrics, rollout_metrics, stage_metrics
+from nip_fn.metrics.stage import lineage_metrics, opponent_metrics, rollout_metrics, stage_metrics
 from nip_fn.metrics.usage import Usage, reply_usage
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
@@ -62,6 +62,7 @@ from nip_fn.run.state import (
     EMPTY,
     Row,
     RunState,
+    adapter_of,
     episode_of,
     is_tested,
     rules,
@@ -367,8 +368,9 @@ def _grown(state: RunState, stage: Growing) -> RunState:
     """Once the last reply is in: metrics and, of an iteration, the trainer's update."""
     # Selection waits for all trees, because filters such as `balance` compare across them.
     batch = sample_batch(state, stage)
+    usage = reply_usage(batch.trees, lambda tree, agent: adapter_of(state, tree.key, agent))
     if stage.name == "test":
-        return _with_row(state, _metrics(batch, None), reply_usage(batch.trees, state.groups))
+        return _with_row(state, _metrics(batch, None), usage)
     trainer = trainer_of(state.params)
     # One key for the whole update, folded from the stage: `replay.reselect` derives the same one
     # without the state.
@@ -382,16 +384,19 @@ def _grown(state: RunState, stage: Growing) -> RunState:
             num_drawn=state.num_drawn + len(stage.datapoints),
         ),
         (*_metrics(batch, update.selection), *update.metrics),
-        reply_usage(batch.trees, state.groups),
+        usage,
     )
 
 
 def _metrics(batch: SampleBatch, selection: Selection | None) -> Metrics:
     protocol, pairs = batch.protocol, None if selection is None else selection.pairs
+    pooled = selection is not None and any(one.opponent_pool for one in batch.params.agents)
+    earlier = batch.not_learnt_from(range(len(protocol.agents))) if pooled else ()
     return (
         *stage_metrics(protocol, batch.datapoints, batch.trees, pairs),
         *(world_metrics(batch) if selection is None else ()),
         *(rollout_metrics(protocol, selection.rollouts) if selection else ()),
+        *(opponent_metrics(protocol, [a for _, a in earlier], len(batch.trees)) if pooled else ()),
         *lineage_metrics(batch.groups),
     )
 

@@ -78,12 +78,19 @@ class Candidates(NamedTuple):
     protocol: the game.
     values: `[N, A]` expected rewards for each tree.
     agents: the agents to select for.
+    excluded: (tree, agent) where the agent is not selected for after all.
     """
 
     trees: tuple[Tree, ...]
     protocol: Protocol
     values: tuple[Values, ...]
     agents: tuple[int, ...]
+    # Where an agent did not play its own part, the rewards that others got in the tree still count.
+    excluded: frozenset[tuple[int, int]] = frozenset()
+
+    def agents_of(self, tree: int) -> tuple[int, ...]:
+        """The agents to select for in a tree."""
+        return tuple(agent for agent in self.agents if (tree, agent) not in self.excluded)
 
     def __repr__(self) -> str:
         """The candidates in a line."""
@@ -205,7 +212,7 @@ def propose(rule: Rule) -> Selector:
                 for index, (tree, value_NA) in enumerate(
                     zip(among.trees, among.values, strict=True)
                 )
-                for at in decision_points(tree, value_NA, among.protocol, among.agents)
+                for at in decision_points(tree, value_NA, among.protocol, among.agents_of(index))
                 for pair in _pairs_at(index, at, rule)
             ),
         )

@@ -39,13 +39,14 @@ def ei(
     """
 
     def select(batch: SampleBatch, agent: int, key: Key) -> tuple[SelectedRollout, ...]:
-        returns = [_return(batch, tree, agent) for tree in range(len(batch.trees))]
+        own = [tree for tree in range(len(batch.trees)) if batch.is_learnt_from(tree, agent)]
+        returns = [_return(batch, tree, agent) for tree in own]
         # A prover has no true label to learn.
         share = replace(batch.iteration) if batch.protocol.is_verifier(agent) else 0.0
         picked, replaced = with_true_labels(returns, rule, share, key, draws)
         return (
-            *(SelectedRollout(tree, agent, returns[tree]) for tree in picked),
-            *(SelectedRollout(tree, agent, returns[tree], replaced=True) for tree in replaced),
+            *(SelectedRollout(own[at], agent, returns[at]) for at in picked),
+            *(SelectedRollout(own[at], agent, returns[at], replaced=True) for at in replaced),
         )
 
     def update(batch: SampleBatch, trained: Agents, key: Key) -> Update[Agents]:

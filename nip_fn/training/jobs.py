@@ -151,6 +151,7 @@ class Job(msgspec.Struct, frozen=True):
     # Later fields have defaults: a job is also what a language-model server is sent, and what
     # stands in its queue while a newer server takes over.
     stack: bool = False  # a new adapter on top of `start`, which stays as it is
+    sft_weight: float = 0.0  # of the chosen replies' supervised loss, added to that of DPO
 
     @property
     def method(self) -> Method:
@@ -207,6 +208,7 @@ def make_job(
         use_lora=agent.use_lora,
         # The first training of a lineage has nothing to stack on.
         stack=agent.stack_lora_adapters and start is not None,
+        sft_weight=agent.dpo_sft_weight if method_of(rows) == "dpo" else 0.0,
     )
 
 

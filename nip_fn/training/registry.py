@@ -11,7 +11,7 @@ from typing import Any
 
 from nip_fn.keys import DRAWS
 from nip_fn.params import names
-from nip_fn.params.agent import AgentParameters
+from nip_fn.params.agent import AgentParameters, is_frozen
 from nip_fn.params.run import HyperParameters
 from nip_fn.params.training import PureTextMaltParameters
 from nip_fn.select.filters import balance, cap, dedupe, margin, one_per_node
@@ -124,7 +124,7 @@ def replies_of(params: HyperParameters) -> Callable[[Turn], int]:
         idle = None if turn.trained else agent.num_idle_responses
         by_turn = agent.num_responses if idle is None else idle
         if by_turn is None:
-            return frozen_k if agent.freeze_agent else k
+            return frozen_k if is_frozen(agent) else k
         if isinstance(by_turn, int):
             return by_turn
         return by_turn[min(turn.number, len(by_turn) - 1)]

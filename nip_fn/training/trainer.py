@@ -4,7 +4,8 @@ A trainer has the shape of an optax transformation: `init` makes its state, `upd
 of an iteration into training rows and the next state.  `compose` makes new ones of old ones.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Generic, NamedTuple, TypeVar
 
 from nip_fn.game.datapoint import Datapoint
@@ -16,8 +17,9 @@ from nip_fn.prompts.chat import Chat, build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.select.pairs import Pair, Pairs
 from nip_fn.select.rollouts import SelectedRollout
-from nip_fn.training.groups import Group
+from nip_fn.training.groups import Group, group_of
 from nip_fn.training.jobs import PreferenceRow, SupervisedRow, TrainingRow
+from nip_fn.training.opponents import is_learnt_from
 from nip_fn.trees.grow import Turn
 from nip_fn.trees.tree import Tree, episode_at
 
@@ -65,6 +67,16 @@ class SampleBatch(NamedTuple):
     def chat(self, tree: int, node: int, agent: int) -> Chat:
         """The chat to which the agent replied at a node."""
         return build_chat(self.params, self.datapoint(tree), self.episode(tree, node), agent)
+
+    def is_learnt_from(self, tree: int, agent: int) -> bool:
+        """True if the agent's replies in a tree are its present model's, not an earlier one's."""
+        group, game = group_of(self.groups, agent), self.trees[tree].key
+        return is_learnt_from(self.params, group, agent, game)
+
+    def not_learnt_from(self, agents: Sequence[int]) -> frozenset[tuple[int, int]]:
+        """(tree, agent) for each tree that an earlier model of the agent played."""
+        places = product(range(len(self.trees)), agents)
+        return frozenset(place for place in places if not self.is_learnt_from(*place))
 
     def utterance(self, tree: int, node: int, agent: int) -> Utterance:
         """The agent's reply on the way to `node` from its parent."""

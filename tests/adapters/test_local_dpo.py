@@ -67,9 +67,23 @@ def dpo_loss(policy: Any, reference: Any, tokenizer: Any, job: Job) -> Any:
     return torch.stack(losses).mean()
 
 
-@pytest.mark.parametrize("reference", ["previous", "earlier", "base"])
+def sft_loss(policy: Any, tokenizer: Any, job: Job) -> Any:
+    """The mean over all tokens of all chosen replies of their negative log-probability."""
+    total, tokens = torch.zeros(()), 0
+    for row in job.rows:
+        assert isinstance(row, PreferenceRow)
+        reply = encode_reply(tokenizer, row.chosen)
+        total = total - log_probability(policy, encode_chat(tokenizer, row.prompt), reply)
+        tokens += len(reply)
+    return total / tokens
+
+
+@pytest.mark.parametrize(
+    ("reference", "sft_weight"),
+    [("previous", 0.0), ("earlier", 0.0), ("base", 0.0), ("previous", 0.25)],
+)
 def test_loss_and_gradients_are_those_of_plain_torch(
-    run_and_job: tuple[Path, Job, str, str], reference: str
+    run_and_job: tuple[Path, Job, str, str], reference: str, sft_weight: float
 ) -> None:
     run, job, first, second = run_and_job
     replies = (CHOSEN, "no", "the proof is wrong.")
@@ -79,11 +93,15 @@ def test_loss_and_gradients_are_those_of_plain_torch(
         start=second,
         reference={"previous": second, "earlier": first, "base": None}[reference],
         batch_size=3,
+        sft_weight=sft_weight,
     )
     base, adapters = Path(job.model), run / "adapters"
     plain = load_adapter(load_base(base), adapters / second, train_with_dropout=0.0)
     named = load_model(base, adapters / job.reference if job.reference else None)
-    expected = dpo_loss(plain, named, load_tokenizer(base), job)
+    tokenizer = load_tokenizer(base)
+    expected = dpo_loss(plain, named, tokenizer, job)
+    if sft_weight:
+        expected = expected + sft_weight * sft_loss(plain, tokenizer, job)
     expected.backward()
     trainer, _ = make_trainer(job, JobFiles(run, "verifier-5"))
     batch = next(iter(trainer.get_train_dataloader()))

@@ -155,10 +155,15 @@ SCHEDULES = st.sampled_from(
 )
 
 
-def _branching(draw: st.DrawFn, most: int) -> dict[str, Any]:
-    """Perhaps numbers of replies of an agent's own, for each of its turns."""
+def _branching(draw: st.DrawFn, most: int, pools: bool) -> dict[str, Any]:
+    """Perhaps numbers of replies of an agent's own, for each of its turns, and opponents."""
     numbers = st.lists(st.integers(1, most), min_size=1, max_size=3)
     own = st.sampled_from([None, None, None]) | st.integers(1, most) | numbers
+    # Not both: the branching of a later tree would depend on which trainings take place, which no
+    # forecast knows.
+    if pools:
+        pool = draw(st.sampled_from([0, 1, 2]))
+        return {"num_responses": draw(own), "opponent_pool": pool, "opponent_pool_share": 0.3}
     return {"num_responses": draw(own), "num_idle_responses": draw(own)}
 
 
@@ -170,6 +175,7 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
     reward = st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0, 2.0])
     shared: dict[str, Any] = {"shared_model_group": "all"} if draw(st.booleans()) else {}
     frozen = [draw(st.integers(0, 3)) == 3 for _ in names]
+    pools = draw(st.integers(0, 3)) == 3
     if shared:
         frozen = frozen[:1] * len(names)
     return {
@@ -185,7 +191,7 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
                 **shared,
             },
             **{
-                name: {"freeze_agent": f, **_branching(draw, branching)}
+                name: {"freeze_agent": f, **_branching(draw, branching, pools)}
                 for name, f in zip(names, frozen, strict=True)
             },
         },

@@ -184,7 +184,8 @@ def idle_agents_have_replies_of_their_own() -> bool:
 
 def pairs_of(**fields: object) -> dict[str, float]:
     """The pairs selected for each agent in a run in which the verifier has these fields."""
-    params = make_params(MANY_PAIRS, RETRIES, {"agents": {"verifier": fields}})
+    few = {"rl": {"num_iterations": 1, "rollouts_per_iteration": 8}}
+    params = make_params(MANY_PAIRS, RETRIES, few, {"agents": {"verifier": fields}})
     state = ends(play(Setup(params, decision_rate=0.5)), "sample")[0]
     metrics = dict(state.rows[-1].metrics)
     return {name: metrics[f"{name}.pairs"] for name in ("prover", "verifier")}
@@ -198,6 +199,28 @@ def pair_rules_are_the_agent_s_own() -> bool:
 def margins_are_the_agent_s_own() -> bool:
     own, plain = pairs_of(min_pair_margin=1.5), pairs_of()
     return own["verifier"] < plain["verifier"] and own["prover"] == plain["prover"] > 0
+
+
+def chosen_replies_are_imitated() -> bool:
+    """As tests/adapters/test_local_dpo.py shows of a training."""
+    own = {"model_provider": "local", "dpo_sft_weight": 0.5}
+    return job(**own).sft_weight == 0.5 != job().sft_weight
+
+
+def earlier_share(**fields: object) -> float:
+    """The share of the last trees that an earlier model of the prover played."""
+    more = {"rl": {"num_iterations": 2}}
+    params = make_params(MANY_PAIRS, RETRIES, more, {"agents": {"verifier": fields}})
+    state = ends(play(Setup(params, decision_rate=0.5)), "sample")[-1]
+    return dict(state.rows[-1].metrics).get("prover.earlier_share", 0.0)
+
+
+def earlier_models_are_met() -> bool:
+    return earlier_share(opponent_pool=2) > 0.25 and earlier_share() == 0
+
+
+def shares_of_trees_are_set() -> bool:
+    return earlier_share(opponent_pool=2, opponent_pool_share=1.0) == 1
 
 
 def model_is_shared() -> bool:
@@ -398,6 +421,9 @@ OWN: dict[str, Callable[[], bool]] = {
     "num_idle_responses": idle_agents_have_replies_of_their_own,
     "pair_selection_method": pair_rules_are_the_agent_s_own,
     "min_pair_margin": margins_are_the_agent_s_own,
+    "dpo_sft_weight": chosen_replies_are_imitated,
+    "opponent_pool": earlier_models_are_met,
+    "opponent_pool_share": shares_of_trees_are_set,
 }
 
 

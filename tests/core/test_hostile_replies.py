@@ -39,7 +39,16 @@ from nip_fn.protocols.registry import PROTOCOLS, protocol_of
 from nip_fn.trees.grow import Node, ReplyArrival, Rules, insert, new_tree, node_at, pending_requests
 
 SEED = randbits(64) if os.environ.get("EXPLORE") else 14
-NAMES = ["nip", "adp", "debate", "merlin_arthur", "mnip", "solo_verifier", "multi_channel_test"]
+NAMES = [
+    "nip",
+    "adp",
+    "consultancy",
+    "debate",
+    "merlin_arthur",
+    "mnip",
+    "solo_verifier",
+    "multi_channel_test",
+]
 REPLIES, SAMPLE = 104_000, 52_000
 CASES_PER_REPLY = 3
 MIN_COMPLETIONS, MIN_GAMES = 600, 40  # for each protocol and number of attempts

@@ -336,7 +336,7 @@ def test_no_run_without_retries_asks_for_more(setup: Setup) -> None:
             assert spent.tokens.trained <= trained[row.iteration, spent.name]
 
 
-FILLED = Assumptions(0.0, lambda agent: 12, True, 1.0)
+FILLED = Assumptions(0.0, lambda agent: 12, True, 1.0, True)
 
 
 @pytest.mark.parametrize("how", ["joint", "product"])

@@ -1,16 +1,20 @@
 """Numbers of replies for each agent, turn and iteration."""
 
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import nip_fn as nip
 from nip_fn.config.codec import from_dict
+from nip_fn.run.events import CreateJob
 from nip_fn.trees.tree import flatten
 
-from .games import MANY_PAIRS, Setup, ends, make_params, play
+from .games import MANY_PAIRS, RETRIES, Setup, ends, make_params, play
 
 PROVER, VERIFIER = 0, 1
+DOCS = Path(__file__).parents[2] / "docs" / "training.md"
 GAME = nip.key(0)
 SMALL: dict[str, Any] = {
     "nip_protocol": {"max_message_rounds": 5},
@@ -67,6 +71,21 @@ def test_agents_in_turn_branch_where_they_are_due() -> None:
 def _on_the_left(node: nip.Node) -> list[int]:
     """The number of replies at each node on the way down to the first leaf."""
     return [len(node.slots), *_on_the_left(node.children[0])] if node.children else []
+
+
+SIZE = {"num_iterations": 5, "rollouts_per_iteration": 30}
+
+
+@pytest.mark.parametrize("trainer", ["malt", "ei"])
+def test_an_agent_is_trained_three_times_for_each_training_of_the_other(trainer: str) -> None:
+    """As docs/training.md writes it down, with any trainer."""
+    written = tomllib.loads(DOCS.read_text("utf-8").split("```toml")[3].split("```")[0])
+    table = {"trainer": trainer, "ei": {"reward_threshold": -1.0}, "rl": SIZE}
+    run = play(Setup(make_params(MANY_PAIRS, RETRIES, written, table), 0.25))
+    jobs = [e.job for moment in run for e in moment.emitted if isinstance(e, CreateJob)]
+    assert [(job.iteration, job.group) for job in jobs] == [
+        *((0, "prover"), (1, "prover"), (2, "prover"), (3, "verifier"), (4, "prover")),
+    ]
 
 
 @pytest.mark.parametrize("how", ["joint", "product"])

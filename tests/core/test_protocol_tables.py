@@ -26,6 +26,7 @@ Speakers = dict[str, tuple[str, ...]]  # who speaks in a round, and in which cha
 ROUNDS: dict[str, dict[str, Speakers]] = {
     "nip": {"P": {"prover": ("main",)}, "V": {"verifier": ("main",)}},
     "adp": {"P": {"prover": ("main",)}, "V": {"verifier": ("main",)}},
+    "consultancy": {"P": {"prover": ("main",)}, "V": {"verifier": ("main",)}},
     "merlin_arthur": {
         "0": {"prover0": ("main",)},
         "1": {"prover1": ("main",)},
@@ -143,7 +144,11 @@ def with_rounds(name: str, first: bool, most: int, **own: Any) -> dict[str, Any]
 
 def configurations() -> Iterator[Game]:
     for (first, most), letters in NIP.items():
-        yield Game("nip", with_rounds("nip", first, most), letters, letters)
+        table = with_rounds("nip", first, most)
+        yield Game("nip", table, letters, letters)
+        # Its length is that of nip.
+        advised = {**table, "interaction_protocol": "consultancy"}
+        yield Game("consultancy", advised, letters, letters)
     for name, ((first, in_turn, zero, most), letters) in product(
         ("debate", "mnip"), TWO_PROVERS.items()
     ):
@@ -197,7 +202,7 @@ def spoken(moves: tuple[Any, ...]) -> Speakers:
 
 def test_there_is_a_table_for_every_configuration() -> None:
     assert {game.protocol for game in CONFIGURATIONS} == set(ROUNDS)
-    assert (len(PLAYABLE), len(REFUSED)) == (237, 13)
+    assert (len(PLAYABLE), len(REFUSED)) == (246, 14)
     assert (len(EVEN_KEYS), len(ODD_KEYS)) == (4, 4)
 
 
@@ -247,7 +252,8 @@ def test_nobody_speaks_out_of_turn_or_where_it_is_not_its_turn(name: str) -> Non
 def test_a_game_without_a_turn_of_the_verifier_is_refused_in_one_line() -> None:
     for game in REFUSED:
         problem = from_dict(game.table).failure()
-        assert problem.address == f"{game.protocol}_protocol.max_message_rounds", game
+        section = "nip" if game.protocol == "consultancy" else game.protocol
+        assert problem.address == f"{section}_protocol.max_message_rounds", game
         assert problem.problem == "the verifier never gets a turn", game
 
 
@@ -338,6 +344,7 @@ def assert_decisions_count_in(protocol: Protocol, rounds: tuple[int, ...]) -> se
 SEEN: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
     "nip": {"prover": (("main",), "Expert"), "verifier": (("main",), "Verifier")},
     "adp": {"prover": (("main",), "Expert"), "verifier": (("main",), "Verifier")},
+    "consultancy": {"prover": (("main",), "Expert"), "verifier": (("main",), "Verifier")},
     "debate": {
         "prover0": (("prover0_channel", "prover1_channel"), "Expert_1"),
         "prover1": (("prover0_channel", "prover1_channel"), "Expert_2"),
@@ -364,6 +371,7 @@ SEEN: dict[str, dict[str, tuple[tuple[str, ...], str]]] = {
 CHANNELS = {
     "nip": ("main",),
     "adp": ("main",),
+    "consultancy": ("main",),
     "debate": ("prover0_channel", "prover1_channel"),
     "merlin_arthur": ("main",),
     "mnip": ("prover0_channel", "prover1_channel"),

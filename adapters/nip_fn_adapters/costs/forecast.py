@@ -33,8 +33,9 @@ from nip_fn.run.ports import Source
 from nip_fn.run.stages import Fetching, Growing, StageName
 from nip_fn.run.state import EMPTY, RunState, episode_of, is_tested, rules
 from nip_fn.run.step import pending, step
-from nip_fn.training.groups import is_due
+from nip_fn.training.groups import Adapter, Group, group_of, is_due
 from nip_fn.training.jobs import MIN_EXAMPLES
+from nip_fn.training.opponents import is_learnt_from, learner
 from nip_fn.training.registry import replacement_of, trainer_of
 from nip_fn.training.tokens import CHARACTERS_A_TOKEN, estimated_prompt
 from nip_fn.training.trainer import SampleBatch, trained_agents
@@ -93,6 +94,7 @@ class Assumptions(NamedTuple):
     tokens: Callable[[AgentParameters], int]  # of a reply
     single: bool  # siblings are requested one by one wherever that is possible
     selected: float  # share of the possible examples
+    is_most: bool  # nothing that may be trained on is left out
 
 
 class DecisionPoints(NamedTuple):
@@ -137,16 +139,26 @@ def forecast(start: RunStarted, source: Source) -> tuple[StageForecast, ...]:
         rows += _sampling(trees, tuned)
         trained = tuple(_training(trees, past))
         rows += trained
+        groups = state.groups
         if params.text_rl.switch_adapters:
-            tuned |= {row.name for row in trained}
+            names = {row.name for row in trained}
+            tuned |= names
+            groups = tuple(_grown(one, iteration) if one.name in names else one for one in groups)
         # An update on no trees at all: its state is that of the next iteration.
         nothing = SampleBatch(params, iteration, state.groups, (), ())
         state = replace(
             state,
+            groups=groups,
             trainer_state=trainer.update(nothing, state.trainer_state, key(0)).state,
             num_drawn=state.num_drawn + len(trees.grown.datapoints),
         )
     return tuple(rows)
+
+
+def _grown(group: Group, iteration: int) -> Group:
+    """The group after a training: later trees may be played by the model that it had before."""
+    adapter = Adapter(f"{group.name}-{iteration}", iteration, None, None, "")
+    return replace(group, lineage=(*group.lineage, adapter), serving=adapter.name)
 
 
 def _assumptions(params: HyperParameters) -> tuple[Assumptions, Assumptions]:
@@ -155,8 +167,8 @@ def _assumptions(params: HyperParameters) -> tuple[Assumptions, Assumptions]:
     def as_prompted(agent: AgentParameters) -> int:
         return min(max_tokens(agent), ceil(TOKENS_A_WORD * agent.max_response_words))
 
-    expected = Assumptions(params.dummy.decision_rate, as_prompted, False, SELECTED_SHARE)
-    return expected, Assumptions(0.0, max_tokens, True, 1.0)
+    expected = Assumptions(params.dummy.decision_rate, as_prompted, False, SELECTED_SHARE, False)
+    return expected, Assumptions(0.0, max_tokens, True, 1.0, True)
 
 
 def _stage_trees(state: RunState, source: Source) -> _StageTrees:
@@ -168,11 +180,12 @@ def _stage_trees(state: RunState, source: Source) -> _StageTrees:
     grown = state.stage
     if not isinstance(grown, Growing):
         raise ValueError(f"no trees grow in stage {state.stage.name!r}")
-    protocol, kinds = protocol_of(state.params), dict[tuple[tuple[Move, ...], ...], list[int]]()
+    protocol, kinds = protocol_of(state.params), dict[tuple[object, ...], list[int]]()
     for tree, game in enumerate(grown.forest):
         rounds = range(protocol.max_message_rounds)
         moves = (protocol.schedule(number, game.key) for number in rounds)
-        kinds.setdefault(tuple(moves), []).append(tree)
+        # An agent that meets earlier models is the only one whose replies are compared there.
+        kinds.setdefault((learner(state.params, game.key), *moves), []).append(tree)
     samples = []
     for alike in kinds.values():
         some = alike[:: ceil(len(alike) / SAMPLED_TREES)]
@@ -310,7 +323,12 @@ def _examples(trees: _StageTrees, assumed: Assumptions) -> list[_Examples]:
     count = _imitated if _imitates(state) else _compared
     for weight, tree in trees.samples:
         points = tuple(decision_points(state, trees.grown, tree, assumed))
+        game = trees.grown.forest[tree].key
         for agent in trained_agents(state.groups):
+            group = group_of(state.groups, agent)
+            # A training that is skipped leaves no earlier model, and so every tree to the next one.
+            if not (assumed.is_most or is_learnt_from(state.params, group, agent, game)):
+                continue
             own = [one for one in points if one.agent == agent]
             examples = count(state, agent, own, assumed)
             parts[agent].append(_Examples(*(weight * value for value in examples)))

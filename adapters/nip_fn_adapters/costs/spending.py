@@ -11,10 +11,9 @@ from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import Event, JobFinished, Replied
 from nip_fn.run.stages import Training
-from nip_fn.run.state import Row, RunState
-from nip_fn.training.groups import group_of
+from nip_fn.run.state import Row, RunState, adapter_of
 from nip_fn.training.tokens import trained_tokens
-from nip_fn.trees.grow import Node
+from nip_fn.trees.grow import GameTree, Node
 from nip_fn_adapters.costs.prices import Prices, Tokens, cost, price_of, sum_known, total
 
 
@@ -55,9 +54,9 @@ def dollars(state: RunState, prices: Prices) -> float | None:
 def dollars_of(state: RunState, event: Event, prices: Prices) -> float | None:
     """The cost that an event adds; `state` is the one before or after it."""
     match event:
-        case Replied(agent=index, completion=done):
+        case Replied(tree=tree, agent=index, completion=done):
             tokens = Tokens(done.prompt_tokens, done.cached_tokens, done.completion_tokens)
-            agent, tuned = state.params.agents[index], _is_tuned(state, index)
+            agent, tuned = state.params.agents[index], _is_tuned(state, state.forest[tree], index)
             return cost(tokens, price_of(prices, agent, tuned=tuned))
         case JobFinished():
             job = next(one.job for one in state.jobs if one.job.name == event.job)
@@ -89,13 +88,13 @@ def _under_way(state: RunState) -> Iterator[_Use]:
                 trained = trained_tokens(one.job, one.adapter, one.report)
                 yield _Use(one.job.group, leads[one.job.group], True, Tokens(trained=trained))
         return  # the forest is still there, but its tokens are in the row of the sampling
-    used: dict[int, list[Tokens]] = {}
+    used: dict[tuple[int, bool], list[Tokens]] = {}
     for game in state.forest:
         for index, tokens in _used(game.root):
-            used.setdefault(index, []).append(tokens)
-    for index, parts in sorted(used.items()):
+            used.setdefault((index, _is_tuned(state, game, index)), []).append(tokens)
+    for (index, tuned), parts in sorted(used.items()):
         agent = state.params.agents[index]
-        yield _Use(agent.name, agent, _is_tuned(state, index), total(parts))
+        yield _Use(agent.name, agent, tuned, total(parts))
 
 
 def _used(node: Node) -> Iterator[tuple[int, Tokens]]:
@@ -109,8 +108,8 @@ def _used(node: Node) -> Iterator[tuple[int, Tokens]]:
         yield from _used(child)
 
 
-def _is_tuned(state: RunState, agent: int) -> bool:
-    return group_of(state.groups, agent).serving is not None
+def _is_tuned(state: RunState, game: GameTree, agent: int) -> bool:
+    return adapter_of(state, game.key, agent) is not None
 
 
 def _leads(params: HyperParameters) -> dict[str, AgentParameters]:

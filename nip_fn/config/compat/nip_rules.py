@@ -26,8 +26,13 @@ OWN_AGENT_FIELDS = (
     "num_idle_responses",
     "pair_selection_method",
     "min_pair_margin",
+    "dpo_sft_weight",
+    "opponent_pool",
+    "opponent_pool_share",
     "checkpoint_agent",
 )
+
+OWN_COMMON_FIELDS = ("prover_stance",)
 
 # Sections and fields that only its other trainers, or no trainer at all, would read.
 LEFT_OUT: dict[str, tuple[str, ...]] = {
@@ -104,7 +109,11 @@ KEPT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
             "num_initial_ei_iterations",
         ),
     ),
-    ("protocol_common", "protocol_common", CommonProtocolParameters.__struct_fields__),
+    (
+        "protocol_common",
+        "protocol_common",
+        tuple(n for n in CommonProtocolParameters.__struct_fields__ if n not in OWN_COMMON_FIELDS),
+    ),
     ("nip_protocol", "nip_protocol", _LENGTH),
     ("debate_protocol", "debate_protocol", _TWO_PROVERS),
     ("mnip_protocol", "mnip_protocol", _TWO_PROVERS),
