@@ -200,7 +200,7 @@ def chat(world: World, protocol: str, *told: str, critic: bool = True) -> list[M
 
 @cache
 def _params(protocol: str) -> HyperParameters:
-    rules = {"protocol_common": {"randomize_prover_stance": True}}
+    rules = {"protocol_common": {"prover_stance": "random"}}
     default = {"agents": {"_default": BUG_HUNT["agents"]["_default"]}}
     return from_dict(
         merge({**BUG_HUNT, **default}, {**rules, "interaction_protocol": protocol})
@@ -300,7 +300,7 @@ def warm_up(
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        if step % 150 == 0 or step == steps - 1:
+        if step % 50 == 0 or step == steps - 1:
             model.eval()
             told = "  ".join(f"{n} {v:.3f}" for n, v in skills(model, tokenizer, seed).items())
             model.train()

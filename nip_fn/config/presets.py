@@ -57,6 +57,7 @@ BUG_HUNT: dict[str, Any] = {
     **TEA,
     "dataset": "builtin:bug-hunt",
     "interaction_protocol": "adp",
+    "protocol_common": {"prover_stance": "reject"},
     "agents": {
         "_default": {**TEA["agents"]["_default"], "model_name": "builtin:bug-hunt"},
         "prover": {"max_tokens_per_message": 64},

@@ -32,6 +32,7 @@ CLAIM = (
     "The program does what the specification asks. Right programs have no step that differs, the "
     "others have one."
 )
+VIEW = "Steps, as specified and as programmed:"
 Steps = tuple[str, ...]  # a letter and a digit each
 
 NAMED = re.compile(r"Answer: #([0-9]{1,3})\Z")
@@ -120,13 +121,14 @@ def worlds(key: Key, split: Split, *, num_steps: int = NUM_STEPS) -> Iterator[Wo
             yield world
 
 
-def shown(steps: Steps) -> str:
-    """Numbered steps, as the views hold them.
+def shown(world: World) -> str:
+    """Numbered steps as specified and as programmed, as the views hold them.
 
-    >>> shown(("a4", "c7"))
-    '#1 a4 #2 c7'
+    >>> shown(World(("a4", "c7"), ("a4", "c8")))
+    '#1 a4 a4 #2 c7 c8'
     """
-    return " ".join(f"#{number} {step}" for number, step in enumerate(steps, 1))
+    pairs = enumerate(zip(world.specified, world.coded, strict=True), 1)
+    return " ".join(f"#{number} {asked} {done}" for number, (asked, done) in pairs)
 
 
 def compared(place: int, asked: str, done: str) -> str:
@@ -150,7 +152,7 @@ def named_in(told: str) -> int | None:
 
 def datapoint_of(world: World) -> Datapoint:
     """The datapoint about a world, of which both sides see everything."""
-    view = f"Specification: {shown(world.specified)}\nProgram: {shown(world.coded)}"
+    view = f"{VIEW} {shown(world)}"
     return make_datapoint(
         problem_id="".join(world.specified),
         question=CLAIM,
@@ -162,10 +164,8 @@ def datapoint_of(world: World) -> Datapoint:
 
 def world_of(datapoint: Datapoint) -> World:
     """The world that a datapoint is about, read from its views."""
-    specified, coded = (
-        tuple(line.split()[2::2]) for line in datapoint.view("verifier").splitlines()
-    )
-    return World(specified, coded)
+    words = datapoint.view("verifier").removeprefix(VIEW).split()
+    return World(tuple(words[1::3]), tuple(words[2::3]))
 
 
 def make_dataset(

@@ -11,11 +11,10 @@ import pytest
 
 from nip_fn.game.decision import SPECTRA
 from nip_fn.game.reply import find_decision
-from nip_fn.worlds.bughunt import CHECK, NUM_STEPS, compared, split_of
+from nip_fn.worlds.bughunt import CHECK, NUM_STEPS, VIEW, compared, split_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STEP = re.compile(r"\b[a-j][0-9]\b")
-SHOWN = re.compile(r"Specification: (.*)\nProgram: (.*)")
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +46,8 @@ def test_the_verifiers_checks_follow_the_program_whatever_it_is_told(
     for turn in turns(script, habits):
         if "You are Verifier" not in turn.chat[0]["content"]:
             continue
-        views = SHOWN.search(turn.chat[0]["content"])
-        assert views
-        pairs = zip(views[1].split()[1::2], views[2].split()[1::2], strict=True)
+        shown = turn.chat[0]["content"].partition(VIEW)[2].split()
+        pairs = zip(shown[1::3], shown[2::3], strict=True)
         true = {compared(place, asked, done) for place, (asked, done) in enumerate(pairs)}
         said = [found[0] for found in CHECK.finditer(turn.reply)]
         assert set(said) <= true
