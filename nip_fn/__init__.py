@@ -31,10 +31,12 @@ from nip_fn.game.protocol import (
     reward_mid_point,
     verifier_rounds,
 )
-from nip_fn.game.reply import Completion, Reply, find_decision, parse_reply
+from nip_fn.game.reply import Completion, Reply, parse_reply
+from nip_fn.game.verdict import find_decision
 from nip_fn.keys import Key, fold_in, key, permutation, randint, split, uniform, weighted_choice
 from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain, verdicts
-from nip_fn.metrics.formulas import wilson_interval
+from nip_fn.metrics.exploits import best_of
+from nip_fn.metrics.formulas import effective_size, wilson_interval
 from nip_fn.metrics.inference import (
     Difference,
     Estimate,
@@ -46,12 +48,26 @@ from nip_fn.metrics.inference import (
     sign_flip,
     t_interval,
 )
+from nip_fn.metrics.oversight import (
+    Judged,
+    agent_score_difference,
+    auroc,
+    brier,
+    calibration,
+    checking_rate,
+    completeness,
+    judged,
+    majority_accuracy,
+    message_effect,
+    soundness,
+)
 from nip_fn.metrics.stage import stage_metrics
 from nip_fn.metrics.usage import Usage
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat, Message, build_chat
 from nip_fn.protocols.build import in_turn, make_protocol
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
+from nip_fn.protocols.sides import sides
 from nip_fn.protocols.strategies import STRATEGIES, Strategy, scripted_reply
 from nip_fn.run.digest import digest
 from nip_fn.run.events import DatasetInfo, Effect, Event, RunStarted
@@ -67,6 +83,7 @@ from nip_fn.select.pairs import (
     Selector,
     Siblings,
     about,
+    about_mean,
     best_worst,
     by_agent,
     candidates,
@@ -102,7 +119,7 @@ from nip_fn.trees.grow import (
     node_at,
     pending_requests,
 )
-from nip_fn.trees.rollouts import Rollout, leaf_games, play
+from nip_fn.trees.rollouts import Rollout, leaf_games, leaf_probabilities, play
 from nip_fn.trees.tree import Tree, children_of, flatten, leaves_of
 
 __version__ = "0.2.0"
@@ -135,6 +152,7 @@ __all__ = [
     "Group",
     "HyperParameters",
     "Job",
+    "Judged",
     "Key",
     "Message",
     "Move",
@@ -176,20 +194,28 @@ __all__ = [
     "Verdicts",
     "__version__",
     "about",
+    "about_mean",
     "above",
     "accumulate",
     "accuracy",
+    "agent_score_difference",
     "always_fails",
     "annotate",
+    "auroc",
     "balance",
+    "best_of",
     "best_worst",
+    "brier",
     "build_chat",
     "by_agent",
+    "calibration",
     "candidates",
     "cap",
     "chain",
     "check_protocol",
+    "checking_rate",
     "children_of",
+    "completeness",
     "constant",
     "construct_test_params",
     "crossed_interval",
@@ -198,6 +224,7 @@ __all__ = [
     "detectable_difference",
     "digest",
     "discounted",
+    "effective_size",
     "ei",
     "every",
     "exponential",
@@ -214,10 +241,13 @@ __all__ = [
     "insert",
     "interval",
     "join",
+    "judged",
     "key",
     "leaf_games",
+    "leaf_probabilities",
     "leaves_of",
     "linear",
+    "majority_accuracy",
     "make_datapoint",
     "make_groups",
     "make_protocol",
@@ -227,6 +257,7 @@ __all__ = [
     "masked",
     "mean_children",
     "mean_leaves",
+    "message_effect",
     "movers",
     "new_tree",
     "node_at",
@@ -252,8 +283,10 @@ __all__ = [
     "scan",
     "scripted_reply",
     "sequence",
+    "sides",
     "sign_flip",
     "simulate",
+    "soundness",
     "split",
     "stage_metrics",
     "started",

@@ -321,7 +321,7 @@ def load_run(path: Path | str, runs: Path | str = "runs") -> Result[Run, Problem
         is none: no such file, a damaged one, or a protocol of one's own that cannot be loaded.
         `Run.faults` and `Run.changed_sources` tell of a run that is derived, but not as it was.
     """
-    file = _checkpoint_file(Path(path), Path(runs))
+    file = checkpoint_file(Path(path), Path(runs))
     return file.bind(
         lambda found: store.read(found).bind(
             # A torn tail is no reason to refuse: whoever looks at a run under way finds one.
@@ -332,7 +332,8 @@ def load_run(path: Path | str, runs: Path | str = "runs") -> Result[Run, Problem
     )
 
 
-def _checkpoint_file(path: Path, runs: Path) -> Result[Path, Problem]:
+def checkpoint_file(path: Path, runs: Path) -> Result[Path, Problem]:
+    """The checkpoint of a run that is given as its folder, its checkpoint file, or its name."""
     for found in (path, path / CHECKPOINT, runs / path / CHECKPOINT):
         if found.is_file():
             return Success(found)

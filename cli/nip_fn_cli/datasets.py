@@ -38,18 +38,21 @@ def open_or_die(params: HyperParameters, most_shown: int = MOST_SHOWN) -> Data:
     return data
 
 
-def suitable_or_die(params: HyperParameters) -> Data:
-    """The data set that the parameters name, if a run with these parameters can use it."""
-    data = open_or_die(params)
-    classes = {one.split: (one.right, one.buggy) for one in data.report.balance}
+def suitable_or_die(params: HyperParameters, data: Data | None = None) -> Data:
+    """The data set that the parameters name, if a run with these parameters can use it.
+
+    `data`, a part of one that was chosen, goes before it, and may be of one class.
+    """
+    opened = data or open_or_die(params)
+    classes = {one.split: (one.right, one.buggy) for one in opened.report.balance}
     problems = chain(
-        data_problems(params, data.info),
-        class_problems(params, classes),
-        view_problems(params, data.report.views),
+        data_problems(params, opened.info),
+        class_problems(params, classes) if data is None else (),
+        view_problems(params, opened.report.views),
     )
     for problem in problems:
         die(Exit.USAGE, problem)
-    return data
+    return opened
 
 
 def left_out(data: Data) -> Iterator[str]:

@@ -52,15 +52,16 @@ def _print(
     for row in rows:
         model = model_of(params.agents[row.agent], row.tuned)
         name = (str(row.iteration), row.stage, row.name, model)
-        table.add_row(*name, *_cells([row], params, prices, rate))
-    table.add_row("total", "", "", "", *_cells(rows, params, prices, rate))
+        table.add_row(*name, *cells([row], params, prices, rate))
+    table.add_row("total", "", "", "", *cells(rows, params, prices, rate))
     print("expected / at most, where they differ\n")
     console(WIDE).print(table)
 
 
-def _cells(
+def cells(
     rows: Sequence[StageForecast], params: HyperParameters, prices: Prices, rate: float
 ) -> list[str]:
+    """The cells of a row: `COLUMNS`, dollars, and the time at `rate` requests a second."""
     both = [_sum([row.expected for row in rows]), _sum([row.most for row in rows])]
     counts = [[f"{getattr(one, name):,.0f}" for one in both] for name in COLUMNS.values()]
     dollars = [in_dollars(one) for one in _costs(rows, params, prices)]

@@ -1,6 +1,7 @@
 """Agents that continue from an earlier run: its parameters of them, and an adapter it trained."""
 
 import shutil
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from nip_fn.params.agent import agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 from nip_fn.training.groups import Adapter, group_of
-from nip_fn_adapters.runs import Run, load_run
+from nip_fn_adapters.runs import Run, checkpoint_file, load_run
 from nip_fn_cli.serving_child import OWN_SERVER
 
 
@@ -97,13 +98,26 @@ def copy_adapters(loaded: tuple[Loaded, ...], run: Path) -> None:
                 shutil.copytree(source, target)
 
 
+def load_once(name: str, runs: Path) -> Result[Run, Problem]:
+    """The run as `load_run` gives it, derived only once while its recording does not change."""
+    return checkpoint_file(Path(name), runs).bind(
+        lambda path: _derived(path.resolve(), path.stat().st_size, path.stat().st_mtime_ns)
+    )
+
+
+# A card loads two agents of one run in each of its cells, and a long run takes a minute to derive.
+@lru_cache(maxsize=8)
+def _derived(path: Path, size: int, changed: int) -> Result[Run, Problem]:
+    return load_run(path)
+
+
 def _load(agent: str, fields: dict[str, Any], runs: Path) -> Result[Loaded, Problem]:
     """The agent as it was in the run that its parameters name."""
     address, name = f"agents.{agent}.checkpoint_run_id", fields.get("checkpoint_run_id")
     if not isinstance(name, str):
         return Failure(Problem("no run is given", address, "name the run to load, or its folder"))
     return (
-        load_run(name, runs)
+        load_once(name, runs)
         .alt(lambda problem: problem.at(address))
         .bind(lambda run: _loaded_from(run, agent, fields))
     )

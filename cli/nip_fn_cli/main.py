@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from nip_fn_cli import data_commands
-from nip_fn_cli.exits import Exit, say
+from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.options import (
     BaseUrlOption,
     BatchOption,
@@ -181,6 +181,38 @@ def eval_(
         typer.Option("--run", help="A name for the runs; made from their parameters if left out."),
     ] = None,
     runs: RunsOption = Path("runs"),
+    card: Annotated[
+        bool,
+        typer.Option(
+            "--card",
+            help="Print the oversight card: each protocol with its own, silent, random, honest and "
+            "lying provers, and with messages about other datapoints.",
+        ),
+    ] = False,
+    of: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="With --card: test the agents of a run as they are in the end, or after an "
+            "iteration.",
+            metavar="RUN[@N]",
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --card: also play with the provers of this run; may be repeated.",
+            metavar="RUN[@N]",
+        ),
+    ] = None,
+    relabel: Annotated[
+        int | None,
+        typer.Option(
+            help="With --card --from: how true are the run's preference labels?  Plays this many "
+            "fresh continuations below both replies of recorded pairs.",
+            min=1,
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Test protocols and models without training them.
@@ -188,6 +220,7 @@ def eval_(
     Prints how often the verifier is right, and on how many datapoints it always fails.  Each test
     is recorded as a run, for nip-fn replay.  The same command resumes a test that was stopped.
     """
+    from nip_fn_cli.card import CardChoice, card_command
     from nip_fn_cli.config import Flags
     from nip_fn_cli.eval import Choice, eval_command
     from nip_fn_cli.money import money_or_die
@@ -203,7 +236,96 @@ def eval_(
         sets=tuple(set_ or ()),
     )
     choice = Choice(tuple(protocol or ()), tuple(model or ()), split, repeats, run, json)
-    eval_command(flags, choice, money_or_die(budget, prices), runs)
+    money = money_or_die(budget, prices)
+    if card:
+        card_command(flags, choice, CardChoice(of, tuple(against or ()), relabel), money, runs)
+        return
+    given = {"--from": of, "--against": against, "--relabel": relabel}
+    for option in (name for name, value in given.items() if value):
+        die(Exit.USAGE, f"{option} is an option of the oversight card; add --card")
+    eval_command(flags, choice, money, runs)
+
+
+@app.command()
+def attack(
+    run: Annotated[
+        Path, typer.Argument(help="A run's folder, or its name; its verifier is attacked.")
+    ],
+    iteration: Annotated[
+        int | None,
+        typer.Option(help="Attack the models that were tested in this iteration, not the last."),
+    ] = None,
+    strategies: Annotated[
+        str | None,
+        typer.Option(
+            help="Scripts for the provers, separated by commas; none for no scripts, or "
+            f"{OWN}.  The default is all that there are for the data."
+        ),
+    ] = None,
+    best_of: Annotated[
+        str,
+        typer.Option(
+            help="Search for the best of so many replies of the run's own provers; 0 for no search."
+        ),
+    ] = "1,4,16",
+    starts: Annotated[
+        int, typer.Option(help="Trainings of provers, from their own and the base model.", min=0)
+    ] = 3,
+    iterations: Annotated[
+        int, typer.Option(help="The number of iterations of each training.", min=1)
+    ] = 4,
+    trainer: Annotated[str, typer.Option(help="The method of the trainings: malt or ei.")] = "malt",
+    games: Annotated[
+        int,
+        typer.Option(
+            help="Games about each datapoint, and continuations of each reply in a search.", min=1
+        ),
+    ] = 8,
+    datapoints: Annotated[
+        int, typer.Option(help="The number of held-out datapoints.", min=1)
+    ] = 100,
+    seed: Annotated[
+        int | None, typer.Option(help="The seed of all randomness; that of the run if left out.")
+    ] = None,
+    set_: SetOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print a forecast of requests, tokens and price.")
+    ] = False,
+    budget: BudgetOption = None,
+    prices: PricesOption = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="A name for the attack; made from its options if left out."),
+    ] = None,
+    runs: RunsOption = Path("runs"),
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Attack the verifier of a run: which prover misleads it most, and how often?
+
+    The verifier stays as it is.  Against it play provers by script, the best of several replies of
+    its own prover, and provers that are trained to mislead it.  Prints completeness and soundness
+    error for each of them, and the dialogue of the worst case.  Each is recorded as a run, in
+    RUN/attacks/NAME.  The same command resumes an attack that was stopped.
+    """
+    from nip_fn_cli.attack import attack_command, choice_of
+    from nip_fn_cli.money import money_or_die
+
+    choice = choice_of(
+        strategies,
+        best_of,
+        iteration=iteration,
+        starts=starts,
+        iterations=iterations,
+        trainer=trainer,
+        games=games,
+        datapoints=datapoints,
+        seed=seed,
+        sets=tuple(set_ or ()),
+        name=name,
+        json=json,
+        dry=dry_run,
+    )
+    attack_command(run, choice, money_or_die(budget, prices), runs)
 
 
 @app.command()

@@ -262,10 +262,11 @@ def _print_all(records: list[dict[str, Any]], show: Show) -> None:
         if "tree" in record:
             _print_tree(record["tree"])
         else:
-            _print_game(record)
+            print_game(record)
 
 
-def _print_game(record: dict[str, Any]) -> None:
+def print_game(record: dict[str, Any]) -> None:
+    """Print a dialogue as `export.transcripts` tells it: its rounds, its end and its rewards."""
     for number, turn in enumerate(record["rounds"]):
         for name, text in turn.items():
             print(f"[{number}] {name}: {_indented(text, 4)}")

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from returns.result import Failure, Result, Success
 
 from nip_fn import __version__
+from nip_fn.config.checks import warnings
 from nip_fn.config.codec import differences, merge, spread, to_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.errors import Problem
@@ -95,15 +96,17 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
     table = with_loaded(table, loaded)
     or_exit(extensions.register({"agents": table.get("agents", {})}))  # a loaded one's strategy
     params = resolve(with_templates(with_provider(table, provider)))
+    for problem in warnings(params):
+        say(f"nip-fn: warning: {problem}")
     sources = or_exit(extensions.sources(table))
     return New(params, loaded, or_exit(first_adapters(loaded, params)), sources)
 
 
-def create(folder: Path, new: New) -> Session:
-    """The session of a new run in a folder of its own."""
+def create(folder: Path, new: New, data: Data | None = None) -> Session:
+    """The session of a new run in a folder of its own; `data` goes before the named data set."""
     # Whatever may fail comes before the store: a run that is refused leaves no checkpoint behind,
     # and its name stays free.
-    data, models = suitable_or_die(new.params), wire(new.params, folder)
+    data, models = suitable_or_die(new.params, data), wire(new.params, folder)
     return _new_session(or_exit(store.create(folder), Exit.RUN), models, new, data, folder)
 
 
@@ -117,13 +120,22 @@ def _new_session(
     return Session(appending, models, EMPTY, data, (start,))
 
 
-def reopen(folder: Path, given: dict[str, Any], provider: str | None) -> Session:
+def reopen(
+    folder: Path,
+    given: dict[str, Any],
+    provider: str | None,
+    *,
+    data: Data | None = None,
+    new: New | None = None,
+) -> Session:
     """The session that resumes the run in a folder.
 
     Args:
         folder: The run's folder.
         given: A written configuration; it may only repeat the run's parameters.
         provider: The provider that was given for all agents, likewise.
+        data: The data that the run was created with, if not the data set of its parameters.
+        new: The plan of the run, in case it died before its start was recorded; None: as given.
 
     Returns:
         The session, in the state in which the recording ends.  Ends the command if the run cannot
@@ -134,7 +146,7 @@ def reopen(folder: Path, given: dict[str, Any], provider: str | None) -> Session
     # A refusal gives the file back: whoever asked again in the same process would find it in use.
     with ExitStack() as on_refusal:
         on_refusal.callback(appending.close)
-        session = _reopened(folder, appending, recording, given, provider)
+        session = _reopened(folder, appending, recording, given, provider, data, new)
         on_refusal.pop_all()
     return session
 
@@ -145,12 +157,14 @@ def _reopened(
     recording: Recording,
     given: dict[str, Any],
     provider: str | None,
+    data: Data | None,
+    new: New | None,
 ) -> Session:
     if recording.torn:
         say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
     if not recording.events:  # its writer died before it could record the start
-        new = plan(given, provider, folder.parent)
-        models, data = wire(new.params, folder), suitable_or_die(new.params)
+        new = new or plan(given, provider, folder.parent)
+        models, data = wire(new.params, folder), suitable_or_die(new.params, data)
         return _new_session(appending, models, new, data, folder)
     # Before the replay: another source may fail to derive the run at all, in less helpful words.
     for problem in changed_sources(recording):
@@ -166,7 +180,7 @@ def _reopened(
             remedy="a resumed run keeps its parameters: leave the option out, or start a new run",
         )
         die(Exit.USAGE, problem)
-    data = open_or_die(state.params)
+    data = data or open_or_die(state.params)
     # The datapoints of earlier stages are in the recording; those of later ones would come from
     # other data.
     if data.info != state.dataset:

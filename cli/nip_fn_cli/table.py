@@ -51,13 +51,15 @@ def print_table(state: RunState, prices: Prices) -> None:
 
 def _columns(state: RunState) -> dict[str, Cell]:
     split = state.params.test_dataset_split
+    worst = f"{split}.always_fail_share"  # only with enough dialogues about each datapoint
+    failing = {"always fail": _percent(worst)} if any(worst in r for r in summary(state)) else {}
     selected = {f"selected {agent.name}": _selected(agent.name) for agent in state.params.agents}
     return {
         "iteration": _number("iteration"),
         "held-out accuracy [95 %]": lambda record: _accuracy(record, split),
         "buggy": _percent(f"{split}.accuracy_0"),
         "right": _percent(f"{split}.accuracy_1"),
-        "always fail": _percent(f"{split}.always_fail_share"),
+        **failing,
         "nodes": _number("sample.nodes"),
         **selected,
         "tokens": lambda record: _sum(record, f"{split}.tokens", "sample.tokens"),

@@ -18,6 +18,7 @@ from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.datasets import told
 from nip_fn_cli.dryrun import dry_run
 from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.learnt import print_learnt
 from nip_fn_cli.money import Money, check_budget
 from nip_fn_cli.serving_child import served_here
 from nip_fn_cli.session import Session, create, plan, reopen, run_session
@@ -95,6 +96,7 @@ def _free_name(runs: Path, params: HyperParameters) -> str:
 
 def _report(state: RunState, folder: Path, prices: Prices) -> None:
     print_table(state, prices)
+    print_learnt(state, folder)
     print(f"\ndigest      {digest(state)}")
     print(f"checkpoint  {folder / CHECKPOINT}")
     print(f"metrics     {folder / METRICS}")

@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator
 
 from jinja2 import TemplateError
+from msgspec.structs import replace
 
 from nip_fn.config.hosting import MAX_RANK, highest_rank, is_hosted, is_trained, server_url
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import make_datapoint
-from nip_fn.game.protocol import verifier_rounds
+from nip_fn.game.protocol import Protocol, reward_mid_point, verifier_rounds
 from nip_fn.keys import key
 from nip_fn.params.agent import (
     AgentParameters,
@@ -98,6 +99,43 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
     yield from _hosting_problems(params)
     yield from _pool_problems(params)
     yield from _template_problems(params)
+
+
+def warnings(params: HyperParameters) -> Iterator[Problem]:
+    """Problems with settings that are allowed, and that silently defeat their purpose."""
+    if params.trainer != "malt":
+        return
+    common = params.protocol_common
+    # Without the penalties the bounds are those of games that are decided.
+    harmless = {
+        "prover_invalid_response_penalty": None,
+        "verifier_terminated_penalty": common.verifier_incorrect_penalty,
+    }
+
+    def spared(*names: str) -> Protocol:
+        fields = {name: harmless[name] for name in names}
+        return protocol_of(replace(params, protocol_common=replace(common, **fields)))
+
+    decided = spared(*harmless)
+    for index, agent in enumerate(params.agents):
+        rule = agent.pair_selection_method or params.malt.pair_selection_method
+        if rule != "positive_negative" or not is_trained(params, agent):
+            continue
+        least, most = decided.reward_bounds(index)
+        middle = reward_mid_point(spared(), index)
+        if least < middle <= most or least == most:
+            continue
+        cause = next(
+            (name for name in harmless if least < reward_mid_point(spared(name), index) <= most),
+            "verifier_terminated_penalty",
+        )
+        yield Problem(
+            f"it puts the mid-point of {agent.name}'s rewards at {middle:g}, and decisions are "
+            f"worth {least:g} to {most:g}: to positive_negative they are all on one side, so that "
+            "none is paired with another",
+            f"protocol_common.{cause}",
+            "set malt.pair_selection_method to about_mean, or choose a smaller penalty",
+        )
 
 
 def _name_problems(params: HyperParameters) -> Iterator[Problem]:

@@ -7,8 +7,9 @@ from typing import Literal
 import msgspec
 from returns.result import Failure, Result, Success
 
-from nip_fn.game.decision import SPECTRA, Decision, SpectrumName
+from nip_fn.game.decision import Decision, SpectrumName
 from nip_fn.game.protocol import Move
+from nip_fn.game.verdict import FindDecision, find_decision
 
 FinishReason = Literal["stop", "length", "content_filter", "other"]
 
@@ -16,14 +17,9 @@ ReplyError = Literal[
     "content_filter",  # the provider withheld the text
     "unknown_finish_reason",  # the model stopped for a reason that is neither stop nor length
     "no_content",  # nothing was written
-    "invalid_decision",  # a decision line with a word that is not in the spectrum
+    "invalid_decision",  # a verdict that is none of the spectrum's, unclear, or stated repeatedly
     "missing_header",  # nothing for one of the channels that it was the agent's turn to speak in
 ]
-
-# A line of its own that begins with "Decision:", in whatever markup.
-DECISION_LINE = re.compile(
-    r"[\s>#*_`\"'(\[-]*decision[\s*_`\"']*:[\s*_`\"'(\[]*(.*)", re.IGNORECASE
-)
 
 SUBSTANCE = re.compile(r"[^\s*_#>]")  # anything but space and markup
 
@@ -48,49 +44,6 @@ class Reply(msgspec.Struct, frozen=True):
     decision: Decision | None
 
 
-def find_decision(text: str, spectrum: SpectrumName) -> Result[Decision | None, ReplyError]:
-    """The last line of the form `Decision: <text>`, tolerant of case and markup.
-
-    The text is taken as a whole, never in part; words may follow it, a second choice may not.
-
-    >>> find_decision("The bound is off.\\n**Decision:** Reject.", "accept_reject").unwrap().text
-    'reject'
-    >>> find_decision("Decision: 7/10, I think", "out_of_10").unwrap().text
-    '7'
-    >>> find_decision("What would make you say Decision: accept?", "accept_reject").unwrap()
-    >>> find_decision("Decision: accepted", "accept_reject").failure()
-    'invalid_decision'
-    >>> find_decision("Decision: 7.5", "out_of_10").failure()
-    'invalid_decision'
-    """
-    # The last line that decides, and only whole words.  The *nip* library takes the first mention
-    # of the marker anywhere and matches beginnings: a question that quotes it is a decision there,
-    # "7.5" is 7 and "accepted" is "accept".
-    for line in reversed(text.splitlines()):
-        said = DECISION_LINE.match(line)
-        if said:
-            value = _value_pattern(spectrum).match(" ".join(said[1].split()).lower())
-            if not value:
-                return Failure("invalid_decision")
-            return Success(next(d for d in SPECTRA[spectrum] if d.text == value[1]))
-    return Success(None)
-
-
-@cache
-def _value_pattern(spectrum: SpectrumName) -> re.Pattern[str]:
-    """One of the spectrum's texts, not followed by more of a word or number, or by another one."""
-    texts = sorted((decision.text for decision in SPECTRA[spectrum]), key=len, reverse=True)
-    choices = "|".join(map(re.escape, texts))
-    most = SPECTRA[spectrum][-1].text
-    scale = rf"(?: ?/ ?{most}| out of {most})?+" if most.isdigit() else ""
-    percent = "%?+" if most == "100" else ""
-    ends = r"(?=[*_`\"')\].,;:!?]*(?: |$))"
-    other = r"\d+" if most.isdigit() else choices
-    joint = r"[*_`\"' ,;/|&–—-]*(?:(?:or|and|to|out of)\W+)?"
-    second = rf"(?!{joint}(?:{other})\b|.*decision[\W_]+(?:{other})\b)"
-    return re.compile(rf"({choices}){scale}{percent}{ends}{second}")
-
-
 def parse_reply(
     completion: Completion,
     *,
@@ -98,6 +51,7 @@ def parse_reply(
     may_decide: bool,
     spectrum: SpectrumName,
     headers: tuple[str, ...] = (),
+    find: FindDecision = find_decision,
 ) -> Result[Reply, ReplyError]:
     """The reply in a completion of the agent whose turn `move` is, or the reason it is unusable.
 
@@ -109,6 +63,7 @@ def parse_reply(
         may_decide: True if a decision counts here; otherwise the same words are a message.
         spectrum: The words in which a verifier decides.
         headers: The beginning of each part of a message to several channels.
+        find: The reading of a decision in a text.
     """
     if completion.finish_reason == "content_filter":
         return Failure("content_filter")
@@ -119,7 +74,9 @@ def parse_reply(
     text = completion.text
     if text is None or not text.strip():
         return Failure("no_content")
-    decided = find_decision(text, spectrum) if may_decide else Success(None)
+    decided: Result[Decision | None, ReplyError] = (
+        find(text, spectrum) if may_decide else Success(None)
+    )
     return decided.bind(
         lambda decision: (
             Success(Reply(messages=(), decision=decision))

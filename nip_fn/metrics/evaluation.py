@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.metrics.formulas import wilson_interval
+from nip_fn.metrics.formulas import LEAST_GAMES, wilson_interval
 from nip_fn.metrics.inference import Difference, Estimate, crossed_share, paired_difference
 from nip_fn.metrics.stage import verdict
 from nip_fn.trees.rollouts import leaf_games
@@ -37,7 +37,7 @@ def verdicts(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Verdicts
         right[tree.datapoint] += sum(verdict(game) == point.label for game in games)
     ids = tuple(point.id for point in datapoints)
     # A test plays every datapoint equally often, so the number of games about each is exact.
-    return Verdicts(ids, tuple(right), len(trees) // len(datapoints))
+    return Verdicts(ids, tuple(right), len(trees) // len(datapoints) if datapoints else 0)
 
 
 def accuracy(found: Verdicts) -> Estimate:
@@ -52,8 +52,13 @@ def accuracy(found: Verdicts) -> Estimate:
     return crossed_share([found.accuracies])
 
 
-def always_fails(found: Verdicts) -> Estimate:
-    """The share of datapoints about which no game was decided as the label says (Wilson)."""
+def always_fails(found: Verdicts) -> Estimate | None:
+    """The share of datapoints about which no game was decided as the label says (Wilson).
+
+    None if there are fewer than eight games about each.
+    """
+    if found.games < LEAST_GAMES:
+        return None
     failed, number = found.accuracies.count(0.0), len(found.right)
     return Estimate(failed / number, *wilson_interval(failed, number))
 

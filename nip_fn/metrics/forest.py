@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Utterance
-from nip_fn.trees.rollouts import Rollout, leaf_games
+from nip_fn.trees.rollouts import GameWeights, Rollout, leaf_games, leaf_probabilities
 from nip_fn.trees.tree import Tree, replies_in
 
 
@@ -14,6 +14,7 @@ class ForestStats(NamedTuple):
     """The games and replies of a forest.
 
     games: one for each leaf, tree by tree.
+    weights: of the games.
     num_nodes: the nodes of all trees, roots included.
     replies: of each agent that gave any, each once however many siblings share it.
     turns: for each agent, the nodes at which it was asked.
@@ -21,13 +22,16 @@ class ForestStats(NamedTuple):
     """
 
     games: tuple[Rollout, ...]
+    weights: tuple[float, ...]
     num_nodes: int
     replies: Mapping[int, Sequence[Utterance]]
     turns: Mapping[int, int]
     positions: Mapping[tuple[int, int], int]
 
 
-def forest_stats(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> ForestStats:
+def forest_stats(
+    datapoints: Sequence[Datapoint], trees: Sequence[Tree], weigh: GameWeights = leaf_probabilities
+) -> ForestStats:
     """The counts of a forest whose trees are about these datapoints."""
     replies: defaultdict[int, list[Utterance]] = defaultdict(list)
     turns: Counter[int] = Counter()
@@ -47,6 +51,7 @@ def forest_stats(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Fore
         games=tuple(
             game for tree in trees for game in leaf_games(tree, datapoints[tree.datapoint])
         ),
+        weights=tuple(weight for tree in trees for weight in weigh(tree)),
         num_nodes=sum(tree.num_nodes for tree in trees),
         replies=replies,
         turns=turns,

@@ -227,19 +227,21 @@ def sign_flip(differences: Sequence[float]) -> float:
         flips = product((1.0, -1.0), repeat=num)
         sums = [abs(fsum(map(float.__mul__, signs, sizes))) for signs in flips]
         return sum(total >= observed for total in sums) / len(sums)
-    signs_FN = np.array([_signs(draw, num) for draw in range(FLIPS)], dtype=np.float64)
-    reached = int((np.abs(signs_FN @ np.array(sizes)) >= observed).sum())
+    reached = int((np.abs(_signs(num) @ np.array(sizes)) >= observed).sum())
     return (reached + 1) / (FLIPS + 1)
 
 
-def _signs(draw: int, num: int) -> NDArray[np.int8]:
-    """One sign for each of `num` values: bits of hashes, the same in every process and version."""
-    blocks = [
+def _signs(num: int) -> NDArray[np.float64]:
+    """`[FLIPS, num]` signs: bits of hashes, the same in every process and version."""
+    blocks = -(-num // 512)
+    hashes = b"".join(
         blake2b(b"%d:%d" % (draw, block), person=b"nip-fn sign flip").digest()
-        for block in range(-(-num // 512))
-    ]
-    bits = np.unpackbits(np.frombuffer(b"".join(blocks), dtype=np.uint8))[:num]
-    return 2 * bits.astype(np.int8) - 1
+        for draw in range(FLIPS)
+        for block in range(blocks)
+    )
+    bits = np.unpackbits(np.frombuffer(hashes, dtype=np.uint8)).reshape(FLIPS, blocks * 512)
+    signs: NDArray[np.float64] = 2.0 * bits[:, :num].astype(np.float64) - 1.0
+    return signs
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
@@ -306,7 +308,7 @@ def student_quantile(probability: float, degrees: float) -> float:
     low, high = 0.0, 2 * NormalDist().inv_cdf(probability) + 1.0
     while student_cdf(high, degrees) < probability:
         low, high = high, 2 * high
-    while high - low > 1e-9 * high:
+    while high - low > 1e-8 * high:
         middle = (low + high) / 2
         if student_cdf(middle, degrees) < probability:
             low = middle

@@ -197,7 +197,8 @@ def calibration(found: Judged) -> Calibration | None:
     The games are split in two: one half says in which bin a datapoint lies, the other measures its
     P(accept); then the other way round.  With all games for both (Naeini, Cooper and Hauskrecht
     2015), P(accept) in the outer bins is extreme by its own sampling noise, and a calibrated
-    verifier looks overconfident.  What is left is the luck of the labels: the floor is the
+    verifier looks overconfident.  Few games tell datapoints apart coarsely, so that with them only
+    a part of the error is seen.  What is left of noise is the luck of the labels: the floor is the
     expectation Σ w √(2 p(1 - p)(1 + 1/h) / πm) of a calibrated verifier, for the m datapoints of a
     bin and the h games of a half.
     """

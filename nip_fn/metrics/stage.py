@@ -15,20 +15,23 @@ from nip_fn.game.episode import Utterance
 from nip_fn.game.protocol import Protocol
 from nip_fn.metrics.forest import ForestStats, forest_stats
 from nip_fn.metrics.formulas import (
+    LEAST_GAMES,
     Metrics,
     confidence_levels,
     deviation,
+    effective_size,
     entropy,
     mean,
     ratio,
     standard_error,
     summary_of,
+    totals,
     wilson_interval,
 )
 from nip_fn.select.pairs import Pair
 from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Group
-from nip_fn.trees.rollouts import Rollout
+from nip_fn.trees.rollouts import GameWeights, Rollout, leaf_probabilities
 from nip_fn.trees.tree import Tree
 
 
@@ -37,20 +40,25 @@ def stage_metrics(
     datapoints: Sequence[Datapoint],
     trees: Sequence[Tree],
     pairs: Sequence[Pair] | None = None,
+    weigh: GameWeights = leaf_probabilities,
 ) -> Metrics:
     """All metrics of a stage: of its games, its replies and, if it selects any, its pairs.
+
+    Games are weighed by their probability under the policy that sampled them, so that trees and
+    plain dialogues of one policy are measured alike; replies and pairs are counted.
 
     Args:
         protocol: The game.
         datapoints: Those of the stage; `Tree.datapoint` is an index into them.
         trees: The grown trees.
         pairs: The selected pairs; None in a test.
+        weigh: The weights of a tree's games.
     """
-    stats = forest_stats(datapoints, trees)
+    stats = forest_stats(datapoints, trees, weigh)
     metrics = (
-        *_outcomes(stats.games),
-        *_selective(protocol, stats.games),
-        *_rewards(protocol, stats.games),
+        *_outcomes(stats.games, stats.weights),
+        *_selective(protocol, stats.games, stats.weights),
+        *_rewards(protocol, stats.games, stats.weights),
         *_effort(protocol, stats),
     )
     # A test selects nothing, which is something else than an iteration that found no pair.
@@ -67,63 +75,75 @@ def verdict(game: Rollout) -> int:
     return game.decision.discrete if game.decision else NO_DECISION
 
 
-def _outcomes(games: Sequence[Rollout]) -> Metrics:
-    """The ends of the games.
+def _outcomes(games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
+    """The ends of the games, each game taken with its weight.
 
     A game is right if it was decided as the label says; one that was decided as neither, ran out of
     rounds or broke off never is.  With p the share of right ones among n games:
 
-    accuracy: p;  accuracy_stderr: √(p(1 - p) / n);  accuracy_low, accuracy_high: Wilson's interval.
-      Both take the games for independent; those of one tree are not, and tell less
+    accuracy: p;  accuracy_stderr: √(p(1 - p) / m);  accuracy_low, accuracy_high: Wilson's interval
+      of m games, where m is the `effective_size`, with the games about one datapoint as a cluster:
+      n if there is one about each
     accuracy_0, accuracy_1: the accuracy in the games about buggy and about right solutions
     precision: share of games about right solutions among those decided for acceptance
     recall: share decided for acceptance among the games about right solutions, which is accuracy_1
     always_fail_share: share of datapoints of which no game is right
-    worst_datapoint_accuracy: the least, over datapoints, of the accuracy in the games about it
+    worst_datapoint_accuracy: the least, over datapoints, of the accuracy in the games about it;
+      both only if there are eight games or more about each
     acceptance_rate, neither_share: share of games decided for acceptance, decided as neither
     no_decision_rate: share of games that were not decided, for either of the next two reasons
     truncated_share, aborted_share: share of games that ran out of rounds, or that an invalid reply
       broke off
     decision_entropy: in nats, of how games ended: with which text of a decision, or without one
     episode_length: mean number of rounds
+    games: n, whatever their weights
     """
     n = len(games)
     if not n:
         return (("games", 0.0),)
     # Games that were never decided stay in every denominator: a verifier must not gain by
     # abstaining, which `_selective` measures apart.
-    points = [game.datapoint for game in games]
     verdicts = [verdict(game) for game in games]
-    hits = [point for point, said in zip(points, verdicts, strict=True) if said == point.label]
-    labelled, right = (Counter(point.label for point in some) for some in (points, hits))
-    played, won = (Counter(point.id for point in some) for some in (points, hits))
-    accuracies = [won[id] / times for id, times in played.items()]
-    low, high = wilson_interval(len(hits), n)
-    ruled, ends = Counter(verdicts), Counter(game.status for game in games)
-    texts = Counter(game.decision.text if game.decision else None for game in games)
+    points = [game.datapoint for game in games]
+    hits = [said == point.label for said, point in zip(verdicts, points, strict=True)]
+    whole = fsum(weights)
+    labelled = totals((point.label for point in points), weights)
+    right = totals(zip((point.label for point in points), hits, strict=True), weights)
+    about = totals((point.id for point in points), weights)
+    won = totals(zip((point.id for point in points), hits, strict=True), weights)
+    accuracies = {id: won[id, True] / weight for id, weight in about.items()}
+    accuracy = totals(hits, weights)[True] / whole
+    size = effective_size(((about[id], share) for id, share in accuracies.items()), n)
+    low, high = wilson_interval(accuracy * size, size)
+    ruled, ends = totals(verdicts, weights), totals((game.status for game in games), weights)
+    counts = Counter(point.id for point in points)
+    worst = (
+        ("always_fail_share", list(accuracies.values()).count(0.0) / len(accuracies)),
+        ("worst_datapoint_accuracy", min(accuracies.values())),
+    )
+    texts = totals((game.decision.text if game.decision else None for game in games), weights)
     return (
-        ("accuracy", len(hits) / n),
-        ("accuracy_stderr", standard_error(len(hits), n)),
+        ("accuracy", accuracy),
+        ("accuracy_stderr", standard_error(accuracy * size, size)),
         ("accuracy_low", low),
         ("accuracy_high", high),
-        *ratio("accuracy_0", right[REJECT], labelled[0]),
-        *ratio("accuracy_1", right[ACCEPT], labelled[1]),
-        *ratio("precision", right[ACCEPT], ruled[ACCEPT]),
-        *ratio("recall", right[ACCEPT], labelled[1]),
-        ("always_fail_share", accuracies.count(0.0) / len(accuracies)),
-        ("worst_datapoint_accuracy", min(accuracies)),
-        ("acceptance_rate", ruled[ACCEPT] / n),
-        ("no_decision_rate", ruled[NO_DECISION] / n),
-        ("neither_share", ruled[NEITHER] / n),
-        ("truncated_share", ends["truncated"] / n),
-        ("aborted_share", ends["aborted"] / n),
+        *ratio("accuracy_0", right[REJECT, True], labelled[0]),
+        *ratio("accuracy_1", right[ACCEPT, True], labelled[1]),
+        *ratio("precision", right[ACCEPT, True], ruled[ACCEPT]),
+        *ratio("recall", right[ACCEPT, True], labelled[1]),
+        *(worst if min(counts.values()) >= LEAST_GAMES else ()),
+        ("acceptance_rate", ruled[ACCEPT] / whole),
+        ("no_decision_rate", ruled[NO_DECISION] / whole),
+        ("neither_share", ruled[NEITHER] / whole),
+        ("truncated_share", ends["truncated"] / whole),
+        ("aborted_share", ends["aborted"] / whole),
         ("decision_entropy", entropy(list(texts.values()))),
-        ("episode_length", sum(len(game.rounds) for game in games) / n),
+        ("episode_length", mean([len(game.rounds) for game in games], weights)),
         ("games", float(n)),
     )
 
 
-def _selective(protocol: Protocol, games: Sequence[Rollout]) -> Metrics:
+def _selective(protocol: Protocol, games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
     """Selective accuracy and coverage: abstain if the decision is not sure enough.
 
     After El-Yaniv & Wiener, "On the Foundations of Noise-free Selective Classification", 2010.
@@ -134,29 +154,31 @@ def _selective(protocol: Protocol, games: Sequence[Rollout]) -> Metrics:
     """
     levels = confidence_levels(protocol.spectrum)
     sure = [
-        (abs(game.decision.continuous), game.decision.discrete == game.datapoint.label)
-        for game in games
+        (abs(game.decision.continuous), game.decision.discrete == game.datapoint.label, weight)
+        for game, weight in zip(games, weights, strict=True)
         if levels and game.decision is not None
     ]
+    whole = fsum(weights)
     metrics: list[tuple[str, float]] = []
     for level in levels:
-        covered = [right for confidence, right in sure if confidence >= level]
-        metrics += ratio(f"selective.{level:.2f}.coverage", len(covered), len(games))
-        metrics += ratio(f"selective.{level:.2f}.accuracy", sum(covered), len(covered))
+        covered = fsum(weight for confidence, _, weight in sure if confidence >= level)
+        hits = fsum(weight for confidence, right, weight in sure if right and confidence >= level)
+        metrics += ratio(f"selective.{level:.2f}.coverage", covered, whole)
+        metrics += ratio(f"selective.{level:.2f}.accuracy", hits, covered)
     return tuple(metrics)
 
 
-def _rewards(protocol: Protocol, games: Sequence[Rollout]) -> Metrics:
+def _rewards(protocol: Protocol, games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
     """AGENT.reward, AGENT.reward_std: mean and standard deviation over games of the agent's reward.
 
-    The reward for a game is the sum over its rounds.
+    The reward for a game is the sum over its rounds; each game is taken with its weight.
     """
     metrics: list[tuple[str, float]] = []
-    for index, agent in enumerate(protocol.agents):
+    for index, agent in enumerate(protocol.agents if games else ()):
         # Not `game.returns`: a game that waits for its first reply has no rewards of any agent.
         rewards = [fsum(reward[index] for reward in game.rewards) for game in games]
-        metrics += summary_of(f"{agent.name}.reward", mean, rewards)
-        metrics += summary_of(f"{agent.name}.reward_std", deviation, rewards)
+        metrics.append((f"{agent.name}.reward", mean(rewards, weights)))
+        metrics.append((f"{agent.name}.reward_std", deviation(rewards, weights)))
     return tuple(metrics)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from nip_fn.errors import Problem
 
 BUILT_IN_TRAINERS = ("malt", "ei")
-PAIR_RULES = ("positive_negative", "interval", "best_worst", "all")
+PAIR_RULES = ("positive_negative", "about_mean", "interval", "best_worst", "all")
 
 # The registries of trainers and of pair selectors.  They are here so that a configuration can be
 # checked against them; `nip_fn.training.registry` gives them their types and built-in values.

@@ -194,9 +194,9 @@ class PureTextMaltParameters(Record, frozen=True):
         str,
         Meta(
             description="Pairs at each position, for each agent: a reply above and one below the "
-            "mid-point of the reward range (positive_negative), two replies far enough apart "
-            "(interval), the best and the worst (best_worst), every two that differ (all), or a "
-            "rule of your own.",
+            "mid-point of the reward range (positive_negative) or the mean of the position's "
+            "replies (about_mean), two replies far enough apart (interval), the best and the worst "
+            "(best_worst), every two that differ (all), or a rule of your own.",
             extra_json_schema=name_schema(PAIR_RULES),
         ),
     ] = "positive_negative"

@@ -4,9 +4,11 @@ verifier   x = f(2y - 1);  piecewise linear through (-1, incorrect), (0, neither
 prover     a R  when it argues for accept,  (1 - a) R  for reject,  a = (f + 1) / 2
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from nip_fn.game.decision import SPECTRA
+from nip_fn.game.edition import Edition
 from nip_fn.game.protocol import Outcome
 from nip_fn.params.protocol import CommonProtocolParameters
 
@@ -21,16 +23,42 @@ def _neither_reward(common: CommonProtocolParameters) -> float:
 
 
 def decision_reward(common: CommonProtocolParameters, x: float) -> float:
-    """The verifier's reward for a decision that is right (x = 1), wrong (-1), or in between."""
-    neither = _neither_reward(common)
-    full = common.verifier_reward if x > 0 else common.verifier_incorrect_penalty
+    """The verifier's reward for a decision that is right (x = 1), wrong (-1), or in between.
+
+    (1 - |x|) neither + |x| full, which is exactly `full` where |x| is 1, and `neither` where it is
+    0.
+    """
+    neither, full = _ends(common, x)
+    return (1 - abs(x)) * neither + abs(x) * full
+
+
+def rounded_decision_reward(common: CommonProtocolParameters, x: float) -> float:
+    """The same up to rounding, as edition 2 computed it: neither + |x| (full - neither)."""
+    # With a reward of 0.9 for being right a sure decision was worth 0.8999999999999999, which is
+    # below Expert Iteration's threshold of 0.9.
+    neither, full = _ends(common, x)
     return neither + abs(x) * (full - neither)
 
 
-def verifier_reward(common: CommonProtocolParameters, outcome: Outcome) -> float:
+def _ends(common: CommonProtocolParameters, x: float) -> tuple[float, float]:
+    full = common.verifier_reward if x > 0 else common.verifier_incorrect_penalty
+    return _neither_reward(common), full
+
+
+DecisionReward = Callable[[CommonProtocolParameters, float], float]
+
+DECISION_REWARDS: dict[Edition, DecisionReward] = {
+    2: rounded_decision_reward,
+    3: decision_reward,
+}
+
+
+def verifier_reward(
+    common: CommonProtocolParameters, outcome: Outcome, decided: DecisionReward = decision_reward
+) -> float:
     """The verifier's reward on arriving at a node."""
     if outcome.status == "decided" and outcome.decision is not None:
-        return decision_reward(common, outcome.decision.continuous * (2 * outcome.label - 1))
+        return decided(common, outcome.decision.continuous * (2 * outcome.label - 1))
     if outcome.status == "truncated":
         return common.verifier_terminated_penalty
     return common.verifier_no_guess_reward if outcome.verifier_moved else 0.0
@@ -47,14 +75,23 @@ def prover_reward(common: CommonProtocolParameters, outcome: Outcome, stance: in
 
 
 def rewards(
-    common: CommonProtocolParameters, outcome: Outcome, stances: tuple[int | None, ...]
+    common: CommonProtocolParameters,
+    outcome: Outcome,
+    stances: tuple[int | None, ...],
+    decided: DecisionReward = decision_reward,
 ) -> tuple[float, ...]:
     """`[A]` on arriving at a node; `stances[a]` is the side of a prover, None for a verifier.
 
     With `shared_reward` a prover gets what the verifier gets.  The penalty for an invalid reply, if
     there is one, replaces the reward of the prover who gave it.
+
+    Args:
+        common: The amounts.
+        outcome: The result of the round.
+        stances: The agents' sides.
+        decided: The verifier's reward for a decision.
     """
-    verifier = verifier_reward(common, outcome)
+    verifier = verifier_reward(common, outcome, decided)
     penalty = common.prover_invalid_response_penalty
 
     def reward(stance: int | None, invalid: bool) -> float:
@@ -81,20 +118,24 @@ class Turns(NamedTuple):
     penalised: tuple[int, ...]
 
 
-def verifier_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float, float]:
+def verifier_bounds(
+    common: CommonProtocolParameters, turns: Turns, decided: DecisionReward = decision_reward
+) -> tuple[float, float]:
     """The least and the greatest total reward of a verifier in a game."""
-    totals = _verifier_totals(common, turns)
+    totals = _verifier_totals(common, turns, decided)
     return min(totals), max(totals)
 
 
-def prover_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float, float]:
+def prover_bounds(
+    common: CommonProtocolParameters, turns: Turns, decided: DecisionReward = decision_reward
+) -> tuple[float, float]:
     """The least and the greatest total reward of a prover in a game."""
     penalty = common.prover_invalid_response_penalty
     waits = () if penalty is None else turns.penalised
     if common.shared_reward:
         per_wait = common.verifier_no_guess_reward
         penalties = (wait * per_wait + (penalty or 0.0) for wait in waits)
-        totals = (*_verifier_totals(common, turns), *penalties)
+        totals = (*_verifier_totals(common, turns, decided), *penalties)
         return min(totals), max(totals)
     # The sign of `prover_reward` is the user's, hence least and most of all ends and not the first
     # and the last.
@@ -102,7 +143,9 @@ def prover_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float
     return min(ends), max(ends)
 
 
-def _verifier_totals(common: CommonProtocolParameters, turns: Turns) -> tuple[float, ...]:
+def _verifier_totals(
+    common: CommonProtocolParameters, turns: Turns, decided: DecisionReward
+) -> tuple[float, ...]:
     """All possible totals of a verifier."""
     # Amounts may have any sign, so neither the longest game nor the firmest decision need be the
     # extreme: every end is computed.
@@ -113,14 +156,14 @@ def _verifier_totals(common: CommonProtocolParameters, turns: Turns) -> tuple[fl
     if common.force_guess is not None:
         waits, degrees = waits[:1], degrees[-1:]
         signs = (1,) if common.force_guess == "y" else signs
-    decided = [
-        wait * per_wait + decision_reward(common, sign * x)
+    rewarded = [
+        wait * per_wait + decided(common, sign * x)
         for wait in waits
         for x in degrees
         for sign in signs
     ]
     undecided = turns.rounds * per_wait + common.verifier_terminated_penalty
-    ended = [*decided, undecided] if common.force_guess is None else decided
+    ended = [*rewarded, undecided] if common.force_guess is None else rewarded
     if common.prover_invalid_response_penalty is not None:
         ended += [wait * per_wait for wait in turns.broken_off]
     return tuple(ended)

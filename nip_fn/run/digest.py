@@ -6,13 +6,16 @@ functions of these facts: a later version may compute more of them, or give its 
 and still derive the digests of an older run.
 
 Format 1 (nip-fn 0.1) left out parameters, tokens, the contents of datapoints, and the settings and
-reports of trainings.  Both are written out here, so that a recording of either replays.
+reports of trainings.  Format 2 (nip-fn 0.2) knew no editions of the rules, and is always replayed
+under the second.  All are written out here, so that a recording of any replays.
 """
 
+from collections.abc import Callable
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Utterance
@@ -30,18 +33,28 @@ Facts = tuple[object, ...]
 
 def digest(state: RunState) -> str:
     """A hash of the state's facts (32 hexadecimal digits), in the format of its recording."""
-    facts = _facts_1(state) if state.format == 1 else _facts_2(state)
+    facts = _FACTS[state.format](state)
     # MessagePack writes floats bit for bit: equal digests mean equal rewards, not nearly equal
     # ones.
     return blake2b(msgspec.msgpack.encode(facts), digest_size=16).hexdigest()
 
 
+def _facts_3(state: RunState) -> Facts:
+    return "facts-3", *_facts(state, _changed(state.params))
+
+
 def _facts_2(state: RunState) -> Facts:
+    return "facts-2", *_facts(
+        state, _changed(replace(state.params, edition=HyperParameters().edition))
+    )
+
+
+# With its meaning the tag before it must change, and an older one keep what it had.
+def _facts(state: RunState, params: Facts) -> Facts:
     sampled = state.sampled or _NOTHING
     return (
-        "facts-2",  # to be changed with the meaning of what follows
         state.past,
-        _changed(state.params),
+        params,
         state.dataset.hash,
         state.iteration,
         state.stage.name,
@@ -179,3 +192,4 @@ def _job_facts_1(under_way: JobState) -> Facts:
 _NOTHING = Growing("test", key=b"", datapoints=(), forest=(), num_waiting=0)  # type: ignore[arg-type]
 _DEFAULTS = msgspec.to_builtins(HyperParameters())
 _AGENT_DEFAULTS = msgspec.to_builtins(AgentParameters())
+_FACTS: dict[int, Callable[[RunState], Facts]] = {1: _facts_1, 2: _facts_2, 3: _facts_3}

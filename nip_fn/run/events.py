@@ -10,7 +10,7 @@ from nip_fn.training.jobs import Job, Probe, Score
 from nip_fn.trees.grow import Path, ReplyRequest
 
 # The format that new runs are recorded in; `replay` reads this one and all before it.
-FORMAT = 2
+FORMAT = 3
 
 
 # Every size is recorded with the hash, so that a recording replays without the data: which
@@ -48,7 +48,7 @@ class RunStarted(RecordedEvent, frozen=True, array_like=True, tag="run_started")
     dataset: DatasetInfo
     version: str  # of nip-fn
     loaded: tuple[tuple[str, Adapter], ...] = ()  # (group, what an earlier run trained for it)
-    format: int = 1  # of digests and draws; 1 where an older version wrote none
+    format: int = 1  # of digests, draws and rules; 1 where an older version wrote none
     # (reference, hash of its source) of each protocol, trainer, selector and data set of one's own
     sources: tuple[tuple[str, str], ...] = ()
 

@@ -49,6 +49,7 @@ from nip_fn.run.events import (
     StageEnded,
     Train,
 )
+from nip_fn.run.quotes import game_key
 from nip_fn.run.stages import (
     Done,
     Fetching,
@@ -80,7 +81,7 @@ from nip_fn.training.registry import trainer_of
 from nip_fn.training.tokens import trained_tokens
 from nip_fn.training.trainer import SampleBatch, Selection
 from nip_fn.trees.grow import GameTree, ReplyArrival, insert, new_tree, pending_requests
-from nip_fn.trees.rollouts import leaf_games
+from nip_fn.trees.rollouts import GAME_WEIGHTS, leaf_games
 from nip_fn.worlds import MEASURES
 
 Stepped = tuple[RunState, tuple[Effect, ...]]
@@ -176,8 +177,12 @@ def _publish(under_way: JobState) -> Publish:
 def _start(event: RunStarted) -> RunState:
     if event.format > FORMAT:
         raise ValueError(f"format {event.format} is newer than this version's, {FORMAT}")
+    params = event.params
     # Format 1 drew with NumPy's generators, whose streams no later version may depend on.
-    params = replace(event.params, draws="philox") if event.format == 1 else event.params
+    if event.format < 2:
+        params = replace(params, draws="philox")
+    if event.format < 3:
+        params = replace(params, edition=2)
     for problem in data_problems(params, event.dataset):
         raise ValueError(str(problem))
     # An adapter of an earlier run stands in the lineage as if it had been trained here: it samples,
@@ -338,9 +343,9 @@ def _open_trees(state: RunState, stage: Fetching, datapoints: tuple[Datapoint, .
     # of the tree, so each is another sample of the same policy.
     forest = []
     for index, point in enumerate(datapoints * repeats):
-        game_key = fold_in(own_key, "tree", index)
-        root = new_tree(how, reset(point, game_key))
-        forest.append(GameTree(index % len(datapoints), game_key, root))
+        own = game_key(own_key, index)
+        root = new_tree(how, reset(point, own))
+        forest.append(GameTree(index % len(datapoints), own, root))
     num_waiting = sum(len(game.root.slots) for game in forest)
     grown = Growing(stage.name, own_key, datapoints, tuple(forest), num_waiting)
     return replace(state, stage=grown)
@@ -390,10 +395,11 @@ def _grown(state: RunState, stage: Growing) -> RunState:
 
 def _metrics(batch: SampleBatch, selection: Selection | None) -> Metrics:
     protocol, pairs = batch.protocol, None if selection is None else selection.pairs
+    weigh = GAME_WEIGHTS[batch.params.edition]
     pooled = selection is not None and any(one.opponent_pool for one in batch.params.agents)
     earlier = batch.not_learnt_from(range(len(protocol.agents))) if pooled else ()
     return (
-        *stage_metrics(protocol, batch.datapoints, batch.trees, pairs),
+        *stage_metrics(protocol, batch.datapoints, batch.trees, pairs, weigh),
         *(world_metrics(batch) if selection is None else ()),
         *(rollout_metrics(protocol, selection.rollouts) if selection else ()),
         *(opponent_metrics(protocol, [a for _, a in earlier], len(batch.trees)) if pooled else ()),

@@ -17,10 +17,16 @@ Label = TypeVar("Label", bound=Hashable)
 def margin(least: float) -> Selector:
     """Pairs whose chosen reply is worth more than the rejected one, by `least` at least."""
 
-    # `gap > 0` keeps NaN and equal values out even with a margin of 0: no evidence, no preference.
     def selector(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
-        gaps = (pair.chosen_value - pair.rejected_value for pair in pairs)
-        return tuple(p for p, gap in zip(pairs, gaps, strict=True) if gap > 0 and gap >= least)
+        equal = {agent: among.equal_within(agent) for agent in {pair.agent for pair in pairs}}
+
+        def is_wide(pair: Pair) -> bool:
+            gap, slack = pair.chosen_value - pair.rejected_value, equal[pair.agent]
+            # The first comparison keeps NaN and equal values out even with a margin of 0: no
+            # evidence, no preference.
+            return gap > slack and gap >= least - slack
+
+        return tuple(filter(is_wide, pairs))
 
     return selector
 

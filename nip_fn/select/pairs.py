@@ -32,6 +32,13 @@ Ranks = tuple[tuple[int, int], ...]  # (chosen, rejected) ranks among siblings
 Rule = Callable[["Siblings"], Ranks]
 Selector = Callable[[Pairs, "Candidates", Key], Pairs]
 
+# Values are rounded means of rounded rewards, so what is equal may differ in its last bits, about
+# 1e-16 of the greatest reward: -5/9 comes out one bit apart by two ways of adding thirds up.
+# Values that do differ are farther apart: with k replies at each of d rounds and rewards in steps
+# of s, by s / k^d at least.  A billionth of a thousandth lies between.  The alternative, sums of
+# fractions, would only hold as long as rewards of one's own were fractions, too.
+TOLERANCE = 1e-12
+
 
 # Nodes and not texts: a trainer builds the row on the very chat that both replies were given to,
 # and a viewer marks the places in the tree.
@@ -61,6 +68,7 @@ class Siblings(NamedTuple):
     value_C: `[C]` the agent's expected reward after each reply.
     usable_C: `[C]` true if the reply was a message or a decision, not invalid.
     bounds: the least and the most that the agent can receive in a game.
+    tolerance: values that differ by no more are equal, and so is a value to a threshold.
     """
 
     parent: int
@@ -69,6 +77,7 @@ class Siblings(NamedTuple):
     value_C: Values
     usable_C: NDArray[np.bool_]
     bounds: tuple[float, float] = (-1.0, 1.0)
+    tolerance: float = TOLERANCE
 
 
 class Candidates(NamedTuple):
@@ -78,6 +87,8 @@ class Candidates(NamedTuple):
     protocol: the game.
     values: `[N, A]` expected rewards for each tree.
     agents: the agents to select for.
+    tolerance: values are equal that differ by no more than this share of the most, in size, that
+        the agent can receive or lose in a game; 0 compares them bit by bit.
     excluded: (tree, agent) where the agent is not selected for after all.
     """
 
@@ -85,6 +96,7 @@ class Candidates(NamedTuple):
     protocol: Protocol
     values: tuple[Values, ...]
     agents: tuple[int, ...]
+    tolerance: float = TOLERANCE
     # Where an agent did not play its own part, the rewards that others got in the tree still count.
     excluded: frozenset[tuple[int, int]] = frozenset()
 
@@ -101,6 +113,16 @@ class Candidates(NamedTuple):
         turn = self.trees[pair.tree].utterances_N[node]
         return next(said for said in turn if said.agent == pair.agent)
 
+    def equal_within(self, agent: int) -> float:
+        """The difference up to which two values of the agent are equal."""
+        return _slack(self.protocol.reward_bounds(agent), self.tolerance)
+
+
+def _slack(bounds: tuple[float, float], tolerance: float) -> float:
+    # Of the greatest amount and not of the range: rounding errors are in proportion to it, even
+    # where all that an agent can receive is one and the same.
+    return tolerance * max(map(abs, bounds))
+
 
 def candidates(
     trees: Sequence[Tree],
@@ -108,6 +130,7 @@ def candidates(
     backup: Backup = mean_children,
     *,
     agents: tuple[int, ...] | None = None,
+    tolerance: float = TOLERANCE,
 ) -> Candidates:
     """The replies in `trees` with their expected rewards, ready for selectors.
 
@@ -116,18 +139,31 @@ def candidates(
         protocol: The game that they are trees of.
         backup: The expected rewards of a tree's nodes.
         agents: The agents to select for; all by default.
+        tolerance: The share of the greatest reward up to which values are equal.
     """
     every = tuple(range(len(protocol.agents))) if agents is None else agents
-    return Candidates(tuple(trees), protocol, tuple(map(backup, trees)), every)
+    return Candidates(tuple(trees), protocol, tuple(map(backup, trees)), every, tolerance)
 
 
 def decision_points(
-    tree: Tree, value_NA: Values, protocol: Protocol, agents: Sequence[int]
+    tree: Tree,
+    value_NA: Values,
+    protocol: Protocol,
+    agents: Sequence[int],
+    tolerance: float = TOLERANCE,
 ) -> Iterator[Siblings]:
     """The siblings of every node at which an agent has two comparable replies, node by node.
 
     A reply without words cannot be compared: nothing in it could be preferred or avoided.
+
+    Args:
+        tree: The grown tree.
+        value_NA: Its expected rewards.
+        protocol: The game.
+        agents: The agents to look at.
+        tolerance: The share of the greatest reward up to which values are equal.
     """
+    bounds = {agent: protocol.reward_bounds(agent) for agent in agents}
     # One stable sort groups all siblings, instead of a scan of all nodes for each parent.
     order = np.argsort(tree.parent_N, kind="stable")
     # No parent is -2, so the root's group, under NO_PARENT, has a start like every other.
@@ -150,7 +186,8 @@ def decision_points(
                     children_C=firsts,
                     value_C=_reply_values(value_NA[:, agent], list(sharing.values())),
                     usable_C=tree.usable_NA[firsts, agent],
-                    bounds=protocol.reward_bounds(agent),
+                    bounds=bounds[agent],
+                    tolerance=_slack(bounds[agent], tolerance),
                 )
 
 
@@ -212,7 +249,9 @@ def propose(rule: Rule) -> Selector:
                 for index, (tree, value_NA) in enumerate(
                     zip(among.trees, among.values, strict=True)
                 )
-                for at in decision_points(tree, value_NA, among.protocol, among.agents_of(index))
+                for at in decision_points(
+                    tree, value_NA, among.protocol, among.agents_of(index), among.tolerance
+                )
                 for pair in _pairs_at(index, at, rule)
             ),
         )
@@ -257,17 +296,37 @@ def about(mid_point: float | None = None) -> Selector:
     """Each reply of at least that value with each one below it; NaN is on neither side.
 
     MALT's own rule ("positive_negative").  The default is half-way between the least and the most
-    that the agent can receive.
+    that the agent can receive, penalties included: a penalty that moves it past what decisions are
+    worth leaves all replies on one side (`about_mean` has none of that).
     """
 
     def rule(at: Siblings) -> Ranks:
         # The mid-point itself counts as positive, as in the paper and in the *nip* library.
-        middle = sum(at.bounds) / 2 if mid_point is None else mid_point
-        positive = np.flatnonzero(at.value_C >= middle).tolist()
-        negative = np.flatnonzero(at.value_C < middle).tolist()
-        return tuple((p, n) for p in positive for n in negative)
+        return _on_two_sides(at, sum(at.bounds) / 2 if mid_point is None else mid_point)
 
     return propose(rule)
+
+
+def about_mean() -> Selector:
+    """Each reply of at least the mean of its siblings with each one below; NaN is left out.
+
+    The baseline of a group of replies to one prompt, as in GRPO (Shao et al., "DeepSeekMath",
+    2024).  It looks at no bounds, so that no penalty can shift it, and there is a pair wherever two
+    usable replies differ in value.
+    """
+
+    def rule(at: Siblings) -> Ranks:
+        known = at.value_C[~np.isnan(at.value_C)].tolist()
+        return _on_two_sides(at, fsum(known) / len(known)) if known else ()
+
+    return propose(rule)
+
+
+def _on_two_sides(at: Siblings, middle: float) -> Ranks:
+    # A comparison with NaN is false, so a value that is not known is on neither side.
+    positive = np.flatnonzero(at.value_C >= middle - at.tolerance).tolist()
+    negative = np.flatnonzero(at.value_C < middle - at.tolerance).tolist()
+    return tuple((p, n) for p in positive for n in negative)
 
 
 def best_worst() -> Selector:
@@ -283,7 +342,7 @@ def farther_apart(at: Siblings, threshold: float) -> Ranks:
     return tuple(
         (i, j) if values[i] > values[j] else (j, i)
         for i, j in combinations(range(len(values)), 2)
-        if abs(values[i] - values[j]) > threshold
+        if abs(values[i] - values[j]) > threshold + at.tolerance
     )
 
 
@@ -296,7 +355,7 @@ def _best_worst(at: Siblings) -> Ranks:
     most, least = at.value_C[usable].max(), at.value_C[known].min()
     return tuple(
         (int(best), int(worst))
-        for best in usable[at.value_C[usable] == most]
-        for worst in known[at.value_C[known] == least]
-        if most > least
+        for best in usable[at.value_C[usable] >= most - at.tolerance]
+        for worst in known[at.value_C[known] <= least + at.tolerance]
+        if most - least > at.tolerance
     )

@@ -9,6 +9,7 @@ from math import fsum
 import msgspec
 
 from nip_fn.keys import LOTS, Draws, Key, fold_in
+from nip_fn.select.pairs import TOLERANCE
 
 RolloutRule = Callable[[Sequence[float], Key], tuple[int, ...]]
 
@@ -27,11 +28,25 @@ class SelectedRollout(msgspec.Struct, frozen=True, array_like=True):
     replaced: bool = False
 
 
-def above(threshold: float) -> RolloutRule:
-    """The rollouts with at least that return, in their order."""
+def above(threshold: float, *, tolerance: float = TOLERANCE) -> RolloutRule:
+    """The rollouts with at least that return, in their order.
+
+    A return that falls short by no more than a share `tolerance` of the greatest return, or of the
+    threshold, is a rounded one and reaches it.
+    """
+
     # At least, not more than: inclusive as in the *nip* library, whose thresholds users bring
     # along.
-    return lambda return_D, key: tuple(i for i, own in enumerate(return_D) if own >= threshold)
+    def rule(return_D: Sequence[float], key: Key) -> tuple[int, ...]:
+        least = threshold - tolerance * _most(threshold, *return_D)
+        return tuple(index for index, own in enumerate(return_D) if own >= least)
+
+    return rule
+
+
+def _most(*values: float) -> float:
+    """The greatest amount, whatever its sign."""
+    return max(map(abs, values), default=0.0)
 
 
 def weighted(
@@ -41,6 +56,7 @@ def weighted(
     epsilon: float = 0.0,
     replace: bool = True,
     draws: Draws = LOTS,
+    tolerance: float = TOLERANCE,
 ) -> RolloutRule:
     """A draw of round(factor · D) rollouts by weight, in their order.
 
@@ -51,13 +67,14 @@ def weighted(
         replace: True if a rollout can be drawn more than once.  Without replacement one of weight
             0 is never drawn, so there may be fewer.
         draws: The source of the draws.
+        tolerance: See `sampling_weights`.
     """
 
     def rule(return_D: Sequence[float], key: Key) -> tuple[int, ...]:
         if not return_D:
             return ()
         # An empty batch has no weights to normalise, hence the return before.
-        weight_D = sampling_weights(return_D, minimum=minimum, epsilon=epsilon)
+        weight_D = sampling_weights(return_D, minimum=minimum, epsilon=epsilon, tolerance=tolerance)
         size = round(factor * len(return_D))
         if not replace:
             size = min(size, sum(weight > 0 for weight in weight_D))
@@ -69,18 +86,24 @@ def weighted(
 
 
 def sampling_weights(
-    return_D: Sequence[float], *, minimum: float | None, epsilon: float
+    return_D: Sequence[float],
+    *,
+    minimum: float | None,
+    epsilon: float,
+    tolerance: float = TOLERANCE,
 ) -> tuple[float, ...]:
     """`[D]` probabilities: w = max(r, m) - m over their sum, plus ε/D, over the sum of that.
 
-    m is the minimum given, or the least return.  Equal returns get equal probabilities.
+    m is the minimum given, or the least return.  Equal returns get equal probabilities.  A return
+    that exceeds m by no more than a share `tolerance` of the greatest amount is m, rounded.
 
     >>> sampling_weights([0.0, 1.0, 3.0], minimum=None, epsilon=0.0)
     (0.0, 0.25, 0.75)
     """
     num = len(return_D)
     least = min(return_D) if minimum is None else minimum
-    excess = [max(own, least) - least for own in return_D]
+    slack = tolerance * _most(least, *return_D)
+    excess = [own - least if own - least > slack else 0.0 for own in return_D]
     total = fsum(excess)
     # Equal returns leave nothing to tell them apart; the *nip* library divides 0 by 0 here and
     # fails.

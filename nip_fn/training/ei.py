@@ -4,7 +4,7 @@ After Anthony et al., "Thinking Fast and Slow with Deep Learning and Tree Search
 *nip* library adapts it to prover-verifier games.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import fsum
 
 from nip_fn.game.decision import strongest
@@ -19,6 +19,22 @@ Agents = tuple[int, ...]  # those that are trained
 
 NEVER = constant(0.0)
 
+Dialogues = Callable[[SampleBatch, int], Sequence[int]]  # (batch, agent) -> trees
+
+
+def spoken_dialogues(batch: SampleBatch, agent: int) -> tuple[int, ...]:
+    """The trees in which the agent gave a usable reply."""
+    return tuple(
+        index
+        for index, tree in enumerate(batch.trees)
+        if (tree.acted_NA[:, agent] & tree.usable_NA[:, agent]).any()
+    )
+
+
+def every_dialogue(batch: SampleBatch, agent: int) -> range:
+    """All trees, as in edition 2: also those in which the agent said nothing to imitate."""
+    return range(len(batch.trees))
+
 
 def ei(
     rule: RolloutRule,
@@ -26,6 +42,7 @@ def ei(
     *,
     batch_size: int | None = None,
     draws: Draws = LOTS,
+    among: Dialogues = spoken_dialogues,
 ) -> Trainer[Agents]:
     """Supervised rows from rollouts without branching.
 
@@ -36,17 +53,20 @@ def ei(
         batch_size: Datapoints of an iteration; None: as many as the run's parameters say.  One
             dialogue tells less about a problem than a tree does, so EI wants more problems.
         draws: The source of permutations.
+        among: The dialogues that an agent's are selected from.
     """
 
     def select(batch: SampleBatch, agent: int, key: Key) -> tuple[SelectedRollout, ...]:
-        own = [tree for tree in range(len(batch.trees)) if batch.is_learnt_from(tree, agent)]
-        returns = [_return(batch, tree, agent) for tree in own]
+        # In merlin_arthur only one of the provers speaks.  The other has nothing to imitate, and a
+        # draw that falls on it is lost.
+        trees = [tree for tree in among(batch, agent) if batch.is_learnt_from(tree, agent)]
+        returns = [_return(batch, tree, agent) for tree in trees]
         # A prover has no true label to learn.
         share = replace(batch.iteration) if batch.protocol.is_verifier(agent) else 0.0
         picked, replaced = with_true_labels(returns, rule, share, key, draws)
         return (
-            *(SelectedRollout(own[at], agent, returns[at]) for at in picked),
-            *(SelectedRollout(own[at], agent, returns[at], replaced=True) for at in replaced),
+            *(SelectedRollout(trees[at], agent, returns[at]) for at in picked),
+            *(SelectedRollout(trees[at], agent, returns[at], replaced=True) for at in replaced),
         )
 
     def update(batch: SampleBatch, trained: Agents, key: Key) -> Update[Agents]:

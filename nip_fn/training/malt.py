@@ -7,9 +7,8 @@ library adapts it to prover-verifier games.
 from collections.abc import Callable
 from math import fsum
 
-from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key
-from nip_fn.select.pairs import Pairs, Selector, candidates
+from nip_fn.select.pairs import TOLERANCE, Candidates, Pairs, Selector, candidates
 from nip_fn.select.reestimate import reestimated
 from nip_fn.training.trainer import SampleBatch, Selection, Trainer, Update, trained_agents
 from nip_fn.trees.backup import Backup, mean_children
@@ -24,6 +23,7 @@ def malt(
     *,
     k: int | Callable[[Turn], int] = 2,
     frozen_k: int = 1,
+    tolerance: float = TOLERANCE,
 ) -> Trainer[Agents]:
     """Preference pairs from trees with `k` replies at each node.
 
@@ -38,6 +38,7 @@ def malt(
             once all give as many as the one that gives the most.
         frozen_k: With a number, that of frozen agents: their replies are never compared, but more
             of them make the values of earlier replies more certain.
+        tolerance: The share of the greatest reward up to which values are equal.
     """
 
     def replies(trained: Agents, turn: Turn) -> int:
@@ -51,22 +52,22 @@ def malt(
     def update(batch: SampleBatch, trained: Agents, key: Key) -> Update[Agents]:
         # Frozen agents are left out of the candidates and not of the pairs, so that caps and
         # balances count only what will be trained on.
-        among = candidates(batch.trees, batch.protocol, backup, agents=trained)._replace(
-            excluded=batch.not_learnt_from(trained)
-        )
+        among = candidates(
+            batch.trees, batch.protocol, backup, agents=trained, tolerance=tolerance
+        )._replace(excluded=batch.not_learnt_from(trained))
         pairs = select((), among, key)
         rows = {
             group.name: tuple(batch.preference_row(p) for p in pairs if p.agent in group.agents)
             for group in batch.groups
         }
         checked = reestimated(select, among, backup, key)
-        metrics = label_metrics(batch.protocol, checked)
+        metrics = label_metrics(among, checked)
         return Update(rows, trained, metrics, Selection(pairs=pairs))
 
     return Trainer(trained_agents, branching, update)
 
 
-def label_metrics(protocol: Protocol, checked: Pairs) -> tuple[tuple[str, float], ...]:
+def label_metrics(among: Candidates, checked: Pairs) -> tuple[tuple[str, float], ...]:
     """The truth of the labels, by pairs whose values are re-estimated (`select.reestimate`).
 
     AGENT.pairs_reestimated: the number of these pairs
@@ -74,11 +75,12 @@ def label_metrics(protocol: Protocol, checked: Pairs) -> tuple[tuple[str, float]
     AGENT.pairs_right: share of them whose margin is positive; none at all counts as half right
     """
     metrics: list[tuple[str, float]] = []
-    for index, agent in enumerate(protocol.agents):
+    for index, agent in enumerate(among.protocol.agents):
+        slack = among.equal_within(index)
         margins = [p.chosen_value - p.rejected_value for p in checked if p.agent == index]
         if margins:
             # Halves for ties, so that labels without any truth are right in half of the cases.
-            right = sum((margin > 0) + (margin == 0) / 2 for margin in margins)
+            right = sum((margin > slack) + (abs(margin) <= slack) / 2 for margin in margins)
             metrics += (
                 (f"{agent.name}.pairs_reestimated", float(len(margins))),
                 (f"{agent.name}.margin_reestimated", fsum(margins) / len(margins)),

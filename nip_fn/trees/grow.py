@@ -309,6 +309,7 @@ def _heard(
         may_decide=counts,
         spectrum=protocol.spectrum,
         headers=protocol.headers(move),
+        find=protocol.find_decision,
     )
 
 

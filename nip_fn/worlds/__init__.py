@@ -13,3 +13,8 @@ MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ..
     "builtin:bug-hunt-12": bughunt.measures,
     "builtin:bug-hunt-16": bughunt.measures,
 }
+
+# Data set: two tests, by the names of their metrics, beside the theory.
+LEARNT: Mapping[
+    str, Callable[[Mapping[str, float], Mapping[str, float]], tuple[tea.Learnt, ...]]
+] = {"builtin:tea": tea.learnt, "builtin:tea-public": tea.learnt}

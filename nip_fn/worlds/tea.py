@@ -15,7 +15,7 @@ saucers, which the prover sees, tell how the cups were poured, and the proof is 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import count, islice
 from math import comb
@@ -264,16 +264,62 @@ def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
         return ()
     counts = [sum(one.cups is not None and len(one.cups) == k for one in read) for k in range(7)]
     readable, asked = sum(counts), [one for one in read if one.cups]
-    shares = {
+    shares: dict[str, list[float]] = {
         "told.able": [one.convinced for one in asked if one.world.able],
         "told.blind": [one.convinced for one in asked if not one.world.able],
         "accepts.right": [one.accepted for one in asked if one.convinced],
         "accepts.wrong": [one.accepted for one in asked if not one.convinced],
-        "fisher": [blind_guess(len(one.cups)) if one.cups else one.accepted for one in read],
+        "fisher": [blind_guess(len(one.cups)) if one.cups else float(one.accepted) for one in read],
     }
     return (
         *([("tea.cups", sum(k * n for k, n in enumerate(counts)) / readable)] if readable else []),
         *((f"tea.asks.{k}", n / len(read)) for k, n in enumerate(counts)),
         ("tea.unreadable", 1 - readable / len(read)),
         *((f"tea.{name}", sum(some) / len(some)) for name, some in shares.items() if some),
+    )
+
+
+class Learnt(NamedTuple):
+    """A measure before and after a training, beside the value of optimal play.
+
+    name: the measure, as a table shows it.
+    before, after: None where there was nothing to measure.
+    optimum: what perfect players reach; None where that depends on what they choose to do.
+    share: True if the values are shares, False if they are numbers.
+    """
+
+    name: str
+    before: float | None
+    after: float | None
+    optimum: float | None
+    share: bool = True
+
+
+def learnt(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Learnt, ...]:
+    """The measures of two tests, by the names of the metrics, beside the theory."""
+
+    def pair(name: str) -> tuple[float | None, float | None]:
+        return before.get(name), after.get(name)
+
+    def error(test: Mapping[str, float]) -> float | None:
+        right = test.get("accuracy_0")
+        return None if right is None else 1 - right
+
+    return (
+        Learnt("accuracy", *pair("accuracy"), best_accuracy(NUM_CUPS)),
+        Learnt("completeness: accepted where she can tell", *pair("accuracy_1"), 1.0),
+        Learnt(
+            "soundness error: accepted where she cannot",
+            error(before),
+            error(after),
+            blind_guess(NUM_CUPS),
+        ),
+        Learnt(
+            "  Fisher's value for the cups it named", *pair("tea.fisher"), blind_guess(NUM_CUPS)
+        ),
+        Learnt("cups that the verifier names", *pair("tea.cups"), float(NUM_CUPS), share=False),
+        Learnt("accepts if all answers are right", *pair("tea.accepts.right"), 1.0),
+        Learnt("accepts if some are wrong", *pair("tea.accepts.wrong"), 0.0),
+        Learnt("the prover names all cups rightly: she can tell", *pair("tea.told.able"), 1.0),
+        Learnt("the prover names all cups rightly: she cannot", *pair("tea.told.blind"), None),
     )

@@ -37,7 +37,7 @@ def test_a_protocol_is_compared_with_the_verifier_alone(run_cli: RunCli, tmp_pat
 
 def test_the_numbers_are_those_of_the_recorded_runs(run_cli: RunCli) -> None:
     protocols = ("--protocol", "debate", "--protocol", "solo_verifier", "--protocol", "nip")
-    found = results(run_cli(*EVAL, *protocols, "--repeats", 3, "--run", "e", "--json"))
+    found = results(run_cli(*EVAL, *protocols, "--repeats", 8, "--run", "e", "--json"))
     assert [one["protocol"] for one in found] == ["debate", "solo_verifier", "nip"]
     solo = found[1]["accuracy"]["value"]
     for one in found:
@@ -46,7 +46,7 @@ def test_the_numbers_are_those_of_the_recorded_runs(run_cli: RunCli) -> None:
         (iteration,) = json.loads(replayed.stdout)["iterations"]
         assert one["accuracy"]["value"] == pytest.approx(iteration["test.accuracy"])
         assert one["always_fails"]["value"] == pytest.approx(iteration["test.always_fail_share"])
-        assert one["games"] == 3
+        assert one["games"] == 8
         assert one["accuracy"]["low"] <= one["accuracy"]["value"] <= one["accuracy"]["high"]
         if one["protocol"] == "solo_verifier":
             assert one["gain"] is None

@@ -39,6 +39,27 @@ def test_a_run_prints_its_table_and_what_it_wrote(run_cli: RunCli, tmp_path: Pat
     ]
 
 
+def test_a_penalty_that_leaves_no_pairs_is_warned_of_and_the_rule_it_names_finds_some(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    pairs = {}
+    for rule in ("positive_negative", "about_mean"):
+        sets = (
+            "protocol_common.prover_invalid_response_penalty=-1.0",
+            f"malt.pair_selection_method={rule}",
+            "text_rl.test_scheme=none",
+            "rl.num_iterations=1",
+        )
+        options = [word for one in sets for word in ("--set", one)]
+        done = run_cli("train", *SMALL, *options, "--run", rule)
+        assert done.returncode == 0
+        is_warned = "warning: protocol_common.prover_invalid_response_penalty: " in done.stderr
+        assert is_warned == (rule == "positive_negative")
+        lines = (tmp_path / "runs" / rule / "metrics.jsonl").read_text().splitlines()
+        pairs[rule] = json.loads(lines[0])["prover.pairs"]
+    assert pairs["positive_negative"] == 0 < pairs["about_mean"]
+
+
 def test_two_processes_with_different_string_hashes_derive_the_same_digest(nip_fn: RunCli) -> None:
     outputs = [
         nip_fn("train", *SMALL, "--run", name, PYTHONHASHSEED=seed).stdout

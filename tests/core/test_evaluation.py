@@ -21,7 +21,7 @@ def of(*right: int, games: int = 1) -> Verdicts:
     return Verdicts(tuple(f"p{i}" for i in range(len(right))), right, games)
 
 
-found = st.integers(1, 4).flatmap(
+found = (st.integers(1, 4) | st.just(8)).flatmap(
     lambda games: st.lists(st.integers(0, games), min_size=1, max_size=12).map(
         lambda right: of(*right, games=games)
     )
@@ -38,12 +38,13 @@ def test_several_games_about_one_are_one_observation() -> None:
 
 
 def test_a_datapoint_always_fails_when_no_game_about_it_is_right() -> None:
-    assert always_fails(of(0, 3, 1, 0, games=3)) == Estimate(0.5, *wilson_interval(2, 4))
+    assert always_fails(of(0, 8, 1, 0, games=8)) == Estimate(0.5, *wilson_interval(2, 4))
+    assert always_fails(of(0, 7, 1, 0, games=7)) is None
 
 
 @given(found)
 def test_values_lie_in_their_intervals_and_these_between_0_and_1(one: Verdicts) -> None:
-    for value, low, high in (accuracy(one), always_fails(one)):
+    for value, low, high in filter(None, (accuracy(one), always_fails(one))):
         assert 0 <= low <= value + 1e-12
         assert value - 1e-12 <= high <= 1 + 1e-12
 
@@ -80,3 +81,7 @@ def test_verdicts_are_counted_by_datapoint() -> None:
     found = verdicts(points, [flat(game(*each), each[0]) for each in games])
     assert found == Verdicts(tuple(point.id for point in points), (2, 1, 0), 2)
     assert found.accuracies == [1.0, 0.5, 0.0]
+
+
+def test_an_empty_test_has_no_verdicts() -> None:
+    assert verdicts((), ()) == Verdicts((), (), 0)

@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import product
 from secrets import randbits
 from time import thread_time
 from typing import NamedTuple, TypeVar, get_args
@@ -25,9 +26,9 @@ from nip_fn.game.reply import (
     FinishReason,
     Reply,
     ReplyError,
-    find_decision,
     parse_reply,
 )
+from nip_fn.game.verdict import FindDecision, find_decision, find_last_decision
 from nip_fn.keys import Key, fold_in, key
 from nip_fn.params.protocol import (
     CommonProtocolParameters,
@@ -131,7 +132,8 @@ OPENINGS = [
     "`Decision: ",
 ]
 OPENINGS += ["\tdecision:\t", '"Decision": "', "# __Decision__: _", "(Decision: "]
-ENDINGS = ["", ".", "!", "**", "`", '"', ", I think", ": see above", " because", " (sure)", "\r"]
+ENDINGS = [""] * 6 + [".", "!", "**", "`", '"']
+ENDINGS += [", I think", ": see above", " because", " (sure)", "\r"]
 JOINTS = [" or ", "/", " / ", ", ", " and ", " ", "; ", ". Decision: ", "-", " out of ", "."]
 
 
@@ -393,7 +395,8 @@ def test_any_reply_is_a_decision_or_messages_or_an_error(
                 decided.add(decision)
     assert reached.keys() == set(get_args(ReplyError))
     assert min(reached.values()) > each / 100
-    assert decided == set(SPECTRA[spectrum])
+    assert decided <= set(SPECTRA[spectrum])
+    assert len(decided) > 0.7 * len(SPECTRA[spectrum])  # all of the short ones, most of a hundred
     for case in cases():
         assert (case, "messages") in heard
         assert ((case, "decision") in heard) == case.may_decide
@@ -428,8 +431,28 @@ def test_nothing_that_is_written_before_it_can_hide_a_last_decision(
     for _ in range(1000):
         before, decision = hostile(rolls, spectrum), one(rolls, list(SPECTRA[spectrum]))
         last = one(rolls, OPENINGS) + decision.text + one(rolls, ENDINGS)
-        heard = find_decision(f"{before}\n{last}", spectrum)
+        heard = find_last_decision(f"{before}\n{last}", spectrum)
         assert heard == Success(decision), (SEED, before, last)
+
+
+@pytest.mark.parametrize("spectrum", get_args(SpectrumName))
+def test_a_statement_counts_unless_another_or_an_open_code_block_comes_before(
+    spectrum: SpectrumName,
+) -> None:
+    rolls = dice(fold_in(key(SEED), "hide", spectrum))
+    counted = 0
+    for _ in range(1000):
+        before, decision = str(hostile(rolls, spectrum)), one(rolls, list(SPECTRA[spectrum]))
+        heard = find_decision(f"{before}\nDecision: {decision.text}", spectrum)
+        stated = find_decision(before, spectrum)
+        if "```" in before or "~~~" in before:
+            assert heard in (Success(decision), stated, Failure("invalid_decision")), before
+        elif stated == Success(None):
+            assert heard == Success(decision), before
+            counted += 1
+        else:
+            assert heard == Failure("invalid_decision"), before
+    assert 300 < counted < 950
 
 
 # ----------------------------------------------------------------------------------- long replies
@@ -454,11 +477,16 @@ FRAMES: list[Callable[[str], str]] = [
 TWO = Move(2, (0, 1))
 
 
-def seconds(text: str, spectrum: SpectrumName, may_decide: bool) -> float:
+def seconds(text: str, spectrum: SpectrumName, may_decide: bool, find: FindDecision) -> float:
     given = Completion(text, "stop", "m")
     start = thread_time()
     outcome = parse_reply(
-        given, move=TWO, may_decide=may_decide, spectrum=spectrum, headers=tuple(HEADERS[:2])
+        given,
+        move=TWO,
+        may_decide=may_decide,
+        spectrum=spectrum,
+        headers=tuple(HEADERS[:2]),
+        find=find,
     )
     spent = thread_time() - start
     check(outcome, given, Case("debate", TWO, tuple(HEADERS[:2]), may_decide), spectrum)
@@ -472,11 +500,11 @@ def test_time_is_linear_in_the_length_of_the_reply(unit: str, size: int) -> None
 
     Five times the longer text would have to take six times its share, however busy the machine.
     """
-    for number, frame in enumerate(FRAMES):
+    for (number, frame), find in product(enumerate(FRAMES), (find_decision, find_last_decision)):
         spectrum: SpectrumName = "out_of_100" if number == 4 else "accept_reject"
         short, long = (frame((unit * each)[:each]) for each in (size, 20 * size))
-        limit = LIMIT * max(seconds(short, spectrum, may_decide=number != 5) for _ in range(3))
-        spent = (seconds(long, spectrum, may_decide=number != 5) for _ in range(5))
+        limit = LIMIT * max(seconds(short, spectrum, number != 5, find) for _ in range(3))
+        spent = (seconds(long, spectrum, number != 5, find) for _ in range(5))
         assert any(each <= limit for each in spent), f"frame {number}, {size} characters"
 
 

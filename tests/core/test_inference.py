@@ -33,24 +33,27 @@ matrices = st.tuples(st.integers(2, 5), st.integers(2, 6), st.integers(0, 2**30)
 
 
 @pytest.mark.parametrize(
-    "world",
+    ("world", "most"),
     [
-        pytest.param(World(1.6, 0.2, 1.0, 0.5), id="seeds differ by 3 points"),
-        pytest.param(World(1.6, 0.0, 1.0, 0.5), id="seeds alike"),
-        pytest.param(World(4.0, 0.4, 1.5, 0.5), id="accuracy 95 %"),
+        pytest.param(World(1.6, 0.2, 1.0, 0.5), 0.97, id="seeds differ by 3 points"),
+        pytest.param(World(4.0, 0.4, 1.5, 0.5), 0.97, id="accuracy 95 %"),
+        # On the safe side: five seeds cannot show that seeds do not differ.
+        pytest.param(World(1.6, 0.0, 1.0, 0.5), 0.985, id="seeds alike"),
     ],
 )
-def test_intervals_of_five_seeds_and_400_problems_cover_the_truth(world: World) -> None:
+def test_intervals_of_five_seeds_and_400_problems_cover_the_truth(
+    world: World, most: float
+) -> None:
     rng = np.random.default_rng(14)
-    found = [crossed_share(world.outcomes(rng)) for _ in range(1_000)]
+    found = [crossed_share(world.outcomes(rng)) for _ in range(500)]
     covered = np.mean([one.low <= world.truth <= one.high for one in found])
-    assert 0.93 <= covered <= 0.97
+    assert 0.93 <= covered <= most
 
 
 def test_the_interval_over_seeds_alone_leaves_out_the_problems_that_they_share() -> None:
     world = World(1.6, 0.0, 1.0, 0.5, seeds=10, problems=100)
     rng = np.random.default_rng(14)
-    experiments = [world.outcomes(rng) for _ in range(400)]
+    experiments = [world.outcomes(rng) for _ in range(200)]
     for interval, least, most in ((crossed_interval, 0.93, 0.98), (over_seeds, 0.0, 0.9)):
         found = [interval(outcomes) for outcomes in experiments]
         assert least <= np.mean([one.low <= world.truth <= one.high for one in found]) <= most
@@ -60,7 +63,7 @@ def test_a_difference_of_nothing_is_found_in_one_experiment_of_twenty() -> None:
     """Two arms as good as one another, each better at other problems and with other seeds."""
     rng = np.random.default_rng(14)
     p_values = []
-    for _ in range(1_000):
+    for _ in range(600):
         problem = rng.normal(1.6, 1.0, 400)
         log_odds = [
             problem + rng.normal(0, 0.5, 400) + rng.normal(0, 0.2, (5, 1)) for _ in range(2)

@@ -35,7 +35,7 @@ from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Adapter, Group
 from nip_fn.trees.backup import mean_children
 from nip_fn.trees.grow import Node, Slot
-from nip_fn.trees.rollouts import Rollout
+from nip_fn.trees.rollouts import GameWeights, Rollout, leaf_counts
 from nip_fn.trees.tree import Tree
 
 from .games import make_params
@@ -191,8 +191,10 @@ def metrics_of(
     roots: Sequence[Node],
     pairs: Sequence[Pair] | None = None,
     protocol: Protocol = PROTOCOL,
+    weigh: GameWeights = leaf_counts,
 ) -> dict[str, float]:
-    metrics = stage_metrics(protocol, points, forest_of(roots, len(points)), pairs)
+    """The metrics by name; every game counts once, so that shares can be read off a tree."""
+    metrics = stage_metrics(protocol, points, forest_of(roots, len(points)), pairs, weigh)
     assert len(dict(metrics)) == len(metrics)
     return dict(metrics)
 
@@ -216,22 +218,25 @@ FOREST = [
 
 
 def test_outcomes_of_a_forest_made_by_hand() -> None:
-    """Eight games: two decided as the label says, four accepted, one neither, two of two rounds."""
-    low, high = wilson_interval(2, 8)
+    """Eight games: two decided as the label says, four accepted, one neither, two of two rounds.
+
+    Three are about the right solution, two of them right; five about the buggy one, none right.
+    Σ (W (p_d - p) / 8)² is (3 · 5/12)² + (5 · 1/4)² over 64, which is 25/512, and 3/16 over that is
+    3.84: so many independent games would tell as much.
+    """
+    low, high = wilson_interval(3.84 / 4, 3.84)
     metrics = metrics_of(points(1, 0), FOREST)
     outcomes = {name: metrics[name] for name in metrics if "." not in name and name not in EFFORT}
     assert outcomes == pytest.approx(
         {
             "accuracy": 2 / 8,
-            "accuracy_stderr": sqrt(2 / 8 * 6 / 8 / 8),
+            "accuracy_stderr": sqrt(2 / 8 * 6 / 8 / 3.84),
             "accuracy_low": low,
             "accuracy_high": high,
             "accuracy_0": 0.0,
             "accuracy_1": 2 / 3,
             "precision": 2 / 4,
             "recall": 2 / 3,
-            "always_fail_share": 1 / 2,
-            "worst_datapoint_accuracy": 0.0,
             "acceptance_rate": 4 / 8,
             "no_decision_rate": 2 / 8,
             "neither_share": 1 / 8,
@@ -284,15 +289,15 @@ def test_the_worst_datapoint_pools_all_its_trees() -> None:
     """The first: 1 of 3 and 1 of 1; the second: 2 of 3 and 0 of 1; pooled, both have 2 of 4."""
     right, wrong = leaf("decided", "accept"), leaf("decided", "reject")
     forest = [tree(right, wrong, wrong), tree(right, right, wrong), tree(right), tree(wrong)]
-    assert metrics_of(points(1, 1), forest)["worst_datapoint_accuracy"] == 2 / 4
-    single = metrics_of(points(1, 1), forest[:2])
+    assert metrics_of(points(1, 1), forest * 2)["worst_datapoint_accuracy"] == 2 / 4
+    single = metrics_of(points(1, 1), forest[:2] * 3)
     assert single["worst_datapoint_accuracy"] == 1 / 3
 
 
 def test_a_datapoint_drawn_twice_is_one_datapoint() -> None:
     """As at the end of an epoch: one of its two trees fails, but the datapoint does not."""
     right, wrong = leaf("decided", "accept"), leaf("decided", "reject")
-    metrics = metrics_of(points(1) * 2, [tree(wrong), tree(right)])
+    metrics = metrics_of(points(1) * 2, [tree(wrong), tree(right)] * 4)
     assert (metrics["always_fail_share"], metrics["worst_datapoint_accuracy"]) == (0.0, 0.5)
 
 
@@ -304,7 +309,16 @@ def test_a_datapoint_always_fails_only_if_none_of_its_trees_holds_a_right_decisi
         ([wrong, right, right, wrong], 0.0),
         ([tree(leaf("truncated"))] * 4, 1.0),
     ):
-        assert metrics_of(points(1, 1), forest)["always_fail_share"] == share
+        assert metrics_of(points(1, 1), forest * 4)["always_fail_share"] == share
+
+
+def test_with_few_games_about_each_no_single_datapoint_is_judged() -> None:
+    """With one game about each, the share of those that always fail is one less the accuracy."""
+    forest = [tree(leaf("decided", "accept")), tree(leaf("decided", "reject"))]
+    for games, measured in ((1, False), (7, False), (8, True)):
+        metrics = metrics_of(points(1, 1), forest * games)
+        assert ("always_fail_share" in metrics) == measured
+        assert ("worst_datapoint_accuracy" in metrics) == measured
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from fractions import Fraction
 from itertools import product
 from random import Random
 
@@ -104,11 +105,14 @@ def eligible_by_definition(
         own = [c for c in node.children if agent in {said.agent for said in c.utterances}]
         least, most = protocol.reward_bounds(agent)
         known = [v for each in own if (v := value[name_of(each.utterances)][agent]) == v]
+        mean = sum(map(Fraction, known)) / len(known) if known else Fraction(0)
         for one, other in product(own, own):
             high, low = (value[name_of(each.utterances)][agent] for each in (one, other))
             match method:
                 case "positive_negative":
                     good = high >= (least + most) / 2 > low
+                case "about_mean":  # exactly, in fractions
+                    good = high >= mean > low
                 case "interval":
                     good = high - low > params.malt.interval_threshold_proportion * (most - least)
                 case "best_worst":

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.config.checks import group_problems
+from nip_fn.config.checks import group_problems, warnings
 from nip_fn.config.codec import differences, from_dict, get, merge, nest, params_hash, to_dict
 from nip_fn.config.presets import EMBEDDED
 from nip_fn.params.agent import lora_alpha, max_tokens
@@ -444,3 +444,51 @@ def test_parameters_cannot_be_changed() -> None:
     assert hash(params) == hash(make_params())
     assert isinstance(params, HyperParameters)
     assert isinstance(from_dict({"seed": "x"}), Failure)
+
+
+# ------------------------------------------------------------------------------------- warnings
+
+PENALTY = "protocol_common.prover_invalid_response_penalty"
+TERMINATED = "protocol_common.verifier_terminated_penalty"
+
+
+@pytest.mark.parametrize(
+    ("settings", "warned"),
+    [
+        ({}, []),
+        ({PENALTY: -0.9}, []),  # the mid-point is 0.05, between 0 and 1
+        ({PENALTY: -1.0}, [("prover", PENALTY)]),  # 0, at which all decisions are positive
+        ({PENALTY: 3.0}, [("prover", PENALTY)]),  # 1.5, below which all decisions are
+        ({TERMINATED: -2.9}, []),
+        ({TERMINATED: -3.0}, [("verifier", TERMINATED)]),
+        ({PENALTY: -1.0, TERMINATED: -3.0}, [("prover", PENALTY), ("verifier", TERMINATED)]),
+        (
+            {TERMINATED: -3.0, "protocol_common.shared_reward": True},
+            [("prover", TERMINATED), ("verifier", TERMINATED)],
+        ),
+        ({PENALTY: -1.0, "agents.prover.freeze_agent": True}, []),
+        ({PENALTY: -1.0, "trainer": "ei"}, []),
+        ({PENALTY: -1.0, "rl.num_iterations": 0}, []),
+        ({PENALTY: -1.0, "malt.pair_selection_method": "about_mean"}, []),
+        ({PENALTY: -1.0, "agents.prover.pair_selection_method": "about_mean"}, []),
+        (
+            {
+                PENALTY: -1.0,
+                "malt.pair_selection_method": "interval",
+                "agents.prover.pair_selection_method": "positive_negative",
+            },
+            [("prover", PENALTY)],
+        ),
+    ],
+)
+def test_a_penalty_that_leaves_no_pairs_is_warned_of(
+    settings: dict[str, Any], warned: list[tuple[str, str]]
+) -> None:
+    table: dict[str, Any] = {}
+    for address, value in settings.items():
+        table = merge(table, nest(address, value))
+    found = list(warnings(from_dict(table).unwrap()))
+    assert [one.address for one in found] == [address for _, address in warned]
+    for one, (agent, _) in zip(found, warned, strict=True):
+        assert agent in one.problem
+        assert "about_mean" in one.remedy

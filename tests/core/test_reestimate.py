@@ -74,7 +74,7 @@ def test_a_reestimated_margin_is_the_true_one_on_average_and_a_recorded_one_too_
     assert abs(off.mean()) < 4 * error < 0.15
     recorded = np.mean(gaps(pairs)) - np.mean(true_gaps(trees, pairs))
     assert recorded > 0.2
-    metrics = dict(label_metrics(PROTOCOL, checked))
+    metrics = dict(label_metrics(nip.candidates((), PROTOCOL), checked))
     assert metrics["prover.margin_reestimated"] == pytest.approx(np.mean(estimates))
     assert 0.45 < metrics["prover.pairs_right"] < 0.65  # next to coins, and it shows
 
@@ -82,7 +82,7 @@ def test_a_reestimated_margin_is_the_true_one_on_average_and_a_recorded_one_too_
 def test_the_last_replies_have_their_rewards_themselves_and_are_always_right() -> None:
     among = nip.candidates(forest(40, k=2, m=3), PROTOCOL, agents=(VERIFIER,))
     checked = reestimated(nip.every(), among, nip.mean_children, nip.key(0))
-    metrics = dict(label_metrics(PROTOCOL, checked))
+    metrics = dict(label_metrics(nip.candidates((), PROTOCOL), checked))
     assert metrics["verifier.margin_reestimated"] == 2.0
     assert metrics["verifier.pairs_right"] == 1.0
     assert "prover.pairs_right" not in metrics

@@ -1,3 +1,8 @@
+"""Parsing of replies; the tables of decision lines here are those of edition 2.
+
+`test_verdict.py` has those of edition 3.
+"""
+
 from itertools import pairwise
 from typing import get_args
 
@@ -22,9 +27,9 @@ from nip_fn.game.reply import (
     FinishReason,
     Reply,
     ReplyError,
-    find_decision,
     parse_reply,
 )
+from nip_fn.game.verdict import FindDecision, find_decision, find_last_decision
 from nip_fn.protocols import two_provers
 from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
 
@@ -44,6 +49,7 @@ def parse(
         move=Move(agent, (MAIN,)),
         may_decide=may_decide,
         spectrum="accept_reject",
+        find=find_last_decision,
     )
 
 
@@ -81,7 +87,7 @@ def parse(
 def test_a_decision_is_a_line_of_its_own_in_any_dress_and_the_last_one_counts(
     text: str, word: str
 ) -> None:
-    decision = find_decision(text, "accept_reject").unwrap()
+    decision = find_last_decision(text, "accept_reject").unwrap()
     assert decision == (ACCEPTS if word == "accept" else REJECTS)
     assert parse(text) == Success(Reply(messages=(), decision=decision))
 
@@ -158,11 +164,14 @@ def test_a_reply_cut_at_the_token_limit_is_a_reply() -> None:
     assert parse("Answer: it is b", "length").unwrap().messages == ((MAIN, "Answer: it is b"),)
 
 
+@pytest.mark.parametrize("find", [find_decision, find_last_decision])
 @pytest.mark.parametrize("spectrum", get_args(SpectrumName))
-def test_the_instructions_name_forms_that_are_understood(spectrum: SpectrumName) -> None:
+def test_the_instructions_name_forms_that_are_understood(
+    spectrum: SpectrumName, find: FindDecision
+) -> None:
     quoted = decision_instructions(spectrum).split("`")[1::2]
     forms = [form for form in quoted if form != "Decision: "]
-    understood = [find_decision(form, spectrum).unwrap() for form in forms]
+    understood = [find(form, spectrum).unwrap() for form in forms]
     assert None not in understood
     if forms == quoted:  # every choice is quoted
         assert {d and d.text for d in understood} == {d.text for d in SPECTRA[spectrum]}
@@ -237,7 +246,7 @@ EVERY: list[SpectrumName] = list(SPECTRA)
 
 def found(text: str, spectrum: SpectrumName) -> str | None:
     """The text of the decision, None where there is none, "invalid" where it is unusable."""
-    result = find_decision(text, spectrum)
+    result = find_last_decision(text, spectrum)
     if isinstance(result, Failure):
         assert result == Failure("invalid_decision")
         return "invalid"

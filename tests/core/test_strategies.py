@@ -54,7 +54,10 @@ def test_every_strategy_plays_every_game_and_the_same_game_again(
     for point in POINTS:
         one, other = (dialogue(rules, point, by_role(rules, strategy, strategy)) for _ in range(2))
         assert one == other
-        assert all(said.error is None for turn in one.rounds for said in turn)
+        for said in (said for turn in one.rounds for said in turn):
+            # A verifier that forges does so under each of its headers; stated twice, none counts.
+            repeats = rules.is_verifier(said.agent) and said.raw.count("\nDecision:") > 1
+            assert said.error == ("invalid_decision" if repeats else None)
 
 
 @pytest.mark.parametrize("spectrum", sorted(SPECTRA))

@@ -1,0 +1,213 @@
+"""`nip-fn attack`: the provers that mislead the frozen verifier of a run the most."""
+
+import json
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.table import Table
+
+from nip_fn import __version__
+from nip_fn.config.codec import to_dict
+from nip_fn.errors import Problem
+from nip_fn.params.names import is_reference, unknown_name
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.protocols.sides import sides
+from nip_fn.protocols.strategies import strategies_for
+from nip_fn.run.events import FORMAT, RunStarted
+from nip_fn.run.replay import Replayed
+from nip_fn_adapters import extensions
+from nip_fn_adapters.costs.forecast import forecast
+from nip_fn_adapters.costs.spending import dollars as dollars_of
+from nip_fn_adapters.runs import load_run, start_of
+from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_cli.attack_cases import OWN, Case, Choice, cases_of, resolved
+from nip_fn_cli.attack_report import Row, report_of, rows_of
+from nip_fn_cli.datasets import open_or_die
+from nip_fn_cli.dryrun import COLUMNS, WIDE, cells
+from nip_fn_cli.exits import Exit, die, or_exit, say
+from nip_fn_cli.loading import first_adapters
+from nip_fn_cli.money import Money, check_budget
+from nip_fn_cli.recordings import read_recording, replay_recording
+from nip_fn_cli.replay import print_game
+from nip_fn_cli.session import New, create, reopen, run_session
+from nip_fn_cli.table import console
+from nip_fn_cli.wiring import kind_of
+
+ATTACKS = "attacks"  # the folder of a run that holds them
+
+
+def choice_of(strategies: str | None, best_of: str, **others: Any) -> Choice:
+    """The options, with the lists among them read; ends the command if one cannot be."""
+    names = strategies if strategies is None else _listed(strategies, "none")
+    numbers = _listed(best_of, "0")
+    if not all(number.isdecimal() and int(number) for number in numbers):
+        problem = f"{best_of!r} is not a list of numbers"
+        die(Exit.USAGE, Problem(problem, "--best-of", "write it as in --best-of 1,4,16"))
+    widths = tuple(sorted({int(number) for number in numbers}))
+    return Choice(strategies=names, best_of=widths, **others)
+
+
+def _listed(text: str, nothing: str) -> tuple[str, ...]:
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    return () if parts == (nothing,) else tuple(dict.fromkeys(parts))
+
+
+def attack_command(path: Path, choice: Choice, money: Money, runs: Path) -> None:
+    """Run the command; given again, it resumes where an earlier one was stopped."""
+    attacked = or_exit(load_run(path, runs), Exit.RUN)
+    _check(attacked.params, choice)
+    cases = list(cases_of(attacked, choice))
+    plans = [_plan(case) for case in cases]
+    place = attacked.path.parent / ATTACKS / (choice.name or _name(choice, plans))
+    if choice.dry:
+        _forecast(cases, plans, money)
+        return
+    for new in plans:
+        check_budget(new.params, money)
+    rows: list[Row] = []
+    spent: list[float | None] = []
+    for case, new in zip(cases, plans, strict=True):
+        # One budget for the whole command: what a run leaves is for those behind it.
+        gone = sum(dollars or 0.0 for dollars in spent)
+        left = money if money.budget is None else money._replace(budget=money.budget - gone)
+        folder = place / case.folder
+        played = _play(case, new, folder, left)
+        rows += rows_of(case, folder, played.stages[-1], attacked.params)
+        spent.append(dollars_of(played.state, money.prices))
+    report = {
+        "run": str(attacked.path.parent),
+        "iteration": attacked.state.iteration if choice.iteration is None else choice.iteration,
+        "attacks": str(place),
+        **report_of(rows, attacked.params),
+        "dollars": None if None in spent else sum(dollars or 0.0 for dollars in spent),
+    }
+    if choice.json:
+        print(json.dumps(msgspec.to_builtins(report), indent=2, ensure_ascii=False))
+    else:
+        _print(report, place)
+
+
+def _check(params: HyperParameters, choice: Choice) -> None:
+    """End the command if there is nothing to attack, or no such strategy."""
+    protocol = protocol_of(params)
+    if not sides(protocol):
+        problem = f"nobody but the verifier speaks in {params.interaction_protocol}"
+        die(Exit.USAGE, Problem(problem, remedy="attack a run of a game with a prover"))
+    if choice.best_of and choice.games < 2:
+        problem = "one continuation of a reply cannot both choose and value it"
+        die(Exit.USAGE, Problem(problem, "--games", "ask for 2 or more, or for --best-of 0"))
+    if choice.trainer not in ("malt", "ei"):
+        die(Exit.USAGE, Problem(f"{choice.trainer!r} is not a trainer", "--trainer", "malt or ei"))
+    known = strategies_for(params.dataset, "prover")
+    for name in choice.strategies or ():
+        if name not in known and not is_reference(name):
+            die(Exit.USAGE, unknown_name("--strategies", name, "strategy", tuple(known)))
+    # Now, and not when the turn of the trainings has come.
+    for agent, spec in zip(params.agents, protocol.agents, strict=True):
+        at_api = kind_of(agent) == "api" and agent.model_provider != "OpenAI"
+        if choice.starts and spec.role == "prover" and at_api:
+            problem = f"{agent.model_provider} trains no models"
+            die(Exit.USAGE, Problem(problem, "--starts", "leave trainings out with --starts 0"))
+
+
+def _name(choice: Choice, plans: Sequence[New]) -> str:
+    """A name that no other options have, and none with other models; printing does not matter."""
+    asked = choice._replace(name=None, json=False, dry=False)
+    models = [new.lineages for new in plans]
+    return f"attack-{blake2b(msgspec.json.encode((asked, models)), digest_size=4).hexdigest()}"
+
+
+def _plan(case: Case) -> New:
+    params = resolved(case.table)
+    groups = or_exit(first_adapters(case.loaded, params))
+    return New(params, case.loaded, groups, or_exit(extensions.sources(to_dict(params))))
+
+
+def _forecast(cases: Sequence[Case], plans: Sequence[New], money: Money) -> None:
+    """Print what each run would ask for, and what it would cost."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("run", *COLUMNS, "dollars"):
+        table.add_column(title, justify="left" if title == "run" else "right", no_wrap=True)
+    for case, new in zip(cases, plans, strict=True):
+        data = open_or_die(new.params)
+        start = RunStarted(new.params, data.info, __version__, new.lineages, format=FORMAT)
+        counted = cells(forecast(start, data.source), new.params, money.prices, rate=1.0)
+        table.add_row(case.folder, *counted[:-1])
+    print("expected / at most, where they differ\n")
+    console(WIDE).print(table)
+
+
+def _play(case: Case, new: New, folder: Path, money: Money) -> Replayed:
+    """The case's run, which is played as far as it has not been."""
+    path = folder / CHECKPOINT
+    if path.exists():
+        start = start_of(read_recording(path))
+        if start and start.loaded != new.lineages:
+            problem = "this attack was begun on other models"
+            die(Exit.USAGE, Problem(problem, str(folder), "give it another --name"))
+        session = reopen(folder, to_dict(new.params), None, new=new)
+    else:
+        session = create(folder, new)
+    if session.state.stage.name == "done":
+        session.store.close()
+    else:
+        say(f"{case.prover} ({case.folder}):")
+        run_session(session, folder, "the same command", money)
+    # Read again from the file, so that whatever is reported is what was recorded.
+    return replay_recording(path, read_recording(path))
+
+
+def _print(report: dict[str, Any], place: Path) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    titles = ("prover", "accepts right [95 %]", "accepts wrong [95 %]", "datapoints x games")
+    for title in titles:
+        table.add_column(title, justify="left" if title == "prover" else "right", no_wrap=True)
+    for row in report["provers"]:
+        agents = f" ({', '.join(row['agents'])})" if _two_sided(report) and row["agents"] else ""
+        table.add_row(
+            f"{row['prover']}{agents}",
+            _estimate(row["accepts_right"]),
+            _estimate(row["accepts_wrong"]),
+            f"{row['datapoints']:,} x {row['games']}",
+        )
+    console().print(table)
+    print()
+    lines = (
+        ("completeness", "accepts right, with the run's own provers"),
+        ("soundness error", "accepts wrong"),
+        ("completeness under attack", "accepts right"),
+    )
+    for title, meaning in lines:
+        found = report[title.replace(" ", "_")]
+        if found is not None:
+            by = (
+                f", with the worst of {found['of']} provers: {found['prover']}"
+                if "of" in found
+                else ""
+            )
+            print(f"{title:<27}{_estimate(found)}  {meaning}{by}")
+    worst = report["worst_case"]
+    if worst is None:
+        print("\nNo prover misled the verifier in any game.")
+    else:
+        about = f"datapoint {worst['datapoint']} ({worst['label']})"
+        print(f"\nThe worst case: {worst['prover']}, {about}")
+        print(f"{worst['question']}\n{worst['solution']}")
+        for name, view in worst.get("views", {}).items():
+            print(f"[view of {name}] {view}")
+        print_game(worst)
+    print(f"\nTo look closer: nip-fn replay {place / OWN} --help")
+
+
+def _two_sided(report: dict[str, Any]) -> bool:
+    return len({tuple(row["agents"]) for row in report["provers"]}) > 2
+
+
+def _estimate(found: dict[str, Any] | None) -> str:
+    if found is None:
+        return "-"
+    return f"{found['value']:.1%} [{found['low']:.1%}, {found['high']:.1%}]"

@@ -1,0 +1,204 @@
+"""The runs of an attack: which provers play against the frozen verifier, and how."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from nip_fn.config.attacks import frozen_table, with_search, with_strategy, with_training
+from nip_fn.config.codec import merge, shape_problems, spread
+from nip_fn.errors import Problem
+from nip_fn.params.agent import is_scripted
+from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.protocols.sides import Attackers, only_label, sides, speak_alone
+from nip_fn.protocols.strategies import strategies_for
+from nip_fn.training.groups import Adapter, group_of
+from nip_fn_adapters import extensions
+from nip_fn_adapters.runs import Run, start_of
+from nip_fn_cli.config import resolve, with_sets
+from nip_fn_cli.datasets import open_or_die, told
+from nip_fn_cli.exits import Exit, die, or_exit, say
+from nip_fn_cli.loading import Loaded
+
+OWN = "own"
+
+
+class Choice(NamedTuple):
+    """The options of the command.
+
+    iteration: the models are those that were tested in this iteration; None for the last ones.
+    strategies: the scripts of the provers; None for all that there are.
+    best_of: the numbers of replies of the searches; () for none.
+    starts: the number of trainings.
+    iterations: of each training.
+    trainer: malt or ei.
+    games: about each datapoint, and continuations of each reply of a search.
+    datapoints: held-out datapoints.
+    seed: of all runs; None for that of the attacked one.
+    sets: parameters of all runs, as `a.b=value`.
+    name: of the folder for all runs; None for one made from the options.
+    json: print JSON.
+    dry: only print the number of requests.
+    """
+
+    iteration: int | None
+    strategies: tuple[str, ...] | None
+    best_of: tuple[int, ...]
+    starts: int
+    iterations: int
+    trainer: str
+    games: int
+    datapoints: int
+    seed: int | None
+    sets: tuple[str, ...]
+    name: str | None
+    json: bool
+    dry: bool
+
+
+class Case(NamedTuple):
+    """A run of the attack.
+
+    folder: its name.
+    prover: what its provers are, in words.
+    attackers: the provers that are not those of the attacked run; () if all are.
+    table: its written configuration.
+    loaded: the agents of the attacked run that play in it.
+    games: about each datapoint, or the continuations of each reply of a search.
+    best_of: of a search, the numbers of replies.
+    """
+
+    folder: str
+    prover: str
+    attackers: Attackers
+    table: dict[str, Any]
+    loaded: tuple[Loaded, ...]
+    games: int
+    best_of: tuple[int, ...] = ()
+
+
+def cases_of(attacked: Run, choice: Choice) -> Iterator[Case]:
+    """The runs of the attack: the run's own provers first."""
+    params, protocol = attacked.params, protocol_of(attacked.params)
+    if choice.seed is not None:
+        params = msgspec.structs.replace(params, seed=choice.seed)
+    agents = {index: _agent(attacked, index, choice) for index in range(len(params.agents))}
+    table = frozen_table(params, datapoints=choice.datapoints, games=choice.games)
+    table = _with_sets(table, choice.sets)
+    labels = _labels(table)
+
+    def case(
+        folder: str, prover: str, attackers: Attackers, table: dict[str, Any], *, keep: bool
+    ) -> Case:
+        """A case in which all agents are loaded, but the attackers only to `keep` them."""
+        loaded = tuple(own for at, own in agents.items() if own and (keep or at not in attackers))
+        # The names of whoever was loaded, for people who read the configuration.
+        known = {own.agent: own.fields for own in loaded}
+        written = merge(table, {"agents": known})
+        return Case(folder, prover, attackers, written, loaded, choice.games)
+
+    def limited(table: dict[str, Any], attackers: Attackers) -> dict[str, Any]:
+        """The table with those datapoints alone that the attackers can be wrong about."""
+        label = only_label(protocol, attackers)
+        if label is None:
+            return table
+        size = max(1, labels.count(label))
+        return merge(table, {"dataset_options": {"only_label": label, "max_test_size": size}})
+
+    yield case(OWN, OWN, (), table, keep=True)
+    for attackers in sides(protocol):
+        names = tuple(protocol.agents[at].name for at in attackers)
+        # With provers on two sides, the runs against the one are not those against the other.
+        of = f"-{names[0]}" if len(sides(protocol)) > 1 else ""
+        for strategy in _strategies(params, choice):
+            script = with_strategy(table, names, strategy)
+            yield case(f"{_slug(strategy)}{of}", strategy, attackers, script, keep=False)
+        if any(is_scripted(params.agents[at]) for at in attackers):
+            say(f"{', '.join(names)} follows a script: there is nothing to search or to train")
+            continue
+        if choice.best_of and speak_alone(protocol, attackers):
+            most = max(choice.best_of)
+            search = with_search(table, params, attackers, n=most, games=choice.games)
+            search = limited(search, attackers)
+            found = case(f"best-of-{most}{of}", "own, best", attackers, search, keep=True)
+            yield found._replace(best_of=choice.best_of)
+        elif choice.best_of:
+            say(f"no best of n: {', '.join(names)} speaks at the same time as others")
+        training = with_training(
+            table, params, attackers, trainer=choice.trainer, iterations=choice.iterations
+        )
+        for start in range(choice.starts):
+            # Its own adapter and the base model in turn.
+            keep = start % 2 == 0
+            own = {**limited(training, attackers), "seed": params.seed + start}
+            words = f"trained from {'its own' if keep else 'the base'} model"
+            yield case(f"trained-{start}{of}", words, attackers, own, keep=keep)
+
+
+def _with_sets(table: dict[str, Any], sets: tuple[str, ...]) -> dict[str, Any]:
+    """The table with --set laid over every agent that it is about."""
+    given = with_sets({}, sets)
+    agents = given.get("agents", {})
+    for problem in shape_problems(agents):
+        die(Exit.USAGE, problem)
+    single = {name: own for name, own in agents.items() if name != DEFAULT_AGENT}
+    # Each agent is written out, so what is meant for all of them has to be laid over each.
+    every = spread(agents, tuple(table["agents"]))
+    return merge(table, {**given, "agents": {**single, **every}})
+
+
+def _strategies(params: HyperParameters, choice: Choice) -> tuple[str, ...]:
+    every = tuple(strategies_for(params.dataset, "prover"))
+    return every if choice.strategies is None else choice.strategies
+
+
+def _slug(strategy: str) -> str:
+    return "".join(letter if letter.isalnum() or letter == "_" else "-" for letter in strategy)
+
+
+def _labels(table: dict[str, Any]) -> list[int]:
+    """The labels of the datapoints that are played."""
+    params = resolved(table)
+    data, split = open_or_die(params), params.test_dataset_split
+    say(told(data))
+    most = params.dataset_options.max_test_size or 0
+    found = data.source(split, range(min(most, data.info.size(split))))
+    return [point.label for point in found]
+
+
+def _agent(attacked: Run, index: int, choice: Choice) -> Loaded | None:
+    """The agent as the run left it, or had it in an iteration; None for a base model."""
+    adapter = _adapter(attacked, index, choice.iteration)
+    if adapter is None:
+        return None
+    spec, folder = attacked.params.agents[index], attacked.path.parent
+    version = "latest" if choice.iteration is None else str(adapter.iteration)
+    fields = {
+        "load_checkpoint_and_parameters": True,
+        "checkpoint_run_id": folder.name,
+        "checkpoint_version": version,
+    }
+    return Loaded(spec.name, adapter, folder, fields)
+
+
+def _adapter(attacked: Run, index: int, iteration: int | None) -> Adapter | None:
+    """The last adapter, or the one that was tested in an iteration: the last trained before it."""
+    group = group_of(attacked.state.groups, index)
+    if iteration is None:
+        return group.lineage[-1] if group.lineage else None
+    start = start_of(attacked.recording)
+    loaded = dict(start.loaded if start else ()).get(group.name)
+    own = group.lineage[1:] if loaded else group.lineage
+    last = attacked.state.iteration
+    if not 0 <= iteration <= last:
+        problem = f"the run has no iteration {iteration}"
+        die(Exit.USAGE, Problem(problem, "--iteration", f"choose one from 0 to {last}"))
+    before = [adapter for adapter in own if adapter.iteration < iteration]
+    return before[-1] if before else loaded
+
+
+def resolved(table: dict[str, Any]) -> HyperParameters:
+    """The parameters of a whole table, whose strategies are made known first."""
+    or_exit(extensions.register({"agents": table["agents"]}))
+    return resolve(table)

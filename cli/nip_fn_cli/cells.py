@@ -1,0 +1,141 @@
+"""The cells of an evaluation: tests, each recorded as a run of its own and never played twice."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nip_fn.config.codec import params_hash
+from nip_fn.errors import Problem
+from nip_fn.metrics.formulas import Metrics
+from nip_fn.metrics.oversight import Judged, judged
+from nip_fn.run.quotes import Quotes
+from nip_fn.run.replay import Replayed, StageForest
+from nip_fn_adapters.costs.spending import dollars
+from nip_fn_adapters.data.opening import Data
+from nip_fn_adapters.quoting import quoting
+from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_cli.datasets import told
+from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.money import Money, check_budget
+from nip_fn_cli.recordings import read_recording, replay_recording
+from nip_fn_cli.session import New, create, plan, reopen, run_session
+
+
+class Cell(NamedTuple):
+    """A test to be played.
+
+    folder: the name of its run.
+    given: the written configuration of its run.
+    new: the plan of its run.
+    """
+
+    folder: str
+    given: dict[str, Any]
+    new: New
+
+
+class Tested(NamedTuple):
+    """A test that has been played.
+
+    replayed: its run, derived from its recording.
+    dollars: the cost; None if it is unknown.
+    """
+
+    replayed: Replayed
+    dollars: float | None
+
+    @property
+    def forest(self) -> StageForest:
+        """The dialogues."""
+        return self.replayed.stages[0]
+
+    @property
+    def judged(self) -> Judged:
+        """The ends of the dialogues."""
+        batch = self.forest.batch
+        return judged(batch.protocol, batch.datapoints, batch.trees)
+
+    @property
+    def metrics(self) -> Metrics:
+        """The metrics of its only stage."""
+        return self.replayed.state.rows[0].metrics
+
+
+class Evaluation:
+    """The cells of one evaluation, played one after the other within one budget."""
+
+    def __init__(self, place: Path, provider: str | None, money: Money) -> None:
+        """An evaluation whose runs lie in `place`."""
+        self.place = place
+        self._provider = provider
+        self._money = money
+        self._spent = 0.0
+
+    def play(self, cell: Cell, *, quotes: Quotes | None = None, data: Data | None = None) -> Tested:
+        """The test of a cell, which is played as far as it has not been.
+
+        Args:
+            cell: The cell.
+            quotes: The replies that are given instead of asking a model.
+            data: The datapoints, if not those of the cell's data set.
+        """
+        folder = self.place / cell.folder
+        if (folder / CHECKPOINT).exists():
+            session = reopen(folder, cell.given, self._provider, data=data)
+        else:
+            session = create(folder, cell.new, data)
+        if session.state.stage.name == "done":
+            session.store.close()
+        else:
+            say(f"{cell.folder}: {told(session.data)}")
+            if quotes:
+                models = session.models
+                quoted = models._replace(sampler=quoting(models.sampler, quotes))
+                session = session._replace(models=quoted)
+            # One budget for the whole command: what a cell leaves is for those behind it.
+            budget = self._money.budget
+            left = None if budget is None else budget - self._spent
+            run_session(session, folder, "the same command", self._money._replace(budget=left))
+        # Read again from the file, so that whatever is reported is what was recorded.
+        path = folder / CHECKPOINT
+        replayed = replay_recording(path, read_recording(path))
+        cost = dollars(replayed.state, self._money.prices)
+        self._spent += cost or 0.0
+        return Tested(replayed, cost)
+
+
+def cell_of(folder: str, given: dict[str, Any], provider: str | None, runs: Path) -> Cell:
+    """The cell that a written configuration describes; ends the command if there is a problem."""
+    return Cell(folder, given, plan(given, provider, runs))
+
+
+def open_evaluation(
+    cells: Iterable[Cell],
+    name: str | None,
+    kind: str,
+    provider: str | None,
+    money: Money,
+    runs: Path,
+) -> Evaluation:
+    """The evaluation that consists of some cells, none of which is played yet.
+
+    Args:
+        cells: The cells.
+        name: The name of its folder; None for one made from the parameters.
+        kind: The word that such a name begins with.
+        provider: The provider of all agents.
+        money: The prices and the budget.
+        runs: The folder of all runs.
+
+    Returns:
+        The evaluation.  Ends the command if two cells have one folder, or a price is unknown.
+    """
+    cells = list(cells)
+    if len({cell.folder for cell in cells}) < len(cells):
+        problem = "two of the models have the same name but for its punctuation"
+        die(Exit.USAGE, Problem(problem, "--model", "test them in two commands"))
+    # All of them before the first is played: a refusal must not come after hours.
+    for cell in cells:
+        check_budget(cell.new.params, money)
+    whole = params_hash(cells[0].new.params)[:8]
+    return Evaluation(runs / (name or f"{kind}-{whole}-{len(cells)}"), provider, money)

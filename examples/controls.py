@@ -1,0 +1,45 @@
+"""Preferences that know nothing of the reward: controls for whatever a training seems to teach.
+
+    nip-fn train --set malt.pair_selection_method=examples/controls.py:LONGER
+    nip-fn train --set malt.pair_selection_method=examples/controls.py:SHUFFLED
+
+A rise that these bring about, too, is not learnt from the reward.  Each selects as many pairs of
+siblings as MALT's own rule: the longer reply is preferred, or either of the two by a coin.
+"""
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+import nip_fn as nip
+
+
+def _swapped(swap: Callable[[nip.Pair, nip.Candidates, nip.Key], bool]) -> nip.Selector:
+    """MALT's pairs, turned round where `swap` says so; an unusable reply is never preferred."""
+
+    def select(
+        pairs: tuple[nip.Pair, ...], among: nip.Candidates, key: nip.Key
+    ) -> tuple[nip.Pair, ...]:
+        found = nip.chain(nip.about(), nip.one_per_node())(pairs, among, key)
+        return tuple(
+            replace(pair, chosen=pair.rejected, rejected=pair.chosen)
+            if among.utterance(pair, pair.rejected).error is None and swap(pair, among, key)
+            else pair
+            for pair in found
+        )
+
+    return select
+
+
+def _is_longer(pair: nip.Pair, among: nip.Candidates, key: nip.Key) -> bool:
+    chosen, rejected = (among.utterance(pair, node) for node in (pair.chosen, pair.rejected))
+    return len(rejected.raw) > len(chosen.raw)
+
+
+def _coin(pair: nip.Pair, among: nip.Candidates, key: nip.Key) -> bool:
+    place = nip.fold_in(key, "shuffled", pair.tree, pair.parent, pair.agent)
+    return bool(nip.randint(place, 2))
+
+
+LONGER = _swapped(_is_longer)
+SHUFFLED = _swapped(_coin)

@@ -1,0 +1,256 @@
+"""Measures of a verifier: by hand, and their laws."""
+
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.decision import ACCEPT, NO_DECISION, REJECT, strongest
+from nip_fn.game.episode import Utterance
+from nip_fn.metrics.evaluation import accuracy, verdicts
+from nip_fn.metrics.formulas import Z_95, wilson_interval
+from nip_fn.metrics.inference import crossed_interval, crossed_share, welch_interval
+from nip_fn.metrics.oversight import (
+    Judged,
+    agent_score_difference,
+    auroc,
+    brier,
+    calibration,
+    checking_rate,
+    completeness,
+    judged,
+    majority_accuracy,
+    message_effect,
+    soundness,
+)
+from nip_fn.protocols.nip import PROVER, VERIFIER
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.trees.grow import Node
+
+from .games import make_params
+from .trees import flat
+
+Y, N, U = ACCEPT, REJECT, NO_DECISION
+
+
+def of(labels: list[int], *verdicts: list[int], **fields: Any) -> Judged:
+    """Verdicts about each datapoint, firm ones; one prover that argues for acceptance."""
+    verdict_PG = np.array(verdicts)
+    given = {
+        "credence_PG": np.select([verdict_PG == Y, verdict_PG == N], [1.0, 0.0], 0.5),
+        "checked_PG": np.zeros(verdict_PG.shape, dtype=bool),
+        "argued_PE": np.ones((len(labels), 1), dtype=int),
+        **fields,
+    }
+    ids = tuple(f"p{place}" for place in range(len(labels)))
+    return Judged(ids, np.array(labels), verdict_PG, **given)
+
+
+def drawn(seed: int, games: int = 4, num: int = 12) -> Judged:
+    rng = np.random.default_rng(seed)
+    labels = [place % 2 for place in range(num)]
+    return of(labels, *rng.integers(0, 2, (num, games)).tolist())
+
+
+seeds = st.integers(0, 2**30)
+
+
+# ------------------------------------------------------------------------------------- from trees
+
+
+def test_the_ends_of_games_are_read_from_trees() -> None:
+    """Of two games about each solution one asks first; one is not decided."""
+    points = [make_datapoint("p", "q", f"s{label}", label) for label in (1, 0)]
+
+    def game(datapoint: int, verdict: int | None, asks: bool) -> Any:
+        decision = None if verdict is None else strongest("accept_reject", verdict)
+        end = Node(
+            utterances=(Utterance(VERIFIER, "x", decision=decision),),
+            reward=(0.0, 0.0),
+            status="truncated" if verdict is None else "decided",
+        )
+        told = Node(
+            utterances=(Utterance(PROVER, "a", ((0, "a"),)),), reward=(0.0, 0.0), children=(end,)
+        )
+        asked = Node(
+            utterances=(Utterance(VERIFIER, "q", ((0, "q"),)),), reward=(0.0, 0.0), children=(told,)
+        )
+        return flat(Node(reward=(0.0, 0.0), children=(asked if asks else end,)), datapoint)
+
+    trees = [game(0, Y, True), game(1, Y, False), game(0, None, False), game(1, N, True)]
+    protocol = protocol_of(make_params())
+    found = judged(protocol, points, trees)
+    assert found.ids == tuple(point.id for point in points)
+    assert found.label_P.tolist() == [1, 0]
+    assert found.verdict_PG.tolist() == [[Y, U], [Y, N]]
+    assert found.credence_PG.tolist() == [[1.0, 0.5], [1.0, 0.0]]
+    assert found.checked_PG.tolist() == [[True, False], [False, True]]
+    assert found.argued_PE.tolist() == [[1], [1]]
+    assert found.verdicts == verdicts(points, trees)
+    assert checking_rate(found).value == 0.5
+    with pytest.raises(ValueError, match="as many games"):
+        judged(protocol, points, trees[:3])
+
+
+# ---------------------------------------------------------------------------------- right or wrong
+
+
+def test_completeness_and_soundness_are_the_accuracies_of_either_class() -> None:
+    found = of([1, 1, 0], [Y, Y], [Y, U], [N, Y])
+    right, buggy = completeness(found), soundness(found)
+    assert right is not None
+    assert buggy is not None
+    assert right == crossed_share([[1.0, 0.5]])
+    assert buggy.value == 0.5
+    assert completeness(of([0], [N])) is None
+    assert soundness(of([1], [N])) is None
+    single = soundness(of([0, 0, 0, 1], [N], [N], [Y], [Y]))
+    assert single is not None
+    assert single[1:] == wilson_interval(2, 3)
+
+
+def test_a_majority_is_right_or_wrong_and_a_tie_half_of_it() -> None:
+    found = of([1, 1, 0, 0], [Y, Y, N], [N, N, Y], [N, Y, U], [N, N, U])
+    assert majority_accuracy(found).value == (1 + 0 + 0.5 + 1) / 4
+
+
+# --------------------------------------------------------------------------------------- P(accept)
+
+
+def test_auroc_of_four_datapoints() -> None:
+    """Right ones at 1 and 1/2, buggy ones at 1/2 and 0: three pairs and a tie."""
+    found = auroc(of([1, 1, 0, 0], [Y, Y], [Y, N], [N, Y], [N, N]))
+    assert found is not None
+    assert found.value == 3.5 / 4
+    variance = np.var([1, 0.75], ddof=1) / 2 * 2
+    assert found.value - found.low == pytest.approx(Z_95 * sqrt(variance))
+    assert found.high == 1.0
+    assert auroc(of([1, 1], [Y], [N])) is None
+
+
+@given(seeds)
+def test_auroc_of_the_mirror_image_is_the_rest(seed: int) -> None:
+    one = drawn(seed)
+    mirrored = one._replace(label_P=1 - one.label_P)
+    found, other = auroc(one), auroc(mirrored)
+    assert found is not None
+    assert other is not None
+    assert found.value == pytest.approx(1 - other.value)
+    assert found.low <= found.value <= found.high
+
+
+def test_brier_takes_the_sampling_noise_off() -> None:
+    """(3/4 - 1)² less the variance 1/4 of its four games, over four."""
+    found = brier(of([1, 0], [Y, Y, Y, N], [N, N, N, N]))
+    assert found is not None
+    assert found == crossed_interval([[1 / 16 - 1 / 16, 0.0]])
+    assert brier(of([1], [Y])) is None
+
+
+def test_brier_has_no_bias_whatever_the_number_of_games() -> None:
+    rng = np.random.default_rng(14)
+    p, labels = rng.random(4_000), rng.integers(0, 2, 4_000)
+    true = float(np.mean((p - labels) ** 2))
+    for games in (2, 8):
+        found = brier(of(labels.tolist(), *(rng.random((4_000, games)) < p[:, None]).astype(int)))
+        assert found is not None
+        assert found.low <= true <= found.high
+        assert found.high - found.low < 0.05
+
+
+def test_calibration_of_a_verifier_that_is_sure_of_everything() -> None:
+    """Half of what it accepts is right: |1 - 1/2| in the one bin that it uses."""
+    found = calibration(of([1, 0, 1, 0], *[[Y, Y]] * 4))
+    assert found == (0.5, 0.0)
+    assert calibration(of([1], [Y])) is None
+
+
+def test_a_calibrated_verifier_is_at_the_floor_with_few_games_and_another_above_it() -> None:
+    """By the usual estimate with four games the calibrated one would be at 0.09 or so."""
+    rng = np.random.default_rng(14)
+    p = rng.random(4_000)
+    labels = (rng.random(4_000) < p).astype(int)
+    verdict_PG = (rng.random((4_000, 4)) < p[:, None]).astype(int)
+    calibrated = calibration(of(labels.tolist(), *verdict_PG))
+    assert calibrated is not None
+    assert calibrated.error < 2 * calibrated.floor < 0.06
+    for games, multiple in ((4, 2), (16, 4)):  # the more games, the finer is what they show
+        timid = (rng.random((4_000, games)) < (p[:, None] + 0.5) / 2).astype(int)
+        apart = calibration(of(labels.tolist(), *timid))
+        assert apart is not None
+        assert apart.error > multiple * apart.floor
+
+
+# ----------------------------------------------------------------------------------------- provers
+
+
+def test_honesty_pays_by_the_difference_of_log_scores() -> None:
+    """The prover argues for acceptance: 3 and 2 of 3 games accept right ones, 1 a buggy one."""
+    found = agent_score_difference(of([1, 1, 0], [Y, Y, Y], [Y, Y, N], [Y, N, N]))
+    assert found is not None
+    true, false = [log(3.5 / 4), log(2.5 / 4)], [log(1.5 / 4)]
+    assert found.value == pytest.approx(sum(true) / 2 - false[0])
+    assert found == welch_interval(true, false)
+    assert agent_score_difference(of([1, 1], [Y], [Y])) is None
+
+
+def test_two_provers_on_either_side_are_paired() -> None:
+    argued = np.array([[0, 1]] * 3)
+    found = agent_score_difference(of([1, 0, 1], [Y, Y], [N, N], [N, Y], argued_PE=argued))
+    firm = log(2.5 / 3) - log(0.5 / 3)
+    assert found is not None
+    assert found.value == pytest.approx(2 * firm / 3)
+    assert found == pytest.approx(crossed_interval([[firm, firm, 0.0]]))
+
+
+def test_whoever_is_convinced_by_either_side_alike_makes_honesty_worth_nothing() -> None:
+    found = agent_score_difference(of([1, 0, 1, 0], *[[Y, N]] * 4))
+    assert found is not None
+    assert found.value == 0.0
+
+
+@given(seeds)
+def test_a_deaf_verifier_shows_no_effect_of_messages(seed: int) -> None:
+    """Games with the same keys end alike, and so not even noise is left."""
+    one = drawn(seed)
+    effect = message_effect(one, one)
+    assert effect is not None
+    assert effect == (0.0, 0.0, 0.0)
+    assert message_effect(drawn(seed, games=1), drawn(seed, games=1)) is None
+
+
+def test_a_verifier_that_only_follows_messages_shows_all_of_their_effect() -> None:
+    heard = of([1, 0], [Y, Y, Y], [N, N, N])
+    swapped = of([1, 0], [N, N, N], [Y, Y, Y])
+    effect = message_effect(heard, swapped)
+    assert effect is not None
+    assert effect.value == 1.0
+    with pytest.raises(ValueError, match="other games"):
+        message_effect(heard, of([1], [Y, Y, Y]))
+
+
+def test_the_effect_of_messages_has_no_bias_from_few_games() -> None:
+    """Independent games that accept with 1/2 and 1/2, and with 0.8 and 0.4."""
+    rng = np.random.default_rng(14)
+    labels = [0] * 3_000
+
+    def accepting(share: float) -> Judged:
+        return of(labels, *(rng.random((3_000, 3)) < share).astype(int))
+
+    for shares, least, most in (((0.5, 0.5), 0.0, 0.06), ((0.8, 0.4), 0.37, 0.43)):
+        effect = message_effect(*(accepting(share) for share in shares))
+        assert effect is not None
+        assert least <= effect.value <= most
+
+
+@given(seeds)
+def test_the_accuracy_is_that_of_the_two_classes_together(seed: int) -> None:
+    one = drawn(seed)
+    right, buggy = completeness(one), soundness(one)
+    assert right is not None
+    assert buggy is not None
+    assert accuracy(one.verdicts).value == pytest.approx((right.value + buggy.value) / 2)

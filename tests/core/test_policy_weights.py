@@ -1,0 +1,226 @@
+"""Metrics of trees weigh games by their probability, and so measure what plain dialogues do."""
+
+from fractions import Fraction
+from math import sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nip_fn as nip
+from nip_fn.metrics.forest import forest_stats
+from nip_fn.metrics.formulas import deviation, effective_size, mean, totals, wilson_interval
+from nip_fn.metrics.stage import stage_metrics, verdict
+from nip_fn.trees.grow import SimultaneousBranching
+from nip_fn.trees.rollouts import leaf_counts, leaf_probabilities
+
+from .test_metrics import FOREST, forest_of, inner, leaf, metrics_of, points, tree
+from .trees import flat, trees, walk
+
+# ------------------------------------------------------------------------------------- by hand
+
+
+def test_a_game_has_the_probability_of_its_replies() -> None:
+    """The right half ends at once; on the left the game goes on, with two replies, then three."""
+    three = inner(leaf("decided", "accept"), leaf("decided", "accept"), leaf("truncated"))
+    grown = flat(tree(inner(three, leaf("decided", "reject")), leaf("decided", "reject")))
+    assert leaf_probabilities(grown) == (1 / 12, 1 / 12, 1 / 12, 1 / 4, 1 / 2)
+    assert leaf_counts(grown) == (1.0,) * 5
+
+
+def test_outcomes_of_a_forest_made_by_hand_under_the_policy() -> None:
+    """The right solution: 1/2 and 1, so 3/4; the buggy one: 0 and 0; together 3/8.
+
+    Accepted: 1/2, then 1/2 + 1/4, 1, and 1/2 of nothing: 9/4 of 4.  The two trees about a datapoint
+    are a cluster: Σ (W (p_d - p) / 4)² = 2 (2 · 3/8 / 4)² = 9/128, and 15/64 over that is 10/3.
+    """
+    metrics = metrics_of(points(1, 0), FOREST, weigh=leaf_probabilities)
+    low, high = wilson_interval(10 / 8, 10 / 3)
+    expected = {
+        "accuracy": 3 / 8,
+        "accuracy_stderr": sqrt(15 / 64 / (10 / 3)),
+        "accuracy_low": low,
+        "accuracy_high": high,
+        "accuracy_0": 0.0,
+        "accuracy_1": 3 / 4,
+        "precision": (3 / 2) / (9 / 4),
+        "recall": 3 / 4,
+        "always_fail_share": 1 / 2,
+        "worst_datapoint_accuracy": 0.0,
+        "acceptance_rate": 9 / 16,
+        "no_decision_rate": (1 / 4 + 1 / 2) / 4,
+        "neither_share": 1 / 8,
+        "truncated_share": 1 / 16,
+        "aborted_share": 1 / 8,
+        "episode_length": (1 + 3 / 2 + 1 + 1) / 4,
+        "games": 8,
+    }
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
+
+
+def test_rewards_of_a_tree_made_by_hand_under_the_policy() -> None:
+    """3 with probability 1/2, else 1 + 1 or 1 - 3: the mean is 3/2, the variance 17/4."""
+    below = (leaf("decided", "accept", reward=(1.0, 0.0)), leaf("truncated", reward=(-3.0, 0.0)))
+    forest = [tree(leaf("decided", "accept", reward=(3.0, 0.0)), inner(*below, reward=(1.0, 0.0)))]
+    metrics = metrics_of(points(1), forest, weigh=leaf_probabilities)
+    assert metrics["prover.reward"] == pytest.approx(3 / 2)
+    assert metrics["prover.reward_std"] == pytest.approx(sqrt(17 / 4))
+
+
+@given(st.lists(trees(st.floats(-1, 1)), min_size=1, max_size=3))
+def test_probabilities_of_a_tree_add_up_to_one_and_give_its_expected_return(
+    roots: list[nip.Node],
+) -> None:
+    """The mean return of the games is the value of the root, whatever the tree's shape."""
+    for grown in forest_of(roots, 1):
+        weights = leaf_probabilities(grown)
+        assert sum(weights) == pytest.approx(1.0)
+        root = nip.mean_children(grown)[0]
+        games = nip.leaf_games(grown, points(1)[0])
+        for agent in range(2):
+            returns = [sum(reward[agent] for reward in game.rewards) for game in games]
+            # The reward of the root itself is on no way to a leaf.
+            assert mean(returns, weights) + grown.reward_NA[0, agent] == pytest.approx(root[agent])
+
+
+def test_dialogues_weigh_the_same_either_way() -> None:
+    lines = [
+        tree(leaf("decided", "accept", reward=(0.1, 0.3))),
+        tree(inner(leaf("decided", "reject", reward=(0.2, 0.1)), reward=(0.1, 0.0))),
+        tree(inner(inner(leaf("truncated", reward=(0.0, -1.0))))),
+    ]
+    counted, weighed = (
+        metrics_of(points(1, 0, 1), lines, weigh=how) for how in (leaf_counts, leaf_probabilities)
+    )
+    assert counted == weighed
+    assert counted["accuracy"] == 2 / 3
+    assert counted["accuracy_stderr"] == pytest.approx(sqrt(2 / 9 / 3))
+
+
+# --------------------------------------------------------------------------- the same as dialogues
+
+PARAMS = nip.from_dict({"nip_protocol": {"max_message_rounds": 7}}).unwrap()
+DEBATE = nip.from_dict(
+    {"interaction_protocol": "debate", "debate_protocol": {"max_message_rounds": 5}}
+).unwrap()
+POINTS = [nip.make_datapoint("p", f"q{number}", "s", number % 2) for number in range(200)]
+
+
+def policy(episode: nip.Episode, agent: int, key: nip.Key) -> nip.Completion:
+    """Decides every other time; rightly in 9 of 10 first turns, in 2 of 10 later ones."""
+    return reply(key, episode.label, is_first=not episode.rounds)
+
+
+def reply(key: nip.Key, label: int, is_first: bool) -> nip.Completion:
+    is_right = nip.uniform(nip.fold_in(key, "right")) < (0.9 if is_first else 0.2)
+    decides = nip.uniform(nip.fold_in(key, "decides")) < 0.5
+    verdict = f"Decision: {'accept' if is_right == label else 'reject'}"
+    asks = "Question for Expert_1: a?\nQuestion for Expert_2: b?"
+    return nip.Completion(verdict if decides else asks, "stop", "m")
+
+
+@pytest.mark.parametrize(
+    ("params", "how", "last"),
+    [(PARAMS, "joint", 3), (DEBATE, "joint", 2), (DEBATE, "product", 2)],
+)
+def test_trees_measure_what_plain_dialogues_of_the_same_policy_measure(
+    params: nip.HyperParameters, how: SimultaneousBranching, last: int
+) -> None:
+    """Expected: 0.45, then 0.1 / 2 of the games that go on, halving with every turn.
+
+    Within 4.5 standard errors of it, with 200 problems; the shares of leaves are far away.
+    """
+    exact = 0.45 + sum(0.1 * 0.5**turn for turn in range(1, last + 1))
+    game = nip.protocol_of(params)
+    dialogues = nip.play(game, POINTS, policy, key=nip.key(1), num=4)
+    plain = [verdict(one) == one.datapoint.label for one in dialogues]
+    assert abs(mean(plain) - exact) < 4.5 * sqrt(exact * (1 - exact) / len(plain))
+    rules = nip.Rules(game, lambda turns: 2, (1,) * len(game.agents), how)
+    forest = [
+        nip.flatten(
+            nip.grow(rules, nip.reset(point, nip.fold_in(nip.key(2), at)), policy, datapoint=at)
+        )
+        for at, point in enumerate(POINTS)
+    ]
+    measured, counted = (
+        dict(stage_metrics(game, POINTS, forest, None, weigh))
+        for weigh in (leaf_probabilities, leaf_counts)
+    )
+    assert abs(measured["accuracy"] - exact) < 4.5 * measured["accuracy_stderr"]
+    assert measured["accuracy_low"] < exact < measured["accuracy_high"]
+    assert not counted["accuracy_low"] < exact < counted["accuracy_high"]
+    lengths = [len(one.rounds) for one in dialogues]
+    assert measured["episode_length"] == pytest.approx(mean(lengths), abs=0.3)
+    assert counted["episode_length"] > measured["episode_length"] + 0.5
+    # Branching buys precision: no more replies are asked of the root than in two dialogues.
+    assert measured["accuracy_stderr"] < sqrt(exact * (1 - exact) / len(POINTS))
+
+
+def test_the_edition_of_a_run_says_how_its_games_are_weighed() -> None:
+    data = nip.Dataset("d", tuple(POINTS[1:80:2]), (), ())  # all of them right
+
+    def sampler(request: nip.Request) -> tuple[nip.Completion, ...]:
+        is_first = "a?" not in "".join(message.content for message in request.chat)
+        return tuple(reply(key, 1, is_first) for key in request.keys)
+
+    measured = {}
+    for edition, weigh in ((2, leaf_counts), (3, leaf_probabilities)):
+        table = {
+            "edition": edition,
+            "nip_protocol": {"max_message_rounds": 3},
+            "rl": {"num_iterations": 1, "rollouts_per_iteration": 40},
+        }
+        params = nip.from_dict(table).unwrap()
+        run = nip.simulate(nip.started(params, data), nip.pure_world(data, sampler))
+        replayed = nip.replay([event for event, _ in run]).unwrap()
+        (sampled,) = replayed.stages
+        seen = forest_stats(sampled.batch.datapoints, sampled.batch.trees, weigh)
+        hits = [verdict(one) == one.datapoint.label for one in seen.games]
+        logged = dict(replayed.state.rows[0].metrics)["accuracy"]
+        assert logged == pytest.approx(mean(hits, seen.weights))
+        measured[edition] = logged
+    assert measured[3] > measured[2] + 0.05
+
+
+# ------------------------------------------------------------------------------------- formulas
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=60))
+def test_one_game_about_each_datapoint_is_as_many_independent_games(hits: list[bool]) -> None:
+    clusters = [(1.0, float(hit)) for hit in hits]
+    assert effective_size(clusters, len(hits)) == pytest.approx(len(hits))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 9), st.fractions(0, 1)), min_size=1, max_size=20),
+    st.integers(1, 9),
+)
+def test_the_effective_size_lies_between_the_datapoints_and_the_games(
+    clusters: list[tuple[int, Fraction]], per: int
+) -> None:
+    """Between the whole weight over the greatest one, and all games."""
+    known = [(float(weight), float(share)) for weight, share in clusters]
+    least = sum(weight for weight, _ in known) / max(weight for weight, _ in known)
+    games = per * len(known)
+    assert least * (1 - 1e-9) <= effective_size(known, games) <= games
+
+
+def test_datapoints_that_are_alike_tell_as_much_as_all_games() -> None:
+    assert effective_size([(1.0, 0.5)] * 10, 80) == 80.0
+    assert effective_size([(1.0, 1.0)] * 10, 80) == 10.0  # all right: one each is what is sure
+    assert effective_size([(1.0, 1.0), (1.0, 0.0)] * 5, 80) == pytest.approx(10.0)
+
+
+@given(st.lists(st.tuples(st.floats(-9, 9), st.integers(1, 4)), min_size=1, max_size=12))
+def test_a_weight_of_n_is_n_values(rows: list[tuple[float, int]]) -> None:
+    values, weights = [value for value, _ in rows], [float(weight) for _, weight in rows]
+    many = [value for value, weight in rows for _ in range(weight)]
+    assert mean(values, weights) == pytest.approx(mean(many), abs=1e-12)
+    assert deviation(values, weights) == pytest.approx(deviation(many), abs=1e-9)
+    assert dict(totals(values, weights)) == {value: many.count(value) for value in many}
+
+
+def test_trees_of_one_branch_weigh_one() -> None:
+    line = tree(inner(leaf("decided", "accept")))
+    assert leaf_probabilities(flat(line)) == (1.0,)
+    assert len(list(walk(line))) == 3
