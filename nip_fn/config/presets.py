@@ -51,16 +51,3 @@ TEA: dict[str, Any] = {
     },
     "code_validation": {"system_prompt_version": "views"},
 }
-
-# A hunt for a bug: the verifier's tokens suffice for one check, the prover's for all of eight.
-BUG_HUNT: dict[str, Any] = {
-    **TEA,
-    "dataset": "builtin:bug-hunt",
-    "interaction_protocol": "adp",
-    "protocol_common": {"prover_stance": "reject"},
-    "agents": {
-        "_default": {**TEA["agents"]["_default"], "model_name": "builtin:bug-hunt"},
-        "prover": {"max_tokens_per_message": 64},
-        "verifier": {"max_tokens_per_message": 12},
-    },
-}

@@ -32,7 +32,6 @@ CLAIM = (
     "The program does what the specification asks. Right programs have no step that differs, the "
     "others have one."
 )
-VIEW = "Steps, as specified and as programmed:"
 Steps = tuple[str, ...]  # a letter and a digit each
 
 NAMED = re.compile(r"Answer: #([0-9]{1,3})\Z")
@@ -121,14 +120,13 @@ def worlds(key: Key, split: Split, *, num_steps: int = NUM_STEPS) -> Iterator[Wo
             yield world
 
 
-def shown(world: World) -> str:
-    """Numbered steps as specified and as programmed, as the views hold them.
+def shown(steps: Steps) -> str:
+    """Numbered steps, as the views hold them.
 
-    >>> shown(World(("a4", "c7"), ("a4", "c8")))
-    '#1 a4 a4 #2 c7 c8'
+    >>> shown(("a4", "c7"))
+    '#1 a4 #2 c7'
     """
-    pairs = enumerate(zip(world.specified, world.coded, strict=True), 1)
-    return " ".join(f"#{number} {asked} {done}" for number, (asked, done) in pairs)
+    return " ".join(f"#{number} {step}" for number, step in enumerate(steps, 1))
 
 
 def compared(place: int, asked: str, done: str) -> str:
@@ -152,7 +150,7 @@ def named_in(told: str) -> int | None:
 
 def datapoint_of(world: World) -> Datapoint:
     """The datapoint about a world, of which both sides see everything."""
-    view = f"{VIEW} {shown(world)}"
+    view = f"Specification: {shown(world.specified)}\nProgram: {shown(world.coded)}"
     return make_datapoint(
         problem_id="".join(world.specified),
         question=CLAIM,
@@ -164,8 +162,10 @@ def datapoint_of(world: World) -> Datapoint:
 
 def world_of(datapoint: Datapoint) -> World:
     """The world that a datapoint is about, read from its views."""
-    words = datapoint.view("verifier").removeprefix(VIEW).split()
-    return World(tuple(words[1::3]), tuple(words[2::3]))
+    specified, coded = (
+        tuple(line.split()[2::2]) for line in datapoint.view("verifier").splitlines()
+    )
+    return World(specified, coded)
 
 
 def make_dataset(
