@@ -10,7 +10,7 @@ players then spread its behaviour, and make the most careless the most likely: t
 decides without asking, and mostly believes whatever it hears; the prover says anything.  So greedy
 play judges no better than a coin, and nothing is to be had from sharpening.
 
-The tokenizer is the one that lies in `--tokenizer`; two trainings of it may number tokens otherwise.
+The tokenizer is read from `--tokenizer`: two trainings of one may number its tokens otherwise.
 The models that are shipped went through these stages in several sittings, with the drills mended
 between them; a model made in one go is another one.
 """

@@ -359,13 +359,17 @@ def _as_dataset(
     strange = [point for point in content if not isinstance(point, Datapoint)]
     if strange:
         return _wrong_type(own, strange[0], "a Datapoint (see make_datapoint)")
-    keys = [LeakKeys((point.problem_id, text_hash(point.question))) for point in content]
+    keys = [_leak_keys(point) for point in content]
     placed = splits(keys, Shares(options.validation_share, options.test_share))
 
     def split(name: Split) -> tuple[Datapoint, ...]:
         return tuple(point for point, at in zip(content, placed, strict=True) if at == name)
 
     return Success(Dataset(own.reference, split("train"), split("validation"), split("test")))
+
+
+def _leak_keys(point: Datapoint) -> LeakKeys:
+    return LeakKeys((point.problem_id, text_hash(f"{point.question}{point.views or ''}")))
 
 
 # ----------------------------------------------------------------------------------------- sources

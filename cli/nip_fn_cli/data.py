@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from nip_fn.code.ports import Sandbox
 from nip_fn.code.programs import Limits, Tally, Tests, program, tally
 from nip_fn.code.solutions import PlacedSolution
-from nip_fn.code.statistics import SplitStatistics, label_problem, leaks, statistics
+from nip_fn.code.statistics import NO_TEXT, SplitStatistics, label_problem, leaks, statistics
 from nip_fn.config.presets import with_preset
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.opening import Data
@@ -56,11 +56,12 @@ def stats_command(params: HyperParameters, *, tokenizer: str | None, as_json: bo
     data = open_or_die(params)
     unit, length = _length(tokenizer)
     found = statistics(data.solutions(), length)
+    views = dict.fromkeys(name for split in found for name, _ in split.views)
     if as_json:
         report = {**asdict(data.report), "info": asdict(data.info), "lengths_in": unit}
         print(msgspec.json.encode({**report, "splits": [*map(_table, found)]}).decode())
         return
-    _print_statistics(found, unit)
+    _print_statistics(found, (*views,), unit)
     for line in left_out(data):
         print(line)
     if data.report.unused:
@@ -75,6 +76,7 @@ def _table(split: SplitStatistics) -> dict[str, Any]:
         "difficulties": dict(split.difficulties),
         "question": split.question._asdict(),
         "solution": split.solution._asdict(),
+        "views": {name: lengths._asdict() for name, lengths in split.views},
     }
 
 
@@ -89,11 +91,14 @@ def _length(tokenizer: str | None) -> tuple[str, Callable[[str], int]]:
     return "tokens", counter.alt(lambda why: die(Exit.USAGE, f"{option}: {why}")).unwrap()
 
 
-def _print_statistics(found: Iterable[SplitStatistics], unit: str) -> None:
+def _print_statistics(found: Iterable[SplitStatistics], views: tuple[str, ...], unit: str) -> None:
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    lengths = [f"{what}, {unit}" for what in ("question", "solution")]
+    # Data that say everything in views have no solutions.
+    texts = ("question", *([f"view of {escape(name)}" for name in views] or ["solution"]))
+    lengths = [f"{what}, {unit}" for what in texts]
     titles = ("datapoints", "problems", "right", "buggy", "with tests", "difficulties")
     for title in ("split", *titles, *lengths):
         table.add_column(title, justify="left" if title in ("split", "difficulties") else "right")
@@ -109,7 +114,10 @@ def _print_statistics(found: Iterable[SplitStatistics], unit: str) -> None:
             ", ".join(f"{name} {count:,}" for name, count in one.difficulties),
             *(
                 f"{x.median:,.0f} / {x.most:,.0f} / {x.longest:,}"
-                for x in (one.question, one.solution)
+                for x in (
+                    one.question,
+                    *([dict(one.views).get(name, NO_TEXT) for name in views] or [one.solution]),
+                )
             ),
         )
     console().print(table)
@@ -125,6 +133,7 @@ def check_command(params: HyperParameters, proving: Proving, *, prove: bool) -> 
         print(line)
     for split in statistics(data.solutions(), len):
         if not split.right or not split.buggy:
+            faults += 1
             print(f"{split.split}: all {split.datapoints:,} solutions have the same label")
     for line in left_out(data):
         print(line)

@@ -2,13 +2,16 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import NoReturn
 
 from rich.console import Console
 from rich.markup import escape
 
+from nip_fn.config.data_checks import class_problems, view_problems
 from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
+from nip_fn.run.step import data_problems
 from nip_fn_adapters.data.building import REASONS, BadRows
 from nip_fn_adapters.data.opening import Data, open_data
 from nip_fn_cli.exits import Exit, die, say
@@ -33,6 +36,23 @@ def open_or_die(params: HyperParameters, most_shown: int = MOST_SHOWN) -> Data:
     for line in left_out(data):
         say(f"{data.info.name}: {line}")
     return data
+
+
+def suitable_or_die(params: HyperParameters, data: Data | None = None) -> Data:
+    """The data set that the parameters name, if a run with these parameters can use it.
+
+    `data`, a part of one that was chosen, goes before it, and may be of one class.
+    """
+    opened = data or open_or_die(params)
+    classes = {one.split: (one.right, one.buggy) for one in opened.report.balance}
+    problems = chain(
+        data_problems(params, opened.info),
+        class_problems(params, classes) if data is None else (),
+        view_problems(params, opened.report.views),
+    )
+    for problem in problems:
+        die(Exit.USAGE, problem)
+    return opened
 
 
 def left_out(data: Data) -> Iterator[str]:

@@ -7,11 +7,10 @@ from rich.table import Table
 from nip_fn import __version__
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import FORMAT, RunStarted
-from nip_fn.run.step import data_problems
 from nip_fn_adapters.costs.forecast import SELECTED_SHARE, StageForecast, Workload, forecast
 from nip_fn_adapters.costs.prices import Prices, cost, price_of, sum_known
-from nip_fn_cli.datasets import open_or_die, told
-from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.datasets import suitable_or_die, told
+from nip_fn_cli.exits import say
 from nip_fn_cli.money import Money, in_dollars, model_of
 from nip_fn_cli.session import New
 from nip_fn_cli.table import console
@@ -29,9 +28,7 @@ COLUMNS = {
 
 def dry_run(new: New, money: Money, rate: float) -> None:
     """Print the forecast of a run at `rate` requests a second; send nothing."""
-    data = open_or_die(new.params)
-    for problem in data_problems(new.params, data.info):
-        die(Exit.USAGE, problem)
+    data = suitable_or_die(new.params)
     say(told(data))
     start = RunStarted(new.params, data.info, __version__, new.lineages, format=FORMAT)
     rows = forecast(start, data.source)

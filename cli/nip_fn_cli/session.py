@@ -20,7 +20,6 @@ from nip_fn.run.checkpoint import Recording
 from nip_fn.run.events import FORMAT, Event, Extended, RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.state import EMPTY, RunState
-from nip_fn.run.step import data_problems
 from nip_fn.training.groups import Adapter
 from nip_fn_adapters import extensions, store
 from nip_fn_adapters.data.opening import Data
@@ -31,7 +30,7 @@ from nip_fn_adapters.store import CHECKPOINT, AppendStore
 from nip_fn_adapters.tracker import JsonLines
 from nip_fn_adapters.transcripts import TranscriptFiles
 from nip_fn_cli.config import resolve, with_provider
-from nip_fn_cli.datasets import open_or_die
+from nip_fn_cli.datasets import open_or_die, suitable_or_die
 from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.loading import Loaded, copy_adapters, first_adapters, load_agents, with_loaded
 from nip_fn_cli.money import Money, RunningCost, with_budget
@@ -107,9 +106,7 @@ def create(folder: Path, new: New, data: Data | None = None) -> Session:
     """The session of a new run in a folder of its own; `data` goes before the named data set."""
     # Whatever may fail comes before the store: a run that is refused leaves no checkpoint behind,
     # and its name stays free.
-    data, models = data or open_or_die(new.params), wire(new.params, folder)
-    for problem in data_problems(new.params, data.info):
-        die(Exit.USAGE, problem)
+    data, models = suitable_or_die(new.params, data), wire(new.params, folder)
     return _new_session(or_exit(store.create(folder), Exit.RUN), models, new, data, folder)
 
 
@@ -167,7 +164,7 @@ def _reopened(
         say(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
     if not recording.events:  # its writer died before it could record the start
         new = new or plan(given, provider, folder.parent)
-        models, data = wire(new.params, folder), data or open_or_die(new.params)
+        models, data = wire(new.params, folder), suitable_or_die(new.params, data)
         return _new_session(appending, models, new, data, folder)
     # Before the replay: another source may fail to derive the run at all, in less helpful words.
     for problem in changed_sources(recording):

@@ -32,7 +32,12 @@ def _parts(placed: PlacedSolution, right: Sequence[str]) -> Iterator[RenderableT
     solution = placed.solution
     verdict = "right" if solution.label else "has a bug"
     yield Rule(f"{placed.id}, {placed.split}: {verdict}", align="left")
-    if solution.label or not right:
+    # Views are no code, and so is a solution beside them.
+    if solution.views:
+        for name, text in (*solution.views, ("", solution.solution)):
+            yield Text(f"{name}:" if name else "", style="bold")
+            yield Text(text)
+    elif solution.label or not right:
         yield Syntax(solution.solution.rstrip(), "python", background_color="default")
     else:
         nearest = min(right, key=lambda code: edit_distance(code, solution.solution))

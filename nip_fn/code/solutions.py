@@ -1,6 +1,7 @@
 """Solutions of problems, each known to be right or to have a bug: the rows of data sets."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 from returns.result import Failure, Result, Success, safe
 
 from nip_fn.code.programs import Tests, read_checks, shown
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, collect
 from nip_fn.game.datapoint import Datapoint, Split, make_datapoint, text_hash
 
 # The split that a row asks for; "held out" leaves open whether to validation or to test.
@@ -33,10 +34,13 @@ class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LabelledSolution(msgspec.Struct, frozen=True):
-    """A solution of a problem, and all that is known of both."""
+    """A solution of a problem, and all that is known of both.
+
+    With views it need not be code: what each side is shown is then in its view.
+    """
 
     question: str
-    solution: str
+    solution: str  # "" where views say all there is to say
     label: int  # 1 right, 0 with a bug
     problem_id: str
     difficulty: str | None = None
@@ -44,6 +48,7 @@ class LabelledSolution(msgspec.Struct, frozen=True):
     stance: int | None = None  # None: the parity of the solution's SHA-256
     wanted: SplitHint | None = None  # the split it is meant for; None: any
     origin: Origin | None = None  # of a bug
+    views: tuple[tuple[str, str], ...] = ()  # (role or agent's name, what it alone is shown)
 
 
 class PlacedSolution(NamedTuple):
@@ -57,14 +62,14 @@ class PlacedSolution(NamedTuple):
 def datapoint_of(solution: LabelledSolution) -> Datapoint:
     """The datapoint that agents play about."""
     point = make_datapoint(
-        solution.problem_id, solution.question, solution.solution, solution.label
+        solution.problem_id, solution.question, solution.solution, solution.label, solution.views
     )
     return point if solution.stance is None else replace(point, stance=solution.stance)
 
 
-def wording_hash(question: str) -> str:
-    """A hash of a question's words, whatever its layout."""
-    return text_hash(" ".join(question.split()))
+def wording_hash(question: str, views: tuple[tuple[str, str], ...] = ()) -> str:
+    """A hash of the words of a question, and of its views if it has any, whatever their layout."""
+    return text_hash("\0".join(" ".join(text.split()) for text in (question, *sum(views, ()))))
 
 
 def read_row(row: Mapping[str, Any]) -> Result[LabelledSolution, Problem]:
@@ -72,26 +77,35 @@ def read_row(row: Mapping[str, Any]) -> Result[LabelledSolution, Problem]:
 
     `question`, `solution` (texts; Windows line ends become "\\n") and `label` (1 or true: right,
     0 or false: with a bug; also as texts) must be given.  `problem_id` (by default a hash of the
-    question), `difficulty`, `tests` (see `read_tests`), `stance` (0 or 1), `split` and `origin` may
-    be.  A problem is found at the name of its field.
+    question and of the views), `difficulty`, `tests` (see `read_tests`), `stance` (0 or 1), `split`
+    and `origin` may be.  So may `views`, an object of texts by role or agent, or its parts, in
+    columns named `view.ROLE`; a row that has any needs no `solution`.  A problem is found at the
+    name of its field.
     """
     # CSV files and tables of Parquet can leave a cell empty, but not out.
     given = {name: value for name, value in row.items() if value is not None and value != ""}
+    columns = [name for name in given if name.startswith(VIEW)]
     fields: dict[str, Any] = {}
-    for name, (attribute, read) in _FIELDS.items():
+    for name, (attribute, read) in {**_FIELDS, **{c: (c, read_text) for c in columns}}.items():
         if name in given:
             match _guarded(read, given[name]):
                 case Success(value):
                     fields[attribute] = value
                 case Failure(problem):
                     return Failure(problem.at(name))
-        elif name in REQUIRED:
+        elif name in ("question", "label"):
             return Failure(Problem("is missing", name))
-    fields.setdefault("problem_id", wording_hash(fields["question"]))
-    return Success(LabelledSolution(**fields))
+    own = [(name.removeprefix(VIEW), fields.pop(name)) for name in columns]
+    views = (*fields.pop("views", ()), *own)
+    if len(dict(views)) < len(views):
+        return Failure(Problem(f"has a view that {columns[0]} or another column has, too", "views"))
+    if not views and "solution" not in fields:
+        return Failure(Problem("is missing", "solution"))
+    fields = {"problem_id": wording_hash(fields["question"], views), "solution": "", **fields}
+    return Success(LabelledSolution(**fields, views=views))
 
 
-def _guarded(read: Callable[[object], Result[Any, Problem]], value: object) -> Result[Any, Problem]:
+def _guarded(read: Callable[[Any], Result[Any, Problem]], value: object) -> Result[Any, Problem]:
     try:
         return read(value)
     except RecursionError:  # nested as deeply as JSON may be, which is too deep for repr
@@ -102,7 +116,8 @@ def write_row(solution: LabelledSolution) -> dict[str, Any]:
     """The row that `read_row` reads back."""
     row = msgspec.to_builtins(solution)
     row["split"] = row.pop("wanted")
-    return {name: value for name, value in row.items() if value is not None}
+    row["views"] = dict(solution.views) or None
+    return {name: value for name, value in row.items() if value not in (None, "")}
 
 
 def read_text(value: object) -> Result[str, Problem]:
@@ -222,12 +237,28 @@ def _name(value: object) -> Result[str, Problem]:
     return read_text(str(value) if type(value) is int else value)
 
 
+def _views(value: object) -> Result[tuple[tuple[str, str], ...], Problem]:
+    read = read_json(value) if isinstance(value, str) else Success(value)
+    return read.bind(_views_of_table)
+
+
+def _views_of_table(table: object) -> Result[tuple[tuple[str, str], ...], Problem]:
+    if not isinstance(table, Mapping):
+        return Failure(Problem(f"{shown(table)} is no object of texts by role"))
+    # A table of Parquet has an entry for every role that any row has a view of.
+    given = {str(name): text for name, text in table.items() if text not in (None, "")}
+    read = (read_text(text).alt(partial(Problem.at, address=n)) for n, text in given.items())
+    return collect(read).map(lambda texts: tuple(zip(given, texts, strict=True)))
+
+
 def _origin(value: object) -> Result[Origin, Problem]:
     read = read_json(value) if isinstance(value, str) else Success(value)
     return read.map(_without_nulls).bind(lambda table: _converted(table, Origin))
 
 
-REQUIRED = ("question", "solution", "label")
+REQUIRED = ("question", "solution", "label")  # a row with views needs no solution
+
+VIEW = "view."  # before the role that a column holds the view of
 
 # Column: the attribute it becomes, and how it is read.
 _FIELDS: dict[str, tuple[str, Callable[[object], Result[Any, Problem]]]] = {
@@ -240,6 +271,7 @@ _FIELDS: dict[str, tuple[str, Callable[[object], Result[Any, Problem]]]] = {
     "stance": ("stance", _stance),
     "split": ("wanted", _split),
     "origin": ("origin", _origin),
+    "views": ("views", _views),
 }
 
 COLUMNS = tuple(_FIELDS)

@@ -2,7 +2,8 @@
 
 Rows that share a key (the problem, the wording of its question, the normalised syntax tree of the
 solution) belong together, and so do rows that each belong with a third.  All of such a group are in
-one split, so nothing can be learnt by heart from one split and asked in another.
+one split, so nothing can be learnt by heart from one split and asked in another.  Of rows with
+views these are a part of the wording, and a solution beside them is no code.
 """
 
 from collections import defaultdict
@@ -26,8 +27,11 @@ def marks_of(solution: LabelledSolution) -> LeakKeys:
     """The keys that a solution must not share with those of other splits."""
     # Three ways to be the same: by name, by wording and by code.  A data set that repeats a problem
     # under another name would leak through any single one.
-    tree = fingerprint(solution.solution)
-    return LeakKeys((solution.problem_id, wording_hash(solution.question), tree), solution.wanted)
+    wording = wording_hash(solution.question, solution.views)
+    # Beside views a solution is a text like any other: an answer such as "42" to two questions does
+    # not make one problem of them.
+    same = wording if solution.views else fingerprint(solution.solution)
+    return LeakKeys((solution.problem_id, wording, same), solution.wanted)
 
 
 class Shares(NamedTuple):

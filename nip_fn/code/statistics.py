@@ -12,7 +12,7 @@ from nip_fn.code.splitting import marks_of
 from nip_fn.game.datapoint import SPLITS, Split
 
 # The keys of `LeakKeys` in words: splits must not share them.
-SHARED = ("problem", "question", "solution, but for names and layout,")
+SHARED = ("problem", "question (and views)", "solution, but for names and layout,")
 
 UNKNOWN = "unknown"  # the difficulty of a problem that names none
 
@@ -23,6 +23,9 @@ class Lengths(NamedTuple):
     median: float
     most: float  # the 95th percentile
     longest: int
+
+
+NO_TEXT = Lengths(0.0, 0.0, 0)
 
 
 class SplitStatistics(NamedTuple):
@@ -36,6 +39,7 @@ class SplitStatistics(NamedTuple):
     difficulties: tuple[tuple[str, int], ...]  # (difficulty, datapoints), by name
     question: Lengths
     solution: Lengths
+    views: tuple[tuple[str, Lengths], ...] = ()  # (role or agent's name, lengths), by name
 
     @property
     def buggy(self) -> int:
@@ -48,11 +52,20 @@ def statistics(
 ) -> tuple[SplitStatistics, ...]:
     """The statistics of every split that holds anything; lengths in whatever `length` counts."""
     rows: defaultdict[Split, list[tuple[str, int, bool, str, int, int]]] = defaultdict(list)
+    views: defaultdict[Split, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for split, _, one in solutions:
         sizes = length(one.question), length(one.solution)
         row = (one.problem_id, one.label, one.tests is not None, one.difficulty or UNKNOWN, *sizes)
         rows[split].append(row)
-    return tuple(_of_split(split, rows[split]) for split in SPLITS if rows[split])
+        for name, text in one.views:
+            views[split][name].append(length(text))
+    return tuple(
+        _of_split(split, rows[split])._replace(
+            views=tuple((name, _lengths(sizes)) for name, sizes in sorted(views[split].items()))
+        )
+        for split in SPLITS
+        if rows[split]
+    )
 
 
 def _of_split(split: Split, rows: list[tuple[str, int, bool, str, int, int]]) -> SplitStatistics:

@@ -17,7 +17,7 @@ from nip_fn.game.protocol import Protocol, Role
 from nip_fn.keys import Key, fold_in, randint
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.worlds import tea_players
+from nip_fn.worlds import bughunt_players, tea_players
 
 # (the game, what it is about, the game so far, who speaks, key) -> its reply; the key is consumed.
 Strategy = Callable[[Protocol, Datapoint, Episode, int, Key], str]
@@ -119,9 +119,16 @@ _TEA: Mapping[Role, Mapping[str, Strategy]] = {
     "prover": tea_players.PROVERS,
     "verifier": tea_players.VERIFIERS,
 }
+_BUG_HUNT: Mapping[Role, Mapping[str, Strategy]] = {
+    "prover": bughunt_players.PROVERS,
+    "verifier": bughunt_players.VERIFIERS,
+}
 WORLDS: dict[str, Mapping[Role, Mapping[str, Strategy]]] = {
     "builtin:tea": _TEA,
     "builtin:tea-public": _TEA,
+    "builtin:bug-hunt": _BUG_HUNT,
+    "builtin:bug-hunt-12": _BUG_HUNT,
+    "builtin:bug-hunt-16": _BUG_HUNT,
 }
 
 

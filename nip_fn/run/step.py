@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
+from nip_fn.config.data_checks import needed_splits
 from nip_fn.errors import Problem
-from nip_fn.game.datapoint import Datapoint, Split
+from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import reset
 from nip_fn.keys import DRAWS, fold_in, key
 from nip_fn.metrics.formulas import Metrics
@@ -204,10 +205,7 @@ def _start(event: RunStarted) -> RunState:
 
 def data_problems(params: HyperParameters, dataset: DatasetInfo) -> Iterator[Problem]:
     """The reasons why a run with these parameters cannot use that data."""
-    needed: list[Split] = ["train"] if params.rl.num_iterations else []
-    if params.text_rl.test_scheme != "none":
-        needed.append(params.test_dataset_split)
-    for split in needed:
+    for split in needed_splits(params):
         if not dataset.size(split):
             yield Problem(
                 f"{dataset.name} has no datapoints in {split!r}",

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from nip_fn.trees.rollouts import Rollout
-from nip_fn.worlds import tea
+from nip_fn.worlds import bughunt, tea
 
 # Data set: the measures of games about it that a test logs besides those of every game.
 MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ...]]] = {
     "builtin:tea": tea.measures,
     "builtin:tea-public": tea.measures,
+    "builtin:bug-hunt": bughunt.measures,
+    "builtin:bug-hunt-12": bughunt.measures,
+    "builtin:bug-hunt-16": bughunt.measures,
 }
 
 # Data set: two tests, by the names of their metrics, beside the theory.

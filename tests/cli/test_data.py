@@ -168,8 +168,21 @@ def test_without_tests_nothing_is_proven(run_cli: RunCli, tmp_path: Path) -> Non
 
 def test_a_split_with_one_label_alone_is_told(run_cli: RunCli, tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", rows(30)[::2])
-    told = run_cli("data", "check", "a.jsonl", "--no-prove").stdout
-    assert "have the same label" in told
+    told = run_cli("data", "check", "a.jsonl", "--no-prove")
+    assert told.returncode == FAULT
+    assert "have the same label" in told.stdout
+
+
+def test_views_are_measured_and_shown(run_cli: RunCli) -> None:
+    told = run_cli("data", "stats", "builtin:tea")
+    assert "view of prover" in told.stdout
+    assert "view of verifier" in told.stdout
+    assert "solution" not in told.stdout
+    (split, *_) = json.loads(run_cli("data", "stats", "builtin:tea", "--json").stdout)["splits"]
+    assert split["views"]["verifier"]["longest"] == len("Poured: 0T 1T 2T 3M 4M 5M")
+    shown = run_cli("data", "show", "builtin:tea", "012345").stdout
+    for words in ("Poured: 0", "Tastes: 0", "verifier:", "prover:"):
+        assert words in shown
 
 
 # --------------------------------------------------------------------------------------------- show
@@ -392,6 +405,33 @@ def test_shares_that_leave_nothing_to_train_with_are_refused(run_cli: RunCli, ow
         failed = run_cli(*command, *options)
         assert failed.returncode == USAGE
         assert "test_share" in only_line(failed)
+
+
+def test_a_split_that_is_needed_and_has_one_label_is_one_line(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    write(tmp_path / "a.jsonl", rows()[::2])
+    for options in ((), ("--dry-run",)):
+        failed = run_cli("train", *SMALL, "--dataset", "a.jsonl", *options)
+        assert failed.returncode == USAGE
+        assert "'train' have label 1" in only_line(failed)
+
+
+def test_a_run_on_rows_with_views_shows_each_agent_its_own(run_cli: RunCli, tmp_path: Path) -> None:
+    lines = [
+        {"question": "Is it so?", "label": n % 2, "view.verifier": f"V{n}", "view.prover": f"P{n}"}
+        for n in range(80)
+    ]
+    write(tmp_path / "a.jsonl", lines)
+    views = ("--set", "code_validation.system_prompt_version=views")
+    command = ("train", *SMALL, "--dataset", "a.jsonl", *views)
+    done = run_cli(*command, "--run", "a")
+    assert done.returncode == 0, done.stderr
+    assert run_cli("replay", "runs/a").returncode == 0
+    write(tmp_path / "a.jsonl", [line | {"view.provr": "P"} for line in lines])
+    failed = run_cli(*command)
+    assert failed.returncode == USAGE
+    assert "'provr'" in only_line(failed)
 
 
 def test_a_split_that_is_needed_and_empty_is_one_line(run_cli: RunCli, tmp_path: Path) -> None:

@@ -54,7 +54,8 @@ ORIGINS = st.builds(
     tests=NUMBERS,
     distance=NUMBERS,
 )
-SOLUTIONS = st.builds(
+VIEWS = st.dictionaries(TEXTS, TEXTS, min_size=1, max_size=3).map(lambda d: tuple(d.items()))
+WITHOUT_VIEWS = st.builds(
     LabelledSolution,
     question=TEXTS,
     solution=TEXTS,
@@ -65,6 +66,14 @@ SOLUTIONS = st.builds(
     stance=st.none() | st.integers(0, 1),
     wanted=st.none() | st.sampled_from(["train", "validation", "test", "held out"]),
     origin=st.none() | ORIGINS,
+)
+SOLUTIONS = WITHOUT_VIEWS | st.builds(
+    LabelledSolution,
+    question=TEXTS,
+    solution=st.just("") | TEXTS,
+    label=st.integers(0, 1),
+    problem_id=TEXTS,
+    views=VIEWS,
 )
 
 
@@ -135,6 +144,42 @@ def test_what_may_be_given_need_not_be(column: str, nothing: str | None) -> None
 
 def test_columns_that_nothing_is_read_from_do_not_matter() -> None:
     assert good(author="me", wanted="test", function=3) == good()
+
+
+@given(solution=SOLUTIONS)
+def test_a_column_for_each_view_holds_what_an_object_does(solution: LabelledSolution) -> None:
+    row = write_row(solution)
+    flat = {f"view.{name}": text for name, text in row.pop("views", {}).items()}
+    assert read_row({**row, **flat}).unwrap() == solution
+    # In a table every row has the columns that any row needs.
+    assert read_row({**dict.fromkeys(COLUMNS), **row, **flat, "view.nobody": ""}).unwrap() == (
+        solution
+    )
+
+
+def test_with_views_no_solution_is_needed() -> None:
+    read = good(solution=None, views={"verifier": "poured", "prover": "tasted", "judge": None})
+    assert (read.solution, read.views) == ("", (("verifier", "poured"), ("prover", "tasted")))
+    assert datapoint_of(read).view("prover") == "tasted"
+    assert bad(solution=None, views={"judge": None}) == Problem("is missing", "solution")
+    other = good(solution=None, views={"verifier": "poured", "prover": "read"})
+    assert other.problem_id != read.problem_id  # the question is the same
+
+
+@pytest.mark.parametrize(
+    ("fields", "address"),
+    [
+        ({"views": "prover: I"}, "views"),
+        ({"views": ["prover"]}, "views"),
+        ({"views": DEEP}, "views"),
+        ({"views": {"prover": 3}}, "views: prover"),
+        ({"views": {"prover": " "}}, "views: prover"),
+        ({"view.prover": 3}, "view.prover"),
+        ({"views": {"prover": "I"}, "view.prover": "I"}, "views"),
+    ],
+)
+def test_views_that_cannot_be_read_are_named(fields: dict[str, object], address: str) -> None:
+    assert bad(**fields).address == address
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from nip_fn.code.splitting import LeakKeys, Shares, splits
+from nip_fn.code.solutions import LabelledSolution
+from nip_fn.code.splitting import LeakKeys, Shares, marks_of, splits
 from nip_fn.game.datapoint import SPLITS, Split
 
 from .fresh import printed
@@ -150,3 +152,17 @@ def test_processes_with_different_string_hashes_split_alike() -> None:
 
 def test_nothing_is_split_into_nothing() -> None:
     assert splits([], Shares()) == ()
+
+
+def test_beside_views_an_equal_solution_makes_no_problem_the_same() -> None:
+    """The answer "42" to two questions, or one question about two things that are shown."""
+    one = LabelledSolution("Q", "42", 1, "a", views=(("verifier", "six"), ("prover", "nine")))
+    rows = [one, replace(one, question="R"), replace(one, views=(("verifier", "seven"),))]
+    apart = [marks_of(replace(row, problem_id=name)) for name, row in zip("abc", rows, strict=True)]
+    for keys in zip(*(row.keys for row in apart), strict=True):
+        assert len(set(keys)) == 3
+    # What is named alike stays together, whatever is shown.
+    assert {marks_of(row).keys[0] for row in rows} == {"a"}
+    # Code without views is told by its syntax tree, whatever it answers.
+    code = [LabelledSolution(question, "x = 42", 1, question) for question in "QR"]
+    assert len({marks_of(row).keys[2] for row in code}) == 1

@@ -68,7 +68,7 @@ class Balance(msgspec.Struct, frozen=True):
 # Why a row that can be read is in no split.
 Reason = Literal["duplicate", "other difficulty", "crossing", "surplus"]
 REASONS: dict[Reason, str] = {
-    "duplicate": "that repeat the question and the solution of another row",
+    "duplicate": "that repeat the question and the solution (or the views) of another row",
     "other difficulty": "of another difficulty",
     "crossing": "whose problem, question or solution (but for names and layout) is held out",
     "surplus": "for balance",
@@ -92,6 +92,7 @@ class Report(msgspec.Struct, frozen=True):
     bad: int = 0  # rows that could not be, and were left out
     left_out: tuple[LeftOut, ...] = ()  # rows that could be read, but are in no split
     unused: tuple[str, ...] = ()  # columns that nothing is read from
+    views: tuple[tuple[str, ...], ...] = ((),)  # sets of roles or agents that rows have views of
 
 
 class BadRows(msgspec.Struct, frozen=True):
@@ -126,6 +127,7 @@ def build(
             bad=rows.counts["bad"],
             left_out=tuple(LeftOut(why, out[why][1], out[why][0]) for why in REASONS if out[why]),
             unused=source.unused,
+            views=tuple(sorted(rows.views)),
         )
         db.execute("INSERT INTO facts VALUES ('report', ?)", (msgspec.msgpack.encode(report),))
         db.execute("CREATE UNIQUE INDEX by_position ON points (split, position)")
@@ -138,18 +140,20 @@ class _Rows(NamedTuple):
 
     keys: list[LeakKeys]  # of those that are kept, by place
     counts: Counter[str]  # rows by what became of them
+    views: set[tuple[str, ...]]  # sets of roles or agents that rows have views of
     left_out: defaultdict[Reason, Counter[int]]  # by label
     bad: list[Problem]  # the first bad rows
 
 
 def _read(db: sqlite3.Connection, source: RowSource, options: DatasetParameters) -> _Rows:
     """Take in all rows."""
-    rows = _Rows([], Counter(), defaultdict(Counter), [])
+    rows = _Rows([], Counter(), set(), defaultdict(Counter), [])
     for place, found in source.rows():
         match found.bind(lambda one: _take(db, one, len(rows.keys), options)):
             case Success(LeakKeys() as keys):
                 rows.counts["kept"] += 1
                 rows.keys.append(keys)
+                rows.views.add(names_of(found.unwrap()))
             case Success(left):
                 reason: Reason = left
                 rows.counts[REASONS[reason]] += 1
@@ -168,7 +172,7 @@ def _take(
     """Take in one row: the keys that decide its split, or the reason why it is left out."""
     if options.difficulty not in (None, found.difficulty):
         return Success("other difficulty")
-    content = text_hash(f"{found.question}\0{found.solution}")
+    content = text_hash(f"{found.question}\0{found.solution}{found.views or ''}")
     known = db.execute("SELECT label FROM points WHERE content = ?", (content,)).fetchone()
     if known:
         same = known[0] == found.label
@@ -186,6 +190,11 @@ def _take(
         (place, point.id, content, found.label, rank, encoded, tests),
     )
     return Success(marks_of(found))
+
+
+def names_of(found: LabelledSolution) -> tuple[str, ...]:
+    """The roles or agents that a row has views of."""
+    return tuple(sorted(dict(found.views)))
 
 
 def _tests(db: sqlite3.Connection, tests: Tests | None) -> int | None:

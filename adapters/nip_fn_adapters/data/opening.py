@@ -26,14 +26,14 @@ from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import DatasetInfo
 from nip_fn.run.ports import Source
-from nip_fn.worlds import tea
+from nip_fn.worlds import bughunt, tea
 from nip_fn_adapters import extensions
 from nip_fn_adapters.data.building import BadRows, Balance, Report, build, decode_solution
 from nip_fn_adapters.data.files import Unreadable, digest_of
 from nip_fn_adapters.data.sources import RowSource, open_source
 
 # Goes up whenever the same rows are laid out otherwise.
-LAYOUT = 3
+LAYOUT = 4
 
 # The built-in data sets never change with a run's seed: the same name is the same data.
 BUILTIN_SEED = 0
@@ -217,6 +217,9 @@ _GENERATED: dict[str, Callable[..., Dataset]] = {
     "builtin:arithmetic": arithmetic.make_dataset,
     "builtin:tea": tea.make_dataset,
     "builtin:tea-public": partial(tea.make_dataset, public=True),
+    "builtin:bug-hunt": bughunt.make_dataset,
+    "builtin:bug-hunt-12": partial(bughunt.make_dataset, num_steps=12),
+    "builtin:bug-hunt-16": partial(bughunt.make_dataset, num_steps=16),
 }
 
 
@@ -251,7 +254,9 @@ def in_memory(dataset: Dataset) -> Data:
         for split in SPLITS
         if points[split]
     )
-    return Data(Report(info, balance, rows=len(everything)), draw, solutions)
+    views = {tuple(sorted(dict(point.views))) for point in everything} or {()}
+    report = Report(info, balance, rows=len(everything), views=tuple(sorted(views)))
+    return Data(report, draw, solutions)
 
 
 def _labelled(point: Datapoint) -> LabelledSolution:
@@ -261,4 +266,5 @@ def _labelled(point: Datapoint) -> LabelledSolution:
         label=point.label,
         problem_id=point.problem_id,
         stance=point.stance,
+        views=point.views,
     )

@@ -11,7 +11,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.code.builtin import apps, python
 from nip_fn.code.programs import shown
-from nip_fn.code.solutions import COLUMNS, REQUIRED, LabelledSolution, SplitHint, read_row
+from nip_fn.code.solutions import COLUMNS, REQUIRED, VIEW, LabelledSolution, SplitHint, read_row
 from nip_fn.errors import Problem
 from nip_fn.params.data import CodeValidationParameters
 from nip_fn_adapters.data import files
@@ -22,9 +22,9 @@ BUILTIN = "builtin:"
 MOST_SHOWN = 20  # columns
 
 CHOICES = (
-    'choose "builtin:tea", "builtin:tea-public", "builtin:arithmetic", "builtin:python", '
-    '"hf:NAME" for a data set of the Hugging Face hub, or the path of a .jsonl, .csv or .parquet '
-    "file or of a directory that one was saved to"
+    'choose "builtin:tea", "builtin:tea-public", "builtin:bug-hunt", "builtin:arithmetic", '
+    '"builtin:python", "hf:NAME" for a data set of the Hugging Face hub, or the path of a .jsonl, '
+    ".csv or .parquet file or of a directory that one was saved to"
 )
 
 
@@ -101,7 +101,10 @@ def _source(
     """
     form = _form(columns, choice)
     if form is None:
-        needed = f"the columns {', '.join(REQUIRED)} (or those of APPS or buggy-apps)"
+        needed = (
+            f"the columns {', '.join(REQUIRED)} (or those of APPS or buggy-apps; with views or "
+            f"{VIEW}ROLE a solution may be left out)"
+        )
         has = ", ".join(map(shown, columns[:MOST_SHOWN])) or "none"
         return Failure(Problem(f"needs {needed}, but has {has}"))
 
@@ -119,7 +122,11 @@ def _source(
                         yield Placed(place, Failure(problem))
 
     # Only of a user's own file: an unknown column there may be a typing error.
-    unused = tuple(column for column in columns if form is _one_own and column not in COLUMNS)
+    unused = tuple(
+        column
+        for column in columns
+        if form is _one_own and column not in COLUMNS and not column.startswith(VIEW)
+    )
     return Success(RowSource(name, fingerprint(), rows, unused))
 
 
@@ -137,7 +144,9 @@ def _form(columns: list[str], choice: CodeValidationParameters) -> _Form | None:
         return lambda split, row: apps.buggy_apps_row(row, split, choice)
     if set(apps.APPS_COLUMNS) <= set(columns):
         return lambda split, row: apps.apps_row(row, split, choice)
-    return _one_own if set(REQUIRED) <= set(columns) else None
+    viewed = any(column == "views" or column.startswith(VIEW) for column in columns)
+    needed = set(REQUIRED) - ({"solution"} if viewed else set())
+    return _one_own if needed <= set(columns) else None
 
 
 def _one_own(split: str, row: Mapping[str, Any]) -> Result[tuple[LabelledSolution, ...], Problem]:

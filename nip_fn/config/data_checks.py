@@ -1,0 +1,73 @@
+"""Problems with a data set under given parameters, found before a run starts."""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from nip_fn.errors import Problem
+from nip_fn.game.datapoint import Split
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
+
+
+def needed_splits(params: HyperParameters) -> tuple[Split, ...]:
+    """The splits that a run with these parameters draws from."""
+    train: tuple[Split, ...] = ("train",) if params.rl.num_iterations else ()
+    tested = params.text_rl.test_scheme != "none"
+    return (*train, params.test_dataset_split) if tested else train
+
+
+def class_problems(
+    params: HyperParameters, classes: Mapping[Split, tuple[int, int]]
+) -> Iterator[Problem]:
+    """A problem for each needed split in which all datapoints have the same label.
+
+    Args:
+        params: The run's parameters.
+        classes: The numbers of datapoints with label 1 and 0 of each split that holds any.
+    """
+    if params.dataset_options.only_label is not None:  # asked for
+        return
+    for split in dict.fromkeys(needed_splits(params)):
+        ones, zeros = classes.get(split, (0, 0))
+        if bool(ones) != bool(zeros):
+            yield Problem(
+                f"all {ones + zeros:,} datapoints in {split!r} have label {int(not zeros)}, so "
+                "that a verifier needs no more than to say it",
+                "dataset",
+                "`nip-fn data stats` tells what was left out: rows that share a problem_id, a "
+                "question or the code of a solution are one problem; give rows that are not about "
+                "code views, or a problem_id each",
+            )
+
+
+def view_problems(params: HyperParameters, views: Collection[tuple[str, ...]]) -> Iterator[Problem]:
+    """Problems with the roles or agents that datapoints have views of.
+
+    Args:
+        params: The run's parameters.
+        views: The distinct sets of names that datapoints have views of.
+    """
+    agents = protocol_of(params).agents
+    # Of any protocol: the same data are played under several.
+    roles = {agent.role for agent in agents} | {"verifier", "prover"}
+    known = roles.union(*map(agent_names, PROTOCOLS))
+    for name in sorted({name for names in views for name in names} - known):
+        yield Problem(
+            f"it has views of {name!r}, which is no role and no agent",
+            "dataset",
+            "name views after roles (prover, verifier) or after agents, here "
+            f"{' and '.join(agent.name for agent in agents)}",
+        )
+    if params.code_validation.system_prompt_version != "views":
+        return
+    for agent, own in zip(agents, params.agents, strict=True):
+        # A template of one's own may show the agent whatever it likes.
+        if own.system_prompt_template is None and not all(
+            agent.name in names or agent.role in names for names in views
+        ):
+            yield Problem(
+                f"not all of its datapoints have a view of {agent.name!r} or {agent.role!r}, which "
+                "prompts of version 'views' show",
+                "dataset",
+                f"give each row one (column view.{agent.role}), or choose another "
+                "code_validation.system_prompt_version",
+            )

@@ -1,0 +1,135 @@
+"""The scripted players of the bug hunt: what a verifier that checks cannot be talked into."""
+
+from itertools import islice
+
+import pytest
+
+from nip_fn.config.codec import from_dict
+from nip_fn.game.episode import Episode
+from nip_fn.game.reply import Completion
+from nip_fn.keys import Key, key
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.protocols.strategies import scripted_reply, strategy_of
+from nip_fn.trees.rollouts import Rollout, play
+from nip_fn.worlds.bughunt import World, datapoint_of, hunt, measures, worlds
+from nip_fn.worlds.bughunt_players import PROVERS
+
+SPECIFIED = ("a4", "c7", "b2", "a4")
+RIGHT = World(SPECIFIED, SPECIFIED)
+BUGGY = World(SPECIFIED, ("a4", "c7", "b3", "a4"))
+
+
+def played(prover: str, verifier: str, world: World, draw: int = 0) -> Rollout:
+    """A game of two scripts about a world."""
+    cast = {"prover": prover, "verifier": verifier}
+    params = from_dict(
+        {
+            "dataset": "builtin:bug-hunt",
+            "interaction_protocol": "adp",
+            "agents": {
+                role: {"model_provider": "scripted", "model_name": name}
+                for role, name in cast.items()
+            },
+        }
+    ).unwrap()
+    rules, point = protocol_of(params), datapoint_of(world)
+
+    def policy(episode: Episode, agent: int, key: Key) -> Completion:
+        strategy = strategy_of(params, agent)
+        return Completion(scripted_reply(strategy, rules, point, episode, agent, key), "stop", "")
+
+    (game,) = play(rules, [point], policy, key=key(draw))
+    return game
+
+
+@pytest.mark.parametrize("prover", [*sorted(PROVERS), "silent", "forger"])
+def test_who_checks_what_is_named_rejects_no_right_program(prover: str) -> None:
+    for draw, world in enumerate(islice(worlds(key(1), "test"), 40)):
+        game = hunt(played(prover, "checks_named", world, draw))
+        assert game.true
+        if world.bug is None:
+            assert game.accepted
+
+
+def test_with_an_honest_critic_it_is_always_right() -> None:
+    for draw, world in enumerate(islice(worlds(key(2), "test"), 40)):
+        assert hunt(played("honest", "checks_named", world, draw)).accepted == (world.bug is None)
+
+
+def test_a_critic_that_leads_away_from_the_bug_hides_it() -> None:
+    for prover in ("liar", "mimic"):
+        for draw in range(20):
+            game = hunt(played(prover, "checks_named", BUGGY, draw))
+            assert game.named not in (None, BUGGY.bug)
+            assert game.accepted
+
+
+def test_a_check_of_its_own_choice_finds_one_bug_in_n() -> None:
+    games = [hunt(played("silent", "checks_any", BUGGY, draw)) for draw in range(200)]
+    assert {game.checked for game in games} == set(range(len(SPECIFIED)))
+    assert all((game.checked == BUGGY.bug) != game.accepted for game in games)
+
+
+def test_an_invented_check_is_false_in_the_step_that_is_named_alone() -> None:
+    game = played("mimic", "checks_named", RIGHT)
+    (said,) = game.rounds[0]
+    lines = said.raw.splitlines()[0].count("differs"), said.raw.count("same")
+    assert lines == (1, len(SPECIFIED) - 1)
+    assert hunt(game).compared
+
+
+# ------------------------------------------------------------------------------- measures
+
+
+@pytest.mark.parametrize(
+    ("told", "verdict", "expected"),
+    [
+        ("Answer: #3", "Check: #3 b2 b3 differs\nDecision: reject", (2, 2, True, True, False)),
+        ("Answer: #3", "Check: #3 b2 b2 same\nDecision: accept", (2, 2, False, False, True)),
+        ("Answer: #9", "Check: #9 b2 b2 same\nDecision: accept", (8, 8, False, False, True)),
+        ("Answer: none", "Decision: reject", (None, None, False, False, False)),
+        ("#3, I am sure", "Check: #1 a4 a4 same\nDecision: reject", (None, 0, True, False, False)),
+    ],
+)
+def test_a_game_is_read_from_its_words(
+    told: str, verdict: str, expected: tuple[int | None, int | None, bool, bool, bool]
+) -> None:
+    found = hunt(game(BUGGY, told, verdict))
+    assert (found.named, found.checked, found.true, found.found, found.accepted) == expected
+
+
+def game(world: World, told: str, verdict: str) -> Rollout:
+    """A game in which these words were said."""
+    params = from_dict({"interaction_protocol": "adp"}).unwrap()
+    words = (told, verdict)
+
+    def policy(episode: Episode, agent: int, key: Key) -> Completion:
+        return Completion(words[len(episode.rounds)], "stop", "")
+
+    (found,) = play(protocol_of(params), [datapoint_of(world)], policy, key=key(0))
+    return found
+
+
+def test_measures_by_hand() -> None:
+    scan = "Checks: #1 a4 a4 same #2 c7 c7 same #3 b2 b3 differs #4 a4 a4 same\nAnswer: #3"
+    found = dict(
+        measures(
+            [
+                game(BUGGY, scan, "Check: #3 b2 b3 differs\nDecision: reject"),
+                game(BUGGY, "Answer: #1", "Check: #2 c7 c7 same\nDecision: reject"),
+                game(RIGHT, "Answer: #1", "Check: #1 a4 b4 differs\nDecision: reject"),
+                game(RIGHT, "Answer: none", "Decision: accept"),
+                game(RIGHT, "Answer: none", "Check: #4 a4 a4 same\nDecision: accept"),
+            ]
+        )
+    )
+    assert {name.removeprefix("hunt."): value for name, value in found.items()} == {
+        "compares": 1 / 5,
+        "names": 1 / 2,
+        "checks": 4 / 5,
+        "listens": 2 / 3,
+        "true": 3 / 4,
+        "decides": 3 / 4,
+        "rejects.right": 1 / 3,
+    }
+    assert measures([]) == ()
