@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 import nip_fn as nip
 
+Pairs = tuple[nip.Pair, ...]
+
 
 def _swapped(swap: Callable[[nip.Pair, nip.Candidates, nip.Key], bool]) -> nip.Selector:
     """MALT's pairs, turned round where `swap` says so; an unusable reply is never preferred."""
 
-    def select(
-        pairs: tuple[nip.Pair, ...], among: nip.Candidates, key: nip.Key
-    ) -> tuple[nip.Pair, ...]:
+    def select(pairs: Pairs, among: nip.Candidates, key: nip.Key) -> Pairs:
         found = nip.chain(nip.about(), nip.one_per_node())(pairs, among, key)
         return tuple(
             replace(pair, chosen=pair.rejected, rejected=pair.chosen)

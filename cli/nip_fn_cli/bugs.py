@@ -18,8 +18,7 @@ from rich.progress import Progress
 
 from nip_fn.code.bugs import buggy
 from nip_fn.code.solutions import PlacedSolution
-from nip_fn.config.codec import merge
-from nip_fn.config.presets import EMBEDDED
+from nip_fn.config.presets import with_preset
 from nip_fn.errors import Problem
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
@@ -118,7 +117,7 @@ def _paid(file: BugFile, price: Price | None) -> float | None:
 
 def _writer_params(flags: Flags) -> HyperParameters:
     """The parameters that bear on the data, and on the one agent that writes bugs."""
-    params = resolve(with_provider(merge(EMBEDDED, overrides(flags)), flags.provider))
+    params = resolve(with_provider(with_preset(overrides(flags)), flags.provider))
     writer = replace(params.agents[0], name=WRITER, shared_model_group=None, freeze_agent=True)
     return replace(params, agents=(writer,))
 

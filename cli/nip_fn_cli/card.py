@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rich.table import Table as Printed
 
 from nip_fn.config.codec import merge, to_dict
-from nip_fn.config.presets import EMBEDDED
+from nip_fn.config.presets import with_preset
 from nip_fn.keys import fold_in, key
 from nip_fn.metrics.card import (
     ALONE,
@@ -182,7 +182,7 @@ def _differs(cell: Cell, base: dict[str, Any], version: Version | None) -> bool:
             [(models[n], version.adapter(n)) for n in names[:1]] for names in (judges, provers)
         ]
         return bool(provers) and sides[0] != sides[1]
-    agents = merge(EMBEDDED, base)["agents"]
+    agents = with_preset(base)["agents"]
     own = {**agents.get("_default", {}), **agents.get("verifier", {})}
     return bool(cell.new.params.agents[0].model_name != own.get("model_name"))
 

@@ -16,8 +16,7 @@ from nip_fn.code.ports import Sandbox
 from nip_fn.code.programs import Limits, Tally, Tests, program, tally
 from nip_fn.code.solutions import PlacedSolution
 from nip_fn.code.statistics import SplitStatistics, label_problem, leaks, statistics
-from nip_fn.config.codec import merge
-from nip_fn.config.presets import EMBEDDED
+from nip_fn.config.presets import with_preset
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
@@ -49,7 +48,7 @@ class Proving(NamedTuple):
 def data_params(dataset: str, sets: tuple[str, ...], skip_bad_rows: bool) -> HyperParameters:
     """The parameters that bear on a data set."""
     flags = Flags(dataset=dataset, sets=sets, skip_bad_rows=skip_bad_rows or None)
-    return resolve(merge(EMBEDDED, overrides(flags)))
+    return resolve(with_preset(overrides(flags)))
 
 
 def stats_command(params: HyperParameters, *, tokenizer: str | None, as_json: bool) -> None:

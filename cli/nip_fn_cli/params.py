@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nip_fn.config.compat.tags import TYPE_NAMES
-from nip_fn.config.presets import EMBEDDED
+from nip_fn.config.presets import with_preset
 from nip_fn.config.schema import WRITTEN, record_of, type_below
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.names import name_schema
@@ -147,7 +147,7 @@ def _default(field: inspect.Field) -> str:
 
 def _embedded(address: str) -> str:
     """The value that `nip-fn train` uses instead of the default, as words; "" if the default."""
-    value: Any = EMBEDDED
+    value: Any = with_preset({})
     for part in address.replace(f".{AGENT}.", f".{DEFAULT_AGENT}.").split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return "" if value is None else f", embedded {json.dumps(value)}"

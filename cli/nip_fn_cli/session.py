@@ -13,7 +13,7 @@ from returns.result import Failure, Result, Success
 from nip_fn import __version__
 from nip_fn.config.checks import warnings
 from nip_fn.config.codec import differences, merge, spread, to_dict
-from nip_fn.config.presets import EMBEDDED
+from nip_fn.config.presets import with_preset
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.run.checkpoint import Recording
@@ -90,7 +90,7 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
     Returns:
         The plan; nothing has been created.  Ends the command if there is a problem with it.
     """
-    table = merge(EMBEDDED, given)
+    table = with_preset(given)
     # References first: the protocol says which agents there are, and so which fields are right.
     or_exit(extensions.register(table))
     loaded = or_exit(load_agents(table, runs))

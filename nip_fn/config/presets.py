@@ -1,11 +1,12 @@
-"""The embedded default: a task, a model and settings that learn on a laptop."""
+"""The embedded settings: for each data set a model and a training that learn on a laptop."""
 
 from typing import Any
 
+from nip_fn.config.codec import merge
+
 # Written as a user would write it in TOML; what a configuration file leaves out comes from here.
-EMBEDDED: dict[str, Any] = {
+ARITHMETIC: dict[str, Any] = {
     "trainer": "malt",
-    "dataset": "builtin:arithmetic",
     "interaction_protocol": "nip",
     "agents": {
         "_default": {
@@ -37,17 +38,29 @@ EMBEDDED: dict[str, Any] = {
 }
 
 # The lady tasting tea: what `nip-fn train` does where nothing else is asked for.
-TEA: dict[str, Any] = {
-    **EMBEDDED,
-    "dataset": "builtin:tea",
-    "agents": {
-        "_default": {
-            **EMBEDDED["agents"]["_default"],
-            "model_name": "builtin:tea",
-            "use_supervisor_message": "none",
-            "max_tokens_per_message": 40,
-            "num_invalid_generation_retries": 1,
+TEA: dict[str, Any] = merge(
+    ARITHMETIC,
+    {
+        "agents": {
+            "_default": {
+                "model_name": "builtin:tea",
+                "use_supervisor_message": "none",
+                "max_tokens_per_message": 40,
+                "num_invalid_generation_retries": 1,
+            },
+            # Many questions, since only a few of them differ in what they are worth; of each two
+            # verdicts on the same answers one is often better already.
+            "verifier": {"num_responses": [8, 2]},
         },
+        "rl": {"num_iterations": 10, "rollouts_per_iteration": 48},
+        "code_validation": {"system_prompt_version": "views"},
     },
-    "code_validation": {"system_prompt_version": "views"},
-}
+)
+
+PRESETS = {"builtin:tea": TEA, "builtin:tea-public": TEA}
+
+
+def with_preset(given: dict[str, Any]) -> dict[str, Any]:
+    """A written configuration, laid over the embedded settings for its data set."""
+    dataset = given.get("dataset", "builtin:tea")
+    return merge({**PRESETS.get(dataset, ARITHMETIC), "dataset": dataset}, given)

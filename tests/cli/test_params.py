@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from rich.console import Console
 
-from nip_fn.config.codec import default_table, from_dict, merge, nest, to_dict
-from nip_fn.config.presets import EMBEDDED
+from nip_fn.config.codec import default_table, from_dict, nest, to_dict
+from nip_fn.config.presets import with_preset
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn_cli.params import OWN, parameters, schema, show
 from tests.cli.conftest import RunCli
@@ -213,7 +213,7 @@ def test_what_is_written_matches_the_schema(setup: Setup) -> None:
     assert not list(errors(to_dict(setup.params, type_tags=True), SCHEMA, SCHEMA))
 
 
-@pytest.mark.parametrize("table", [{}, EMBEDDED, default_table()])
+@pytest.mark.parametrize("table", [{}, with_preset({}), default_table()])
 def test_what_may_be_written_matches_the_schema(table: dict[str, Any]) -> None:
     assert not list(errors(table, SCHEMA, SCHEMA))
 
@@ -240,7 +240,7 @@ def test_what_may_be_written_matches_the_schema(table: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_refused_does_not_match_the_schema(address: str, value: object) -> None:
-    table = merge(EMBEDDED, nest(address, value))
+    table = with_preset(nest(address, value))
     assert from_dict(table).failure()
     assert list(errors(table, SCHEMA, SCHEMA))
 

@@ -9,7 +9,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.config.checks import group_problems, warnings
 from nip_fn.config.codec import differences, from_dict, get, merge, nest, params_hash, to_dict
-from nip_fn.config.presets import EMBEDDED
+from nip_fn.config.presets import PRESETS, with_preset
 from nip_fn.params.agent import lora_alpha, max_tokens
 from nip_fn.params.names import BUILT_IN_TRAINERS
 from nip_fn.params.run import HyperParameters
@@ -387,8 +387,12 @@ def test_a_table_is_the_inverse_of_its_record(setup: Setup) -> None:
     assert from_dict(to_dict(setup.params)) == Success(setup.params)
 
 
-def test_the_preset_is_valid() -> None:
-    assert isinstance(from_dict(EMBEDDED), Success)
+@pytest.mark.parametrize("dataset", [*PRESETS, "builtin:arithmetic", "builtin:python"])
+def test_the_presets_are_valid(dataset: str) -> None:
+    table = with_preset({"dataset": dataset, "rl": {"lr": 0.5}})
+    params = from_dict(table).unwrap()
+    assert (params.dataset, params.rl.lr) == (dataset, 0.5)
+    assert with_preset({})["dataset"] == "builtin:tea"
     assert isinstance(from_dict({}), Success)
 
 
