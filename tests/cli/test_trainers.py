@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from nip_fn.trees.tree import children_of, replies_in
+from nip_fn_adapters import load_run
+
 from .conftest import RunCli
 
 SMALL = (
@@ -136,3 +139,68 @@ def test_what_was_tested_is_called_by_its_split(run_cli: RunCli) -> None:
     for record in facts(run_cli)["iterations"]:
         assert 0 <= record["validation.accuracy"] <= 1
         assert not any(name.startswith("test.") for name in record)
+
+
+# ------------------------------------------------------------------------- opponents and branching
+
+
+def test_earlier_models_are_met_recorded_by_name_and_trained_by_none_of_their_trees(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    pool = sets(
+        "agents.verifier.opponent_pool=2",
+        "agents.verifier.opponent_pool_share=0.5",
+        "malt.pair_selection_method=all",
+    )
+    played = run_cli("train", *SMALL, "--iterations", "3", *pool)
+    assert played.returncode == 0, played.stderr
+    assert facts(run_cli)["digests_match"]
+    run = load_run(tmp_path / "runs/a").unwrap()
+    prover, verifier = range(2)
+    met = set()
+    for sampled in run.stages("sample"):
+        batch, pairs = sampled.batch, sampled.selection.pairs
+        group = batch.groups[prover]
+        present = group.serving or group.model
+        earlier = {}
+        for at, tree in enumerate(batch.trees):
+            names = {said.model for _, said in replies_in(tree) if said.agent == prover}
+            earlier[at] = names - {present}
+            assert len(names) <= 1
+        met |= set().union(*earlier.values())
+        assert not any(earlier[pair.tree] for pair in pairs if pair.agent == prover)
+        if group.serving:
+            assert any(earlier[pair.tree] for pair in pairs if pair.agent == verifier)
+            assert any(not names for names in earlier.values())
+    first, *_ = run.state.groups[prover].lineage
+    assert met == {run.params.agents[prover].model_name, first.name}
+
+
+def test_an_agent_that_does_not_learn_gives_its_idle_number_of_replies(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    """The prover is due in odd iterations, and the verifier, which is frozen, in none."""
+    schedule = '{_type="ContiguousPeriodicUpdateSchedule", period=2, start=1, stop=2}'
+    idle = sets(
+        f"agents.prover.update_schedule={schedule}",
+        "agents.prover.num_idle_responses=1",
+        "agents.verifier.freeze_agent=true",
+        "agents.verifier.num_idle_responses=3",
+        "nip_protocol.max_message_rounds=3",
+        "protocol_common.verifier_first=false",
+        "dummy.decision_rate=1.0",
+        "malt.pair_selection_method=all",
+    )
+    played = run_cli("train", *SMALL, *idle)
+    assert played.returncode == 0, played.stderr
+    run = load_run(tmp_path / "runs/a").unwrap()
+    even, odd = run.stages("sample")
+    for sampled, replies in ((even, 1), (odd, 2)):
+        for tree in sampled.batch.trees:
+            widths = [len(children) for children in children_of(tree) if children]
+            depths = [int(tree.depth_N[at]) for at, own in enumerate(children_of(tree)) if own]
+            assert {(depth, width) for depth, width in zip(depths, widths, strict=True)} == {
+                (0, replies),
+                (1, 3),
+            }
+    assert [group.name for group in run.state.groups if group.lineage] == ["prover"]
