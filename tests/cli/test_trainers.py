@@ -151,6 +151,8 @@ def test_earlier_models_are_met_recorded_by_name_and_trained_by_none_of_their_tr
         "agents.verifier.opponent_pool=2",
         "agents.verifier.opponent_pool_share=0.5",
         "malt.pair_selection_method=all",
+        "nip_protocol.max_message_rounds=5",
+        "dummy.decision_rate=0.5",
     )
     played = run_cli("train", *SMALL, "--iterations", "3", *pool)
     assert played.returncode == 0, played.stderr
