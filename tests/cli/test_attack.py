@@ -15,6 +15,7 @@ from nip_fn.worlds.tea import blind_guess
 from .conftest import Finished, RunCli, call_cli
 
 SMALL = (
+    "--dataset", "builtin:arithmetic",
     "--provider", "dummy", "--seed", "5", "--set", "dataset_options.max_test_size=10",
     "--set", "rl.rollouts_per_iteration=30", "--set", "dummy.decision_rate=0.6",
     "--set", "nip_protocol.max_message_rounds=3",
@@ -206,7 +207,7 @@ def test_a_run_without_a_prover_and_one_that_is_none_are_refused(run_cli: RunCli
 def test_debaters_attack_each_what_they_argue_against(run_cli: RunCli) -> None:
     options = ("--set", "debate_protocol.sequential=true", "--set",
                "debate_protocol.max_message_rounds=4")  # fmt: skip
-    done = run_cli("eval", "--protocol", "debate", *options, *SMALL[:6], "--run", "e")
+    done = run_cli("eval", "--protocol", "debate", *options, *SMALL[:8], "--run", "e")
     assert done.returncode == 0, done.stderr
     found = report(run_cli("attack", "runs/e/debate", *ATTACK, "--json"))
     attacks = {(row["prover"], *row["agents"]): row["attacks"] for row in found["provers"]}

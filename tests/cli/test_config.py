@@ -54,7 +54,7 @@ def test_a_saved_configuration_is_read_with_its_own_defaults(
 def test_a_saved_configuration_trains(run_cli: RunCli, tmp_path: Path) -> None:
     file = written(tmp_path, json.dumps(V2))
     few = ("--iterations", "1", "--set", "rl.rollouts_per_iteration=4")
-    options = (*SMALL, *few, "--set", "dataset=builtin:arithmetic", "--run", "a")
+    options = (*SMALL, *few, "--run", "a")
     done = run_cli("train", file, *options)
     assert done.returncode == 0, done.stderr
     resumed = run_cli("train", file, *options, "--resume")

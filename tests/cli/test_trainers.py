@@ -14,6 +14,7 @@ from nip_fn_adapters import load_run
 from .conftest import RunCli
 
 SMALL = (
+    "--dataset", "builtin:arithmetic",
     "--provider", "dummy", "--iterations", "2", "--run", "a",
     "--set", "rl.rollouts_per_iteration=40", "--set", "ei.rollouts_per_iteration=40",
     "--set", "dataset_options.max_test_size=10",
@@ -151,6 +152,8 @@ def test_earlier_models_are_met_recorded_by_name_and_trained_by_none_of_their_tr
         "agents.verifier.opponent_pool=2",
         "agents.verifier.opponent_pool_share=0.5",
         "malt.pair_selection_method=all",
+        "nip_protocol.max_message_rounds=5",
+        "dummy.decision_rate=0.5",
     )
     played = run_cli("train", *SMALL, "--iterations", "3", *pool)
     assert played.returncode == 0, played.stderr

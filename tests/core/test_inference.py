@@ -104,7 +104,7 @@ def test_one_seed_is_an_interval_over_problems_and_one_problem_over_seeds() -> N
 def test_one_game_about_each_problem_is_wilsons_interval_but_for_its_t() -> None:
     found = crossed_share([[1, 1, 0, 1]])
     assert found == pytest.approx((0.75, *wilson_interval(3, 4, student_quantile(0.975, 3))))
-    assert crossed_share([[1, 1, 1]]) == Estimate(1.0, *wilson_interval(3, 3))
+    assert crossed_share([[1, 1, 1]]) == pytest.approx((1.0, *wilson_interval(3, 3)))
 
 
 def test_bad_shapes_are_refused() -> None:
