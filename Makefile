@@ -34,7 +34,7 @@ check: .venv/.ready
 bench: .venv/.ready
 	$(BIN)/python tests/benchmarks/run.py
 
-# The learning experiment: five seeds, three trainers and a control (about an hour on two cores).
+# The learning experiment: two models, five seeds, three arms and five controls (hours).
 learn: .venv/.ready
 	$(BIN)/python examples/learning.py
 

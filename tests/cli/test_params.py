@@ -39,11 +39,13 @@ KEYWORDS: dict[str, type | tuple[type, ...]] = {
     "exclusiveMinimum": (int, float),
     "exclusiveMaximum": (int, float),
     "pattern": str,
+    "items": dict,
+    "minItems": int,
     "discriminator": dict,  # of OpenAPI; to JSON Schema a remark
 }
 TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,
-    "array": list,
+    "array": (list, tuple),
     "string": str,
     "integer": int,
     "number": (int, float),
@@ -55,6 +57,7 @@ LIMITS: dict[str, Callable[[Any, Any], bool]] = {
     "maximum": lambda value, limit: value <= limit,
     "exclusiveMinimum": lambda value, limit: value > limit,
     "exclusiveMaximum": lambda value, limit: value < limit,
+    "minItems": lambda value, limit: len(value) >= limit,
 }
 
 
@@ -91,7 +94,7 @@ def test_every_parameter_is_there_once_and_means_something() -> None:
         ("rl.rollouts_per_iteration", "int >= 1 or none", "none"),
         (
             "malt.pair_selection_method",
-            "one of positive_negative, interval, best_worst, all, " + OWN,
+            "one of positive_negative, about_mean, interval, best_worst, all, " + OWN,
             None,
         ),
         ("malt.interval_threshold_proportion", "float >= 0, <= 1", "0.1"),
@@ -143,7 +146,7 @@ def subschemas(one: Any) -> Iterator[dict[str, Any]]:
     for keyword in ("properties", "$defs"):
         for inner in one.get(keyword, {}).values():
             yield from subschemas(inner)
-    for keyword in ("additionalProperties", "propertyNames"):
+    for keyword in ("additionalProperties", "propertyNames", "items"):
         yield from subschemas(one.get(keyword))
     for inner in one.get("anyOf", ()):
         yield from subschemas(inner)
@@ -165,6 +168,9 @@ def errors(value: Any, one: dict[str, Any], root: dict[str, Any], at: str = "$")
     for keyword, holds in LIMITS.items():
         if keyword in one and not holds(value, one[keyword]):
             yield f"{at}: {keyword}"
+    if isinstance(value, list | tuple):
+        for place, inner in enumerate(value):
+            yield from errors(inner, one.get("items", {}), root, f"{at}.{place}")
     if isinstance(value, dict):
         yield from (
             f"{at}.{name}: missing" for name in one.get("required", ()) if name not in value
