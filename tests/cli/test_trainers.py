@@ -108,7 +108,9 @@ def test_what_another_threshold_would_have_selected(run_cli: RunCli) -> None:
     run_cli("train", *SMALL, "--trainer", "ei")
     told = facts(run_cli, *sets("ei.reward_threshold=-2.0"))
     for row in told["selections"]:
-        assert row["selected_now"] == 40
+        # All games of the verifier; of the prover those in which it had something to say.
+        every = row["selected_now"] == 40
+        assert every if row["agent"] == "verifier" else 0 < row["selected_now"] < 40
         assert row["in_both"] == row["selected"]
 
 
