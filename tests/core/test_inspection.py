@@ -35,7 +35,7 @@ def test_statistics_of_each_split_that_holds_anything() -> None:
     ("fields", "what"),
     [
         ({"problem_id": "a"}, "problem"),
-        ({"question": " question \n a"}, "question"),
+        ({"question": " question \n a"}, "question (and views)"),
         ({"solution": "print( 'a' )  # the same"}, "solution, but for names and layout,"),
     ],
 )
