@@ -25,6 +25,7 @@ from ..cli.conftest import COMMAND, Finished
 
 MODEL = "builtin:tiny"
 SMALL = (
+    "--dataset", "builtin:arithmetic",
     "--provider", "self-hosted", "--model", MODEL, "--seed", "5",
     "--set", "rl.rollouts_per_iteration=12", "--set", "dataset_options.max_test_size=30",
     "--set", "malt.num_responses_per_timestep=3", "--set", "malt.pair_selection_method=interval",
