@@ -16,9 +16,8 @@ between them; a model made in one go is another one.
 """
 
 import argparse
-import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import count, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -32,6 +31,7 @@ from make_tiny_model import (
     batches,
     make_model,
     numpy_generator,
+    warm_up,
 )
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -219,31 +219,6 @@ def turns(own: Key, lessons: Lessons) -> Iterator[Turn]:
 # ---------------------------------------------------------------- training
 
 
-def warm_up(
-    model: LlamaForCausalLM,
-    data: Iterator[dict[str, torch.Tensor]],
-    steps: int,
-    rate: float,
-    report: Callable[[], str],
-) -> None:
-    """Supervised training with a one-cycle rate, in place."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, rate, total_steps=steps, pct_start=0.1
-    )
-    start = time.time()
-    for step, batch in enumerate(islice(data, steps)):
-        loss = model(**batch).loss
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-        if step % 100 == 0 or step == steps - 1:
-            told = f"step {step:5d}  loss {loss.item():.3f}  {time.time() - start:.0f} s"
-            print(f"{told}  {report()}", flush=True)
-
-
 @torch.no_grad()
 def likelihoods(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> str:
     """The mean probability of whole right replies about four cups, on held-out ones."""
@@ -290,7 +265,8 @@ def main() -> None:
     for (name, lessons, rate), steps in zip(stages, args.steps, strict=True):
         print(name)
         data = batches(tokenizer, turns(fold_in(own, name), lessons), args.batch_size)
-        warm_up(model, data, steps, rate, lambda: likelihoods(model, tokenizer))
+        told = partial(likelihoods, model, tokenizer)
+        warm_up(model, data, steps, rate, every=100, report=told)
     model.eval().half().save_pretrained(args.out)
     tokenizer.save_pretrained(args.out)
 

@@ -11,7 +11,7 @@ Thoroughness is left for the game to teach.
 
 import argparse
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -280,9 +280,15 @@ def drill(rng: np.random.Generator, example: Example) -> Turn:
 
 
 def warm_up(
-    model: LlamaForCausalLM, data: Iterator[dict[str, torch.Tensor]], steps: int, rate: float
+    model: LlamaForCausalLM,
+    data: Iterator[dict[str, torch.Tensor]],
+    steps: int,
+    rate: float,
+    *,
+    every: int = 50,
+    report: Callable[[], str] = str,
 ) -> None:
-    """Supervised training with a one-cycle rate, in place."""
+    """Supervised training with a one-cycle rate, in place; tells how it goes now and then."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, rate, total_steps=steps, pct_start=0.1
@@ -295,10 +301,9 @@ def warm_up(
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
-        if step % 50 == 0:
-            print(
-                f"step {step:5d}  loss {loss.item():.3f}  {time.time() - start:.0f} s", flush=True
-            )
+        if step % every == 0 or step == steps - 1:
+            told = f"step {step:5d}  loss {loss.item():.3f}  {time.time() - start:.0f} s"
+            print(f"{told}  {report()}".rstrip(), flush=True)
 
 
 # ---------------------------------------------------------------- what came out

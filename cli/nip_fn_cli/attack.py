@@ -26,14 +26,15 @@ from nip_fn_adapters.runs import load_run, start_of
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.attack_cases import OWN, Case, Choice, cases_of, resolved
 from nip_fn_cli.attack_report import Row, report_of, rows_of
+from nip_fn_cli.cells import played
 from nip_fn_cli.datasets import open_or_die
 from nip_fn_cli.dryrun import COLUMNS, WIDE, cells
-from nip_fn_cli.exits import Exit, die, or_exit, say
+from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.loading import first_adapters
 from nip_fn_cli.money import Money, check_budget
-from nip_fn_cli.recordings import read_recording, replay_recording
+from nip_fn_cli.recordings import read_recording
 from nip_fn_cli.replay import print_game
-from nip_fn_cli.session import New, create, reopen, run_session
+from nip_fn_cli.session import New, create, reopen
 from nip_fn_cli.table import console
 from nip_fn_cli.wiring import kind_of
 
@@ -152,13 +153,7 @@ def _play(case: Case, new: New, folder: Path, money: Money) -> Replayed:
         session = reopen(folder, to_dict(new.params), None, new=new)
     else:
         session = create(folder, new)
-    if session.state.stage.name == "done":
-        session.store.close()
-    else:
-        say(f"{case.prover} ({case.folder}):")
-        run_session(session, folder, "the same command", money)
-    # Read again from the file, so that whatever is reported is what was recorded.
-    return replay_recording(path, read_recording(path))
+    return played(session, folder, f"{case.prover} ({case.folder}):", money)
 
 
 def _print(report: dict[str, Any], place: Path) -> None:

@@ -30,7 +30,7 @@ from nip_fn.metrics.inference import Difference, Estimate, paired_difference
 from nip_fn.params.agent import is_scripted
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.quotes import Quotes, messages_of_others
-from nip_fn.worlds.tea import NUM_CUPS, best_accuracy, tasting
+from nip_fn.worlds import BOUNDS
 from nip_fn_cli.casting import Cast, Version, is_protocol, loaded, scripted, untrained, version_of
 from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation
 from nip_fn_cli.config import Flags, overrides
@@ -197,11 +197,9 @@ def _swapped(own: Tested) -> Quotes:
 def _bounds(tested: dict[tuple[str, str], Tested]) -> Iterator[tuple[str, float]]:
     """(protocol, the greatest accuracy against the worst provers), where a world tells it."""
     own = tested.get(("nip", OWN))
-    if own is not None and own.forest.batch.params.dataset == "builtin:tea":
-        # Of questions that cannot be read nothing is known: they may be about all cups.
-        asked = (tasting(game).cups for game in own.forest.games())
-        most = [best_accuracy(NUM_CUPS if cups is None else len(cups)) for cups in asked]
-        yield "nip", sum(most) / len(most)
+    bound = None if own is None else BOUNDS.get(own.forest.batch.params.dataset)
+    if own is not None and bound is not None:
+        yield "nip", bound(own.forest.games())
 
 
 def _advantage(rows: list[Row]) -> Difference | None:

@@ -18,7 +18,7 @@ from nip_fn_cli.datasets import told
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.money import Money, check_budget
 from nip_fn_cli.recordings import read_recording, replay_recording
-from nip_fn_cli.session import New, create, plan, reopen, run_session
+from nip_fn_cli.session import New, Session, create, plan, reopen, run_session
 
 
 class Cell(NamedTuple):
@@ -84,24 +84,38 @@ class Evaluation:
             session = reopen(folder, cell.given, self._provider, data=data)
         else:
             session = create(folder, cell.new, data)
-        if session.state.stage.name == "done":
-            session.store.close()
-        else:
-            say(f"{cell.folder}: {told(session.data)}")
-            if quotes:
-                models = session.models
-                quoted = models._replace(sampler=quoting(models.sampler, quotes))
-                session = session._replace(models=quoted)
-            # One budget for the whole command: what a cell leaves is for those behind it.
-            budget = self._money.budget
-            left = None if budget is None else budget - self._spent
-            run_session(session, folder, "the same command", self._money._replace(budget=left))
-        # Read again from the file, so that whatever is reported is what was recorded.
-        path = folder / CHECKPOINT
-        replayed = replay_recording(path, read_recording(path))
+        if quotes:
+            models = session.models
+            quoted = models._replace(sampler=quoting(models.sampler, quotes))
+            session = session._replace(models=quoted)
+        # One budget for the whole command: what a cell leaves is for those behind it.
+        budget = self._money.budget
+        left = self._money._replace(budget=None if budget is None else budget - self._spent)
+        replayed = played(session, folder, f"{cell.folder}: {told(session.data)}", left)
         cost = dollars(replayed.state, self._money.prices)
         self._spent += cost or 0.0
         return Tested(replayed, cost)
+
+
+def played(session: Session, folder: Path, title: str, money: Money) -> Replayed:
+    """A session's run, which is played as far as it has not been.
+
+    Args:
+        session: The run.
+        folder: Its folder.
+        title: The line that announces it, if anything is left to play.
+        money: The prices and the budget.
+
+    Returns:
+        The run, read again from its file, so that whatever is reported is what was recorded.
+    """
+    if session.state.stage.name == "done":
+        session.store.close()
+    else:
+        say(title)
+        run_session(session, folder, "the same command", money)
+    path = folder / CHECKPOINT
+    return replay_recording(path, read_recording(path))
 
 
 def cell_of(folder: str, given: dict[str, Any], provider: str | None, runs: Path) -> Cell:

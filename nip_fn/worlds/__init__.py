@@ -14,6 +14,10 @@ MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ..
     "builtin:bug-hunt-16": bughunt.measures,
 }
 
+# Data set: the greatest accuracy of a verifier that plays nip as in some games, against the worst
+# provers.  In public the saucers leave none.
+BOUNDS: Mapping[str, Callable[[Sequence[Rollout]], float]] = {"builtin:tea": tea.bound}
+
 # Data set: two tests, by the names of their metrics, beside the theory.
 LEARNT: Mapping[
     str, Callable[[Mapping[str, float], Mapping[str, float]], tuple[tea.Learnt, ...]]

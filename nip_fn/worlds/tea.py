@@ -279,6 +279,14 @@ def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
     )
 
 
+def bound(games: Sequence[Rollout]) -> float:
+    """The greatest accuracy, against the worst provers, with the questions of these games."""
+    # Of questions that cannot be read nothing is known: they may be about all cups.
+    asked = (tasting(game).cups for game in games)
+    most = [best_accuracy(NUM_CUPS if cups is None else len(cups)) for cups in asked]
+    return sum(most) / len(most)
+
+
 class Learnt(NamedTuple):
     """A measure before and after a training, beside the value of optimal play.
 
