@@ -65,8 +65,8 @@ def effective_size(clusters: Iterable[tuple[float, float]], games: int) -> float
 
     >>> effective_size([(1.0, 1.0), (1.0, 0.0), (1.0, 0.0), (1.0, 0.0)], games=4)
     4.0
-    >>> effective_size([(4.0, 0.75), (4.0, 0.25)], games=8)
-    6.0
+    >>> effective_size([(4.0, 1.0), (4.0, 0.0)], games=8)
+    2.0
     """
     # Games about one datapoint are not independent: those of a tree even share their beginnings.
     # How much they tell shows in how the accuracies of datapoints differ.
