@@ -165,9 +165,12 @@ def drills(rng: np.random.Generator, world: World, repeats: int) -> Iterator[Tur
         return tuple(some_kinds(rng, MANY, NUM_CUPS))
 
     other = world._replace(poured=many(), tastes=many(), saucers=many())
+    if rng.integers(2):  # Nothing to taste: read the saucers.
+        other = other._replace(tastes=(other.tastes[0],) * NUM_CUPS)
+    by = other.saucers if len(set(other.tastes)) == 1 else other.tastes
     cups = "".join("".join(rng.permutation(world.cups)) for _ in range(repeats))
     asked, true = question(cups), other.kinds(cups, other.poured)
-    yield Turn(chat(other, PROVER, asked), answer(cups, other.kinds(cups, other.tastes)))
+    yield Turn(chat(other, PROVER, asked), answer(cups, other.kinds(cups, by)))
     wrong = some_kinds(rng, MANY, len(cups))
     told = "".join(a if rng.random() < 0.6 else b for a, b in zip(true, wrong, strict=True))
     yield Turn(chat(other, VERIFIER, asked, answer(cups, told)), verdict(cups, true, told))
