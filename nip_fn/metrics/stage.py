@@ -89,7 +89,7 @@ def _outcomes(games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
     recall: share decided for acceptance among the games about right solutions, which is accuracy_1
     always_fail_share: share of datapoints of which no game is right
     worst_datapoint_accuracy: the least, over datapoints, of the accuracy in the games about it;
-      both only if there are eight games or more about each
+      both only if there are eight games or trees or more about each
     acceptance_rate, neither_share: share of games decided for acceptance, decided as neither
     no_decision_rate: share of games that were not decided, for either of the next two reasons
     truncated_share, aborted_share: share of games that ran out of rounds, or that an invalid reply
@@ -116,7 +116,6 @@ def _outcomes(games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
     size = effective_size(((about[id], share) for id, share in accuracies.items()), n)
     low, high = wilson_interval(accuracy * size, size)
     ruled, ends = totals(verdicts, weights), totals((game.status for game in games), weights)
-    counts = Counter(point.id for point in points)
     worst = (
         ("always_fail_share", list(accuracies.values()).count(0.0) / len(accuracies)),
         ("worst_datapoint_accuracy", min(accuracies.values())),
@@ -131,7 +130,8 @@ def _outcomes(games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
         *ratio("accuracy_1", right[ACCEPT, True], labelled[1]),
         *ratio("precision", right[ACCEPT, True], ruled[ACCEPT]),
         *ratio("recall", right[ACCEPT, True], labelled[1]),
-        *(worst if min(counts.values()) >= LEAST_GAMES else ()),
+        # The games of one tree share their beginnings and count as one.
+        *(worst if round(min(about.values())) >= LEAST_GAMES else ()),
         ("acceptance_rate", ruled[ACCEPT] / whole),
         ("no_decision_rate", ruled[NO_DECISION] / whole),
         ("neither_share", ruled[NEITHER] / whole),

@@ -35,7 +35,7 @@ from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Adapter, Group
 from nip_fn.trees.backup import mean_children
 from nip_fn.trees.grow import Node, Slot
-from nip_fn.trees.rollouts import GameWeights, Rollout, leaf_counts
+from nip_fn.trees.rollouts import GameWeights, Rollout, leaf_counts, leaf_probabilities
 from nip_fn.trees.tree import Tree
 
 from .games import make_params
@@ -318,6 +318,13 @@ def test_with_few_games_about_each_no_single_datapoint_is_judged() -> None:
     for games, measured in ((1, False), (7, False), (8, True)):
         metrics = metrics_of(points(1, 1), forest * games)
         assert ("always_fail_share" in metrics) == measured
+        assert ("worst_datapoint_accuracy" in metrics) == measured
+
+
+def test_the_games_of_one_tree_count_as_one_towards_judging_a_datapoint() -> None:
+    grown = tree(*[leaf("decided", "accept")] * 8)
+    for num, measured in ((1, False), (8, True)):
+        metrics = metrics_of(points(1), [grown] * num, weigh=leaf_probabilities)
         assert ("worst_datapoint_accuracy" in metrics) == measured
 
 
