@@ -26,7 +26,7 @@ from nip_fn.run.stages import Growing, JobState
 from nip_fn.run.state import RunState
 from nip_fn.training.groups import Group
 from nip_fn.training.trainer import Selection
-from nip_fn.trees.grow import Node
+from nip_fn.trees.grow import Forest, Node
 
 Facts = tuple[object, ...]
 
@@ -189,7 +189,7 @@ def _job_facts_1(under_way: JobState) -> Facts:
 
 # Stages without trees are hashed as if they had an empty forest, so that the facts always have the
 # same shape.
-_NOTHING = Growing("test", key=b"", datapoints=(), forest=(), num_waiting=0)  # type: ignore[arg-type]
+_NOTHING = Growing("test", key=b"", datapoints=(), forest=Forest(), num_waiting=0)  # type: ignore[arg-type]
 _DEFAULTS = msgspec.to_builtins(HyperParameters())
 _AGENT_DEFAULTS = msgspec.to_builtins(AgentParameters())
 _FACTS: dict[int, Callable[[RunState], Facts]] = {1: _facts_1, 2: _facts_2, 3: _facts_3}

@@ -8,7 +8,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import Key
 from nip_fn.training.jobs import Job, Score
 from nip_fn.training.trainer import Rows, Selection
-from nip_fn.trees.grow import GameTree
+from nip_fn.trees.grow import Forest
 
 StageName = Literal["start", "test", "sample", "train", "publish", "done"]
 Purpose = Literal["test", "sample"]
@@ -43,7 +43,7 @@ class Growing(msgspec.Struct, frozen=True):
     name: Purpose
     key: Key
     datapoints: tuple[Datapoint, ...]
-    forest: tuple[GameTree, ...]
+    forest: Forest
     # Counted and not looked up: `step` asks after every reply whether the stage is over, and a walk
     # through the forest each time would make a stage quadratic in its replies.
     num_waiting: int

@@ -17,7 +17,7 @@ from nip_fn.training.groups import Group, group_of, is_due
 from nip_fn.training.opponents import model_of
 from nip_fn.training.registry import trainer_of
 from nip_fn.training.trainer import SampleBatch
-from nip_fn.trees.grow import GameTree, Rules, Turn
+from nip_fn.trees.grow import Forest, Rules, Turn
 from nip_fn.trees.tree import flatten
 
 
@@ -82,9 +82,9 @@ class RunState(msgspec.Struct, frozen=True):
         return None
 
     @property
-    def forest(self) -> tuple[GameTree, ...]:
-        """The trees of `sampled`; () if there are none."""
-        return self.sampled.forest if self.sampled else ()
+    def forest(self) -> Forest:
+        """The trees of `sampled`; without any if there are none."""
+        return self.sampled.forest if self.sampled else Forest()
 
     @property
     def jobs(self) -> tuple[JobState, ...]:

@@ -80,7 +80,7 @@ from nip_fn.training.jobs import MIN_EXAMPLES, Job, canary_metrics, make_job, ro
 from nip_fn.training.registry import trainer_of
 from nip_fn.training.tokens import trained_tokens
 from nip_fn.training.trainer import SampleBatch, Selection
-from nip_fn.trees.grow import GameTree, ReplyArrival, insert, new_tree, pending_requests
+from nip_fn.trees.grow import Forest, GameTree, ReplyArrival, insert, new_tree, pending_requests
 from nip_fn.trees.rollouts import GAME_WEIGHTS, dialogue_of
 from nip_fn.worlds import MEASURES
 
@@ -347,19 +347,18 @@ def _open_trees(state: RunState, stage: Fetching, datapoints: tuple[Datapoint, .
         root = new_tree(how, reset(point, own))
         forest.append(GameTree(index % len(datapoints), own, root))
     num_waiting = sum(len(game.root.slots) for game in forest)
-    grown = Growing(stage.name, own_key, datapoints, tuple(forest), num_waiting)
+    grown = Growing(stage.name, own_key, datapoints, Forest.of(forest), num_waiting)
     return replace(state, stage=grown)
 
 
 def _reply(state: RunState, stage: Growing, event: Replied) -> Stepped:
     index = event.tree
-    # Negative indices would be valid Python: a damaged recording must not answer another tree.
     if not 0 <= index < len(stage.forest):
         raise ValueError(f"no tree {index} grows in stage {stage.name!r}")
     arrival = ReplyArrival(event.path, event.agent, event.index, event.attempt, event.completion)
     game = stage.forest[index]
     root, requests = insert(rules(state), game.root, episode_of(stage, index), arrival)
-    forest = (*stage.forest[:index], replace(game, root=root), *stage.forest[index + 1 :])
+    forest = stage.forest.replaced(index, replace(game, root=root))
     # A retry asks for one reply again and leaves the count as it is; a new round adds its slots.
     opened = sum(len(request.indices) for request in requests)
     stage = replace(stage, forest=forest, num_waiting=stage.num_waiting - 1 + opened)

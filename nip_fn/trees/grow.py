@@ -10,10 +10,12 @@ order in which they came.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
-from typing import Literal, NamedTuple
+from itertools import chain, product
+from math import isqrt
+from typing import Literal, NamedTuple, Self
 
 import msgspec
+from msgspec.structs import replace
 from returns.result import Result, Success
 
 from nip_fn.game.episode import (
@@ -131,6 +133,50 @@ class GameTree(msgspec.Struct, frozen=True, array_like=True):
         return (
             f"GameTree(datapoint {self.datapoint}, {len(self.root.children)} children at the root)"
         )
+
+
+class Forest(msgspec.Struct, frozen=True):
+    """A persistent sequence of trees: to replace one copies about 2√n references, and not n.
+
+    blocks: the trees, √n to a block.
+    size: their number.
+    """
+
+    blocks: tuple[tuple[GameTree, ...], ...] = ()
+    size: int = 0
+
+    @classmethod
+    def of(cls, trees: Sequence[GameTree]) -> Self:
+        """A forest of these trees."""
+        size = len(trees)
+        width = max(1, isqrt(size))
+        return cls(tuple(tuple(trees[at : at + width]) for at in range(0, size, width)), size)
+
+    def __len__(self) -> int:
+        """The number of trees."""
+        # All blocks but the last are of one width.
+        return self.size
+
+    def __iter__(self) -> Iterator[GameTree]:
+        """The trees in their order."""
+        return chain.from_iterable(self.blocks)
+
+    def __getitem__(self, index: int) -> GameTree:
+        """The tree at an index from 0 on; an IndexError if there is none."""
+        block, place = self._place(index)
+        return self.blocks[block][place]
+
+    def replaced(self, index: int, tree: GameTree) -> Self:
+        """The forest with another tree at the index."""
+        at, place = self._place(index)
+        block = self.blocks[at]
+        changed = (*block[:place], tree, *block[place + 1 :])
+        return replace(self, blocks=(*self.blocks[:at], changed, *self.blocks[at + 1 :]))
+
+    def _place(self, index: int) -> tuple[int, int]:
+        if not 0 <= index < self.size:
+            raise IndexError(f"no tree {index} among {self.size}")
+        return divmod(index, len(self.blocks[0]))
 
 
 # (the game so far, the agent that speaks, key) -> its reply; the key is consumed.

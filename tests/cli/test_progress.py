@@ -11,6 +11,7 @@ from nip_fn.config.codec import from_dict
 from nip_fn.keys import key
 from nip_fn.run.stages import Done, Fetching, Growing, Training
 from nip_fn.run.state import RunState
+from nip_fn.trees.grow import Forest
 from nip_fn_cli.progress import seconds_left
 
 FOLLOWING = """
@@ -34,7 +35,7 @@ def test_no_estimate_before_a_training_has_ended() -> None:
 def test_what_is_ahead_takes_as_long_as_it_took() -> None:
     state = RunState(params=PARAMS, iteration=1, stage=Fetching("test"), seconds=ONE_ITERATION)
     assert seconds_left(state, 0.0) == 2 * 31.5 + 1.0
-    grown = Growing("sample", key(0), (), (), num_waiting=0)
+    grown = Growing("sample", key(0), (), Forest(), num_waiting=0)
     later = replace(state, iteration=2, stage=Training(grown, jobs=()))
     assert seconds_left(later, 5.0) == 20.5 + 1.0 - 5.0
 

@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.episode import reset
@@ -7,6 +9,7 @@ from nip_fn.keys import key
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.trees.grow import (
+    Forest,
     GameTree,
     Path,
     ReplyArrival,
@@ -130,3 +133,21 @@ def test_a_tree_that_still_waits_has_a_leaf_for_every_open_node_and_counts_empty
     assert tree.num_waiting == sum(len(ask.indices) for ask in pending_requests(root)) == 1
     assert tree.status_N == ("open", "open", "decided")
     assert repr(tree) == "Tree(datapoint 4: 3 nodes, 2 games, waits for 1 replies)"
+
+
+@given(st.integers(1, 200), st.data())
+def test_a_forest_is_a_sequence_whose_trees_are_replaced_one_by_one(
+    size: int, data: st.DataObject
+) -> None:
+    root = new_tree(rules(), GAME)
+    trees = [GameTree(index, key(index), root) for index in range(size)]
+    forest = Forest.of(trees)
+    for index in data.draw(st.lists(st.integers(0, size - 1), max_size=8)):
+        before, trees[index] = tuple(forest), GameTree(index + size, key(0), root)
+        older, forest = forest, forest.replaced(index, trees[index])
+        assert tuple(older) == before
+    assert (list(forest), len(forest)) == (trees, size)
+    assert [forest[index] for index in range(size)] == trees
+    for index in (-1, size):
+        with pytest.raises(IndexError):
+            forest.replaced(index, trees[0])

@@ -21,7 +21,15 @@ from nip_fn.run.stages import Growing
 from nip_fn.run.state import EMPTY, RunState, rules, stage_key
 from nip_fn.training.jobs import PreferenceRow, SupervisedRow
 from nip_fn.training.tokens import estimated_prompt, estimated_training, trained_tokens
-from nip_fn.trees.grow import GameTree, ReplyArrival, insert, new_tree, node_at, pending_requests
+from nip_fn.trees.grow import (
+    Forest,
+    GameTree,
+    ReplyArrival,
+    insert,
+    new_tree,
+    node_at,
+    pending_requests,
+)
 from nip_fn_adapters.costs.forecast import Assumptions, StageForecast, decision_points, forecast
 from nip_fn_adapters.costs.prices import (
     FREE,
@@ -355,7 +363,7 @@ def test_a_tree_grown_whole_asks_with_the_prompts_that_were_forecast(
     (first, *_) = play(Setup(params))
     place = stage_key(first.state, "sample")
     start = reset(DATA["train"][0], fold_in(place, "tree", 0))
-    stage = Growing("sample", place, DATA["train"][:1], (), 0)
+    stage = Growing("sample", place, DATA["train"][:1], Forest(), 0)
     state = replace(first.state, stage=stage, iteration=0)
     root = new_tree(rules(state), start)
     grown: Counter[int] = Counter()
