@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 from returns.pipeline import is_successful
 from returns.result import Failure, Result
-from rich.console import Console
 from rich.progress import Progress
 
 from nip_fn.code.bugs import buggy
@@ -37,6 +36,7 @@ from nip_fn_adapters.costs.prices import Price, cost, price_of
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
 from nip_fn_cli.config import Flags, overrides, resolve, with_provider
+from nip_fn_cli.consoles import Console
 from nip_fn_cli.data import Proving, sandbox_or_die
 from nip_fn_cli.datasets import open_or_die
 from nip_fn_cli.exits import Exit, die, or_exit, say

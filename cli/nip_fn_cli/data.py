@@ -92,12 +92,11 @@ def _length(tokenizer: str | None) -> tuple[str, Callable[[str], int]]:
 
 
 def _print_statistics(found: Iterable[SplitStatistics], views: tuple[str, ...], unit: str) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     # Data that say everything in views have no solutions.
-    texts = ("question", *([f"view of {escape(name)}" for name in views] or ["solution"]))
+    texts = ("question", *([f"view of {name}" for name in views] or ["solution"]))
     lengths = [f"{what}, {unit}" for what in texts]
     titles = ("datapoints", "problems", "right", "buggy", "with tests", "difficulties")
     for title in ("split", *titles, *lengths):

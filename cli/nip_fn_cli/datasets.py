@@ -5,8 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import NoReturn
 
-from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from nip_fn.config.data_checks import class_problems, view_problems
 from nip_fn.errors import Problem
@@ -14,6 +13,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.run.step import data_problems
 from nip_fn_adapters.data.building import REASONS, BadRows
 from nip_fn_adapters.data.opening import Data, open_data
+from nip_fn_cli.consoles import Console
 from nip_fn_cli.exits import Exit, die, say
 
 MOST_SHOWN = 20
@@ -67,7 +67,7 @@ def left_out(data: Data) -> Iterator[str]:
 def _shown(name: str) -> AbstractContextManager[object]:
     """Show on a terminal that something is under way."""
     console = Console(stderr=True)
-    return console.status(f"opening {escape(name)}") if console.is_terminal else nullcontext()
+    return console.status(Text(f"opening {name}")) if console.is_terminal else nullcontext()
 
 
 def _die_of(bad: Problem | BadRows, most_shown: int) -> NoReturn:

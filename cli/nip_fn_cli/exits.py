@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 import typer
 from returns.result import Failure, Result, Success
 
+from nip_fn_cli.terminal import visible
+
 if TYPE_CHECKING:  # help needs this module, and must not wait for the core to be imported
     from nip_fn.errors import Problem
 
@@ -36,7 +38,8 @@ _READ_EXITS = {"foreign": Exit.FOREIGN, "newer": Exit.NEWER, "corrupt": Exit.COR
 
 def say(line: str) -> None:
     """Print a line to stderr: stdout is for results."""
-    print(line, file=sys.stderr, flush=True)
+    # Visible already: while a bar is shown, rich takes what is written here to another console.
+    print(visible(line), file=sys.stderr, flush=True)
 
 
 def die(code: Exit, problem: "Problem | str") -> NoReturn:

@@ -19,6 +19,7 @@ from nip_fn_cli.options import (
     SetOption,
     SkipOption,
 )
+from nip_fn_cli.terminal import guard_streams
 
 app = typer.Typer(
     name="nip-fn",
@@ -494,6 +495,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     Ends with `SystemExit`.  Whatever goes wrong outside nip-fn is one line, not a traceback.
     """
+    guard_streams()
     try:
         # Only these two are caught: whatever else is raised is a bug, and its traceback is wanted.
         app(args=arguments, prog_name="nip-fn")

@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import Any
 
 from msgspec.structs import replace
-from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bars
 
@@ -18,6 +17,7 @@ from nip_fn.run.state import RunState, is_tested
 from nip_fn.training.groups import is_due
 from nip_fn.training.jobs import MIN_EXAMPLES
 from nip_fn.trees.grow import Node
+from nip_fn_cli.consoles import Console
 
 LINE = "iteration {task.fields[iteration]}/{task.fields[iterations]}  {task.fields[stage]:<7}"
 
@@ -35,14 +35,14 @@ class Display:
         self._trainings: dict[str, Progress] = {}  # of the stage, by job
         self._tokens = 0
         self._began = self._stage_began = self._drawn = time.monotonic()
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(stderr=True)
         self._progress = Bars(
-            TextColumn(LINE),
+            TextColumn(LINE, markup=False),
             BarColumn(),
             TaskProgressColumn(),
-            TextColumn("{task.fields[doing]}"),
-            TextColumn("{task.fields[spent]}"),
-            TextColumn("{task.fields[left]}"),
+            TextColumn("{task.fields[doing]}", markup=False),
+            TextColumn("{task.fields[spent]}", markup=False),
+            TextColumn("{task.fields[left]}", markup=False),
             console=self._console,
             # In a file, every refresh of a bar would be a line.
             disable=not sys.stderr.isatty(),
@@ -83,9 +83,8 @@ class Display:
             self._draw()
 
     def _say(self, line: str) -> None:
-        # Unwrapped, so that a line stays one in a log; without markup, since it quotes the words of
-        # providers.
-        self._console.print(line, soft_wrap=True, markup=False)
+        # Unwrapped, so that a line stays one in a log.
+        self._console.print(line, soft_wrap=True)
 
     def follow(self, job: str, progress: Progress) -> None:
         """Show the progress of a training."""

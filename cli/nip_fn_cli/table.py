@@ -1,15 +1,14 @@
 """The table of a run: a row for each iteration."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from nip_fn.run.replay import summary
 from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
+from nip_fn_cli.consoles import Console
 from nip_fn_cli.money import spending_table
 
 WIDTH = 180  # of output that does not go to a terminal
@@ -22,13 +21,11 @@ def console(width: int | None = None) -> Console:
 
     Unless a width is given, it is that of the terminal, or `WIDTH` if there is none.
     """
-    # Replies are data: no brackets in them may be taken for markup, no words for emoji.
-    plain = partial(Console, highlight=False, markup=False, emoji=False)
     # rich takes a pipe for a terminal of 80 columns, in which the table would be cut.
-    out = plain(width=width)
+    out = Console(width=width)
     if width is not None:
         return out
-    return out if out.is_terminal else plain(width=WIDTH)
+    return out if out.is_terminal else Console(width=WIDTH)
 
 
 def print_table(state: RunState, prices: Prices) -> None:

@@ -41,7 +41,12 @@ def plain_environment(folder: Path) -> dict[str, str]:
     return {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"}
 
 
-def call_cli(folder: Path, *arguments: object, **variables: str) -> Finished:
+def call_cli(
+    folder: Path,
+    *arguments: object,
+    stream: Callable[[io.BytesIO, str], io.TextIOWrapper] = io.TextIOWrapper,
+    **variables: str,
+) -> Finished:
     """Run `nip-fn ARGUMENTS` in this process; `folder` is its working directory and its home.
 
     Tests ask for the fixture `run_cli`; this function is for fixtures of a wider scope.
@@ -49,13 +54,14 @@ def call_cli(folder: Path, *arguments: object, **variables: str) -> Finished:
     Args:
         folder: An existing folder.
         *arguments: The words of the command line after `nip-fn`; each is turned into a string.
+        stream: Makes standard output and standard error: (bytes written, encoding) -> stream.
         **variables: Environment variables beside those of `plain_environment`.
 
     Returns:
         The exit code and what was written to standard output and standard error, as of a process.
         An error that would end a process with a traceback is raised, so that the test shows it.
     """
-    stdout, stderr = (io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2))
+    stdout, stderr = (stream(io.BytesIO(), "utf-8") for _ in range(2))
     environment = {**plain_environment(folder), **variables}
     code: object = 0
     with pytest.MonkeyPatch.context() as patch:
