@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.table import Table
 
 from nip_fn import __version__
 from nip_fn.config.codec import to_dict
@@ -28,14 +27,14 @@ from nip_fn_cli.attack_cases import OWN, Case, Choice, cases_of, resolved
 from nip_fn_cli.attack_report import Row, report_of, rows_of
 from nip_fn_cli.cells import played
 from nip_fn_cli.datasets import open_or_die
-from nip_fn_cli.dryrun import COLUMNS, WIDE, cells
+from nip_fn_cli.dryrun import COLUMNS, cells
 from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.loading import first_adapters
 from nip_fn_cli.money import Money, check_budget
+from nip_fn_cli.printing import print_rows
 from nip_fn_cli.recordings import read_recording
 from nip_fn_cli.replay import print_game
 from nip_fn_cli.session import New, create, reopen
-from nip_fn_cli.table import console
 from nip_fn_cli.wiring import kind_of
 
 ATTACKS = "attacks"  # the folder of a run that holds them
@@ -130,16 +129,14 @@ def _plan(case: Case) -> New:
 
 def _forecast(cases: Sequence[Case], plans: Sequence[New], money: Money) -> None:
     """Print what each run would ask for, and what it would cost."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("run", *COLUMNS, "dollars"):
-        table.add_column(title, justify="left" if title == "run" else "right", no_wrap=True)
+    rows = []
     for case, new in zip(cases, plans, strict=True):
         data = open_or_die(new.params)
         start = RunStarted(new.params, data.info, __version__, new.lineages, format=FORMAT)
         counted = cells(forecast(start, data.source), new.params, money.prices, rate=1.0)
-        table.add_row(case.folder, *counted[:-1])
+        rows.append((case.folder, *counted[:-1]))
     print("expected / at most, where they differ\n")
-    console(WIDE).print(table)
+    print_rows(("run", *COLUMNS, "dollars"), rows)
 
 
 def _play(case: Case, new: New, folder: Path, money: Money) -> Replayed:
@@ -157,19 +154,14 @@ def _play(case: Case, new: New, folder: Path, money: Money) -> Replayed:
 
 
 def _print(report: dict[str, Any], place: Path) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
     titles = ("prover", "accepts right [95 %]", "accepts wrong [95 %]", "datapoints x games")
-    for title in titles:
-        table.add_column(title, justify="left" if title == "prover" else "right", no_wrap=True)
+    rows = []
     for row in report["provers"]:
         agents = f" ({', '.join(row['agents'])})" if _two_sided(report) and row["agents"] else ""
-        table.add_row(
-            f"{row['prover']}{agents}",
-            _estimate(row["accepts_right"]),
-            _estimate(row["accepts_wrong"]),
-            f"{row['datapoints']:,} x {row['games']}",
-        )
-    console().print(table)
+        estimates = (_estimate(row[name]) for name in ("accepts_right", "accepts_wrong"))
+        size = f"{row['datapoints']:,} x {row['games']}"
+        rows.append((f"{row['prover']}{agents}", *estimates, size))
+    print_rows(titles, rows)
     print()
     lines = (
         ("completeness", "accepts right, with the run's own provers"),

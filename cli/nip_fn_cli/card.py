@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.table import Table as Printed
-
 from nip_fn.config.codec import merge, to_dict
 from nip_fn.config.presets import with_preset
 from nip_fn.keys import fold_in, key
@@ -38,7 +36,7 @@ from nip_fn_cli.eval import Choice, folder_of, of_protocol, tested_table
 from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.labels import label_cells, true_labels
 from nip_fn_cli.money import Money
-from nip_fn_cli.table import console
+from nip_fn_cli.printing import print_rows
 
 GAMES = 8  # about each datapoint, unless another number is asked for
 
@@ -257,17 +255,16 @@ def _print(
     rows: list[Row], compared: tuple[Comparison, ...], tested: dict[tuple[str, str], Tested]
 ) -> None:
     """A row for each set of provers."""
-    table = Printed(box=None, pad_edge=False, header_style="bold")
-    titles = ("provers", "accuracy [95 %]", "over own [95 %]", "p", "completeness")
-    for title in (*titles, "soundness", "AUROC"):
-        table.add_column(title, justify="left" if title == titles[0] else "right")
+    estimates = "accuracy [95 %]", "over own [95 %]", "p"
+    titles = ("provers", *estimates, "completeness", "soundness", "AUROC")
+    lines: list[tuple[str, ...]] = []
     over = {(one.protocol, one.provers): one for one in compared}
     for protocol in dict.fromkeys(row.protocol for row in rows):
-        table.add_row(protocol)
+        lines.append((protocol, *[""] * (len(titles) - 1)))
         for row in (one for one in rows if one.protocol == protocol):
             found, one = measures(row.judged), over.get((protocol, row.provers))
             own = one if one is not None and row.provers != OWN else None
-            table.add_row(
+            cells = (
                 f"  {row.provers}",
                 _interval(found.accuracy),
                 "-" if own is None else _interval(Estimate(*own.difference[:3]), signed=True),
@@ -276,7 +273,8 @@ def _print(
                 _share(found.soundness),
                 "-" if found.auroc is None else f"{found.auroc.value:.3f}",
             )
-    console().print(table)
+            lines.append(cells)
+    print_rows(titles, lines)
 
 
 def _print_measures(
@@ -301,14 +299,9 @@ def _print_measures(
         "tokens": [f"{_tokens(one):,.0f}" for one in paid],
         "dollars": ["unknown" if one.dollars is None else f"{one.dollars:.4g}" for one in paid],
     }
-    table = Printed(box=None, pad_edge=False, header_style="bold")
-    table.add_column("with its own provers")
-    for row in own:
-        table.add_column(row.protocol, justify="right")
-    for title, cells in lines.items():
-        table.add_row(title, *cells)
     print()
-    console().print(table)
+    titles = ("with its own provers", *(row.protocol for row in own))
+    print_rows(titles, [(title, *cells) for title, cells in lines.items()])
     if advantage is not None:
         gained = _interval(Estimate(*advantage[:3]), signed=True)
         print(

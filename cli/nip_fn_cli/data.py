@@ -23,8 +23,8 @@ from nip_fn_adapters.pool import in_order
 from nip_fn_cli.config import Flags, overrides, resolve
 from nip_fn_cli.datasets import left_out, open_or_die
 from nip_fn_cli.exits import Exit, die, or_exit, say
+from nip_fn_cli.printing import print_rows
 from nip_fn_cli.showing import print_problem
-from nip_fn_cli.table import console
 
 
 class Proving(NamedTuple):
@@ -92,34 +92,22 @@ def _length(tokenizer: str | None) -> tuple[str, Callable[[str], int]]:
 
 
 def _print_statistics(found: Iterable[SplitStatistics], views: tuple[str, ...], unit: str) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
     # Data that say everything in views have no solutions.
     texts = ("question", *([f"view of {name}" for name in views] or ["solution"]))
     lengths = [f"{what}, {unit}" for what in texts]
     titles = ("datapoints", "problems", "right", "buggy", "with tests", "difficulties")
-    for title in ("split", *titles, *lengths):
-        table.add_column(title, justify="left" if title in ("split", "difficulties") else "right")
+    rows = []
     for one in found:
         share = one.right / one.datapoints
-        table.add_row(
-            one.split,
-            f"{one.datapoints:,}",
-            f"{one.problems:,}",
-            f"{one.right:,} ({share:.0%})",
-            f"{one.buggy:,} ({1 - share:.0%})",
-            f"{one.with_tests:,}",
-            ", ".join(f"{name} {count:,}" for name, count in one.difficulties),
-            *(
-                f"{x.median:,.0f} / {x.most:,.0f} / {x.longest:,}"
-                for x in (
-                    one.question,
-                    *([dict(one.views).get(name, NO_TEXT) for name in views] or [one.solution]),
-                )
-            ),
+        texts_of = [dict(one.views).get(name, NO_TEXT) for name in views] or [one.solution]
+        spread = (
+            f"{x.median:,.0f} / {x.most:,.0f} / {x.longest:,}" for x in (one.question, *texts_of)
         )
-    console().print(table)
+        shares = f"{one.right:,} ({share:.0%})", f"{one.buggy:,} ({1 - share:.0%})"
+        difficulties = ", ".join(f"{name} {count:,}" for name, count in one.difficulties)
+        counts = f"{one.datapoints:,}", f"{one.problems:,}", *shares, f"{one.with_tests:,}"
+        rows.append((one.split, *counts, difficulties, *spread))
+    print_rows(("split", *titles, *lengths), rows)
     print("lengths: median / 95th percentile / longest")
 
 

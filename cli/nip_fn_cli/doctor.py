@@ -18,7 +18,7 @@ from nip_fn_adapters.sandbox import open_sandbox
 from nip_fn_adapters.serving.gpus import visible_gpus
 from nip_fn_adapters.serving.settings import check_port, find_vllm
 from nip_fn_cli.exits import Exit, die
-from nip_fn_cli.table import console
+from nip_fn_cli.printing import console
 
 TINY = "builtin:tiny"
 EXTRAS = ("local", "api", "serve", "data", "dev")

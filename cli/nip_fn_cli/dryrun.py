@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-from rich.table import Table
-
 from nip_fn import __version__
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import FORMAT, RunStarted
@@ -12,10 +10,8 @@ from nip_fn_adapters.costs.prices import Prices, cost, price_of, sum_known
 from nip_fn_cli.datasets import suitable_or_die, told
 from nip_fn_cli.exits import say
 from nip_fn_cli.money import Money, in_dollars, model_of
+from nip_fn_cli.printing import print_rows
 from nip_fn_cli.session import New
-from nip_fn_cli.table import console
-
-WIDE = 400  # columns: a line that is cut would be of no use
 
 COLUMNS = {
     "requests": "requests",
@@ -44,18 +40,18 @@ def dry_run(new: New, money: Money, rate: float) -> None:
 def _print(
     rows: Sequence[StageForecast], params: HyperParameters, prices: Prices, rate: float
 ) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("iteration", "stage", "", "model", *COLUMNS, "dollars", "time"):
-        table.add_column(
-            title, justify="left" if title in ("stage", "", "model") else "right", no_wrap=True
+    titles = ("iteration", "stage", "", "model", *COLUMNS, "dollars", "time")
+    told = [
+        (
+            *(str(row.iteration), row.stage, row.name),
+            model_of(params.agents[row.agent], row.tuned),
+            *cells([row], params, prices, rate),
         )
-    for row in rows:
-        model = model_of(params.agents[row.agent], row.tuned)
-        name = (str(row.iteration), row.stage, row.name, model)
-        table.add_row(*name, *cells([row], params, prices, rate))
-    table.add_row("total", "", "", "", *cells(rows, params, prices, rate))
+        for row in rows
+    ]
+    total = ("total", "", "", "", *cells(rows, params, prices, rate))
     print("expected / at most, where they differ\n")
-    console(WIDE).print(table)
+    print_rows(titles, [*told, total], keys=4)
 
 
 def cells(

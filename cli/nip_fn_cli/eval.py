@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.table import Table
-
 from nip_fn.config.codec import merge
 from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain
 from nip_fn.metrics.inference import Estimate
@@ -14,7 +12,7 @@ from nip_fn_cli.casting import recast
 from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.money import Money
-from nip_fn_cli.table import console
+from nip_fn_cli.printing import print_rows
 
 # The verifier alone: a protocol is worth what its verifier gains over this.
 BASELINE = "solo_verifier"
@@ -148,13 +146,12 @@ def _row(one: Result, everything: list[Result]) -> dict[str, Any]:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    titles = ("protocol", "model", "datapoints x games", "accuracy [95 %]", "always fails [95 %]")
-    others = (f"over {BASELINE} [95 %]", "buggy", "right", "undecided", "tokens", "dollars")
-    for title in (*titles, *others):
-        table.add_column(title, justify="left" if title in titles[:2] else "right")
-    for row in rows:
-        table.add_row(
+    titles = (
+        *("protocol", "model", "datapoints x games", "accuracy [95 %]", "always fails [95 %]"),
+        *(f"over {BASELINE} [95 %]", "buggy", "right", "undecided", "tokens", "dollars"),
+    )
+    lines = [
+        (
             row["protocol"],
             row["model"],
             f"{row['datapoints']:,} x {row['games']}",
@@ -165,7 +162,9 @@ def _print(rows: list[dict[str, Any]]) -> None:
             f"{row['prompt_tokens'] + row['tokens']:,.0f}",
             "unknown" if row["dollars"] is None else f"{row['dollars']:.4g}",
         )
-    console().print(table)
+        for row in rows
+    ]
+    print_rows(titles, lines, keys=2)
 
 
 def _estimate(found: dict[str, float] | None, signed: bool = False) -> str:

@@ -2,15 +2,13 @@
 
 from pathlib import Path
 
-from rich.table import Table
-
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.replay import StageForest, summary
 from nip_fn.run.state import RunState
 from nip_fn.trees.rollouts import Rollout
 from nip_fn.worlds import LEARNT
 from nip_fn_adapters.runs import load_run
-from nip_fn_cli.table import console
+from nip_fn_cli.printing import console, print_rows
 
 
 def print_learnt(state: RunState, folder: Path) -> None:
@@ -29,16 +27,13 @@ def print_learnt(state: RunState, folder: Path) -> None:
     ]
     if learnt is None or len(tests) < 2:
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    for title in ("before", "after", "optimum"):
-        table.add_column(title, justify="right")
-    for one in learnt(tests[0], tests[-1]):
-        cells = (_cell(value, one.share) for value in (one.before, one.after, one.optimum))
-        table.add_row(one.name, *cells)
+    rows = [
+        (one.name, *(_cell(value, one.share) for value in (one.before, one.after, one.optimum)))
+        for one in learnt(tests[0], tests[-1])
+    ]
+    print()
+    print_rows(("", "before", "after", "optimum"), rows)
     out = console()
-    out.print()
-    out.print(table)
     first, *_, last = load_run(folder).unwrap().stages("test")
     names = tuple(agent.name for agent in protocol_of(state.params).agents)
     for told in _told_apart(first, last, names):

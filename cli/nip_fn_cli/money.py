@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from returns.result import Failure, Result
-from rich.table import Table
 
 from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters, agent_group
@@ -30,6 +29,7 @@ from nip_fn_adapters.costs.prices import (
 )
 from nip_fn_adapters.costs.spending import Expense, dollars, dollars_of, run_expenses
 from nip_fn_cli.exits import Exit, die, or_exit
+from nip_fn_cli.printing import print_rows
 from nip_fn_cli.wiring import Models
 
 
@@ -147,20 +147,18 @@ def in_dollars(amount: float | None) -> str:
     return f"${amount:,.2f}" if amount >= 100 else f"${amount:.4f}"
 
 
-def spending_table(state: RunState, prices: Prices) -> Table:
-    """The tokens and the cost of each agent's replies and of each group's trainings."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+def print_spending(state: RunState, prices: Prices) -> None:
+    """Print the tokens and the cost of each agent's replies and of each group's trainings."""
     titles = ("prompt tokens", "cached", "completion tokens", "trained tokens", "dollars")
-    for title in ("", "model", *titles):
-        table.add_column(title, justify="right" if title in titles else "left", no_wrap=True)
     expenses = run_expenses(state, prices)
     by_row: dict[tuple[bool, str], list[Expense]] = {}
     for one in expenses:
         by_row.setdefault((one.tokens.trained > 0, one.name), []).append(one)
-    for (is_training, name), own in sorted(by_row.items(), key=lambda item: item[0][0]):
-        table.add_row(f"{'training ' * is_training}{name}", own[0].model, *_cells(own))
-    table.add_row("total", "", *_cells(expenses))
-    return table
+    rows = [
+        (f"{'training ' * is_training}{name}", own[0].model, *_cells(own))
+        for (is_training, name), own in sorted(by_row.items(), key=lambda item: item[0][0])
+    ]
+    print_rows(("", "model", *titles), [*rows, ("total", "", *_cells(expenses))], keys=2)
 
 
 def _cells(expenses: Iterable[Expense]) -> tuple[str, ...]:

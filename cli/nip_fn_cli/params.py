@@ -18,7 +18,7 @@ from nip_fn.params.agent import AgentParameters
 from nip_fn.params.names import name_schema
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
-from nip_fn_cli.table import console
+from nip_fn_cli.printing import console
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 AGENT = "AGENT"  # stands for an agent's name, or for `_default`

@@ -24,8 +24,9 @@ from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.config import resolve, with_sets
 from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.money import money_or_die
+from nip_fn_cli.printing import print_rows
 from nip_fn_cli.recordings import read_recording, replay_recording
-from nip_fn_cli.table import console, print_table
+from nip_fn_cli.table import print_table
 
 
 class Show(NamedTuple):
@@ -133,25 +134,16 @@ def _compare_selections(replayed: Replayed, sets: tuple[str, ...], show: Show) -
     if show.json:
         _print_json({"changed": differences(recorded, params), "selections": rows})
         return
-    from rich.table import Table
-
-    out = Table(box=None, pad_edge=False, header_style="bold")
-    for title in (
-        "iteration",
-        "agent",
-        "recorded",
-        "selected now",
-        "in both",
-        "recorded margin",
-        "margin now",
-    ):
-        out.add_column(title, justify="right")
-    for row in rows:
-        out.add_row(
-            *(f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values())
-        )
+    titles = (
+        *("iteration", "agent", "recorded", "selected now", "in both"),
+        *("recorded margin", "margin now"),
+    )
+    cells = [
+        [f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()]
+        for row in rows
+    ]
     print(f"selections from the same replies: as recorded, and with {', '.join(sets)}\n")
-    console().print(out)
+    print_rows(titles, cells, keys=2)
 
 
 def _compared(

@@ -11,7 +11,7 @@ from rich.text import Text
 from nip_fn.code.mutation import edit_distance
 from nip_fn.code.programs import Tests
 from nip_fn.code.solutions import PlacedSolution
-from nip_fn_cli.table import console
+from nip_fn_cli.printing import console
 
 MOST_TESTS = 20
 

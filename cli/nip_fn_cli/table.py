@@ -3,29 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-from rich.table import Table
-
 from nip_fn.run.replay import summary
 from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
-from nip_fn_cli.consoles import Console
-from nip_fn_cli.money import spending_table
-
-WIDTH = 180  # of output that does not go to a terminal
+from nip_fn_cli.money import print_spending
+from nip_fn_cli.printing import print_rows
 
 Cell = Callable[[dict[str, Any]], str]
-
-
-def console(width: int | None = None) -> Console:
-    """A console for standard output that prints texts as they are, without markup.
-
-    Unless a width is given, it is that of the terminal, or `WIDTH` if there is none.
-    """
-    # rich takes a pipe for a terminal of 80 columns, in which the table would be cut.
-    out = Console(width=width)
-    if width is not None:
-        return out
-    return out if out.is_terminal else Console(width=WIDTH)
 
 
 def print_table(state: RunState, prices: Prices) -> None:
@@ -34,16 +18,11 @@ def print_table(state: RunState, prices: Prices) -> None:
     The test of a row is that of the models from which its trees were sampled.
     """
     columns = _columns(state)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in columns:
-        table.add_column(title, justify="right", no_wrap=True)
-    for record in summary(state):
-        table.add_row(*(cell(record) for cell in columns.values()))
-    out = console()
-    out.print(table)
+    records = summary(state)
+    print_rows(tuple(columns), [[cell(one) for cell in columns.values()] for one in records])
     if state.rows:
-        out.print()
-        out.print(spending_table(state, prices))
+        print()
+        print_spending(state, prices)
 
 
 def _columns(state: RunState) -> dict[str, Cell]:

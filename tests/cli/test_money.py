@@ -77,7 +77,7 @@ def column(output: str, title: str, rows: re.Pattern[str]) -> list[str]:
 
 def asked(output: str) -> dict[tuple[str, str, str], tuple[int, int]]:
     """(iteration, stage, agent) -> requests and replies at most, as --dry-run printed them."""
-    rows = re.compile(r" +\d+  (?:test|sample) ")
+    rows = re.compile(r" *\d+ +(?:test|sample) ")
     names = [tuple(line.split()[:3]) for line in output.splitlines() if rows.match(line)]
     counts = [
         [int(cell.split("/")[-1].replace(",", "")) for cell in column(output, title, rows)]
