@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import nip_fn as nip
 from nip_fn.run import checkpoint
@@ -32,15 +33,27 @@ def sampler(asked: nip.Request) -> tuple[nip.Completion, ...]:
     return tuple(nip.Completion(text, "stop", "bench", 60, 12) for text in texts)
 
 
-def play(num_replies: int, folder: Path) -> tuple[list[float], list[Event]]:
+TRAINING: dict[str, Any] = {
+    "rl": {"num_iterations": 10**6, "rollouts_per_iteration": 50},
+    "malt": {"num_responses_per_timestep": 3},
+    "nip_protocol": {"max_message_rounds": 5},
+}
+
+
+def testing(num_dialogues: int) -> dict[str, Any]:
+    """The settings of a single test."""
+    repeats = num_dialogues // len(POINTS)
+    return {
+        "rl": {"num_iterations": 0, "num_test_iterations": repeats},
+        "text_rl": {"test_scheme": "all"},
+    }
+
+
+def play(
+    num_replies: int, folder: Path, settings: dict[str, Any]
+) -> tuple[list[float], list[Event]]:
     """A run of that many replies: the seconds that each took in the core, and all its events."""
-    params = nip.from_dict(
-        {
-            "rl": {"num_iterations": 10**6, "rollouts_per_iteration": 50},
-            "malt": {"num_responses_per_timestep": 3},
-            "nip_protocol": {"max_message_rounds": 5},
-        }
-    ).unwrap()
+    params = nip.from_dict(settings).unwrap()
     appending = store.create(folder).unwrap()
     perform = nip.pure_world(DATA, sampler)
     state, times, events = nip.EMPTY, list[float](), list[Event]()
@@ -76,7 +89,10 @@ def help_seconds() -> float:
 def run() -> list[tuple[str, str]]:
     """Rows of (measure, figure)."""
     with TemporaryDirectory() as folder:
-        times, events = play(100_000, Path(folder) / "run")
+        times, events = play(100_000, Path(folder) / "run", TRAINING)
+        few, many = (
+            play(4000, Path(folder) / f"test-{num}", testing(num))[0] for num in (5200, 138_000)
+        )
     early, late = times[:1000], times[-1000:]
     recorded = checkpoint.write(events[:12_400])
     began = time.process_time()
@@ -93,6 +109,9 @@ def run() -> list[tuple[str, str]]:
         ("core per reply, last 1,000 of 100,000", microseconds(late)),
         ("late / early, medians (aim 1)", f"{median(late) / median(early):.2f}"),
         ("core per reply over all 100,000, stage ends included", microseconds(times)),
+        ("core per reply in a test of 5,200 dialogues", microseconds(few)),
+        ("core per reply in a test of 138,000", microseconds(many)),
+        ("many / few, medians (aim 1)", f"{median(many) / median(few):.2f}"),
         ("replay of 12,400 events (aim 1 s)", f"{replay_seconds:.2f} s"),
         ("nip-fn --help (aim 0.25 s)", f"{help_seconds():.2f} s"),
     ]
