@@ -39,14 +39,15 @@ class Difference(NamedTuple):
 
     p: of the t-test that the interval belongs to: below 0.05 if and only if it excludes 0.
     p_flip: of the exact sign-flip test over seeds, or over problems where there is one seed.  Of S
-      seeds it is never below 2^(1 - S): five seeds give 1/16 at best.
+      seeds it is never below 2^(1 - S): five seeds give 1/16 at best.  None where there are no
+      pairs of seeds to flip.
     """
 
     value: float
     low: float
     high: float
     p: float
-    p_flip: float
+    p_flip: float | None
 
 
 # ------------------------------------------------------------------------------------- intervals
@@ -128,6 +129,39 @@ def paired_difference(ours_SP: ArrayLike, theirs_SP: ArrayLike) -> Difference:
     return Difference(*_interval(spread), _p_value(spread), sign_flip(units.tolist()))
 
 
+def unpaired_difference(ours_SP: ArrayLike, theirs_TP: ArrayLike) -> Difference:
+    """The mean of ours `[S, P]` less theirs `[T, P]`: the same problems, but seeds of their own.
+
+    With the mean squares A of each side's seeds and E of its rest, and B that of the problems'
+    differences, the variance is B/P + Σ (A - E)/SP over the sides of two seeds or more, and at
+    least B/P and Σ A/SP; the degrees of freedom by Satterthwaite (1946).  One seed a side tells
+    nothing of the spread over seeds: the interval is over problems alone.
+    Raises ValueError for different numbers of problems.
+
+    >>> found = unpaired_difference([[1, 1, 0, 1], [1, 1, 1, 1]], [[0, 1, 0, 1], [0, 0, 0, 1]])
+    >>> round(found.value, 3), round(found.low, 3), round(found.high, 3), found.p_flip
+    (0.5, -0.842, 1.842, None)
+    """
+    arms = _matrix(ours_SP), _matrix(theirs_TP)
+    if arms[0].shape[1] != arms[1].shape[1]:
+        raise ValueError(f"{arms[0].shape} and {arms[1].shape} are not the same problems")
+    if len(arms[0]) == len(arms[1]) == 1:
+        return paired_difference(*arms)
+    problems = _spread((arms[0].mean(axis=0) - arms[1].mean(axis=0))[None, :])
+    seeds = rest = 0.0
+    parts = [(problems.variance, problems.degrees)]
+    for arm in (arm for arm in arms if len(arm) > 1):
+        squares, degrees = _mean_squares(arm)
+        seeds, rest = seeds + squares[0] / arm.size, rest + squares[2] / arm.size
+        parts += [(squares[0] / arm.size, degrees[0]), (squares[2] / arm.size, degrees[2])]
+    total = max(problems.variance + seeds - rest, problems.variance, seeds)
+    freedom = 1.0
+    if 0 < total < inf:
+        freedom = total * total / fsum(part * part / degrees for part, degrees in parts if degrees)
+    spread = _Spread(problems.mean, float(total), float(freedom))
+    return Difference(*_interval(spread), _p_value(spread), None)
+
+
 def welch_interval(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
     """The difference of the means of two independent samples, with Welch's interval (1947).
 
@@ -175,12 +209,7 @@ def _spread(outcomes_SP: NDArray[np.float64]) -> _Spread:
     if seeds == 1 or problems == 1:
         num = outcomes_SP.size
         return _Spread(whole, float(outcomes_SP.var(ddof=1)) / num, num - 1.0)
-    of_seed_S = outcomes_SP.mean(axis=1) - whole
-    of_problem_P = outcomes_SP.mean(axis=0) - whole
-    rest_SP = outcomes_SP - whole - of_seed_S[:, None] - of_problem_P
-    degrees = np.array([seeds - 1, problems - 1, (seeds - 1) * (problems - 1)], dtype=np.float64)
-    sums = problems * of_seed_S @ of_seed_S, seeds * of_problem_P @ of_problem_P, (rest_SP**2).sum()
-    squares = np.array(sums) / degrees
+    squares, degrees = _mean_squares(outcomes_SP)
     # A sum that chance made smaller than one of its parts is not believed: the variance of the mean
     # is at least what seeds alone, problems alone, or independent outcomes would show.
     total = max(float(squares @ (1.0, 1.0, -1.0)), float(squares.max()))
@@ -189,6 +218,20 @@ def _spread(outcomes_SP: NDArray[np.float64]) -> _Spread:
     return _Spread(
         whole, total / outcomes_SP.size, total * total / float((squares**2 / degrees).sum())
     )
+
+
+def _mean_squares(
+    outcomes_SP: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The mean squares of seeds, of problems and of the rest, and their degrees of freedom."""
+    seeds, problems = outcomes_SP.shape
+    whole = outcomes_SP.mean()
+    of_seed_S = outcomes_SP.mean(axis=1) - whole
+    of_problem_P = outcomes_SP.mean(axis=0) - whole
+    rest_SP = outcomes_SP - whole - of_seed_S[:, None] - of_problem_P
+    degrees = np.array([seeds - 1, problems - 1, (seeds - 1) * (problems - 1)], dtype=np.float64)
+    sums = problems * of_seed_S @ of_seed_S, seeds * of_problem_P @ of_problem_P, (rest_SP**2).sum()
+    return np.array(sums) / degrees, degrees
 
 
 def _interval(spread: _Spread) -> Estimate:

@@ -1,0 +1,121 @@
+"""Two ways of training, or two models, compared on the same problems: what differs, for sure."""
+
+from collections.abc import Sequence
+from math import inf, sqrt
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nip_fn.metrics.evaluation import Verdicts
+from nip_fn.metrics.inference import (
+    Difference,
+    Estimate,
+    crossed_share,
+    detectable_difference,
+    paired_difference,
+    unpaired_difference,
+)
+
+Pairing = Literal["seed", "datapoint"]
+
+
+class Change(NamedTuple):
+    """A datapoint with the share of its games that each side decided as its label says."""
+
+    id: str
+    first: float
+    second: float
+
+
+class Comparison(NamedTuple):
+    """A second side compared with a first one.
+
+    seeds: the number of tests of each side.
+    datapoints: those in all of them.
+    left_out: datapoints that some tests have and others have not.
+    first, second: accuracy, with intervals over seeds and datapoints.
+    difference: the accuracy of the second less that of the first.
+    changes: the datapoints about which they differ, those that differ most first; of two that
+      differ as much, the one that is in front in the tests.
+    detectable: the smallest difference that such a comparison finds in four of five cases.
+    """
+
+    seeds: tuple[int, int]
+    datapoints: int
+    left_out: int
+    first: Estimate
+    second: Estimate
+    difference: Difference
+    changes: tuple[Change, ...]
+    detectable: float
+
+    @property
+    def gained(self) -> tuple[Change, ...]:
+        """The datapoints that the second side decides rightly more often."""
+        return tuple(change for change in self.changes if change.second > change.first)
+
+    @property
+    def lost(self) -> tuple[Change, ...]:
+        """The datapoints that the first side decides rightly more often."""
+        return tuple(change for change in self.changes if change.second < change.first)
+
+
+def compare(first: Sequence[Verdicts], second: Sequence[Verdicts], pair: Pairing) -> Comparison:
+    """The second tests compared with the first, on the datapoints that all of them share.
+
+    Args:
+        first: The tests of one side, one for each seed.
+        second: Those of the other.
+        pair: "seed" if the n-th tests of both sides belong together, as trainings from the same
+            seed do; "datapoint" if only the datapoints are the same.
+
+    Raises ValueError if they share no datapoint, or if seeds are paired and their numbers differ.
+    """
+    if pair == "seed" and len(first) != len(second):
+        raise ValueError(f"{len(first)} and {len(second)} tests cannot be paired by seed")
+    every = (*first, *second)
+    shared = set(every[0].ids).intersection(*(found.ids for found in every))
+    if not shared:
+        raise ValueError("the tests share no datapoint")
+    ids = [id for id in every[0].ids if id in shared]
+    theirs_SP, ours_SP = _outcomes(first, ids), _outcomes(second, ids)
+    find = paired_difference if pair == "seed" else unpaired_difference
+    changes = [
+        Change(id, float(before), float(after))
+        for id, before, after in zip(ids, theirs_SP.mean(0), ours_SP.mean(0), strict=True)
+        if before != after
+    ]
+    return Comparison(
+        seeds=(len(first), len(second)),
+        datapoints=len(ids),
+        left_out=len({id for found in every for id in found.ids}) - len(ids),
+        first=crossed_share(theirs_SP),
+        second=crossed_share(ours_SP),
+        difference=find(ours_SP, theirs_SP),
+        changes=tuple(sorted(changes, key=lambda change: -abs(change.second - change.first))),
+        detectable=_detectable(theirs_SP, ours_SP, pair),
+    )
+
+
+def _outcomes(tests: Sequence[Verdicts], ids: Sequence[str]) -> NDArray[np.float64]:
+    """`[S, P]` the accuracy of each test about each datapoint."""
+    found = [dict(zip(test.ids, test.accuracies, strict=True)) for test in tests]
+    return np.array([[accuracies[id] for id in ids] for accuracies in found])
+
+
+def _detectable(
+    first_SP: NDArray[np.float64], second_SP: NDArray[np.float64], pair: Pairing
+) -> float:
+    """By the spread over seeds, or over datapoints where a side has one seed only."""
+    if min(len(first_SP), len(second_SP)) > 1:
+        firsts, seconds = first_SP.mean(axis=1), second_SP.mean(axis=1)
+        if pair == "seed":
+            return detectable_difference(float((seconds - firsts).std(ddof=1)), len(firsts))
+        # As if both had as many seeds as the side with fewer.
+        deviation = sqrt(float(firsts.var(ddof=1) + seconds.var(ddof=1)))
+        return detectable_difference(deviation, min(len(firsts), len(seconds)))
+    apart_P = second_SP.mean(axis=0) - first_SP.mean(axis=0)
+    return (
+        detectable_difference(float(apart_P.std(ddof=1)), len(apart_P)) if apart_P.size > 1 else inf
+    )
