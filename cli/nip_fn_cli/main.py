@@ -1,6 +1,7 @@
 """The `nip-fn` command.  Each command imports its modules when it runs, so that help is instant."""
 
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -356,6 +357,39 @@ def replay(
 
     show = Show(transcript, tree, iteration, json)
     replay_command(checkpoint, until=until, sets=tuple(set_ or ()), show=show)
+
+
+class Pair(StrEnum):
+    """The ways to pair the tests of two sides."""
+
+    SEED = "seed"
+    DATAPOINT = "datapoint"
+
+
+@app.command()
+def compare(
+    first: Annotated[
+        str, typer.Argument(help="Runs of one side: NAME, NAME@ITERATION, A,B,C, or 'malt-*'.")
+    ],
+    second: Annotated[str, typer.Argument(help="Runs of the other side.")],
+    pair: Annotated[
+        Pair | None,
+        typer.Option(
+            help="seed: the n-th runs of both sides belong together.  datapoint: only the "
+            "problems are the same.  By seed where the seeds are the same, if left out."
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """Compare the last tests of two runs, or of two sets of runs, problem by problem.
+
+    Prints the difference with its interval, the problems that one side decides rightly more often,
+    and the parameters that differ.  `compare RUN@0 RUN` tells what a training changed.
+    """
+    from nip_fn_cli.compare import compare_command
+
+    compare_command(first, second, pair.value if pair else None, json, runs)
 
 
 @app.command()

@@ -20,6 +20,7 @@ from nip_fn.metrics.inference import (
     student_cdf,
     student_quantile,
     t_interval,
+    unpaired_difference,
 )
 
 from ..benchmarks.bench_coverage import World, over_seeds
@@ -71,6 +72,26 @@ def test_a_difference_of_nothing_is_found_in_one_experiment_of_twenty() -> None:
         arms = [rng.random((5, 400)) < 1 / (1 + np.exp(-one)) for one in log_odds]
         p_values.append(paired_difference(*arms).p)
     assert 0.03 <= np.mean(np.array(p_values) < 0.05) <= 0.07
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(5, 5), (3, 5), (1, 4)])
+def test_a_difference_of_arms_with_seeds_of_their_own_covers_the_truth(
+    ours: int, theirs: int
+) -> None:
+    """One seed of an arm is taken for the only one there could be."""
+    rng = np.random.default_rng(14)
+    covered = []
+    for _ in range(400):
+        problem = rng.normal(1.6, 1.0, 300)
+        spread = [0.0 if num == 1 else 0.3 for num in (ours, theirs)]
+        log_odds = [
+            problem + rng.normal(0, 0.5, 300) + rng.normal(0, by, (num, 1))
+            for num, by in zip((ours, theirs), spread, strict=True)
+        ]
+        arms = [rng.random(one.shape) < 1 / (1 + np.exp(-one)) for one in log_odds]
+        found = unpaired_difference(*arms)
+        covered.append(found.low <= 0 <= found.high)
+    assert 0.92 <= np.mean(covered) <= 0.985
 
 
 # ---------------------------------------------------------------------------------- hand-computed

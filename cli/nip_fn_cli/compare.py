@@ -1,0 +1,198 @@
+"""`nip-fn compare`: two sides, each of one run or more, on the problems that both have met."""
+
+import json
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nip_fn.config.codec import differences, get
+from nip_fn.errors import Problem
+from nip_fn.metrics.comparison import Change, Comparison, Pairing, compare
+from nip_fn.metrics.evaluation import Verdicts, verdicts
+from nip_fn.metrics.inference import Estimate
+from nip_fn.params.run import HyperParameters
+from nip_fn.run.replay import StageForest
+from nip_fn_adapters.runs import known_runs
+from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_cli.casting import Version, version_of
+from nip_fn_cli.consoles import Console
+from nip_fn_cli.exits import Exit, die
+from nip_fn_cli.table import console
+
+SHOWN = 5  # problems of each kind that the text names; --json names all
+
+
+class Side(NamedTuple):
+    """One of the two that are compared.
+
+    given: as the user names it.
+    runs: the names of its runs.
+    tests: a test of each run.
+    """
+
+    given: str
+    runs: tuple[str, ...]
+    tests: tuple[StageForest, ...]
+
+    @property
+    def params(self) -> HyperParameters:
+        """The parameters of the first of its runs."""
+        return self.tests[0].batch.params
+
+    @property
+    def verdicts(self) -> list[Verdicts]:
+        """The verdicts of each test."""
+        return [verdicts(test.batch.datapoints, test.batch.trees) for test in self.tests]
+
+
+def compare_command(
+    first: str, second: str, pair: Pairing | None, as_json: bool, runs: Path
+) -> None:
+    """Print how the second side differs from the first."""
+    sides = _side(first, runs), _side(second, runs)
+    seeds = [[test.batch.params.seed for test in side.tests] for side in sides]
+    # Trainings from the same seeds, in the same order, are pairs unless it is said otherwise.
+    how: Pairing = pair or ("seed" if seeds[0] == seeds[1] else "datapoint")
+    try:
+        found = compare(sides[0].verdicts, sides[1].verdicts, how)
+    except ValueError as error:
+        remedy = "compare runs that were tested on the same data, as many on each side"
+        die(Exit.USAGE, Problem(str(error), f"{first} and {second}", remedy))
+    if as_json:
+        json.dump(_record(sides, found, how), sys.stdout, indent=2, allow_nan=False)
+        print()
+    else:
+        _print(console(), sides, found, how)
+
+
+def _side(given: str, runs: Path) -> Side:
+    """The runs that a comma-separated list of names and patterns stands for."""
+    names = [name for part in given.split(",") for name in _matching(part, runs)]
+    versions = [version_of(name, runs) for name in names]
+    return Side(given, tuple(one.given for one in versions), tuple(map(_test, versions)))
+
+
+def _matching(pattern: str, runs: Path) -> list[str]:
+    """The runs whose names match a pattern, or the name itself if it is none."""
+    name, at, iteration = pattern.partition("@")
+    if not any(wildcard in name for wildcard in "*?["):
+        return [pattern]
+    known = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINT}"))
+    found = [
+        f"{known_name}{at}{iteration}" for known_name in known if fnmatchcase(known_name, name)
+    ]
+    if not found:
+        die(Exit.RUN, Problem("no run has such a name", pattern, known_runs(runs)))
+    return found
+
+
+def _test(version: Version) -> StageForest:
+    """The last test of a run, or that of the iteration that was asked for."""
+    tests = version.run.stages("test", version.iteration)
+    if not tests:
+        tested = ", ".join(str(test.iteration) for test in version.run.stages("test"))
+        problem = "the run has no finished test" + (" of that iteration" if tested else "")
+        remedy = f"its tests are of iterations {tested}" if tested else "let it end its first test"
+        die(Exit.RUN, Problem(problem, version.given, remedy))
+    return tests[-1]
+
+
+# ------------------------------------------------------------------------------------------- shown
+
+
+def _record(sides: tuple[Side, Side], found: Comparison, pair: Pairing) -> dict[str, Any]:
+    """The comparison as JSON; an endless interval has null for its ends."""
+
+    def finite(estimate: tuple[Any, ...]) -> dict[str, Any]:
+        values: dict[str, Any] = estimate._asdict()  # type: ignore[attr-defined]
+        return {
+            name: value if value is None or abs(value) < float("inf") else None
+            for name, value in values.items()
+        }
+
+    return {
+        "first": {"runs": sides[0].runs, "accuracy": finite(found.first)},
+        "second": {"runs": sides[1].runs, "accuracy": finite(found.second)},
+        "difference": finite(found.difference),
+        "paired_by": pair,
+        "datapoints": found.datapoints,
+        "datapoints_left_out": found.left_out,
+        "detectable_difference": None if found.detectable == float("inf") else found.detectable,
+        "parameters": [
+            {"name": name, "first": one, "second": other} for name, one, other in _changed(sides)
+        ],
+        "datapoints_that_differ": [change._asdict() for change in found.changes],
+    }
+
+
+def _changed(sides: tuple[Side, Side]) -> list[tuple[str, Any, Any]]:
+    """(address, first value, second value) of the parameters that differ; but seeds of several."""
+    one, other = (side.params for side in sides)
+    several = any(len(side.tests) > 1 for side in sides)
+    names = [name for name in differences(one, other) if not (several and name == "seed")]
+    return [(name, _value(one, name), _value(other, name)) for name in names]
+
+
+def _value(params: HyperParameters, address: str) -> Any:
+    try:
+        return get(params, address)
+    except KeyError:
+        return "-"  # of an agent that the other protocol does not have
+
+
+def _print(out: Console, sides: tuple[Side, Side], found: Comparison, pair: Pairing) -> None:
+    for name, side, accuracy in zip(
+        ("first", "second"), sides, (found.first, found.second), strict=True
+    ):
+        out.print(f"{name:<11} {_estimate(accuracy)}  {', '.join(side.runs)}", soft_wrap=True)
+    # An interval of Student's may reach beyond what a difference of shares can be.
+    value, low, high = (100 * max(-1.0, min(end, 1.0)) for end in found.difference[:3])
+    out.print(
+        f"difference  {value:+.1f} [{low:+.1f}, {high:+.1f}] points, {_p(found.difference.p)}",
+        soft_wrap=True,
+    )
+    out.print(f"            {_basis(found, pair)}", soft_wrap=True)
+    if found.left_out:
+        out.print(f"            {found.left_out:,} problems that only some tests have are left out")
+    if found.detectable < float("inf"):
+        out.print(
+            f"            a comparison like this finds {100 * found.detectable:.1f} points or more "
+            "in four of five cases",
+            soft_wrap=True,
+        )
+    for title, changes in (("more often right", found.gained), ("less often right", found.lost)):
+        out.print(f"\n{_count(changes, 'problem')} {title}{':' if changes else ''}")
+        for change in changes[:SHOWN]:
+            out.print(f"    {_change(change)}", soft_wrap=True)
+        if len(changes) > SHOWN:
+            out.print(f"    … (--json names all {len(changes):,})")
+    changed = _changed(sides)
+    out.print(f"\nwhat differs: {_count(changed, 'parameter')}")
+    for address, one, other in changed:
+        out.print(f"    {address}: {one} → {other}", soft_wrap=True)
+
+
+def _basis(found: Comparison, pair: Pairing) -> str:
+    first, second = found.seeds
+    if first == second == 1:
+        return f"over {found.datapoints:,} problems; one run a side tells nothing of other seeds"
+    paired = "paired by seed" if pair == "seed" else "seeds not paired"
+    return f"over {found.datapoints:,} problems and {first} and {second} runs, {paired}"
+
+
+def _p(value: float) -> str:
+    return f"p = {value:.2g}" if value >= 0.001 else "p < 0.001"
+
+
+def _count(things: Sequence[object], name: str) -> str:
+    return f"{len(things):,} {name}{'' if len(things) == 1 else 's'}"
+
+
+def _change(change: Change) -> str:
+    return f"{change.id}  {change.first:.0%} → {change.second:.0%}"
+
+
+def _estimate(found: Estimate) -> str:
+    return f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"

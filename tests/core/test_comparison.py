@@ -1,0 +1,66 @@
+"""Two sides compared on the same problems."""
+
+import numpy as np
+import pytest
+
+from nip_fn.metrics.comparison import Change, compare
+from nip_fn.metrics.evaluation import Verdicts
+from nip_fn.metrics.inference import paired_difference, unpaired_difference
+
+IDS = ("a", "b", "c", "d", "e", "f")
+
+
+def verdicts(*right: int, ids: tuple[str, ...] = IDS, games: int = 1) -> Verdicts:
+    return Verdicts(ids, right, games)
+
+
+def test_one_run_a_side_is_paired_by_problem() -> None:
+    found = compare([verdicts(0, 0, 1, 1, 0, 1)], [verdicts(1, 1, 1, 0, 1, 1)], "datapoint")
+    assert found.difference == paired_difference([[1, 1, 1, 0, 1, 1]], [[0, 0, 1, 1, 0, 1]])
+    assert (found.first.value, found.second.value) == pytest.approx((3 / 6, 5 / 6))
+    assert [change.id for change in found.gained] == ["a", "b", "e"]
+    assert found.lost == (Change("d", 1.0, 0.0),)
+
+
+def test_problems_are_matched_by_their_ids_and_the_others_are_left_out() -> None:
+    first = verdicts(1, 0, 1, ids=("a", "b", "x"))
+    second = verdicts(1, 0, 1, ids=("b", "a", "y"))
+    found = compare([first], [second], "datapoint")
+    assert (found.datapoints, found.left_out) == (2, 2)
+    assert found.changes == (Change("a", 1.0, 0.0), Change("b", 0.0, 1.0))
+    with pytest.raises(ValueError, match="share no datapoint"):
+        compare([first], [verdicts(1, ids=("z",))], "datapoint")
+
+
+def test_seeds_are_paired_or_not_as_is_said() -> None:
+    first = [verdicts(0, 0, 1, 1, 0, 1), verdicts(0, 1, 1, 1, 1, 1)]
+    second = [verdicts(1, 0, 1, 1, 1, 1), verdicts(1, 1, 1, 1, 1, 1)]
+    ours, theirs = ([one.accuracies for one in side] for side in (second, first))
+    assert compare(first, second, "seed").difference == paired_difference(ours, theirs)
+    assert compare(first, second, "datapoint").difference == unpaired_difference(ours, theirs)
+    with pytest.raises(ValueError, match="cannot be paired by seed"):
+        compare(first, second[:1], "seed")
+
+
+def test_the_larger_differences_come_first() -> None:
+    first = [verdicts(4, 0, 2, ids=("a", "b", "c"), games=4)]
+    second = [verdicts(3, 4, 2, ids=("a", "b", "c"), games=4)]
+    assert compare(first, second, "datapoint").changes == (
+        Change("b", 0.0, 1.0),
+        Change("a", 1.0, 0.75),
+    )
+
+
+def test_the_detectable_difference_falls_with_the_number_of_runs() -> None:
+    rng = np.random.default_rng(0)
+
+    def side(seeds: int) -> list[Verdicts]:
+        shares = rng.normal(0.7, 0.05, size=seeds).clip(0, 1)
+        ids = tuple(map(str, range(200)))
+        return [
+            Verdicts(ids, tuple((rng.random(200) < share).astype(int).tolist()), 1)
+            for share in shares
+        ]
+
+    few, many = (compare(side(seeds), side(seeds), "datapoint") for seeds in (3, 12))
+    assert 0 < many.detectable < few.detectable
