@@ -19,7 +19,7 @@ from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.casting import Version, version_of
 from nip_fn_cli.consoles import Console
 from nip_fn_cli.exits import Exit, die
-from nip_fn_cli.table import console
+from nip_fn_cli.printing import console
 
 SHOWN = 5  # problems of each kind that the text names; --json names all
 
