@@ -11,15 +11,34 @@ from nip_fn.game.decision import Decision, SpectrumName
 from nip_fn.game.protocol import Move
 from nip_fn.game.verdict import FindDecision, find_decision
 
-FinishReason = Literal["stop", "length", "content_filter", "other"]
+FinishReason = Literal[
+    "stop",
+    "length",
+    "content_filter",
+    "prompt_filtered",  # nothing was written: the provider refused the prompt for its content
+    "prompt_too_long",  # nothing was written: the prompt is longer than the model's context
+    "other",
+]
 
 ReplyError = Literal[
     "content_filter",  # the provider withheld the text
+    "prompt_filtered",  # the provider refused the prompt for its content
+    "prompt_too_long",  # the provider refused the prompt for its length
     "unknown_finish_reason",  # the model stopped for a reason that is neither stop nor length
     "no_content",  # nothing was written
     "invalid_decision",  # a verdict that is none of the spectrum's, unclear, or stated repeatedly
     "missing_header",  # nothing for one of the channels that it was the agent's turn to speak in
 ]
+
+# The same prompt would be refused again, so there is no second attempt.
+FINAL_ERRORS: frozenset[ReplyError] = frozenset({"prompt_filtered", "prompt_too_long"})
+
+_UNUSABLE: dict[FinishReason, ReplyError] = {
+    "content_filter": "content_filter",
+    "prompt_filtered": "prompt_filtered",
+    "prompt_too_long": "prompt_too_long",
+    "other": "unknown_finish_reason",
+}
 
 SUBSTANCE = re.compile(r"[^\s*_#>]")  # anything but space and markup
 
@@ -65,10 +84,9 @@ def parse_reply(
         headers: The beginning of each part of a message to several channels.
         find: The reading of a decision in a text.
     """
-    if completion.finish_reason == "content_filter":
-        return Failure("content_filter")
-    if completion.finish_reason not in ("stop", "length"):
-        return Failure("unknown_finish_reason")
+    unusable = _UNUSABLE.get(completion.finish_reason)
+    if unusable is not None:
+        return Failure(unusable)
     # A reply that was cut is parsed all the same and flagged: the *nip* library calls it invalid,
     # so that a long sentence can cost a prover the game.
     text = completion.text

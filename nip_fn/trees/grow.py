@@ -28,7 +28,7 @@ from nip_fn.game.episode import (
     play_round,
 )
 from nip_fn.game.protocol import Move, Protocol, Status
-from nip_fn.game.reply import Completion, Reply, ReplyError, parse_reply
+from nip_fn.game.reply import FINAL_ERRORS, Completion, Reply, ReplyError, parse_reply
 from nip_fn.keys import Key, fold_in
 
 SimultaneousBranching = Literal["joint", "product"]
@@ -319,15 +319,15 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
     cached_tokens = slot.cached_tokens + completion.cached_tokens
     # A failed attempt is asked for again under a key of its own; the last one is recorded as it is,
     # so that a model that never speaks properly ends the game instead of the run.
-    reply = parsed.value_or(None)
-    if reply is None and attempts < rules.attempts[agent]:
+    reply, error = parsed.value_or(None), parsed.swap().value_or(None)
+    if reply is None and attempts < rules.attempts[agent] and error not in FINAL_ERRORS:
         return Slot(agent, None, attempts, prompt_tokens, completion_tokens, cached_tokens)
     said = Utterance(
         agent=agent,
         raw=completion.text or "",
         messages=reply.messages if reply else (),
         decision=reply.decision if reply else None,
-        error=parsed.swap().value_or(None),
+        error=error,
         attempts=attempts,
         token_limit=completion.finish_reason == "length",
         model=completion.model,

@@ -186,6 +186,20 @@ def test_another_process_finds_the_batch_and_pays_nothing_twice(
     assert len(logged(provider, "batch-row")) == 5
 
 
+def test_notes_that_cannot_be_read_end_the_sampling_with_a_line(
+    provider: Provider, tmp_path: Path
+) -> None:
+    ask(make_batches(tmp_path / "run", provider), *wave(2))
+    for note in (tmp_path / "run" / "batches").iterdir():
+        note.write_bytes(b"{")
+    answers = ask(make_batches(tmp_path / "run", provider), *wave(2))
+    for answer in answers:
+        assert str(answer.failure()).startswith(str(tmp_path / "run" / "batches"))
+        assert "the notes of batches cannot be kept there (Input data was truncated)" in str(
+            answer.failure()
+        )
+
+
 def test_no_note_holds_a_secret(provider: Provider, tmp_path: Path) -> None:
     ask(make_batches(tmp_path / "run", provider), *wave(2))
     files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]

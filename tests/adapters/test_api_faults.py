@@ -168,9 +168,11 @@ ODD: list[tuple[str, set[tuple[bool, str]]]] = [
     ("empty-content", {(False, "stop")}),
     ("content_filter", {(False, "content_filter")}),
     ("refusal", {(False, "content_filter")}),
-    ("unknown-finish", {(True, "other")}),
-    ("no-finish-reason", {(True, "other")}),
+    ("unknown-finish", {(True, "stop")}),
+    ("no-finish-reason", {(True, "stop")}),
     ("length", {(True, "length")}),
+    ("parts", {(True, "stop")}),
+    ("odd-usage", {(True, "stop")}),
 ]
 
 
@@ -208,24 +210,59 @@ def test_a_wrong_number_of_replies_is_made_good(provider: Provider, game: Game, 
         entry["completion_tokens"] for entry in log
     )
     assert len({str(entry["body"]) for entry in log}) == len(log), "no reply is asked for twice"
-    (line,) = game.told
-    assert "makes one reply at a time" in line
-    assert is_readable(line)
+    assert game.told == [], "replies are requested together as before"
 
 
-def test_a_prompt_that_is_withheld_for_its_content_counts_as_such(provider: Provider) -> None:
-    body_says = {"fault": "400", "message": "The prompt was filtered."}
-    provider.configure(faults=[body_says])
+@pytest.mark.parametrize("fault", ["null-usage", "negative-usage"])
+def test_tokens_that_are_not_counted_are_none(provider: Provider, fault: str) -> None:
+    provider.configure(faults=[{"fault": fault}])
     (answer,) = ask(make_sampler(provider.url), make_request())
-    assert "The prompt was filtered" in str(answer.failure()), "without a code it is any other 400"
     provider.configure(faults=[])
+    found = answer.unwrap()
+    assert all(one.text for one in found)
+    assert {(one.prompt_tokens, one.completion_tokens, one.cached_tokens) for one in found} == {
+        (0, 0, 0)
+    }
+
+
+REFUSED_PROMPTS = [
+    ("400-flagged", "prompt_filtered", "refuses the prompt for its content (400)"),
+    ("400-context", "prompt_too_long", "finds the prompt too long (400)"),
+    ("400-vllm", "prompt_too_long", "finds the prompt too long (400)"),
+    ("413", "prompt_too_long", "finds the prompt too long (413)"),
+]
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "words"),
+    REFUSED_PROMPTS,
+)
+def test_a_prompt_that_is_refused_is_an_invalid_reply_at_its_place(
+    provider: Provider, game: Game, fault: str, reason: str, words: str
+) -> None:
+    mark = log_mark(provider)
+    provider.configure(
+        faults=[{"fault": fault, "match": {"kind": "chat", "contains": "Question 3?"}}]
+    )
+    state = game.sit().unwrap()
+    provider.configure(faults=[])
+    assert state.stage.name == "done"
+    refused = [entry for entry in since(provider, mark) if entry["status"] != 200]
+    recorded = [r.completion for r in game.replies() if r.completion.finish_reason == reason]
+    assert 0 < len(recorded) < len(game.replies()) / 2
+    assert {(one.text, one.prompt_tokens) for one in recorded} == {(None, 0)}
+    assert sum(entry["n"] for entry in refused) == len(recorded), "none is asked for again"
+    assert game.told
+    for line in game.told:
+        assert words in line
+        assert line.endswith("; counted as an invalid reply")
+        assert is_readable(line)
 
 
 # ------------------------------------------------------------------------------------ fatal
 
 KEY_REMEDY = "check OPENAI_API_KEY, in the environment or in a file .env"
 QUOTA_REMEDY = "add credit to the account"
-LENGTH_REMEDY = "set fewer rounds or shorter messages, or use a model with a longer context"
 
 FATAL: list[tuple[dict[str, Any], str]] = [
     ({"fault": "401"}, f"the server refuses the API key (401); {KEY_REMEDY}"),
@@ -243,15 +280,6 @@ FATAL: list[tuple[dict[str, Any], str]] = [
         {"fault": "404-model"},
         "the server does not have what is requested (404): The model does not exist; check "
         "model_name and api_base_url",
-    ),
-    (
-        {"fault": "413"},
-        f"the server finds the request too large (413): Request entity too large; {LENGTH_REMEDY}",
-    ),
-    (
-        {"fault": "400-context"},
-        "the server finds the request too large (400): This model's maximum context length is 8192 "
-        f"tokens. Please reduce the messages; {LENGTH_REMEDY}",
     ),
     ({"fault": "400"}, "the server refuses the request (400): Invalid value for 'messages'"),
     (
@@ -292,7 +320,7 @@ def test_where_siblings_are_asked_for_singly_each_that_was_answered_is_kept(
     undisturbed, game = (Game(tmp_path / name, provider.url, ALONE) for name in ("whole", "run"))
     whole = undisturbed.sit().unwrap()
     mark, sittings = log_mark(provider), 1
-    provider.configure(faults=[{"fault": "413", "match": {"share": 0.3}}], latency=[0.0, 0.02])
+    provider.configure(faults=[{"fault": "400", "match": {"share": 0.3}}], latency=[0.0, 0.02])
     while (sat := game.sit()).value_or(None) is None:
         assert is_readable(sat.failure())
         sittings += 1

@@ -218,7 +218,11 @@ def test_a_job_is_known_by_its_suffix_where_a_server_keeps_no_metadata() -> None
 
 @pytest.mark.parametrize(
     ("outcome", "words"),
-    [("failed", "failed: job_failed: The job failed due to"), ("cancelled", "was cancelled")],
+    [
+        ("failed", "failed: job_failed: The job failed due to"),
+        ("expired", "expired: the provider gives no reason"),
+        ("cancelled", "was cancelled"),
+    ],
 )
 def test_a_job_that_the_provider_ends_is_an_answer_and_is_not_repeated(
     provider: Provider, tmp_path: Path, job: Job, outcome: str, words: str
@@ -325,6 +329,7 @@ def test_stopping_leaves_the_job_running_says_so_and_finds_it_again(
     [
         ("validating_files", "pending"), ("queued", "pending"), ("running", "running"),
         ("succeeded", "succeeded"), ("failed", "failed"), ("cancelled", "cancelled"),
+        ("expired", "failed"),
         ("paused", "pending"), ("warming_up", "running"),
     ],
 )  # fmt: skip

@@ -64,6 +64,18 @@ def test_a_child_opens_without_waiting_for_its_cousins() -> None:
     assert root.children[0].children == ()
 
 
+@pytest.mark.parametrize("reason", ["prompt_filtered", "prompt_too_long"])
+def test_a_prompt_that_is_refused_is_not_asked_again(reason: FinishReason) -> None:
+    how = rules(attempts=3)
+    root, asks = insert(
+        how, new_tree(how, GAME), GAME, ReplyArrival((), VERIFIER, 0, 0, said("", reason))
+    )
+    assert asks == ()
+    heard = root.slots[0].said
+    assert heard is not None
+    assert (heard.error, heard.attempts) == (reason, 1)
+
+
 def test_an_unusable_reply_is_asked_for_again_until_the_attempts_are_used_up() -> None:
     how = rules(attempts=3)
     root = new_tree(how, GAME)

@@ -149,6 +149,8 @@ def test_who_may_not_decide_only_talks_about_it(text: str) -> None:
         (" \n\t\u2003", "length", "no_content"),
         ("Decision: accept", "content_filter", "content_filter"),
         (None, "content_filter", "content_filter"),
+        (None, "prompt_filtered", "prompt_filtered"),
+        (None, "prompt_too_long", "prompt_too_long"),
         ("Decision: accept", "other", "unknown_finish_reason"),
     ],
 )

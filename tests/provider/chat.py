@@ -1,7 +1,7 @@
 """Chat completions."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -105,7 +105,7 @@ def complete(
         "created": int(time.time()),
         "model": "another-model" if fault == "other-model" else served,
         "choices": _choices(choices, fault),
-        "usage": None if fault == "no-usage" else _usage(usage),
+        "usage": None if fault == "no-usage" else _usage(usage, fault),
         "service_tier": "default",
         "system_fingerprint": "fp_fake000001",
     }
@@ -150,7 +150,7 @@ def _choices(choices: Sequence[Choice], fault: str | None) -> list[dict[str, Any
     written = [
         {
             "index": index,
-            "message": {"role": "assistant", "content": c.text, "refusal": c.refusal},
+            "message": {"role": "assistant", "content": _content(c, fault), "refusal": c.refusal},
             "logprobs": None,
             "finish_reason": c.finish_reason,
         }
@@ -159,11 +159,24 @@ def _choices(choices: Sequence[Choice], fault: str | None) -> list[dict[str, Any
     return written[::-1] if fault == "reversed" else written
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _content(choice: Choice, fault: str | None) -> Any:
+    if fault != "parts":
+        return choice.text
+    text = choice.text or ""
+    return [{"type": "text", "text": part} for part in (text[:3], text[3:])]
+
+
+def _usage(usage: Usage, fault: str | None) -> dict[str, Any]:
+    written: dict[str | None, Callable[[int], Any]] = {
+        "odd-usage": lambda count: str(count) if count % 2 else float(count),
+        "null-usage": lambda count: None,
+        "negative-usage": lambda count: -count,
+    }
+    write = written.get(fault, lambda count: count)
     return {
-        "prompt_tokens": usage.prompt,
-        "completion_tokens": usage.completion,
-        "total_tokens": usage.prompt + usage.completion,
-        "prompt_tokens_details": {"cached_tokens": usage.cached, "audio_tokens": 0},
+        "prompt_tokens": write(usage.prompt),
+        "completion_tokens": write(usage.completion),
+        "total_tokens": write(usage.prompt + usage.completion),
+        "prompt_tokens_details": {"cached_tokens": write(usage.cached), "audio_tokens": 0},
         "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
     }

@@ -22,7 +22,8 @@ IN_CHAT = frozenset(
     {
         "empty-choices", "null-content", "empty-content", "content_filter", "length", "refusal",
         "wrong-n", "wrong-n-more", "reversed", "no-usage", "no-finish-reason", "unknown-finish",
-        "error-200", "error-choice", "null-body", "other-model",
+        "error-200", "error-choice", "null-body", "other-model", "parts", "odd-usage",
+        "null-usage", "negative-usage",
     }
 )  # fmt: skip
 
@@ -53,6 +54,16 @@ ERRORS = {
         BAD,
         "context_length_exceeded",
         "messages",
+    ),
+    "400-flagged": Error(
+        400, "Invalid prompt: it was flagged by our usage policy.", BAD, "invalid_prompt"
+    ),
+    "400-vllm": Error(
+        400,
+        "This model's maximum context length is 512 tokens. However, your request has 734 input "
+        "tokens. Please reduce the length of the input messages.",
+        "BadRequestError",
+        "400",
     ),
     "401": Error(401, "Incorrect API key provided.", BAD, "invalid_api_key"),
     "402": Error(402, "Insufficient credits. Add more and try again.", BAD, "402"),

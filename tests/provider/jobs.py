@@ -145,8 +145,8 @@ def _ended(job: Json) -> Json:
         case "failed":
             error = {"code": "job_failed", "param": None, "message": job["_"]["error"]}
             return {"status": "failed", "error": error}
-        case "cancelled":
-            return {"status": "cancelled"}
+        case "cancelled" | "expired" as status:
+            return {"status": status}
     trained = {"fine_tuned_model": job["_"]["model"], "trained_tokens": job["_"]["tokens"]}
     return {"status": "succeeded", "result_files": [_result_id(job)], **trained}
 

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 Kind = Literal["chat", "models", "file", "job", "batch", "batch-row", "other"]
-Outcome = Literal["succeeded", "failed", "cancelled", "vanishes", "never"]
+Outcome = Literal["succeeded", "failed", "expired", "cancelled", "vanishes", "never"]
 BatchOutcome = Literal["completed", "failed", "expired", "cancelled", "never"]
 
 

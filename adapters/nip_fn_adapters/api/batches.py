@@ -189,7 +189,14 @@ class _Batches:
             number = len(self._waiting)
             await asyncio.sleep(self._times.gather)
         wave, self._waiting = self._waiting, {}
-        for note, part in self._parts(wave):
+        try:
+            parts = list(self._parts(dict(wave)))
+        except Exception as error:
+            # Nobody awaits this task: without an outcome, those that wait would do so for ever.
+            for waiting in wave.values():
+                _fail(waiting.outcome, error, self._folder)
+            return
+        for note, part in parts:
             task = asyncio.create_task(self._carry_out(note, part))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
@@ -246,8 +253,7 @@ class _Batches:
         except Exception as error:
             # Nobody awaits this task, so a bug in it reaches the run only through those that wait.
             for waiting in part.values():
-                if not waiting.outcome.done():
-                    waiting.outcome.set_exception(error)
+                _fail(waiting.outcome, error, self._folder)
             return
         for name, waiting in part.items():
             if not waiting.outcome.done():
@@ -323,6 +329,21 @@ class _Batches:
         """The batch as listed; if an answer was lost, the list is given time to show it."""
         lost = note.asked if note.asked and not note.id else None
         return await look_for(partial(_listed, client, note.tag), lost, self._times.settle)
+
+
+def _fail(outcome: "asyncio.Future[RowOutcome]", error: Exception, folder: Path) -> None:
+    """Give a request that still waits the error: a problem if the notes are at fault, or a bug."""
+    if outcome.done():
+        return
+    if not isinstance(error, OSError | msgspec.DecodeError):
+        outcome.set_exception(error)
+        return
+    problem = Problem(
+        f"the notes of batches cannot be kept there ({replies.one_line(error)})",
+        address=str(folder),
+        remedy="restore the folder, so that no batch is paid for twice, and resume the run",
+    )
+    outcome.set_result(problem)
 
 
 async def _listed(client: Any, tag: str) -> Any:

@@ -24,6 +24,7 @@ STATUSES: dict[str, JobStatus] = {
     "running": "running",
     "succeeded": "succeeded",
     "failed": "failed",
+    "expired": "failed",
     "cancelled": "cancelled",
 }
 

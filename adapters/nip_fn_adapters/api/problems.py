@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
+import aiohttp
 import httpx2
 import openai
 
@@ -20,11 +21,13 @@ _CAUSES: dict[FailureKind, str] = {
     "timeout": "the server does not answer in time",
     "conflict": "the server is busy",
     "malformed": "the server does not answer in the JSON of OpenAI's API",
+    "truncated": "the server's answer breaks off",
     "empty": "the server answers without a reply",
     "key": "the server refuses the API key",
     "quota": "the account has no credit left",
     "model": "the server does not have what is requested",
-    "too_large": "the server finds the request too large",
+    "too_large": "the server finds the prompt too long",
+    "filtered": "the server refuses the prompt for its content",
     "refused": "the server refuses the request",
 }
 
@@ -55,13 +58,22 @@ def failure_of(error: Exception) -> RequestFailure:
             param=error.param or "",
             retry_after=retry_after(headers_of(error.response), datetime.now(UTC)),
         )
-    causes: list[BaseException] = [error]
-    while causes[-1].__cause__ is not None:
-        causes.append(causes[-1].__cause__)
     # The client wraps time-outs and refused connections alike; only the causes tell them apart.
-    if any(isinstance(cause, TimeoutError) for cause in causes):
+    cause: BaseException = error
+    while not isinstance(cause, _TOLD_APART) and cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, TimeoutError) and not isinstance(cause, aiohttp.ConnectionTimeoutError):
         return RequestFailure("timeout")
-    return RequestFailure("connection", message=one_line(causes[-1]))
+    if isinstance(cause, aiohttp.ClientPayloadError):
+        return RequestFailure("truncated", message="the connection closed before its end")
+    if isinstance(cause, _MALFORMED):
+        return RequestFailure("malformed", message=one_line(cause))
+    return RequestFailure("connection", message=one_line(cause))
+
+
+# A status line or a compressed body that is none.
+_MALFORMED = (aiohttp.ClientResponseError, httpx2.DecodingError)
+_TOLD_APART = (TimeoutError, aiohttp.ClientPayloadError, *_MALFORMED)
 
 
 def failure_in(body: bytes, status: int, headers: Mapping[str, str]) -> RequestFailure:

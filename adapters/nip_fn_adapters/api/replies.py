@@ -15,7 +15,7 @@ from nip_fn.game.reply import Completion, FinishReason
 from nip_fn.keys import Key, fold_in, seed_of
 from nip_fn.prompts.chat import Message
 from nip_fn.run.request import Request
-from nip_fn_adapters.api.retries import RequestFailure, kind_of
+from nip_fn_adapters.api.retries import FailureKind, RequestFailure, kind_of
 from nip_fn_adapters.api.rows import message_of
 
 SEED_BITS = 31  # positive in any provider's integers
@@ -25,9 +25,14 @@ LONGEST_LINE = 300  # characters that are shown of a server's own words
 _REASONS: dict[str | None, FinishReason] = {
     "stop": "stop",
     "length": "length",
+    "max_tokens": "length",
     "content_filter": "content_filter",
 }
-_FILTER_CODES = frozenset({"content_filter", "content_policy_violation"})
+# The prompts that are refused for what they are, and how that is recorded.
+_WITHHELD: dict[FailureKind, FinishReason] = {
+    "filtered": "prompt_filtered",
+    "too_large": "prompt_too_long",
+}
 # Fields that a request can do without.  The sampling parameters are not among them: leaving out a
 # temperature that was set would change the experiment without a word.
 _OPTIONAL = ("seed", "prompt_cache_key", "name")
@@ -48,16 +53,27 @@ class Answered(NamedTuple):
     num_choices: int  # in the answer, usable or not
 
 
-# Every field below may be absent or null.  A stricter type would turn the usable reply of an odd
-# server into a failure, after it was paid for.
-class _Text(msgspec.Struct):
-    content: str | None = None
+# Every field below may be absent or null, and numbers may be text.  A stricter type would turn the
+# usable reply of an odd server into a failure, after it was paid for.
+class _Part(msgspec.Struct):
+    text: str | None = None
+
+
+class _Message(msgspec.Struct):
+    content: str | list[_Part] | None = None
     refusal: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The content; its parts, where a server sends it so, joined."""
+        if isinstance(self.content, list):
+            return "".join(part.text or "" for part in self.content)
+        return self.content
 
 
 class _Choice(msgspec.Struct):
     index: int | None = None
-    message: _Text | None = None
+    message: _Message | None = None
     finish_reason: str | None = None
 
 
@@ -85,7 +101,7 @@ class _Body(msgspec.Struct):
     error: _Error | None = None
 
 
-_DECODER = msgspec.json.Decoder(_Body)
+_DECODER = msgspec.json.Decoder(_Body, strict=False)
 
 
 def body_of(
@@ -206,14 +222,16 @@ def read_answer(
     try:
         body = _DECODER.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return RequestFailure("malformed", 200, one_line(error))
+        # Told apart by msgspec's own words: it has one exception for both.
+        kind: FailureKind = "truncated" if "truncated" in str(error) else "malformed"
+        return RequestFailure(kind, 200, one_line(error))
     if not body.choices:
         return _no_choices(body)
     # Servers list choices in any order, some of them without an index.
     choices = sorted(body.choices, key=lambda choice: choice.index or 0)
     whole = [choice for choice in choices if choice.finish_reason != "error"]
     if not whole:
-        return RequestFailure("server", 200, "it failed while it wrote the reply")
+        return RequestFailure("truncated", 200, "it failed while it wrote the reply")
     return Answered(_completions(body, whole[:most], headers, request), len(choices))
 
 
@@ -237,7 +255,7 @@ def read_refusal(content: bytes, status: int) -> RequestFailure:
 
 def _of_error(error: _Error, status: int) -> RequestFailure:
     code, message = str(error.code or ""), one_line(error.message or "")
-    return RequestFailure(kind_of(status, code), status, message, code, error.param or "")
+    return RequestFailure(kind_of(status, code, message), status, message, code, error.param or "")
 
 
 def _completions(
@@ -245,30 +263,35 @@ def _completions(
 ) -> tuple[Completion, ...]:
     usage = body.usage or _Usage()
     details = usage.prompt_tokens_details or _Details()
-    texts = [choice.message.content if choice.message else None for choice in choices]
+    texts = [choice.message.text if choice.message else None for choice in choices]
     # The provider counts once for all replies.  The prompt is charged to the first of them, and the
     # completion tokens are divided in proportion to the lengths, so that sums equal the bill.
-    tokens = shares(usage.completion_tokens or 0, [len(text or "") for text in texts])
+    tokens = shares(_count(usage.completion_tokens), [len(text or "") for text in texts])
     return tuple(
         Completion(
             text=text,
-            finish_reason=_reason(choice),
+            finish_reason=_reason(choice, text),
             model=body.model or request.adapter or request.model,
-            prompt_tokens=0 if place else usage.prompt_tokens or 0,
+            prompt_tokens=0 if place else _count(usage.prompt_tokens),
             completion_tokens=tokens[place],
-            cached_tokens=0 if place else details.cached_tokens or 0,
+            cached_tokens=0 if place else _count(details.cached_tokens),
             request_id=headers.get("x-request-id") or body.id or "",
         )
         for place, (choice, text) in enumerate(zip(choices, texts, strict=True))
     )
 
 
-def _reason(choice: _Choice) -> FinishReason:
+def _reason(choice: _Choice, text: str | None) -> FinishReason:
     # A refusal may come with the finish reason "stop", as if it were a reply.
     if choice.message is not None and choice.message.refusal:
         return "content_filter"
-    # An unknown word is not taken for "stop": the reply may have been cut.
-    return _REASONS.get(choice.finish_reason, "other")
+    # Some servers give no reason, or words of their own such as "eos".  What was written is a reply
+    # all the same: to ask for another would pay twice.
+    return _REASONS.get(choice.finish_reason, "stop" if text else "other")
+
+
+def _count(tokens: int | None) -> int:
+    return max(0, tokens or 0)
 
 
 def shares(total: int, weights: Sequence[int]) -> list[int]:
@@ -289,14 +312,16 @@ def shares(total: int, weights: Sequence[int]) -> list[int]:
 def withheld(
     failure: RequestFailure, request: Request, keys: Sequence[Key]
 ) -> tuple[Completion, ...]:
-    """Filtered replies, if the provider refuses the prompt for its content; else ().
+    """Completions without text, if the provider refuses the prompt itself; else ().
 
-    Such a refusal is a fact about the game, to be recorded, not a fault of the run.
+    A prompt that is filtered for its content, or longer than the model's context, is a fact about
+    the game, to be recorded, not a fault of the run.
     """
-    if failure.kind != "refused" or failure.code not in _FILTER_CODES:
+    reason = _WITHHELD.get(failure.kind)
+    if reason is None:
         return ()
     model = request.adapter or request.model
-    return tuple(Completion(text=None, finish_reason="content_filter", model=model) for _ in keys)
+    return tuple(Completion(text=None, finish_reason=reason, model=model) for _ in keys)
 
 
 def one_line(text: object) -> str:

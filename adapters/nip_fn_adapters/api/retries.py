@@ -4,6 +4,7 @@ Retries are decided here and nowhere else: the clients below are told never to r
 since two layers that retry multiply their attempts.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -16,18 +17,29 @@ FailureKind = Literal[
     "timeout",  # it did not answer in time
     "conflict",  # it was busy with something that excludes the request
     "malformed",  # its answer is not what the API specifies
+    "truncated",  # its answer broke off
     "empty",  # it answered without a reply
     "key",  # it does not know the key, or the key may not do this
     "quota",  # the account has no credit left
     "model",  # it has no such model, or no such address
-    "too_large",  # the request is too long for it
-    "refused",  # it refuses the request for what is in it
+    "too_large",  # the prompt is longer than the model's context, or than the server takes
+    "filtered",  # it refuses the prompt for its content
+    "refused",  # it refuses the request for any other part of it
 ]
 
 # Malformed and empty answers are among them, because a gateway in trouble sends a page of HTML, or
 # no choices, with status 200.
 TRANSIENT: frozenset[FailureKind] = frozenset(
-    {"rate_limit", "server", "connection", "timeout", "conflict", "malformed", "empty"}
+    {
+        "rate_limit",
+        "server",
+        "connection",
+        "timeout",
+        "conflict",
+        "malformed",
+        "truncated",
+        "empty",
+    }
 )
 
 # Providers send these with a status that would otherwise be retried (429) or not understood (400).
@@ -36,7 +48,20 @@ _CODES: dict[str, FailureKind] = {
     "billing_hard_limit_reached": "quota",
     "billing_not_active": "quota",
     "context_length_exceeded": "too_large",
+    "string_above_max_length": "too_large",
+    "request_too_large": "too_large",
+    "content_filter": "filtered",
+    "content_policy_violation": "filtered",
+    "invalid_prompt": "filtered",
+    "data_inspection_failed": "filtered",
 }
+
+# vLLM, llama.cpp and others give no code of their own to a prompt that is too long.
+_TOO_LONG = re.compile(
+    r"context (length|window|size)|(prompt|input) is too long|reduce the length|"
+    r"must have less than \d+ tokens",
+    re.IGNORECASE,
+)
 
 _KINDS: dict[int, FailureKind] = {
     401: "key",
@@ -98,12 +123,14 @@ class GiveUp(NamedTuple):
     reason: str  # "" if a retry could not help
 
 
-def kind_of(status: int, code: str = "") -> FailureKind:
-    """The kind of failure for an HTTP status of 400 or more, and the code of the error.
+def kind_of(status: int, code: str = "", message: str = "") -> FailureKind:
+    """The kind of failure for an HTTP status of 400 or more, and the error's code and message.
 
     >>> kind_of(503), kind_of(429), kind_of(429, "insufficient_quota"), kind_of(422)
     ('server', 'rate_limit', 'quota', 'refused')
     """
+    if status in (400, 422) and code not in _CODES and _TOO_LONG.search(message):
+        return "too_large"
     return _CODES.get(code) or _KINDS.get(status, "server" if status >= 500 else "refused")
 
 

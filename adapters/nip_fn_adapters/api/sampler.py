@@ -6,7 +6,7 @@ and a request that fails for good never takes the replies of its siblings with i
 
 import asyncio
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -33,6 +33,10 @@ from nip_fn_adapters.api.retries import Attempt, GiveUp, RequestFailure, RetryPo
 
 REPORT_EVERY = 30.0  # seconds between two lines about one server
 CHARACTERS = 4  # per token, about
+# In a row with another number of replies than was requested, after which replies are requested one
+# by one.  That pays for the prompt each time, so a single slip of the server must not lead to it.
+DEVIANT_ANSWERS = 4
+INVALID = "counted as an invalid reply"
 
 
 class ApiModel(NamedTuple):
@@ -94,6 +98,11 @@ class Wanted(NamedTuple):
         return self.request.adapter or self.request.model
 
     @property
+    def purpose(self) -> str:
+        """The agent and its model, for messages."""
+        return f"{self.request.agent}'s {self.model}"
+
+    @property
     def most_tokens(self) -> float:
         """The tokens that servers charge against a quota before they know the real number."""
         prompt = sum(len(message.content) for message in self.request.chat) / CHARACTERS
@@ -129,8 +138,10 @@ class ApiSampler:
         self._chats: dict[Endpoint, tuple[Chats, AsyncIterator[Chats]]] = {}
         self._capabilities: defaultdict[tuple[Endpoint, str], Capabilities]
         self._capabilities = defaultdict(Capabilities)
+        # Answers in a row with another number of replies than was requested.
+        self._deviant: Counter[tuple[Endpoint, str]] = Counter()
         self._seen: set[Endpoint] = set()  # servers that have answered
-        self._reported_at: dict[Endpoint, float] = {}
+        self._reported_at: dict[tuple[Endpoint, str], float] = {}
         self._pauses: set[asyncio.Future[None]] = set()
 
     async def __call__(
@@ -217,6 +228,7 @@ class ApiSampler:
             return Success(tuple(replace(one, seconds=seconds) for one in got.completions))
         withheld = replies.withheld(got, wanted.request, wanted.keys)
         if withheld:
+            self._report(server, got.kind, problems.describe(server, wanted.purpose, got), INVALID)
             return Success(withheld)
         if self._learn(wanted, server, used, got):
             # At once, and not counted as an attempt: nothing is wrong with the server, and the form
@@ -227,9 +239,8 @@ class ApiSampler:
         history = (*before.history, attempt)
         decision = retries.decide(history, self._policy(server), wanted.keys[0])
         if isinstance(decision, GiveUp):
-            purpose = f"{wanted.request.agent}'s {wanted.model}"
             remedy = problems.remedy_for(got, wanted.served.key_variable)
-            return Failure(problems.describe(server, purpose, got, decision.reason, remedy))
+            return Failure(problems.describe(server, wanted.purpose, got, decision.reason, remedy))
         self._report_delay(server, wanted, got, history)
         return _Again(history, decision.seconds, keeps_permit=got.kind == "rate_limit")
 
@@ -284,8 +295,12 @@ class ApiSampler:
         return True
 
     def _check_number(self, wanted: Wanted, server: Endpoint, num_choices: int) -> None:
-        # Some servers ignore n, others make more than n: either way, one by one is the safe form.
-        if num_choices != len(wanted.keys) and not wanted.insists:
+        """Request replies one by one from a server that does not keep to n, answer after answer."""
+        if len(wanted.keys) == 1 or wanted.insists:
+            return
+        place = server, wanted.model
+        self._deviant[place] = self._deviant[place] + 1 if num_choices != len(wanted.keys) else 0
+        if self._deviant[place] >= DEVIANT_ANSWERS:
             self._remember(wanted, server, Capabilities(several=False))
 
     def _remember(self, wanted: Wanted, server: Endpoint, learnt: Capabilities) -> None:
@@ -305,15 +320,17 @@ class ApiSampler:
         self, server: Endpoint, wanted: Wanted, failure: RequestFailure, history: Sequence[Attempt]
     ) -> None:
         """Report what delays a request for long, at most once in `REPORT_EVERY` for a server."""
-        delay = sum(attempt.seconds + attempt.waited for attempt in history)
-        now = self._clock()
-        reported = self._reported_at.get(server, -REPORT_EVERY)
-        if delay < WORTH_TELLING or now - reported < REPORT_EVERY:
-            return
-        self._reported_at[server] = now
-        waiting = self._queue.num_waiting + len(self._pauses) + 1
-        problem = problems.describe(server, wanted.model, failure)
-        self._settings.tell(f"{problem}; trying again, {waiting:,} requests wait")
+        if sum(attempt.seconds + attempt.waited for attempt in history) >= WORTH_TELLING:
+            waiting = self._queue.num_waiting + len(self._pauses) + 1
+            problem = problems.describe(server, wanted.model, failure)
+            self._report(server, "delay", problem, f"trying again, {waiting:,} requests wait")
+
+    def _report(self, server: Endpoint, what: str, problem: Problem, consequence: str) -> None:
+        """Report a problem, at most once in `REPORT_EVERY` for a server and what it is about."""
+        now, place = self._clock(), (server, what)
+        if now - self._reported_at.get(place, -REPORT_EVERY) >= REPORT_EVERY:
+            self._reported_at[place] = now
+            self._settings.tell(f"{problem}; {consequence}")
 
     def _clock(self) -> float:
         return time.monotonic() * self._settings.speed

@@ -250,6 +250,6 @@ class _RemoteJob(NamedTuple):
 
 
 def _reason(remote: Remote) -> str:
-    verb = {"failed": "failed", "cancelled": "was cancelled"}[remote.status]
+    verb = "was cancelled" if remote.status == "cancelled" else remote.word
     why = remote.problem or "the provider gives no reason"
     return f"the fine-tuning job {remote.id} {verb}: {why}"
