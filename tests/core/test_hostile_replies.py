@@ -22,6 +22,7 @@ from nip_fn.game.decision import SPECTRA, Decision, SpectrumName
 from nip_fn.game.episode import Episode, may_decide, movers, reset
 from nip_fn.game.protocol import Move, Protocol, verifier_rounds
 from nip_fn.game.reply import (
+    FINAL_ERRORS,
     Completion,
     FinishReason,
     Reply,
@@ -262,7 +263,8 @@ def hostile(dice: Dice, spectrum: SpectrumName) -> str | None:
 
 
 def completion(dice: Dice, spectrum: SpectrumName) -> Completion:
-    finish: FinishReason = one(dice, ["stop"] * 13 + ["length", "content_filter", "other"])
+    reasons = [reason for reason in get_args(FinishReason) if reason != "stop"]
+    finish: FinishReason = one(dice, ["stop"] * 15 + reasons)
     return Completion(
         text=hostile(dice, spectrum),
         finish_reason=finish,
@@ -333,7 +335,8 @@ def check(
     if isinstance(heard, Failure):
         error = heard.failure()
         assert error in get_args(ReplyError)
-        assert (given.finish_reason == "content_filter") == (error == "content_filter")
+        for reason in ("content_filter", "prompt_filtered", "prompt_too_long"):
+            assert (given.finish_reason == reason) == (error == reason)
         assert (given.finish_reason == "other") == (error == "unknown_finish_reason")
         assert case.may_decide or error != "invalid_decision"
         assert case.headers or error != "missing_header"
