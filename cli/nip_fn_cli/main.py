@@ -359,6 +359,42 @@ def replay(
     replay_command(checkpoint, until=until, sets=tuple(set_ or ()), show=show)
 
 
+@app.command()
+def ls(
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """List the runs with their states, accuracies and costs, the latest at the end."""
+    from nip_fn_cli.ls import ls_command
+
+    ls_command(runs, json)
+
+
+@app.command()
+def show(
+    run: Annotated[str, typer.Argument(help="A run's name, or its folder.")],
+    wrong: Annotated[bool, typer.Option("--wrong", help="List games decided wrongly.")] = False,
+    undecided: Annotated[bool, typer.Option("--undecided", help="List undecided games.")] = False,
+    cut: Annotated[
+        bool, typer.Option("--cut", help="List games with a reply cut at the token limit.")
+    ] = False,
+    sampled: Annotated[
+        bool, typer.Option("--sampled", help="Games of sampling instead of those of the tests.")
+    ] = False,
+    iteration: Annotated[
+        int | None, typer.Option(help="Games of this iteration; of the last one if left out.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """Show a run on one screen, or list those of its games that one wants to read."""
+    from nip_fn_cli.show import show_command
+
+    chosen = {"wrong": wrong, "undecided": undecided, "cut": cut}
+    kinds = tuple(kind for kind, is_chosen in chosen.items() if is_chosen)
+    show_command(run, kinds, "sample" if sampled else "test", iteration, json, runs)
+
+
 class Pair(StrEnum):
     """The ways to pair the tests of two sides."""
 

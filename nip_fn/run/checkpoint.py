@@ -31,6 +31,7 @@ RESTORE = "restore the file from a backup, or look at the events before it with 
 _HEADER = Struct("<8sII")
 _HEAD = Struct("<III")
 _encode = msgspec.msgpack.Encoder().encode
+_OUTLINED = (b"run_started", b"stage_done", b"extended")
 _decode = msgspec.msgpack.Decoder(Event).decode
 
 
@@ -87,6 +88,26 @@ def read(data: bytes, limit: int | None = None) -> Result[Recording, ReadError]:
         events.append(event[0])
         offset = event[1]
     return Success(Recording(tuple(events), offset, 0))
+
+
+def outline(data: bytes) -> tuple[Event, ...]:
+    """The events that tell how far a run is: its start, its extensions, the ends of its stages.
+
+    All others are passed over undecoded, and so is whatever is damaged: () of another file.
+    """
+    events: list[Event] = []
+    offset = _HEADER.size
+    while data.startswith(MAGIC) and offset + _HEAD.size <= len(data):
+        start = offset + _HEAD.size
+        length, *_ = _HEAD.unpack_from(data, offset)
+        # An event begins with the head of an array and its tag, a short text.
+        if data[start + 2 : start + 16].startswith(_OUTLINED):
+            event = _read_frame(data, offset, len(events))
+            if not isinstance(event, tuple):
+                break
+            events.append(event[0])
+        offset = start + length
+    return tuple(events)
 
 
 def _check_header(data: bytes) -> ReadError | None:
