@@ -24,7 +24,7 @@ from nip_fn.metrics.card import (
     effect,
     measures,
 )
-from nip_fn.metrics.inference import Difference, Estimate, paired_difference
+from nip_fn.metrics.inference import Difference, Estimate, share_difference
 from nip_fn.params.agent import is_scripted
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.quotes import Quotes, messages_of_others
@@ -205,7 +205,7 @@ def _advantage(rows: list[Row]) -> Difference | None:
     right = {row.provers: row.judged.right_PG.mean(axis=1) for row in rows if row.protocol == ALONE}
     if PROVERS_ALONE not in right:
         return None
-    return paired_difference([right[PROVERS_ALONE]], [right[OWN]])
+    return share_difference([right[PROVERS_ALONE]], [right[OWN]])
 
 
 # ---------------------------------------------------------------------------------------- records

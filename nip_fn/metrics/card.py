@@ -13,7 +13,7 @@ from nip_fn.metrics.inference import (
     crossed_share,
     detectable_difference,
     holm,
-    paired_difference,
+    share_difference,
     t_interval,
 )
 from nip_fn.metrics.oversight import (
@@ -116,7 +116,7 @@ def comparisons(rows: Sequence[Row]) -> tuple[Comparison, ...]:
         if found[one].ids != found[other].ids:
             raise ValueError(f"{one} and {other} were played about other datapoints")
         ours, theirs = (found[place].right_PG.mean(axis=1) for place in (one, other))
-        differences.append(paired_difference([ours], [theirs]))
+        differences.append(share_difference([ours], [theirs]))
         apart.append(float(np.std(ours - theirs, ddof=1)) if len(ours) > 1 else 0.0)
     corrected = holm([difference.p for difference in differences])
     return tuple(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.metrics.formulas import LEAST_GAMES, wilson_interval
-from nip_fn.metrics.inference import Difference, Estimate, crossed_share, paired_difference
+from nip_fn.metrics.inference import Difference, Estimate, clustered_share, share_difference
 from nip_fn.metrics.stage import verdict
 from nip_fn.trees.rollouts import dialogue_of
 from nip_fn.trees.tree import Tree
@@ -40,15 +40,9 @@ def verdicts(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Verdicts
 
 
 def accuracy(found: Verdicts) -> Estimate:
-    """The share of games that were decided as the label says.
-
-    The interval is Wilson's where there is one game about each datapoint.  Several games about one
-    are not independent, so then it is that of the mean over datapoints (`crossed_share`).
-    """
-    if found.games == 1:
-        count, number = sum(found.right), len(found.right)
-        return Estimate(count / number, *wilson_interval(count, number))
-    return crossed_share([found.accuracies])
+    """The share of games that were decided as the label says, with `clustered_share`'s interval."""
+    games = len(found.right) * found.games
+    return clustered_share(((1.0, share) for share in found.accuracies), games)
 
 
 def always_fails(found: Verdicts) -> Estimate | None:
@@ -72,4 +66,4 @@ def gain(found: Verdicts, baseline: Verdicts) -> Difference:
     """
     if found.ids != baseline.ids:
         raise ValueError("the baseline was tested on other datapoints")
-    return paired_difference([found.accuracies], [baseline.accuracies])
+    return share_difference([found.accuracies], [baseline.accuracies])

@@ -7,17 +7,17 @@ matrix of outcomes is `[S, P]`, seeds by problems, each the mean over the games 
 Nothing here draws random numbers but `sign_flip` of many values, whose draws are keyed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import product
-from math import exp, fsum, inf, lgamma, log, sqrt
+from math import exp, fsum, hypot, inf, lgamma, log, sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nip_fn.metrics.formulas import Z_95, wilson_interval
+from nip_fn.metrics.formulas import Z_95, effective_size, mean, wilson_interval
 
 LEVEL = 0.975  # the upper quantile of a two-sided 95 % interval
 
@@ -109,6 +109,55 @@ def crossed_share(outcomes_SP: ArrayLike, level: float = LEVEL) -> Estimate:
     effective = num * between / ((num - 1) * variance)
     z = student_quantile(level, degrees)
     return Estimate(mean, *wilson_interval(mean * effective, effective, z))
+
+
+def clustered_share(clusters: Iterable[tuple[float, float]], games: int) -> Estimate:
+    """The share of games that are right, of which those about one datapoint are a cluster.
+
+    Wilson's interval of the `effective_size`, with Student's t on one degree less than there are
+    clusters, as in `crossed_share`; with the normal quantile if no cluster has two games, or if
+    they do not differ.
+
+    Args:
+        clusters: (weight, share) of the games about each datapoint, one or more.
+        games: The games in all.
+
+    >>> value, low, high = clustered_share([(1.0, 1.0), (1.0, 0.0), (1.0, 1.0), (1.0, 1.0)], 4)
+    >>> round(value, 3), round(low, 3), round(high, 3)
+    (0.75, 0.301, 0.954)
+    """
+    known = list(clusters)
+    shares, weights = [share for _, share in known], [weight for weight, _ in known]
+    value, size = mean(shares, weights), effective_size(known, games)
+    alike = games == len(known) or min(shares) == max(shares)
+    z = Z_95 if alike else student_quantile(LEVEL, len(known) - 1)
+    return Estimate(value, *wilson_interval(value * size, size, z))
+
+
+def balanced_share(one: Estimate, other: Estimate) -> Estimate:
+    """The mean of the accuracies in two classes, with an interval within [0, 1].
+
+    From the limits of both (MOVER; Zou and Donner 2008, "Construction of confidence limits about
+    effect measures: a general approach"): m - √((p - l)² + (q - k)²) / 2, likewise above.
+
+    >>> value, low, high = balanced_share(Estimate(1.0, 0.9, 1.0), Estimate(0.0, 0.0, 0.2))
+    >>> round(value, 3), round(low, 3), round(high, 3)
+    (0.5, 0.45, 0.6)
+    """
+    middle = (one.value + other.value) / 2
+    below = hypot(one.value - one.low, other.value - other.low) / 2
+    above = hypot(one.high - one.value, other.high - other.value) / 2
+    return Estimate(middle, max(0.0, middle - below), min(1.0, middle + above))
+
+
+def share_difference(ours_SP: ArrayLike, theirs_SP: ArrayLike) -> Difference:
+    """`paired_difference` of shares, its interval within the bounds of one, [-1, 1].
+
+    >>> share_difference([[1.0]], [[0.0]])[:3]
+    (1.0, -1.0, 1.0)
+    """
+    found = paired_difference(ours_SP, theirs_SP)
+    return found._replace(low=max(-1.0, found.low), high=min(1.0, found.high))
 
 
 def paired_difference(ours_SP: ArrayLike, theirs_SP: ArrayLike) -> Difference:

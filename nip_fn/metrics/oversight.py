@@ -19,6 +19,7 @@ from nip_fn.game.protocol import Protocol
 from nip_fn.metrics.evaluation import Verdicts, accuracy
 from nip_fn.metrics.inference import (
     Estimate,
+    balanced_share,
     crossed_interval,
     crossed_share,
     normal_interval,
@@ -121,6 +122,21 @@ def completeness(found: Judged) -> Estimate | None:
 def soundness(found: Judged) -> Estimate | None:
     """The share of games about buggy solutions that were rejected; None without buggy solutions."""
     return _share(found, REJECT)
+
+
+def balanced_accuracy(found: Judged) -> Estimate | None:
+    """The mean of completeness and soundness: one half for a verifier that always says the same.
+
+    None without both classes.
+    """
+    one, other = completeness(found), soundness(found)
+    return None if one is None or other is None else balanced_share(one, other)
+
+
+def majority_class_share(found: Judged) -> float:
+    """The share of the more frequent label: the accuracy of whoever always says that."""
+    share = float(found.label_P.mean())
+    return max(share, 1 - share)
 
 
 def _share(found: Judged, label: int) -> Estimate | None:

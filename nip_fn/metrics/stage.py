@@ -26,8 +26,8 @@ from nip_fn.metrics.formulas import (
     standard_error,
     summary_of,
     totals,
-    wilson_interval,
 )
+from nip_fn.metrics.inference import Estimate, balanced_share, clustered_share
 from nip_fn.select.pairs import Pair
 from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Group
@@ -75,16 +75,21 @@ def verdict(game: Rollout) -> int:
     return game.decision.discrete if game.decision else NO_DECISION
 
 
+_BALANCED = "balanced_accuracy", "balanced_accuracy_low", "balanced_accuracy_high"
+
+
 def _outcomes(games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
     """The ends of the games, each game taken with its weight.
 
     A game is right if it was decided as the label says; one that was decided as neither, ran out of
     rounds or broke off never is.  With p the share of right ones among n games:
 
-    accuracy: p;  accuracy_stderr: √(p(1 - p) / m);  accuracy_low, accuracy_high: Wilson's interval
-      of m games, where m is the `effective_size`, with the games about one datapoint as a cluster:
-      n if there is one about each
+    accuracy: p;  accuracy_stderr: √(p(1 - p) / m), where m is the `effective_size`, with the games
+      about one datapoint as a cluster: n if there is one about each;  accuracy_low, accuracy_high:
+      the interval of `clustered_share`
     accuracy_0, accuracy_1: the accuracy in the games about buggy and about right solutions
+    balanced_accuracy, balanced_accuracy_low, balanced_accuracy_high: their mean, and its interval
+    majority_class_share: the share of games about the more frequent class
     precision: share of games about right solutions among those decided for acceptance
     recall: share decided for acceptance among the games about right solutions, which is accuracy_1
     always_fail_share: share of datapoints of which no game is right
@@ -112,9 +117,16 @@ def _outcomes(games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
     about = totals((point.id for point in points), weights)
     won = totals(zip((point.id for point in points), hits, strict=True), weights)
     accuracies = {id: won[id, True] / weight for id, weight in about.items()}
-    accuracy = totals(hits, weights)[True] / whole
+    counts, labels = Counter(point.id for point in points), {p.id: p.label for p in points}
+
+    def measured(*classes: int) -> Estimate:
+        own = [id for id in accuracies if labels[id] in classes]
+        clusters = ((about[id], accuracies[id]) for id in own)
+        return clustered_share(clusters, sum(counts[id] for id in own))
+
+    accuracy, low, high = measured(REJECT, ACCEPT)
     size = effective_size(((about[id], share) for id, share in accuracies.items()), n)
-    low, high = wilson_interval(accuracy * size, size)
+    balanced = len(set(labels.values())) > 1 and balanced_share(measured(REJECT), measured(ACCEPT))
     ruled, ends = totals(verdicts, weights), totals((game.status for game in games), weights)
     worst = (
         ("always_fail_share", list(accuracies.values()).count(0.0) / len(accuracies)),
@@ -128,6 +140,8 @@ def _outcomes(games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
         ("accuracy_high", high),
         *ratio("accuracy_0", right[REJECT, True], labelled[0]),
         *ratio("accuracy_1", right[ACCEPT, True], labelled[1]),
+        *zip(_BALANCED, balanced or (), strict=False),
+        ("majority_class_share", max(labelled.values()) / whole),
         *ratio("precision", right[ACCEPT, True], ruled[ACCEPT]),
         *ratio("recall", right[ACCEPT, True], labelled[1]),
         # The games of one tree share their beginnings and count as one.

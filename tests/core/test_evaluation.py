@@ -34,7 +34,8 @@ def test_one_game_about_each_gives_the_interval_of_wilson() -> None:
 
 def test_several_games_about_one_are_one_observation() -> None:
     assert accuracy(of(4, 4, 0, 0, games=4)) == crossed_share([[1, 1, 0, 0]])
-    assert accuracy(of(3, 2, 1, 0, games=3)) == crossed_share([[1, 2 / 3, 1 / 3, 0]])
+    expected = pytest.approx(crossed_share([[1, 2 / 3, 1 / 3, 0]]))
+    assert accuracy(of(3, 2, 1, 0, games=3)) == expected
 
 
 def test_a_datapoint_always_fails_when_no_game_about_it_is_right() -> None:
@@ -53,6 +54,17 @@ def test_values_lie_in_their_intervals_and_these_between_0_and_1(one: Verdicts) 
 def test_nothing_is_gained_over_oneself(one: Verdicts) -> None:
     assert gain(one, one)[3:] == (1.0, 1.0)
     assert gain(one, one).value == 0.0
+
+
+@given(found, found)
+def test_a_gain_lies_between_all_wrong_and_all_right(one: Verdicts, other: Verdicts) -> None:
+    num = min(len(one.ids), len(other.ids))
+    ours, theirs = (
+        found._replace(ids=one.ids[:num], right=found.right[:num]) for found in (one, other)
+    )
+    value, low, high, *_ = gain(ours, theirs)
+    assert -1 <= low <= value + 1e-12
+    assert value - 1e-12 <= high <= 1
 
 
 def test_a_gain_is_paired() -> None:

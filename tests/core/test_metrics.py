@@ -22,6 +22,7 @@ from nip_fn.metrics.formulas import (
     standard_error,
     wilson_interval,
 )
+from nip_fn.metrics.inference import LEVEL, Estimate, balanced_share, student_quantile
 from nip_fn.metrics.stage import (
     lineage_metrics,
     pair_metrics,
@@ -224,7 +225,9 @@ def test_outcomes_of_a_forest_made_by_hand() -> None:
     Σ (W (p_d - p) / 8)² is (3 · 5/12)² + (5 · 1/4)² over 64, which is 25/512, and 3/16 over that is
     3.84: so many independent games would tell as much.
     """
-    low, high = wilson_interval(3.84 / 4, 3.84)
+    low, high = wilson_interval(3.84 / 4, 3.84, student_quantile(LEVEL, 1))
+    by_class = Estimate(2 / 3, *wilson_interval(2, 3)), Estimate(0.0, *wilson_interval(0, 1))
+    balanced = balanced_share(*by_class)
     metrics = metrics_of(points(1, 0), FOREST)
     outcomes = {name: metrics[name] for name in metrics if "." not in name and name not in EFFORT}
     assert outcomes == pytest.approx(
@@ -235,6 +238,10 @@ def test_outcomes_of_a_forest_made_by_hand() -> None:
             "accuracy_high": high,
             "accuracy_0": 0.0,
             "accuracy_1": 2 / 3,
+            "balanced_accuracy": 1 / 3,
+            "balanced_accuracy_low": balanced.low,
+            "balanced_accuracy_high": balanced.high,
+            "majority_class_share": 5 / 8,
             "precision": 2 / 4,
             "recall": 2 / 3,
             "acceptance_rate": 4 / 8,

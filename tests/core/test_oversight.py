@@ -13,17 +13,19 @@ from nip_fn.game.decision import ACCEPT, NO_DECISION, REJECT, strongest
 from nip_fn.game.episode import Utterance
 from nip_fn.metrics.evaluation import accuracy, verdicts
 from nip_fn.metrics.formulas import Z_95, wilson_interval
-from nip_fn.metrics.inference import crossed_interval, crossed_share, welch_interval
+from nip_fn.metrics.inference import clustered_share, crossed_interval, welch_interval
 from nip_fn.metrics.oversight import (
     Judged,
     agent_score_difference,
     auroc,
+    balanced_accuracy,
     brier,
     calibration,
     checking_rate,
     completeness,
     judged,
     majority_accuracy,
+    majority_class_share,
     message_effect,
     soundness,
 )
@@ -104,13 +106,26 @@ def test_completeness_and_soundness_are_the_accuracies_of_either_class() -> None
     right, buggy = completeness(found), soundness(found)
     assert right is not None
     assert buggy is not None
-    assert right == crossed_share([[1.0, 0.5]])
+    assert right == clustered_share([(1.0, 1.0), (1.0, 0.5)], 4)
     assert buggy.value == 0.5
     assert completeness(of([0], [N])) is None
     assert soundness(of([1], [N])) is None
     single = soundness(of([0, 0, 0, 1], [N], [N], [Y], [Y]))
     assert single is not None
     assert single[1:] == wilson_interval(2, 3)
+
+
+@given(st.lists(st.sampled_from([0, 1]), min_size=2, max_size=40), st.sampled_from([Y, N]))
+def test_who_always_says_the_same_is_balanced_at_one_half(labels: list[int], said: int) -> None:
+    found = of(labels, *[[said, said]] * len(labels))
+    balanced, share = balanced_accuracy(found), labels.count(1) / len(labels)
+    assert majority_class_share(found) == pytest.approx(max(share, 1 - share))
+    if share in (0, 1):
+        assert balanced is None
+    else:
+        assert balanced is not None
+        assert balanced.value == 0.5
+        assert 0 <= balanced.low < 0.5 < balanced.high <= 1
 
 
 def test_a_majority_is_right_or_wrong_and_a_tie_half_of_it() -> None:

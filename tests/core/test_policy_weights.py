@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import nip_fn as nip
 from nip_fn.metrics.forest import forest_stats
 from nip_fn.metrics.formulas import deviation, effective_size, mean, totals, wilson_interval
+from nip_fn.metrics.inference import LEVEL, student_quantile
 from nip_fn.metrics.stage import stage_metrics, verdict
 from nip_fn.trees.grow import SimultaneousBranching
 from nip_fn.trees.rollouts import leaf_counts, leaf_probabilities
@@ -36,7 +37,7 @@ def test_outcomes_of_a_forest_made_by_hand_under_the_policy() -> None:
     are a cluster: Σ (W (p_d - p) / 4)² = 2 (2 · 3/8 / 4)² = 9/128, and 15/64 over that is 10/3.
     """
     metrics = metrics_of(points(1, 0), FOREST, weigh=leaf_probabilities)
-    low, high = wilson_interval(10 / 8, 10 / 3)
+    low, high = wilson_interval(10 / 8, 10 / 3, student_quantile(LEVEL, 1))
     expected = {
         "accuracy": 3 / 8,
         "accuracy_stderr": sqrt(15 / 64 / (10 / 3)),
@@ -44,6 +45,8 @@ def test_outcomes_of_a_forest_made_by_hand_under_the_policy() -> None:
         "accuracy_high": high,
         "accuracy_0": 0.0,
         "accuracy_1": 3 / 4,
+        "balanced_accuracy": 3 / 8,
+        "majority_class_share": 1 / 2,
         "precision": (3 / 2) / (9 / 4),
         "recall": 3 / 4,
         "acceptance_rate": 9 / 16,
