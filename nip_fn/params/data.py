@@ -49,6 +49,14 @@ class DatasetParameters(Record, frozen=True):
             "None: all."
         ),
     ] = None
+    only_split: Annotated[
+        str | None,
+        Meta(
+            description='For tests alone: use only these rows, and all of them. "all", or the '
+            'name of a split that the data come in; "auto": their test or else validation split, '
+            "or all if they come in none. None: all splits."
+        ),
+    ] = None
     skip_bad_rows: Annotated[
         bool, Meta(description="Skip and count rows that cannot be read, instead of stopping.")
     ] = False

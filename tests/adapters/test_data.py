@@ -45,6 +45,63 @@ from .datafiles import (
 pytestmark = pytest.mark.usefixtures("folder")
 
 
+def alone(dataset: object, split: str) -> dict[str, int]:
+    """The sizes of the splits where only one is used."""
+    info = opened(dataset, only_split=split).info
+    return {name: info.size(name) for name in SPLITS if info.size(name)}
+
+
+def test_all_rows_of_a_file_are_tested_where_nothing_is_trained(folder: Path) -> None:
+    path = to_jsonl(folder / "a.jsonl", own_rows())
+    whole = opened(path).info
+    sizes = {split: whole.size(split) for split in SPLITS}
+    assert alone(path, "all") == alone(path, "auto") == {"test": sum(sizes.values())}
+    for split in SPLITS:
+        assert alone(path, split) == {split: sizes[split]}
+    assert alone(to_jsonl(folder / "one.jsonl", own_rows()[:1]), "auto") == {"test": 1}
+    bad = refused(path, only_split="dev")
+    assert "'dev'" in str(bad)
+    assert "all, train, validation, test" in str(bad)
+
+
+def test_a_saved_split_keeps_its_name_and_all_of_its_rows(folder: Path) -> None:
+    rows = [{"question": f"q{n}", "solution": code(n, 0), "label": n % 2} for n in range(30)]
+    both = to_saved(folder / "both", train=rows[:10], test=rows[10:])
+    assert alone(both, "auto") == alone(both, "test") == {"test": 20}
+    assert alone(both, "train") == {"train": 10}
+    assert alone(both, "all") == {"test": 30}
+    three = to_saved(folder / "three", train=rows[:9], validation=rows[9:15], challenge=rows[15:])
+    assert alone(three, "auto") == {"test": 6}
+    assert alone(three, "validation") == {"validation": 6}
+    assert alone(three, "challenge") == {"test": 15}
+    assert "all, train, validation, challenge" in str(refused(three, only_split="test"))
+    # Also where something is to be trained: its own test is no training data.
+    info = opened(to_saved(folder / "tests", test=rows)).info
+    assert (info.train_size, info.validation_size, info.test_size) == (0, 0, 30)
+
+
+def test_rows_that_name_their_split_are_tested_on_their_own_test(folder: Path) -> None:
+    rows = [
+        {"question": f"q{n}", "solution": code(n, 0), "label": 1, "split": SPLITS[n % 3]}
+        for n in range(30)
+    ]
+    path = to_jsonl(folder / "a.jsonl", rows)
+    assert alone(path, "auto") == {"test": 10}
+    assert alone(path, "train") == {"train": 10}
+    assert alone(path, "all") == {"test": 30}
+
+
+@pytest.mark.parametrize("name", ["builtin:tea", "builtin:bug-hunt", "builtin:arithmetic"])
+def test_generated_data_come_split(name: str) -> None:
+    assert alone(name, "auto") == {"test": 1000}
+    assert alone(name, "train") == {"train": 2000}
+    assert alone(name, "all") == {"test": 3500}
+
+
+def test_the_builtin_problems_come_in_one_piece() -> None:
+    assert alone("builtin:python", "auto") == {"test": 744}
+
+
 @pytest.mark.parametrize("form", OWN)
 def test_every_form_of_file_holds_the_same_solutions(folder: Path, form: str) -> None:
     rows = [{**row, "split": "train"} for row in own_rows(40)]  # so that none is left out

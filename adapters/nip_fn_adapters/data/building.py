@@ -18,13 +18,13 @@ from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
 from nip_fn.code.programs import Tests
-from nip_fn.code.solutions import LabelledSolution, datapoint_of
+from nip_fn.code.solutions import LabelledSolution, SplitHint, datapoint_of
 from nip_fn.code.splitting import LeakKeys, Shares, marks_of, splits
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import SPLITS, Datapoint, Split, content_hash, text_hash
 from nip_fn.params.data import DatasetParameters
 from nip_fn.run.events import DatasetInfo
-from nip_fn_adapters.data.sources import RowSource
+from nip_fn_adapters.data.sources import AUTO, RowSource
 
 MOST_KEPT = 1000  # bad rows that are named one by one
 
@@ -210,12 +210,30 @@ def _tests(db: sqlite3.Connection, tests: Tests | None) -> int | None:
 
 def _place(db: sqlite3.Connection, marks: list[LeakKeys], options: DatasetParameters) -> None:
     """Give every row its split, if it belongs to one, and its position there."""
-    chosen = splits(marks, Shares(options.validation_share, options.test_share))
+    chosen = _chosen(marks, options)
     db.executemany("UPDATE points SET split = ? WHERE place = ?", zip(chosen, count()))
+    if options.only_split is not None:
+        db.execute("DELETE FROM points WHERE split IS NULL")  # not left out, but not asked for
     if options.balance_classes:
         db.executemany(_IN_TURN, [{"split": split} for split in SPLITS])
     else:
         db.execute(_IN_ORDER)
+
+
+def _chosen(marks: list[LeakKeys], options: DatasetParameters) -> tuple[Split | None, ...]:
+    """The split of each row; None for those that are left out.
+
+    Where only one split is used its rows are in it; those of "all" or of a table are in "test".
+    """
+    only = options.only_split
+    if only is None or only in SPLITS:
+        found = splits(marks, Shares(options.validation_share, options.test_share))
+        return tuple(split if only in (None, split) else None for split in found)
+    wanted: set[SplitHint | None] = {mark.wanted for mark in marks}
+    if only == AUTO:
+        tested: set[SplitHint | None] = {"test", "held out"}
+        wanted = wanted & tested or wanted & {"validation"} or wanted
+    return tuple("test" if mark.wanted in wanted else None for mark in marks)
 
 
 def _labels(db: sqlite3.Connection, condition: str) -> Counter[int]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import cache, partial
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,10 +31,10 @@ from nip_fn.worlds import bughunt, tea
 from nip_fn_adapters import extensions
 from nip_fn_adapters.data.building import BadRows, Balance, Report, build, decode_solution
 from nip_fn_adapters.data.files import Unreadable, digest_of
-from nip_fn_adapters.data.sources import RowSource, open_source
+from nip_fn_adapters.data.sources import RowSource, chosen_split, open_source
 
 # Goes up whenever the same rows are laid out otherwise.
-LAYOUT = 4
+LAYOUT = 5
 
 # The built-in data sets never change with a run's seed: the same name is the same data.
 BUILTIN_SEED = 0
@@ -98,16 +99,33 @@ def _with_label(data: Data, label: int) -> Data:
 
 
 def _open_all(params: HyperParameters) -> Result[Data, Problem | BadRows]:
+    only = params.dataset_options.only_split
     if params.dataset in _GENERATED:
-        return Success(in_memory(_generated(params.dataset)))
+        return _only(only, _generated(params.dataset)).map(in_memory)
     if "dataset" in extensions.references({"dataset": params.dataset}):
-        return extensions.load_dataset(params.dataset, params.dataset_options).map(in_memory)
-    match open_source(params.dataset, params.code_validation):
+        loaded = extensions.load_dataset(params.dataset, params.dataset_options)
+        return loaded.bind(partial(_only, only)).map(in_memory)
+    match open_source(params.dataset, params.code_validation, only):
         case Success(rows):
             return _laid_out(params, rows)
         case Failure(problem):
             return Failure(problem.at("dataset"))
     raise AssertionError("a result is a success or a failure")
+
+
+def _only(only: str | None, dataset: Dataset) -> Result[Dataset, Problem]:
+    """The part of a data set in memory that `only_split` names."""
+    if only is None:
+        return Success(dataset)
+    points = {split: dataset.split(split) for split in SPLITS}
+    come = tuple(split for split in SPLITS if points[split])
+    return chosen_split(only, come, dataset.name).map(
+        lambda one: (
+            Dataset(dataset.name, **{**dict.fromkeys(SPLITS, ()), one: points[one]})
+            if one in points
+            else Dataset(dataset.name, (), (), tuple(chain(*points.values())))
+        )
+    )
 
 
 def _laid_out(params: HyperParameters, rows: RowSource) -> Result[Data, Problem | BadRows]:

@@ -13,6 +13,7 @@ from nip_fn.code.builtin import apps, python
 from nip_fn.code.programs import shown
 from nip_fn.code.solutions import COLUMNS, REQUIRED, VIEW, LabelledSolution, SplitHint, read_row
 from nip_fn.errors import Problem
+from nip_fn.game.datapoint import SPLITS
 from nip_fn.params.data import CodeValidationParameters
 from nip_fn_adapters.data import files
 
@@ -44,30 +45,66 @@ class RowSource(NamedTuple):
     unused: tuple[str, ...] = ()  # columns that nothing is read from
 
 
-def open_source(name: str, choice: CodeValidationParameters) -> Result[RowSource, Problem]:
-    """The source that a name stands for."""
+ALL, AUTO = "all", "auto"  # values of `only_split` that name no split
+
+
+def chosen_split(only: str, come: Collection[str], name: str) -> Result[str, Problem]:
+    """The split that `only_split` stands for, or "all".
+
+    Args:
+        only: `dataset_options.only_split`.
+        come: The splits that the data come in.
+        name: Of the data set.
+    """
+    if only == AUTO:
+        return Success(next((split for split in ("test", "validation") if split in come), ALL))
+    if only == ALL or only in come:
+        return Success(only)
+    known = ", ".join((ALL, *come))
+    problem = Problem(f"there is no split {only!r}", f"dataset: {name}", f"choose one of {known}")
+    return Failure(problem)
+
+
+def open_source(
+    name: str, choice: CodeValidationParameters, only: str | None = None
+) -> Result[RowSource, Problem]:
+    """The source that a name stands for.
+
+    Args:
+        name: Of the data set.
+        choice: Which rows and solutions of APPS are chosen.
+        only: `dataset_options.only_split`; tables of other splits are not read.
+    """
     if name == f"{BUILTIN}python":
-        return Success(RowSource(name, python.problems_hash(), _builtin_python))
+        python_rows = RowSource(name, python.problems_hash(), _builtin_python)
+        return _with_splits(only, python_rows)
     if name.startswith(BUILTIN) or name in ("", HUB):
         return Failure(Problem(f"there is no {name!r}", remedy=CHOICES))
     path = Path(name).expanduser()
     if name.startswith(HUB):
-        opened = files.from_hub(name.removeprefix(HUB)).bind(partial(_tables, name, choice))
+        opened = files.from_hub(name.removeprefix(HUB)).bind(partial(_tables, name, choice, only))
     elif path.is_dir():
-        opened = files.from_directory(path).bind(partial(_tables, name, choice))
+        opened = files.from_directory(path).bind(partial(_tables, name, choice, only))
     elif not path.exists():
         opened = Failure(Problem("there is no such file", remedy=CHOICES))
     elif path.suffix.lower() not in files.READERS:
         known = ", ".join(files.READERS)
         opened = Failure(Problem(f"its name ends in {path.suffix!r}, which is none of {known}"))
     else:
-        opened = _file(name, path, choice)
+        opened = _file(name, path, choice).bind(partial(_with_splits, only))
     return opened.alt(lambda problem: problem.at(name))
+
+
+def _with_splits(only: str | None, source: RowSource) -> Result[RowSource, Problem]:
+    """The source, whose rows may name their own split, if it can have that split."""
+    if only in (None, AUTO):
+        return Success(source)
+    return chosen_split(str(only), SPLITS, source.name).map(lambda _: source)
 
 
 def _file(name: str, path: Path, choice: CodeValidationParameters) -> Result[RowSource, Problem]:
     """A user's own file, or one of APPS or buggy-apps."""
-    parts = {"": partial(files.READERS[path.suffix.lower()], path)}
+    parts = {"": (None, partial(files.READERS[path.suffix.lower()], path))}
     fingerprint = partial(files.digest_of, [path])
     return files.columns_of(path).bind(
         lambda columns: _source(name, columns, choice, parts, fingerprint)
@@ -75,11 +112,21 @@ def _file(name: str, path: Path, choice: CodeValidationParameters) -> Result[Row
 
 
 def _tables(
-    name: str, choice: CodeValidationParameters, tables: Mapping[str, Any]
+    name: str, choice: CodeValidationParameters, only: str | None, tables: Mapping[str, Any]
 ) -> Result[RowSource, Problem]:
     """Tables of the `datasets` library, one a split."""
+    hints = {split: _split_hint(split, tables) for split in tables}
+    if only is not None and set(tables) != {"train"}:
+        match chosen_split(only, tuple(tables), name):
+            case Success(split) if split != ALL:
+                tables = {split: tables[split]}
+                hints = {split: _own_split(split)}
+            case Failure(problem):
+                return Failure(problem)
     columns = list(dict.fromkeys(chain(*(table.column_names for table in tables.values()))))
-    parts = {split: partial(files.table_rows, table) for split, table in tables.items()}
+    parts = {
+        split: (hints[split], partial(files.table_rows, table)) for split, table in tables.items()
+    }
     return _source(name, columns, choice, parts, partial(files.tables_hash, tables))
 
 
@@ -87,7 +134,7 @@ def _source(
     name: str,
     columns: list[str],
     choice: CodeValidationParameters,
-    parts: Mapping[str, Callable[[], files.Rows]],
+    parts: Mapping[str, tuple[SplitHint | None, Callable[[], files.Rows]]],
     fingerprint: Callable[[], str],
 ) -> Result[RowSource, Problem]:
     """Rows of a form that their columns tell, part by part.
@@ -96,7 +143,8 @@ def _source(
         name: of the data set.
         columns: the names of its columns.
         choice: which rows and solutions of APPS are chosen.
-        parts: a reader of the rows of each table, by its split; "" for a file.
+        parts: (the split that its rows wish for, a reader of them) of each table, by its name; ""
+            for a file.
         fingerprint: a hash of the content, asked for once the form is known.
     """
     form = _form(columns, choice)
@@ -109,8 +157,7 @@ def _source(
         return Failure(Problem(f"needs {needed}, but has {has}"))
 
     def rows() -> Iterator[Placed]:
-        for split, read in parts.items():
-            hint = _split_hint(split, parts)
+        for split, (hint, read) in parts.items():
             for row_place, row in read():
                 place = ", ".join(filter(None, (name, split, row_place)))
                 found = row.alt(lambda problem: problem.at("row")).bind(partial(form, split))
@@ -159,8 +206,13 @@ def _builtin_python() -> Iterator[Placed]:
 
 def _split_hint(split: str, splits: Collection[str]) -> SplitHint | None:
     """The wish of the rows of a split: to stay there; held out where none is for validation."""
-    if len(splits) == 1:
+    # A lone table is called so by the library where nobody gave it a name.
+    if set(splits) == {"train"}:
         return None
-    if split == "test" and "validation" not in splits:
+    if split == "test" and "train" in splits and "validation" not in splits:
         return "held out"
-    return split if split in ("train", "validation", "test") else None  # type: ignore[return-value]
+    return _own_split(split)
+
+
+def _own_split(split: str) -> SplitHint | None:
+    return next((own for own in SPLITS if own == split), None)
