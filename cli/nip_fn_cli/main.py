@@ -395,6 +395,29 @@ def show(
     show_command(run, kinds, "sample" if sampled else "test", iteration, json, runs)
 
 
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A run's name, or its folder.")],
+    to: Annotated[
+        list[str],
+        typer.Option(
+            help="inspect (logs for inspect view), trl or openai (training rows), csv or parquet "
+            "(tables), arrays (npz), json or yaml (transcripts); several, separated by commas."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The folder to write to; RUN/export if left out."),
+    ] = None,
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """Write a run in the formats of other programs; prints the paths of the files."""
+    from nip_fn_cli.export import export_command
+
+    formats = tuple(kind.strip() for listed in to for kind in listed.split(",") if kind.strip())
+    export_command(run, formats, out, runs)
+
+
 class Pair(StrEnum):
     """The ways to pair the tests of two sides."""
 
