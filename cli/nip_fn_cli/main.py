@@ -346,6 +346,7 @@ def replay(
         int | None, typer.Option(help="With --transcript or --tree: only this iteration.")
     ] = None,
     set_: SetOption = None,
+    prices: PricesOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Derive a run again from its recorded events, compare the digests, and print its results.
@@ -353,10 +354,11 @@ def replay(
     Needs no model and no network.  With --set, compares the recorded selection with that of another
     method, threshold, backup or seed on the same replies.
     """
+    from nip_fn_cli.money import money_or_die
     from nip_fn_cli.replay import Show, replay_command
 
-    show = Show(transcript, tree, iteration, json)
-    replay_command(checkpoint, until=until, sets=tuple(set_ or ()), show=show)
+    show, money = Show(transcript, tree, iteration, json), money_or_die(None, prices)
+    replay_command(checkpoint, until=until, sets=tuple(set_ or ()), show=show, money=money)
 
 
 @app.command()
