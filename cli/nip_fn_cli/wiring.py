@@ -26,7 +26,6 @@ from nip_fn.run.request import Request
 from nip_fn.training.jobs import Job
 from nip_fn_adapters import dummy, scripted
 from nip_fn_adapters.api.pace import Bounds
-from nip_fn_adapters.costs.budget import Meter, within_budget
 from nip_fn_cli.exits import Exit, die, or_exit, say
 
 # Descriptors that a process needs besides its connections: the checkpoint, data sets, child
@@ -42,7 +41,6 @@ class Models(NamedTuple):
     publisher: makes adapters answer.
     drain: see `World`.
     progress: forwards the progress of trainings; None if the tuner reports none.
-    meter: charges the sampler's requests to a budget, once there is one.
     """
 
     sampler: Sampler
@@ -50,7 +48,6 @@ class Models(NamedTuple):
     publisher: Publisher
     drain: Callable[[], None] = nothing_to_drain
     progress: "ProgressForwarder | None" = None
-    meter: Meter | None = None
 
 
 class ProgressForwarder:
@@ -76,10 +73,10 @@ def wire(params: HyperParameters, run: Path) -> Models:
     Returns:
         The adapters.  Ends the command if one cannot be made: a key or a package is missing.
     """
-    kinds, progress, meter = {kind_of(a) for a in params.agents}, ProgressForwarder(), Meter()
-    models = {kind: _MODELS[kind](params, run, progress, meter) for kind in sorted(kinds)}
+    kinds, progress = {kind_of(agent) for agent in params.agents}, ProgressForwarder()
+    models = {kind: _MODELS[kind](params, run, progress) for kind in sorted(kinds)}
     if len(models) == 1:
-        return next(iter(models.values()))._replace(progress=progress, meter=meter)
+        return next(iter(models.values()))._replace(progress=progress)
     by_agent = {agent.name: models[kind_of(agent)] for agent in params.agents}
     by_group = {agent_group(agent): models[kind_of(agent)] for agent in params.agents}
 
@@ -96,7 +93,7 @@ def wire(params: HyperParameters, run: Path) -> Models:
         for one in models.values():
             one.drain()
 
-    return Models(sample, tune, publish, drain, progress, meter)
+    return Models(sample, tune, publish, drain, progress)
 
 
 def kind_of(agent: AgentParameters) -> str:
@@ -110,14 +107,11 @@ def kind_of(agent: AgentParameters) -> str:
     return "local" if agent.model_provider == "local" else "api"
 
 
-def _dummy(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
-    sampler = within_budget(dummy.dummy_sampler(params.dummy), meter)
-    return Models(sampler, dummy.dummy_tuner(), dummy.serve_at_once)
+def _dummy(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
+    return Models(dummy.dummy_sampler(params.dummy), dummy.dummy_tuner(), dummy.serve_at_once)
 
 
-def _scripted(
-    params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter
-) -> Models:
+def _scripted(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
     # Nothing is ever trained, so the tuner and the publisher are never called.
     sampler = scripted.scripted_sampler(params)
     return Models(sampler, dummy.dummy_tuner(), dummy.serve_at_once)
@@ -125,19 +119,16 @@ def _scripted(
 
 # The adapters are imported where they are wired: each kind needs packages of an extra that may not
 # be installed, and torch takes seconds.
-def _local(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
+def _local(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
     from nip_fn_adapters.local.publisher import local_publisher
     from nip_fn_adapters.local.sampler import local_sampler
     from nip_fn_adapters.local.tuner import local_tuner
 
     sampler = local_sampler(run / "adapters")
-    tuner, publisher = local_tuner(run, follow=progress), local_publisher(sampler)
-    return Models(within_budget(sampler, meter), tuner, publisher)
+    return Models(sampler, local_tuner(run, follow=progress), local_publisher(sampler))
 
 
-def _self_hosted(
-    params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter
-) -> Models:
+def _self_hosted(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
     try:
         from nip_fn_adapters.api.endpoints import environment
         from nip_fn_adapters.api.sampler import ClientSettings
@@ -160,7 +151,6 @@ def _self_hosted(
         bounds=_open_files(own.max_requests_in_flight),
         timeout=own.request_timeout_seconds,
         tell=say,
-        meter=meter,
     )
     agents = {agent.name: agent for agent in params.agents}
     assignments = {name: Assignment(agents[name], host) for name, host in hosts.items()}
@@ -169,7 +159,7 @@ def _self_hosted(
     return Models(sampler, tuner, hosted_publisher(groups), sampler.drain)
 
 
-def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
+def _api(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
     try:
         from nip_fn_adapters.api.batches import Times, batch_sampler
         from nip_fn_adapters.api.endpoints import environment
@@ -187,8 +177,7 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter:
     wandb_project = variables.get("WANDB_OPENAI_FINETUNE_PROJECT")
     own, poll = params.text_rl, params.text_rl.fine_tune_poll_seconds
     bounds = _open_files(own.max_requests_in_flight)
-    timeout = own.request_timeout_seconds
-    settings = ClientSettings(tell=say, bounds=bounds, timeout=timeout, meter=meter)
+    settings = ClientSettings(tell=say, bounds=bounds, timeout=own.request_timeout_seconds)
     timeouts = Timeouts(poll=poll, limit=own.fine_tune_limit_hours * 3600)
     # One sampler serves all agents at APIs, so that those at one server share its limit; it either
     # uses batches or does not.
@@ -245,7 +234,7 @@ def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
         die(Exit.USAGE, problem)
 
 
-_MODELS: dict[str, Callable[[HyperParameters, Path, ProgressForwarder, Meter], Models]] = {
+_MODELS: dict[str, Callable[[HyperParameters, Path, ProgressForwarder], Models]] = {
     "api": _api,
     "dummy": _dummy,
     "local": _local,

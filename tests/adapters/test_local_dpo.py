@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from torch.nn.functional import logsigmoid
 
 from nip_fn.training.jobs import Job, PreferenceRow
-from nip_fn_adapters.local.dpo import kl_per_reply
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import (
     encode_chat,
@@ -20,10 +19,10 @@ from nip_fn_adapters.local.models import (
     load_tokenizer,
 )
 from nip_fn_adapters.local.rows import encode_rows
-from nip_fn_adapters.local.train import make_trainer
+from nip_fn_adapters.local.steps import kl_per_reply, plain_scores
 
 from .tiny_llama import chat, make_tiny_llama
-from .training import CHOSEN, REJECTED, make_job, tune
+from .training import CHOSEN, REJECTED, make_job, make_trainer, tune
 
 # One worker: these share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")
@@ -125,7 +124,8 @@ def test_the_kl_is_nought_at_the_reference_and_as_computed_by_hand_elsewhere(
     policy = load_model(base, run / "adapters" / first)
     row = PreferenceRow(chat("ab"), "no", REJECTED)
     encoded = encode_rows(tokenizer, (row,), None)
-    assert kl_per_reply(reference, reference, encoded.rows) == 0
+    own, named = (plain_scores(model, encoded.rows) for model in (policy, reference))
+    assert kl_per_reply(named, named) == 0
     prompt, expected = encode_chat(tokenizer, row.prompt), 0.0
     for token in encode_reply(tokenizer, "no"):
         with torch.no_grad():
@@ -137,6 +137,5 @@ def test_the_kl_is_nought_at_the_reference_and_as_computed_by_hand_elsewhere(
         expected += ratio - 1 - float(torch.tensor(ratio, dtype=torch.float64).log())
         prompt = [*prompt, token]
     assert expected > 0.1
-    assert kl_per_reply(policy, reference, encoded.rows) == pytest.approx(expected, rel=1e-4)
-    many = encoded.rows * 200
-    assert kl_per_reply(policy, reference, many) == pytest.approx(expected, rel=1e-4)
+    assert kl_per_reply(own, named) == pytest.approx(expected, rel=1e-4)
+    assert kl_per_reply(own * 200, named * 200) == pytest.approx(expected, rel=1e-4)

@@ -23,11 +23,10 @@ from nip_fn_adapters.local.models import (
     log_probability,
     model_directory,
 )
-from nip_fn_adapters.local.train import make_trainer
 
 from .fake_hub import COMMIT, Hub, fake_hub
 from .tiny_llama import chat, make_tiny_llama
-from .training import CHOSEN, make_job, rows, supervised_rows, tune
+from .training import CHOSEN, make_job, make_trainer, rows, supervised_rows, tune
 
 # One worker: these share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")

@@ -19,10 +19,9 @@ from nip_fn_adapters.local.models import (
     log_probability,
 )
 from nip_fn_adapters.local.rows import encode_rows
-from nip_fn_adapters.local.train import make_trainer
 
 from .tiny_llama import chat, make_tiny_llama
-from .training import CHOSEN, make_job, supervised_rows, tune
+from .training import CHOSEN, make_job, make_trainer, supervised_rows, tune
 
 # One worker: these share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")
@@ -50,8 +49,8 @@ def test_training_makes_the_replies_likelier(job: Job, tmp_path: Path) -> None:
     assert after_mean > before_mean + 5
     report = dict(tuned.report)
     assert set(report) == {
-        *("rows", "truncated", "dropped", "steps", "train_tokens", "loss_first", "loss_last"),
-        *("token_accuracy", "seconds"),
+        *("rows", "truncated", "dropped", "steps", "train_tokens", "forwarded_tokens"),
+        *("loss_first", "loss_last", "token_accuracy", "seconds"),
     }
     assert report["loss_first"] == pytest.approx(-before_mean / (len(CHOSEN) + 1), abs=1e-3)
     assert report["loss_last"] < report["loss_first"]
@@ -107,7 +106,7 @@ def test_rows_that_the_model_cannot_hold_are_cut_or_dropped(job: Job) -> None:
     assert whole.max_length == 16 + 50 + len(CHOSEN) + 1
     cut = encode_rows(tokenizer, some, 16 + 50 + 3)
     assert (len(cut.rows), cut.truncated, cut.dropped) == (4, 1, 0)
-    assert {len(cut.rows[3][name]) for name in ("input_ids", "labels")} == {16 + 50 + 3}
+    assert {len(sequence) for sequence in cut.rows[3].sequences} == {16 + 50 + 3}
     left_out = encode_rows(tokenizer, some, 16 + 50)
     assert (len(left_out.rows), left_out.truncated, left_out.dropped) == (3, 0, 1)
 

@@ -34,12 +34,12 @@ from nip_fn_adapters.local.models import (
     log_probability,
 )
 from nip_fn_adapters.local.rows import encode_rows
-from nip_fn_adapters.local.train import loss_problem, make_trainer
+from nip_fn_adapters.local.train import loss_problem
 from nip_fn_adapters.local.tuner import local_tuner
 
 from .forked import forked_trainings
 from .tiny_llama import chat, make_tiny_llama
-from .training import CHOSEN, REJECTED, make_job, rows, supervised_rows, tune
+from .training import CHOSEN, REJECTED, make_job, make_trainer, rows, supervised_rows, tune
 
 # One worker: these share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")
@@ -246,7 +246,7 @@ def test_only_rows_that_the_model_cannot_hold_are_cut_and_they_are_counted(
     assert whole.max_length == 16 + 50 + len(REJECTED) + 1
     cut = encode_rows(tokenizer, some, 16 + 50 + 3)
     assert (len(cut.rows), cut.max_length, cut.truncated, cut.dropped) == (4, 16 + 50 + 3, 1, 0)
-    assert [len(cut.rows[3][name]) for name in ("chosen_ids", "rejected_ids")] == [3, 3]
+    assert [len(reply) for reply in cut.rows[3].replies] == [3, 3]
     left_out = encode_rows(tokenizer, some, 16 + 50)
     assert (len(left_out.rows), left_out.truncated, left_out.dropped) == (3, 0, 1)
 
@@ -407,7 +407,7 @@ def test_a_training_ends_when_it_is_no_longer_wanted(trained: Trained, tmp_path:
 
 def _has_begun(files: JobFiles) -> bool:
     """True if the training has logged its first step."""
-    return files.log.exists() and "rewards/margins" in files.log.read_text("utf-8")
+    return files.log.exists() and "step 1/" in files.log.read_text("utf-8")
 
 
 def _wait_for(condition: Callable[[], object], seconds: float = 300) -> None:

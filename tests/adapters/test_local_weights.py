@@ -19,12 +19,11 @@ from nip_fn_adapters.local.models import (
     load_policy,
     log_probability,
 )
-from nip_fn_adapters.local.train import make_trainer
 from nip_fn_adapters.local.weights import CONFIG, WEIGHTS, add_below
 
 from .forked import in_forked_process
 from .tiny_llama import make_tiny_llama
-from .training import make_job, supervised_rows, tune
+from .training import make_job, make_trainer, supervised_rows, tune
 
 # One worker: these share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")

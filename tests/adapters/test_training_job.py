@@ -87,7 +87,7 @@ def test_accelerate_leaves_what_the_local_tuner_leaves(alone: Done, tmp_path: Pa
 def test_two_processes_train_as_one_does_and_in_full_precision(alone: Done, shared: Done) -> None:
     one, two = dict(alone.left.report), dict(shared.left.report)
     assert one.keys() == two.keys()
-    for name in one.keys() - {"seconds"}:
+    for name in one.keys() - {"seconds", "forwarded_tokens"}:  # they share fewer tokens
         assert two[name] == pytest.approx(one[name], rel=1e-4), name
     for before, after in zip(alone.left.scores, shared.left.scores, strict=True):
         assert after.after == pytest.approx(before.after, abs=1e-3)
@@ -156,7 +156,7 @@ def test_an_adapter_that_cannot_be_pushed_stays_with_a_warning(
     log = done.files.log.read_text("utf-8")
     warning = log.splitlines()[-1]
     assert warning.startswith(f"warning: {folder.name} was not pushed to me/{folder.name}: ")
-    assert "'loss'" in log
+    assert "loss" in log
     assert "secret" not in log
 
 

@@ -2,12 +2,17 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from returns.result import Result
 
 from nip_fn.errors import Problem
 from nip_fn.run.ports import Tuned
 from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
+from nip_fn_adapters.local.jobs import JobFiles
+from nip_fn_adapters.local.loading import load
+from nip_fn_adapters.local.plain import trl_trainer
+from nip_fn_adapters.local.rows import Encoded
 from nip_fn_adapters.local.tuner import local_tuner
 from nip_fn_adapters.serving.training import TrainingSettings
 
@@ -67,6 +72,12 @@ def tune(run: Path, *jobs: Job) -> list[Result[Tuned, Problem]]:
 def supervised_rows(number: int) -> tuple[SupervisedRow, ...]:
     """Rows that all have the same reply."""
     return tuple(SupervisedRow(chat("x" * i), CHOSEN) for i in range(number))
+
+
+def make_trainer(job: Job, files: JobFiles) -> tuple[Any, Encoded]:
+    """trl's trainer for the job, and the rows as it sees them."""
+    loaded = load(job, files)
+    return trl_trainer(job, files, loaded), loaded.encoded
 
 
 def two_processes(folder: Path) -> TrainingSettings:

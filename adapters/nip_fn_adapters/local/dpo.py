@@ -11,10 +11,8 @@ Two things are not left to trl:
 from typing import Any
 
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local.models import token_log_probabilities
 from nip_fn_adapters.local.rows import Encoded
-
-KL_ROWS = 64  # the KL is estimated from at most this many rows: each costs two forward passes
+from nip_fn_adapters.local.steps import row_sampler
 
 
 def dpo_trainer(
@@ -38,6 +36,19 @@ def dpo_trainer(
         def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
             return dataset  # tokens already
 
+        def _get_train_sampler(self, *args: Any) -> Any:
+            return row_sampler(job, encoded)
+
+    rows = [
+        dict(
+            zip(
+                ("prompt_ids", "chosen_ids", "rejected_ids"),
+                (row.prompt, *row.replies),
+                strict=True,
+            )
+        )
+        for row in encoded.rows
+    ]
     return TokensTrainer(
         model=policy,
         ref_model=reference,
@@ -49,7 +60,7 @@ def dpo_trainer(
             **_losses(job),
             **options,
         ),
-        train_dataset=Dataset.from_list(encoded.rows),
+        train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
     )
 
@@ -58,22 +69,3 @@ def _losses(job: Job) -> dict[str, Any]:
     if not job.sft_weight:
         return {}
     return {"loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, job.sft_weight]}
-
-
-def kl_per_reply(policy: Any, reference: Any, rows: list[dict[str, list[int]]]) -> float:
-    """An estimate of KL(policy ‖ reference) per reply, in nats, on the chosen replies.
-
-    The k3 estimator of Schulman (2020, "Approximating KL divergence"), r − 1 − ln r with
-    r = reference / policy, for each token of a reply; their sum over it; the mean over the rows.
-    It is never negative.  The replies are the data's, not the policy's own, so it is biased to the
-    extent that the policy would reply otherwise.
-    """
-    # Evenly spaced: the rows of one tree stand together, and resemble one another.
-    some = rows[:: -(-len(rows) // KL_ROWS)]
-    total = 0.0
-    for row in some:
-        prompt, reply = row["prompt_ids"], row["chosen_ids"]
-        named = token_log_probabilities(reference, prompt, reply)
-        log_ratio = named - token_log_probabilities(policy, prompt, reply)
-        total += float((log_ratio.expm1() - log_ratio).sum())
-    return total / len(some)

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from returns.result import Failure, Result, Success
 
@@ -150,10 +150,14 @@ def load_base(folder: Path) -> Any:
     model = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, local_files_only=True, use_safetensors=True
     )
-    in_parts = any(os.environ.get(f"ACCELERATE_USE_{way}") == "true" for way in SHARDING)
-    if in_parts or not torch.cuda.is_available():
+    if is_sharded() or not torch.cuda.is_available():
         return model
     return model.to(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
+
+
+def is_sharded() -> bool:
+    """True if accelerate trains a model in parts on several devices."""
+    return any(os.environ.get(f"ACCELERATE_USE_{way}") == "true" for way in SHARDING)
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -268,6 +272,17 @@ def token_log_probabilities(model: Any, prompt: list[int], reply: list[int]) -> 
         logits = model(inputs, logits_to_keep=len(reply) + 1).logits[0, :-1]
         scores = torch.log_softmax(logits.float(), dim=-1)
         return scores.gather(1, inputs[0, len(prompt) :, None])[:, 0].double()
+
+
+def precision() -> Literal["bf16", "fp16", "no"]:
+    """The shortest floating-point format that the device multiplies fast; "no": float32."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return "no"
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bf16"
+    return "fp16" if torch.cuda.get_device_capability() >= (7, 0) else "no"
 
 
 def set_threads(threads: int) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
@@ -21,32 +21,21 @@ def read_progress(files: JobFiles) -> Progress | None:
         return None
 
 
-def progress_callback(files: JobFiles) -> Any:
-    """A callback for a trainer that logs each step.
+def progress_writer(files: JobFiles, steps: int) -> Callable[[int, float], None]:
+    """A function to be called after each of so many steps, with its number (from 1) and its loss.
 
     It writes at the beginning, after the first and the last step, and at most every half second.
     """
-    from transformers import TrainerCallback
+    began = written = time.monotonic()
 
-    class Writer(TrainerCallback):  # type: ignore[misc]
-        began = written = 0.0
+    def write(step: int, loss: float) -> None:
+        nonlocal written
+        now = time.monotonic()
+        if step in (1, steps) or now - written >= WRITE_SECONDS:
+            left = (now - began) / step * (steps - step)
+            told = Progress(step, steps, loss if math.isfinite(loss) else None, round(left, 1))
+            replace_file(files.progress, msgspec.json.encode(told))
+            written = now
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-            self.began = time.monotonic()
-            self._write(state, Progress(0, state.max_steps))
-
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any, **_: Any) -> None:
-            step, steps, now = state.global_step, state.max_steps, time.monotonic()
-            if "loss" not in logs:  # the summary at the end
-                return
-            if step in (1, steps) or now - self.written >= WRITE_SECONDS:
-                loss = float(logs["loss"]) if math.isfinite(logs["loss"]) else None
-                left = (now - self.began) / step * (steps - step)
-                self._write(state, Progress(step, steps, loss, round(left, 1)))
-
-        def _write(self, state: Any, progress: Progress) -> None:
-            if state.is_world_process_zero:
-                replace_file(files.progress, msgspec.json.encode(progress))
-                self.written = time.monotonic()
-
-    return Writer()
+    replace_file(files.progress, msgspec.json.encode(Progress(0, steps)))
+    return write

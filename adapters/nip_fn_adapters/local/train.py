@@ -11,37 +11,32 @@ line that says so.
 
 import math
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from nip_fn.training.jobs import Job, Score
 from nip_fn_adapters.local.children import die_with_parent
-from nip_fn_adapters.local.dpo import dpo_trainer, kl_per_reply
 from nip_fn_adapters.local.jobs import JobFiles, JobResult, job_hash, read_job, write_result
+from nip_fn_adapters.local.loading import folders_of, load
 from nip_fn_adapters.local.models import (
     Defaults,
     Policy,
-    adapter_directory,
-    check_tokenizer,
     context_of,
     exit_on_failure,
     first_line,
-    is_lora,
-    load_tokenizer,
     log_probability,
-    model_directory,
     require,
 )
-from nip_fn_adapters.local.progress import progress_callback
-from nip_fn_adapters.local.rows import Encoded, encode_rows
-from nip_fn_adapters.local.sft import sft_trainer
-from nip_fn_adapters.local.weights import are_finite, load_reference, load_trainable, save, scale_of
+from nip_fn_adapters.local.packed import packing_problem, train_packed
+from nip_fn_adapters.local.plain import train_plain
+from nip_fn_adapters.local.rows import Encoded
+from nip_fn_adapters.local.steps import Done, Figures, Step, bare
+from nip_fn_adapters.local.weights import are_finite, save
 from nip_fn_adapters.store import replace_file
 
-PACKAGES = ("torch", "transformers", "datasets", "peft", "trl")
+PACKAGES = ("torch", "transformers", "peft", "accelerate")
 # A training has diverged when its last epoch's mean loss is more than this many times the first
 # step's, and above this many nats.  The floor is for losses that begin near zero.  A DPO loss of 5
 # means that the rejected reply has become 5 / beta nats likelier; a supervised loss of 5, that the
@@ -91,36 +86,10 @@ def _train_job(files: JobFiles, threads: int) -> None:
     adapter = None
     if not trained.problem:
         adapter = save(trained.model, trained.weights, files, job, base, start)
-    shutil.rmtree(files.folder / "trainer", ignore_errors=True)
     report = tuple(entry for entry in trained.report if math.isfinite(entry[1]))
     report = (*report, ("seconds", round(time.monotonic() - began, 3)))
     scores = () if adapter is None else trained.scores
     write_result(files, JobResult(job_hash(job), adapter, report, scores, trained.problem))
-
-
-class Folders(NamedTuple):
-    """The folders of a job's models; None: the base model."""
-
-    base: Path
-    start: Path | None
-    reference: Path | None
-
-
-def folders_of(job: Job, files: JobFiles) -> Folders:
-    """The folders of the job's models.
-
-    Ends the process with a line if one is missing: before the imports, which take seconds.
-    """
-    base = exit_on_failure(model_directory(job.model))
-    start, reference = (
-        exit_on_failure(adapter_directory(files.adapters, name))
-        for name in (job.start, job.reference)
-    )
-    if not job.rows:
-        sys.exit(f"{job.name} has no rows")
-    if job.use_lora and job.stack and start is not None and is_lora(start):
-        exit_on_failure(scale_of(start))
-    return Folders(base, start, reference)
 
 
 def train(job: Job, files: JobFiles, *, threads: int) -> Trained | None:
@@ -130,65 +99,53 @@ def train(job: Job, files: JobFiles, *, threads: int) -> Trained | None:
 
     torch.set_num_threads(max(1, threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     set_seed(job.seed)
-    trainer, encoded = make_trainer(job, files)
-    trainer.add_callback(progress_callback(files))
-    before = _probe(job, trainer.model, trainer.processing_class)
-    trainer.train()
-    after = _probe(job, _bare(trainer, trainer.model), trainer.processing_class)
+    loaded = load(job, files)
+    before = _probe(job, loaded.model, loaded.tokenizer)
+    reason = packing_problem(loaded.model, loaded.encoded)
+    if reason:
+        print(f"each row is trained on by itself, by trl: {reason}")
+    done = (train_plain if reason else train_packed)(job, files, loaded)
+    after = _probe(job, bare(done.accelerator, done.model), loaded.tokenizer)
     scores = tuple(map(Score, before, after))
-    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
-    # Epochs are counted in fractions of a step, and rounding must not add the last step of the
-    # epoch before.
-    last_epoch = [entry for entry in logs if entry["epoch"] > job.num_epochs - 1 + 1e-6]
+    # All processes bring the parts of a model together, so none may leave before this.
+    weights = done.accelerator.get_state_dict(done.wrapped)
+    done.accelerator.end_training()  # from here on, no process waits for another
+    if not done.accelerator.is_main_process:
+        return None
+    last_epoch = _last_epoch(done.steps)
+    problem = loss_problem([step.figures.loss for step in done.steps], last_epoch.loss)
+    problem = problem or _model_problem(job, weights, scores)
+    model = done.accelerator.unwrap_model(done.model, keep_fp32_wrapper=False)
+    return Trained(model, weights, _report(job, loaded.encoded, done), scores, problem)
+
+
+def _report(job: Job, encoded: Encoded, done: Done) -> Report:
+    """The figures of a training; those of its last epoch are means over its steps."""
+    last_epoch = _last_epoch(done.steps)
     report = (
         ("rows", float(len(job.rows))),
         ("truncated", float(encoded.truncated)),
         ("dropped", float(encoded.dropped)),
-        ("steps", float(len(logs))),
-        ("train_tokens", float(logs[-1]["num_tokens"])),
-        ("loss_first", float(logs[0]["loss"])),
-        ("loss_last", float(logs[-1]["loss"])),
-        *_method_report(job, trainer, encoded, last_epoch),
+        ("steps", float(len(done.steps))),
+        ("train_tokens", float(sum(step.tokens for step in done.steps))),
+        ("forwarded_tokens", float(sum(step.forwarded for step in done.steps))),
+        ("loss_first", done.steps[0].figures.loss),
+        ("loss_last", done.steps[-1].figures.loss),
     )
-    # All processes bring the parts of a model together, so none may leave before this.
-    weights = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-    trainer.accelerator.end_training()  # from here on, no process waits for another
-    if not trainer.accelerator.is_main_process:
-        return None
-    losses = [float(entry["loss"]) for entry in logs]
-    problem = loss_problem(losses, _mean(last_epoch, "loss"))
-    problem = problem or _model_problem(job, weights, scores)
-    model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
-    return Trained(model, weights, report, scores, problem)
-
-
-def _method_report(
-    job: Job, trainer: Any, encoded: Encoded, last_epoch: list[dict[str, float]]
-) -> Report:
-    """The figures of a report that only one of the methods has."""
     if job.method == "sft":
-        return (("token_accuracy", _mean(last_epoch, "mean_token_accuracy")),)
-    policy, reference = (_bare(trainer, model) for model in (trainer.model, trainer.ref_model))
+        return (*report, ("token_accuracy", last_epoch.accuracy))
     return (
-        ("reward_accuracy", _mean(last_epoch, "rewards/accuracies")),
-        ("reward_margin", _mean(last_epoch, "rewards/margins")),
-        ("kl", kl_per_reply(policy, reference, encoded.rows)),
+        *report,
+        ("reward_accuracy", last_epoch.accuracy),
+        ("reward_margin", last_epoch.margin),
+        ("kl", done.kl),
     )
 
 
-def _mean(entries: list[dict[str, float]], name: str) -> float:
-    """The mean over the steps of an epoch, each measured just before the step changed the model."""
-    return float(sum(entry[name] for entry in entries) / len(entries))
-
-
-def _bare(trainer: Any, model: Any) -> Any:
-    """The model without the lower precision that it was trained with on a GPU, for evaluation.
-
-    One in parts stays wrapped up, in what brings its parts together.
-    """
-    if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
-        return model.eval()
-    return trainer.accelerator.unwrap_model(model, keep_fp32_wrapper=False).eval()
+def _last_epoch(steps: tuple[Step, ...]) -> Figures:
+    """The means over the steps of the last epoch."""
+    last = [step.figures for step in steps if step.epoch == steps[-1].epoch]
+    return Figures(*(sum(values) / len(last) for values in zip(*last, strict=True)))
 
 
 def _probe(job: Job, model: Any, tokenizer: Any) -> list[float]:
@@ -215,60 +172,6 @@ def _model_problem(job: Job, weights: dict[str, Any], scores: tuple[Score, ...])
     if not all(math.isfinite(score.after) for score in scores):
         return f"the trained model gives a reply no finite probability; {SMALLER}"
     return ""
-
-
-def make_trainer(job: Job, files: JobFiles) -> tuple[Any, Encoded]:
-    """trl's trainer for the job, and the rows as it sees them."""
-    base, start, reference = folders_of(job, files)
-    tokenizer = load_tokenizer(base)
-    exit_on_failure(check_tokenizer(base, tokenizer))
-    policy = load_trainable(job, base, start)
-    encoded = encode_rows(tokenizer, job.rows, context_of(policy))
-    if not encoded.rows:
-        sys.exit(f"{job.name} has no rows that {job.model} can hold")
-    options = _options(job, files)
-    if job.method == "sft":
-        return sft_trainer(policy, tokenizer, encoded, options), encoded
-    named = load_reference(base, reference)
-    return dpo_trainer(job, policy, named, tokenizer, encoded, options), encoded
-
-
-def _options(job: Job, files: JobFiles) -> dict[str, Any]:
-    """The options of trl that both methods share."""
-    import torch
-
-    has_gpu, numbers = torch.cuda.is_available(), precision()
-    # Otherwise accelerate's own configuration would decide, for the options that are not set below.
-    os.environ["ACCELERATE_MIXED_PRECISION"] = numbers
-    return {
-        "output_dir": str(files.folder / "trainer"),
-        "learning_rate": job.learning_rate,
-        "num_train_epochs": job.num_epochs,
-        "per_device_train_batch_size": job.batch_size,
-        "seed": job.seed,
-        "use_cpu": not has_gpu,
-        "bf16": numbers == "bf16",
-        "fp16": numbers == "fp16",
-        "gradient_checkpointing": False,
-        "dataloader_pin_memory": has_gpu,
-        "logging_steps": 1,
-        # The filter would hide the very losses that tell of a divergence.
-        "logging_nan_inf_filter": False,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-    }
-
-
-def precision() -> Literal["bf16", "fp16", "no"]:
-    """The shortest floating-point format that the device multiplies fast; "no": float32."""
-    import torch
-
-    if not torch.cuda.is_available():
-        return "no"
-    if torch.cuda.is_bf16_supported(including_emulation=False):
-        return "bf16"
-    return "fp16" if torch.cuda.get_device_capability() >= (7, 0) else "no"
 
 
 if __name__ == "__main__":

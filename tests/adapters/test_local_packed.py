@@ -1,0 +1,436 @@
+"""Training on packed rows: the losses and gradients of trl, which trains every row by itself."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from accelerate import Accelerator
+from msgspec.structs import replace
+from torch.nn.functional import logsigmoid
+
+from nip_fn.prompts.chat import Chat, Message
+from nip_fn.training import packing
+from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow, TrainingRow
+from nip_fn.training.packing import Packed, TokenRow
+from nip_fn_adapters.local import packed as packed_training
+from nip_fn_adapters.local import train
+from nip_fn_adapters.local.jobs import JobFiles, write_job
+from nip_fn_adapters.local.loading import load
+from nip_fn_adapters.local.models import load_base, load_model, token_log_probabilities
+from nip_fn_adapters.local.packed import Batch, backward, packing_problem, reference_scores
+from nip_fn_adapters.local.plain import trl_trainer
+from nip_fn_adapters.local.rows import Encoded
+from nip_fn_adapters.local.train import Trained
+
+from .tiny_llama import CHARACTERS, SPECIAL, make_tiny_llama
+from .training import make_job
+
+# One worker: they share a server that trainings are forked from, and trl's imports.
+pytestmark = pytest.mark.xdist_group("trainings")
+
+# Whole trees in one forest, and a bound that cuts them.
+WHOLE, CUT = 2048, 60
+
+
+def make_gpt2(folder: Path) -> Path:
+    """A GPT-2 with random weights: its positions are learnt, and no part is always float32."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    make_tiny_llama(folder)
+    torch.manual_seed(0)
+    config = GPT2Config(
+        vocab_size=len(SPECIAL) + len(CHARACTERS),
+        n_positions=256,
+        n_embd=32,
+        n_layer=2,
+        n_head=2,
+        initializer_range=0.3,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+    )
+    GPT2LMHeadModel(config).save_pretrained(folder)
+    return folder
+
+
+def tree(name: str, rounds: int) -> Iterator[tuple[Chat, str, str]]:
+    """The pairs of replies of a ragged tree, as MALT's are: each prompt goes on from an earlier."""
+    chat: Chat = (Message("system", f"be good. {name}"),)
+    for turn in range(rounds):
+        ask = (*chat, Message("user", "a" * (3 * turn + 1)))
+        yield ask, f"yes {turn}", "no"
+        yield ask, f"yes {turn}{turn}", f"yes {turn}"
+        chat = (*ask, Message("assistant", f"yes {turn}"))
+
+
+SHAPES = {
+    "ragged trees": (("one", 3), ("two", 1), ("three", 2)),
+    "one tree": (("one", 3),),
+    "trees of one prompt": (("a", 1), ("b", 1), ("c", 1)),
+}
+
+
+def make_rows(shape: str, method: str) -> tuple[TrainingRow, ...]:
+    """Rows for a training by that method."""
+    pairs = [pair for name, rounds in SHAPES[shape] for pair in tree(name, rounds)]
+    if method == "sft":
+        return tuple(SupervisedRow(chat, chosen) for chat, chosen, _ in pairs)
+    return tuple(PreferenceRow(*pair) for pair in pairs)
+
+
+class Case:
+    """A job of one step, loaded twice: for trl, and to be packed."""
+
+    def __init__(self, job: Job, run: Path, dtype: torch.dtype) -> None:
+        job = replace(job, batch_size=len(job.rows))
+        files = JobFiles(run, job.name)
+        files.folder.mkdir(parents=True, exist_ok=True)
+        self.job = job
+        torch.manual_seed(0)
+        plain = load(job, files)
+        torch.manual_seed(0)
+        self.loaded = load(job, files)
+        self.trainer = trl_trainer(job, files, plain)
+        models = [self.loaded.model, self.trainer.model]
+        models += [self.trainer.ref_model] if job.method == "dpo" else []
+        for model in models:
+            model.to(dtype)
+        for model in models[:2]:
+            # A LoRA's product is nought at first: the policy shall not be the reference.
+            torch.manual_seed(1)
+            for name, weight in model.named_parameters():
+                if weight.requires_grad:
+                    weight.data += torch.randn_like(weight) * (0.1 if "lora" in name else 0.01)
+
+    def by_trl(self) -> tuple[float, dict[str, Any]]:
+        """The loss, and the gradients by weight."""
+        batch = self.trainer.data_collator(list(self.trainer.train_dataset))
+        labels = batch.get("labels")
+        number = None if labels is None else (labels != -100).sum()
+        model = self.trainer.model.train()
+        loss = self.trainer.compute_loss(model, batch, num_items_in_batch=number)
+        loss.backward()
+        return float(loss.detach()), gradients(model)
+
+    def by_torch(self) -> tuple[float, dict[str, Any]]:
+        """The same of plain torch, one reply after the other."""
+        job, model, total = self.job, self.trainer.model.train(), []
+        values = [
+            [log_probability(model, row.prompt, reply) for reply in row.replies]
+            for row in self.loaded.encoded.rows
+        ]
+        tokens = sum(len(row.replies[0]) for row in self.loaded.encoded.rows)
+        if job.method == "dpo":
+            for row, (chosen, rejected) in zip(self.loaded.encoded.rows, values, strict=True):
+                with torch.no_grad():
+                    named = [
+                        log_probability(self.trainer.ref_model, row.prompt, reply)
+                        for reply in row.replies
+                    ]
+                margin = chosen - named[0] - rejected + named[1]
+                total.append(-logsigmoid(job.beta * margin) / len(values))
+        weight = job.sft_weight if job.method == "dpo" else 1.0
+        loss = sum(total) - weight * sum(chosen for chosen, *_ in values) / tokens
+        loss.backward()
+        return float(loss.detach()), gradients(model)
+
+    def packed(self) -> tuple[float, dict[str, Any]]:
+        """The same of packed rows."""
+        sums = np.zeros(0)
+        if self.job.method == "dpo":
+            reference = self.trainer.ref_model
+            scores = packed_training.token_scores(reference, self.loaded.encoded.rows)
+            sums = np.array([[reply.sum() for reply in replies] for replies in scores])
+        batch = Batch(self.loaded.encoded.rows, sums)
+        model = self.loaded.model.train()
+        figures, forwarded = backward(self.job, model, Accelerator(cpu=True), batch)
+        self.forwarded = forwarded
+        return figures.loss, gradients(model)
+
+
+def log_probability(model: Any, prompt: list[int], reply: list[int]) -> Any:
+    """Of the reply after the prompt, with its gradient."""
+    logits = model(torch.tensor([prompt + reply])).logits[0, len(prompt) - 1 : -1]
+    return logits.log_softmax(-1)[range(len(reply)), reply].sum()
+
+
+def gradients(model: Any) -> dict[str, Any]:
+    """The gradients by the names of the weights."""
+    return {name: w.grad.clone() for name, w in model.named_parameters() if w.requires_grad}
+
+
+def difference(one: dict[str, Any], other: dict[str, Any]) -> float:
+    """The norm of the difference of two gradients, relative to that of the first."""
+    assert one.keys() == other.keys()
+    assert one
+    norm = sum(float((grad**2).sum()) for grad in one.values()) ** 0.5
+    assert norm > 1e-3
+    return sum(float(((grad - other[name]) ** 2).sum()) for name, grad in one.items()) ** 0.5 / norm
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_llama(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_gpt2(tmp_path_factory.mktemp("gpt2"))
+
+
+@pytest.fixture(scope="module")
+def lineage(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with two LoRAs of large random weights, "first" and "second"."""
+    run = tmp_path_factory.mktemp("run")
+    job = replace(make_job(llama), rows=make_rows("one tree", "dpo"))
+    for seed, name in enumerate(("first", "second")):
+        lora = load(job, JobFiles(run, name)).model
+        torch.manual_seed(seed)
+        for weight in lora.parameters():
+            if weight.requires_grad:
+                weight.data = torch.randn_like(weight) * 0.1
+        lora.save_pretrained(run / "adapters" / name)
+    return run
+
+
+METHODS = {"dpo": 0.0, "dpo with sft": 0.25, "sft": 0.0}
+
+
+def make_case(
+    model: Path, run: Path, method: str, shape: str, use_lora: bool, dtype: torch.dtype
+) -> Case:
+    job = replace(
+        make_job(model),
+        rows=make_rows(shape, method[:3]),
+        use_lora=use_lora,
+        sft_weight=METHODS[method],
+        beta=0.5,
+    )
+    return Case(job, run, dtype)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("max_tokens", [WHOLE, CUT])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("use_lora", [True, False])
+def test_losses_and_gradients_are_those_of_trl(
+    llama: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    shape: str,
+    use_lora: bool,
+    max_tokens: int,
+) -> None:
+    monkeypatch.setattr(packed_training, "MAX_TOKENS", max_tokens)
+    case = make_case(llama, tmp_path, method, shape, use_lora, torch.float32)
+    (loss, expected), (packed_loss, packed) = case.by_trl(), case.packed()
+    assert packed_loss == pytest.approx(loss, rel=1e-5)
+    assert difference(expected, packed) < 1e-5
+
+
+@pytest.mark.parametrize("max_tokens", [WHOLE, CUT])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("use_lora", [True, False])
+def test_in_double_precision_nothing_is_left_of_the_difference(
+    gpt2: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    method: str,
+    use_lora: bool,
+    max_tokens: int,
+) -> None:
+    """To plain torch, one reply after the other: trl's own losses are of single precision."""
+    monkeypatch.setattr(packed_training, "MAX_TOKENS", max_tokens)
+    case = make_case(gpt2, tmp_path, method, "ragged trees", use_lora, torch.float64)
+    (loss, expected), (packed_loss, packed) = case.by_torch(), case.packed()
+    assert packed_loss == pytest.approx(loss, rel=1e-10)
+    assert difference(expected, packed) < 1e-10
+
+
+def sibling_visible(packed: Packed) -> Packed:
+    """Every token sees all that stand before it, as in one text."""
+    return packed._replace(ends=np.full_like(packed.ends, len(packed.ends)))
+
+
+def one_sibling_visible(packed: Packed) -> Packed:
+    """The first token with siblings is seen by one of them."""
+    first = next(k for k, end in enumerate(packed.ends) if end < len(packed.ends))
+    ends = packed.ends.copy()
+    ends[first] += 1
+    return packed._replace(ends=ends)
+
+
+def position_off_by_one(packed: Packed) -> Packed:
+    """The first reply stands one place too far."""
+    positions = packed.positions.copy()
+    positions[packed.replies[0][0]] += 1
+    return packed._replace(positions=positions)
+
+
+def loss_on_a_prompt(packed: Packed) -> Packed:
+    """The last token of a row's prompt counts as one of its reply."""
+    (first, *others), *rows = packed.replies
+    longer = np.concatenate((packed.parents[first[:1]], first))
+    return packed._replace(replies=((longer, *others), *rows))
+
+
+def loss_from_its_own_place(packed: Packed) -> Packed:
+    """A token is predicted where it stands instead of at its parent."""
+    return packed._replace(parents=np.arange(len(packed.tokens)))
+
+
+@pytest.mark.parametrize(
+    "mutate",
+    [
+        sibling_visible,
+        one_sibling_visible,
+        position_off_by_one,
+        loss_on_a_prompt,
+        loss_from_its_own_place,
+    ],
+)
+@pytest.mark.parametrize("method", ["dpo", "sft"])
+def test_a_wrong_mask_position_or_loss_would_show(
+    llama: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mutate: Callable[[Packed], Packed],
+    method: str,
+) -> None:
+    """The comparisons above fail by far if a forest is read wrongly."""
+    case = make_case(llama, tmp_path, method, "ragged trees", True, torch.float32)
+    (loss, expected), real = case.by_trl(), packing.pack
+
+    def pack(rows: list[TokenRow], max_tokens: int) -> tuple[Packed, ...]:
+        return tuple(mutate(packed) for packed in real(rows, max_tokens))
+
+    monkeypatch.setattr(packed_training, "pack", pack)
+    packed_loss, packed = case.packed()
+    assert abs(packed_loss - loss) > 1e-6 * loss
+    assert difference(expected, packed) > 1e-4
+
+
+def do(job: Job, run: Path, *, packed: bool) -> tuple[Trained, str]:
+    """A whole training in this process, and what it prints."""
+    files = JobFiles(run, job.name)
+    write_job(files, job)
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        if not packed:
+            patch.setattr(train, "packing_problem", lambda model, encoded: "asked for")
+        done = train.train(job, files, threads=1)
+    assert done is not None
+    return done, printed.getvalue()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_whole_training_ends_where_trls_does(llama: Path, tmp_path: Path, method: str) -> None:
+    rows = make_rows("ragged trees", method[:3])
+    job = replace(
+        make_job(llama),
+        rows=rows,
+        sft_weight=METHODS[method],
+        learning_rate=1e-2,
+        batch_size=5,
+        num_epochs=3,
+    )
+    (packed, told), (plain, reason) = (
+        do(job, tmp_path, packed=is_packed) for is_packed in (True, False)
+    )
+    assert "step 9/9: loss " in told
+    assert "each row is trained on by itself, by trl: asked for" in reason
+    for one, other in zip(packed.scores, plain.scores, strict=True):
+        assert one.after == pytest.approx(other.after, abs=1e-3)
+        assert abs(one.after - one.before) > 0.1
+    report, expected = dict(packed.report), dict(plain.report)
+    assert report.keys() == expected.keys()
+    forwarded, tokens = report.pop("forwarded_tokens"), expected.pop("forwarded_tokens")
+    assert tokens == report["train_tokens"]
+    assert forwarded < tokens / 2
+    for name, value in report.items():
+        assert value == pytest.approx(expected[name], rel=1e-3, abs=1e-4), name
+
+
+@pytest.mark.parametrize("use_lora", [True, False])
+@pytest.mark.parametrize("reference", [None, "first", "second"])
+@pytest.mark.parametrize("start", [None, "first", "second"])
+def test_the_reference_is_the_policy_that_the_job_names(
+    llama: Path, lineage: Path, start: Any, reference: Any, use_lora: bool
+) -> None:
+    """Whether it is the model before its training, the model below its LoRA, or another."""
+    job = replace(
+        make_job(llama),
+        name="third-0",
+        rows=make_rows("one tree", "dpo"),
+        start=start,
+        reference=reference,
+        use_lora=use_lora,
+    )
+    loaded = load(job, JobFiles(lineage, job.name))
+    scores = reference_scores(job, loaded, Accelerator(cpu=True))
+    named = load_model(loaded.folders.base, loaded.folders.reference).eval()
+    for row, replies in zip(loaded.encoded.rows, scores, strict=True):
+        for reply, values in zip(row.replies, replies, strict=True):
+            expected = token_log_probabilities(named, row.prompt, reply)
+            assert values == pytest.approx(expected.numpy(), abs=1e-4)
+
+
+def problem_of(model: Any, length: int = 20) -> str:
+    """The reason why a model cannot be trained on packed rows of that length."""
+    rows = [
+        TokenRow([1, 2, 3], ([4] * (length - 3), [5] * (length - 3))),
+        TokenRow([1, 2, 3, 4], ([6, 2], [7, 2])),
+    ]
+    return packing_problem(model.eval(), Encoded(rows, [(), ()], length, 0, 0))
+
+
+def test_models_that_see_all_that_the_mask_shows_them_are_packed(llama: Path, gpt2: Path) -> None:
+    assert problem_of(load_base(llama)) == problem_of(load_base(gpt2)) == ""
+
+
+SMALL = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+def test_models_that_do_not_are_refused_with_a_reason() -> None:
+    import transformers as hf
+
+    torch.manual_seed(0)
+    window = hf.MistralForCausalLM(
+        hf.MistralConfig(**SMALL, num_key_value_heads=2, intermediate_size=32, sliding_window=8)
+    )
+    assert problem_of(window) == "its attention reaches back 8 tokens only"
+    assert problem_of(window, length=8) == ""
+    mixed = hf.Qwen2ForCausalLM(
+        hf.Qwen2Config(
+            **SMALL,
+            num_key_value_heads=2,
+            intermediate_size=32,
+            use_sliding_window=True,
+            max_window_layers=1,
+        )
+    )
+    assert problem_of(mixed) == "it has layers without full attention"
+    experts = hf.MixtralForCausalLM(
+        hf.MixtralConfig(
+            **SMALL,
+            num_key_value_heads=2,
+            intermediate_size=32,
+            num_local_experts=2,
+            router_aux_loss_coef=0.1,
+        )
+    )
+    assert "experts" in problem_of(experts)
+    states = hf.MambaForCausalLM(
+        hf.MambaConfig(vocab_size=40, hidden_size=16, num_hidden_layers=2, initializer_range=0.5)
+    )
+    assert problem_of(states) == "it has layers without full attention"
+    by_distance = hf.BloomForCausalLM(
+        hf.BloomConfig(vocab_size=40, hidden_size=16, n_layer=2, n_head=2, initializer_range=0.5)
+    )
+    assert "packed" in problem_of(by_distance)
