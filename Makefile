@@ -24,6 +24,11 @@ test-all: check
 test-vllm: .venv/.ready .venv-vllm/.ready
 	$(BIN)/pytest --timeout 1800 tests/vllm
 
+# Logs for Inspect are read by the real one, where this has installed it; `make test-all` then tests it.
+.venv-inspect:
+	$(PYTHON) -m venv .venv-inspect
+	.venv-inspect/bin/pip install --quiet inspect-ai==0.3.285
+
 check: .venv/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -53,4 +58,4 @@ mutants: .venv/.ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-vllm build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-vllm .venv-inspect build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -40,10 +40,11 @@ class TranscriptFiles:
         kind = state.params.text_rl.transcript_format
         self._folder.mkdir(exist_ok=True)
         path = self._folder / f"{stage.name}-{state.iteration}.{kind}"
-        replace_file(path, _written(records, kind).encode())
+        replace_file(path, written(records, kind).encode())
 
 
-def _written(records: list[dict[str, Any]], kind: str) -> str:
+def written(records: list[dict[str, Any]], kind: str) -> str:
+    """Transcripts as the text of a file of that kind, "json" or "yaml"."""
     if kind == "json":
         return json.dumps(records, indent=2, ensure_ascii=False) + "\n"
     return str(yaml.dump(records, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100))

@@ -30,7 +30,7 @@ from nip_fn_cli.datasets import open_or_die
 from nip_fn_cli.dryrun import COLUMNS, cells
 from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.loading import first_adapters
-from nip_fn_cli.money import Money, check_budget
+from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_cli.printing import print_rows
 from nip_fn_cli.recordings import read_recording
 from nip_fn_cli.replay import print_game
@@ -70,14 +70,16 @@ def attack_command(path: Path, choice: Choice, money: Money, runs: Path) -> None
         check_budget(new.params, money)
     rows: list[Row] = []
     spent: list[float | None] = []
+    gone = 0.0
     for case, new in zip(cases, plans, strict=True):
         # One budget for the whole command: what a run leaves is for those behind it.
-        gone = sum(dollars or 0.0 for dollars in spent)
         left = money if money.budget is None else money._replace(budget=money.budget - gone)
         folder = place / case.folder
         played = _play(case, new, folder, left)
         rows += rows_of(case, folder, played.stages[-1], attacked.params)
-        spent.append(dollars_of(played.state, money.prices))
+        own = money_of_run(money, folder)
+        spent.append(dollars_of(played.state, own.prices))
+        gone += spent_at_most(played.state, folder, own)
     report = {
         "run": str(attacked.path.parent),
         "iteration": attacked.state.iteration if choice.iteration is None else choice.iteration,

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, closing
 from functools import partial
 from itertools import islice
-from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +18,11 @@ from nip_fn.code.bugs import buggy
 from nip_fn.code.solutions import PlacedSolution
 from nip_fn.config.presets import with_preset
 from nip_fn.errors import Problem
+from nip_fn.game.reply import Completion
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
+from nip_fn.run.ports import Sampler, Unanswered
+from nip_fn.run.request import Request
 from nip_fn_adapters.bugfile import BugFile, Entry, open_bug_file
 from nip_fn_adapters.bugmaking import (
     WRITER,
@@ -31,7 +33,7 @@ from nip_fn_adapters.bugmaking import (
     by_model,
     by_mutation,
 )
-from nip_fn_adapters.costs.budget import Budget, tokens_of, within_budget
+from nip_fn_adapters.costs.budget import Budget, tokens_of
 from nip_fn_adapters.costs.prices import Price, cost, price_of
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
@@ -40,7 +42,7 @@ from nip_fn_cli.consoles import Console
 from nip_fn_cli.data import Proving, sandbox_or_die
 from nip_fn_cli.datasets import open_or_die
 from nip_fn_cli.exits import Exit, die, or_exit, say
-from nip_fn_cli.money import Money, check_budget, in_dollars
+from nip_fn_cli.money import Money, check_budget, in_dollars, lost_line, open_budget
 from nip_fn_cli.wiring import wire
 
 AT_A_TIME = 64  # right solutions that a model is asked about; the sampler paces its requests
@@ -93,14 +95,15 @@ def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> N
     (agent,) = params.agents
     price = price_of(money.prices, agent, tuned=False)
     folder = making.out.with_name(f"{making.out.name}.run")  # for files that a provider needs
-    data, sampler = open_or_die(params), wire(params, folder).sampler
+    data, models = open_or_die(params), wire(params, folder)
     model = {"provider": flags.provider, "model": agent.model_name}
     asked = making.asked(data, by="model", **model, **asking._asdict())
     with closing(_open(making.out, asked)) as file:
-        budget = Budget(inf if money.budget is None else money.budget, _paid(file, price) or 0.0)
-        if money.budget is not None:
-            sampler = within_budget(sampler, budget, lambda request: price)
-        writer = BugWriter(file.remembered(sampler), agent.model_name, *asking)
+        budget = open_budget(folder, money.budget, _paid(file, price))
+        if models.meter is not None:
+            models.meter.open(budget, lambda request: price)
+        sampler = file.remembered(_recorded(models.sampler, budget, price))
+        writer = BugWriter(sampler, agent.model_name, *asking)
         try:
             maker = by_model(_factory(making), writer)
             _make(data, making, Work(maker, AT_A_TIME, budget), file)
@@ -108,6 +111,20 @@ def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> N
             used = tokens_of(file.replies.values())
             tokens, dollars = used.prompt + used.completion, in_dollars(_paid(file, price))
             print(f"{len(file.replies):,} replies, {tokens:,.0f} tokens, {dollars}")
+            budget.close()
+            if lost := lost_line(budget.unrecorded):
+                say(lost)
+
+
+def _recorded(sampler: Sampler, budget: Budget, price: Price | None) -> Sampler:
+    """The sampler, all of whose replies are noted in the file of bugs as soon as they come."""
+
+    async def sample(request: Request) -> Result[tuple[Completion | Unanswered, ...], Problem]:
+        answers = await sampler(request)
+        budget.record(cost(tokens_of(answers.value_or(())), price) or 0.0)
+        return answers
+
+    return sample
 
 
 def _paid(file: BugFile, price: Price | None) -> float | None:

@@ -16,7 +16,7 @@ from nip_fn_adapters.quoting import quoting
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.datasets import told
 from nip_fn_cli.exits import Exit, die, say
-from nip_fn_cli.money import Money, check_budget
+from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.session import New, Session, create, plan, reopen, run_session
 
@@ -92,9 +92,9 @@ class Evaluation:
         budget = self._money.budget
         left = self._money._replace(budget=None if budget is None else budget - self._spent)
         replayed = played(session, folder, f"{cell.folder}: {told(session.data)}", left)
-        cost = dollars(replayed.state, self._money.prices)
-        self._spent += cost or 0.0
-        return Tested(replayed, cost)
+        money = money_of_run(self._money, folder)
+        self._spent += spent_at_most(replayed.state, folder, money)
+        return Tested(replayed, dollars(replayed.state, money.prices))
 
 
 def played(session: Session, folder: Path, title: str, money: Money) -> Replayed:

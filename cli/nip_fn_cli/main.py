@@ -346,6 +346,7 @@ def replay(
         int | None, typer.Option(help="With --transcript or --tree: only this iteration.")
     ] = None,
     set_: SetOption = None,
+    prices: PricesOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Derive a run again from its recorded events, compare the digests, and print its results.
@@ -353,10 +354,11 @@ def replay(
     Needs no model and no network.  With --set, compares the recorded selection with that of another
     method, threshold, backup or seed on the same replies.
     """
+    from nip_fn_cli.money import money_or_die
     from nip_fn_cli.replay import Show, replay_command
 
-    show = Show(transcript, tree, iteration, json)
-    replay_command(checkpoint, until=until, sets=tuple(set_ or ()), show=show)
+    show, money = Show(transcript, tree, iteration, json), money_or_die(None, prices)
+    replay_command(checkpoint, until=until, sets=tuple(set_ or ()), show=show, money=money)
 
 
 @app.command()
@@ -393,6 +395,29 @@ def show(
     chosen = {"wrong": wrong, "undecided": undecided, "cut": cut}
     kinds = tuple(kind for kind, is_chosen in chosen.items() if is_chosen)
     show_command(run, kinds, "sample" if sampled else "test", iteration, json, runs)
+
+
+@app.command()
+def export(
+    run: Annotated[str, typer.Argument(help="A run's name, or its folder.")],
+    to: Annotated[
+        list[str],
+        typer.Option(
+            help="inspect (logs for inspect view), trl or openai (training rows), csv or parquet "
+            "(tables), arrays (npz), json or yaml (transcripts); several, separated by commas."
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The folder to write to; RUN/export if left out."),
+    ] = None,
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """Write a run in the formats of other programs; prints the paths of the files."""
+    from nip_fn_cli.export import export_command
+
+    formats = tuple(kind.strip() for listed in to for kind in listed.split(",") if kind.strip())
+    export_command(run, formats, out, runs)
 
 
 class Pair(StrEnum):

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +15,8 @@ from nip_fn.run.events import Event
 from nip_fn.run.request import Request
 from nip_fn.run.state import RunState
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.costs.budget import Budget, training_within_budget, within_budget
+from nip_fn_adapters.costs.budget import Budget, training_within_budget
+from nip_fn_adapters.costs.note import UnrecordedNote, read_unrecorded
 from nip_fn_adapters.costs.prices import (
     Price,
     Prices,
@@ -23,14 +25,24 @@ from nip_fn_adapters.costs.prices import (
     overlay,
     parse_prices,
     price_of,
+    prices_text,
     sum_known,
     total,
     unpriced,
 )
-from nip_fn_adapters.costs.spending import Expense, dollars, dollars_of, run_expenses
+from nip_fn_adapters.costs.spending import (
+    Expense,
+    dollars,
+    dollars_of,
+    expected_training,
+    run_expenses,
+)
+from nip_fn_adapters.store import replace_file
 from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.printing import print_rows
 from nip_fn_cli.wiring import Models
+
+PRICES = "prices.toml"  # in a run's folder: the prices that were given for it
 
 
 class Money(NamedTuple):
@@ -38,15 +50,30 @@ class Money(NamedTuple):
 
     prices: Prices
     budget: float | None = None  # dollars, for all sessions of a run together
+    given: PriceTable = PriceTable()  # those of the prices that were given with the command
 
 
 def money_or_die(budget: float | None = None, file: Path | None = None) -> Money:
     """The budget, and the prices: of `file`, then of the user's own file, then the listed ones."""
-    own = PriceTable()
-    usual = _usual_file()
-    for path in ([usual] if usual.is_file() else []) + ([file] if file else []):
-        own = overlay(own, or_exit(_read(path)))
-    return Money(Prices(own, listed_prices()), budget)
+    usual = _prices_in(_usual_file())
+    given = or_exit(_read(file)) if file else PriceTable()
+    return Money(Prices(overlay(usual, given), listed_prices()), budget, given)
+
+
+def money_of_run(money: Money, run: Path) -> Money:
+    """The budget, and the prices of a run: those given now, then those that it was given before."""
+    own = overlay(overlay(money.prices.own, _prices_in(run / PRICES)), money.given)
+    return money._replace(prices=money.prices._replace(own=own))
+
+
+def keep_prices(run: Path, own: PriceTable) -> None:
+    """Keep a run's prices in its folder, so that a replay shows the same dollars."""
+    if own != _prices_in(run / PRICES):
+        replace_file(run / PRICES, prices_text(own).encode())
+
+
+def _prices_in(path: Path) -> PriceTable:
+    return or_exit(_read(path)) if path.is_file() else PriceTable()
 
 
 def _usual_file() -> Path:
@@ -81,21 +108,35 @@ def check_budget(params: HyperParameters, money: Money) -> None:
 # --------------------------------------------------------------------------------- during a session
 
 
+def open_budget(run: Path, limit: float | None, recorded: float | None) -> Budget:
+    """The budget of a session; without a limit it only counts what is lost.
+
+    Args:
+        run: the run's folder, where what may be lost is noted.
+        limit: dollars, for all sessions together.
+        recorded: the dollars that earlier ones have spent; None if that is unknown.
+    """
+    lost = or_exit(read_unrecorded(run))
+    return Budget(inf if limit is None else limit, recorded or 0.0, lost, UnrecordedNote(run))
+
+
+def spent_at_most(state: RunState, run: Path, money: Money) -> float:
+    """The dollars that a run may have been billed so far, as far as prices are known."""
+    return (dollars(state, money.prices) or 0.0) + or_exit(read_unrecorded(run))
+
+
 def with_budget(
-    models: Models, params: HyperParameters, state: RunState, money: Money
-) -> tuple[Models, Budget | None]:
-    """The adapters, kept within the budget, and the budget; None if there is none.
+    models: Models, params: HyperParameters, running_cost: "RunningCost", money: Money
+) -> Models:
+    """The adapters, kept within the budget of a session.
 
     Args:
         models: the adapters.
         params: the run's parameters.
-        state: the state in which the session begins; its cost counts.
-        money: the prices and the limit.
+        running_cost: follows the session, and has its budget.
+        money: the prices.
     """
-    if money.budget is None:
-        return models, None
-    # The budget is that of all sessions, so what earlier ones have spent counts.
-    budget = Budget(money.budget, dollars(state, money.prices) or 0.0)
+    budget = running_cost.budget
     agents = {agent.name: agent for agent in params.agents}
     leads = {agent_group(agent): agent for agent in params.agents}
 
@@ -110,27 +151,32 @@ def with_budget(
         budget.drain()
         models.drain()
 
-    limited = models._replace(
-        sampler=within_budget(models.sampler, budget, of_request),
-        tuner=training_within_budget(models.tuner, budget, of_job),
-        drain=drain,
-    )
-    return limited, budget
+    def tokens_of(job: Job) -> float:
+        return expected_training(running_cost.state, job)
+
+    if models.meter is not None:
+        models.meter.open(budget, of_request)
+    tuner = training_within_budget(models.tuner, budget, of_job, tokens_of)
+    return models._replace(tuner=tuner, drain=drain)
 
 
 class RunningCost:
-    """The cost of a run so far, as an observer of its events."""
+    """The cost of a run so far, as an observer of its events, and its budget."""
 
-    def __init__(self, state: RunState, prices: Prices) -> None:
-        """Start with the cost of `state`."""
-        self.dollars = dollars(state, prices)
-        self._prices = prices
+    def __init__(self, state: RunState, run: Path, money: Money) -> None:
+        """Start with the cost of `state`, in which the run's folder was left."""
+        self.state = state
+        self.dollars = dollars(state, money.prices)
+        self.budget = open_budget(run, money.budget, self.dollars)
+        self._prices = money.prices
 
     def __call__(self, state: RunState, event: Event) -> None:
         """Add the cost of an event; `state` is the one after it."""
         # Event by event: to price the whole state each time would be quadratic in the length of a
         # run.
-        self.dollars = sum_known((self.dollars, dollars_of(state, event, self._prices)))
+        self.state, added = state, dollars_of(state, event, self._prices)
+        self.dollars = sum_known((self.dollars, added))
+        self.budget.record(added or 0.0)
 
     def __str__(self) -> str:
         """The cost, for people; "" if nothing has been paid."""
@@ -139,12 +185,21 @@ class RunningCost:
 
 # ------------------------------------------------------------------------------------------- shown
 
+CENT_OF_A_CENT = 1e-4  # dollars; less is not shown
+
 
 def in_dollars(amount: float | None) -> str:
     """Dollars for people."""
     if amount is None:
         return "unknown"
     return f"${amount:,.2f}" if amount >= 100 else f"${amount:.4f}"
+
+
+def lost_line(amount: float) -> str:
+    """The line about answers that were lost, for people; "" if there were none."""
+    if amount < CENT_OF_A_CENT:
+        return ""
+    return f"at most {in_dollars(amount)} more may have been billed, for answers that were lost"
 
 
 def print_spending(state: RunState, prices: Prices) -> None:

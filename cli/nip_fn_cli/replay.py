@@ -20,10 +20,11 @@ from nip_fn.training.trainer import Selection
 from nip_fn.trees.rollouts import leaf_games
 from nip_fn.trees.tree import ROOT
 from nip_fn_adapters import extensions
+from nip_fn_adapters.costs.note import read_unrecorded
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.config import resolve, with_sets
 from nip_fn_cli.exits import Exit, die, or_exit
-from nip_fn_cli.money import money_or_die
+from nip_fn_cli.money import Money, lost_line, money_of_run
 from nip_fn_cli.printing import print_rows
 from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.table import print_table
@@ -44,7 +45,9 @@ class Show(NamedTuple):
     json: bool
 
 
-def replay_command(path: Path, *, until: int | None, sets: tuple[str, ...], show: Show) -> None:
+def replay_command(
+    path: Path, *, until: int | None, sets: tuple[str, ...], show: Show, money: Money
+) -> None:
     """Run the command.
 
     Args:
@@ -52,6 +55,7 @@ def replay_command(path: Path, *, until: int | None, sets: tuple[str, ...], show
         until: Replay only so many events.
         sets: Parameters of the selection to change, as `a.b=value`.
         show: The options of the output.
+        money: The prices that are given.
     """
     path = path / CHECKPOINT if path.is_dir() else path
     replayed = _replay(path, until)
@@ -62,7 +66,7 @@ def replay_command(path: Path, *, until: int | None, sets: tuple[str, ...], show
     elif sets:
         _compare_selections(replayed, sets, show)
     else:
-        _summary(replayed, show)
+        _summary(replayed, show, path.parent, money)
     # Only now: whoever looks for the cause of a mismatch needs what was derived.
     if replayed.state.faults:
         die(Exit.MISMATCH, f"{path}: {replayed.state.faults[0]}")
@@ -83,12 +87,14 @@ def _replay(path: Path, until: int | None) -> Replayed:
     return replay_recording(path, recording)
 
 
-def _summary(replayed: Replayed, show: Show) -> None:
+def _summary(replayed: Replayed, show: Show, run: Path, money: Money) -> None:
     state = replayed.state
     if show.json:
         _print_json(_facts(replayed))
         return
-    print_table(state, money_or_die().prices)
+    print_table(state, money_of_run(money, run).prices)
+    if lost := lost_line(or_exit(read_unrecorded(run))):
+        print(lost)
     verdict = "DIFFERS from the recorded one" if state.faults else "all recorded digests match"
     print(f"\ndigest      {digest(state)} ({verdict})")
     place = f"iteration {state.iteration}, {state.stage.name}"

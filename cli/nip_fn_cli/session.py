@@ -33,7 +33,14 @@ from nip_fn_cli.config import resolve, with_provider
 from nip_fn_cli.datasets import open_or_die, suitable_or_die
 from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.loading import Loaded, copy_adapters, first_adapters, load_agents, with_loaded
-from nip_fn_cli.money import Money, RunningCost, with_budget
+from nip_fn_cli.money import (
+    Money,
+    RunningCost,
+    keep_prices,
+    lost_line,
+    money_of_run,
+    with_budget,
+)
 from nip_fn_cli.progress import Display
 from nip_fn_cli.recordings import replay_recording
 from nip_fn_cli.templates import with_templates
@@ -216,8 +223,11 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
     Returns:
         The state in which the run is done.  Ends the command if it is stopped before.
     """
-    models, budget = with_budget(session.models, session.params, session.state, money)
-    running_cost = RunningCost(session.state, money.prices)
+    money = money_of_run(money, folder)
+    keep_prices(folder, money.prices.own)
+    running_cost = RunningCost(session.state, folder, money)
+    budget = running_cost.budget
+    models = with_budget(session.models, session.params, running_cost, money)
     world = World(
         sampler=models.sampler,
         tuner=models.tuner,
@@ -234,10 +244,15 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
             models.progress.follow = display.follow
         if session.params.text_rl.save_transcripts:
             observers.append(TranscriptFiles(folder))
-        result = asyncio.run(_interpret(session, world, observers))
+        try:
+            result = asyncio.run(_interpret(session, world, observers))
+        finally:
+            budget.close()
     session.store.close()
+    if lost := lost_line(budget.unrecorded):
+        say(lost)
     match result:
-        case Failure(problem) if budget and str(problem) == str(budget.refusal):
+        case Failure(problem) if str(problem) == str(budget.refusal):
             die(Exit.BUDGET, f"{problem}; resume with: {again} --budget MORE")
         case Failure(problem):
             die(Exit.ADAPTER, f"{problem}; all replies so far are kept, resume with: {again}")

@@ -19,7 +19,7 @@ from nip_fn_cli.datasets import told
 from nip_fn_cli.dryrun import dry_run
 from nip_fn_cli.exits import Exit, die, say
 from nip_fn_cli.learnt import print_learnt
-from nip_fn_cli.money import Money, check_budget
+from nip_fn_cli.money import Money, check_budget, money_of_run
 from nip_fn_cli.serving_child import served_here
 from nip_fn_cli.session import Session, create, plan, reopen, run_session
 from nip_fn_cli.table import print_table
@@ -58,6 +58,7 @@ def train_command(
             die(Exit.USAGE, f"--resume needs --run NAME; {known_runs(runs)}")
         folder = runs / name
         session = _extended(reopen(folder, given, flags.provider), more)
+        money = money_of_run(money, folder)
         check_budget(session.params, money)
     else:
         new = plan(given, flags.provider, runs)
@@ -73,7 +74,7 @@ def train_command(
     # The server is started last: a run that is refused should not have waited for vLLM.
     with served_here(session.params, folder) if serve else nullcontext():
         state = run_session(session, folder, f"{again}{' --serve' if serve else ''}", money)
-    _report(state, folder, money.prices)
+    _report(state, folder, money_of_run(money, folder).prices)
 
 
 def _extended(session: Session, more: int | None) -> Session:

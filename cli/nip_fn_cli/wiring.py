@@ -26,6 +26,7 @@ from nip_fn.run.request import Request
 from nip_fn.training.jobs import Job
 from nip_fn_adapters import dummy, scripted
 from nip_fn_adapters.api.pace import Bounds
+from nip_fn_adapters.costs.budget import Meter, within_budget
 from nip_fn_cli.exits import Exit, die, or_exit, say
 
 # Descriptors that a process needs besides its connections: the checkpoint, data sets, child
@@ -41,6 +42,7 @@ class Models(NamedTuple):
     publisher: makes adapters answer.
     drain: see `World`.
     progress: forwards the progress of trainings; None if the tuner reports none.
+    meter: charges the sampler's requests to a budget, once there is one.
     """
 
     sampler: Sampler
@@ -48,6 +50,7 @@ class Models(NamedTuple):
     publisher: Publisher
     drain: Callable[[], None] = nothing_to_drain
     progress: "ProgressForwarder | None" = None
+    meter: Meter | None = None
 
 
 class ProgressForwarder:
@@ -73,10 +76,10 @@ def wire(params: HyperParameters, run: Path) -> Models:
     Returns:
         The adapters.  Ends the command if one cannot be made: a key or a package is missing.
     """
-    kinds, progress = {kind_of(agent) for agent in params.agents}, ProgressForwarder()
-    models = {kind: _MODELS[kind](params, run, progress) for kind in sorted(kinds)}
+    kinds, progress, meter = {kind_of(a) for a in params.agents}, ProgressForwarder(), Meter()
+    models = {kind: _MODELS[kind](params, run, progress, meter) for kind in sorted(kinds)}
     if len(models) == 1:
-        return next(iter(models.values()))._replace(progress=progress)
+        return next(iter(models.values()))._replace(progress=progress, meter=meter)
     by_agent = {agent.name: models[kind_of(agent)] for agent in params.agents}
     by_group = {agent_group(agent): models[kind_of(agent)] for agent in params.agents}
 
@@ -93,7 +96,7 @@ def wire(params: HyperParameters, run: Path) -> Models:
         for one in models.values():
             one.drain()
 
-    return Models(sample, tune, publish, drain, progress)
+    return Models(sample, tune, publish, drain, progress, meter)
 
 
 def kind_of(agent: AgentParameters) -> str:
@@ -107,11 +110,14 @@ def kind_of(agent: AgentParameters) -> str:
     return "local" if agent.model_provider == "local" else "api"
 
 
-def _dummy(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
-    return Models(dummy.dummy_sampler(params.dummy), dummy.dummy_tuner(), dummy.serve_at_once)
+def _dummy(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
+    sampler = within_budget(dummy.dummy_sampler(params.dummy), meter)
+    return Models(sampler, dummy.dummy_tuner(), dummy.serve_at_once)
 
 
-def _scripted(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
+def _scripted(
+    params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter
+) -> Models:
     # Nothing is ever trained, so the tuner and the publisher are never called.
     sampler = scripted.scripted_sampler(params)
     return Models(sampler, dummy.dummy_tuner(), dummy.serve_at_once)
@@ -119,16 +125,19 @@ def _scripted(params: HyperParameters, run: Path, progress: ProgressForwarder) -
 
 # The adapters are imported where they are wired: each kind needs packages of an extra that may not
 # be installed, and torch takes seconds.
-def _local(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
+def _local(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
     from nip_fn_adapters.local.publisher import local_publisher
     from nip_fn_adapters.local.sampler import local_sampler
     from nip_fn_adapters.local.tuner import local_tuner
 
     sampler = local_sampler(run / "adapters")
-    return Models(sampler, local_tuner(run, follow=progress), local_publisher(sampler))
+    tuner, publisher = local_tuner(run, follow=progress), local_publisher(sampler)
+    return Models(within_budget(sampler, meter), tuner, publisher)
 
 
-def _self_hosted(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
+def _self_hosted(
+    params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter
+) -> Models:
     try:
         from nip_fn_adapters.api.endpoints import environment
         from nip_fn_adapters.api.sampler import ClientSettings
@@ -151,6 +160,7 @@ def _self_hosted(params: HyperParameters, run: Path, progress: ProgressForwarder
         bounds=_open_files(own.max_requests_in_flight),
         timeout=own.request_timeout_seconds,
         tell=say,
+        meter=meter,
     )
     agents = {agent.name: agent for agent in params.agents}
     assignments = {name: Assignment(agents[name], host) for name, host in hosts.items()}
@@ -159,7 +169,7 @@ def _self_hosted(params: HyperParameters, run: Path, progress: ProgressForwarder
     return Models(sampler, tuner, hosted_publisher(groups), sampler.drain)
 
 
-def _api(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Models:
+def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
     try:
         from nip_fn_adapters.api.batches import Times, batch_sampler
         from nip_fn_adapters.api.endpoints import environment
@@ -177,7 +187,8 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder) -> Mod
     wandb_project = variables.get("WANDB_OPENAI_FINETUNE_PROJECT")
     own, poll = params.text_rl, params.text_rl.fine_tune_poll_seconds
     bounds = _open_files(own.max_requests_in_flight)
-    settings = ClientSettings(tell=say, bounds=bounds, timeout=own.request_timeout_seconds)
+    timeout = own.request_timeout_seconds
+    settings = ClientSettings(tell=say, bounds=bounds, timeout=timeout, meter=meter)
     timeouts = Timeouts(poll=poll, limit=own.fine_tune_limit_hours * 3600)
     # One sampler serves all agents at APIs, so that those at one server share its limit; it either
     # uses batches or does not.
@@ -234,7 +245,7 @@ def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
         die(Exit.USAGE, problem)
 
 
-_MODELS: dict[str, Callable[[HyperParameters, Path, ProgressForwarder], Models]] = {
+_MODELS: dict[str, Callable[[HyperParameters, Path, ProgressForwarder, Meter], Models]] = {
     "api": _api,
     "dummy": _dummy,
     "local": _local,

@@ -18,7 +18,7 @@ from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import step
 from nip_fn.training.groups import make_groups
 from nip_fn.training.registry import BACKUPS, trainer_of
-from nip_fn.training.trainer import SampleBatch, Selection
+from nip_fn.training.trainer import Rows, SampleBatch, Selection
 from nip_fn.trees.rollouts import Rollout, leaf_games
 from nip_fn.trees.tree import Tree, children_of
 
@@ -29,11 +29,13 @@ class StageForest(NamedTuple):
     stage: "test" or "sample".
     batch: the trees, their datapoints, and the groups that replied.
     selection: what was selected from them; nothing in a test.
+    rows: (group, training rows) made of the selection; nothing in a test.
     """
 
     stage: Purpose
     batch: SampleBatch
     selection: Selection
+    rows: tuple[tuple[str, Rows], ...] = ()
 
     @property
     def iteration(self) -> int:
@@ -79,8 +81,9 @@ def replay(events: Iterable[Event]) -> Result[Replayed, Problem]:
     for event in events:
         if isinstance(event, StageEnded) and isinstance(state.stage, Growing):
             # Before the step, because after it a test's trees are gone.
-            batch = sample_batch(state, state.stage)
-            stages.append(StageForest(state.stage.name, batch, state.stage.selection))
+            grown = state.stage
+            batch = sample_batch(state, grown)
+            stages.append(StageForest(grown.name, batch, grown.selection, grown.rows))
         try:
             state, _ = step(state, event)
         # A recording is a file of the user's, so an event that does not fit is a failure and not a

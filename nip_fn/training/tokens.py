@@ -23,9 +23,18 @@ def estimated_prompt(chat: Chat) -> int:
     return sum(estimated_tokens(message.content) + TOKENS_A_MESSAGE for message in chat)
 
 
-def estimated_training(job: Job) -> int:
-    """A guess at the tokens that a training is paid for: those of its rows, times the epochs."""
-    return job.num_epochs * sum(map(_estimated_row, job.rows))
+def estimated_training(job: Job, prompts: float = 1.0, replies: float = 1.0) -> float:
+    """A guess at the tokens that a training is paid for: those of its rows, times the epochs.
+
+    Args:
+        job: The training.
+        prompts: The provider's count of a prompt's tokens, as a multiple of the guess.
+        replies: The same of a reply's.
+    """
+    return job.num_epochs * sum(
+        prompts * estimated_prompt(row.prompt) + replies * sum(map(estimated_tokens, _replies(row)))
+        for row in job.rows
+    )
 
 
 def trained_tokens(job: Job, adapter: str | None, report: tuple[tuple[str, float], ...]) -> float:
@@ -35,13 +44,9 @@ def trained_tokens(job: Job, adapter: str | None, report: tuple[tuple[str, float
     """
     told = dict(report).get("train_tokens")
     if told is not None:
-        return told
+        return max(0.0, told)
     return float(estimated_training(job)) if adapter is not None else 0.0
 
 
 def _replies(row: TrainingRow) -> tuple[str, ...]:
     return (row.chosen, row.rejected) if isinstance(row, PreferenceRow) else (row.reply,)
-
-
-def _estimated_row(row: TrainingRow) -> int:
-    return estimated_prompt(row.prompt) + sum(map(estimated_tokens, _replies(row)))

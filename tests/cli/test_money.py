@@ -8,7 +8,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from nip_fn.run.events import JobCreated
+from nip_fn.run.replay import replay
 from nip_fn_adapters.costs.prices import Tokens, cost, listed_prices
+from nip_fn_adapters.costs.spending import expected_training
+from nip_fn_adapters.store import read
 from nip_fn_cli.dryrun import duration
 
 from ..provider import Provider
@@ -237,8 +241,18 @@ def test_a_budget_needs_prices_which_may_be_those_of_the_user(
     refused = run_cli("train", *model, "--budget", "5")
     assert "agents.prover: m, its training" in refused.stderr
     own.write_text(PRICES)
-    replayed = run_cli("replay", whole.folder)
-    assert total_line(replayed) == whole.total
+    assert run_cli("train", *model, "--budget", "5", "--dry-run").returncode == 0
+
+
+def test_a_replay_shows_the_dollars_of_the_run_or_those_of_other_prices(
+    run_cli: RunCli, tmp_path: Path, whole: Whole
+) -> None:
+    assert total_line(run_cli("replay", whole.folder)) == whole.total
+    dear = tmp_path / "dear.toml"
+    dear.write_text(re.sub(r"= (\d+)", r"= 10\1", PRICES.replace("1.0", "10.0")))
+    other = run_cli("replay", whole.folder, "--prices", dear)
+    assert float(total_line(other).split("$")[1]) > 2 * whole.dollars
+    assert total_line(run_cli("replay", whole.folder)) == whole.total
 
 
 def test_what_runs_here_costs_nothing_and_needs_no_budget(run_cli: RunCli) -> None:
@@ -284,6 +298,35 @@ def test_the_bill_of_a_provider_stays_within_the_budget(run_cli: RunCli, tmp_pat
         cached = provider.counters()["cached_tokens"]
         assert total_line(done).split()[2] == f"{cached:,}" != "0"
         assert "spent" in done.stderr.splitlines()[-1]
+
+
+def test_one_reply_at_each_node_cannot_be_compared_and_trains_nobody(run_cli: RunCli) -> None:
+    one = ("--set", "malt.num_responses_per_timestep=1")
+    dry = run_cli("train", *SMALL, *one, "--dry-run")
+    assert not re.search(r"^ +\d+  train ", dry.stdout, re.MULTILINE)
+    warm = run_cli("train", *SMALL, *one, "--set", "malt.num_initial_ei_iterations=1", "--dry-run")
+    assert {line.split()[0] for line in warm.stdout.splitlines() if " train " in line} == {"0"}
+
+
+def test_a_training_reserves_what_it_will_be_billed(run_cli: RunCli, tmp_path: Path) -> None:
+    """By the provider's own counts of the prompts and replies that its rows are made of."""
+    key = "sk-test-of-a-training"
+    with Provider(key=key) as provider:
+        done = run_cli(
+            "train", "--provider", "openai", "--model", "m", "--base-url", provider.url,
+            "--iterations", "1", "--run", "a", "--set", "rl.rollouts_per_iteration=20",
+            "--dataset", "builtin:arithmetic", "--set", "malt.num_responses_per_timestep=2",
+            "--set", "dataset_options.max_test_size=4", "--seed", "5",
+            "--set", "code_validation.system_prompt_version=v1",
+            "--set", "text_rl.fine_tune_poll_seconds=0.05", OPENAI_API_KEY=key,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        billed = sum(job["_"]["tokens"] for job in provider.jobs())
+    events = read(tmp_path / "runs/a/checkpoint.msgpack").unwrap().events
+    created = [n for n, event in enumerate(events) if isinstance(event, JobCreated)]
+    state = replay(events[: created[-1] + 1]).unwrap().state
+    expected = sum(expected_training(state, one.job) for one in state.jobs)
+    assert 1.0 <= expected / billed < 1.1
 
 
 @pytest.mark.parametrize(

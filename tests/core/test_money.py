@@ -43,11 +43,11 @@ from nip_fn_adapters.costs.prices import (
     listed_prices,
     parse_prices,
     price_of,
+    prices_text,
     sum_known,
     total,
     unpriced,
     upper_bound_prompt,
-    upper_bound_training,
 )
 from nip_fn_adapters.costs.spending import dollars, dollars_of, run_expenses, stage_expenses
 
@@ -125,6 +125,15 @@ def test_a_name_that_only_begins_alike_is_another_model(name: str, rest: str) ->
 
 def agent(model: str, provider: str = "OpenAI", **fields: object) -> AgentParameters:
     return AgentParameters(name="a", model_name=model, model_provider=provider, **fields)  # type: ignore[arg-type]
+
+
+names = st.text(max_size=12).filter(lambda name: name.isprintable())
+tables = st.dictionaries(names, prices, max_size=3)
+
+
+@given(st.builds(PriceTable, tables, tables))
+def test_a_table_that_is_kept_is_read_again(table: PriceTable) -> None:
+    assert parse_prices(prices_text(table)).unwrap() == table
 
 
 def test_what_was_fine_tuned_has_prices_of_its_own() -> None:
@@ -227,7 +236,7 @@ def test_trained_tokens_are_those_reported_or_else_a_guess() -> None:
     three = replace(job, num_epochs=3, rows=(PreferenceRow(chat, chosen, rejected),))
     assert estimated_training(three) == 3 * (10 + 4 + 20 + 2)
     assert estimated_training(replace(three, rows=(SupervisedRow(chat, chosen),))) == 3 * (14 + 20)
-    assert upper_bound_training(three) >= 3 * (40 + 80 + 8) / 2
+    assert estimated_training(three, 2.0, 10.0) == 3 * (28 + 220)
     assert trained_tokens(three, "adapter", ()) == 108.0
     assert trained_tokens(three, "adapter", (("train_tokens", 7.0),)) == 7.0
     assert trained_tokens(three, None, ()) == 0.0

@@ -281,7 +281,14 @@ def _check(content: bytes, kind: str, fewest: int) -> tuple[str, int]:
             return f"Line {number} does not have the form that the method {kind} needs.", 0
     if len(rows) < fewest:
         return f"Training file has {len(rows)} example(s), but must have at least {fewest}.", 0
-    return "", sum(count_tokens(line.decode()) for line in content.splitlines())
+    return "", sum(_tokens(row) for row in rows)
+
+
+def _tokens(row: Any) -> int:
+    """The tokens of a row: those of its messages, each counted once."""
+    parts = [row.get("messages", ()), row.get("input", {}).get("messages", ())]
+    parts += [row.get(name, ()) for name in ("preferred_output", "non_preferred_output")]
+    return sum(count_tokens(message["content"]) + 4 for part in parts for message in part)
 
 
 def _holds(check: Callable[[Any], bool], row: Any) -> bool:

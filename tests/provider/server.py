@@ -68,6 +68,7 @@ class Server:
     def __init__(self, folder: Path, settings: Settings) -> None:
         self.log, self.objects = Log(folder), Objects(folder)
         self._prefixes, self._chats = Prefixes(), 0
+        self._begun: dict[int, Usage] = {}  # by request: what a chat under way will be billed
         self._decoder = msgspec.json.Decoder(ChatRequest)
         self.configure(settings)
 
@@ -104,7 +105,9 @@ class Server:
             self.log.in_flight -= 1
             cut = name in UNANSWERED
             status = None if answer is None or cut else answer.status
-            usage = answer.usage if answer else Usage()
+            # A model does not stop because nobody waits for it any more.
+            begun = self._begun.pop(came.id, Usage())
+            usage = answer.usage if answer else begun
             spent = round(time.monotonic() - began, 4)
             left = Left(came.id, status, name, spent, usage.prompt, usage.cached, usage.completion)
             self.log.write(left)
@@ -207,6 +210,7 @@ class Server:
         try:
             own = fault if fault in IN_CHAT else None
             sent, usage = complete(chat, settings, self._prefixes, own, f"{came.id:x}")
+            self._begun[came.id] = usage
             async with self._line:
                 await self._work(settings, came.body)
         finally:

@@ -113,6 +113,8 @@ def batch_sampler(
 class BatchSampler(ApiSampler):
     """Implements the `Sampler` port."""
 
+    durable = True
+
     def __init__(
         self, run: Path, agents: Mapping[str, ApiModel], settings: ClientSettings, times: Times
     ) -> None:
@@ -389,7 +391,8 @@ async def _read_rows(client: Any, batch: Any) -> dict[str, Row]:
 def _undone(batch: Any) -> RequestFailure:
     """The failure of a request that an ended batch does not mention."""
     if batch.status != "failed":
-        return RequestFailure("server", message=f"the batch {batch.id} {batch.status} midway")
+        message = f"the batch {batch.id} {batch.status} midway"
+        return RequestFailure("server", message=message, reached=False)
     # The provider refused the batch as a whole: another one would be refused, too.
     errors: Sequence[Any] = getattr(batch.errors, "data", None) or ()
     first = replies.one_line(getattr(errors[0], "message", "") if errors else "")

@@ -39,6 +39,12 @@ _REMEDIES: dict[FailureKind, str] = {
     "too_large": "set fewer rounds or shorter messages, or use a model with a longer context",
 }
 
+_NOT_CONNECTED = (
+    aiohttp.ClientConnectorError,
+    aiohttp.ConnectionTimeoutError,
+    ConnectionRefusedError,
+)
+
 
 def headers_of(response: httpx2.Response) -> dict[str, str]:
     """The headers of an answer, with names in lower case."""
@@ -68,7 +74,8 @@ def failure_of(error: Exception) -> RequestFailure:
         return RequestFailure("truncated", message="the connection closed before its end")
     if isinstance(cause, _MALFORMED):
         return RequestFailure("malformed", message=one_line(cause))
-    return RequestFailure("connection", message=one_line(cause))
+    reached = not isinstance(error, httpx2.ConnectError) and not isinstance(cause, _NOT_CONNECTED)
+    return RequestFailure("connection", message=one_line(cause), reached=reached)
 
 
 # A status line or a compressed body that is none.

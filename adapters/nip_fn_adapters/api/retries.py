@@ -87,6 +87,22 @@ class RequestFailure(NamedTuple):
     code: str = ""
     param: str = ""
     retry_after: float | None = None  # seconds
+    reached: bool = True  # False: it surely never reached a model
+
+
+# Their senders wait for a model that may have answered after all.
+_GATEWAY_STATUSES = (502, 504, 524)
+
+
+def may_be_billed(failure: RequestFailure) -> bool:
+    """True if the provider may bill the request all the same: only its answer was lost.
+
+    >>> [may_be_billed(RequestFailure("server", status)) for status in (200, 503, 504, None)]
+    [True, False, True, True]
+    """
+    if failure.status is None:
+        return failure.reached
+    return failure.status < 300 or failure.status in _GATEWAY_STATUSES
 
 
 class Attempt(NamedTuple):

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 import aiohttp
 import httpx2
 from msgspec.structs import replace
+from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
@@ -30,6 +31,8 @@ from nip_fn_adapters.api.pace import Bounds, Pace
 from nip_fn_adapters.api.persist import WORTH_TELLING
 from nip_fn_adapters.api.replies import Answered, Capabilities
 from nip_fn_adapters.api.retries import Attempt, GiveUp, RequestFailure, RetryPolicy
+from nip_fn_adapters.costs.budget import Meter, tokens_of
+from nip_fn_adapters.costs.prices import Tokens
 
 REPORT_EVERY = 30.0  # seconds between two lines about one server
 CHARACTERS = 4  # per token, about
@@ -56,6 +59,7 @@ class ClientSettings(NamedTuple):
     bounds: Bounds = Bounds()
     timeout: float = 600.0  # of a request
     tell: Callable[[str], None] = lambda line: None  # reports what delays the run
+    meter: Meter | None = None  # that every exchange is charged to
     speed: float = 1.0  # of the clock while nothing is done; more than 1 in tests
 
 
@@ -131,9 +135,12 @@ _Places = tuple[Completion | Problem | None, ...]  # None: cancelled before it w
 class ApiSampler:
     """Implements the `Sampler` port."""
 
+    durable = False  # a request outlives this process: a later one finds it, and what it cost
+
     def __init__(self, agents: Mapping[str, ApiModel], settings: ClientSettings) -> None:
         """Send nothing yet; see `api_sampler`."""
         self._agents, self._settings = agents, settings
+        self._meter = settings.meter or Meter()
         self._queue = AdmissionQueue(settings.bounds, self._clock, settings.speed)
         self._chats: dict[Endpoint, tuple[Chats, AsyncIterator[Chats]]] = {}
         self._capabilities: defaultdict[tuple[Endpoint, str], Capabilities]
@@ -213,11 +220,17 @@ class ApiSampler:
 
     async def _attempt(self, permit: Permit, wanted: Wanted, before: _Again) -> _Outcome | _Again:
         """The outcome of one exchange, or how to try again."""
-        server, began = permit.server, time.monotonic()
+        server, num_keys = permit.server, len(wanted.keys)
+        reserved = await self._meter.reserve(wanted.request, num_keys, durable=self.durable)
+        if not is_successful(reserved):
+            return Failure(reserved.failure())
         # Taken before the request is sent: others may learn something meanwhile, and a refusal can
         # be understood only by what this request asked for.
         used = self._capabilities[server, wanted.model]
-        got, headers = await self._exchange(server, wanted, used)
+        began = time.monotonic()
+        with reserved.unwrap() as charge:
+            got, headers = await self._exchange(server, wanted, used)
+            charge.bill(_billed(got))
         if isinstance(got, Problem):
             return Failure(got)
         seconds = time.monotonic() - began
@@ -350,6 +363,20 @@ def _completion_or_reason(place: Completion | Problem | None) -> Completion | Un
     if isinstance(place, Completion):
         return place
     return Unanswered(str(place) if place else "")
+
+
+def _billed(got: Answered | RequestFailure | Problem) -> Tokens | None:
+    """The tokens that an exchange is billed for; None if that is not known."""
+    match got:
+        case Answered(completions):
+            tokens = tokens_of(completions)
+            written = any(one.text for one in completions)
+            # A server that counts nothing, or less than nothing, has not told what it bills.
+            is_counted = tokens.prompt > 0 and (tokens.completion > 0 or not written)
+            return tokens if is_counted else None
+        case RequestFailure():
+            return None if retries.may_be_billed(got) else Tokens()
+    return Tokens()
 
 
 def _is_drained() -> bool:

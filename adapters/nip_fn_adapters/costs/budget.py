@@ -1,18 +1,25 @@
 """Keeps a run within a budget: nothing is sent that could cost more than is left.
 
 Each request reserves the most that it can cost; once it is answered, its real cost takes the place
-of the reservation.  A request that does not fit beside the reservations waits in line.  Only if it
-does not fit with nothing under way is it refused, and everything behind it: so the budget is used
-as far as is possible without risk, and whatever was paid for has been answered.
+of the reservation, and if its answer is lost, the most remains charged.  A request that does not
+fit beside the reservations waits in line.  Only if it does not fit with nothing under way is it
+refused, and everything behind it: so the budget is used as far as is possible without risk, and
+whatever was paid for has been answered.
+
+What is billed and not recorded would be forgotten by a process that is killed.  So an upper bound
+of it is noted before a request is sent, a little ahead of need, and the next session counts what it
+finds noted as spent.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import TypeVar
+from math import inf
+from types import TracebackType
+from typing import NamedTuple, Protocol
 
-from returns.result import Failure, Result
+from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
@@ -20,169 +27,277 @@ from nip_fn.run.ports import Sampler, Tuned, Tuner, Unanswered
 from nip_fn.run.request import Request
 from nip_fn.training.jobs import Job
 from nip_fn.training.tokens import trained_tokens
-from nip_fn_adapters.costs.prices import (
-    Price,
-    Tokens,
-    cost,
-    upper_bound_prompt,
-    upper_bound_training,
-)
-
-Paid = TypeVar("Paid")
+from nip_fn_adapters.costs.prices import FREE, Price, Tokens, cost, upper_bound_prompt
 
 ROUNDING = 1e-9  # dollars; sums of floats must not refuse what fits exactly
+
+# Of what is left, the share that may be at risk at a time: a kill costs no more than that.
+AT_RISK = 0.25
+# The note is ahead of what is at risk by this share of it, so that few requests wait for the disk.
+AHEAD = 0.25
+
+
+class Note(Protocol):
+    """Keeps the dollars that may have been billed without being recorded."""
+
+    def __call__(self, dollars: float, *, sync: bool) -> None:
+        """Replace the note; with `sync`, return once it would survive a power cut.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        ...
+
+
+def forget(dollars: float, *, sync: bool) -> None:
+    """Note nothing, where no process is to resume what this one began."""
+
+
+class _Waiting(NamedTuple):
+    most: float
+    durable: bool
+    turn: "asyncio.Future[bool]"
 
 
 class Budget:
     """A limit in dollars, and what of it is spent or reserved."""
 
-    def __init__(self, limit: float, spent: float = 0.0) -> None:
-        """Count `spent`, of earlier sessions, against the limit."""
-        self.limit, self.spent = limit, spent
-        self.refusal: Problem | None = None  # why nothing more is sent
-        self._reserved = 0.0
-        self._under_way = 0
-        self._line: deque[tuple[float, asyncio.Future[bool]]] = deque()
+    def __init__(
+        self, limit: float = inf, recorded: float = 0.0, lost: float = 0.0, note: Note = forget
+    ) -> None:
+        """Count earlier sessions against the limit.
 
-    async def reserve(self, most: float) -> bool:
-        """True once `most` dollars are reserved; False if they never can be.
+        Args:
+            limit: of all sessions together.
+            recorded: the cost of what they recorded.
+            lost: what may have been billed to them beyond that, as they noted it.
+            note: keeps that number from now on.
+        """
+        self.limit, self.spent = limit, recorded + lost
+        self.refusal: Problem | None = None  # why nothing more is sent
+        self._recorded = recorded
+        self._note, self._noted = note, lost
+        self._reserved = 0.0
+        self._at_risk = 0.0  # the part of it that a kill would lose
+        self._under_way = 0
+        self._line: deque[_Waiting] = deque()
+        self._is_scheduled = False
+
+    @property
+    def unrecorded(self) -> float:
+        """The dollars that were charged for answers of which none is recorded."""
+        return max(0.0, self.spent - self._recorded)
+
+    async def reserve(self, most: float, *, durable: bool = False) -> bool:
+        """True once `most` dollars are reserved, and noted; False if they never can be.
 
         After True, `settle` must follow.
+
+        Args:
+            most: the highest cost of the work.
+            durable: the work outlives this process: a resumed run finds it again, with its bill.
         """
         if self.refusal is not None:
             return False
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._line.append((most, turn))
-        self._serve()
+        self._line.append(_Waiting(most, durable, turn))
+        self._schedule()
         try:
             return await turn
         except asyncio.CancelledError:
             # Its turn came in the moment in which it was cancelled: nobody else would give this
             # back.
             if turn.done() and not turn.cancelled() and turn.result():
-                self.settle(most, 0.0)
+                self.settle(most, 0.0, durable=durable)
             raise
 
-    async def pay(
-        self,
-        most: float,
-        work: Callable[[], Awaitable[Result[Paid, Problem]]],
-        cost_of: Callable[[Paid], float],
-    ) -> Result[Paid, Problem]:
-        """The result of the work, begun once its highest cost is reserved; or the refusal.
-
-        Args:
-            most: the highest cost of the work, in dollars.
-            work: begins the work.
-            cost_of: the real cost of its result, in dollars; a failure costs nothing.
-        """
-        if not await self.reserve(most):
-            return Failure(self.refusal or Problem("the budget is used up"))
-        spent = 0.0
-        try:
-            answer = await work()
-            # A failure brings no counts of tokens, so nothing can be charged for it, even if the
-            # provider does.
-            spent = answer.map(cost_of).value_or(0.0)
-            return answer
-        finally:
-            self.settle(most, spent)
-
-    def settle(self, most: float, spent: float) -> None:
+    def settle(self, most: float, spent: float, *, durable: bool = False) -> None:
         """Replace a reservation of `most` dollars by the real cost."""
         self._under_way -= 1
         # Set to zero rather than subtracted to it, so that rounding errors cannot add up.
         self._reserved = self._reserved - most if self._under_way else 0.0
+        self._at_risk = self._at_risk - (0.0 if durable else most) if self._under_way else 0.0
         self.spent += spent
-        self._serve()
+        self._schedule()
+
+    def record(self, dollars: float) -> None:
+        """Take note of what the recording holds from now on: a kill cannot lose it any more."""
+        if dollars:
+            self._recorded += dollars
+            self._schedule()
 
     def refuse(self, why: Problem) -> None:
         """Let nothing more be sent; of several reasons the first counts."""
         self.refusal = self.refusal or why
         while self._line:
-            _, turn = self._line.popleft()
+            turn = self._line.popleft().turn
             if not turn.done():
                 turn.set_result(False)
 
     def drain(self) -> None:
         """Cancel everything that waits in line; see `World`."""
-        for _, turn in self._line:
-            turn.cancel()
+        for waiting in self._line:
+            waiting.turn.cancel()
         self._line.clear()
+
+    def close(self) -> None:
+        """Note exactly what was lost, at the end of a session."""
+        if self._noted != self.unrecorded:
+            self._write(self.unrecorded, sync=True)
+
+    def _schedule(self) -> None:
+        # Once for all that happens in a round of the event loop: the disk takes milliseconds, and
+        # requests come in waves.
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
         """Let those at the head of the line go that can be afforded."""
-        while self._line:
-            # Only the head of the line is served: cheap requests would overtake an expensive one
-            # until the budget has no room for it.
-            most, turn = self._line[0]
-            if turn.done():  # cancelled
-                self._line.popleft()
-            elif self.spent + self._reserved + most <= self.limit + ROUNDING:
-                self._line.popleft()
+        self._is_scheduled = False
+        turns: list[asyncio.Future[bool]] = []
+        # Only the head of the line is served: cheap requests would overtake an expensive one until
+        # the budget has no room for it.
+        while self._line and (self._line[0].turn.done() or self._affords(self._line[0])):
+            most, durable, turn = self._line.popleft()
+            if not turn.done():  # else it was cancelled
                 self._reserved += most
+                self._at_risk += 0.0 if durable else most
                 self._under_way += 1
-                turn.set_result(True)
-            elif self._under_way:
-                return
-            else:
-                self.refuse(
-                    Problem(
-                        f"${self.spent:.4f} of the budget of ${self.limit:g} are spent, and the "
-                        f"next request could cost ${most:.4f}"
-                    )
-                )
+                turns.append(turn)
+        try:
+            self._keep_note()
+        except OSError as error:
+            for turn in turns:
+                turn.set_exception(error)
+            return
+        for turn in turns:
+            turn.set_result(True)
+        if self._line and not self._under_way:
+            self.refuse(self._used_up(self._line[0].most))
+
+    def _affords(self, waiting: _Waiting) -> bool:
+        left = self.limit - self.spent + ROUNDING
+        # One at a time always may: a share of the last dollars would be too little for any.
+        in_bounds = not self._at_risk or self._at_risk + waiting.most <= AT_RISK * left
+        return self._reserved + waiting.most <= left and (waiting.durable or in_bounds)
+
+    def _used_up(self, most: float) -> Problem:
+        lost = f" (${self.unrecorded:.4f} for answers that were lost)" * (
+            self.unrecorded > ROUNDING
+        )
+        return Problem(
+            f"${self.spent:.4f} of the budget of ${self.limit:g} are spent{lost}, and the next "
+            f"request could cost ${most:.4f}"
+        )
+
+    def _keep_note(self) -> None:
+        """Keep the note at or above what a kill would lose, and near it."""
+        lost = self.unrecorded + self._at_risk
+        if lost > self._noted:
+            # Without a limit there is nothing to keep: the note only informs.
+            self._write(lost + AHEAD * self._at_risk, sync=self.limit < inf)
+        elif self._noted - lost > self._at_risk:
+            # Not synced: after a power cut, a note that is too high is on the safe side.
+            self._write(lost, sync=False)
+
+    def _write(self, dollars: float, *, sync: bool) -> None:
+        self._note(dollars, sync=sync)
+        self._noted = dollars
 
 
-def within_budget(
-    sampler: Sampler, budget: Budget, price_of: Callable[[Request], Price | None]
-) -> Sampler:
-    """The sampler, called only for what can be afforded; a failure once nothing more can be."""
+class Charge:
+    """The reservation of one request, which is settled as its block is left.
+
+    Unless the block bills it, the answer is lost: it may have cost the most.
+    """
+
+    def __init__(self, budget: Budget, price: Price, most: float, *, durable: bool) -> None:
+        """Take over a reservation of `most` dollars; 0 for what is free."""
+        self._budget, self._price, self._most, self._durable = budget, price, most, durable
+        # A resumed run finds what is durable again, so that nothing of it is lost by an early end.
+        self._cost = 0.0 if durable else most
+
+    def bill(self, tokens: Tokens | None) -> None:
+        """Take the cost of these tokens for that of the request; None: they are not known."""
+        known = None if tokens is None else cost(tokens, self._price)
+        self._cost = self._most if known is None else known
+
+    def __enter__(self) -> "Charge":
+        """The charge."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Settle the reservation."""
+        if self._most:
+            self._budget.settle(self._most, self._cost, durable=self._durable)
+
+
+class Meter:
+    """Charges requests to a budget that is opened after the samplers were made."""
+
+    def __init__(self) -> None:
+        """Charge nothing until `open` is called."""
+        self._budget = Budget()
+        self._price_of: Callable[[Request], Price | None] = lambda request: FREE
+
+    def open(self, budget: Budget, price_of: Callable[[Request], Price | None]) -> None:
+        """Charge requests at these prices from now on."""
+        self._budget, self._price_of = budget, price_of
+
+    async def reserve(
+        self, request: Request, num_keys: int, *, durable: bool = False
+    ) -> Result[Charge, Problem]:
+        """The charge of one exchange, for so many of the request's replies.
+
+        Failure: the budget does not suffice, or it cannot be kept as a price is unknown.
+        """
+        budget, price = self._budget, self._price_of(request)
+        most = cost(upper_bound_request(request, num_keys), price)
+        if most is None and budget.limit < inf:
+            return Failure(_unpriced(f"agents.{request.agent}", request.model))
+        # What is free needs no reservation, and goes on when the budget is used up.
+        if not most or price is None:
+            return Success(Charge(budget, FREE, 0.0, durable=durable))
+        if not await budget.reserve(most, durable=durable):
+            return Failure(budget.refusal or Problem("the budget is used up"))
+        return Success(Charge(budget, price, most, durable=durable))
+
+
+def within_budget(sampler: Sampler, meter: Meter) -> Sampler:
+    """A sampler that bills what it answers and nothing else, kept within the meter's budget.
+
+    One whose answers can be lost on the way has to ask the meter itself, exchange by exchange.
+    """
 
     async def sample(request: Request) -> Result[tuple[Completion | Unanswered, ...], Problem]:
-        price = price_of(request)
-        most = cost(upper_bound_request(request), price)
-        if most is None:
-            return Failure(_unpriced(f"agents.{request.agent}", request.model))
-        if not most:
-            # What is free needs no reservation, and goes on when the budget is used up.
-            return await sampler(request)
-        bill = partial(_bill, budget, request, price)
-        return await budget.pay(most, lambda: sampler(request), bill)
+        match await meter.reserve(request, len(request.keys), durable=True):
+            case Success(charge):
+                with charge:
+                    answers = await sampler(request)
+                    charge.bill(answers.map(tokens_of).value_or(Tokens()))
+                return answers
+            case Failure(problem):
+                return Failure(problem)
+        raise AssertionError
 
     return sample
 
 
-def _bill(
-    budget: Budget,
-    request: Request,
-    price: Price | None,
-    answers: Collection[Completion | Unanswered],
-) -> float:
-    """The cost of the completions; if the server does not count tokens, nothing more is sent."""
-    completions = [one for one in answers if isinstance(one, Completion)]
-    used = tokens_of(completions)
-    if any(reply.text for reply in completions) and not any(used):
-        budget.refuse(
-            Problem(
-                f"the server of {request.model} does not report tokens, so no budget can be kept",
-                address=f"agents.{request.agent}",
-                remedy="run without --budget",
-            )
-        )
-    return cost(used, price) or 0.0
-
-
-def upper_bound_request(request: Request) -> Tokens:
-    """An upper bound of a request's tokens; its siblings may be requested one by one."""
-    num = len(request.keys)
-    # Each of them may be billed for the prompt: siblings may have to be requested one by one.
+def upper_bound_request(request: Request, num_keys: int) -> Tokens:
+    """An upper bound of the tokens of one request for so many replies."""
     prompt = upper_bound_prompt(request.chat)
-    return Tokens(prompt=num * prompt, completion=num * request.max_tokens)
+    return Tokens(prompt=prompt, completion=num_keys * request.max_tokens)
 
 
-def tokens_of(completions: Collection[Completion]) -> Tokens:
+def tokens_of(answers: Collection[Completion | Unanswered]) -> Tokens:
     """The tokens of completions, as their provider counted them."""
+    completions = [one for one in answers if isinstance(one, Completion)]
     return Tokens(
         sum(reply.prompt_tokens for reply in completions),
         sum(reply.cached_tokens for reply in completions),
@@ -191,25 +306,39 @@ def tokens_of(completions: Collection[Completion]) -> Tokens:
 
 
 def training_within_budget(
-    tuner: Tuner, budget: Budget, price_of: Callable[[Job], Price | None]
+    tuner: Tuner,
+    budget: Budget,
+    price_of: Callable[[Job], Price | None],
+    tokens_of: Callable[[Job], float],
 ) -> Tuner:
-    """The tuner, called only for trainings that can be afforded."""
+    """The tuner, called only for trainings that can be afforded.
+
+    Args:
+        tuner: trains; a training that outlives this process is found again by the next.
+        budget: pays for it.
+        price_of: the price of a job's model.
+        tokens_of: the tokens that a job is expected to be billed for.
+    """
 
     async def tune(job: Job) -> Result[Tuned, Problem]:
         price = price_of(job)
-        most = cost(Tokens(trained=upper_bound_training(job)), price)
-        if most is None:
+        most = cost(Tokens(trained=tokens_of(job)), price)
+        if most is None and budget.limit < inf:
             return Failure(_unpriced(job.name, f"training {job.model}"))
-        if not most:
+        if not most or price is None:
             return await tuner(job)
-
-        def bill(tuned: Tuned) -> float:
-            trained = trained_tokens(job, tuned.adapter, tuned.report)
-            return cost(Tokens(trained=trained), price) or 0.0
-
-        return await budget.pay(most, lambda: tuner(job), bill)
+        if not await budget.reserve(most, durable=True):
+            return Failure(budget.refusal or Problem("the budget is used up"))
+        with Charge(budget, price, most, durable=True) as charge:
+            tuned = await tuner(job)
+            charge.bill(tuned.map(partial(_billed, job)).value_or(Tokens()))
+        return tuned
 
     return tune
+
+
+def _billed(job: Job, tuned: Tuned) -> Tokens:
+    return Tokens(trained=trained_tokens(job, tuned.adapter, tuned.report))
 
 
 def _unpriced(address: str, what: str) -> Problem:

@@ -302,7 +302,11 @@ def _training(trees: _StageTrees, past: _Past) -> Iterator[StageForecast]:
 
 
 def _imitates(state: RunState) -> bool:
-    """True if no agent's replies can be compared: whatever is learnt from them is imitation."""
+    """True if what is learnt in the iteration is imitation, and no comparison of replies."""
+    if state.params.trainer in ("malt", "ei"):
+        warm_up = state.params.malt.num_initial_ei_iterations
+        return state.params.trainer == "ei" or state.iteration < warm_up
+    # A trainer of one's own imitates if no agent ever gives replies that could be compared.
     branching = trainer_of(state.params).branching
     protocol = protocol_of(state.params)
     turns = product(range(len(protocol.agents)), range(protocol.max_message_rounds))

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.resources import files
-from math import ceil, fsum
+from math import fsum
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
@@ -22,7 +22,6 @@ from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat
-from nip_fn.training.jobs import Job, PreferenceRow, TrainingRow
 
 MILLION = 1_000_000
 
@@ -128,6 +127,18 @@ def parse_prices(text: str) -> Result[PriceTable, Problem]:
         return Failure(Problem(problem, remedy=f"give prices as {entry} below [models]"))
 
 
+def prices_text(table: PriceTable) -> str:
+    """The table as a TOML text, which `parse_prices` reads."""
+    lines: list[str] = []
+    for title in table.__struct_fields__:
+        for name, price in getattr(table, title).items():
+            # A name in TOML's quotes is written as in JSON.
+            fields = msgspec.structs.asdict(price).items()
+            known = (f"{field} = {value!r}" for field, value in fields if value is not None)
+            lines += [f"[{title}.{msgspec.json.encode(name).decode()}]", *known, ""]
+    return "\n".join(lines)
+
+
 @cache
 def listed_prices() -> PriceTable:
     """Public prices, as of the date in their file."""
@@ -210,9 +221,6 @@ def unpriced(prices: Prices, params: HyperParameters) -> tuple[str, ...]:
 # ------------------------------------------------------------------------------------ upper bounds
 
 TEMPLATE_TOKENS_A_MESSAGE, TEMPLATE_TOKENS_A_CHAT = 16, 64  # for what a chat template adds
-# English and code have about four bytes a token.  Two leave a factor of two for texts that have
-# fewer, and for providers that count the prompt of a preference pair twice.
-BYTES_A_TRAINED_TOKEN = 2
 
 
 def upper_bound_prompt(chat: Chat) -> int:
@@ -221,17 +229,6 @@ def upper_bound_prompt(chat: Chat) -> int:
         _bytes(message.content) + _bytes(message.name or "") + TEMPLATE_TOKENS_A_MESSAGE
         for message in chat
     )
-
-
-def upper_bound_training(job: Job) -> int:
-    """An upper bound of the tokens that a training is billed for: one per two bytes and epoch."""
-    return job.num_epochs * sum(map(_upper_bound_row, job.rows))
-
-
-def _upper_bound_row(row: TrainingRow) -> int:
-    replies = (row.chosen, row.rejected) if isinstance(row, PreferenceRow) else (row.reply,)
-    size = upper_bound_prompt(row.prompt) + sum(map(_bytes, replies))
-    return ceil(size / BYTES_A_TRAINED_TOKEN)
 
 
 def _bytes(text: str) -> int:

@@ -5,15 +5,23 @@ price table corrects old runs, too.
 """
 
 from collections.abc import Iterator
+from math import ceil
 from typing import NamedTuple
 
 from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import build_chat
 from nip_fn.run.events import Event, JobFinished, Replied
 from nip_fn.run.stages import Training
-from nip_fn.run.state import Row, RunState, adapter_of
-from nip_fn.training.tokens import trained_tokens
-from nip_fn.trees.grow import GameTree, Node
+from nip_fn.run.state import Row, RunState, adapter_of, episode_of
+from nip_fn.training.jobs import Job
+from nip_fn.training.tokens import (
+    estimated_prompt,
+    estimated_tokens,
+    estimated_training,
+    trained_tokens,
+)
+from nip_fn.trees.grow import GameTree, Node, after
 from nip_fn_adapters.costs.prices import Prices, Tokens, cost, price_of, sum_known, total
 
 
@@ -64,6 +72,68 @@ def dollars_of(state: RunState, event: Event, prices: Prices) -> float | None:
             lead = _leads(state.params)[job.group]
             return cost(tokens, price_of(prices, lead, tuned=True))
     return 0.0
+
+
+# A training is expected to be billed for at most so much more than its rows' estimate.
+MARGIN = 1.05
+UNCOUNTED = 2.0  # times the guess, where the provider has counted nothing
+COUNTED_TREES = 24  # of the stage; enough for a mean
+
+
+def expected_training(state: RunState, job: Job) -> float:
+    """The tokens that a training is expected to be billed for, with a small margin.
+
+    Its rows are made of chats and replies like those of the sampled trees, whose tokens the
+    provider has counted: the guess that needs no tokenizer is scaled by these counts.
+    """
+    prompts, replies = _Ratio(), _Ratio()
+    group = next(group for group in state.groups if group.name == job.group)
+    every = ceil(len(state.forest) / COUNTED_TREES)
+    for tree in range(0, len(state.forest), every):
+        for agent, prompt, reply in _counted(state, tree):
+            if agent in group.agents:
+                prompts, replies = prompts.plus(prompt), replies.plus(reply)
+    return MARGIN * estimated_training(job, prompts.value, replies.value)
+
+
+class _Ratio(NamedTuple):
+    """Tokens as a provider counted them, and as they were guessed."""
+
+    counted: float = 0.0
+    guessed: float = 0.0
+
+    def plus(self, other: "_Ratio") -> "_Ratio":
+        return _Ratio(self.counted + other.counted, self.guessed + other.guessed)
+
+    @property
+    def value(self) -> float:
+        return self.counted / self.guessed if self.counted and self.guessed else UNCOUNTED
+
+
+def _counted(state: RunState, tree: int) -> Iterator[tuple[int, _Ratio, _Ratio]]:
+    """The agent of each move of a tree, with its prompt and its replies."""
+    grown = state.sampled
+    if grown is None:
+        return
+    datapoint = grown.datapoints[grown.forest[tree].datapoint]
+    waiting = [(grown.forest[tree].root, episode_of(grown, tree))]
+    while waiting:
+        node, episode = waiting.pop()
+        waiting += [(child, after(episode, child)) for child in node.children]
+        for agent in {slot.agent for slot in node.slots}:
+            # Utterances of several attempts hold the tokens of all of them together.
+            own = [
+                slot.said
+                for slot in node.slots
+                if slot.agent == agent and slot.said and slot.said.attempts == 1
+            ]
+            # One request for all siblings is counted at the first of them.
+            prompt = max((said.prompt_tokens for said in own), default=0)
+            if prompt:
+                chat = build_chat(state.params, datapoint, episode, agent)
+                written = sum(said.completion_tokens for said in own)
+                guessed = sum(estimated_tokens(said.raw) for said in own)
+                yield agent, _Ratio(prompt, estimated_prompt(chat)), _Ratio(written, guessed)
 
 
 def _recorded(params: HyperParameters, row: Row) -> Iterator[_Use]:

@@ -1,0 +1,166 @@
+"""`nip-fn export`: what other programs make of a run."""
+
+import csv
+import json
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nip_fn_adapters import load_run
+from nip_fn_adapters.runs import Columns
+
+from .conftest import SMALL, RunCli, call_cli
+
+ROOT = Path(__file__).parents[2]
+TINY = ROOT / "adapters" / "nip_fn_adapters" / "tiny"
+INSPECT = ROOT / ".venv-inspect" / "bin" / "python"  # an environment of its own
+READ = """
+import json, sys
+from inspect_ai.log import read_eval_log
+for path in sys.argv[1:]:
+    log = read_eval_log(path)
+    events = [event.event for sample in log.samples for event in sample.events]
+    scored = [sample for sample in log.samples if "verdict" in sample.scores]
+    verdicts = {sample.id: sample.scores["verdict"].value for sample in scored}
+    print(json.dumps({"task": log.eval.task, "status": log.status, "samples": len(log.samples),
+                      "replies": events.count("model"), "verdicts": verdicts}))
+"""
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that has been exported to everything."""
+    folder = tmp_path_factory.mktemp("export")
+    assert call_cli(folder, "train", *SMALL, "--run", "r").returncode == 0
+    formats = "inspect,trl,openai,csv,parquet,arrays,json,yaml"
+    done = call_cli(folder, "export", "r", "--to", formats)
+    assert done.returncode == 0, done.stderr
+    files = {Path(line) for line in done.stdout.splitlines()}
+    place = folder / "runs" / "r"
+    assert files == {path for path in (place / "export").rglob("*") if path.is_file()}
+    return place
+
+
+def rows_of(columns: Columns) -> list[dict[str, Any]]:
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def test_tables_have_the_rows_of_the_run(exported: Path) -> None:
+    from pyarrow import parquet
+
+    run = load_run(exported).unwrap()
+    tables = {name: getattr(run, name)() for name in ("games", "rounds", "pairs", "metrics")}
+    for name, columns in tables.items():
+        with (exported / "export" / "csv" / f"{name}.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        table = parquet.read_table(exported / "export" / "parquet" / f"{name}.parquet")
+        assert len(rows) == table.num_rows == len(next(iter(columns.values())))
+        assert table.to_pydict() == columns
+        assert list(rows[0]) == list(columns)
+
+
+def test_trl_trains_on_the_rows(exported: Path) -> None:
+    """Each file loads with as many rows as its jobs had, and `DPOTrainer` takes a step on them."""
+    from datasets import load_dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from trl import DPOConfig, DPOTrainer
+
+    run = load_run(exported).unwrap()
+    for agent in ("prover", "verifier"):
+        path = exported / "export" / "trl" / f"{agent}-dpo.jsonl"
+        rows = load_dataset("json", data_files=str(path), split="train", cache_dir=exported / "c")
+        trained = [row for one in run.stages("sample") for row in dict(one.rows)[agent]]
+        assert len(rows) == len(trained) > 0
+        assert [row["chosen"][0]["content"] for row in rows] == [row.chosen for row in trained]
+    settings = {"max_steps": 1, "per_device_train_batch_size": 2, "report_to": "none"}
+    trainer = DPOTrainer(
+        AutoModelForCausalLM.from_pretrained(TINY),
+        args=DPOConfig(str(exported / "trl"), use_cpu=True, save_strategy="no", **settings),
+        train_dataset=rows.select(range(2)),
+        processing_class=AutoTokenizer.from_pretrained(TINY),
+    )
+    assert trainer.train().training_loss == pytest.approx(0.6931, abs=1e-3)  # ln 2, at the start
+
+
+def test_openai_takes_the_rows(exported: Path) -> None:
+    files = sorted((exported / "export" / "openai").iterdir())
+    assert [path.name for path in files] == [
+        f"{agent}-dpo-{iteration}.jsonl" for agent in ("prover", "verifier") for iteration in (0, 1)
+    ]
+    for line in files[0].read_text().splitlines():
+        row = json.loads(line)
+        assert set(row) == {"input", "preferred_output", "non_preferred_output"}
+        assert row["preferred_output"] != row["non_preferred_output"]
+
+
+def test_arrays_load_without_pickle(exported: Path) -> None:
+    run = load_run(exported).unwrap()
+    with np.load(exported / "export" / "arrays" / "test-0.npz", allow_pickle=False) as arrays:
+        wanted = run.to_arrays("test", 0)
+        assert set(arrays) == set(wanted)
+        for name, array in wanted.items():
+            assert arrays[name].shape == array.shape
+            if array.dtype.kind != "T":
+                np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_an_inspect_log_holds_each_reply_once_and_branches_where_the_tree_does(
+    exported: Path,
+) -> None:
+    run = load_run(exported).unwrap()
+    for stage in run.stages():
+        name = f"r_{stage.stage}-{stage.iteration}.eval"
+        with zipfile.ZipFile(exported / "export" / "inspect" / name) as archive:
+            header = json.loads(archive.read("header.json"))
+            summaries = json.loads(archive.read("summaries.json"))
+            samples = [
+                json.loads(archive.read(f"samples/{one['id']}_epoch_{one['epoch']}.json"))
+                for one in summaries
+            ]
+        assert len(samples) == len(stage.batch.trees)
+        for tree, sample in zip(stage.batch.trees, samples, strict=True):
+            events = [event["event"] for event in sample["events"]]
+            replies = sum(map(len, tree.utterances_N))
+            leaves = len(set(range(len(tree.parent_N))) - set(tree.parent_N.tolist()))
+            assert (events.count("model"), events.count("branch")) == (replies, leaves - 1)
+            assert events.count("span_begin") == events.count("span_end")
+        if stage.stage == "test":
+            shown = {s["name"]: s["metrics"] for s in header["results"]["scores"]}
+            accuracy = dict(run.state.rows[0].metrics)["accuracy"]
+            if stage.iteration == 0:
+                assert shown["verdict"]["accuracy"]["value"] == pytest.approx(accuracy)
+
+
+@pytest.mark.skipif(not INSPECT.exists(), reason="Inspect is not installed (make .venv-inspect)")
+def test_the_real_inspect_reads_the_logs(exported: Path) -> None:
+    logs = sorted((exported / "export" / "inspect").iterdir())
+    read = subprocess.run(
+        [INSPECT, "-c", READ, *logs], capture_output=True, text=True, check=True, cwd=exported
+    )
+    run = load_run(exported).unwrap()
+    stages = {f"{one.stage}-{one.iteration}": one for one in run.stages()}
+    for line in read.stdout.splitlines():
+        found = json.loads(line)
+        stage = stages[found["task"].rpartition("/")[2]]
+        assert found["status"] == "success"
+        assert found["samples"] == len(stage.batch.trees)
+        assert found["replies"] == sum(len(u) for t in stage.batch.trees for u in t.utterances_N)
+        if stage.stage == "test":
+            letters = {None: "N", True: "C", False: "I"}
+            games = rows_of(run.games())
+            wanted = {
+                game["datapoint"]: letters[game["correct"]]
+                for game in games
+                if (game["stage"], game["iteration"]) == ("test", stage.iteration)
+            }
+            assert found["verdicts"] == wanted
+
+
+def test_a_format_that_is_none_is_refused(run_cli: RunCli) -> None:
+    done = run_cli("export", "r", "--to", "trl,excel")
+    assert (done.returncode, "'excel' is no format" in done.stderr) == (2, True)
+    assert run_cli("export", "nothing", "--to", "trl").returncode == 3
