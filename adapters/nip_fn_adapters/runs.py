@@ -22,7 +22,7 @@ from nip_fn.export.transcripts import transcript
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.run.checkpoint import Recording
+from nip_fn.run.checkpoint import ReadError, Recording
 from nip_fn.run.digest import digest
 from nip_fn.run.events import RunStarted
 from nip_fn.run.replay import Replayed, StageForest, replay, summary
@@ -323,13 +323,25 @@ def load_run(path: Path | str, runs: Path | str = "runs") -> Result[Run, Problem
     """
     file = checkpoint_file(Path(path), Path(runs))
     return file.bind(
-        lambda found: store.read(found).bind(
+        lambda found: begun(found).bind(
             # A torn tail is no reason to refuse: whoever looks at a run under way finds one.
             lambda recording: derive(recording).map(
                 lambda replayed: Run(found, recording, replayed, changed_sources(recording))
             )
         )
     )
+
+
+def begun(path: Path, limit: int | None = None) -> Result[Recording, Problem]:
+    """The events in a checkpoint, or the first `limit`; a failure if it holds none at all."""
+
+    def check(recording: Recording) -> Result[Recording, Problem]:
+        if recording.events or limit == 0:
+            return Success(recording)
+        remedy = "repeat the command that started it with --resume, or name another run"
+        return Failure(ReadError("holds no event of a run", str(path), remedy, "empty"))
+
+    return store.read(path, limit).bind(check)
 
 
 def checkpoint_file(path: Path, runs: Path) -> Result[Path, Problem]:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import secrets
 from pathlib import Path
 from typing import NamedTuple
 
@@ -126,9 +127,10 @@ def _continued(store: AppendStore, recording: Recording) -> Reopened:
 
 def replace_file(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that a crash leaves either the old or the new content, whole."""
-    # In the same folder, because a rename is atomic within one file system only; and with the
-    # process in its name, so that two processes do not write into one file.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    # In the same folder, because a rename is atomic within one file system only; and under a name
+    # that nobody else draws.  A process id is not: in a container each start has the same one, and
+    # would meet the file that a killed one left.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         with os.fdopen(descriptor, "wb") as file:

@@ -18,7 +18,7 @@ from nip_fn.protocols.sides import sides
 from nip_fn.protocols.strategies import strategies_for
 from nip_fn.run.events import FORMAT, RunStarted
 from nip_fn.run.replay import Replayed
-from nip_fn_adapters import extensions
+from nip_fn_adapters import extensions, store
 from nip_fn_adapters.costs.forecast import forecast
 from nip_fn_adapters.costs.spending import dollars as dollars_of
 from nip_fn_adapters.runs import load_run, start_of
@@ -32,7 +32,6 @@ from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.loading import first_adapters
 from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_cli.printing import print_rows
-from nip_fn_cli.recordings import read_recording
 from nip_fn_cli.replay import print_game
 from nip_fn_cli.session import New, create, reopen
 from nip_fn_cli.wiring import kind_of
@@ -145,7 +144,7 @@ def _play(case: Case, new: New, folder: Path, money: Money) -> Replayed:
     """The case's run, which is played as far as it has not been."""
     path = folder / CHECKPOINT
     if path.exists():
-        start = start_of(read_recording(path))
+        start = start_of(or_exit(store.read(path), Exit.RUN))  # empty if it died at once
         if start and start.loaded != new.lineages:
             problem = "this attack was begun on other models"
             die(Exit.USAGE, Problem(problem, str(folder), "give it another --name"))

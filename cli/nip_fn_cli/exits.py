@@ -23,7 +23,7 @@ class Exit(IntEnum):
     USAGE = 2  # a wrong option, parameter, data set or configuration file
     RUN = 3  # the run exists already, does not exist, or is in use
     CORRUPT = 4  # a checkpoint does not match its checksums
-    TRUNCATED = 5  # a checkpoint ends inside an event
+    TRUNCATED = 5  # a checkpoint ends inside an event, or before the first
     FOREIGN = 6  # not a checkpoint
     NEWER = 7  # a checkpoint of a newer version of nip-fn
     MISMATCH = 8  # the replay derives something else than was recorded
@@ -33,7 +33,12 @@ class Exit(IntEnum):
     INTERRUPTED = 130  # stopped by Ctrl-C; the run can be resumed
 
 
-_READ_EXITS = {"foreign": Exit.FOREIGN, "newer": Exit.NEWER, "corrupt": Exit.CORRUPT}
+_READ_EXITS = {
+    "foreign": Exit.FOREIGN,
+    "newer": Exit.NEWER,
+    "corrupt": Exit.CORRUPT,
+    "empty": Exit.TRUNCATED,
+}
 
 
 def say(line: str) -> None:

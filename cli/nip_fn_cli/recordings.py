@@ -4,13 +4,13 @@ from pathlib import Path
 
 from nip_fn.run.checkpoint import Recording
 from nip_fn.run.replay import Replayed
-from nip_fn_adapters import runs, store
+from nip_fn_adapters import runs
 from nip_fn_cli.exits import Exit, or_exit, say
 
 
 def read_recording(path: Path, until: int | None = None) -> Recording:
     """The events in the file, or the first `until` of them."""
-    return or_exit(store.read(path, until), Exit.RUN)
+    return or_exit(runs.begun(path, until), Exit.RUN)
 
 
 def replay_recording(path: Path, recording: Recording) -> Replayed:

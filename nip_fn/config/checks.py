@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterator
 
-from jinja2 import TemplateError
 from msgspec.structs import replace
 
 from nip_fn.config.hosting import MAX_RANK, highest_rank, is_hosted, is_trained, server_url
@@ -418,10 +417,9 @@ def _template_problems(params: HyperParameters) -> Iterator[Problem]:
         if agent.system_prompt_template is None:
             continue
         variables = system_variables(params, sample, index, max_questions=1)
-        # A template is a program: besides Jinja's own errors it meets those of its expressions.
         try:
             render_text(agent.system_prompt_template, **variables)
-        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        except ValueError as error:
             yield Problem(
                 " ".join(str(error).split()),
                 f"agents.{agent.name}.system_prompt_template",

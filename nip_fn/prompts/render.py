@@ -5,8 +5,10 @@ This is the only thing the core reads.  Code is never escaped: the prompts are t
 
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
-from jinja2 import FunctionLoader, StrictUndefined, Template
+from jinja2 import FunctionLoader, StrictUndefined, Template, TemplateError
+from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 # The folder of a version that holds the templates that its protocols share.
@@ -19,9 +21,21 @@ def _source(name: str) -> str | None:
     return file.read_text("utf-8") if file.is_file() else None
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """The sandbox, without what makes a text of a gigabyte out of a few characters."""
+
+    intercepted_binops = frozenset(("*", "**"))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        """The product of two numbers."""
+        if operator == "**" or not all(isinstance(one, int | float) for one in (left, right)):
+            raise SecurityError("a template has no powers, and repeats no text")
+        return left * right
+
+
 @cache
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+def _environment() -> _Sandbox:
+    environment = _Sandbox(
         # Sandboxed, because a template of a user's own comes with a configuration, and that may be
         # somebody else's.
         loader=FunctionLoader(_source),
@@ -68,5 +82,13 @@ def render(version: str, protocol: str, names: tuple[str, ...], **variables: obj
 
 
 def render_text(text: str, **variables: object) -> str:
-    """The text of a user's own template; every variable it names must be given."""
-    return _custom_template(text).render(variables).strip()
+    """The text of a user's own template; every variable it names must be given.
+
+    Raises:
+        ValueError: The template cannot be rendered.
+    """
+    # A template is a program: besides Jinja's own errors it meets those of its expressions.
+    try:
+        return _custom_template(text).render(variables).strip()
+    except (TemplateError, TypeError, ArithmeticError, LookupError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from error

@@ -39,7 +39,7 @@ _decode = msgspec.msgpack.Decoder(Event).decode
 class ReadError(Problem):
     """The reason why bytes cannot be read as a checkpoint; its address is left to the reader."""
 
-    kind: Literal["foreign", "newer", "corrupt"] = "corrupt"
+    kind: Literal["foreign", "newer", "corrupt", "empty"] = "corrupt"
 
 
 class Recording(NamedTuple):
@@ -154,5 +154,5 @@ def _read_frame(data: bytes, offset: int, index: int) -> tuple[Event, int] | Rea
         # The checksum was right, so what cannot be decoded was written like that: by a later
         # version whose events this one does not know, or by another program.
         return _decode(payload), start + length
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return ReadError(f"event {index}, at byte {offset}, is unreadable: {error}", remedy=RESTORE)

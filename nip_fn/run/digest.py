@@ -6,11 +6,13 @@ functions of these facts: a later version may compute more of them, or give its 
 and still derive the digests of an older run.
 
 Format 1 (nip-fn 0.1) left out parameters, tokens, the contents of datapoints, and the settings and
-reports of trainings.  Format 2 (nip-fn 0.2) knew no editions of the rules, and is always replayed
-under the second.  All are written out here, so that a recording of any replays.
+reports of trainings.  Format 2 (nip-fn 0.2) left out the name and the sizes of the data, the
+attempts at a reply that failed, and the records of adapters but for their names; it knew no
+editions of the rules, and is always replayed under the second.  All are written out here, so that a
+recording of any replays.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import blake2b
 from typing import Any
 
@@ -20,13 +22,15 @@ from msgspec.structs import replace
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Utterance
 from nip_fn.game.protocol import Status
+from nip_fn.game.reply import Completion
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.run import HyperParameters
+from nip_fn.run.events import DatasetInfo
 from nip_fn.run.stages import Growing, JobState
 from nip_fn.run.state import RunState
-from nip_fn.training.groups import Group
+from nip_fn.training.groups import Adapter, Group
 from nip_fn.training.trainer import Selection
-from nip_fn.trees.grow import Forest, Node
+from nip_fn.trees.grow import Forest, Node, Path
 
 Facts = tuple[object, ...]
 
@@ -40,7 +44,17 @@ def digest(state: RunState) -> str:
 
 
 def _facts_3(state: RunState) -> Facts:
-    return "facts-3", *_facts(state, _changed(state.params))
+    return (
+        "facts-3",
+        *_facts(state, _changed(state.params)),
+        _dataset_facts(state.dataset),
+        tuple(tuple(map(_adapter_facts, group.lineage)) for group in state.groups),
+        tuple(
+            (tree, *attempts)
+            for tree, game in enumerate(state.forest)
+            for attempts in _failed_attempts(game.root)
+        ),
+    )
 
 
 def _facts_2(state: RunState) -> Facts:
@@ -117,6 +131,28 @@ def _node_facts_2(node: Node) -> Facts:
     )
     slots = tuple((slot.agent, slot.attempts, slot.said is not None) for slot in node.slots)
     return said, node.reward, node.status, slots, tuple(map(_node_facts_2, node.children))
+
+
+def _failed_attempts(node: Node, path: Path = ()) -> Iterator[Facts]:
+    """Path, slot and contents of the failed attempts at each reply, where there were any."""
+    for place, slot in enumerate(node.slots):
+        if slot.failed:
+            yield path, place, tuple(map(_completion_facts, slot.failed))
+    for rank, child in enumerate(node.children):
+        yield from _failed_attempts(child, (*path, rank))
+
+
+def _completion_facts(one: Completion) -> Facts:
+    tokens = (one.prompt_tokens, one.completion_tokens, one.cached_tokens)
+    return one.text, one.finish_reason, one.model, tokens
+
+
+def _dataset_facts(data: DatasetInfo) -> Facts:
+    return data.name, data.train_size, data.validation_size, data.test_size
+
+
+def _adapter_facts(one: Adapter) -> Facts:
+    return one.name, one.iteration, one.parent, one.reference, one.data_hash, one.method
 
 
 def _selection_facts(selection: Selection) -> Facts:

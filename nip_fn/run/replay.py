@@ -22,6 +22,8 @@ from nip_fn.training.trainer import Rows, SampleBatch, Selection
 from nip_fn.trees.rollouts import Rollout, leaf_games
 from nip_fn.trees.tree import Tree, children_of
 
+MOST_TOLD = 500  # characters of an error, which may quote the event
+
 
 class StageForest(NamedTuple):
     """The trees of a test or an iteration, as they stood when the stage ended.
@@ -87,11 +89,11 @@ def replay(events: Iterable[Event]) -> Result[Replayed, Problem]:
         try:
             state, _ = step(state, event)
         # A recording is a file of the user's, so an event that does not fit is a failure and not a
-        # bug.  These are what `step` raises for one: the wrong stage, or a node or name that is not
-        # there.
-        except (ValueError, IndexError, KeyError) as error:
-            kind = type(event).__name__
-            return Failure(Problem(f"event {count} ({kind}) does not fit: {error}"))
+        # bug.  These are what `step` raises for one: the wrong stage, a node or name that is not
+        # there, and numbers or texts that no run has.
+        except (ValueError, LookupError, ArithmeticError, MemoryError, RecursionError) as error:
+            kind, why = type(event).__name__, " ".join(str(error).split()) or type(error).__name__
+            return Failure(Problem(f"event {count} ({kind}) does not fit: {why[:MOST_TOLD]}"))
         count += 1
     return Success(Replayed(state, tuple(stages), count))
 

@@ -27,7 +27,7 @@ from nip_fn.metrics.formulas import Metrics
 from nip_fn.metrics.stage import lineage_metrics, opponent_metrics, rollout_metrics, stage_metrics
 from nip_fn.metrics.usage import Usage, reply_usage
 from nip_fn.params.run import HyperParameters
-from nip_fn.protocols.registry import protocol_of
+from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
 from nip_fn.run.digest import digest
 from nip_fn.run.events import (
     FORMAT,
@@ -50,6 +50,7 @@ from nip_fn.run.events import (
     Train,
 )
 from nip_fn.run.quotes import game_key
+from nip_fn.run.sizes import MOST_ITERATIONS, size_problems
 from nip_fn.run.stages import (
     Done,
     Fetching,
@@ -108,7 +109,7 @@ def step(state: RunState, event: Event) -> Stepped:
             return _publishing(state, stage, event)
         case StageEnded(), _ if _is_over(state):
             return _advance(_sealed(state, event))
-        case Extended(), Done() if event.num_iterations > state.params.rl.num_iterations:
+        case Extended(num), Done() if state.params.rl.num_iterations < num <= MOST_ITERATIONS:
             return _entered(_extended(state, event))
     raise ValueError(f"stage {state.stage.name!r} does not wait for {type(event).__name__}")
 
@@ -183,7 +184,7 @@ def _start(event: RunStarted) -> RunState:
         params = replace(params, draws="philox")
     if event.format < 3:
         params = replace(params, edition=2)
-    for problem in data_problems(params, event.dataset):
+    for problem in (*_agent_problems(params), *data_problems(params, event.dataset)):
         raise ValueError(str(problem))
     # An adapter of an earlier run stands in the lineage as if it had been trained here: it samples,
     # and trainings start from it.
@@ -203,8 +204,20 @@ def _start(event: RunStarted) -> RunState:
     )
 
 
+def _agent_problems(params: HyperParameters) -> Iterator[Problem]:
+    """A problem with parameters that no configuration leads to: those of other agents."""
+    if params.interaction_protocol not in PROTOCOLS:
+        known = ", ".join(PROTOCOLS)
+        told = f"{params.interaction_protocol!r} is no protocol of this version"
+        yield Problem(told, "interaction_protocol", f"the protocols are {known}")
+        return
+    names = agent_names(params.interaction_protocol)
+    if tuple(agent.name for agent in params.agents) != names:
+        yield Problem(f"its agents are not {', '.join(names)}", "agents")
+
+
 def data_problems(params: HyperParameters, dataset: DatasetInfo) -> Iterator[Problem]:
-    """The reasons why a run with these parameters cannot use that data."""
+    """The reasons why a run with these parameters cannot use that data, or never ends with it."""
     for split in needed_splits(params):
         if not dataset.size(split):
             yield Problem(
@@ -212,6 +225,7 @@ def data_problems(params: HyperParameters, dataset: DatasetInfo) -> Iterator[Pro
                 "dataset",
                 "choose other data (--dataset), or other shares (dataset_options)",
             )
+    yield from size_problems(params, dataset)
 
 
 def _extended(state: RunState, event: Extended) -> RunState:
@@ -298,7 +312,7 @@ def _fetch(state: RunState) -> FetchBatch:
         limit = params.dataset_options.max_test_size
         if not params.text_rl.test_on_whole_dataset:
             limit = min(limit or 2**62, _num_sampled(state))
-        return FetchBatch(split, tuple(range(state.dataset.size(split)))[:limit])
+        return FetchBatch(split, tuple(range(state.dataset.size(split))[:limit]))
     # The *nip* library skips what earlier iterations took in a shuffled loader, and hangs once that
     # is more than the loader holds.
     size, count, start = _train_size(state), _num_sampled(state), state.num_drawn

@@ -47,6 +47,7 @@ class Slot(msgspec.Struct, frozen=True, array_like=True):
     prompt_tokens: int = 0  # spent on them
     completion_tokens: int = 0
     cached_tokens: int = 0
+    failed: tuple[Completion, ...] = ()  # those attempts, kept when the slot is filled
 
 
 # A node does not hold the game at it, which follows from the utterances on the path (`after`).
@@ -321,7 +322,8 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
     # so that a model that never speaks properly ends the game instead of the run.
     reply, error = parsed.value_or(None), parsed.swap().value_or(None)
     if reply is None and attempts < rules.attempts[agent] and error not in FINAL_ERRORS:
-        return Slot(agent, None, attempts, prompt_tokens, completion_tokens, cached_tokens)
+        tokens = (prompt_tokens, completion_tokens, cached_tokens)
+        return Slot(agent, None, attempts, *tokens, failed=(*slot.failed, completion))
     said = Utterance(
         agent=agent,
         raw=completion.text or "",
@@ -335,7 +337,7 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
         completion_tokens=completion_tokens,
         cached_tokens=cached_tokens,
     )
-    return Slot(agent, said)
+    return Slot(agent, said, failed=slot.failed)
 
 
 def _heard(
