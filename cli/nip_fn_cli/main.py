@@ -454,6 +454,38 @@ def compare(
 
 
 @app.command()
+def report(
+    run: Annotated[
+        list[Path], typer.Argument(help="A run's folder, its name, or its checkpoint.msgpack.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The file to write, or with --split the folder.  The default is report.html, or "
+            "report, beside the recording of a single run, or here.",
+        ),
+    ] = None,
+    split: Annotated[
+        bool,
+        typer.Option("--split", help="Write an index, and all trees on pages of their own."),
+    ] = False,
+    prices: PricesOption = None,
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """Write a run as an HTML page: its curves, trees, games, models and costs.
+
+    The page needs no network and no script, and everything in it is derived from the recording.
+    Several runs are shown one after the other, below a chart of all their accuracies.
+    """
+    from nip_fn_cli.money import money_or_die
+    from nip_fn_cli.report import report_command
+
+    report_command(run, out, split=split, money=money_or_die(file=prices), runs=runs)
+
+
+@app.command()
 def cancel(
     run: Annotated[Path, typer.Argument(help="The run's folder.", metavar="RUN")],
 ) -> None:

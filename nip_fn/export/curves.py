@@ -1,0 +1,247 @@
+"""The curves of a run: what its tests, samplings and trainings measured, by iteration."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from nip_fn.export.svg import Chart, Point, Series
+from nip_fn.game.decision import ACCEPT, REJECT
+from nip_fn.metrics.formulas import effective_size, totals, wilson_interval
+from nip_fn.metrics.inference import Estimate
+from nip_fn.metrics.stage import verdict
+from nip_fn.run.replay import Replayed, StageForest
+from nip_fn.run.state import RunState
+from nip_fn.trees.rollouts import Rollout, leaf_games, leaf_probabilities
+
+Holds = Callable[[Rollout], bool]
+
+
+class Spent(NamedTuple):
+    """Tokens and dollars of an agent's replies in a stage, or of a group's training.
+
+    name: of the agent, or of the group.
+    dollars: None if the price is unknown.
+    """
+
+    iteration: int
+    stage: str
+    name: str
+    model: str
+    dollars: float | None
+    prompt: int = 0
+    cached: int = 0
+    completion: int = 0
+    trained: float = 0.0
+
+
+def charts(replayed: Replayed, spent: Sequence[Spent]) -> tuple[Chart, ...]:
+    """All curves of a run for which it has values, the most telling ones first."""
+    state = replayed.state
+    tests = [stage for stage in replayed.stages if stage.stage == "test"]
+    return tuple(
+        chart._replace(series=series)
+        for chart in (*_of_tests(state, tests), *_of_stages(state), *_of_costs(spent))
+        if (series := tuple(one for one in chart.series if one.points))
+    )
+
+
+# ------------------------------------------------------------------------------------------- tests
+
+
+def _of_tests(state: RunState, tests: Sequence[StageForest]) -> Iterator[Chart]:
+    held = "Games about held-out datapoints; the band is the 95 % interval."
+    games = [(stage.iteration, _weighed(stage)) for stage in tests]
+
+    def curve(name: str, holds: Holds, among: Holds = lambda game: True) -> Series:
+        found = ((at, share(own, holds, among)) for at, own in games)
+        return Series(name, tuple(Point(at, *one) for at, one in found if one))
+
+    yield Chart("Held-out accuracy", (accuracy(state),), percent, held)
+    by_class = (
+        curve("buggy", is_right, lambda game: game.datapoint.label == REJECT),
+        curve("right", is_right, lambda game: game.datapoint.label == ACCEPT),
+    )
+    yield Chart(
+        "Accuracy by class",
+        by_class,
+        percent,
+        "Share of buggy solutions that are rejected, and of right ones that are accepted.",
+    )
+    ends = (curve("undecided", is_undecided), curve("reply cut", is_cut))
+    yield Chart(
+        "Undecided, and cut",
+        ends,
+        percent,
+        "Share of games without a verdict, and with a reply that met its token limit.",
+    )
+    fails = _series(state, "test", (("", "always_fail_share"),))
+    yield Chart(
+        "Datapoints that always fail",
+        fails,
+        percent,
+        "Share of held-out datapoints of which no game is right.",
+    )
+    agents = [agent.name for agent in state.params.agents]
+    rewards = _series(state, "test", [(name, f"{name}.reward") for name in agents])
+    yield Chart("Reward in a test", rewards, signed, "Mean over games of each agent's reward.")
+
+
+def accuracy(state: RunState, name: str = "accuracy") -> Series:
+    """The accuracy of each test, with the interval that the run logged."""
+    rows = ((row.iteration, dict(row.metrics)) for row in state.rows if row.stage == "test")
+    return Series(
+        name,
+        tuple(
+            Point(at, own["accuracy"], own["accuracy_low"], own["accuracy_high"])
+            for at, own in rows
+            if "accuracy" in own
+        ),
+    )
+
+
+def is_right(game: Rollout) -> bool:
+    """True if the game was decided as its datapoint's label says."""
+    return verdict(game) == game.datapoint.label
+
+
+def is_undecided(game: Rollout) -> bool:
+    """True if the game ended without a decision."""
+    return game.status != "decided"
+
+
+def is_cut(game: Rollout) -> bool:
+    """True if some reply of the game was cut at its token limit."""
+    return any(said.token_limit for turn in game.rounds for said in turn)
+
+
+def _weighed(stage: StageForest) -> list[tuple[Rollout, float]]:
+    return [
+        weighed
+        for index, tree in enumerate(stage.batch.trees)
+        for weighed in zip(
+            leaf_games(tree, stage.datapoint(index)), leaf_probabilities(tree), strict=True
+        )
+    ]
+
+
+def share(
+    games: Sequence[tuple[Rollout, float]], holds: Holds, among: Holds = lambda game: True
+) -> Estimate | None:
+    """The share of games of which something holds, with Wilson's interval.
+
+    Games about one datapoint count as a cluster (`effective_size`), as in a run's own accuracy.
+
+    Args:
+        games: Games and their weights.
+        holds: True of the games to be counted.
+        among: True of the games of which they are a share.
+
+    Returns:
+        The share; None if there are no games.
+    """
+    own = [(game.datapoint.id, holds(game), weight) for game, weight in games if among(game)]
+    if not own:
+        return None
+    ids, found, weights = zip(*own, strict=True)
+    about = totals(ids, weights)
+    counted = totals(zip(ids, found, strict=True), weights)
+    size = effective_size(((w, counted[id, True] / w) for id, w in about.items()), len(own))
+    value = totals(found, weights)[True] / sum(about.values())
+    return Estimate(value, *wilson_interval(value * size, size))
+
+
+# ------------------------------------------------------------------------------ samples, trainings
+
+
+def _of_stages(state: RunState) -> Iterator[Chart]:
+    agents = [agent.name for agent in state.params.agents]
+    groups = [group.name for group in state.groups]
+    pairs = _series(
+        state,
+        "sample",
+        [(name, f"{name}.{kind}") for name in agents for kind in ("pairs", "chosen")],
+    )
+    yield Chart(
+        "Selected for training",
+        pairs,
+        count,
+        "Preference pairs, or dialogues to imitate, by agent and iteration.",
+    )
+    margins = _series(state, "sample", [(name, f"{name}.margin") for name in agents])
+    yield Chart(
+        "Margin of pairs",
+        margins,
+        number,
+        "Mean difference of expected reward between the chosen and the rejected reply.",
+    )
+    losses = _series(state, "train", [(name, f"{name}.loss_last") for name in groups])
+    yield Chart("Training loss", losses, number, "At the end of each training, by model group.")
+    canaries = _series(state, "publish", [(name, f"{name}.canary_gap") for name in groups])
+    yield Chart(
+        "Canary",
+        canaries,
+        number,
+        "Largest distance, in nats, between what was trained "
+        "and what answers after the switch of adapters.",
+    )
+    lengths = _series(state, "test", (("", "episode_length"),))
+    yield Chart("Rounds of a game", lengths, number, "Mean over the games of a test.")
+    tokens = (
+        *_series(state, "test", (("test", "tokens"),)),
+        *_series(state, "sample", (("sample", "tokens"),)),
+    )
+    yield Chart("Tokens written", tokens, count, "In the replies of each stage.")
+
+
+def _series(state: RunState, stage: str, names: Sequence[tuple[str, str]]) -> tuple[Series, ...]:
+    """A curve for each (name of the curve, name of the metric) of a stage."""
+    rows = [(row.iteration, dict(row.metrics)) for row in state.rows if row.stage == stage]
+    return tuple(
+        Series(name, tuple(Point(at, own[metric]) for at, own in rows if metric in own))
+        for name, metric in names
+    )
+
+
+# ------------------------------------------------------------------------------------------- costs
+
+
+def _of_costs(spent: Sequence[Spent]) -> Iterator[Chart]:
+    known: dict[int, float] = {}
+    for one in spent:
+        if one.dollars is None:
+            return
+        known[one.iteration] = known.get(one.iteration, 0.0) + one.dollars
+    if any(known.values()):
+        total, points = 0.0, []
+        for at, cost in sorted(known.items()):
+            total += cost
+            points.append(Point(at, total))
+        yield Chart("Dollars", (Series("in all", tuple(points)),), dollars, "Spent so far.")
+
+
+# ---------------------------------------------------------------------------------------- written
+
+
+def percent(value: float) -> str:
+    """A share as a percentage."""
+    return f"{100 * value:.4g} %" if abs(value) >= 0.1 else f"{100 * value:.2g} %"
+
+
+def signed(value: float) -> str:
+    """A reward, with its sign."""
+    # A true minus sign, which is as wide as a plus.
+    return f"{value:+.2f}".replace("-", "−") if round(value, 2) else "0.00"
+
+
+def number(value: float) -> str:
+    """A measure without a unit."""
+    return f"{value:.3g}".replace("-", "−")
+
+
+def count(value: float) -> str:
+    """A whole number, with its thousands."""
+    return f"{value:,.0f}"
+
+
+def dollars(value: float) -> str:
+    """An amount."""
+    return f"${value:,.2f}" if value >= 100 or value == 0 else f"${value:.4g}"
