@@ -3,8 +3,9 @@
 import re
 
 # Controls but tab and newline, soft hyphens, marks of direction, invisible separators and fillers,
-# tags (in which text can be smuggled past a reader), and halves of surrogate pairs.  The joiners
-# U+200C and U+200D stay: Persian and emoji are written with them.
+# tags (in which text can be smuggled past a reader), and halves of surrogate pairs: more than a
+# terminal must be kept from, whose own `visible` is in nip_fn_cli.  The joiners U+200C and U+200D
+# stay: Persian and emoji are written with them.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b\u200e\u200f"
     "\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
@@ -13,17 +14,14 @@ _UNSEEN = re.compile(
 
 
 def visible(text: str) -> str:
-    r"""The text with every character that cannot be seen written out, and lines ended by newlines.
+    r"""The text with each character that cannot be seen as `\uXXXX`, lines ended by newlines alone.
 
     >>> visible("a\x1b[31m\r\nb\u202e")
-    'a␛[31m\nb⟨U+202E⟩'
+    'a\\u001b[31m\nb\\u202e'
     """
     return _UNSEEN.sub(_written, text.replace("\r\n", "\n"))
 
 
 def _written(found: re.Match[str]) -> str:
     code = ord(found[0])
-    # Unicode has pictures of the oldest controls.
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "␡" if code == 0x7F else f"⟨U+{code:04X}⟩"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
