@@ -85,6 +85,7 @@ def card_command(flags: Flags, choice: Choice, card: CardChoice, money: Money, r
         place = (one.protocol, one.provers)
         quotes = _swapped(tested[one.protocol, OWN]) if one.provers == SWAPPED else None
         tested[place] = evaluation.play(one.cell, quotes=quotes)
+    evaluation.say_recorded()
     labels = true_labels(relabelled, evaluation)
     everything = [Row(*place, found.judged) for place, found in tested.items()]
     rows = [row for row in everything if row.provers != PROVERS_ALONE]
@@ -121,13 +122,15 @@ def _planned(
     if version is not None:
         # Of the run everything but its agents, which are loaded one by one.
         written = merge({**to_dict(version.run.params), "agents": {}}, written)
-    base = tested_table(written, choice.split, choice.repeats or GAMES)
+    base = tested_table(written, choice._replace(repeats=choice.repeats or GAMES))
     against = [version_of(given, runs) for given in card.against]
     own = written.get("interaction_protocol", "nip")
     some = choice.protocols or ((own,) if version else tuple(PROTOCOLS))
     for protocol in dict.fromkeys((*some, ALONE)):
         for provers, cast, fields in _conditions(protocol, base, version, against):
-            given = merge(merge(of_protocol(base, protocol), fields), {"agents": cast})
+            given = merge(
+                merge(of_protocol(base, protocol, choice, some), fields), {"agents": cast}
+            )
             cell = cell_of(folder_of(protocol, provers), given, flags.provider, runs)
             if provers != PROVERS_ALONE or _differs(cell, base, version):
                 yield Planned(protocol, provers, cell)

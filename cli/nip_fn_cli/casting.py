@@ -70,6 +70,11 @@ def parts(protocol: str, role: Role) -> tuple[str, ...]:
     return tuple(spec.name for spec in made.agents if spec.role == role)
 
 
+def players(protocol: str) -> tuple[str, ...]:
+    """The names of a protocol's agents."""
+    return (*parts(protocol, "verifier"), *parts(protocol, "prover"))
+
+
 def is_protocol(name: str) -> bool:
     """True if the protocol is known; one that is not is refused while the parameters are read."""
     return name in PROTOCOLS

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from nip_fn.config.codec import params_hash
 from nip_fn.errors import Problem
+from nip_fn.game.datapoint import text_hash
 from nip_fn.metrics.formulas import Metrics
 from nip_fn.metrics.oversight import Judged, judged
 from nip_fn.run.quotes import Quotes
@@ -70,6 +71,7 @@ class Evaluation:
         self._provider = provider
         self._money = money
         self._spent = 0.0
+        self._played = {True: 0, False: 0}  # cells, by whether they had been before
 
     def play(self, cell: Cell, *, quotes: Quotes | None = None, data: Data | None = None) -> Tested:
         """The test of a cell, which is played as far as it has not been.
@@ -84,6 +86,7 @@ class Evaluation:
             session = reopen(folder, cell.given, self._provider, data=data)
         else:
             session = create(folder, cell.new, data)
+        self._played[session.state.stage.name == "done"] += 1
         if quotes:
             models = session.models
             quoted = models._replace(sampler=quoting(models.sampler, quotes))
@@ -95,6 +98,16 @@ class Evaluation:
         money = money_of_run(self._money, folder)
         self._spent += spent_at_most(replayed.state, folder, money)
         return Tested(replayed, dollars(replayed.state, money.prices))
+
+    def say_recorded(self) -> None:
+        """Tell how many of the cells were only read, if any were."""
+        before, now = self._played[True], self._played[False]
+        if before:
+            which = f"{before} of {before + now} tests were" if now else "all tests were"
+            say(
+                f"nip-fn: {which} played before; their recorded replies in {self.place} are shown, "
+                "and no model was asked; to ask again, give the evaluation another name (--run)"
+            )
 
 
 def played(session: Session, folder: Path, title: str, money: Money) -> Replayed:
@@ -151,5 +164,5 @@ def open_evaluation(
     # All of them before the first is played: a refusal must not come after hours.
     for cell in cells:
         check_budget(cell.new.params, money)
-    whole = params_hash(cells[0].new.params)[:8]
-    return Evaluation(runs / (name or f"{kind}-{whole}-{len(cells)}"), provider, money)
+    whole = text_hash("".join(params_hash(cell.new.params) for cell in cells))[:8]
+    return Evaluation(runs / (name or f"{kind}-{whole}"), provider, money)

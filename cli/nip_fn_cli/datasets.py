@@ -45,13 +45,14 @@ def suitable_or_die(params: HyperParameters, data: Data | None = None) -> Data:
     """
     opened = data or open_or_die(params)
     classes = {one.split: (one.right, one.buggy) for one in opened.report.balance}
-    problems = chain(
-        data_problems(params, opened.info),
-        class_problems(params, classes) if data is None else (),
-        view_problems(params, opened.report.views),
-    )
-    for problem in problems:
+    one_class = list(class_problems(params, classes)) if data is None else []
+    # Whoever trains nothing may well test on one class alone: on bugs, on a single row.
+    refused = one_class if params.rl.num_iterations else []
+    problems = data_problems(params, opened.info), view_problems(params, opened.report.views)
+    for problem in chain(*problems, refused):
         die(Exit.USAGE, problem)
+    for problem in one_class:
+        say(f"nip-fn: warning: {problem}")
     return opened
 
 

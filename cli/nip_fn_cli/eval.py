@@ -2,17 +2,27 @@
 
 import json
 import re
+from collections.abc import Collection
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from nip_fn.config.codec import merge
+from nip_fn.game.datapoint import SPLITS
+from nip_fn.game.protocol import Role
 from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain
-from nip_fn.metrics.inference import Estimate
-from nip_fn_cli.casting import recast
+from nip_fn.metrics.inference import Difference, Estimate
+from nip_fn.metrics.oversight import balanced_accuracy, majority_class_share
+from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
+from nip_fn.protocols.registry import protocol_of
+from nip_fn_adapters import extensions
+from nip_fn_cli.casting import is_protocol, parts, players, recast
 from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation
 from nip_fn_cli.config import Flags, overrides
+from nip_fn_cli.exits import or_exit
 from nip_fn_cli.money import Money
 from nip_fn_cli.printing import print_rows
+from nip_fn_cli.table import is_unequal
 
 # The verifier alone: a protocol is worth what its verifier gains over this.
 BASELINE = "solo_verifier"
@@ -23,30 +33,43 @@ class Choice(NamedTuple):
 
     protocols: the games to test.
     models: the models to test each of them with; () for those of the configuration.
-    split: the split to test on; None for that of the configuration.
+    verifier_model: the model of verifiers; None for that of all agents.
+    prover_model: the model of provers, likewise.
+    split: the rows to test on: "all", or a split; None for those of the configuration, or for all
+      rows of data that come in no splits.
+    limit: the most datapoints; None for all.
+    shuffle: the seed of the draw of these; None for that of the configuration.
     repeats: the games about each datapoint, likewise.
+    temperature: of all models, likewise.
     name: the name of the folder for all runs; None for one made from the parameters.
     json: print JSON.
     """
 
     protocols: tuple[str, ...]
     models: tuple[str, ...]
+    verifier_model: str | None
+    prover_model: str | None
     split: str | None
+    limit: int | None
+    shuffle: int | None
     repeats: int | None
+    temperature: float | None
     name: str | None
     json: bool
 
 
 class Case(NamedTuple):
-    """One protocol with one model.
+    """One protocol with one cast.
 
     protocol: the game.
-    model: the model of all agents; None for those of the configuration.
+    models: agent -> its model.
+    verifiers: the models of the verifiers.
     cell: its test.
     """
 
     protocol: str
-    model: str | None
+    models: dict[str, str]
+    verifiers: tuple[str, ...]
     cell: Cell
 
 
@@ -55,7 +78,11 @@ class Result(NamedTuple):
 
     case: Case
     tested: Tested
-    verdicts: Verdicts
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """The right decisions, by datapoint."""
+        return self.tested.judged.verdicts
 
 
 def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None:
@@ -63,10 +90,8 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
     cases = _cases(flags, choice, runs)
     cells = [case.cell for case in cases]
     evaluation = open_evaluation(cells, choice.name, "eval", flags.provider, money, runs)
-    results = []
-    for case in cases:
-        tested = evaluation.play(case.cell)
-        results.append(Result(case, tested, tested.judged.verdicts))
+    results = [Result(case, evaluation.play(case.cell)) for case in cases]
+    evaluation.say_recorded()
     rows = [_row(one, results) for one in results]
     if choice.json:
         print(json.dumps({"runs": str(evaluation.place), "tests": rows}, indent=2))
@@ -75,25 +100,70 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
     print(f"\nTo look closer: nip-fn replay {evaluation.place / cells[0].folder} --help")
 
 
-def tested_table(table: dict[str, Any], split: str | None, repeats: int | None) -> dict[str, Any]:
+def tested_table(table: dict[str, Any], choice: Choice) -> dict[str, Any]:
     """A configuration, also one that was written for a training, of a run that only tests."""
     # Trees cost more replies, and an evaluation counts dialogues.
-    tests = {"test_scheme": "all", "test_trees": False}
-    fixed: dict[str, Any] = {"rl": {"num_iterations": 0}, "text_rl": tests}
+    tests: dict[str, Any] = {"test_scheme": "all", "test_trees": False}
+    fixed: dict[str, Any] = {"rl": {"num_iterations": 0}, "text_rl": tests, "dataset_options": {}}
+    options = fixed["dataset_options"]
+    if choice.temperature is not None:
+        tests["test_temperature"] = choice.temperature
+    if choice.repeats is not None:
+        fixed["rl"]["num_test_iterations"] = choice.repeats
+    split = choice.split or _usual_split(table)
     if split is not None:
-        fixed["test_dataset_split"] = split
-    if repeats is not None:
-        fixed["rl"]["num_test_iterations"] = repeats
+        options["only_split"] = split
+        fixed["test_dataset_split"] = split if split in SPLITS else "test"
+    if choice.limit is not None:
+        options["max_test_size"] = choice.limit
+    elif not str(table.get("dataset", "builtin:")).startswith("builtin:"):
+        # The embedded settings limit tests; of one's own rows every one counts.
+        options["max_test_size"] = table.get("dataset_options", {}).get("max_test_size")
+    if choice.shuffle is not None:
+        options["reduce_shuffle_seed"] = choice.shuffle
     return merge(table, fixed)
 
 
-def of_protocol(table: dict[str, Any], protocol: str) -> dict[str, Any]:
-    """The configuration with another protocol, played by those of its agents that fit."""
-    configured = table.get("interaction_protocol", "nip")
+def _usual_split(table: dict[str, Any]) -> str | None:
+    """The rows to test on if no option says; None for the held-out ones of a training."""
+    agents = table.get("agents", {}).values()
+    # What a run has trained on tests nobody who comes from it.
+    trained = any(own.get("load_checkpoint_and_parameters") for own in agents)
+    written = "test_dataset_split" in table or "only_split" in table.get("dataset_options", {})
+    return None if trained or written else "auto"
+
+
+def of_protocol(
+    table: dict[str, Any], protocol: str, choice: Choice, tested: Collection[str] = ()
+) -> dict[str, Any]:
+    """The configuration with another protocol, played by those of its agents that fit.
+
+    An agent that no protocol has stays there, and is refused where it is read.
+
+    Args:
+        table: The configuration.
+        protocol: The protocol.
+        choice: The models of verifiers and provers.
+        tested: All protocols that are tested.
+    """
+    configured = table.get("interaction_protocol")
     agents = table.get("agents", {})
-    # Of the configured protocol every name is kept: one that it does not have is an error.
-    cast = agents if protocol == configured else recast(agents, protocol)
-    return {**table, "interaction_protocol": protocol, "agents": cast}
+    if is_protocol(protocol):
+        others = {configured or "nip", protocol, *tested}
+        known = {DEFAULT_AGENT, *chain(*map(players, filter(is_protocol, others)))}
+        unknown = set(agents) - known if all(map(is_protocol, others)) else set()
+        # Of the configured protocol an agent without parameters has those of all agents.
+        own = {n: agents[n] for n in agents if n in (DEFAULT_AGENT, *players(protocol))}
+        cast = own if protocol == configured else recast(agents, protocol)
+        agents = {**cast, **{name: agents[name] for name in agents if name in unknown}}
+        models: dict[Role, str | None] = {
+            "verifier": choice.verifier_model,
+            "prover": choice.prover_model,
+        }
+        for role, model in models.items():
+            named = {name: {"model_name": model} for name in parts(protocol, role) if model}
+            agents = merge(agents, named)
+    return {**table, "interaction_protocol": protocol, "agents": agents}
 
 
 def folder_of(*parts: str) -> str:
@@ -102,42 +172,51 @@ def folder_of(*parts: str) -> str:
 
 
 def _cases(flags: Flags, choice: Choice, runs: Path) -> list[Case]:
-    table = tested_table(overrides(flags), choice.split, choice.repeats)
-    protocols = choice.protocols or (table.get("interaction_protocol", "nip"), BASELINE)
-    cases = []
+    table = tested_table(overrides(flags), choice)
+    # The configuration may name the baseline itself, which then is tested once.
+    protocols = dict.fromkeys(
+        choice.protocols or (table.get("interaction_protocol", "nip"), BASELINE)
+    )
+    for protocol in protocols:  # those of one's own, whose agents must be known
+        or_exit(extensions.register({"interaction_protocol": protocol}))
+    cases: dict[HyperParameters, Case] = {}
     for model in dict.fromkeys(choice.models) or (None,):
-        # The configuration may name the baseline itself, which then is tested once.
-        for protocol in dict.fromkeys(protocols):
+        for protocol in protocols:
             named = {} if model is None else {"agents": {"_default": {"model_name": model}}}
-            given = merge(of_protocol(table, protocol), named)
+            given = of_protocol(merge(table, named), protocol, choice, protocols)
             folder = folder_of(protocol, *([] if model is None else [model]))
             cell = cell_of(folder, given, flags.provider, runs)
-            cases.append(Case(protocol, model, cell))
-    return cases
+            # Models that differ in the provers alone share the verifier alone.
+            cases.setdefault(cell.new.params, _case(protocol, cell))
+    return list(cases.values())
+
+
+def _case(protocol: str, cell: Cell) -> Case:
+    models = {agent.name: agent.model_name for agent in cell.new.params.agents}
+    specs = protocol_of(cell.new.params).agents
+    verifiers = tuple(models[spec.name] for spec in specs if spec.role == "verifier")
+    return Case(protocol, models, verifiers, cell)
 
 
 def _row(one: Result, everything: list[Result]) -> dict[str, Any]:
-    """The facts of a case; its gain is over the baseline with the same model."""
-    metrics = dict(one.tested.metrics)
+    """The facts of a case; its gain is over the baseline with the same verifier."""
+    metrics, judged = dict(one.tested.metrics), one.tested.judged
+    alone = (BASELINE, one.case.verifiers)
     baseline = next(
-        (
-            other
-            for other in everything
-            if (other.case.protocol, other.case.model) == (BASELINE, one.case.model)
-            and other is not one
-        ),
+        (r for r in everything if (r.case.protocol, r.case.verifiers) == alone and r is not one),
         None,
     )
-    failing = always_fails(one.verdicts)
-    models = dict.fromkeys(agent.model_name for agent in one.case.cell.new.params.agents)
     return {
         "protocol": one.case.protocol,
-        "model": ", ".join(models),
+        "model": ", ".join(dict.fromkeys(one.case.models.values())),
+        "models": one.case.models,
         "datapoints": len(one.verdicts.right),
         "games": one.verdicts.games,
         "accuracy": accuracy(one.verdicts)._asdict(),
-        "always_fails": None if failing is None else failing._asdict(),
-        "gain": gain(one.verdicts, baseline.verdicts)._asdict() if baseline else None,
+        "balanced_accuracy": _fields(balanced_accuracy(judged)),
+        "majority_class_share": majority_class_share(judged),
+        "always_fails": _fields(always_fails(one.verdicts)),
+        "gain": _fields(gain(one.verdicts, baseline.verdicts) if baseline else None),
         **{name: metrics.get(name) for name in ("accuracy_0", "accuracy_1", "no_decision_rate")},
         "tokens": metrics["tokens"],
         "prompt_tokens": metrics["prompt_tokens"],
@@ -145,26 +224,38 @@ def _row(one: Result, everything: list[Result]) -> dict[str, Any]:
     }
 
 
+def _fields(found: Estimate | Difference | None) -> dict[str, float] | None:
+    return None if found is None else found._asdict()
+
+
 def _print(rows: list[dict[str, Any]]) -> None:
-    titles = (
-        *("protocol", "model", "datapoints x games", "accuracy [95 %]", "always fails [95 %]"),
-        *(f"over {BASELINE} [95 %]", "buggy", "right", "undecided", "tokens", "dollars"),
-    )
-    lines = [
-        (
-            row["protocol"],
-            row["model"],
-            f"{row['datapoints']:,} x {row['games']}",
-            _estimate(row["accuracy"]),
-            _estimate(row["always_fails"]),
-            _estimate(row["gain"], signed=True),
-            *(_share(row[name]) for name in ("accuracy_0", "accuracy_1", "no_decision_rate")),
-            f"{row['prompt_tokens'] + row['tokens']:,.0f}",
-            "unknown" if row["dollars"] is None else f"{row['dollars']:.4g}",
-        )
-        for row in rows
+    columns: dict[str, list[str]] = {
+        "protocol": [row["protocol"] for row in rows],
+        "model": [_told(row["models"]) for row in rows],
+        "datapoints x games": [f"{row['datapoints']:,} x {row['games']}" for row in rows],
+        "accuracy [95 %]": [_estimate(row["accuracy"]) for row in rows],
+    }
+    if any(is_unequal(row["majority_class_share"]) for row in rows):
+        columns["balanced accuracy [95 %]"] = [_estimate(row["balanced_accuracy"]) for row in rows]
+        columns["majority class"] = [_share(row["majority_class_share"]) for row in rows]
+    if any(row["gain"] for row in rows):
+        columns[f"over {BASELINE} [95 %]"] = [_estimate(row["gain"], signed=True) for row in rows]
+    if any(row["always_fails"] for row in rows):
+        columns["always fails [95 %]"] = [_estimate(row["always_fails"]) for row in rows]
+    names = {"buggy": "accuracy_0", "right": "accuracy_1", "undecided": "no_decision_rate"}
+    columns |= {title: [_share(row[name]) for row in rows] for title, name in names.items()}
+    columns["tokens"] = [f"{row['prompt_tokens'] + row['tokens']:,.0f}" for row in rows]
+    columns["dollars"] = [
+        "unknown" if row["dollars"] is None else f"{row['dollars']:.4g}" for row in rows
     ]
-    print_rows(titles, lines, keys=2)
+    print_rows(tuple(columns), list(zip(*columns.values(), strict=True)), keys=2)
+
+
+def _told(models: dict[str, str]) -> str:
+    """The models of a cast; which agent has which, if they differ."""
+    if len(set(models.values())) == 1:
+        return next(iter(models.values()))
+    return ", ".join(f"{name} {model}" for name, model in models.items())
 
 
 def _estimate(found: dict[str, float] | None, signed: bool = False) -> str:

@@ -163,12 +163,30 @@ def eval_(
     model: Annotated[
         list[str] | None, typer.Option(help="A model for all agents; may be repeated.")
     ] = None,
+    verifier_model: Annotated[
+        str | None, typer.Option(help="The model of the verifier.", metavar="NAME")
+    ] = None,
+    prover_model: Annotated[
+        str | None, typer.Option(help="The model of all provers.", metavar="NAME")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="The temperature of all models.", min=0.0)
+    ] = None,
     provider: ProviderOption = None,
     base_url: BaseUrlOption = None,
     batch: BatchOption = False,
     dataset: Annotated[str | None, typer.Option(help="As for nip-fn train.")] = None,
     split: Annotated[
-        str | None, typer.Option(help="The split to test on: validation or test.")
+        str | None,
+        typer.Option(
+            help="The rows to test on: all, train, validation, test, or another split that the "
+            "data come in.  The default is their test split, or all rows of data without one.",
+            metavar="NAME",
+        ),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="Most datapoints to test on.", min=1)] = None,
+    shuffle: Annotated[
+        int | None, typer.Option(help="Seed of their order, and so of which --limit takes.")
     ] = None,
     repeats: Annotated[
         int | None, typer.Option(help="Dialogues about each datapoint.", min=1)
@@ -237,7 +255,19 @@ def eval_(
         seed=seed,
         sets=tuple(set_ or ()),
     )
-    choice = Choice(tuple(protocol or ()), tuple(model or ()), split, repeats, run, json)
+    choice = Choice(
+        protocols=tuple(protocol or ()),
+        models=tuple(model or ()),
+        verifier_model=verifier_model,
+        prover_model=prover_model,
+        split=split,
+        limit=limit,
+        shuffle=shuffle,
+        repeats=repeats,
+        temperature=temperature,
+        name=run,
+        json=json,
+    )
     money = money_or_die(budget, prices)
     if card:
         card_command(flags, choice, CardChoice(of, tuple(against or ()), relabel), money, runs)

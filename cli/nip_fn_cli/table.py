@@ -25,14 +25,27 @@ def print_table(state: RunState, prices: Prices) -> None:
         print_spending(state, prices)
 
 
+def is_unequal(majority_class_share: float) -> bool:
+    """True if the classes differ so much that whoever always says the same is no coin."""
+    return round(majority_class_share, 2) > 0.5
+
+
 def _columns(state: RunState) -> dict[str, Cell]:
     split = state.params.test_dataset_split
     worst = f"{split}.always_fail_share"  # only with enough dialogues about each datapoint
     failing = {"always fail": _percent(worst)} if any(worst in r for r in summary(state)) else {}
+    majority = f"{split}.majority_class_share"
+    balanced: dict[str, Cell] = {}
+    if any(is_unequal(record[majority]) for record in summary(state) if majority in record):
+        balanced = {
+            "balanced accuracy [95 %]": lambda record: _accuracy(record, split, "balanced_"),
+            "majority class": _percent(majority),
+        }
     selected = {f"selected {agent.name}": _selected(agent.name) for agent in state.params.agents}
     return {
         "iteration": _number("iteration"),
         "held-out accuracy [95 %]": lambda record: _accuracy(record, split),
+        **balanced,
         "buggy": _percent(f"{split}.accuracy_0"),
         "right": _percent(f"{split}.accuracy_1"),
         **failing,
@@ -43,10 +56,11 @@ def _columns(state: RunState) -> dict[str, Cell]:
     }
 
 
-def _accuracy(record: dict[str, Any], split: str) -> str:
-    if f"{split}.accuracy" not in record:
+def _accuracy(record: dict[str, Any], split: str, kind: str = "") -> str:
+    name = f"{split}.{kind}accuracy"
+    if name not in record:
         return "-"
-    mean, low, high = (record[f"{split}.accuracy{end}"] for end in ("", "_low", "_high"))
+    mean, low, high = (record[f"{name}{end}"] for end in ("", "_low", "_high"))
     return f"{mean:.1%} [{low:.1%}, {high:.1%}]"
 
 

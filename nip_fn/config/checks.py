@@ -92,12 +92,24 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
             "protocol_common.prover_stance",
             "leave randomize_prover_stance at false",
         )
+    yield from _split_problems(params)
     yield from _size_problems(params)
     yield from _turn_problems(params)
     yield from group_problems(params.agents)
     yield from _hosting_problems(params)
     yield from _pool_problems(params)
     yield from _template_problems(params)
+
+
+def _split_problems(params: HyperParameters) -> Iterator[Problem]:
+    if not params.rl.num_iterations:
+        return
+    if params.test_dataset_split == "train":
+        remedy = "choose validation or test, or train nothing (nip-fn eval)"
+        yield Problem("its rows are trained on", "test_dataset_split", remedy)
+    if params.dataset_options.only_split is not None:
+        remedy = "leave it out, or train nothing (nip-fn eval)"
+        yield Problem("it leaves no rows to train on", "dataset_options.only_split", remedy)
 
 
 def warnings(params: HyperParameters) -> Iterator[Problem]:

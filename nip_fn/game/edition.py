@@ -7,6 +7,8 @@ Edition 3 (nip-fn 0.3) decides the same games otherwise than edition 2 where tha
     rewards    a sure decision earns its reward exactly; before, up to rounding
     pairs      values closer than rounding errors are equal (`select.pairs.TOLERANCE`)
     EI         only dialogues in which an agent spoke are selected for it; before, any
+    prompts    say that half of the solutions are right only of data with balanced classes; before,
+               of any
     metrics    of sampling weigh games by their probability; before, by the leaves of trees
 
 Each is a value that a script can pass, too; `params.edition` chooses among them.

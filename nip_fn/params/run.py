@@ -60,7 +60,8 @@ class HyperParameters(Record, frozen=True):
         int, Meta(description="Seed of all randomness in the run.", ge=-(2**63), le=2**63 - 1)
     ] = 6198
     test_dataset_split: Annotated[
-        Literal["validation", "test"], Meta(description="The split of held-out datapoints.")
+        Literal["train", "validation", "test"],
+        Meta(description='The split to test on; "train" only where nothing is trained.'),
     ] = "test"
     agents: tuple[AgentParameters, ...] = ()
     rl: RlParameters = RlParameters()

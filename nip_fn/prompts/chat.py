@@ -226,6 +226,7 @@ def _agent_variables(
         "experts": experts,
         "expert_verdicts": tuple(map(_verdict, stances)),
         "stances_are_randomised": any(randomised),
+        "half_are_right": _half_are_right(params),
         "shared_reward": params.protocol_common.shared_reward,
         "max_response_words": params.agents[agent].max_response_words,
         "min_message_rounds": protocol.min_message_rounds,
@@ -233,6 +234,12 @@ def _agent_variables(
         "decisions": tuple(decision.text for decision in reversed(SPECTRA[protocol.spectrum])),
         "verifier_decision_instructions": decision_instructions(protocol.spectrum),
     }
+
+
+def _half_are_right(params: HyperParameters) -> bool:
+    """True if half of the solutions that are shown are surely right; in edition 2 always."""
+    options = params.dataset_options
+    return params.edition == 2 or (options.balance_classes and options.only_label is None)
 
 
 def _verdict(stance: int) -> str:

@@ -129,9 +129,10 @@ def params_of(dataset: object, **options: Any) -> HyperParameters:
     """Parameters; options that begin with apps_ are code_validation's."""
     apps = {"apps_difficulty": "all"} | {k: v for k, v in options.items() if k.startswith("apps_")}
     others = {k: v for k, v in options.items() if not k.startswith("apps_")}
-    return from_dict(
-        {"dataset": str(dataset), "dataset_options": others, "code_validation": apps}
-    ).unwrap()
+    table = {"dataset": str(dataset), "dataset_options": others, "code_validation": apps}
+    # One split alone is for tests.
+    rl = {"rl": {"num_iterations": 0}} if "only_split" in options else {}
+    return from_dict({**table, **rl}).unwrap()
 
 
 def opened(dataset: object, **options: Any) -> Data:

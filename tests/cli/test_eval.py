@@ -1,6 +1,7 @@
 """`nip-fn eval`: the real command."""
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from nip_fn_adapters import load_run
 
 from .conftest import Finished, RunCli
 
@@ -68,9 +71,139 @@ def test_another_split_and_other_data(run_cli: RunCli) -> None:
     options = ("--split", "validation", "--dataset", "builtin:python", "--json")
     found = results(run_cli(*EVAL, *options))
     assert all(one["datapoints"] == 40 for one in found)
-    refused = run_cli(*EVAL, "--split", "train")
+    trained_on = results(run_cli(*EVAL, "--split", "train", "--run", "t", "--json"))
+    (iteration,) = json.loads(run_cli("replay", "runs/t/nip", "--json").stdout)["iterations"]
+    assert iteration["train.accuracy"] == trained_on[0]["accuracy"]["value"]
+    refused = run_cli(*EVAL, "--split", "dev")
     assert refused.returncode == 2
-    assert "test_dataset_split" in refused.stderr
+    assert "there is no split 'dev'; choose one of all, train" in refused.stderr
+
+
+def rows_of(path: Path, *labels: int) -> Path:
+    path.write_text(
+        "".join(
+            json.dumps(
+                {"question": f"Add {n}.", "solution": f"def f(x): return x + {n}", "label": label}
+            )
+            + "\n"
+            for n, label in enumerate(labels)
+        )
+    )
+    return path
+
+
+def test_every_row_of_a_file_is_tested(run_cli: RunCli, tmp_path: Path) -> None:
+    path = rows_of(tmp_path / "mine.jsonl", *[1, 0, 0, 0] * 5)
+    plain = ("eval", "--provider", "dummy", "--dataset", path)
+    found = results(run_cli(*plain, "--json"))
+    assert [one["datapoints"] for one in found] == [20, 20]
+    assert all(one["majority_class_share"] == 0.75 for one in found)
+    some = [
+        run_cli(*plain, "--limit", 5, "--shuffle", seed, "--run", f"s{seed}") for seed in (1, 2)
+    ]
+    assert all(one.returncode == 0 and "5 x 1" in one.stdout for one in some)
+    ids = [
+        {game.datapoint.id for game in load_run(folder).unwrap().stages("test")[0].games()}
+        for folder in (tmp_path / "runs/s1/nip", tmp_path / "runs/s2/nip")
+    ]
+    assert len(ids[0]) == len(ids[1]) == 5
+    assert ids[0] != ids[1]
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_file_of_one_row_is_tested(run_cli: RunCli, tmp_path: Path, label: int) -> None:
+    path = rows_of(tmp_path / "one.jsonl", label)
+    run = run_cli("eval", "--provider", "dummy", "--dataset", path, "--run", "one")
+    assert run.returncode == 0, run.stderr
+    assert "all 1 datapoints in 'test' have label" in run.stderr
+    assert "1 x 1" in run.stdout
+    bounds = [float(n) for n in re.findall(r"[-+]?\d+\.\d", run.stdout)]
+    assert all(-100 <= bound <= 100 for bound in bounds)
+    assert run_cli("replay", "runs/one/nip").returncode == 0
+
+
+ALWAYS_REJECTS = """
+def play(protocol, datapoint, episode, agent, key):
+    return "Decision: reject"
+"""
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [f"builtin:{name}" for name in ("python", "arithmetic", "tea", "tea-public", "bug-hunt")],
+)
+def test_who_always_rejects_is_at_one_half(run_cli: RunCli, tmp_path: Path, dataset: str) -> None:
+    (tmp_path / "player.py").write_text(ALWAYS_REJECTS)
+    player = ("model_provider=scripted", "model_name=player.py:play")
+    sets = [part for field in player for part in ("--set", f"agents.verifier.{field}")]
+    run = run_cli("eval", "--protocol", "solo_verifier", "--dataset", dataset, *sets, "--run", "r")
+    assert run.returncode == 0, run.stderr
+    again = run_cli(
+        "eval", "--protocol", "solo_verifier", "--dataset", dataset, *sets, "--run", "r", "--json"
+    )
+    (one,) = results(again)
+    assert one["balanced_accuracy"]["value"] == 0.5
+    share = one["majority_class_share"]
+    assert one["accuracy"]["value"] == pytest.approx(share) or share == pytest.approx(0.5, abs=0.03)
+    if round(share, 2) > 0.5:
+        assert "50.0% [" in run.stdout
+    assert one["datapoints"] >= 360
+
+
+def test_a_weak_verifier_meets_a_strong_prover(run_cli: RunCli) -> None:
+    models = ("--model", "strong", "--model", "stronger", "--verifier-model", "weak")
+    protocols = ("--protocol", "debate", "--protocol", "nip", "--protocol", "solo_verifier")
+    found = results(run_cli(*EVAL, *models, *protocols, "--json"))
+    cast = [(one["protocol"], one["models"]) for one in found]
+    assert cast == [
+        ("debate", {"verifier": "weak", "prover0": "strong", "prover1": "strong"}),
+        ("nip", {"verifier": "weak", "prover": "strong"}),
+        ("solo_verifier", {"verifier": "weak"}),  # once, whoever the provers are
+        ("debate", {"verifier": "weak", "prover0": "stronger", "prover1": "stronger"}),
+        ("nip", {"verifier": "weak", "prover": "stronger"}),
+    ]
+    assert [one["gain"] is None for one in found] == [False, False, True, False, False]
+    (other,) = results(run_cli(*EVAL, "--prover-model", "p", "--protocol", "nip", "--json"))
+    assert other["models"]["prover"] == "p"
+    assert other["models"]["verifier"] != "p"
+
+
+def test_agents_that_a_protocol_does_not_have_are_not_used_by_it(run_cli: RunCli) -> None:
+    provers = ("--set", "agents.prover0.model_name=a", "--set", "agents.prover1.model_name=b")
+    protocols = ("--protocol", "nip", "--protocol", "debate", "--protocol", "solo_verifier")
+    found = results(run_cli(*EVAL, *provers, *protocols, "--json"))
+    assert found[0]["models"]["prover"] == "a"  # the first one that the configuration names
+    assert (found[1]["models"]["prover0"], found[1]["models"]["prover1"]) == ("a", "b")
+    refused = run_cli(*EVAL, "--set", "agents.provr.model_name=a", *protocols)
+    assert refused.returncode == 2
+    assert "agents.provr" in refused.stderr
+
+
+def test_the_temperature_is_that_of_all(run_cli: RunCli, tmp_path: Path) -> None:
+    assert run_cli(*EVAL, "--temperature", "0.3", "--run", "e").returncode == 0
+    params = load_run(tmp_path / "runs/e/nip").unwrap().params
+    assert params.text_rl.test_temperature == 0.3
+
+
+def test_eval_and_replay_show_the_same_interval(run_cli: RunCli) -> None:
+    for repeats in (1, 3):
+        options = ("--repeats", repeats, "--run", f"e{repeats}", "--protocol", "nip")
+        (one,) = results(run_cli(*EVAL, *options, "--json"))
+        replayed = run_cli("replay", f"runs/e{repeats}/nip", "--json")
+        (iteration,) = json.loads(replayed.stdout)["iterations"]
+        for measure in ("accuracy", "balanced_accuracy"):
+            ends = [iteration[f"test.{measure}{end}"] for end in ("", "_low", "_high")]
+            assert list(one[measure].values()) == pytest.approx(ends, rel=1e-12)
+
+
+def test_a_finished_evaluation_says_that_nothing_was_asked(run_cli: RunCli) -> None:
+    first, second = (run_cli(*EVAL) for _ in range(2))
+    assert "played before" not in first.stderr
+    told = [line for line in second.stderr.splitlines() if "played before" in line]
+    assert len(told) == 1
+    assert "no model was asked" in told[0]
+    assert "--run" in told[0]
+    assert second.stdout == first.stdout
 
 
 def test_the_same_command_goes_on_and_plays_nothing_twice(

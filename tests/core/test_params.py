@@ -83,7 +83,9 @@ def test_an_unknown_key_of_all_agents_is_refused() -> None:
         ("agents.verifier.freeze_agent", "yes", "`bool`"),
         ("agents.prover.use_supervisor_message", "last", "last"),
         ("trainer", "ppo", "ppo"),
-        ("test_dataset_split", "train", "train"),
+        ("test_dataset_split", "train", "trained on"),
+        ("test_dataset_split", "dev", "dev"),
+        ("dataset_options.only_split", "all", "no rows to train on"),
         ("nip_protocol.max_message_rounds", None, "`int`"),
     ],
 )

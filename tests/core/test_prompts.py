@@ -166,6 +166,29 @@ def test_a_verifier_is_told_fixed_sides() -> None:
     assert "one has been told to argue that the code is right" in told("merlin_arthur")
 
 
+HALF = "Half of all the pieces of code you are shown are right; the other half contain a bug"
+SOME = "Some of the pieces of code you are shown are right; others contain a bug"
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ({"dataset_options": {"balance_classes": True}}, HALF),
+        ({"dataset_options": {"balance_classes": False}}, SOME),
+        ({"dataset_options": {"balance_classes": True, "only_label": 0}}, SOME),
+        ({"edition": 2}, HALF),  # what old recordings were shown
+    ],
+)
+@pytest.mark.parametrize("protocol", WRITTEN)
+def test_the_share_of_right_solutions_is_true_of_what_is_shown(
+    protocol: str, table: dict[str, Any], said: str
+) -> None:
+    params = params_of(protocol, table)
+    for _, agent, chat in chats(params):
+        if protocol_of(params).is_verifier(agent):
+            assert said in chat[0].content
+
+
 def test_the_verifier_of_merlin_arthur_cannot_tell_who_spoke() -> None:
     params = params_of("merlin_arthur", SUPERVISED)
     even, odd = (
