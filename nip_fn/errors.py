@@ -29,6 +29,7 @@ class Problem(Exception):
     problem: str  # what was given, and why it cannot be
     address: str = ""  # the parameter, file or option at fault; "" if there is none
     remedy: str = ""  # a change or a command that works; "" if there is none
+    lasting: bool = False  # True if a run with the same parameters would always meet it again
 
     def __str__(self) -> str:
         """The line that a person reads: address, problem and remedy."""

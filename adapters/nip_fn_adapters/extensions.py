@@ -242,6 +242,25 @@ def register(table: Mapping[str, Any]) -> Result[None, Problem]:
     ).map(lambda _: None)
 
 
+def known(table: Mapping[str, Any]) -> Result[None, Problem]:
+    """Success if the protocol, trainer and selector of a recorded run are known here.
+
+    A program may have registered them under names that only it knows.
+    """
+    for address, registry in _REGISTRIES.items():
+        name = _value_at(table, address)
+        if name is not None and name not in registry:
+            return Failure(
+                Problem(
+                    f"{name!r} was registered by the program that started the run",
+                    address,
+                    "import what registers it, then nip_fn_adapters.load_run(FOLDER); a run that "
+                    "names it as package.module:NAME or file.py:NAME is read by every command",
+                )
+            )
+    return Success(None)
+
+
 def _at(address: str) -> Callable[[Problem], Problem]:
     return lambda problem: problem.at(address)
 
@@ -299,6 +318,11 @@ _REGISTER: dict[str, Callable[[Extension], Result[None, Problem]]] = {
     "interaction_protocol": _register_protocol,
     "trainer": _register_trainer,
     "malt.pair_selection_method": _register_selector,
+}
+_REGISTRIES: dict[str, Mapping[str, Any]] = {
+    "interaction_protocol": PROTOCOLS,
+    "trainer": TRAINERS,
+    "malt.pair_selection_method": SELECTORS,
 }
 
 

@@ -339,7 +339,7 @@ def begun(path: Path, limit: int | None = None) -> Result[Recording, Problem]:
         if recording.events or limit == 0:
             return Success(recording)
         remedy = "repeat the command that started it with --resume, or name another run"
-        return Failure(ReadError("holds no event of a run", str(path), remedy, "empty"))
+        return Failure(ReadError("holds no event of a run", str(path), remedy, kind="empty"))
 
     return store.read(path, limit).bind(check)
 
@@ -363,7 +363,11 @@ def derive(recording: Recording) -> Result[Replayed, Problem]:
     # A recording names what is loaded, and never holds it: one from somebody else can run no code
     # but what is installed here, or lies in the working directory.
     table = {} if (start := start_of(recording)) is None else to_dict(start.params)
-    return extensions.register(table).bind(lambda _: replay(recording.events))
+    return (
+        extensions.register(table)
+        .bind(lambda _: extensions.known(table))
+        .bind(lambda _: replay(recording.events))
+    )
 
 
 def changed_sources(recording: Recording) -> tuple[Problem, ...]:

@@ -3,7 +3,10 @@
 import fcntl
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from returns.pipeline import is_successful
@@ -19,20 +22,22 @@ CHECKPOINT = "checkpoint.msgpack"
 class AppendStore:
     """An open checkpoint, locked against other writers: the `Store` port as a file."""
 
-    def __init__(self, descriptor: int) -> None:
-        """Take over an open, locked descriptor that stands at the end of the file."""
+    def __init__(self, descriptor: int, path: Path) -> None:
+        """Take over an open, locked descriptor of `path` that stands at the end of the file."""
         # Not one of Python's buffered files, which could hold back events that count as appended.
-        self._descriptor = descriptor
+        self._descriptor, self._path = descriptor, path
 
     def append(self, frames: bytes) -> None:
         """Write frames at the end; raises `OSError` if the file system refuses."""
         view = memoryview(frames)  # a full disk or a signal may cut a write short
-        while view:
-            view = view[os.write(self._descriptor, view) :]
+        with self._named():
+            while view:
+                view = view[os.write(self._descriptor, view) :]
 
     def sync(self) -> None:
         """Return once everything that was appended would survive a power cut."""
-        os.fsync(self._descriptor)
+        with self._named():
+            os.fsync(self._descriptor)
 
     def cut(self, size: int) -> None:
         """Drop all bytes after the first `size`, durably."""
@@ -42,6 +47,15 @@ class AppendStore:
     def close(self) -> None:
         """Close the file and release its lock."""
         os.close(self._descriptor)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the file in an error, since the system knows only its descriptor."""
+        try:
+            yield
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
 
 
 class Reopened(NamedTuple):
@@ -66,12 +80,12 @@ def create(run: Path) -> Result[AppendStore, Problem]:
         return Failure(
             Problem(
                 f"{run} holds a run already",
-                remedy=f"resume it with --resume --run {run.name}, or give the new run another "
-                "name with --run",
+                remedy=f"resume it with --resume --run {quote(run.name)}, or give the new run "
+                "another name with --run",
             )
         )
     fcntl.flock(descriptor, fcntl.LOCK_EX)
-    store = AppendStore(descriptor)
+    store = AppendStore(descriptor, path)
     store.append(checkpoint.header())
     store.sync()
     # Without this the file itself may be missing after a power cut, though its bytes were synced.
@@ -111,7 +125,9 @@ def reopen(run: Path) -> Result[Reopened, Problem]:
     reading = read(run / CHECKPOINT)
     if not is_successful(reading):
         os.close(descriptor)
-    return reading.map(lambda recording: _continued(AppendStore(descriptor), recording))
+    return reading.map(
+        lambda recording: _continued(AppendStore(descriptor, run / CHECKPOINT), recording)
+    )
 
 
 def _continued(store: AppendStore, recording: Recording) -> Reopened:

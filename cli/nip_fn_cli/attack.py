@@ -28,7 +28,7 @@ from nip_fn_cli.attack_report import Row, report_of, rows_of
 from nip_fn_cli.cells import played
 from nip_fn_cli.datasets import open_or_die
 from nip_fn_cli.dryrun import COLUMNS, cells
-from nip_fn_cli.exits import Exit, die, or_exit
+from nip_fn_cli.exits import Exit, command, die, or_exit, run_name
 from nip_fn_cli.loading import first_adapters
 from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_cli.printing import print_rows
@@ -61,7 +61,8 @@ def attack_command(path: Path, choice: Choice, money: Money, runs: Path) -> None
     _check(attacked.params, choice)
     cases = list(cases_of(attacked, choice))
     plans = [_plan(case) for case in cases]
-    place = attacked.path.parent / ATTACKS / (choice.name or _name(choice, plans))
+    name = run_name(choice.name, "--name") or _name(choice, plans)
+    place = attacked.path.parent / ATTACKS / name
     if choice.dry:
         _forecast(cases, plans, money)
         return
@@ -188,7 +189,7 @@ def _print(report: dict[str, Any], place: Path) -> None:
         for name, view in worst.get("views", {}).items():
             print(f"[view of {name}] {view}")
         print_game(worst)
-    print(f"\nTo look closer: nip-fn replay {place / OWN} --help")
+    print(f"\nTo look closer: {command('nip-fn', 'replay', place / OWN, '--help')}")
 
 
 def _two_sided(report: dict[str, Any]) -> bool:

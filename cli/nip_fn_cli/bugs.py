@@ -37,7 +37,7 @@ from nip_fn_adapters.costs.budget import Budget, tokens_of
 from nip_fn_adapters.costs.prices import Price, cost, price_of
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
-from nip_fn_cli.config import Flags, overrides, resolve, with_provider
+from nip_fn_cli.config import Flags, overrides, resolve, with_base_url, with_provider
 from nip_fn_cli.consoles import Console
 from nip_fn_cli.data import Proving, sandbox_or_die
 from nip_fn_cli.datasets import open_or_die
@@ -82,10 +82,11 @@ class Work(NamedTuple):
 def mutate_command(params: HyperParameters, making: Making, *, most_tried: int) -> None:
     """Make bugs by mutation."""
     data = open_or_die(params)
+    tasks, factory = _tasks_or_die(data, making), _factory(making)
     asked = making.asked(data, by="mutation", most_tried=most_tried)
     with closing(_open(making.out, asked)) as file:
-        maker = by_mutation(_factory(making), most_tried)
-        _make(data, making, Work(maker, making.proving.at_a_time), file)
+        maker = by_mutation(factory, most_tried)
+        _make(data, making, Work(maker, making.proving.at_a_time), file, tasks)
 
 
 def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> None:
@@ -96,6 +97,7 @@ def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> N
     price = price_of(money.prices, agent, tuned=False)
     folder = making.out.with_name(f"{making.out.name}.run")  # for files that a provider needs
     data, models = open_or_die(params), wire(params, folder)
+    tasks, factory = _tasks_or_die(data, making), _factory(making)
     model = {"provider": flags.provider, "model": agent.model_name}
     asked = making.asked(data, by="model", **model, **asking._asdict())
     with closing(_open(making.out, asked)) as file:
@@ -105,8 +107,8 @@ def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> N
         sampler = file.remembered(_recorded(models.sampler, budget, price))
         writer = BugWriter(sampler, agent.model_name, *asking)
         try:
-            maker = by_model(_factory(making), writer)
-            _make(data, making, Work(maker, AT_A_TIME, budget), file)
+            maker = by_model(factory, writer)
+            _make(data, making, Work(maker, AT_A_TIME, budget), file, tasks)
         finally:
             used = tokens_of(file.replies.values())
             tokens, dollars = used.prompt + used.completion, in_dollars(_paid(file, price))
@@ -134,7 +136,7 @@ def _paid(file: BugFile, price: Price | None) -> float | None:
 
 def _writer_params(flags: Flags) -> HyperParameters:
     """The parameters that bear on the data, and on the one agent that writes bugs."""
-    params = resolve(with_provider(with_preset(overrides(flags)), flags.provider))
+    params = with_base_url(resolve(with_provider(with_preset(overrides(flags)), flags.provider)))
     writer = replace(params.agents[0], name=WRITER, shared_model_group=None, freeze_agent=True)
     return replace(params, agents=(writer,))
 
@@ -158,11 +160,19 @@ def _factory(making: Making) -> MutantFactory:
     )
 
 
-def _make(data: Data, making: Making, work: Work, file: BugFile) -> None:
-    """Make bugs of every right solution that has tests, and is not done with yet."""
+def _tasks_or_die(data: Data, making: Making) -> list[str]:
+    """The ids of the right solutions that have tests; ends the command if there is none."""
+    # Before a file is made: a refusal leaves nothing behind that the next command would resume.
     tasks = [laid.id for laid in islice(_tasks(data), making.limit)]
     if not tasks:
-        die(Exit.USAGE, f"{data.info.name}: it has no right solution with tests")
+        problem = "it has no right solution with tests, by which a bug could be told"
+        column = 'as in {"tests": ["add(1, 2) == 3"]}'
+        die(Exit.USAGE, Problem(problem, data.info.name, f"give rows a column tests, {column}"))
+    return tasks
+
+
+def _make(data: Data, making: Making, work: Work, file: BugFile, tasks: list[str]) -> None:
+    """Make bugs of every right solution among `tasks` that is not done with yet."""
     left = set(tasks) - {entry.id for entry in file.entries}
     # Read a second time rather than kept: solutions with all their tests may be too many to hold.
     todo = (laid for laid in islice(_tasks(data), making.limit) if laid.id in left)

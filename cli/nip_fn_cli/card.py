@@ -33,7 +33,7 @@ from nip_fn_cli.casting import Cast, Version, is_protocol, loaded, scripted, unt
 from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.eval import Choice, folder_of, of_protocol, tested_table
-from nip_fn_cli.exits import Exit, die
+from nip_fn_cli.exits import Exit, command, die
 from nip_fn_cli.labels import label_cells, true_labels
 from nip_fn_cli.money import Money
 from nip_fn_cli.printing import print_rows
@@ -108,7 +108,8 @@ def card_command(flags: Flags, choice: Choice, card: CardChoice, money: Money, r
     _print(rows, compared, tested)
     _print_measures(rows, tested, advantage)
     _print_notes(compared, labels, told)
-    print(f"\nTo look closer: nip-fn replay {evaluation.place / cells[0].folder} --help")
+    first = evaluation.place / cells[0].folder
+    print(f"\nTo look closer: {command('nip-fn', 'replay', first, '--help')}")
 
 
 # -------------------------------------------------------------------------------------- the cells

@@ -16,7 +16,7 @@ from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.quoting import quoting
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.datasets import told
-from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.exits import Exit, die, run_name, say
 from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.session import New, Session, create, plan, reopen, run_session
@@ -165,4 +165,4 @@ def open_evaluation(
     for cell in cells:
         check_budget(cell.new.params, money)
     whole = text_hash("".join(params_hash(cell.new.params) for cell in cells))[:8]
-    return Evaluation(runs / (name or f"{kind}-{whole}"), provider, money)
+    return Evaluation(runs / (run_name(name) or f"{kind}-{whole}"), provider, money)

@@ -7,16 +7,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.config.codec import default_table, from_dict, merge, nest, shape_problems
-from nip_fn.config.compat.nip import from_nip_config, is_nip_config
+from nip_fn.config.codec import (
+    check_types,
+    default_table,
+    from_dict,
+    merge,
+    nest,
+    shape_problems,
+    together,
+)
+from nip_fn.config.compat.nip import from_nip_config, is_nip_config, nip_differences
+from nip_fn.config.spelling import DUMMY, provider_of
 from nip_fn.errors import Problem
+from nip_fn.params.agent import AgentParameters, provider
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
-from nip_fn_cli.exits import Exit, die, or_exit
-
-# As they are written on the command line.
-_PROVIDERS = {"openai": "OpenAI", "openrouter": "OpenRouter", "self-hosted": "SelfHosted"}
+from nip_fn_cli.exits import Exit, die, or_exit, say
 
 
 class Flags(NamedTuple):
@@ -63,10 +71,15 @@ def overrides(flags: Flags) -> dict[str, Any]:
 def read_table(path: Path) -> Result[dict[str, Any], Problem]:
     """The table in a TOML or JSON file, which may be a configuration of the nip library.
 
-    A parameter that such a configuration leaves out has its default, as in that library, and not
-    its value in the embedded settings.
+    A parameter that such a configuration leaves out has its default in that library, and not its
+    value in the embedded settings; whatever else is otherwise here is told.
     """
-    return _parsed(path).bind(_translated).alt(lambda problem: problem.at(str(path)))
+    return (
+        _parsed(path)
+        .bind(lambda table: _translated(table, path))
+        .bind(lambda table: check_types(table).map(lambda _: table))
+        .alt(lambda problem: problem.at(str(path)))
+    )
 
 
 def _parsed(path: Path) -> Result[dict[str, Any], Problem]:
@@ -105,17 +118,23 @@ def _json(text: str) -> Result[dict[str, Any], Problem]:
     return Success(table)
 
 
-def _translated(table: dict[str, Any]) -> Result[dict[str, Any], Problem]:
+def _translated(table: dict[str, Any], path: Path) -> Result[dict[str, Any], Problem]:
     """The table, or its translation if the nip library saved it."""
     if not is_nip_config(table):
         return Success(table)
-    return from_nip_config(table).map(lambda ours: merge(default_table(), ours))
+
+    def complete(ours: dict[str, Any]) -> dict[str, Any]:
+        for line in nip_differences(table):
+            say(f"{path}: {line}")
+        return merge(default_table(), ours)
+
+    return from_nip_config(table).map(complete)
 
 
 def with_sets(table: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
     """The table with each `a.b=value` of --set laid over it; ends the command if it cannot."""
     given = [or_exit(_parse_set(assignment)) for assignment in sets]
-    return reduce(merge, given, dict(table))
+    return merge(table, together(given))
 
 
 def _parse_set(assignment: str) -> Result[dict[str, Any], Problem]:
@@ -140,18 +159,43 @@ def _parse_set(assignment: str) -> Result[dict[str, Any], Problem]:
 def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]:
     """The table with every agent at that provider, whatever it says of single agents.
 
-    "dummy" is not a provider but `use_dummy_api`: random replies instead of any model.  An agent
+    "dummy" is no provider but `use_dummy_api`: random replies instead of any model.  An agent
     that the table gives a script keeps it: there is no model that the provider could serve.
     """
     if provider is None:
         return table
-    provider = _PROVIDERS.get(provider, provider)
-    dummy = provider == "dummy"
-    fields = {"use_dummy_api": dummy, **({} if dummy else {"model_provider": provider})}
+    dummy = provider == DUMMY
+    fields: dict[str, Any] = {"use_dummy_api": dummy}
+    if not dummy:
+        fields["model_provider"] = or_exit(provider_of(provider, "--provider"))
     # Each agent by its name: what a table says of a single agent overrides `_default`.
     agents = {DEFAULT_AGENT: {}, **table.get("agents", {})}
     names = (name for name, own in agents.items() if own.get("model_provider") != "scripted")
     return merge(table, {"agents": dict.fromkeys(sorted(names), fields)})
+
+
+def with_base_url(params: HyperParameters) -> HyperParameters:
+    """The parameters with the server that OPENAI_BASE_URL names, as OpenAI's own client has it.
+
+    It is recorded with a run, like any other, so that the run is resumed at the same server.
+    """
+    from nip_fn_adapters.api.endpoints import environment, usual_base_url
+
+    named = usual_base_url(environment())
+    if named is None:
+        return params
+    variable, url = named
+    agents = tuple(
+        replace(agent, api_base_url=url) if _is_at_openai(agent) else agent
+        for agent in params.agents
+    )
+    if agents != params.agents:
+        say(f"agents of provider openai are at {url}, as {variable} says")
+    return replace(params, agents=agents)
+
+
+def _is_at_openai(agent: AgentParameters) -> bool:
+    return provider(agent) == "openai" and agent.api_base_url is None
 
 
 def resolve(table: dict[str, Any]) -> HyperParameters:

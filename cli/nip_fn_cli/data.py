@@ -17,12 +17,14 @@ from nip_fn.code.programs import Limits, Tally, Tests, program, tally
 from nip_fn.code.solutions import PlacedSolution
 from nip_fn.code.statistics import NO_TEXT, SplitStatistics, label_problem, leaks, statistics
 from nip_fn.config.presets import with_preset
+from nip_fn.config.schema import did_you_mean
+from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
 from nip_fn_cli.config import Flags, overrides, resolve
 from nip_fn_cli.datasets import left_out, open_or_die
-from nip_fn_cli.exits import Exit, die, or_exit, say
+from nip_fn_cli.exits import Exit, command, die, or_exit, say
 from nip_fn_cli.printing import print_rows
 from nip_fn_cli.showing import print_problem
 
@@ -173,16 +175,32 @@ def sandbox_or_die(proving: Proving) -> Sandbox:
     return sandbox
 
 
-def show_command(params: HyperParameters, name: str) -> None:
-    """Print all that is known of a datapoint, or of all datapoints of a problem."""
+def show_command(params: HyperParameters, name: str | None) -> None:
+    """Print all that is known of a datapoint, or of all datapoints of a problem.
+
+    Without a name, print the names that there are: the problems, each with its datapoints.
+    """
     data = open_or_die(params)
+    if name is None:
+        named: dict[str, list[str]] = {}
+        for one in data.solutions():
+            named.setdefault(one.solution.problem_id, []).append(one.id)
+        for problem_id, own in named.items():
+            print(f"{problem_id}: {' '.join(own)}")
+        return
     found = [one for one in data.solutions() if one.solution.problem_id in (name, f"python/{name}")]
     found = found or [laid for laid in data.solutions() if laid.id.startswith(name)]
     if not found:
-        die(Exit.USAGE, f"{name}: {data.info.name} has no such datapoint or problem")
+        # Without the name of the data set, which may be left out in front of a problem's.
+        known = [one.solution.problem_id.removeprefix("python/") for one in data.solutions()]
+        known += [one.id for one in data.solutions()]
+        listed = command("nip-fn", "data", "show", params.dataset)
+        remedy = f"{did_you_mean(name, known)} `{listed}` lists them all".strip()
+        die(Exit.USAGE, Problem(f"{data.info.name} has no such datapoint or problem", name, remedy))
     if len({laid.solution.problem_id for laid in found}) > 1:
         ids = ", ".join(laid.id for laid in found[:5])
-        die(Exit.USAGE, f"{name}: several datapoints are named so, such as {ids}")
+        several = "the ids of several datapoints begin so"
+        die(Exit.USAGE, Problem(several, name, f"write more of one, as in {ids}"))
     problem = found[0].solution.problem_id
     right = [
         laid.solution.solution

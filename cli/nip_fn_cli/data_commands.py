@@ -158,7 +158,13 @@ def bug(
 @data.command()
 def show(
     dataset: DatasetArgument,
-    name: Annotated[str, typer.Argument(help="A datapoint's id, or a problem's.", metavar="ID")],
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A datapoint's id, or a problem's; without it, all of them are listed.",
+            metavar="ID",
+        ),
+    ] = None,
     set_: SetOption = None,
     skip_bad_rows: SkipOption = False,
 ) -> None:

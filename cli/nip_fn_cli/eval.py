@@ -19,7 +19,7 @@ from nip_fn_adapters import extensions
 from nip_fn_cli.casting import is_protocol, parts, players, recast
 from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation
 from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.exits import or_exit
+from nip_fn_cli.exits import command, or_exit
 from nip_fn_cli.money import Money
 from nip_fn_cli.printing import print_rows
 from nip_fn_cli.table import is_unequal
@@ -97,7 +97,8 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
         print(json.dumps({"runs": str(evaluation.place), "tests": rows}, indent=2))
         return
     _print(rows)
-    print(f"\nTo look closer: nip-fn replay {evaluation.place / cells[0].folder} --help")
+    first = evaluation.place / cells[0].folder
+    print(f"\nTo look closer: {command('nip-fn', 'replay', first, '--help')}")
 
 
 def tested_table(table: dict[str, Any], choice: Choice) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Exit codes, and the one place where a failure ends a command: with one readable line."""
 
+import shlex
 import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -51,6 +52,37 @@ def die(code: Exit, problem: "Problem | str") -> NoReturn:
     """End the command with one line and a code."""
     say(f"nip-fn: {problem}")
     raise typer.Exit(int(code))
+
+
+def die_of_system(error: OSError, remedy: str = "") -> NoReturn:
+    """End the process because the operating system refused something."""
+    where = f"{error.filename}: " if error.filename else ""
+    say(f"nip-fn: {where}{error.strerror or error}{remedy and '; '}{remedy}")
+    sys.exit(int(Exit.SYSTEM))
+
+
+def command(*words: object) -> str:
+    """A command line that can be pasted into a shell, whatever its words are.
+
+    >>> command("nip-fn", "replay", "runs/my run")
+    "nip-fn replay 'runs/my run'"
+    """
+    return shlex.join(map(str, words))
+
+
+def run_name(name: str | None, option: str = "--run") -> str | None:
+    """The name, if it can be that of a folder in the folder of all runs; ends the command if not.
+
+    Otherwise `../x` would write beside that folder, and no list of runs would show it.
+    """
+    if name is not None and (name in ("", ".", "..") or "/" in name or "\0" in name):
+        from nip_fn.errors import Problem
+
+        last = name.rstrip("/").rpartition("/")[2]
+        give = f"write {command(option, last)}" if last.strip(".") else "write a word"
+        problem = "a run's name is that of a folder in --runs, and cannot be a path"
+        die(Exit.USAGE, Problem(problem, command(option, name), f"{give} (and --runs FOLDER)"))
+    return name
 
 
 def or_exit(result: "Result[T, Problem]", code: Exit = Exit.USAGE) -> T:

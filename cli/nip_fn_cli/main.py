@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nip_fn_cli import data_commands
-from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.exits import Exit, die, die_of_system, say
 from nip_fn_cli.options import (
     BaseUrlOption,
     BatchOption,
@@ -29,6 +29,7 @@ app = typer.Typer(
     # Typer's own tracebacks may show the values of variables, API keys among them.
     pretty_exceptions_enable=False,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: "
     + ", ".join(f"{code.value} {code.name.lower()}" for code in Exit)
     + ". Results go to stdout, everything else to stderr.",
@@ -654,12 +655,14 @@ def main(arguments: list[str] | None = None) -> None:
     """
     guard_streams()
     try:
-        # Only these two are caught: whatever else is raised is a bug, and its traceback is wanted.
+        # Only these are caught: whatever else is raised is a bug, and its traceback is wanted.
         app(args=arguments, prog_name="nip-fn")
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        say(f"nip-fn: {where}{error.strerror or error}")
-        sys.exit(int(Exit.SYSTEM))
-    except KeyboardInterrupt:
-        say("nip-fn: interrupted")
-        sys.exit(int(Exit.INTERRUPTED))
+        die_of_system(error)
+    except SystemExit as end:
+        # Typer has caught two exceptions itself, and gives one of them the code of a bug.
+        if isinstance(end.__context__, BrokenPipeError):  # as of `| head -1`: nobody reads on
+            sys.exit(int(Exit.SYSTEM))
+        if end.__context__ and isinstance(end.__context__.__cause__, KeyboardInterrupt):
+            say("nip-fn: interrupted")
+        raise

@@ -26,7 +26,8 @@ PricesOption = Annotated[
 ProviderOption = Annotated[
     str | None,
     typer.Option(
-        help="Provider of all agents: local, openai, openrouter, self-hosted or dummy (no model)."
+        help="Provider of all agents: local, openai, openrouter, self-hosted, scripted or dummy (no"
+        " model)."
     ),
 ]
 ModelOption = Annotated[

@@ -14,7 +14,8 @@ from rich.text import Text
 from nip_fn.config.compat.tags import TYPE_NAMES
 from nip_fn.config.presets import with_preset
 from nip_fn.config.schema import WRITTEN, record_of, type_below
-from nip_fn.params.agent import AgentParameters
+from nip_fn.config.spelling import DUMMY, PROVIDERS
+from nip_fn.params.agent import OPTIONS, AgentParameters
 from nip_fn.params.names import name_schema
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
@@ -76,6 +77,8 @@ def _parameters(record: inspect.Type | None, section: str, prefix: str) -> Itera
         kind, about = _described(field.type)
         if address == "interaction_protocol":
             about |= name_schema(tuple(PROTOCOLS))
+        if field.name == "model_provider":  # as it is written, which is not as it is recorded
+            kind = inspect.LiteralType((*OPTIONS.values(), DUMMY))
         match kind:
             case inspect.VarTupleType(item_type=item):
                 yield from _parameters(item, f"{address}.{AGENT}", f"{address}.{AGENT}.")
@@ -142,6 +145,8 @@ def _default(field: inspect.Field) -> str:
     value = msgspec.to_builtins(field.default)
     if value is None:
         return "none"
+    if field.name == "model_provider":
+        value = OPTIONS[value]
     return value["_type"] if isinstance(value, dict) else json.dumps(value)
 
 
@@ -156,7 +161,7 @@ def _embedded(address: str) -> str:
 def schema() -> dict[str, Any]:
     """A JSON Schema (draft 2020-12) of the written form."""
     _, parts = msgspec.json.schema_components((HyperParameters,), ref_template="#/$defs/{name}")
-    defs = {name: _with_tags(name, part) for name, part in parts.items()}
+    defs = {name: _as_written(_with_tags(name, part)) for name, part in parts.items()}
     root = defs.pop(HyperParameters.__name__)
     names = dict.fromkeys(name for protocol in PROTOCOLS for name in agent_names(protocol))
     written: dict[str, dict[str, Any]] = {
@@ -190,6 +195,19 @@ def _with_tags(name: str, part: dict[str, Any]) -> dict[str, Any]:
         return part
     tag = {"_type": {"enum": list(dict.fromkeys(names))}}
     return {**part, "properties": {**tag, **part["properties"]}}
+
+
+def _as_written(part: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a record, with all spellings of a provider, and "none" for what is unset."""
+    properties = {
+        name: {**field, "anyOf": [*field["anyOf"], {"enum": ["none"]}]}
+        if {"type": "null"} in field.get("anyOf", ())
+        else field
+        for name, field in part["properties"].items()
+    }
+    if "model_provider" in properties:
+        properties["model_provider"] |= {"enum": [*PROVIDERS, DUMMY]}
+    return {**part, "properties": properties}
 
 
 def _class_at(address: str) -> str:

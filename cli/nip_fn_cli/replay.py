@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from shlex import quote
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -182,12 +183,16 @@ def _margin(pairs: Pairs, agent: int) -> float:
 # ------------------------------------------------------------------- trees and transcripts
 
 
+_SAMPLED, _PLAYED = ("sample",), ("test", "sample")
+_WORK = {_SAMPLED: "grows trees", _PLAYED: "plays games"}
+
+
 def _trees(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
     params = replayed.state.params
     protocol = protocol_of(params)
     return [
         {**_about(grown, index), "tree": _nested(annotate(grown, index), protocol)}
-        for grown, index in _found(replayed, show.tree or "", show.iteration, ("sample",))
+        for grown, index in _found(replayed, show.tree or "", show.iteration, _SAMPLED)
     ]
 
 
@@ -195,9 +200,7 @@ def _transcripts(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
     protocol = protocol_of(replayed.state.params)
     return [
         {**_about(grown, index), **transcript(protocol, rollout)}
-        for grown, index in _found(
-            replayed, show.transcript or "", show.iteration, ("test", "sample")
-        )
+        for grown, index in _found(replayed, show.transcript or "", show.iteration, _PLAYED)
         for rollout in leaf_games(grown.batch.trees[index], grown.datapoint(index))
     ]
 
@@ -208,11 +211,16 @@ def _found(
     """The trees about the one datapoint whose id begins with `prefix`; ends the command if there
     is not exactly one.
     """
-    grown = [
-        stage
-        for stage in replayed.stages
-        if stage.stage in stages and iteration in (None, stage.iteration)
-    ]
+    ended = [stage for stage in replayed.stages if stage.stage in stages]
+    if not ended:
+        # A run that only tests plays single games; one that was stopped early may hold neither.
+        remedy = f"use --transcript {quote(prefix)}" if replayed.stages else "resume the run first"
+        die(Exit.USAGE, Problem(f"no stage of the run that {_WORK[stages]} has ended", "", remedy))
+    grown = [stage for stage in ended if iteration in (None, stage.iteration)]
+    if not grown:
+        there = ", ".join(map(str, dict.fromkeys(stage.iteration for stage in ended)))
+        problem = f"no stage of it that {_WORK[stages]} has ended"
+        die(Exit.USAGE, Problem(problem, f"--iteration {iteration}", f"choose from {there}"))
     known = list(dict.fromkeys(point.id for stage in grown for point in stage.batch.datapoints))
     matching = [name for name in known if name.startswith(prefix)]
     if len(matching) != 1:

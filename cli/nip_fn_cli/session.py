@@ -12,7 +12,8 @@ from returns.result import Failure, Result, Success
 
 from nip_fn import __version__
 from nip_fn.config.checks import warnings
-from nip_fn.config.codec import differences, merge, spread, to_dict
+from nip_fn.config.codec import differences, get, merge, spread, to_dict
+from nip_fn.config.hosting import may_change
 from nip_fn.config.presets import with_preset
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
@@ -29,9 +30,9 @@ from nip_fn_adapters.runs import changed_sources
 from nip_fn_adapters.store import CHECKPOINT, AppendStore
 from nip_fn_adapters.tracker import JsonLines
 from nip_fn_adapters.transcripts import TranscriptFiles
-from nip_fn_cli.config import resolve, with_provider
+from nip_fn_cli.config import resolve, with_base_url, with_provider
 from nip_fn_cli.datasets import open_or_die, suitable_or_die
-from nip_fn_cli.exits import Exit, die, or_exit, say
+from nip_fn_cli.exits import Exit, die, die_of_system, or_exit, say
 from nip_fn_cli.loading import Loaded, copy_adapters, first_adapters, load_agents, with_loaded
 from nip_fn_cli.money import (
     Money,
@@ -55,6 +56,7 @@ class Session(NamedTuple):
     state: the state to begin in.
     data: its data set.
     first: the event to record before anything else, if there is one.
+    changes: the parameters that are others than those recorded, in this session alone.
     """
 
     store: AppendStore
@@ -62,6 +64,7 @@ class Session(NamedTuple):
     state: RunState
     data: Data
     first: tuple[RunStarted | Extended, ...]
+    changes: tuple[tuple[str, Any], ...] = ()
 
     @property
     def params(self) -> HyperParameters:
@@ -102,7 +105,7 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
     loaded = or_exit(load_agents(table, runs))
     table = with_loaded(table, loaded)
     or_exit(extensions.register({"agents": table.get("agents", {})}))  # a loaded one's strategy
-    params = resolve(with_templates(with_provider(table, provider)))
+    params = with_base_url(resolve(with_templates(with_provider(table, provider))))
     for problem in warnings(params):
         say(f"nip-fn: warning: {problem}")
     sources = or_exit(extensions.sources(table))
@@ -180,11 +183,14 @@ def _reopened(
     if state.faults:
         die(Exit.MISMATCH, f"{folder / CHECKPOINT}: {state.faults[0]}")
     # Compared as parameters rather than as options: to repeat one is no change.
-    changed = differences(state.params, _requested(state.params, given, provider))
-    if changed:
+    requested = _requested(state.params, given, provider)
+    changed = differences(state.params, requested)
+    recorded = [address for address in changed if not may_change(state.params, requested, address)]
+    if recorded:
         problem = Problem(
-            f"{changed[0]} differs from the run's",
-            remedy="a resumed run keeps its parameters: leave the option out, or start a new run",
+            f"{recorded[0]} differs from the run's",
+            remedy="a resumed run keeps its parameters, but for its servers, keys and limits: "
+            "leave the option out, or start a new run",
         )
         die(Exit.USAGE, problem)
     data = data or open_or_die(state.params)
@@ -197,7 +203,8 @@ def _reopened(
             "restore the data, or start a new run",
         )
         die(Exit.RUN, problem)
-    return Session(appending, wire(state.params, folder), state, data, ())
+    changes = tuple((address, get(requested, address)) for address in changed)
+    return Session(appending, wire(requested, folder), state, data, (), changes)
 
 
 def _requested(
@@ -246,6 +253,10 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
             observers.append(TranscriptFiles(folder))
         try:
             result = asyncio.run(_interpret(session, world, observers))
+        except BrokenPipeError:  # nobody reads what it says any more
+            raise
+        except OSError as error:
+            die_of_system(error, f"what was recorded before is kept, resume with: {again}")
         finally:
             budget.close()
     session.store.close()
@@ -255,7 +266,10 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
         case Failure(problem) if str(problem) == str(budget.refusal):
             die(Exit.BUDGET, f"{problem}; resume with: {again} --budget MORE")
         case Failure(problem):
-            die(Exit.ADAPTER, f"{problem}; all replies so far are kept, resume with: {again}")
+            # To resume a run is to keep its parameters, so it would end in the same place.
+            kept = "this run keeps its parameters: start a new one that differs"
+            kept = kept if problem.lasting else f"all replies so far are kept, resume with: {again}"
+            die(Exit.ADAPTER, f"{problem}; {kept}")
         case Success(state) if state.stage.name != "done":
             die(Exit.INTERRUPTED, f"stopped; nothing is lost, resume with: {again}")
     return result.unwrap()

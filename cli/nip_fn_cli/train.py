@@ -1,6 +1,7 @@
 """`nip-fn train`: start a run, or resume one."""
 
 import re
+from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import chain, count
 from pathlib import Path
@@ -17,12 +18,13 @@ from nip_fn_adapters.tracker import METRICS
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.datasets import told
 from nip_fn_cli.dryrun import dry_run
-from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.exits import Exit, command, die, run_name, say
 from nip_fn_cli.learnt import print_learnt
 from nip_fn_cli.money import Money, check_budget, money_of_run
 from nip_fn_cli.serving_child import served_here
 from nip_fn_cli.session import Session, create, plan, reopen, run_session
 from nip_fn_cli.table import print_table
+from nip_fn_cli.wiring import check_apis
 
 
 def train_command(
@@ -48,7 +50,7 @@ def train_command(
         dry: Requests a second; only print what the run would ask for at that rate, and its price.
         serve: Start a language-model server for as long as the run lasts.
     """
-    given = overrides(flags)
+    given, name = overrides(flags), run_name(name)
     if dry is not None and resume:
         die(Exit.USAGE, "--dry-run forecasts a whole run, from its beginning; leave out --resume")
     if more is not None and not resume:
@@ -63,6 +65,7 @@ def train_command(
     else:
         new = plan(given, flags.provider, runs)
         if dry is not None:
+            check_apis(new.params)
             dry_run(new, money, dry)
             return
         check_budget(new.params, money)  # before there is a folder: a refusal leaves nothing behind
@@ -70,11 +73,18 @@ def train_command(
         session = create(folder, new)
     say(told(session.data))
     say(f"configuration {params_hash(session.params)}, run {folder}")
-    again = f"nip-fn train --resume --run {folder.name} --runs {folder.parent}"
+    own = ("--run", folder.name, "--runs", folder.parent, *_changes(session))
+    again = command("nip-fn", "train", "--resume", *own)
     # The server is started last: a run that is refused should not have waited for vLLM.
     with served_here(session.params, folder) if serve else nullcontext():
         state = run_session(session, folder, f"{again}{' --serve' if serve else ''}", money)
     _report(state, folder, money_of_run(money, folder).prices)
+
+
+def _changes(session: Session) -> Iterator[str]:
+    """The options by which a session differs from what is recorded of its run."""
+    for address, value in session.changes:
+        yield from ("--set", f"{address}={'none' if value is None else value}")
 
 
 def _extended(session: Session, more: int | None) -> Session:
@@ -103,4 +113,4 @@ def _report(state: RunState, folder: Path, prices: Prices) -> None:
     print(f"metrics     {folder / METRICS}")
     if (folder / "adapters").is_dir():
         print(f"adapters    {folder / 'adapters'}")
-    print(f"\nTo look closer: nip-fn replay {folder / CHECKPOINT} --help")
+    print(f"\nTo look closer: {command('nip-fn', 'replay', folder, '--help')}")

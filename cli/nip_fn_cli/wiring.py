@@ -2,13 +2,14 @@
 
 import resource
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from nip_fn.config.hosting import is_hosted
 from nip_fn.errors import Eventual, Problem
 from nip_fn.game.reply import Completion
-from nip_fn.params.agent import AgentParameters, agent_group, is_frozen, is_scripted
+from nip_fn.params.agent import OPTIONS, AgentParameters, agent_group, is_frozen, is_scripted
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import (
@@ -25,6 +26,7 @@ from nip_fn.run.ports import (
 from nip_fn.run.request import Request
 from nip_fn.training.jobs import Job
 from nip_fn_adapters import dummy, scripted
+from nip_fn_adapters.api.endpoints import address_problem
 from nip_fn_adapters.api.pace import Bounds
 from nip_fn_adapters.costs.budget import Meter, within_budget
 from nip_fn_cli.exits import Exit, die, or_exit, say
@@ -126,10 +128,16 @@ def _scripted(
 # The adapters are imported where they are wired: each kind needs packages of an extra that may not
 # be installed, and torch takes seconds.
 def _local(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
+    from nip_fn_adapters.local.models import is_on_hub, model_directory
     from nip_fn_adapters.local.publisher import local_publisher
     from nip_fn_adapters.local.sampler import local_sampler
     from nip_fn_adapters.local.tuner import local_tuner
 
+    for agent in params.agents:
+        # A model of the hub may have to be downloaded first, which the sampler does.
+        if kind_of(agent) == "local" and not is_on_hub(agent.model_name):
+            at = partial(Problem.at, address=f"agents.{agent.name}.model_name")
+            or_exit(model_directory(agent.model_name).alt(at))
     sampler = local_sampler(run / "adapters")
     tuner, publisher = local_tuner(run, follow=progress), local_publisher(sampler)
     return Models(within_budget(sampler, meter), tuner, publisher)
@@ -178,9 +186,8 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter:
         from nip_fn_adapters.api.tuner import Timeouts, api_tuner, trainings
     except ModuleNotFoundError as error:
         die(Exit.USAGE, _missing("models behind an API need", error))
+    check_apis(params)
     agents = [agent for agent in params.agents if kind_of(agent) == "api"]
-    for agent in agents:
-        _check_api(agent, is_trained=params.rl.num_iterations > 0 and not is_frozen(agent))
     variables = environment()
     served = {agent.name: or_exit(served_by(agent, variables)) for agent in agents}
     groups = or_exit(trainings(params, variables))
@@ -225,9 +232,17 @@ def _open_files(highest: int) -> Bounds:
     return bounds._replace(highest=max(1, most - OTHER_FILES))
 
 
+def check_apis(params: HyperParameters) -> None:
+    """End the command if there is an agent whose model no API can serve, or none can train."""
+    for agent in params.agents:
+        if kind_of(agent) == "api":
+            _check_api(agent, is_trained=params.rl.num_iterations > 0 and not is_frozen(agent))
+            if problem := address_problem(agent):
+                die(Exit.USAGE, problem)
+
+
 def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
-    """End the command if no API can serve the agent's model, or none can train it."""
-    address, provider = f"agents.{agent.name}", agent.model_provider
+    address, provider = f"agents.{agent.name}", OPTIONS[agent.model_provider]
     if agent.model_name.startswith("builtin:"):
         problem = Problem(
             f"{agent.model_name} is served by provider local alone",
@@ -235,7 +250,7 @@ def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
             f"name a model that {provider} serves, as in --model NAME",
         )
         die(Exit.USAGE, problem)
-    if is_trained and provider != "OpenAI":
+    if is_trained and provider != "openai":
         problem = Problem(
             f"{provider} trains no models",
             f"{address}.model_provider",

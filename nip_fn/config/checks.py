@@ -325,7 +325,7 @@ def _hosting_problems(params: HyperParameters) -> Iterator[Problem]:
                     )
         elif agent.quantization != "none" and not agent.use_dummy_api:
             yield Problem(
-                "only a language-model server (SelfHosted, without api_base_url) can quantize",
+                "only a language-model server (self-hosted, without api_base_url) can quantize",
                 f"{where}.quantization",
                 "leave it at 'none'",
             )

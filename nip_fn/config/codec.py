@@ -7,7 +7,7 @@ in the record it is a tuple in the protocol's order, each agent with all its fie
 name the class of the *nip* library that it stands for, as `_type`.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from hashlib import blake2b
 from itertools import chain
@@ -19,21 +19,54 @@ from returns.result import Failure, Result, Success
 from nip_fn.config.checks import problems
 from nip_fn.config.compat.tags import tagged, type_problems, without_extras
 from nip_fn.config.schema import conversion_problem
-from nip_fn.errors import Problem
+from nip_fn.config.spelling import agent_as_recorded, as_recorded
+from nip_fn.errors import Problem, collect
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.names import is_reference, unknown_name
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 
+# Two ways to say one thing: whoever writes one need not unset the other, which is less specific.
+_RIVALS = {
+    "lora_alpha": "lora_alpha_scale",
+    "lora_alpha_scale": "lora_alpha",
+    "frames_per_batch": "rollouts_per_iteration",
+    "rollouts_per_iteration": "frames_per_batch",
+}
+
 
 def merge(base: Mapping[str, Any], override: Mapping[str, Any]) -> dict[str, Any]:
-    """`base` with `override` laid over it, table by table; neither is changed."""
+    """`base` with `override` laid over it, table by table; neither is changed.
+
+    Of two parameters that exclude each other the one in `override` unsets the one in `base`.
+
+    >>> merge({"rl": {"rollouts_per_iteration": 8}}, {"rl": {"frames_per_batch": 90}})
+    {'rl': {'rollouts_per_iteration': None, 'frames_per_batch': 90}}
+    """
     merged = dict(base)
     for name, value in override.items():
-        below = merged.get(name)
+        below, rival = merged.get(name), _RIVALS.get(name)
         if isinstance(value, Mapping) and isinstance(below, Mapping):
             merged[name] = merge(below, value)
         else:
+            merged[name] = value
+        if rival in merged and rival not in override and value not in (None, "none"):
+            merged[rival] = None
+    return merged
+
+
+def together(tables: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Tables that were written side by side as one; of equal keys the last counts.
+
+    >>> together([{"a": {"b": 1, "c": 2}}, {"a": {"c": 3}}])
+    {'a': {'b': 1, 'c': 3}}
+    """
+    merged: dict[str, Any] = {}
+    for table in tables:
+        for name, value in table.items():
+            below = merged.get(name)
+            if isinstance(value, Mapping) and isinstance(below, Mapping):
+                value = together([below, value])
             merged[name] = value
     return merged
 
@@ -66,11 +99,28 @@ def from_dict(
     >>> print(from_dict({"rl": {"num_iteration": 3}}).failure())
     rl.num_iteration: no such parameter; did you mean 'num_iterations'?
     """
+    written = as_recorded(table)
     return (
-        _protocol_name(table)
-        .bind(lambda protocol: _with_all_agents(table, protocol, ignore_extra_keys))
+        _protocol_name(written)
+        .bind(lambda protocol: _with_all_agents(written, protocol, ignore_extra_keys))
         .bind(_convert)
         .bind(_check)
+    )
+
+
+def check_types(table: Mapping[str, Any]) -> Result[None, Problem]:
+    """The first parameter of a written table that is unknown or of a wrong type; a success if there
+    is none.
+
+    What belongs together, the names of agents among it, can only be checked in a whole table.
+    """
+    written = without_extras(as_recorded(table), ignore=False)
+    agents = written.get("agents", {})
+    malformed = next(chain(shape_problems(agents), type_problems(table)), None)
+    if malformed:
+        return Failure(malformed)
+    return (
+        _listed(agents).bind(lambda own: _convert({**written, "agents": own})).map(lambda _: None)
     )
 
 
@@ -170,8 +220,13 @@ def _with_all_agents(
     problem = next(chain(type_problems(table), _agents_problems(agents, protocol)), None)
     if problem:
         return Failure(problem)
-    written = [_with_name(name, own) for name, own in spread(agents, names).items()]
-    return Success({**known, "agents": written})
+    return _listed(spread(agents, names)).map(lambda own: {**known, "agents": own})
+
+
+def _listed(agents: Mapping[str, Any]) -> Result[tuple[dict[str, Any], ...], Problem]:
+    """The fields of each agent, its name among them."""
+    named = {name: _with_name(name, own) for name, own in agents.items()}
+    return collect(agent_as_recorded(name, own) for name, own in named.items())
 
 
 def _convert(table: Mapping[str, Any]) -> Result[HyperParameters, Problem]:
@@ -180,7 +235,7 @@ def _convert(table: Mapping[str, Any]) -> Result[HyperParameters, Problem]:
     # TypeError: a key of the table is not a string.
     except (msgspec.ValidationError, TypeError) as error:
         names = tuple(fields["name"] for fields in table["agents"])
-        return Failure(conversion_problem(error, names))
+        return Failure(conversion_problem(error, names, table))
 
 
 def _check(params: HyperParameters) -> Result[HyperParameters, Problem]:

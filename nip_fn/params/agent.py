@@ -12,6 +12,14 @@ from msgspec import Meta
 from nip_fn.params.base import Count, Natural, Positive, Record, Share
 
 Provider = Literal["OpenAI", "SelfHosted", "OpenRouter", "local", "scripted"]
+# As they are written in files and on the command line, and as messages spell them.
+OPTIONS: dict[Provider, str] = {
+    "local": "local",
+    "OpenAI": "openai",
+    "OpenRouter": "openrouter",
+    "SelfHosted": "self-hosted",
+    "scripted": "scripted",
+}
 SupervisorRule = Literal["none", "all", "first", "all_but_first"]
 # A number for all turns, or one for each.
 ByTurn = Count | Annotated[tuple[Count, ...], Meta(min_length=1)]
@@ -104,7 +112,8 @@ class AgentParameters(Record, frozen=True):
         Provider,
         Meta(
             description='Provider of sampling and training. "local": a model in this process. '
-            '"scripted": no model; the agent follows a strategy and is never trained.'
+            '"scripted": no model; the agent follows a strategy and is never trained. "dummy": no '
+            "model; random replies, as with use_dummy_api.",
         ),
     ] = "OpenAI"
     model_name: Annotated[
@@ -115,12 +124,12 @@ class AgentParameters(Record, frozen=True):
         ),
     ] = "gpt-4o-mini-2024-07-18"
     language_model_server_scheme_host: Annotated[
-        str, Meta(description="Scheme and host of the language-model server (SelfHosted).")
+        str, Meta(description="Scheme and host of the language-model server (self-hosted).")
     ] = "http://localhost"
     language_model_server_port: Annotated[
-        Port, Meta(description="Port of the language-model server (SelfHosted).")
+        Port, Meta(description="Port of the language-model server (self-hosted).")
     ] = 5000
-    vllm_server_port: Annotated[Port, Meta(description="Port of vLLM (SelfHosted).")] = 8000
+    vllm_server_port: Annotated[Port, Meta(description="Port of vLLM (self-hosted).")] = 8000
     api_base_url: Annotated[
         str | None,
         Meta(
@@ -294,6 +303,11 @@ class AgentParameters(Record, frozen=True):
 def agent_group(agent: AgentParameters) -> str:
     """The name of the shared model group that the agent belongs to."""
     return agent.shared_model_group or agent.name
+
+
+def provider(agent: AgentParameters) -> str:
+    """The agent's provider, as it is written; "dummy" if no model speaks for it."""
+    return "dummy" if agent.use_dummy_api else OPTIONS[agent.model_provider]
 
 
 def is_scripted(agent: AgentParameters) -> bool:

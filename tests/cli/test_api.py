@@ -221,7 +221,7 @@ def test_without_a_key_nothing_is_asked_and_no_run_begins(
     done = train("--run", "a", OPENAI_API_KEY="")
     assert done.returncode == Exit.USAGE
     assert done.stderr.splitlines()[-1].startswith(
-        "nip-fn: agents.prover: OpenAI needs an API key; set OPENAI_API_KEY in the environment"
+        "nip-fn: agents.prover: provider openai needs an API key; set OPENAI_API_KEY in the "
     )
     assert not (tmp_path / "runs" / "a").exists()
     assert provider.log() == []
@@ -233,7 +233,7 @@ def test_training_where_there_is_none_is_refused_with_a_way_out(
     where = ("--provider", "openrouter", "--model", "m", "--base-url", provider.url)
     done = run_cli("train", *where, OPENROUTER_API_KEY=KEY)
     assert done.returncode == Exit.USAGE
-    assert "OpenRouter trains no models; freeze the agent" in done.stderr
+    assert "openrouter trains no models; freeze the agent" in done.stderr
     assert provider.log() == []
 
 

@@ -217,7 +217,7 @@ def test_data_without_tests_cannot_be_made_bugs_of(run_cli: RunCli) -> None:
 
 def test_a_model_that_is_not_there_is_named(run_cli: RunCli) -> None:
     failed = run_cli(*BUG, "--provider", "local", "--model", "/no/model", "--out", "a.jsonl")
-    assert failed.returncode == 9
+    assert failed.returncode == 2
     assert "/no/model" in failed.stderr
     assert "Traceback" not in failed.stderr
     elsewhere = run_cli(*BUG, "--provider", "carrier-pigeon", "--out", "b.jsonl")

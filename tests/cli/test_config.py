@@ -72,7 +72,7 @@ def test_a_saved_configuration_trains(run_cli: RunCli, tmp_path: Path) -> None:
         ("c", "", [".toml or .json"]),
         ("c.json", json.dumps(merge(V2, {"trainer": "spg"})), ["trainer", "spg"]),
         ("c.json", json.dumps(merge(V2, nest("rl.zzz", 1))), ["rl.zzz", "no such parameter"]),
-        ("c.json", json.dumps(merge(V2, nest("rl.frames_per_batch", 91))), ["rl.frames_per_batch"]),
+        ("c.json", json.dumps(merge(V2, nest("rl.frames_per_batch", 0))), ["rl.frames_per_batch"]),
         ("c.json", '{"_package_version": "2.0.0"}', ["scenario", "missing"]),
     ],
 )

@@ -107,7 +107,7 @@ def test_runs_without_a_name_do_not_meet(run_cli: RunCli, tmp_path: Path) -> Non
         (["--set", "agents.prover=5", "--provider", "dummy"], ["agents.prover", "table"]),
         (["--trainer", "ppo"], ["trainer", "malt"]),
         (["--protocol", "chess"], ["chess", "nip"]),
-        (["--provider", "psychic"], ["model_provider", "psychic"]),
+        (["--provider", "psychic"], ["--provider", "psychic", "self-hosted"]),
         (["--set", "malt.num_initial_ei_iterations=-1"], ["num_initial_ei_iterations"]),
         (["--more-iterations", "1"], ["--more-iterations", "--resume"]),
         (["--set", "dataset=builtin:nothing"], ["builtin:nothing"]),

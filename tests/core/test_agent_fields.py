@@ -471,7 +471,7 @@ def test_a_field_is_refused_with_the_reason(name: str) -> None:
 def test_a_provider_that_cannot_train_serves_agents_that_are_frozen() -> None:
     keys = {"OPENROUTER_API_KEY": "k"}
     line = wired(keys, model_provider="OpenRouter")
-    assert "OpenRouter trains no models; freeze the agent (--set " in line
+    assert "openrouter trains no models; freeze the agent (--set " in line
     assert wired(keys, model_provider="OpenRouter", freeze_agent=True) == ""
 
 
@@ -480,8 +480,8 @@ def test_a_key_is_asked_for_before_anything_else(provider: str, variable: str) -
     fields = {"model_provider": provider, "freeze_agent": True}
     line = wired({}, **fields)
     assert line == (
-        f"nip-fn: agents.prover: {provider} needs an API key; set {variable} in the environment or "
-        f"in a file .env ({int(Exit.USAGE)})"
+        f"nip-fn: agents.prover: provider {provider.lower()} needs an API key; set {variable} in "
+        f"the environment or in a file .env ({int(Exit.USAGE)})"
     )
     assert wired({variable: "k"}, **fields) == ""
     assert "set MY_KEY in the environment" in wired({}, **fields, api_key_variable="MY_KEY")

@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,11 +12,13 @@ from urllib.parse import urlsplit
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn.params.agent import AgentParameters
+from nip_fn.params.agent import OPTIONS, AgentParameters
 
 OPENAI = "https://api.openai.com/v1"
 OPENROUTER = "https://openrouter.ai/api/v1"
 KEY_VARIABLES = {"OpenAI": "OPENAI_API_KEY", "OpenRouter": "OPENROUTER_API_KEY"}
+
+BASE_URL_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")  # the newer name first
 
 # Far less than a request may take: a server that is there accepts at once, even if its reply then
 # takes minutes.
@@ -44,11 +46,17 @@ def endpoints_of(
 
     Failure: an address is not one, or the key is missing.
     """
-    urls = base_urls(agent)
-    problem = next(filter(None, map(_url_problem, urls or ("",))), None)
+    urls, problem = base_urls(agent), address_problem(agent)
     if problem is not None:
-        return Failure(problem.at(f"agents.{agent.name}.api_base_url"))
+        return Failure(problem)
     return _key(agent, environment).map(lambda key: tuple(Endpoint(url, key) for url in urls))
+
+
+def address_problem(agent: AgentParameters) -> Problem | None:
+    """A problem if one of the agent's addresses is none."""
+    problems = filter(None, map(_url_problem, base_urls(agent) or ("",)))
+    found = next(problems, None)
+    return found and found.at(f"agents.{agent.name}.api_base_url")
 
 
 def base_urls(agent: AgentParameters) -> tuple[str, ...]:
@@ -62,6 +70,18 @@ def base_urls(agent: AgentParameters) -> tuple[str, ...]:
         host = agent.language_model_server_scheme_host.rstrip("/")
         return (f"{host}:{agent.vllm_server_port}/v1",)
     return (OPENAI,)
+
+
+def usual_base_url(environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """The variable by which programs that use OpenAI's client are told another server, and its
+    address; None if there is none.
+    """
+    named = ((name, environment.get(name, "").strip()) for name in BASE_URL_VARIABLES)
+    return next(((name, url) for name, url in named if url), None)
+
+
+def _has_no_path(url: str) -> bool:
+    return urlsplit(url).path in ("", "/")
 
 
 def _url_problem(url: str) -> Problem | None:
@@ -93,7 +113,7 @@ def _key(agent: AgentParameters, environment: Mapping[str, str]) -> Result[str, 
         return Success(key)
     return Failure(
         Problem(
-            f"{agent.model_provider} needs an API key",
+            f"provider {OPTIONS[agent.model_provider]} needs an API key",
             address=f"agents.{agent.name}",
             remedy=f"set {variable} in the environment or in a file .env",
         )
@@ -126,23 +146,48 @@ class Chats:
     request, which took about half of the processor time of a request.
     """
 
-    def __init__(self, endpoint: Endpoint, *, timeout: float, connections: int) -> None:
-        """Take the arguments of `make_client`; to be closed with `aclose`."""
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        timeout: float,
+        connections: int,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """Take the arguments of `make_client`; `tell` is given a line about what is odd.
+
+        To be closed with `aclose`.
+        """
         import httpx2
 
         self._http = _http(endpoint, connections)
         self.client = _client(endpoint, self._http, timeout)
-        self._url = httpx2.URL(f"{self.client.base_url}chat/completions")
+        self._base, self._tell = endpoint.url, tell
+        # An address that ends with its host is tried as it is, and then with what most servers
+        # have after it.
+        bases = [endpoint.url] + ([f"{endpoint.url}/v1"] if _has_no_path(endpoint.url) else [])
+        self._urls = [httpx2.URL(f"{base}/chat/completions") for base in bases]
         # The client marks a header that is to be left out by an object in place of its text.
         own = {**self.client.default_headers, **self.client.auth_headers}
         self._headers = httpx2.Headers({k: v for k, v in own.items() if isinstance(v, str)})
         self._request = partial(
-            httpx2.Request, "POST", self._url, extensions={"timeout": _timeout(timeout).as_dict()}
+            httpx2.Request, "POST", extensions={"timeout": _timeout(timeout).as_dict()}
         )
 
     async def post(self, body: bytes) -> Any:
         """The `httpx2.Response` to that JSON, body included, whatever its status."""
-        return await self._http.send(self._request(headers=self._headers, content=body))
+        url, *others = self._urls
+        response = await self._send(url, body)
+        if not others or response.status_code not in (404, 405):
+            return response
+        second = await self._send(others[0], body)
+        if second.status_code not in (404, 405) and others[0] != self._urls[0]:
+            self._urls = others
+            self._tell(f"{self._base} is not the address of an API, but {self._base}/v1 is")
+        return second
+
+    async def _send(self, url: Any, body: bytes) -> Any:
+        return await self._http.send(self._request(url, headers=self._headers, content=body))
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -35,7 +35,8 @@ _REMEDIES: dict[FailureKind, str] = {
     "connection": "check the address (api_base_url), and that the server runs",
     "malformed": "check the address (api_base_url): it ends in /v1 or the like",
     "quota": "add credit to the account",
-    "model": "check model_name and api_base_url",
+    "model": "check --base-url, which --resume takes, too, and the name of the model, which only a "
+    "new run can change",
     "too_large": "set fewer rounds or shorter messages, or use a model with a longer context",
 }
 
@@ -44,6 +45,10 @@ _NOT_CONNECTED = (
     aiohttp.ConnectionTimeoutError,
     ConnectionRefusedError,
 )
+
+
+# Nothing but another request would help.
+_LASTING: tuple[FailureKind, ...] = ("too_large", "refused")
 
 
 def headers_of(response: httpx2.Response) -> dict[str, str]:
@@ -122,7 +127,8 @@ def describe(
     if server.key != NO_KEY:
         message = message.replace(server.key, "***")
     text = f"{_CAUSES[failure.kind]}{status}{message and ': '}{message}"
-    problem = Problem("; ".join(filter(None, (text, reason))), remedy=remedy)
+    told = "; ".join(filter(None, (text, reason)))
+    problem = Problem(told, remedy=remedy, lasting=failure.kind in _LASTING)
     return problem.at(purpose).at(server.url)
 
 
@@ -131,5 +137,8 @@ def remedy_for(failure: RequestFailure, key_variable: str | None) -> str:
     if failure.kind == "key" and key_variable:
         return f"check {key_variable}, in the environment or in a file .env"
     if failure.kind == "key":
-        return "set api_key_variable to the name of the environment variable that holds the key"
+        return (
+            "name the environment variable that holds the key, as in --set "
+            "agents._default.api_key_variable=VARIABLE (which --resume takes, too)"
+        )
     return _REMEDIES.get(failure.kind, "")

@@ -290,7 +290,8 @@ class ApiSampler:
         Nothing else could tell when: a run may continue as long as there is anything to request.
         """
         highest = self._settings.bounds.highest
-        chats = Chats(server, timeout=self._settings.timeout, connections=highest)
+        settings = self._settings
+        chats = Chats(server, timeout=settings.timeout, connections=highest, tell=settings.tell)
         try:
             yield chats
         finally:

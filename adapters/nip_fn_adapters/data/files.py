@@ -181,7 +181,15 @@ def from_directory(path: Path) -> Result[Mapping[str, Any], Problem]:
     saved = any((path / name).exists() for name in ("dataset_dict.json", "state.json"))
     if saved:
         return _load(lambda datasets: datasets.load_from_disk(str(path)))
-    return _load(lambda datasets: _load_downloaded(datasets, path))
+    return _load(lambda datasets: _load_downloaded(datasets, path)).alt(
+        lambda problem: replace(
+            problem,
+            problem=f"no data set is in this folder ({problem.problem})",
+            remedy=problem.remedy
+            or "name a .jsonl, .csv or .parquet file, or a folder that "
+            "`datasets` saved or that holds the data files of one of the hub",
+        )
+    )
 
 
 def _load_downloaded(datasets: Any, path: Path) -> Any:

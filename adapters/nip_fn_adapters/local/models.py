@@ -78,7 +78,9 @@ def model_directory(name: str) -> Result[Path, Problem]:
     return Failure(
         Problem(
             f"{name} is no model: {path} has no config.json",
-            remedy=f"name a folder, ORG/NAME of the Hugging Face hub, or {known}",
+            remedy=f"name a folder, ORG/NAME of the Hugging Face hub, or {known}; for a model "
+            "behind an API name its provider, too, as in --provider openai",
+            lasting=True,
         )
     )
 
@@ -171,7 +173,8 @@ def check_tokenizer(base: Path, tokenizer: Any) -> Result[None, Problem]:
     """Success if the model's tokenizer can write chats, and the end of a reply."""
     if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
         told = f"the tokenizer of {base} has no chat template or no end token"
-        return Failure(Problem(told, remedy="choose a model that was trained for chats"))
+        remedy = "choose a model that was trained for chats"
+        return Failure(Problem(told, remedy=remedy, lasting=True))
     return Success(None)
 
 

@@ -225,7 +225,8 @@ def _encode(
         except TemplateError as error:
             cause = models.first_line(error)
             told = f"{request.model} takes no such chat as {request.agent}'s: {cause}"
-            refuse(index, Failure(Problem(told)))
+            roles = "set merge_same_role_messages, or choose another model"
+            refuse(index, Failure(Problem(told, remedy=roles, lasting=True)))
     rows = []
     for index, tokens in zip(
         rendered, models.encode_chats(policy.tokenizer, list(rendered.values())), strict=True
@@ -260,6 +261,7 @@ def _too_long(policy: Policy, request: Request, num_tokens: int) -> Problem:
         f"{request.max_tokens}, but {request.model} holds {policy.context} in all",
         remedy="shorten the chat (fewer rounds, shorter messages) or choose a model with a "
         "longer context",
+        lasting=True,
     )
 
 

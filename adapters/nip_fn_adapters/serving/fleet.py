@@ -313,4 +313,4 @@ def _each(answers: Iterable[Result[None, Refusal]]) -> Result[None, Refusal]:
 
 
 def _refusal(status: int, problem: Problem) -> Refusal:
-    return Refusal(problem.problem, problem.address, problem.remedy, status)
+    return Refusal(problem.problem, problem.address, problem.remedy, status=status)

@@ -10,7 +10,16 @@ from typing import Any
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.codec import from_dict, load_agent, merge, nest
-from nip_fn.config.compat.nip_rules import RULES, SECTIONS, Rule
+from nip_fn.config.compat.nip_rules import (
+    DEFAULTS,
+    FRAMES,
+    RANDOM_AGENT,
+    RULES,
+    SECTIONS,
+    TEST_DATA,
+    UNREAD,
+    Rule,
+)
 from nip_fn.config.compat.tags import Path
 from nip_fn.config.schema import did_you_mean
 from nip_fn.errors import Problem
@@ -18,7 +27,8 @@ from nip_fn.protocols.registry import protocol_of
 
 _MARKS = ("scenario", "_package_version", "_package_name")  # keys of no configuration of ours
 _REQUIRED = ("scenario", "trainer", "dataset")
-_DEFAULT_FRAMES = 1000  # the library's rl.frames_per_batch
+_RANDOM = {"model_provider": "scripted", "model_name": "random"}
+_TEST_SIZES = {"max_train_size": 10, "max_test_size": 10}
 
 
 def is_nip_config(table: Mapping[str, Any]) -> bool:
@@ -31,17 +41,136 @@ def from_nip_config(
 ) -> Result[dict[str, Any], Problem]:
     """The table for `from_dict` that means the same as a configuration of the *nip* library.
 
-    A parameter that cannot be honoured is a problem.  So is a key that is no parameter of the
-    library, unless `ignore_extra_keys` leaves it out.
+    What it leaves out has that library's default.  A parameter that cannot be honoured is a
+    problem; so is a key that is no parameter of the library, unless `ignore_extra_keys` leaves it
+    out.  `nip_differences` tells what nip-fn will do otherwise.
     """
     leaves = tuple(_leaves(table))
     problem = next(_problems(table, leaves, ignore_extra_keys), None)
     if problem:
         return Failure(problem)
-    ours: dict[str, Any] = reduce(merge, map(_written, leaves), {})
+    ours: dict[str, Any] = reduce(merge, map(_written, leaves), DEFAULTS)
+    ours = merge(ours, {"agents": dict.fromkeys(_random_agents(table), _RANDOM)})
+    if table["dataset"] == TEST_DATA:
+        ours = merge({"dataset_options": _TEST_SIZES}, ours)
+    if _base_run(table) == "rerun_tests":
+        ours = merge(ours, {"rl": {"num_iterations": 0}, "text_rl": {"test_scheme": "all"}})
     return _rollouts(table.get("rl") or {}, ours).map(
         lambda rollouts: merge(ours, {"rl": {"rollouts_per_iteration": rollouts}})
     )
+
+
+def nip_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
+    """A line for each thing that nip-fn does otherwise with a configuration that it can convert."""
+    rl, text_rl = table.get("rl") or {}, table.get("text_rl") or {}
+    given = {"rl": rl, "text_rl": text_rl}
+    omitted = [
+        f"{section}.{name} = {value}"
+        for section, fields in DEFAULTS.items()
+        for name, value in fields.items()
+        if name not in given[section]
+    ]
+    if omitted:
+        yield Problem(f"left out, and so as that library has it: {', '.join(omitted)}")
+    num = rl.get("num_iterations", DEFAULTS["rl"]["num_iterations"])
+    if _base_run(table) == "rerun_tests":
+        yield Problem(
+            "the models of each iteration are at Weights & Biases; the agents are tested as they "
+            "are configured, and nothing is trained",
+            "base_run.base_run_type",
+            "test the iterations of a run of nip-fn with nip-fn eval --card --from RUN@N",
+        )
+    else:
+        yield Problem(
+            f"{num} iterations train {num} times; there the last one trains nothing",
+            "rl.num_iterations",
+        )
+    if _base_run(table) == "parameters":
+        told = "the parameters are those of this file; none are fetched from Weights & Biases"
+        yield Problem(told, "base_run.base_run_type")
+    if table["dataset"] == TEST_DATA:
+        told = "its ten rows are placeholders; ten datapoints of builtin:python take their place"
+        yield Problem(told, "dataset")
+    yield from _frames_differences(rl, table)
+    yield from _agent_differences(table)
+    if table["trainer"] == "pure_text_malt":
+        yield Problem(
+            "an expected reward is the mean over children; there it is over leaves",
+            "malt.value_backup",
+            "write --set malt.value_backup=leaves for that",
+        )
+    if table.get("interaction_protocol") in ("debate", "merlin_arthur"):
+        told = "provers are paid for the verdict that they argue for; there for the other one"
+        yield Problem(told, "interaction_protocol")
+    yield Problem("the wording is nip-fn's own", "code_validation.system_prompt_version")
+
+
+def _agent_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
+    agents = {
+        name: own for name, own in (table.get("agents") or {}).items() if name in _agents(table)
+    }
+    for name in _random_agents(table):
+        yield Problem("a script gives random replies", f"agents.{name}.is_random")
+    for name, own in agents.items():
+        factors = {field: own.get(field) for field in ("agent_lr_factor", "body_lr_factor")}
+        unread = [field for field, neutral in UNREAD.items() if own.get(field, neutral) != neutral]
+        if _actor(factors["body_lr_factor"]) != 1.0:
+            unread.append("body_lr_factor")
+        if any(_other_factors(value) for value in factors.values()):
+            unread.append("agent_lr_factor.critic")
+        if unread:
+            told = f"left out, since language models have nothing of the kind: {', '.join(unread)}"
+            yield Problem(told, f"agents.{name}")
+        schedule = own.get("update_schedule") or {}
+        if schedule.get("_type", "ConstantUpdateSchedule") != "ConstantUpdateSchedule":
+            told = "is followed; that library's text trainers train in every iteration"
+            yield Problem(told, f"agents.{name}.update_schedule")
+    trained = [own for own in agents.values() if not own.get("freeze_agent")]
+    if any(own.get("model_provider", "OpenAI") == "OpenAI" for own in trained):
+        yield Problem(
+            "epochs and batch size are sent to OpenAI; there they are left to it",
+            "agents.*.num_epochs, agents.*.per_device_train_batch_size",
+        )
+
+
+def _frames_differences(rl: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:
+    frames = rl.get("frames_per_batch", FRAMES)
+    converted: dict[str, Any] = from_nip_config(table, ignore_extra_keys=True).value_or({})
+    dialogues = converted.get("rl", {}).get("rollouts_per_iteration")
+    if frames and dialogues and frames % dialogues:
+        yield Problem(
+            f"{frames} rounds are no whole number of dialogues, which that library refuses; an "
+            f"iteration has {dialogues}",
+            "rl.frames_per_batch",
+        )
+
+
+def _agents(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The tables of agents, without what else is saved among them."""
+    agents = table.get("agents") or {}
+    return {name: own for name, own in agents.items() if isinstance(own, Mapping)}
+
+
+def _random_agents(table: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(
+        name
+        for name, own in _agents(table).items()
+        if own.get("is_random") or own.get("_type") == RANDOM_AGENT
+    )
+
+
+def _base_run(table: Mapping[str, Any]) -> str:
+    return str((table.get("base_run") or {}).get("base_run_type", "none"))
+
+
+def _actor(factors: Any) -> Any:
+    """The factor for the language model, in a table that the library writes for each agent."""
+    return factors.get("actor", 1.0) if isinstance(factors, Mapping) else 1.0
+
+
+def _other_factors(factors: Any) -> bool:
+    named = factors.items() if isinstance(factors, Mapping) else ()
+    return any(value != 1.0 for name, value in named if name not in ("_type", "actor"))
 
 
 def load_from_wandb_config(
@@ -122,6 +251,9 @@ def _written(leaf: _Leaf) -> dict[str, Any]:
     if rule.to is None:
         return {}
     ours = next((new for old, new in rule.becomes if old == value), value)
+    if path[-1] == "agent_lr_factor" and isinstance(value, Mapping):
+        # Written for every agent.  A factor of 1 is none: OpenAI is then left its own rate.
+        ours = None if _actor(value) == 1.0 else {"actor": _actor(value)}
     # Copied, so that no later merge changes the table that was given.
     return nest(_target(rule.to, path), merge(ours, {}) if isinstance(ours, Mapping) else ours)
 
@@ -129,7 +261,7 @@ def _written(leaf: _Leaf) -> dict[str, Any]:
 def _rollouts(rl: Mapping[str, Any], ours: dict[str, Any]) -> Result[int | None, Problem]:
     """The datapoints of an iteration: as given, or the number of dialogues in a batch of rounds."""
     # The library counts an iteration in rounds, and every dialogue as one of the longest.
-    frames = rl.get("frames_per_batch", _DEFAULT_FRAMES)
+    frames = rl.get("frames_per_batch", FRAMES)
     if frames is None:
         return Success(rl.get("rollouts_per_iteration"))
     given = rl.get("steps_per_env_per_iteration")
@@ -152,13 +284,4 @@ def _divided(frames: Any, steps: Any) -> Result[int | None, Problem]:
         if type(value) is not int or value < 1:
             expected = f"expected a whole number of at least 1, got {value!r}"
             return Failure(Problem(expected, f"rl.{name}"))
-    if frames % steps:
-        return Failure(
-            Problem(
-                f"{frames} rounds are not a whole number of dialogues of {steps} rounds",
-                "rl.frames_per_batch",
-                f"write {frames - frames % steps or steps}, or set it to null and set "
-                "rl.rollouts_per_iteration",
-            )
-        )
-    return Success(frames // steps)
+    return Success(max(1, frames // steps))

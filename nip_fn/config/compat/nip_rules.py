@@ -43,7 +43,7 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         *("image_classification", "message_regression"),
     ),
     "agents": ("_type", "agents_update_repr"),
-    # saved from the environment of every run, so that refusing them would refuse every file
+    # The first two are saved from the environment of every run.
     "agents.*": ("checkpoint_entity", "checkpoint_project"),
     "rl": (
         *("minibatch_size", "anneal_lr", "max_grad_norm", "loss_critic_type", "clip_value"),
@@ -57,12 +57,30 @@ LEFT_OUT: dict[str, tuple[str, ...]] = {
         "make_balanced",
     ),
     "zk_protocol": ("_type",),
-    # without effect while base_run_type is "none"
     "base_run": (
         *("_type", "run_id", "wandb_project", "wandb_entity"),
         "rerun_tests_force_test_during_training_state",
     ),
 }
+
+# Fields of every agent that its text agents hold and do not read: the values that say nothing.
+UNREAD: dict[str, object] = {
+    "use_manual_architecture": False,
+    "normalize_message_history": False,
+    "use_orthogonal_initialisation": True,
+    "orthogonal_initialisation_gain": 1.0,
+}
+
+# The library's defaults, where ours are others.  `rl.frames_per_batch` is one of them, too.
+DEFAULTS: dict[str, dict[str, object]] = {
+    "rl": {"num_iterations": 1000, "lr": 0.003, "num_epochs": 4, "num_test_iterations": 10},
+    "text_rl": {"save_transcripts": True},
+}
+FRAMES = 1000  # rl.frames_per_batch
+
+RANDOM_AGENT = "RandomAgentParameters"
+TEST_DATA = "test"  # its ten rows of placeholders
+BASE_RUNS = ("none", "parameters", "rerun_tests")
 
 _LENGTH = ("max_message_rounds", "min_message_rounds")
 _TWO_PROVERS = (*_LENGTH, "sequential", "prover0_first", "randomize_channel_order")
@@ -76,7 +94,7 @@ KEPT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         tuple(
             name
             for name in AgentParameters.__struct_fields__
-            if name not in (*OWN_AGENT_FIELDS, *LEFT_OUT["agents.*"])
+            if name not in (*OWN_AGENT_FIELDS, *LEFT_OUT["agents.*"], *UNREAD, "body_lr_factor")
         ),
     ),
     ("rl", "rl", ("num_iterations", "lr", "num_epochs", "num_test_iterations")),
@@ -137,13 +155,6 @@ AT_DEFAULT: tuple[tuple[str, str, object, str], ...] = (
     ("zk_protocol", "simulator_reward_coefficient", 1.0, _NO_ZK),
     ("zk_protocol", "aux_prover_reward_coefficient", 1.0, _NO_ZK),
     (
-        "base_run",
-        "base_run_type",
-        "none",
-        "its runs are stored at Weights & Biases; continue one of ours with nip-fn train --resume",
-    ),
-    ("agents.*", "is_random", False, "all agents write text"),
-    (
         "agents.*",
         "vllm_openai_base_url",
         "http://localhost:8000/v1",
@@ -176,16 +187,19 @@ _RENAMED: dict[str, Rule] = {
     ),
     "dataset": Rule(
         "dataset",
-        ("lrhammond/buggy-apps", "codeparrot/apps"),
-        "nip-fn reads no other data set of the library",
+        ("lrhammond/buggy-apps", "codeparrot/apps", TEST_DATA),
+        "the library has no other data set of code",
         becomes=(
+            (TEST_DATA, "builtin:python"),
             ("lrhammond/buggy-apps", "hf:lrhammond/buggy-apps"),
             ("codeparrot/apps", "hf:codeparrot/apps"),
         ),
     ),
-    "agents.*.model_provider": Rule(
-        "agents.*.model_provider", becomes=(("vLLM-OpenAI", "SelfHosted"),)
+    "agents.*._type": Rule(
+        only=(*TYPE_NAMES["agents.*"], RANDOM_AGENT), why="another class belongs here"
     ),
+    "agents.*.is_random": Rule(only=(False, True), why="it is a switch"),
+    "base_run.base_run_type": Rule(only=BASE_RUNS, why="the library has no others"),
     "protocol_common.verifier_decision_scale": Rule("protocol_common.verifier_decision_spectrum"),
     "code_validation.system_prompt_version": Rule(
         "code_validation.system_prompt_version",
@@ -202,6 +216,7 @@ def _at(section: str, field: str) -> str:
 
 RULES: dict[str, Rule] = {
     **{_at(section, field): Rule() for section, fields in LEFT_OUT.items() for field in fields},
+    **{_at("agents.*", field): Rule() for field in (*UNREAD, "body_lr_factor")},
     **{
         _at(section, field): Rule(_at(ours, field))
         for section, ours, fields in KEPT
