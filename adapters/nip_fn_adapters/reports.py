@@ -6,8 +6,10 @@ from typing import NamedTuple
 
 from nip_fn import __version__
 from nip_fn.export.curves import Spent
+from nip_fn.export.forests import parts, view_forest
 from nip_fn.export.page import render, render_trees
-from nip_fn.export.report import ONE_PAGE, Limits, RunView, parts, view_forest, view_run
+from nip_fn.export.report import view_run
+from nip_fn.export.views import ONE_PAGE, Limits, RunView
 from nip_fn.run.events import RunStarted
 from nip_fn.run.replay import Replayed
 from nip_fn.run.state import RunState

@@ -517,6 +517,27 @@ def report(
 
 
 @app.command()
+def view(
+    run: Annotated[
+        Path, typer.Argument(help="A run's folder, its name, or its checkpoint.msgpack.")
+    ],
+    port: Annotated[
+        int, typer.Option(help="The port on this machine; 0 for any.", min=0, max=65535)
+    ] = 8640,
+    prices: PricesOption = None,
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """Serve the report of a run to browsers on this machine, while the run goes on.
+
+    The page follows the recording, and changes nothing.  Ctrl-C stops it.
+    """
+    from nip_fn_cli.money import money_or_die
+    from nip_fn_cli.view import view_command
+
+    view_command(run, port, money=money_or_die(file=prices), runs=runs)
+
+
+@app.command()
 def cancel(
     run: Annotated[Path, typer.Argument(help="The run's folder.", metavar="RUN")],
 ) -> None:

@@ -17,8 +17,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from nip_fn.export.curves import percent
-from nip_fn.export.report import ForestView, RunView, TreeView
 from nip_fn.export.svg import Chart, draw_chart
+from nip_fn.export.views import ForestView, RunView, TreeView
 from nip_fn.export.visible import visible
 
 MOST_CHARACTERS = 20_000  # of one text

@@ -74,12 +74,19 @@ class Replayed(NamedTuple):
     num_events: int
 
 
-def replay(events: Iterable[Event]) -> Result[Replayed, Problem]:
+NOTHING = Replayed(EMPTY, (), 0)
+
+
+def replay(events: Iterable[Event], onto: Replayed = NOTHING) -> Result[Replayed, Problem]:
     """Everything that the events lead to; a failure names the first event that fits nothing.
 
     Where a recorded digest differs from the derived one, `state.faults` says so.
+
+    Args:
+        events: All events of a run, or those that follow `onto`.
+        onto: What the events before led to.
     """
-    state, stages, count = EMPTY, list[StageForest](), 0
+    state, stages, count = onto.state, [*onto.stages], onto.num_events
     for event in events:
         if isinstance(event, StageEnded) and isinstance(state.stage, Growing):
             # Before the step, because after it a test's trees are gone.

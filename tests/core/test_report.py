@@ -17,18 +17,11 @@ from hypothesis import strategies as st
 
 import nip_fn as nip
 from nip_fn.export.curves import Spent, is_right, percent, share
+from nip_fn.export.forests import forests
 from nip_fn.export.page import policy, render, render_trees
-from nip_fn.export.report import (
-    ForestView,
-    Limits,
-    Node,
-    RunView,
-    forests,
-    outcome_of,
-    short_names,
-    view_run,
-)
+from nip_fn.export.report import view_run
 from nip_fn.export.svg import NUM_BINS, Chart, Point, Series, draw_chart, value_bins
+from nip_fn.export.views import ForestView, Limits, Node, RunView, outcome_of, short_names
 from nip_fn.export.visible import visible
 from nip_fn.run import checkpoint
 from nip_fn.run.replay import Replayed

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from returns.result import Failure, Result, Success
@@ -69,8 +70,13 @@ async def _run(
     make_service: Callable[[], Service], bound: socket.socket, ready: Callable[[int], None]
 ) -> None:
     service = make_service()
+    await serve(Access(make_app(service), service.settings.token), bound, ready)
+
+
+async def serve(app: Any, bound: socket.socket, ready: Callable[[int], None]) -> None:
+    """Serve an ASGI application until SIGTERM or SIGINT; `ready` is called with the port."""
     config = uvicorn.Config(
-        Access(make_app(service), service.settings.token),
+        app,
         log_config=None,
         access_log=False,
         # By default uvicorn takes an error at the start for an application without a lifespan.

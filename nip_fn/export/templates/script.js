@@ -8,51 +8,54 @@ async function unpack(pack) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
   pack.outerHTML = await new Response(stream).text();
 }
-for (const pack of all(document, ".pack")) {
-  pack.hidden = false;
-  pack.querySelector("button").onclick = () => unpack(pack);
-}
+function wire() {
+  for (const pack of all(document, ".pack")) {
+    pack.hidden = false;
+    pack.querySelector("button").onclick = () => unpack(pack);
+  }
 
-for (const tools of all(document, ".tools")) {
-  const forest = tools.parentElement;
-  const [search, unfold, fold] = all(tools, "input, button");
-  const told = tools.querySelector("output");
-  const open = (yes) => all(forest, ".box:not([hidden]), .box:not([hidden]) .tree details")
-    .forEach((one) => { one.open = yes; });
-  tools.hidden = false;
-  unfold.onclick = () => open(true);
-  fold.onclick = () => open(false);
-  search.onchange = async () => {
-    const wanted = search.value.trim().toLowerCase();
-    if (wanted) {
-      told.value = "unpacking";
-      await Promise.all(all(forest, ".pack").map(unpack));
-    }
-    all(forest, ".hit").forEach((one) => one.classList.remove("hit"));
-    let hits = 0;
-    const found = all(forest, ".box").filter((box) => {
-      const here = box.textContent.toLowerCase().includes(wanted);
-      box.hidden = !here;
-      return wanted && here;
-    });
-    for (const box of found) {
-      // To open hundreds of trees takes a browser longer than anybody would wait.
-      if (found.length <= 12) box.open = true;
-      for (const item of all(box, ".tree li")) {
-        const head = item.querySelector(".said");
-        if (!head.textContent.toLowerCase().includes(wanted)) continue;
-        hits += 1;
-        item.classList.add("hit");
-        let up = item.parentElement.closest("details");
-        while (up !== box) {
-          up.open = true;
-          up = up.parentElement.closest("details");
+  for (const tools of all(document, ".tools")) {
+    const forest = tools.parentElement;
+    const [search, unfold, fold] = all(tools, "input, button");
+    const told = tools.querySelector("output");
+    const open = (yes) => all(forest, ".box:not([hidden]), .box:not([hidden]) .tree details")
+      .forEach((one) => { one.open = yes; });
+    tools.hidden = false;
+    unfold.onclick = () => open(true);
+    fold.onclick = () => open(false);
+    search.onchange = async () => {
+      const wanted = search.value.trim().toLowerCase();
+      if (wanted) {
+        told.value = "unpacking";
+        await Promise.all(all(forest, ".pack").map(unpack));
+      }
+      all(forest, ".hit").forEach((one) => one.classList.remove("hit"));
+      let hits = 0;
+      const found = all(forest, ".box").filter((box) => {
+        const here = box.textContent.toLowerCase().includes(wanted);
+        box.hidden = !here;
+        return wanted && here;
+      });
+      for (const box of found) {
+        // To open hundreds of trees takes a browser longer than anybody would wait.
+        if (found.length <= 12) box.open = true;
+        for (const item of all(box, ".tree li")) {
+          const head = item.querySelector(".said");
+          if (!head.textContent.toLowerCase().includes(wanted)) continue;
+          hits += 1;
+          item.classList.add("hit");
+          let up = item.parentElement.closest("details");
+          while (up !== box) {
+            up.open = true;
+            up = up.parentElement.closest("details");
+          }
         }
       }
-    }
-    told.value = wanted ? `${hits} replies in ${found.length} trees` : "";
-  };
+      told.value = wanted ? `${hits} replies in ${found.length} trees` : "";
+    };
+  }
 }
+wire();
 
 document.addEventListener("keydown", (event) => {
   const at = document.activeElement;
@@ -90,6 +93,7 @@ if (live !== undefined) {
       const opened = all(document, "details[id][open]").map((one) => one.id);
       document.querySelector("main").replaceWith(fresh.querySelector("main"));
       opened.forEach((id) => { const one = document.getElementById(id); if (one) one.open = true; });
+      wire();
       seen = now;
     } catch { /* The server has ended; the page stays as it is. */ }
   }, 2000);

@@ -1,0 +1,183 @@
+"""The trees of a run as records that a page can show."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from math import fsum
+from typing import Any
+
+import numpy as np
+
+from nip_fn.export.curves import (
+    is_right,
+    percent,
+    signed,
+)
+from nip_fn.export.svg import Colours, draw_trees, value_bins
+from nip_fn.export.views import (
+    ForestView,
+    Limits,
+    Mark,
+    Node,
+    TreeView,
+    Value,
+    about,
+    end_of,
+    letters_of,
+    said_of,
+)
+from nip_fn.run.replay import Replayed, StageForest
+from nip_fn.select.pairs import Pair
+from nip_fn.training.registry import BACKUPS
+from nip_fn.trees.rollouts import leaf_games
+from nip_fn.trees.tree import Tree, children_of
+
+# Of trees that a browser opens at a time, in a second or so.
+NODES_AT_ONCE = 6_000
+
+
+def forests(id: str, replayed: Replayed, limits: Limits) -> tuple[ForestView, ...]:
+    """The first trees of each iteration; all iterations have an equal part of the limits."""
+    stages = [stage for stage in replayed.stages if stage.stage == "sample"]
+    total = sum(nodes_of(stage.batch.trees) for stage in stages)
+    found, shown, packed = [], limits.nodes, limits.packed
+    for place, stage in enumerate(stages):
+        trees, left = stage.batch.trees, len(stages) - place
+        first = fitting(trees, 0, total if total <= limits.whole else shown // left)
+        rest = fitting(trees, first.stop, packed // left, least=0)
+        shown -= nodes_of(trees[: first.stop])
+        packed -= nodes_of(trees[rest.start : rest.stop])
+        found.append(view_forest(id, stage, first, parts(trees, rest)))
+    return tuple(found)
+
+
+def nodes_of(trees: Sequence[Tree]) -> int:
+    """The number of nodes of all the trees."""
+    return sum(tree.num_nodes for tree in trees)
+
+
+def fitting(trees: Sequence[Tree], start: int, room: int, least: int = 1) -> range:
+    """The trees from `start` on that have so many nodes together, `least` of them in any case."""
+    stop = min(start + least, len(trees))
+    total = nodes_of(trees[start:stop])
+    while stop < len(trees) and (total := total + trees[stop].num_nodes) <= room:
+        stop += 1
+    return range(start, stop)
+
+
+def parts(trees: Sequence[Tree], among: range) -> tuple[range, ...]:
+    """The trees among these, as many at a time as a browser opens at once."""
+    found, start = [], among.start
+    while start < among.stop:
+        found.append(fitting(trees[: among.stop], start, NODES_AT_ONCE))
+        start = found[-1].stop
+    return tuple(found)
+
+
+def view_forest(
+    id: str, stage: StageForest, shown: Sequence[int], packs: Sequence[Sequence[int]] = ()
+) -> ForestView:
+    """The trees of an iteration that have these indices."""
+    pairs: dict[int, list[Pair]] = defaultdict(list)
+    for pair in stage.selection.pairs:
+        pairs[pair.tree].append(pair)
+
+    def views(indices: Sequence[int]) -> tuple[TreeView, ...]:
+        return tuple(_tree(id, stage, index, pairs[index]) for index in indices)
+
+    return ForestView(
+        iteration=stage.iteration,
+        total=len(stage.batch.trees),
+        nodes=nodes_of(stage.batch.trees),
+        trees=views(shown),
+        packs=tuple(map(views, packs)),
+    )
+
+
+def _tree(id: str, stage: StageForest, index: int, pairs: Sequence[Pair]) -> TreeView:
+    batch, tree = stage.batch, stage.batch.trees[index]
+    protocol = batch.protocol
+    value_NA = BACKUPS[batch.params.malt.value_backup](tree)
+    bins = [
+        value_bins(value_NA[:, agent], protocol.reward_bounds(agent))
+        for agent in range(len(protocol.agents))
+    ]
+    names = [agent.name for agent in protocol.agents]
+    games = leaf_games(tree, stage.datapoint(index))
+    own_pairs = [[pair for pair in pairs if pair.agent == agent] for agent in range(len(names))]
+    pictures = draw_trees(
+        tree,
+        f"{id}-lines-{stage.iteration}-{index}",
+        [
+            Colours(
+                f"Expected reward of {name} at each node; {len(own)} pairs",
+                bins[agent],
+                frozenset(pair.chosen for pair in own),
+                frozenset(pair.rejected for pair in own),
+            )
+            for agent, (name, own) in enumerate(zip(names, own_pairs, strict=True))
+        ],
+    )
+    return TreeView(
+        id=f"{id}-tree-{stage.iteration}-{index}",
+        about=about(stage, index),
+        nodes=tree.num_nodes,
+        games=len(games),
+        right=percent(fsum(map(is_right, games)) / len(games)),
+        pairs=len(pairs),
+        pictures=tuple(zip(names, pictures, strict=True)),
+        root=_nodes(stage, index, tree, value_NA, bins, pairs),
+    )
+
+
+def _nodes(
+    stage: StageForest,
+    index: int,
+    tree: Tree,
+    value_NA: np.ndarray[Any, np.dtype[np.float64]],
+    bins: Sequence[Sequence[int]],
+    pairs: Sequence[Pair],
+) -> Node:
+    """The root, with all that is below it."""
+    batch, label = stage.batch, stage.datapoint(index).label
+    params, protocol = batch.params, batch.protocol
+    letters = letters_of(protocol)
+    marked: Counter[tuple[int, bool, int]] = Counter()
+    for pair in pairs:
+        marked[pair.chosen, True, pair.agent] += 1
+        marked[pair.rejected, False, pair.agent] += 1
+    marks: dict[int, list[Mark]] = defaultdict(list)
+    for (node, chosen, agent), times in marked.items():
+        marks[node].append(Mark(chosen, letters[agent], times))
+    values = value_NA.tolist()
+    children = children_of(tree)
+
+    def build(node: int) -> Node:
+        status, said = tree.status_N[node], tree.utterances_N[node]
+        decision = next((one.decision for one in said if one.decision is not None), None)
+        end = None if children[node] else end_of(status, decision, label)
+        return Node(
+            said=tuple(said_of(params, protocol, one) for one in said),
+            values=tuple(
+                Value(letters[agent], signed(value), bins[agent][node])
+                for agent, value in enumerate(values[node])
+            ),
+            marks=tuple(marks.get(node, ())),
+            end=end,
+            copies=1,
+            children=tuple(_merged(build(child) for child in children[node])),
+        )
+
+    return build(0)
+
+
+def _merged(nodes: Iterator[Node]) -> Iterator[Node]:
+    """The nodes, equal ends without marks as one with the number of its copies."""
+    ends: Counter[Node] = Counter()
+    kept: list[Node] = []
+    for node in nodes:
+        if node.end and not node.marks:
+            ends[node] += 1
+            if ends[node] > 1:
+                continue
+        kept.append(node)
+    return (node._replace(copies=ends[node]) if ends[node] > 1 else node for node in kept)
