@@ -35,11 +35,10 @@ from nip_fn_adapters.costs.budget import (
     Meter,
     tokens_of,
     training_within_budget,
-    upper_bound_request,
     within_budget,
 )
 from nip_fn_adapters.costs.note import UNRECORDED, UnrecordedNote, read_unrecorded
-from nip_fn_adapters.costs.prices import Price, Prices, PriceTable, Tokens, cost
+from nip_fn_adapters.costs.prices import Price, Prices, PriceTable, Tokens, cost, upper_bound_prompt
 from nip_fn_adapters.costs.spending import dollars, dollars_of, stage_expenses
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
@@ -94,6 +93,12 @@ class Vendor:
         return Success(replies)
 
 
+def upper_bound(request: Request) -> Tokens:
+    """Of a request whose siblings are billed for the prompt one by one."""
+    num = len(request.keys)
+    return Tokens(num * upper_bound_prompt(request.chat), completion=num * request.max_tokens)
+
+
 def at_price(budget: Budget, price: Price | None = DEAR) -> Meter:
     meter = Meter()
     meter.open(budget, lambda request: price)
@@ -127,7 +132,7 @@ def test_whatever_is_asked_at_once_the_budget_holds(seed: int, limit: float, num
 def test_only_what_does_not_fit_with_nothing_under_way_is_refused() -> None:
     """Ten that could cost the whole budget each, but cost a tenth: one after the other, all fit."""
     request = ask()
-    most = cost(upper_bound_request(request, 2), DEAR) or 0.0
+    most = cost(upper_bound(request), DEAR) or 0.0
     real = cost(tokens_of([Completion("x", "stop", "m", 1, 1)]), DEAR) or 0.0
     budget = Budget(most + 9 * real)
     under_way = []
@@ -165,7 +170,7 @@ async def _of(sampler: Sampler, request: Request) -> Result[tuple[Completion, ..
 
 def test_a_failed_or_abandoned_request_gives_back_what_was_set_aside() -> None:
     request = ask()
-    most = cost(upper_bound_request(request, 2), DEAR) or 0.0
+    most = cost(upper_bound(request), DEAR) or 0.0
     budget = Budget(most)
 
     async def fails(request: Request) -> Result[tuple[Completion, ...], Problem]:
@@ -296,6 +301,26 @@ def test_what_a_kill_may_lose_is_a_share_of_what_is_left() -> None:
         budget.settle(9.0, 0.0)
         found_again = [budget.reserve(2.0, durable=True) for _ in range(5)]
         assert await asyncio.gather(*found_again) == [True] * 5
+
+    asyncio.run(story())
+
+
+def test_what_a_prompt_may_cost_is_learnt_from_what_such_prompts_cost() -> None:
+    """Half of the sure bound at most was counted: three quarters are reserved from then on."""
+    budget, request = Budget(1e6), ask()
+    meter = at_price(budget, Price(prompt=1e6, completion=0.0))
+    sure = upper_bound_prompt(request.chat)
+
+    async def story() -> None:
+        for number in range(40):
+            with (await meter.reserve(request, 1)).unwrap() as charge:
+                charge.bill(Tokens(prompt=sure // (2 + number % 3)))
+            with (await meter.reserve(request, 1)).unwrap() as charge:
+                charge.bill(Tokens())  # refused
+        before = budget.spent
+        with (await meter.reserve(request, 1)).unwrap() as charge:
+            charge.bill(None)
+        assert budget.spent - before == pytest.approx(0.75 * sure, abs=2)
 
     asyncio.run(story())
 

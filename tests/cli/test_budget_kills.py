@@ -21,9 +21,9 @@ PRICES = "".join(
 )
 # Far more than the budgets below can pay for.
 TRAIN = (
-    "train", "--provider", "openai", "--model", "m", "--seed", "5", "--iterations", "2",
+    "train", "--provider", "openai", "--model", "m", "--seed", "5", "--iterations", "4",
     "--dataset", "builtin:arithmetic", "--prices", "prices.toml",
-    "--set", "rl.rollouts_per_iteration=400", "--set", "dataset_options.max_test_size=400",
+    "--set", "rl.rollouts_per_iteration=600", "--set", "dataset_options.max_test_size=400",
     "--set", "malt.num_responses_per_timestep=2", "--set", "text_rl.fine_tune_poll_seconds=0.05",
     "--set", "code_validation.system_prompt_version=v1", "--run", "a",
 )  # fmt: skip
@@ -48,7 +48,7 @@ def spend(
     """Run the command, kill it that often at random times, and let it end."""
     (folder / "prices.toml").write_text(PRICES)
     random, killed = Random(len(faults)), 0
-    settings = {"key": KEY, "latency": [0.0, 0.1], "faults": faults, "job_seconds": 0.2}
+    settings = {"key": KEY, "latency": [0.0, 0.1], "faults": faults, "reply_words": [40, 110]}
     with Provider(**settings) as provider:
         where = ("--base-url", provider.url, "--budget", str(budget))
         while True:

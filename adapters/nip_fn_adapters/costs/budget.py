@@ -15,7 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
-from math import inf
+from math import ceil, inf
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
@@ -212,9 +212,18 @@ class Charge:
     Unless the block bills it, the answer is lost: it may have cost the most.
     """
 
-    def __init__(self, budget: Budget, price: Price, most: float, *, durable: bool) -> None:
-        """Take over a reservation of `most` dollars; 0 for what is free."""
+    def __init__(
+        self,
+        budget: Budget,
+        price: Price,
+        most: float,
+        *,
+        durable: bool,
+        learn: Callable[[Tokens], None] = lambda tokens: None,
+    ) -> None:
+        """Take over a reservation of `most` dollars, 0 for what is free; `learn` from the bill."""
         self._budget, self._price, self._most, self._durable = budget, price, most, durable
+        self._learn = learn
         # A resumed run finds what is durable again, so that nothing of it is lost by an early end.
         self._cost = 0.0 if durable else most
 
@@ -222,6 +231,8 @@ class Charge:
         """Take the cost of these tokens for that of the request; None: they are not known."""
         known = None if tokens is None else cost(tokens, self._price)
         self._cost = self._most if known is None else known
+        if tokens is not None and tokens.prompt:
+            self._learn(tokens)
 
     def __enter__(self) -> "Charge":
         """The charge."""
@@ -243,6 +254,7 @@ class Meter:
 
     def __init__(self) -> None:
         """Charge nothing until `open` is called."""
+        self._density: dict[str, _Density] = {}  # by model
         self._budget = Budget()
         self._price_of: Callable[[Request], Price | None] = lambda request: FREE
 
@@ -251,14 +263,23 @@ class Meter:
         self._budget, self._price_of = budget, price_of
 
     async def reserve(
-        self, request: Request, num_keys: int, *, durable: bool = False
+        self, request: Request, num_keys: int, *, num_prompts: int = 1, durable: bool = False
     ) -> Result[Charge, Problem]:
-        """The charge of one exchange, for so many of the request's replies.
+        """The charge of one exchange.
 
         Failure: the budget does not suffice, or it cannot be kept as a price is unknown.
+
+        Args:
+            request: what is asked.
+            num_keys: how many of its replies are asked for at once.
+            num_prompts: how often its prompt is billed.
+            durable: see `Budget.reserve`.
         """
         budget, price = self._budget, self._price_of(request)
-        most = cost(upper_bound_request(request, num_keys), price)
+        model, sure = request.adapter or request.model, upper_bound_prompt(request.chat)
+        density = self._density.get(model, _Density())
+        prompt = num_prompts * density.upper_bound(sure)
+        most = cost(Tokens(prompt=prompt, completion=num_keys * request.max_tokens), price)
         if most is None and budget.limit < inf:
             return Failure(_unpriced(f"agents.{request.agent}", request.model))
         # What is free needs no reservation, and goes on when the budget is used up.
@@ -266,7 +287,32 @@ class Meter:
             return Success(Charge(budget, FREE, 0.0, durable=durable))
         if not await budget.reserve(most, durable=durable):
             return Failure(budget.refusal or Problem("the budget is used up"))
-        return Success(Charge(budget, price, most, durable=durable))
+
+        def learn(tokens: Tokens) -> None:
+            before = self._density.get(model, _Density())
+            self._density[model] = before.after(tokens.prompt / (num_prompts * sure))
+
+        return Success(Charge(budget, price, most, durable=durable, learn=learn))
+
+
+# A prompt has at most a token a byte, but far fewer in any language, and what is lost is charged at
+# its most.  After so many answers, the most that their prompts had is known, and this times that is
+# taken for the most of any.
+ENOUGH_ANSWERS, DENSER = 32, 1.5
+
+
+class _Density(NamedTuple):
+    """The tokens of prompts, as a share of their sure bound, as a model's provider counts them."""
+
+    answers: int = 0
+    highest: float = 0.0
+
+    def after(self, share: float) -> "_Density":
+        return _Density(self.answers + 1, max(self.highest, share))
+
+    def upper_bound(self, sure: int) -> int:
+        share = DENSER * self.highest if self.answers >= ENOUGH_ANSWERS else 1.0
+        return ceil(sure * min(1.0, share))
 
 
 def within_budget(sampler: Sampler, meter: Meter) -> Sampler:
@@ -276,7 +322,8 @@ def within_budget(sampler: Sampler, meter: Meter) -> Sampler:
     """
 
     async def sample(request: Request) -> Result[tuple[Completion | Unanswered, ...], Problem]:
-        match await meter.reserve(request, len(request.keys), durable=True):
+        num = len(request.keys)
+        match await meter.reserve(request, num, num_prompts=num, durable=True):
             case Success(charge):
                 with charge:
                     answers = await sampler(request)
@@ -287,12 +334,6 @@ def within_budget(sampler: Sampler, meter: Meter) -> Sampler:
         raise AssertionError
 
     return sample
-
-
-def upper_bound_request(request: Request, num_keys: int) -> Tokens:
-    """An upper bound of the tokens of one request for so many replies."""
-    prompt = upper_bound_prompt(request.chat)
-    return Tokens(prompt=prompt, completion=num_keys * request.max_tokens)
 
 
 def tokens_of(answers: Collection[Completion | Unanswered]) -> Tokens:
