@@ -30,6 +30,7 @@ from nip_fn.run.stages import Purpose
 from nip_fn.run.state import RunState
 from nip_fn.trees.rollouts import Rollout, leaf_games
 from nip_fn_adapters import extensions, store
+from nip_fn_adapters.costs.note import prices_of_run
 from nip_fn_adapters.costs.prices import Prices, PriceTable, listed_prices
 from nip_fn_adapters.costs.spending import stage_expenses
 from nip_fn_adapters.store import CHECKPOINT
@@ -200,9 +201,10 @@ class Run:
 
         iteration, stage, name, model, prompt_tokens, cached_tokens (of these), completion_tokens,
         trained_tokens, dollars (None if the price is unknown).  Without `prices` they are those
-        that nip-fn lists.
+        that were given for the run, and those that nip-fn lists.
         """
-        listed = prices or Prices(PriceTable(), listed_prices())
+        given = prices_of_run(self.path.parent).value_or(PriceTable())
+        known = prices or Prices(given, listed_prices())
         return _columns(
             {
                 "iteration": row.iteration,
@@ -216,7 +218,7 @@ class Run:
                 "dollars": spent.dollars,
             }
             for row in self.state.rows
-            for spent in stage_expenses(self.params, row, listed)
+            for spent in stage_expenses(self.params, row, known)
         )
 
     def _game_row(self, game: RecordedGame) -> dict[str, Any]:

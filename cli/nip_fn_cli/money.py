@@ -6,8 +6,6 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from returns.result import Failure, Result
-
 from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.params.run import HyperParameters
@@ -16,16 +14,19 @@ from nip_fn.run.request import Request
 from nip_fn.run.state import RunState
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.costs.budget import Budget, training_within_budget
-from nip_fn_adapters.costs.note import UnrecordedNote, read_unrecorded
+from nip_fn_adapters.costs.note import (
+    UnrecordedNote,
+    prices_of_run,
+    read_prices,
+    read_unrecorded,
+)
 from nip_fn_adapters.costs.prices import (
     Price,
     Prices,
     PriceTable,
     listed_prices,
     overlay,
-    parse_prices,
     price_of,
-    prices_text,
     sum_known,
     total,
     unpriced,
@@ -37,12 +38,9 @@ from nip_fn_adapters.costs.spending import (
     expected_training,
     run_expenses,
 )
-from nip_fn_adapters.store import replace_file
 from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.printing import print_rows
 from nip_fn_cli.wiring import Models
-
-PRICES = "prices.toml"  # in a run's folder: the prices that were given for it
 
 
 class Money(NamedTuple):
@@ -55,40 +53,21 @@ class Money(NamedTuple):
 
 def money_or_die(budget: float | None = None, file: Path | None = None) -> Money:
     """The budget, and the prices: of `file`, then of the user's own file, then the listed ones."""
-    usual = _prices_in(_usual_file())
-    given = or_exit(_read(file)) if file else PriceTable()
+    usual = or_exit(read_prices(_usual_file())) if _usual_file().is_file() else PriceTable()
+    given = or_exit(read_prices(file)) if file else PriceTable()
     return Money(Prices(overlay(usual, given), listed_prices()), budget, given)
 
 
 def money_of_run(money: Money, run: Path) -> Money:
     """The budget, and the prices of a run: those given now, then those that it was given before."""
-    own = overlay(overlay(money.prices.own, _prices_in(run / PRICES)), money.given)
+    own = overlay(overlay(money.prices.own, or_exit(prices_of_run(run))), money.given)
     return money._replace(prices=money.prices._replace(own=own))
-
-
-def keep_prices(run: Path, own: PriceTable) -> None:
-    """Keep a run's prices in its folder, so that a replay shows the same dollars."""
-    if own != _prices_in(run / PRICES):
-        replace_file(run / PRICES, prices_text(own).encode())
-
-
-def _prices_in(path: Path) -> PriceTable:
-    return or_exit(_read(path)) if path.is_file() else PriceTable()
 
 
 def _usual_file() -> Path:
     """The user's own prices for all runs."""
     home = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(home).expanduser() / "nip-fn" / "prices.toml"
-
-
-def _read(path: Path) -> Result[PriceTable, Problem]:
-    try:
-        return parse_prices(path.read_text("utf-8")).alt(lambda problem: problem.at(str(path)))
-    except UnicodeDecodeError as error:
-        return Failure(Problem(f"it is not UTF-8 text: {error}", address=str(path)))
-    except OSError as error:
-        return Failure(Problem(f"it cannot be read: {error.strerror}", address=str(path)))
 
 
 def check_budget(params: HyperParameters, money: Money) -> None:

@@ -23,6 +23,7 @@ from nip_fn.run.ports import World
 from nip_fn.run.state import EMPTY, RunState
 from nip_fn.training.groups import Adapter
 from nip_fn_adapters import extensions, store
+from nip_fn_adapters.costs.note import keep_prices
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.extensions import Sources
 from nip_fn_adapters.interpreter import Observer, interpret
@@ -37,7 +38,6 @@ from nip_fn_cli.loading import Loaded, copy_adapters, first_adapters, load_agent
 from nip_fn_cli.money import (
     Money,
     RunningCost,
-    keep_prices,
     lost_line,
     money_of_run,
     with_budget,

@@ -12,10 +12,11 @@ from nip_fn.game.decision import ACCEPT, NEITHER, REJECT
 from nip_fn.metrics.stage import verdict
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.stages import Purpose
+from nip_fn_adapters.costs.note import read_unrecorded
 from nip_fn_adapters.runs import RecordedGame, Run
 from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.loading import load_once
-from nip_fn_cli.money import money_or_die
+from nip_fn_cli.money import lost_line, money_of_run, money_or_die
 from nip_fn_cli.printing import print_rows
 from nip_fn_cli.table import print_table
 from nip_fn_cli.terminal import visible
@@ -71,7 +72,10 @@ def _print_run(run: Run, games: tuple[RecordedGame, ...]) -> None:
         if title != "parameters":
             print(f"{title:<{width}}  {visible(str(value))}")
     print()
-    print_table(run.state, money_or_die().prices)
+    folder = run.path.parent
+    print_table(run.state, money_of_run(money_or_die(), folder).prices)
+    if lost := lost_line(or_exit(read_unrecorded(folder))):
+        print(lost)
     changed = facts["parameters"]
     print(f"\n{len(changed)} parameters differ from the defaults")
     for address, value in changed.items():

@@ -1,8 +1,9 @@
-"""The note in a run's folder of the dollars that may have been billed without being recorded.
+"""Notes about money in a run's folder.
 
-RUN/unrecorded   the number, as text
+RUN/unrecorded    the dollars that may have been billed without being recorded, as text
+RUN/prices.toml   the prices that were given for the run
 
-It is beside the recording and not in it: what a replay derives must not depend on prices.
+They are beside the recording and not in it: what a replay derives must not depend on prices.
 """
 
 import os
@@ -11,10 +12,33 @@ from pathlib import Path
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn_adapters.store import sync_path
+from nip_fn_adapters.costs.prices import PriceTable, parse_prices, prices_text
+from nip_fn_adapters.store import replace_file, sync_path
 
-UNRECORDED = "unrecorded"
+UNRECORDED, PRICES = "unrecorded", "prices.toml"
 WIDTH = 24  # bytes, so that a shorter number overwrites a longer one
+
+
+def read_prices(path: Path) -> Result[PriceTable, Problem]:
+    """The price table in a file."""
+    try:
+        return parse_prices(path.read_text("utf-8")).alt(lambda problem: problem.at(str(path)))
+    except UnicodeDecodeError as error:
+        return Failure(Problem(f"it is not UTF-8 text: {error}", address=str(path)))
+    except OSError as error:
+        return Failure(Problem(f"it cannot be read: {error.strerror}", address=str(path)))
+
+
+def prices_of_run(run: Path) -> Result[PriceTable, Problem]:
+    """The prices that were given for a run; an empty table if none were."""
+    file = run / PRICES
+    return read_prices(file) if file.is_file() else Success(PriceTable())
+
+
+def keep_prices(run: Path, prices: PriceTable) -> None:
+    """Keep the prices that are given for a run, so that a replay shows the same dollars."""
+    if prices != prices_of_run(run).value_or(None):
+        replace_file(run / PRICES, prices_text(prices).encode())
 
 
 def read_unrecorded(run: Path) -> Result[float, Problem]:
