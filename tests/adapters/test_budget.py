@@ -29,6 +29,7 @@ from nip_fn.training.jobs import Job, SupervisedRow, make_job
 from nip_fn.training.tokens import estimated_training
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.api.endpoints import Endpoint
+from nip_fn_adapters.api.retries import RetryPolicy
 from nip_fn_adapters.api.sampler import ApiModel, ClientSettings, api_sampler
 from nip_fn_adapters.costs.budget import (
     Budget,
@@ -345,6 +346,26 @@ def test_a_shorter_number_overwrites_a_longer_one(tmp_path: Path) -> None:
     for amount in (12345.125, 0.5, 1e-7):
         note(amount, sync=True)
         assert read_unrecorded(tmp_path).unwrap() == amount
+
+
+def test_what_may_have_been_billed_is_charged_and_a_clear_refusal_is_not() -> None:
+    once, charged = RetryPolicy(max_attempts=1, max_away=0.0), {}
+
+    async def lose(url: str) -> float:
+        budget = Budget(1e6)
+        settings = ClientSettings(policy=once, max_unseen=0.0, meter=at_price(budget))
+        served = {"verifier": ApiModel((Endpoint(url, "key"),))}
+        assert isinstance(await api_sampler(served, settings)(ask()), Failure)
+        return budget.spent
+
+    with Provider() as provider:
+        for fault in ("500", "401", "504", "malformed", "lost", "reset-mid-body", "empty-choices"):
+            provider.reset(faults=[{"fault": fault}])
+            charged[fault] = asyncio.run(lose(provider.url)) > 0
+    charged["nobody there"] = asyncio.run(lose(provider.url)) > 0
+    assert [name for name, is_charged in charged.items() if not is_charged] == [
+        "500", "401", "nobody there",
+    ]  # fmt: skip
 
 
 def job(rows: int) -> Job:
