@@ -33,11 +33,11 @@ from nip_fn.run.events import (
     StageEnded,
     Train,
 )
-from nip_fn.run.ports import Served, Tuned, Unanswered, World
+from nip_fn.run.ports import FailedTraining, Served, Tuned, Unanswered, World
 from nip_fn.run.request import request
 from nip_fn.run.state import RunState
 from nip_fn.run.step import pending, step
-from nip_fn.training.jobs import canary_problem
+from nip_fn.training.jobs import Job, canary_problem
 
 Answer = Result[tuple[Event | Unanswered, ...], Problem]
 
@@ -46,6 +46,9 @@ Observer = Callable[[RunState, Event], None]  # called with each event and the s
 # The time that replies which were asked for before a stop have left to arrive.  Most replies of a
 # model take less; a run that is told to stop should not hang on the slowest one.
 GRACE_SECONDS = 15.0
+
+
+TRAINING_TRIES = 3  # of a job, with `text_rl.failed_trainings = "retry"`
 
 
 async def interpret(
@@ -207,12 +210,25 @@ class _Loop:
                 sampled = await self._world.sampler(request(self.state, effect))
                 return sampled.map(lambda completions: _replies(effect, completions))
             case Train(job):
-                tuned = await self._world.tuner(job)
-                return tuned.map(lambda done: (_finished(job.name, done),))
+                return await self._train(job)
             case Publish():
                 published = await self._world.publisher(effect)
                 stops = self.state.params.text_rl.refused_adapters == "stop"
                 return published.bind(lambda served: _published(effect, served, stops=stops))
+
+    async def _train(self, job: Job) -> Answer:
+        """The event of a training's end, or a failure if the run is to stop there."""
+        policy = self.state.params.text_rl.failed_trainings
+        for _ in range(TRAINING_TRIES if policy == "retry" else 1):
+            match await self._world.tuner(job):
+                case Success(done):
+                    return Success((_finished(job.name, done),))
+                case Failure(problem):
+                    if not isinstance(problem, FailedTraining):
+                        return Failure(problem)
+        if policy == "skip":
+            return Success((JobFinished(job.name, None, problem=str(problem)),))
+        return Failure(problem)
 
 
 def _replies(

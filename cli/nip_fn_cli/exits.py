@@ -31,6 +31,7 @@ class Exit(IntEnum):
     ADAPTER = 9  # a model or a training failed
     SYSTEM = 10  # a file or the operating system refused
     BUDGET = 11  # stopped before it would cost more than the budget; the run can be resumed
+    SKIPPED = 12  # the run is done, but went on without a training or an adapter that failed
     INTERRUPTED = 130  # stopped by Ctrl-C; the run can be resumed
 
 

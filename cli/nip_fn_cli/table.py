@@ -52,8 +52,23 @@ def _columns(state: RunState) -> dict[str, Cell]:
         "nodes": _number("sample.nodes"),
         **selected,
         "tokens": lambda record: _sum(record, f"{split}.tokens", "sample.tokens"),
+        **({"failed trainings": _failed} if untrained(state) else {}),
         "seconds": lambda record: f"{record['seconds']:.1f}",
     }
+
+
+def untrained(state: RunState) -> int:
+    """The trainings that came to nothing, and the adapters that were refused."""
+    return sum(int(_failures(record)) for record in summary(state))
+
+
+def _failures(record: dict[str, Any]) -> float:
+    names = ("train.jobs_failed", "publish.adapters_refused")
+    return sum(float(record.get(name, 0)) for name in names)
+
+
+def _failed(record: dict[str, Any]) -> str:
+    return f"{_failures(record):.0f}"
 
 
 def _accuracy(record: dict[str, Any], split: str, kind: str = "") -> str:

@@ -23,7 +23,7 @@ from nip_fn_cli.learnt import print_learnt
 from nip_fn_cli.money import Money, check_budget, money_of_run
 from nip_fn_cli.serving_child import served_here
 from nip_fn_cli.session import Session, create, plan, reopen, run_session
-from nip_fn_cli.table import print_table
+from nip_fn_cli.table import print_table, untrained
 from nip_fn_cli.wiring import check_apis
 
 
@@ -114,3 +114,6 @@ def _report(state: RunState, folder: Path, prices: Prices) -> None:
     if (folder / "adapters").is_dir():
         print(f"adapters    {folder / 'adapters'}")
     print(f"\nTo look closer: {command('nip-fn', 'replay', folder, '--help')}")
+    if number := untrained(state):
+        told = "1 training" if number == 1 else f"{number} trainings"
+        die(Exit.SKIPPED, f"the run is done, but went on without {told} (column failed trainings)")

@@ -10,6 +10,7 @@ from nip_fn.trees.grow import SimultaneousBranching
 
 TestScheme = Literal["none", "all", "last", "first_and_last"]
 RefusedAdapters = Literal["stop", "skip"]
+FailedTrainings = Literal["stop", "retry", "skip"]
 RolloutSelection = Literal["threshold", "weighted_sampling"]
 Annealing = Literal["none", "linear", "exponential"]
 PairBalance = Literal["none", "decisions", "agents"]
@@ -126,6 +127,15 @@ class TextRlParameters(Record, frozen=True):
         Meta(
             description="If a trained adapter cannot be served (poisoned weights, or another model "
             "answers): stop the run, or skip the adapter and continue with the previous one."
+        ),
+    ] = "stop"
+    failed_trainings: Annotated[
+        FailedTrainings,
+        Meta(
+            description="If a training fails (it is killed, runs out of memory, or the provider "
+            "ends it): stop the run, which trains it again when it is resumed; retry twice, then "
+            "stop; or skip it and continue with the previous model. A training that diverges is "
+            "always skipped."
         ),
     ] = "stop"
     test_temperature: Annotated[

@@ -91,8 +91,8 @@ class JobCreated(RecordedEvent, frozen=True, array_like=True, tag="job_created")
     data_hash: str
 
 
-# A training that fails is recorded like any other and leaves the models as they were.  Stopping the
-# run instead would leave the other groups' trainings, which have been paid for, unused.
+# A training that comes to nothing is recorded like any other and leaves the models as they were:
+# one that diverged would diverge again.  One that failed is recorded if the run goes on without it.
 class JobFinished(RecordedEvent, frozen=True, array_like=True, tag="job_finished"):
     """A training ended, and left this adapter, or none where it failed."""
 

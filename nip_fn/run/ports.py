@@ -1,11 +1,12 @@
 """Ports: the interfaces through which the pure core reaches the world."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from nip_fn.errors import Eventual
+from nip_fn.errors import Eventual, Problem
 from nip_fn.game.datapoint import Datapoint, Split
 from nip_fn.game.reply import Completion
 from nip_fn.run.events import Publish
@@ -46,12 +47,12 @@ class Sampler(Protocol):
         ...
 
 
-# A training that fails is a result, to be recorded; a `Problem` in its place means that nothing is
-# known of the training yet, and that it can be looked up later.
+# A training that diverges is a result, to be recorded.  A `FailedTraining` in its place means that
+# there is none, and any other `Problem` that nothing is known of it yet: it can be looked up later.
 class Tuned(NamedTuple):
     """The result of a training.
 
-    adapter: its name, GROUP-ITERATION-HASH of the weights; None if the training failed.
+    adapter: its name, GROUP-ITERATION-HASH of the weights; None if the training came to nothing.
     report: (name, value) pairs such as the loss.
     scores: of the job's probes; () if the trainer cannot score replies.
     problem: the reason why there is no adapter: the loss diverged, or the like.
@@ -61,6 +62,14 @@ class Tuned(NamedTuple):
     report: tuple[tuple[str, float], ...]
     scores: tuple[Score, ...] = ()
     problem: str = ""
+
+
+@dataclass(frozen=True)
+class FailedTraining(Problem):
+    """A training that ended without a result: it was killed, or refused by its provider.
+
+    The next call of the tuner trains it anew.
+    """
 
 
 Follow = Callable[[str, Progress], None]  # (name of a job, its progress)

@@ -163,7 +163,7 @@ class FakeServer:
         known = self.jobs.get(id)
         if known is not None and known[0] != job:
             return _failed(409, f"{id} is another job")
-        if known is None:
+        if known is None or known[1].status == "failed":
             missing = {job.start, job.reference} - {None, *self.files}
             if missing:
                 return _failed(422, f"there is no adapter {missing.pop()}")

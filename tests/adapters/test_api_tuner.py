@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from returns.result import Failure, Success
 
-from nip_fn.run.ports import Tuned
+from nip_fn.run.ports import FailedTraining, Tuned
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.api import jobs, uploads
 from nip_fn_adapters.api.jobs import Intent, error_line, remote_of
@@ -216,31 +216,44 @@ def test_a_job_is_known_by_its_suffix_where_a_server_keeps_no_metadata() -> None
 # ------------------------------------------------------------------------------------- how it ends
 
 
+def test_a_job_that_is_cancelled_is_an_answer_and_is_not_repeated(
+    provider: Provider, tmp_path: Path, job: Job
+) -> None:
+    provider.configure(job_outcome="cancelled")
+    first, again = (tune(tmp_path, provider.url, job)[0].unwrap() for _ in range(2))
+    assert first == again
+    assert first.adapter is None
+    assert "was cancelled" in first.problem
+    assert is_readable(first.problem)
+    assert len(created(provider, tmp_path)) == 1
+
+
 @pytest.mark.parametrize(
     ("outcome", "words"),
     [
         ("failed", "failed: job_failed: The job failed due to"),
-        ("expired", "expired: the provider gives no reason"),
-        ("cancelled", "was cancelled"),
+        ("expired", "the provider gives no reason"),
     ],
 )
-def test_a_job_that_the_provider_ends_is_an_answer_and_is_not_repeated(
+def test_a_job_that_the_provider_ends_is_a_failure_and_the_next_call_creates_another(
     provider: Provider, tmp_path: Path, job: Job, outcome: str, words: str
 ) -> None:
     provider.configure(job_outcome=outcome)
-    (tuned,) = first = tune(tmp_path, provider.url, job)
-    assert tuned.unwrap().adapter is None
-    assert words in tuned.unwrap().problem
-    assert is_readable(tuned.unwrap().problem)
-    assert [t.unwrap().problem for t in tune(tmp_path, provider.url, job)] == [
-        t.unwrap().problem for t in first
-    ]
-    assert len(created(provider, tmp_path)) == 1
+    failed = tune(tmp_path, provider.url, job)[0].failure()
+    assert isinstance(failed, FailedTraining)
+    assert words in str(failed)
+    assert is_readable(failed)
+    provider.configure(job_outcome="succeeded")
+    (tuned,) = tune(tmp_path, provider.url, job)
+    _, second = created(provider, tmp_path)
+    assert tuned.unwrap().adapter == second["fine_tuned_model"]
+    assert tune(tmp_path, provider.url, job)[0].unwrap().adapter == second["fine_tuned_model"]
+    assert len(created(provider, tmp_path)) == 2
 
 
-def test_rows_that_the_provider_refuses_are_an_answer(provider: Provider, tmp_path: Path) -> None:
-    (tuned,) = tune(tmp_path, provider.url, make_job(rows=preferences(9, "too few,")))
-    assert "must have at least 10. (training_file)" in tuned.unwrap().problem
+def test_rows_that_the_provider_refuses_are_a_failure(provider: Provider, tmp_path: Path) -> None:
+    (refused,) = tune(tmp_path, provider.url, make_job(rows=preferences(9, "too few,")))
+    assert "must have at least 10. (training_file)" in str(refused.failure())
 
 
 def test_a_job_that_vanishes_is_a_failure_and_the_next_sitting_creates_another(
@@ -336,7 +349,6 @@ def test_stopping_leaves_the_job_running_says_so_and_finds_it_again(
 def test_every_status_is_one_of_six(word: str, status: str) -> None:
     remote = remote_of(SimpleNamespace(id="ftjob-1", status=word))
     assert (remote.status, remote.word, remote.model) == (status, word, None)
-    assert jobs.has_failed(remote.status) == (status in ("failed", "cancelled", "not_found"))
 
 
 def test_an_error_is_one_line() -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from returns.result import Success
 
 from nip_fn.run.events import Publish
-from nip_fn.run.ports import Served
+from nip_fn.run.ports import FailedTraining, Served
 from nip_fn_adapters.api.ledger import identity
 from nip_fn_adapters.selfhosted.host import of_groups
 from nip_fn_adapters.selfhosted.tuner import cancel_jobs
@@ -114,7 +114,6 @@ def test_a_group_with_any_name_has_a_job_and_an_owner(server: FakeServer, tmp_pa
 @pytest.mark.parametrize(
     ("outcome", "problem"),
     [
-        ({"status": "failed", "reason": "out of memory", "adapter": None}, "out of memory"),
         ({"status": "cancelled", "reason": "as asked for", "adapter": None}, "as asked for"),
         ({"adapter": None, "scores": (), "problem": "the loss grew"}, "the loss grew"),
     ],
@@ -126,6 +125,19 @@ def test_a_training_without_an_adapter_is_an_answer(
     tuned = Session(server, tmp_path / "run").tune(make_job())[0].unwrap()
     assert (tuned.adapter, tuned.scores) == (None, ())
     assert problem in tuned.problem
+
+
+def test_a_failed_training_is_a_failure_and_is_put_there_again(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    server.outcome = {"status": "failed", "reason": "killed by SIGKILL", "adapter": None}
+    failed = Session(server, tmp_path / "run").tune(make_job())[0].failure()
+    assert isinstance(failed, FailedTraining)
+    assert "killed by SIGKILL; see http" in str(failed)
+    assert is_readable(str(failed))
+    server.outcome = {}
+    assert Session(server, tmp_path / "run").tune(make_job())[0].unwrap().adapter is not None
+    assert len(server.jobs) == 1
 
 
 def test_a_job_that_the_server_refuses_ends_the_run(server: FakeServer, tmp_path: Path) -> None:

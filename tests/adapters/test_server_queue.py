@@ -204,6 +204,22 @@ def test_a_failed_training_says_why_and_the_next_is_trained(tmp_path: Path) -> N
     asyncio.run(play())
 
 
+def test_a_failed_job_that_is_put_again_is_trained_again(tmp_path: Path) -> None:
+    async def play() -> None:
+        for code in (1, 0):
+            trainer = Trainer()
+            async with working(tmp_path, trainer) as queue:
+                put(queue, "a")
+                await trainer.has("a")
+                assert not queue.put("a", replace(JOB, name="a")).unwrap().is_new
+                trainer.end("a", code)
+                assert await ended(queue, "a") == ("failed" if code else "succeeded")
+        assert not queue.put("a", replace(JOB, name="a")).unwrap().is_new
+        assert queue.info("a").adapter == "a-trained"
+
+    asyncio.run(play())
+
+
 def test_what_was_waiting_or_under_way_is_trained_after_a_restart(tmp_path: Path) -> None:
     async def play() -> None:
         first = Trainer()

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from returns.result import Result, Success
 
 from nip_fn.errors import Problem
+from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import FORMAT, Event, Publish, RunStarted
 from nip_fn.run.ports import Publisher, Served, Tuned, Tuner, World
 from nip_fn.run.replay import replay
@@ -55,10 +56,13 @@ def serving(score: float) -> Publisher:
     return serve
 
 
-def run(folder: Path, tuner: Tuner, publisher: Publisher) -> Result[RunState, Problem]:
+def run(
+    folder: Path, tuner: Tuner, publisher: Publisher, params: HyperParameters | None = None
+) -> Result[RunState, Problem]:
     """A small run, or what is left of it."""
+    params = params or small_params()
     first: tuple[Event, ...] = (
-        RunStarted(small_params(), in_memory(small_dataset()).info, "0", format=FORMAT),
+        RunStarted(params, in_memory(small_dataset()).info, "0", format=FORMAT),
     )
     if (folder / store.CHECKPOINT).exists():
         opened, recording = store.reopen(folder).unwrap()
@@ -66,7 +70,7 @@ def run(folder: Path, tuner: Tuner, publisher: Publisher) -> Result[RunState, Pr
     else:
         opened, state = store.create(folder).unwrap(), EMPTY
     world = World(
-        sampler=dummy.dummy_sampler(small_params().dummy),
+        sampler=dummy.dummy_sampler(params.dummy),
         tuner=tuner,
         publisher=publisher,
         source=in_memory(small_dataset()).source,

@@ -61,11 +61,6 @@ class Remote(NamedTuple):
     report: tuple[tuple[str, float], ...]  # train_tokens, seconds: those that are reported
 
 
-def has_failed(status: JobStatus) -> bool:
-    """True if a job with that status leaves no model."""
-    return status in ("failed", "cancelled", "not_found")
-
-
 def remote_of(listed: Any) -> Remote:
     """The record of a job that the client has read; raises `ValueError` if it is not one."""
     status = text_of(listed, "status")
@@ -144,11 +139,11 @@ async def retrieve(client: Any, job: str) -> Remote | None:
 
 
 async def find_job(client: Any, tag: str) -> Remote | None:
-    """The newest job with that tag; None if the provider lists none."""
+    """The newest job with that tag that has not failed; None if the provider lists none."""
     # Not every server filters by metadata, so each job is checked here, too.
     async for listed in each(client.fine_tuning.jobs.list(limit=PAGE, metadata={TAG: tag})):
-        if tag in _marks(listed):
-            return remote_of(listed)
+        if tag in _marks(listed) and (found := remote_of(listed)).status != "failed":
+            return found
     return None
 
 

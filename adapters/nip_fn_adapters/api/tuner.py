@@ -13,7 +13,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem
 from nip_fn.params.agent import agent_group, lr_factor
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.ports import Tuned, Tuner
+from nip_fn.run.ports import FailedTraining, Tuned, Tuner
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.api import jobs
 from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Endpoint, endpoints_of, make_client
@@ -84,8 +84,9 @@ def api_tuner(
 ) -> Tuner:
     """A tuner whose jobs run at a provider.
 
-    An adapter is the id of a fine-tuned model.  A job that the provider ends without one is an
-    answer; one that has vanished, or does not end in time, is a failure, as is a provider out of
+    An adapter is the id of a fine-tuned model.  A job that is cancelled is an answer.  One that the
+    provider ends without a model is a `FailedTraining`, in whose place the next call creates
+    another; one that has vanished, or does not end in time, is a failure, as is a provider out of
     reach.  A job that is under way when the caller is cancelled keeps running.
 
     Args:
@@ -149,19 +150,21 @@ class _RemoteJob(NamedTuple):
     uploading: asyncio.Lock  # so that equal files are uploaded once
 
     async def ensure(self) -> Remote:
-        """The job, created only if it is neither known by its id nor found by its tag.
+        """The job, created only if none that has not failed is known by its id or found by its tag.
 
         To be called again after any failure, even of the request that creates it, and by another
         process: perhaps only the answer was lost.
         """
         note = read_note(self.run, self.intent)
         known = note.id if note else None
-        found = (known and await jobs.retrieve(self.client, known)) or await self._find(note)
+        found = await jobs.retrieve(self.client, known) if known else None
+        if found is None or found.status == "failed":
+            found = await self._find(note)
         if not found:
             async with self.uploading:
                 file = await jobs.ensure_file(self.client, self.intent.job.rows)
-            # The id of a vanished job is a part of the idempotency key: with the same key as
-            # before, a server would answer with the job that is gone.
+            # The id of a vanished or failed job is a part of the idempotency key: with the same key
+            # as before, a server would answer with that job.
             found = await self._create(file, f"{self.intent.tag}/{known or 0}")
         if found.id != known:
             write_note(self.run, self.intent, LedgerNote(self.intent.tag, time.time(), found.id))
@@ -218,9 +221,9 @@ class _RemoteJob(NamedTuple):
         if remote.status == "not_found":
             vanished = Problem("it has vanished", remedy="resume the run to create another")
             return Failure(vanished.at(self._name(remote)))
-        if jobs.has_failed(remote.status):
-            # An answer rather than a failure: to resume after a failure would create, and pay for,
-            # the same job again.
+        if remote.status == "failed":
+            return Failure(FailedTraining(_reason(remote)))
+        if remote.status == "cancelled":  # by a user, who would not want it again
             return Success(Tuned(None, remote.report, problem=_reason(remote)))
         # A job may have succeeded before it names its model; until then it is looked at again.
         if remote.status == "succeeded" and remote.model:

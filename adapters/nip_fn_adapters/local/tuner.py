@@ -7,7 +7,7 @@ from pathlib import Path
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn.run.ports import Follow, Tuned, Tuner
+from nip_fn.run.ports import FailedTraining, Follow, Tuned, Tuner
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.children import cores, train_in_child
 from nip_fn_adapters.local.hub import hub_model
@@ -48,7 +48,7 @@ def local_tuner(
         if done is not None:
             return Success(done)
         told = f"training {job.name} failed ({failure_reason(files, code)})"
-        return Failure(Problem(told, remedy=f"see {files.log}"))
+        return Failure(FailedTraining(told, remedy=f"see {files.log}"))
 
     return tune
 

@@ -13,7 +13,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect
-from nip_fn.run.ports import Follow, Tuned, Tuner
+from nip_fn.run.ports import FailedTraining, Follow, Tuned, Tuner
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.selfhosted.host import Host, safe_name
@@ -25,9 +25,9 @@ def hosted_tuner(
 ) -> Tuner:
     """A tuner for groups (by name) whose models are at language-model servers.
 
-    A job that the server ends without an adapter is an answer; one that is gone, or does not end in
-    time, is a failure, as is a server out of reach.  If the caller is cancelled, the server trains
-    on.
+    A job that diverges or is cancelled is an answer.  One that fails is a `FailedTraining`, and the
+    next call puts it there again; one that is gone or does not end in time is a failure, as is a
+    server out of reach.  If the caller is cancelled, the server trains on.
     """
 
     async def tune(job: Job) -> Result[Tuned, Problem]:
@@ -100,9 +100,9 @@ class _RemoteJob(NamedTuple):
             await asyncio.sleep(min(0.5 + waited / 20, timeouts.poll, left))
             looked = await self._call("get")
             if not is_successful(looked):
-                return looked.map(self._tuned)
+                return looked.bind(self._tuned)
             info = looked.unwrap()
-        return Success(self._tuned(info))
+        return self._tuned(info)
 
     def _is_under_way(self, info: JobInfo) -> bool:
         """True if the job has not ended; its progress is passed on."""
@@ -110,12 +110,15 @@ class _RemoteJob(NamedTuple):
             self.follow(self.job.name, info.progress)
         return info.status not in ENDED
 
-    def _tuned(self, info: JobInfo) -> Tuned:
+    def _tuned(self, info: JobInfo) -> Result[Tuned, Problem]:
         """The result of a job that has ended."""
-        if info.status != "succeeded":
-            reason = info.reason or "the server gives no reason"
-            return Tuned(None, info.report, problem=f"the job {info.id} {info.status}: {reason}")
-        return Tuned(info.adapter, info.report, info.scores, info.problem)
+        if info.status == "succeeded":
+            return Success(Tuned(info.adapter, info.report, info.scores, info.problem))
+        told = f"the job {info.id} {info.status}: {info.reason or 'the server gives no reason'}"
+        if info.status == "cancelled":  # by a user, who would not want it again
+            return Success(Tuned(None, info.report, problem=told))
+        log = f"{self.host.client.server.url}/training/jobs/{info.id}/log"
+        return Failure(FailedTraining(told, f"training {self.job.name}", f"see {log}"))
 
     async def cancel(self) -> Result[str, Problem]:
         """Cancel the job; its id, or "" if it was not under way."""

@@ -60,7 +60,7 @@ class Put(NamedTuple):
     """The answer to a job that is put into the queue."""
 
     info: JobInfo
-    is_new: bool  # false: this very job had been put before
+    is_new: bool  # false: this very job had been put before, and has not failed
 
 
 class Queue:
@@ -90,7 +90,10 @@ class Queue:
         self._tickets = {ticket.id: ticket for ticket in tickets}
 
     def put(self, job_id: str, job: Job) -> Result[Put, Refusal]:
-        """Queue a job; 409 if the id is another job's, 422 if the job cannot be written down."""
+        """Queue a job, also one that has failed; it counts as new then.
+
+        409 if the id is another job's, 422 if the job cannot be written down.
+        """
         try:
             digest = job_hash(job)
         # msgpack holds no integer of more than 64 bits, while JSON does.
@@ -100,7 +103,9 @@ class Queue:
         if known is not None and known.job_hash != digest:
             told = f"there is another job {job_id}"
             return Failure(Refusal(told, remedy="use a new id for this one", status=409))
-        if known is None:
+        # A job fails where it is killed, say; whoever puts it again wants another try.
+        is_new = known is None or known.status == "failed"
+        if is_new:
             number = max((ticket.number for ticket in self._tickets.values()), default=0) + 1
             needs = tuple(name for name in (job.start, job.reference) if name is not None)
             # The ticket comes last: it is what a restarted server looks for, and must not name a
@@ -108,7 +113,7 @@ class Queue:
             write_job(self._files(job_id), job)
             self._record(Ticket(job_id, number, digest, needs))
             self._changed.set()
-        return Success(Put(self.info(job_id), known is None))
+        return Success(Put(self.info(job_id), is_new))
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._tickets
