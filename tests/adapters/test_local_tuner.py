@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+import psutil
 import pytest
 from msgspec.structs import replace
 from returns.pipeline import is_successful
@@ -329,16 +330,23 @@ def test_a_child_that_is_killed_is_a_failure_and_a_second_try_leaves_one_adapter
 ) -> None:
     job = trained.job
 
-    async def kill_in_the_middle() -> Result[Tuned, Problem]:
+    async def kill_in_the_middle(which: slice) -> Result[Tuned, Problem]:
+        """The answer where some are killed of the training and the process it is forked from."""
+        files = JobFiles(tmp_path, job.name)
         long = replace(job, num_epochs=10_000)
         training = asyncio.ensure_future(local_tuner(tmp_path)(long))
-        await asyncio.to_thread(_wait_for, lambda: _has_begun(JobFiles(tmp_path, job.name)))
-        for child in _children(os.getpid()):
+        await asyncio.to_thread(_wait_for, lambda: _has_begun(files))
+        started = _started(files)
+        assert len(started) == 2
+        for child in started[which]:
             os.kill(child, signal.SIGKILL)
-        return await training
+        answer = await training
+        files.log.unlink()
+        return answer
 
-    failed = asyncio.run(kill_in_the_middle())
-    assert "SIGKILL" in str(failed.failure())
+    for which in (slice(0, 1), slice(1, 2)):
+        failed = asyncio.run(kill_in_the_middle(which))
+        assert "SIGKILL" in str(failed.failure())
     files = JobFiles(tmp_path, job.name)
     files.unfinished.mkdir()
     (files.unfinished / "adapter_model.safetensors").write_bytes(b"half")
@@ -396,8 +404,8 @@ def test_a_training_ends_when_it_is_no_longer_wanted(trained: Trained, tmp_path:
     async def cancel() -> list[int]:
         training = asyncio.ensure_future(local_tuner(tmp_path)(trained.job))
         files = JobFiles(tmp_path, trained.job.name)
-        await asyncio.to_thread(_wait_for, lambda: files.log.exists() and _children(os.getpid()))
-        children = _children(os.getpid())
+        await asyncio.to_thread(_wait_for, lambda: _started(files))
+        children = _started(files)
         training.cancel()
         await asyncio.gather(training, return_exceptions=True)
         return children
@@ -418,15 +426,14 @@ def _wait_for(condition: Callable[[], object], seconds: float = 300) -> None:
 
 
 def _children(parent: int) -> list[int]:
-    """The training processes that `parent` has started."""
-    listed = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(parent)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line for line in listed.stdout.splitlines() if "nip_fn_adapters.local.train" in line]
-    return [int(line.split()[0]) for line in lines]
+    """The processes that `parent` has started, for trainings, and those that train."""
+    return [process.pid for process in psutil.Process(parent).children(recursive=True)]
+
+
+def _started(files: JobFiles) -> list[int]:
+    """Of this process's children those that print to the job's log: it and what forks it."""
+    outputs = ((child, Path(f"/proc/{child}/fd/2")) for child in _children(os.getpid()))
+    return [child for child, output in outputs if output.resolve() == files.log.resolve()]
 
 
 def _runs(process: int) -> bool:

@@ -11,12 +11,25 @@ import threading
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from nip_fn_adapters.local.jobs import JobFiles
 
 PR_SET_PDEATHSIG = 1  # of Linux's prctl
 LOOK_SECONDS = 1.0  # between two calls of `look`
+
+
+class RunChild(Protocol):
+    """A way to run a child, as `run_child` does."""
+
+    async def __call__(
+        self,
+        arguments: Sequence[str],
+        log: BinaryIO,
+        variables: Mapping[str, str],
+        look: Callable[[], None],
+    ) -> int:
+        """The exit code of a Python with these arguments."""
 
 
 def cores() -> int:
@@ -26,9 +39,13 @@ def cores() -> int:
 
 
 async def train_in_child(
-    arguments: Sequence[str], files: JobFiles, threads: int, look: Callable[[], None]
+    arguments: Sequence[str],
+    files: JobFiles,
+    threads: int,
+    look: Callable[[], None],
+    run: RunChild | None = None,
 ) -> int:
-    """The exit code of the child that trains a job, as `run_child`.
+    """The exit code of the child that trains a job, as `run_child`, or as `run` if it is given.
 
     The files of earlier attempts are deleted first, and the log starts empty.
     """
@@ -41,7 +58,7 @@ async def train_in_child(
         "OMP_NUM_THREADS": str(threads),
     }
     with files.log.open("wb", buffering=0) as log:
-        return await run_child(arguments, log, variables, look)
+        return await (run or run_child)(arguments, log, variables, look)
 
 
 async def run_child(
@@ -57,10 +74,6 @@ async def run_child(
         variables: Environment variables to set.
         look: Called about once a second, and when the child has ended.
     """
-    # A new interpreter for each job, not one forked from a server that has imported torch and trl:
-    # that would save 6 s of imports, but CUDA cannot be used in the fork of a process that has
-    # initialised it, as one of the many imports may do.
-    #
     # The child reads from a pipe that nobody writes to: when this process dies, however it dies,
     # the pipe ends, and so does the child (`die_with_parent`).  What the family prints goes through
     # a pipe that ends with the last of them: the child's own end would come too early.
@@ -79,7 +92,7 @@ async def run_child(
             await asyncio.wait({copying}, timeout=LOOK_SECONDS)
             look()
     except BaseException:
-        await _kill(child.pid)
+        await kill_family(child.pid)
         raise
     finally:
         child.stdin.close()
@@ -88,7 +101,7 @@ async def run_child(
     return code
 
 
-async def _kill(parent: int) -> None:
+async def kill_family(parent: int) -> None:
     """Kill a process and all that it started; they are dead on return, and hold no memory."""
     import psutil  # type: ignore[import-untyped]  # there wherever accelerate is
 
@@ -115,10 +128,15 @@ async def _copy(child: Process, log: BinaryIO) -> None:
 
 def die_with_parent() -> None:
     """End this process when its parent dies: by a signal on Linux, by the pipe's end anywhere."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
     if stat.S_ISFIFO(os.fstat(0).st_mode):  # another machine's launcher may give nothing to read
         threading.Thread(target=_watch_pipe, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """End this process when its parent dies, on Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _watch_pipe() -> None:
