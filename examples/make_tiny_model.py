@@ -25,8 +25,8 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 
 from nip_fn.code.builtin.arithmetic import NUM_STEPS, Example, datapoint_of, examples, mutate
 from nip_fn.code.builtin.philox import integers
-from nip_fn.config.codec import from_dict, merge
-from nip_fn.config.presets import ARITHMETIC
+from nip_fn.config.codec import from_dict
+from nip_fn.config.presets import with_preset
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, Utterance
 from nip_fn.keys import Key, fold_in, key, seed_of
@@ -161,7 +161,7 @@ def _params(rounds: int) -> HyperParameters:
         "nip_protocol": {"max_message_rounds": rounds},
         "protocol_common": {"randomize_prover_stance": True},
     }
-    return from_dict(merge(ARITHMETIC, rules)).unwrap()
+    return from_dict(with_preset({"dataset": "builtin:arithmetic", **rules})).unwrap()
 
 
 # ---------------------------------------------------------------- tokenizer and model

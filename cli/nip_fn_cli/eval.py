@@ -22,7 +22,7 @@ from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.exits import command, or_exit
 from nip_fn_cli.money import Money
 from nip_fn_cli.printing import print_rows
-from nip_fn_cli.table import is_unequal
+from nip_fn_cli.table import MARK, is_unequal, losses
 
 # The verifier alone: a protocol is worth what its verifier gains over this.
 BASELINE = "solo_verifier"
@@ -222,6 +222,7 @@ def _row(one: Result, everything: list[Result]) -> dict[str, Any]:
         "tokens": metrics["tokens"],
         "prompt_tokens": metrics["prompt_tokens"],
         "dollars": one.tested.dollars,
+        "warnings": losses(one.tested.replayed.state),
     }
 
 
@@ -234,7 +235,9 @@ def _print(rows: list[dict[str, Any]]) -> None:
         "protocol": [row["protocol"] for row in rows],
         "model": [_told(row["models"]) for row in rows],
         "datapoints x games": [f"{row['datapoints']:,} x {row['games']}" for row in rows],
-        "accuracy [95 %]": [_estimate(row["accuracy"]) for row in rows],
+        "accuracy [95 %]": [
+            _estimate(row["accuracy"]) + (f" {MARK}" if row["warnings"] else "") for row in rows
+        ],
     }
     if any(is_unequal(row["majority_class_share"]) for row in rows):
         columns["balanced accuracy [95 %]"] = [_estimate(row["balanced_accuracy"]) for row in rows]
@@ -250,6 +253,9 @@ def _print(rows: list[dict[str, Any]]) -> None:
         "unknown" if row["dollars"] is None else f"{row['dollars']:.4g}" for row in rows
     ]
     print_rows(tuple(columns), list(zip(*columns.values(), strict=True)), keys=2)
+    for row in rows:
+        for warning in row["warnings"]:
+            print(f"{MARK} {row['protocol']}, {_told(row['models'])}: {warning}")
 
 
 def _told(models: dict[str, str]) -> str:

@@ -63,7 +63,7 @@ def train(
     config: Annotated[
         Path | None,
         typer.Argument(
-            help="A .toml or .json file; what it leaves out is as in the embedded settings.  "
+            help="A .toml or .json file; what it leaves out depends on the model (nip-fn params).  "
             "A configuration that the nip library saved is translated."
         ),
     ] = None,

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nip_fn.config.compat.tags import TYPE_NAMES
-from nip_fn.config.presets import with_preset
+from nip_fn.config.presets import TOKENS_PER_WORD, with_preset
 from nip_fn.config.schema import WRITTEN, record_of, type_below
 from nip_fn.config.spelling import DUMMY, PROVIDERS
 from nip_fn.params.agent import OPTIONS, AgentParameters
@@ -43,21 +43,44 @@ def params_command(*, json_schema: bool) -> None:
     if json_schema:
         print(json.dumps(schema(), indent=2))
     else:
-        show(console())
+        out = console()
+        out.print(WHICH)
+        show(out)
+
+
+WHICH = (
+    "What a file, an option or --set says always applies. What they leave out depends on the "
+    "model: a value marked with builtin:tea (and builtin:tea-2) or builtin:tiny was made for that "
+    'embedded model, one marked with "other models" suits models of the usual size; without a '
+    "mark, the default applies. Marks of agents.* go by the model of each agent, all others apply "
+    "if one kind of model plays all agents. max_tokens_per_message of other models is "
+    f"{TOKENS_PER_WORD} x max_response_words: 2 tokens a word for a message that quotes code, and "
+    "three times as much again to reason in before a verdict.\n"
+)
+
+# Configurations that show what applies to whom.
+KINDS: dict[str, dict[str, Any]] = {
+    "builtin:tea": {"dataset": "builtin:tea"},
+    "builtin:tiny": {"dataset": "builtin:arithmetic"},
+    "other models": {"dataset": "builtin:python"},
+}
+
+# Defaults of commands that depend on the data set.
+OF_COMMANDS = {
+    "dataset": '"builtin:tea"',
+    f"agents.{AGENT}.model_name": "the embedded model of the data set, if there is one",
+}
 
 
 def show(out: Console) -> None:
-    """Print a table for each section.
-
-    The embedded settings are those that `nip-fn train` starts from.
-    """
+    """Print which default applies to whom, and a table for each section."""
     for section, group in groupby(parameters(), key=lambda parameter: parameter.section):
         table = Table(box=None, pad_edge=False, show_header=False, title_justify="left")
         table.title = Text(section or "top level", style="bold")
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
         for one in group:
-            values = f"{one.type}; default {one.default}{_embedded(one.address)}"
+            values = f"{one.type}; default {one.default}{_presets(one)}"
             table.add_row(one.address, Group(Text(one.meaning), Text(values, style="dim")))
         out.print(table, "")
 
@@ -150,12 +173,28 @@ def _default(field: inspect.Field) -> str:
     return value["_type"] if isinstance(value, dict) else json.dumps(value)
 
 
-def _embedded(address: str) -> str:
-    """The value that `nip-fn train` uses instead of the default, as words; "" if the default."""
-    value: Any = with_preset({})
-    for part in address.replace(f".{AGENT}.", f".{DEFAULT_AGENT}.").split("."):
+def _presets(one: Parameter) -> str:
+    """The values that apply instead of the default, by the model that plays, as words."""
+    if one.address in OF_COMMANDS:
+        return f"; in commands {OF_COMMANDS[one.address]}"
+    marks = []
+    for kind, given in KINDS.items():
+        agent, verifier = (_value(given, one.address, who) for who in (DEFAULT_AGENT, "verifier"))
+        whose, value = ("", agent) if agent is not None else (" as verifier", verifier)
+        if value is not None and json.dumps(value) != one.default:
+            marks.append((f"{kind}{whose}", json.dumps(value)))
+    values = {value for _, value in marks}
+    if len(marks) == len(KINDS) and len(values) == 1:
+        return f"; in commands {values.pop()}"
+    return "".join(f"; {kind} {value}" for kind, value in marks)
+
+
+def _value(given: dict[str, Any], address: str, agent: str) -> Any:
+    """The value of a configuration's presets at an address; None if there is none."""
+    value: Any = with_preset(given)
+    for part in address.replace(f".{AGENT}.", f".{agent}.").split("."):
         value = value.get(part) if isinstance(value, dict) else None
-    return "" if value is None else f", embedded {json.dumps(value)}"
+    return value
 
 
 def schema() -> dict[str, Any]:

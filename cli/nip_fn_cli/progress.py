@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn
 from rich.progress import Progress as Bars
 
+from nip_fn.metrics.lost import ENOUGH, Loss, alarming, so_far
 from nip_fn.run.events import BatchFetched, Event, JobFinished, Published, Replied, StageEnded
 from nip_fn.run.ports import Progress
 from nip_fn.run.stages import Growing
@@ -34,6 +35,8 @@ class Display:
         self._done, self._asked = count_replies(state)
         self._trainings: dict[str, Progress] = {}  # of the stage, by job
         self._tokens = 0
+        self._surveyed = 0  # replies of the stage at the last look for losses
+        self._lost: set[tuple[str, str]] = set()  # (kind, agent) of the losses that were told
         self._began = self._stage_began = self._drawn = time.monotonic()
         self._console = Console(stderr=True)
         self._progress = Bars(
@@ -71,6 +74,11 @@ class Display:
             self._done += 1
             self._asked = self._done + num_waiting(state)
             self._tokens += event.completion.completion_tokens
+            # A look at all trees, so at times that are ever further apart.
+            if self._done >= max(ENOUGH, 2 * self._surveyed):
+                self._surveyed = self._done
+                agents = state.params.agents
+                self._warn(alarming(so_far(state.forest, agents), agents, enough=ENOUGH))
         elif isinstance(event, StageEnded):
             self._end_stage(event)
         elif isinstance(event, JobFinished):
@@ -91,7 +99,17 @@ class Display:
         self._trainings[job] = progress
         self._draw()
 
+    def _warn(self, losses: tuple[Loss, ...]) -> None:
+        """Tell of losses, of each kind and agent once."""
+        for loss in losses:
+            name = (loss.kind, loss.agent.name if loss.agent else "")
+            if name not in self._lost:
+                self._lost.add(name)
+                self._say(f"nip-fn: warning: {loss}; {loss.remedy}")
+
     def _end_stage(self, event: StageEnded) -> None:
+        if event.stage in ("test", "sample") and self._state.rows:
+            self._warn(alarming(dict(self._state.rows[-1].metrics), self._state.params.agents))
         if not sys.stderr.isatty() and self._done:
             self._say(
                 f"iteration {event.iteration}: {event.stage} done, {self._done:,} replies, "
@@ -99,7 +117,7 @@ class Display:
             )
         for note in notes(self._state, event):
             self._say(note)
-        self._done = self._asked = 0
+        self._done = self._asked = self._surveyed = 0
         self._stage_began = time.monotonic()
 
     def _end_training(self, event: JobFinished) -> None:

@@ -14,7 +14,7 @@ from nip_fn import __version__
 from nip_fn.config.checks import warnings
 from nip_fn.config.codec import differences, get, merge, spread, to_dict
 from nip_fn.config.hosting import may_change
-from nip_fn.config.presets import with_preset
+from nip_fn.config.presets import model_problems, with_preset
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.run.checkpoint import Recording
@@ -92,20 +92,22 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
     """The plan of the run that a written configuration describes.
 
     Args:
-        given: The configuration; what it leaves out is as in the embedded settings.
+        given: The configuration; what it leaves out is as `with_preset` has it for its models.
         provider: The provider of all agents, whatever the configuration says of them.
         runs: The folder of the earlier runs that agents may continue from.
 
     Returns:
         The plan; nothing has been created.  Ends the command if there is a problem with it.
     """
-    table = with_preset(given)
     # References first: the protocol says which agents there are, and so which fields are right.
-    or_exit(extensions.register(table))
-    loaded = or_exit(load_agents(table, runs))
-    table = with_loaded(table, loaded)
+    or_exit(extensions.register(given))
+    loaded = or_exit(load_agents(given, runs))
+    # An agent that is loaded brings its model, on which the settings depend.
+    table = with_preset(with_loaded(given, loaded))
     or_exit(extensions.register({"agents": table.get("agents", {})}))  # a loaded one's strategy
     params = with_base_url(resolve(with_templates(with_provider(table, provider))))
+    for problem in model_problems(params):
+        die(Exit.USAGE, problem)
     for problem in warnings(params):
         say(f"nip-fn: warning: {problem}")
     sources = or_exit(extensions.sources(table))

@@ -1,13 +1,17 @@
 """The table of a run: a row for each iteration."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from nip_fn.metrics.lost import Loss, alarming
+from nip_fn.params.agent import AgentParameters
 from nip_fn.run.replay import summary
 from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_cli.money import print_spending
 from nip_fn_cli.printing import print_rows
+
+MARK = "!"  # of figures beside which more than a tenth of the replies or games tell nothing
 
 Cell = Callable[[dict[str, Any]], str]
 
@@ -20,6 +24,8 @@ def print_table(state: RunState, prices: Prices) -> None:
     columns = _columns(state)
     records = summary(state)
     print_rows(tuple(columns), [[cell(one) for cell in columns.values()] for one in records])
+    for line in losses(state):
+        print(f"{MARK} {line}")
     if state.rows:
         print()
         print_spending(state, prices)
@@ -30,8 +36,31 @@ def is_unequal(majority_class_share: float) -> bool:
     return round(majority_class_share, 2) > 0.5
 
 
+def losses(state: RunState) -> list[str]:
+    """A line for each kind of replies and games that told nothing, in more than a tenth of cases.
+
+    Each tells of the iteration in which the share was greatest.
+    """
+    worst: dict[tuple[str, str, str], tuple[int, Loss]] = {}
+    for row in state.rows:
+        for loss in alarming(dict(row.metrics), state.params.agents):
+            place = (row.stage, loss.kind, loss.agent.name if loss.agent else "")
+            if place not in worst or loss.share > worst[place][1].share:
+                worst[place] = row.iteration, loss
+    return [
+        f"iteration {iteration}, {stage}: {loss}"
+        for (stage, *_), (iteration, loss) in worst.items()
+    ]
+
+
+def _marked(record: dict[str, Any], prefix: str, agents: Sequence[AgentParameters]) -> str:
+    """The mark of a stage in which more than a tenth told nothing; "" for any other."""
+    own = {n.removeprefix(f"{prefix}."): v for n, v in record.items() if n.startswith(f"{prefix}.")}
+    return f" {MARK}" if alarming(own, agents) else ""
+
+
 def _columns(state: RunState) -> dict[str, Cell]:
-    split = state.params.test_dataset_split
+    split, agents = state.params.test_dataset_split, state.params.agents
     worst = f"{split}.always_fail_share"  # only with enough dialogues about each datapoint
     failing = {"always fail": _percent(worst)} if any(worst in r for r in summary(state)) else {}
     majority = f"{split}.majority_class_share"
@@ -44,12 +73,14 @@ def _columns(state: RunState) -> dict[str, Cell]:
     selected = {f"selected {agent.name}": _selected(agent.name) for agent in state.params.agents}
     return {
         "iteration": _number("iteration"),
-        "held-out accuracy [95 %]": lambda record: _accuracy(record, split),
+        "held-out accuracy [95 %]": lambda record: (
+            _accuracy(record, split) + _marked(record, split, agents)
+        ),
         **balanced,
         "buggy": _percent(f"{split}.accuracy_0"),
         "right": _percent(f"{split}.accuracy_1"),
         **failing,
-        "nodes": _number("sample.nodes"),
+        "nodes": lambda record: _number("sample.nodes")(record) + _marked(record, "sample", agents),
         **selected,
         "tokens": lambda record: _sum(record, f"{split}.tokens", "sample.tokens"),
         **({"failed trainings": _failed} if untrained(state) else {}),

@@ -1,66 +1,231 @@
-"""The embedded settings: for each data set a model and a training that learn on a laptop."""
+"""The settings that a command starts from: each belongs to a model, and yields to what is written.
 
-from typing import Any
+An agent that is played by an embedded model (`PRESETS`) has the settings that were made for it; any
+other model has the defaults of the parameters, and those of `OTHER`.  Settings of the whole run are
+an embedded model's only where it plays all agents.
+"""
 
-from nip_fn.config.codec import merge
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-# Written as a user would write it in TOML; what a configuration file leaves out comes from here.
-ARITHMETIC: dict[str, Any] = {
+from nip_fn.config.codec import merge, spread
+from nip_fn.errors import Problem
+from nip_fn.params.agent import AgentParameters, is_scripted
+from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
+from nip_fn.protocols.registry import PROTOCOLS, agent_names
+
+# The model of agents that name none, where no embedded model plays the data set.
+NO_MODEL = "builtin:none"
+
+# Tokens of a reply for each word that the prompt allows.  English takes about 1.3 tokens a word and
+# quoted code twice as many, so that 2 hold the message.  A verifier's prompt asks it to reason and
+# sets no limit, and what is cut before the verdict is lost: three times as much again for that.
+TOKENS_PER_WORD = 8
+
+
+class Preset(NamedTuple):
+    """Settings as a user would write them in TOML.
+
+    agent: the fields of each agent that the model plays.
+    run: everything else.
+    roles: further fields of an agent, by its name.
+    """
+
+    agent: dict[str, Any]
+    run: dict[str, Any]
+    roles: Mapping[str, dict[str, Any]] = MappingProxyType({})
+
+
+# Whoever plays: a command that trains should tell what came of it.
+ANY: dict[str, Any] = {
     "trainer": "malt",
     "interaction_protocol": "nip",
-    "agents": {
-        "_default": {
-            "model_provider": "local",
-            "model_name": "builtin:tiny",
-            "use_supervisor_message": "all",
-            "max_tokens_per_message": 64,
-            "num_invalid_generation_retries": 3,
-            "merge_same_role_messages": False,
-            "fine_tune_from_scratch": False,
-            "lora_rank": 16,
-            "lora_alpha_scale": 2.0,
-            "lora_dropout": 0.0,
-            "dpo_beta": 0.1,
-            "per_device_train_batch_size": 32,
-        },
-    },
-    "rl": {"num_iterations": 4, "rollouts_per_iteration": 80, "lr": 5e-4, "num_epochs": 2},
+    "agents": {DEFAULT_AGENT: {"model_provider": "local"}},
     "text_rl": {"test_scheme": "all"},
-    # One dialogue a problem instead of a tree: more problems, for about as many replies.  Imitation
-    # moves a model less than preferences do at the same learning rate.
-    "ei": {"rollouts_per_iteration": 1500, "lr": 3e-3},
-    "malt": {"num_responses_per_timestep": 4},
-    "nip_protocol": {"max_message_rounds": 3},
-    "debate_protocol": {"max_message_rounds": 3},
-    "mnip_protocol": {"max_message_rounds": 3},
-    "code_validation": {"system_prompt_version": "tiny"},
-    "dataset_options": {"max_test_size": 400},
 }
 
-# The lady tasting tea: what `nip-fn train` does where nothing else is asked for.
-TEA: dict[str, Any] = merge(
-    ARITHMETIC,
-    {
-        "agents": {
-            "_default": {
-                "model_name": "builtin:tea",
-                "use_supervisor_message": "none",
-                "max_tokens_per_message": 40,
-                "num_invalid_generation_retries": 1,
-            },
-            # Many questions, since only a few of them differ in what they are worth; of each two
-            # verdicts on the same answers one is often better already.
-            "verifier": {"num_responses": [8, 2]},
-        },
-        "rl": {"num_iterations": 10, "rollouts_per_iteration": 48},
-        "code_validation": {"system_prompt_version": "views"},
+_SHORT = {"max_message_rounds": 3}
+
+TINY = Preset(
+    agent={
+        "use_supervisor_message": "all",
+        "max_tokens_per_message": 64,
+        "num_invalid_generation_retries": 3,
+        "merge_same_role_messages": False,
+        "fine_tune_from_scratch": False,
+        "lora_rank": 16,
+        "lora_alpha_scale": 2.0,
+        "lora_dropout": 0.0,
+        "dpo_beta": 0.1,
+        "per_device_train_batch_size": 32,
+    },
+    run={
+        "rl": {"num_iterations": 4, "rollouts_per_iteration": 80, "lr": 5e-4, "num_epochs": 2},
+        # One dialogue a problem instead of a tree: more problems, for about as many replies.
+        # Imitation moves a model less than preferences do at the same learning rate.
+        "ei": {"rollouts_per_iteration": 1500, "lr": 3e-3},
+        "malt": {"num_responses_per_timestep": 4},
+        "nip_protocol": _SHORT,
+        "debate_protocol": _SHORT,
+        "mnip_protocol": _SHORT,
+        "code_validation": {"system_prompt_version": "tiny"},
+        "dataset_options": {"max_test_size": 400},
     },
 )
 
-PRESETS = {"builtin:tea": TEA, "builtin:tea-public": TEA}
+# The lady tasting tea: what `nip-fn train` does where nothing else is asked for.
+TEA = Preset(
+    agent={
+        **TINY.agent,
+        "use_supervisor_message": "none",
+        "max_tokens_per_message": 40,
+        "num_invalid_generation_retries": 1,
+    },
+    run=merge(
+        TINY.run,
+        {
+            "rl": {"num_iterations": 10, "rollouts_per_iteration": 48},
+            "code_validation": {"system_prompt_version": "views"},
+        },
+    ),
+    # Many questions, since only a few of them differ in what they are worth; of each two verdicts
+    # on the same answers one is often better already.
+    roles={"verifier": {"num_responses": [8, 2]}},
+)
+
+_DEFAULTS = AgentParameters()
+
+# Every other model.  An iteration is as many dialogues as the *nip* library's 1000 rounds are.
+# Learning rates are those that are usual for LoRA: 1e-5 for DPO, and ten times that for imitation.
+OTHER = Preset(
+    agent={name: getattr(_DEFAULTS, name) for name in TINY.agent},
+    run={"rl": {"rollouts_per_iteration": 125, "lr": 1e-5}, "ei": {"lr": 1e-4}},
+)
+
+# Of runs in which an agent's weights are all trained: a tenth of what LoRA takes (Schulman et al.
+# 2025, "LoRA Without Regret"); 1e-6 is the default of trl's DPO, too.
+ALL_WEIGHTS: dict[str, Any] = {"rl": {"lr": 1e-6}, "ei": {"lr": 1e-5}}
+
+PRESETS = {"builtin:tiny": TINY, "builtin:tea": TEA, "builtin:tea-2": TEA}
+
+# The embedded model that plays a data set.
+PLAYERS = {
+    "builtin:tea": "builtin:tea",
+    "builtin:tea-public": "builtin:tea",
+    "builtin:arithmetic": "builtin:tiny",
+}
+
+# Games in which each side has a view of its own, whoever plays them.
+WORLDS = (
+    "builtin:tea",
+    "builtin:tea-public",
+    "builtin:bug-hunt",
+    "builtin:bug-hunt-12",
+    "builtin:bug-hunt-16",
+)
+_WORLD = {"code_validation": {"system_prompt_version": "views"}, "nip_protocol": _SHORT}
+
+# What is written on the left takes the place of a preset's value on the right, which would
+# otherwise override it.
+_DISPLACES = (
+    ("rl.lr", ("ei.lr",)),
+    ("rl.rollouts_per_iteration", ("ei.rollouts_per_iteration",)),
+    ("rl.frames_per_batch", ("rl.rollouts_per_iteration", "ei.rollouts_per_iteration")),
+)
 
 
-def with_preset(given: dict[str, Any]) -> dict[str, Any]:
-    """A written configuration, laid over the embedded settings for its data set."""
-    dataset = given.get("dataset", "builtin:tea")
-    return merge({**PRESETS.get(dataset, ARITHMETIC), "dataset": dataset}, given)
+def with_preset(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A written configuration, laid over the settings for its models and its data."""
+    named = given.get("dataset", "builtin:tea")
+    dataset = named if isinstance(named, str) else ""
+    table = merge(ANY, {"dataset": named, **_run_preset(given, dataset)})
+    return merge(merge(table, {"agents": _agents(given, dataset)}), given)
+
+
+def preset_of(agent: Mapping[str, Any], dataset: str) -> Preset:
+    """The settings for the model of an agent, whose fields are as they were written."""
+    model = _model(agent, dataset)
+    return PRESETS.get(model, OTHER) if isinstance(model, str) else OTHER
+
+
+def model_problems(params: HyperParameters) -> Iterator[Problem]:
+    """A problem for each agent that needs a model where none was named, nor plays the data set."""
+    for agent in params.agents:
+        if agent.model_name == NO_MODEL and not (agent.use_dummy_api or is_scripted(agent)):
+            yield Problem(
+                f"no model is named, and no embedded one plays {params.dataset}",
+                f"agents.{agent.name}.model_name",
+                "name one, as in --provider openai --model gpt-4.1-mini, or play without a model "
+                "(--provider dummy)",
+            )
+
+
+def _model(agent: Mapping[str, Any], dataset: str) -> Any:
+    return agent.get("model_name", PLAYERS.get(dataset, NO_MODEL))
+
+
+def _run_preset(given: Mapping[str, Any], dataset: str) -> dict[str, Any]:
+    """The settings of the run, without those that something written takes the place of."""
+    playing = [own for own in _written(given).values() if own.get("model_provider") != "scripted"]
+    # Where nobody is played by a model, scripts stand for those of the data set.
+    presets = [preset_of(own, dataset) for own in playing or [{}]]
+    alike = all(one is presets[0] for one in presets)
+    table = presets[0].run if alike else OTHER.run
+    if table is OTHER.run and any(own.get("use_lora") is False for own in playing):
+        table = merge(table, ALL_WEIGHTS)
+    table = merge(table, _WORLD) if dataset in WORLDS else table
+    for address, displaced in _DISPLACES:
+        if _has(given, address):
+            table = {
+                section: {k: v for k, v in own.items() if f"{section}.{k}" not in displaced}
+                for section, own in table.items()
+            }
+    return table
+
+
+def _agents(given: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any]]:
+    """The settings of agents: those of `_default`, and of each agent with other ones."""
+    agents = _tables(given.get("agents"))
+    shared = agents.get(DEFAULT_AGENT, {})
+    common = {"model_name": _model(shared, dataset), **_fields(shared, dataset)}
+    roles = preset_of(shared, dataset).roles
+    settings: dict[str, dict[str, Any]] = {DEFAULT_AGENT: common}
+    for name in dict.fromkeys(name for name in (*agents, *roles) if name != DEFAULT_AGENT):
+        own = merge(shared, agents.get(name, {}))
+        special = preset_of(own, dataset).roles.get(name, {})
+        if _has(given, "malt.num_responses_per_timestep"):
+            special = {k: v for k, v in special.items() if k != "num_responses"}
+        fields = {**_fields(own, dataset), **special}
+        # They go before what all agents share, and so must leave out what is written there.
+        settings[name] = {
+            k: v for k, v in fields.items() if k not in shared and common.get(k, ...) != v
+        }
+    return {name: own for name, own in settings.items() if own}
+
+
+def _fields(agent: Mapping[str, Any], dataset: str) -> dict[str, Any]:
+    preset = preset_of(agent, dataset)
+    words = agent.get("max_response_words", _DEFAULTS.max_response_words)
+    if preset is not OTHER or not isinstance(words, int):
+        return preset.agent
+    return {**preset.agent, "max_tokens_per_message": TOKENS_PER_WORD * words}
+
+
+def _written(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The fields of each agent of the protocol, as they were written."""
+    protocol, agents = given.get("interaction_protocol", "nip"), _tables(given.get("agents"))
+    known = isinstance(protocol, str) and protocol in PROTOCOLS
+    return spread(agents, agent_names(protocol) if known else (DEFAULT_AGENT,))
+
+
+def _tables(agents: object) -> dict[str, dict[str, Any]]:
+    """The tables of agents; what is malformed is left out, to be refused where it is read."""
+    tables = agents if isinstance(agents, Mapping) else {}
+    return {name: own for name, own in tables.items() if isinstance(own, dict)}
+
+
+def _has(given: Mapping[str, Any], address: str) -> bool:
+    section, _, name = address.partition(".")
+    table = given.get(section)
+    return isinstance(table, Mapping) and name in table

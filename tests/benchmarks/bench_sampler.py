@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from nip_fn.code.builtin import arithmetic
 from nip_fn.config.codec import from_dict
-from nip_fn.config.presets import ARITHMETIC
+from nip_fn.config.presets import with_preset
 from nip_fn.game.episode import reset
 from nip_fn.keys import fold_in, key, split
 from nip_fn.params.agent import max_tokens
@@ -36,7 +36,7 @@ def run() -> list[tuple[str, str]]:
 
 def _requests(num: int) -> list[Request]:
     """The verifier's first turn on so many problems."""
-    params = from_dict(ARITHMETIC).unwrap()
+    params = from_dict(with_preset({"dataset": "builtin:arithmetic"})).unwrap()
     dataset = arithmetic.make_dataset(key(0), num_train=num, num_validation=0, num_test=0)
     agent = [parameters.name for parameters in params.agents].index("verifier")
     return [

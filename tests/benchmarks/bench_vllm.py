@@ -18,8 +18,8 @@ import msgspec
 from returns.pipeline import is_successful
 from returns.result import Result
 
-from nip_fn.config.codec import from_dict, merge
-from nip_fn.config.presets import ARITHMETIC
+from nip_fn.config.codec import from_dict
+from nip_fn.config.presets import with_preset
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.params.run import HyperParameters
@@ -172,7 +172,7 @@ def _params() -> HyperParameters:
         "text_rl": {"test_scheme": "none"},
         "agents": {"_default": {"model_provider": "SelfHosted"}},
     }
-    return from_dict(merge(ARITHMETIC, given)).unwrap()
+    return from_dict(with_preset({"dataset": "builtin:arithmetic", **given})).unwrap()
 
 
 def _no_tracker(row: Row, seconds: float) -> None:

@@ -1,4 +1,5 @@
 import copy
+from functools import reduce
 from typing import Any
 
 import pytest
@@ -9,8 +10,8 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.config.checks import group_problems, warnings
 from nip_fn.config.codec import differences, from_dict, get, merge, nest, params_hash, to_dict
-from nip_fn.config.presets import PRESETS, with_preset
-from nip_fn.params.agent import lora_alpha, max_tokens
+from nip_fn.config.presets import PLAYERS, WORLDS, with_preset
+from nip_fn.params.agent import AgentParameters, lora_alpha, max_tokens
 from nip_fn.params.names import BUILT_IN_TRAINERS
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.nip import nip
@@ -389,7 +390,77 @@ def test_a_table_is_the_inverse_of_its_record(setup: Setup) -> None:
     assert from_dict(to_dict(setup.params)) == Success(setup.params)
 
 
-@pytest.mark.parametrize("dataset", [*PRESETS, "builtin:arithmetic", "builtin:python"])
+def preset(*tables: dict[str, Any]) -> HyperParameters:
+    """The parameters of a command that is given these tables."""
+    return from_dict(with_preset(reduce(merge, tables, {}))).unwrap()
+
+
+BIG = {"agents": {"_default": {"model_name": "gpt-4.1-mini"}}}
+
+
+def test_each_agent_has_the_settings_of_its_model() -> None:
+    tea, big = preset(), preset(BIG)
+    assert [max_tokens(agent) for agent in (*tea.agents, *big.agents)] == [40, 40, 1200, 1200]
+    (prover, verifier) = preset({"agents": {"prover": {"model_name": "gpt-4.1-mini"}}}).agents
+    assert (prover.lora_rank, verifier.lora_rank) == (AgentParameters().lora_rank, 16)
+    assert (max_tokens(prover), max_tokens(verifier)) == (1200, 40)
+    assert (prover.num_responses, verifier.num_responses) == (None, (8, 2))
+    embedded = preset(BIG, {"agents": {"verifier": {"model_name": "builtin:tiny"}}}).agents
+    assert [max_tokens(agent) for agent in embedded] == [1200, 64]
+
+
+def test_settings_of_a_run_are_an_embedded_models_only_where_it_plays_all_agents() -> None:
+    one = {"agents": {"prover": {"model_name": "gpt-4.1-mini"}}}
+    script = {"agents": {"prover": {"model_provider": "scripted", "model_name": "honest"}}}
+    rates = [preset(*tables).rl.lr for tables in ((), (script,), (one,), (BIG,))]
+    assert rates == [5e-4, 5e-4, 1e-5, 1e-5]
+    named = {"agents": {name: {"model_name": "builtin:tiny"} for name in ("prover", "verifier")}}
+    python = {"dataset": "builtin:python"}
+    assert preset(python, named).code_validation.system_prompt_version == "tiny"
+    assert preset(python, BIG).code_validation.system_prompt_version == "v1"
+    # The game belongs to the data: its prompts show the cups, whoever plays.
+    assert preset(BIG).code_validation.system_prompt_version == "views"
+
+
+def test_all_weights_learn_at_a_tenth_of_the_rate_of_lora() -> None:
+    whole = {"agents": {"_default": {"use_lora": False}}}
+    low, lora = preset(BIG, whole), preset(BIG)
+    assert (low.rl.lr, low.ei.lr) == (1e-6, 1e-5)
+    assert (lora.rl.lr, lora.ei.lr) == (1e-5, 1e-4)
+
+
+@pytest.mark.parametrize("model", [{}, BIG])
+def test_what_is_written_wins_for_expert_iteration_and_its_warm_up(model: dict[str, Any]) -> None:
+    own = preset(model, {"rl": {"lr": 3e-6, "rollouts_per_iteration": 7}})
+    assert (own.rl.lr, own.ei.lr) == (3e-6, None)
+    assert (own.rl.rollouts_per_iteration, own.ei.rollouts_per_iteration) == (7, None)
+    both = preset(model, {"rl": {"lr": 3e-6}, "ei": {"lr": 4e-6}})
+    assert (both.rl.lr, both.ei.lr) == (3e-6, 4e-6)
+    frames = preset(model, {"rl": {"frames_per_batch": 24}})
+    assert (frames.rl.frames_per_batch, frames.rl.rollouts_per_iteration) == (24, None)
+
+
+def test_what_is_written_wins_over_the_replies_of_a_role() -> None:
+    fewer = preset({"malt": {"num_responses_per_timestep": 2}})
+    assert [agent.num_responses for agent in fewer.agents] == [None, None]
+    shared = preset({"agents": {"_default": {"num_responses": 5}}})
+    assert [agent.num_responses for agent in shared.agents] == [5, 5]
+
+
+def test_a_limit_follows_the_words_that_are_allowed() -> None:
+    short = preset(BIG, {"agents": {"_default": {"max_response_words": 20}}})
+    assert {max_tokens(agent) for agent in short.agents} == {160}
+    given = preset(BIG, {"agents": {"prover": {"max_tokens_per_message": 33}}})
+    assert [max_tokens(agent) for agent in given.agents] == [33, 1200]
+
+
+@pytest.mark.parametrize("agents", [[], 5, {"_default": 5}, {"prover": []}, {"bob": {}}])
+def test_malformed_agents_are_left_to_be_refused(agents: Any) -> None:
+    assert isinstance(with_preset({"agents": agents}), dict)
+    assert isinstance(with_preset({"dataset": agents, "rl": agents}), dict)
+
+
+@pytest.mark.parametrize("dataset", [*PLAYERS, *WORLDS, "builtin:python"])
 def test_the_presets_are_valid(dataset: str) -> None:
     table = with_preset({"dataset": dataset, "rl": {"lr": 0.5}})
     params = from_dict(table).unwrap()

@@ -10,14 +10,14 @@ import pytest
 from nip_fn.code.builtin.arithmetic import datapoint_of, examples, split_of
 from nip_fn.code.builtin.philox import integers
 from nip_fn.config.codec import from_dict
-from nip_fn.config.presets import ARITHMETIC
+from nip_fn.config.presets import with_preset
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.episode import Episode, Utterance, reset
 from nip_fn.keys import fold_in, key
 from nip_fn.prompts.chat import build_chat
 from nip_fn_adapters.local.models import BUILTIN, encode_chat, load_tokenizer
 
-PARAMS = from_dict(ARITHMETIC).unwrap()
+PARAMS = from_dict(with_preset({"dataset": "builtin:arithmetic"})).unwrap()
 PROVER, VERIFIER = 0, 1
 TOLD = ("Question for Expert: Is step 2 right?", "Answer: Step 2 is right, I am sure.")
 
