@@ -10,6 +10,7 @@ import msgspec
 
 from nip_fn import __version__
 from nip_fn.config.codec import to_dict
+from nip_fn.config.hosting import kind_of
 from nip_fn.errors import Problem
 from nip_fn.params.names import is_reference, unknown_name
 from nip_fn.params.run import HyperParameters
@@ -34,7 +35,6 @@ from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_cli.printing import print_rows
 from nip_fn_cli.replay import print_game
 from nip_fn_cli.session import New, create, reopen
-from nip_fn_cli.wiring import kind_of
 
 ATTACKS = "attacks"  # the folder of a run that holds them
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from returns.result import Result
 
+from nip_fn.config.hosting import kind_of
 from nip_fn.errors import Problem
 from nip_fn.params.agent import agent_group
 from nip_fn.run.state import RunState
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.recordings import read_recording, replay_recording
-from nip_fn_cli.wiring import kind_of
 
 
 def cancel_command(run: Path) -> None:

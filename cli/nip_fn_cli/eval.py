@@ -22,6 +22,7 @@ from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.exits import command, or_exit
 from nip_fn_cli.money import Money
 from nip_fn_cli.printing import print_rows
+from nip_fn_cli.session import warn_of_unused
 from nip_fn_cli.table import MARK, is_unequal, losses
 
 # The verifier alone: a protocol is worth what its verifier gains over this.
@@ -89,6 +90,7 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
     """Run the command; given again, it resumes where an earlier one was stopped."""
     cases = _cases(flags, choice, runs)
     cells = [case.cell for case in cases]
+    warn_of_unused(overrides(flags), flags.provider, [cell.new for cell in cells])
     evaluation = open_evaluation(cells, choice.name, "eval", flags.provider, money, runs)
     results = [Result(case, evaluation.play(case.cell)) for case in cases]
     evaluation.say_recorded()

@@ -12,9 +12,11 @@ from returns.result import Failure, Result, Success
 
 from nip_fn import __version__
 from nip_fn.config.checks import warnings
-from nip_fn.config.codec import differences, get, merge, spread, to_dict
+from nip_fn.config.codec import differences, flatten, get, merge, spread, to_dict
 from nip_fn.config.hosting import may_change
 from nip_fn.config.presets import model_problems, with_preset
+from nip_fn.config.spelling import PROVIDERS
+from nip_fn.config.unused import told
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.run.checkpoint import Recording
@@ -112,6 +114,17 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
         say(f"nip-fn: warning: {problem}")
     sources = or_exit(extensions.sources(table))
     return New(params, loaded, or_exit(first_adapters(loaded, params)), sources)
+
+
+def warn_of_unused(given: dict[str, Any], provider: str | None, planned: Iterable[New]) -> None:
+    """Tell of what was written and has no effect in any of the runs that were planned of it."""
+    before, after = flatten(given), flatten(with_provider(given, provider))
+    sources = (".model_provider", ".use_dummy_api")
+    for address in sorted(name for name in before if name.endswith(sources)):
+        if PROVIDERS.get(before[address], before[address]) != after[address]:
+            say(f"nip-fn: warning: without effect, since --provider goes before it: {address}")
+    for unused in told(given, [new.params for new in planned]):
+        say(f"nip-fn: warning: {unused}")
 
 
 def create(folder: Path, new: New, data: Data | None = None) -> Session:

@@ -22,7 +22,7 @@ from nip_fn_cli.exits import Exit, command, die, run_name, say
 from nip_fn_cli.learnt import print_learnt
 from nip_fn_cli.money import Money, check_budget, money_of_run
 from nip_fn_cli.serving_child import served_here
-from nip_fn_cli.session import Session, create, plan, reopen, run_session
+from nip_fn_cli.session import Session, create, plan, reopen, run_session, warn_of_unused
 from nip_fn_cli.table import print_table, untrained
 from nip_fn_cli.wiring import check_apis
 
@@ -64,6 +64,7 @@ def train_command(
         check_budget(session.params, money)
     else:
         new = plan(given, flags.provider, runs)
+        warn_of_unused(given, flags.provider, [new])
         if dry is not None:
             check_apis(new.params)
             dry_run(new, money, dry)

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from nip_fn.config.hosting import is_hosted
+from nip_fn.config.hosting import kind_of
 from nip_fn.errors import Eventual, Problem
 from nip_fn.game.reply import Completion
-from nip_fn.params.agent import OPTIONS, AgentParameters, agent_group, is_frozen, is_scripted
+from nip_fn.params.agent import OPTIONS, AgentParameters, agent_group, is_frozen
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import (
@@ -99,17 +99,6 @@ def wire(params: HyperParameters, run: Path) -> Models:
             one.drain()
 
     return Models(sample, tune, publish, drain, progress, meter)
-
-
-def kind_of(agent: AgentParameters) -> str:
-    """The kind of adapters that serve an agent: api, dummy, local, scripted or self-hosted."""
-    if is_scripted(agent):
-        return "scripted"
-    if agent.use_dummy_api:
-        return "dummy"
-    if is_hosted(agent):
-        return "self-hosted"
-    return "local" if agent.model_provider == "local" else "api"
 
 
 def _dummy(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
@@ -248,6 +237,13 @@ def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
             f"{agent.model_name} is served by provider local alone",
             f"{address}.model_name",
             f"name a model that {provider} serves, as in --model NAME",
+        )
+        die(Exit.USAGE, problem)
+    if agent.repetition_penalty and provider == "openai" and agent.api_base_url is None:
+        problem = Problem(
+            "OpenAI's API has no repetition penalty",
+            f"{address}.repetition_penalty",
+            "leave it out, or name the compatible server that has one (--base-url)",
         )
         die(Exit.USAGE, problem)
     if is_trained and provider != "openai":

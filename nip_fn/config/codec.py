@@ -175,15 +175,16 @@ def params_hash(params: HyperParameters) -> str:
 
 def differences(one: HyperParameters, other: HyperParameters) -> tuple[str, ...]:
     """The dotted addresses at which two configurations differ, sorted."""
-    a, b = _flatten(to_dict(one)), _flatten(to_dict(other))
+    a, b = flatten(to_dict(one)), flatten(to_dict(other))
     return tuple(sorted(name for name in {*a, *b} if a.get(name) != b.get(name)))
 
 
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a nested table by dotted address; the inverse of `nest`, for all of them."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
         if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{name}.")
+            flat |= flatten(value, f"{prefix}{name}.")
         else:
             flat[f"{prefix}{name}"] = value
     return flat

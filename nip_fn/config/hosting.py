@@ -1,6 +1,6 @@
 """Agents at language-model servers, and the ranks of the adapters that they will have there."""
 
-from nip_fn.params.agent import AgentParameters, is_frozen, is_updated
+from nip_fn.params.agent import AgentParameters, is_frozen, is_scripted, is_updated
 from nip_fn.params.run import HyperParameters
 
 # The values that vLLM accepts for --max-lora-rank.
@@ -13,6 +13,17 @@ def is_hosted(agent: AgentParameters) -> bool:
     """True if the agent's model is at a language-model server, not at a plain vLLM."""
     self_hosted = agent.model_provider == "SelfHosted" and agent.api_base_url is None
     return self_hosted and not agent.use_dummy_api
+
+
+def kind_of(agent: AgentParameters) -> str:
+    """The kind of adapters that serve an agent: api, dummy, local, scripted or self-hosted."""
+    if is_scripted(agent):
+        return "scripted"
+    if agent.use_dummy_api:
+        return "dummy"
+    if is_hosted(agent):
+        return "self-hosted"
+    return "local" if agent.model_provider == "local" else "api"
 
 
 def server_url(agent: AgentParameters) -> str:

@@ -78,7 +78,7 @@ TINY = Preset(
 TEA = Preset(
     agent={
         **TINY.agent,
-        "use_supervisor_message": "none",
+        "use_supervisor_message": "first",
         "max_tokens_per_message": 40,
         "num_invalid_generation_retries": 1,
     },
@@ -124,6 +124,7 @@ WORLDS = (
     "builtin:bug-hunt-12",
     "builtin:bug-hunt-16",
 )
+GENERATED = (*WORLDS, "builtin:arithmetic")
 _WORLD = {"code_validation": {"system_prompt_version": "views"}, "nip_protocol": _SHORT}
 
 # What is written on the left takes the place of a preset's value on the right, which would
@@ -188,7 +189,8 @@ def _agents(given: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any]]
     """The settings of agents: those of `_default`, and of each agent with other ones."""
     agents = _tables(given.get("agents"))
     shared = agents.get(DEFAULT_AGENT, {})
-    common = {"model_name": _model(shared, dataset), **_fields(shared, dataset)}
+    told = _instructions(given, dataset)
+    common = {"model_name": _model(shared, dataset), **_fields(shared, dataset, told)}
     roles = preset_of(shared, dataset).roles
     settings: dict[str, dict[str, Any]] = {DEFAULT_AGENT: common}
     for name in dict.fromkeys(name for name in (*agents, *roles) if name != DEFAULT_AGENT):
@@ -196,7 +198,7 @@ def _agents(given: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any]]
         special = preset_of(own, dataset).roles.get(name, {})
         if _has(given, "malt.num_responses_per_timestep"):
             special = {k: v for k, v in special.items() if k != "num_responses"}
-        fields = {**_fields(own, dataset), **special}
+        fields = {**_fields(own, dataset, told), **special}
         # They go before what all agents share, and so must leave out what is written there.
         settings[name] = {
             k: v for k, v in fields.items() if k not in shared and common.get(k, ...) != v
@@ -204,12 +206,23 @@ def _agents(given: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any]]
     return {name: own for name, own in settings.items() if own}
 
 
-def _fields(agent: Mapping[str, Any], dataset: str) -> dict[str, Any]:
+def _fields(
+    agent: Mapping[str, Any], dataset: str, instructions: Mapping[str, Any]
+) -> dict[str, Any]:
     preset = preset_of(agent, dataset)
     words = agent.get("max_response_words", _DEFAULTS.max_response_words)
     if preset is not OTHER or not isinstance(words, int):
         return preset.agent
-    return {**preset.agent, "max_tokens_per_message": TOKENS_PER_WORD * words}
+    return {**preset.agent, **instructions, "max_tokens_per_message": TOKENS_PER_WORD * words}
+
+
+def _instructions(given: Mapping[str, Any], dataset: str) -> dict[str, Any]:
+    """The fields by which models other than the embedded ones learn how to ask and to decide."""
+    written = given.get("code_validation")
+    own = written.get("system_prompt_version") if isinstance(written, Mapping) else None
+    # The system prompts of these versions leave it to the supervisor.
+    leaves = own in ("tiny", "views") or (own is None and dataset in WORLDS)
+    return {"use_supervisor_message": "all"} if leaves else {}
 
 
 def _written(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -9,6 +9,8 @@ Edition 3 (nip-fn 0.3) decides the same games otherwise than edition 2 where tha
     EI         only dialogues in which an agent spoke are selected for it; before, any
     prompts    say that half of the solutions are right only of data with balanced classes; before,
                of any
+    chats      whose first message is not the supervisor's have a neutral one; before, they had the
+               supervisor's whatever `use_supervisor_message` said
     metrics    of sampling weigh games by their probability; before, by the leaves of trees
 
 Each is a value that a script can pass, too; `params.edition` chooses among them.

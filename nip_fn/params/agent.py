@@ -129,7 +129,13 @@ class AgentParameters(Record, frozen=True):
     language_model_server_port: Annotated[
         Port, Meta(description="Port of the language-model server (self-hosted).")
     ] = 5000
-    vllm_server_port: Annotated[Port, Meta(description="Port of vLLM (self-hosted).")] = 8000
+    vllm_server_port: Annotated[
+        Port,
+        Meta(
+            description="Port at which vLLM is reached (self-hosted), and its replicas at those "
+            "after it. 8000: where the language-model server says."
+        ),
+    ] = 8000
     api_base_url: Annotated[
         str | None,
         Meta(
@@ -270,7 +276,10 @@ class AgentParameters(Record, frozen=True):
     ] = None
     use_supervisor_message: Annotated[
         SupervisorRule,
-        Meta(description="Rounds in which the chat ends with instructions from a supervisor."),
+        Meta(
+            description="Rounds in which the chat ends with instructions from a supervisor, as it "
+            'always does at the verifier\'s last turn; "first" is the first round of the game.'
+        ),
     ] = "none"
     supervisor_name: Annotated[str, Meta(description="Name of that supervisor.")] = "Supervisor"
     max_response_words: Annotated[

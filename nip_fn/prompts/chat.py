@@ -36,8 +36,10 @@ def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, 
 
     It holds the system prompt; every earlier round as this agent saw it, its own replies as the
     assistant and the messages of others, in channels that it can see, as the user; and a closing
-    instruction from the supervisor if the agent's parameters ask for one, if the chat would not end
-    with a message of the user otherwise, and at the verifier's last turn, which it announces.
+    instruction from the supervisor if the agent's parameters ask for one, if the chat would end
+    with the agent's own words otherwise, and at the verifier's last turn, which it announces.  A
+    chat without any other message says that it is the agent's turn: many models need to be
+    addressed.
 
     Args:
         params: The run's parameters.
@@ -52,7 +54,11 @@ def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, 
     last = protocol.is_verifier(agent) and questions_left(protocol, episode) == 0
     # A model that is shown its own words last continues them instead of replying.
     unaddressed = not said or said[-1].role != "user"
-    if last or unaddressed or _supervised(own, len(episode.rounds)):
+    supervised = last or _supervised(own, len(episode.rounds))
+    # In edition 2 the supervisor spoke here, so that "none" was "first", and "all_but_first" "all".
+    if not said and not supervised and params.edition > 2:
+        said = (Message("user", "It is your turn."),)
+    elif supervised or unaddressed:
         said = (*said, _supervisor_message(params, datapoint, agent, episode, said))
     return (Message("system", prompt), *(_merged(said) if merges_same_role_messages(own) else said))
 

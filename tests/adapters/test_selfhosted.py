@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nip_fn.run import checkpoint
 from nip_fn.run.digest import digest
@@ -187,6 +188,16 @@ def test_the_token_is_shown_to_the_server_and_to_vllm(tmp_path: Path) -> None:
         assert f"check {TOKEN_VARIABLE}" in line
         assert len(server.asked) == asked + 2, "it is not asked again"
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and TOKEN in p.read_text("latin-1")]
+
+
+def test_vllm_is_asked_at_the_port_that_is_written(
+    server: FakeServer, vllm: Provider, tmp_path: Path
+) -> None:
+    server.vllm_port += 1  # where it is for the server; a tunnel leads there by another port
+    params = params_at(server)
+    agents = tuple(replace(agent, vllm_server_port=vllm.port) for agent in params.agents)
+    there = Session(server, tmp_path / "run", params=replace(params, agents=agents))
+    assert len(there.ask().unwrap()) == 2
 
 
 def test_vllm_is_waited_for(server: FakeServer, tmp_path: Path) -> None:

@@ -340,9 +340,9 @@ def test_code_reaches_the_prompt_as_it_is(version: str, agent: int) -> None:
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [
-        ("none", [True, False, False, False]),  # the first would otherwise have no user
+        ("none", [False, False, False, False]),
         ("first", [True, False, False, False]),
-        ("all_but_first", [True, True, True, True]),
+        ("all_but_first", [False, True, True, True]),
         ("all", [True, True, True, True]),
     ],
 )
@@ -353,6 +353,10 @@ def test_the_supervisor_speaks_in_the_rounds_that_were_asked_for(
     *shown, _ = dialogue(params, UNDECIDED)
     spoke = [chat[-1].name == "Judge" for _, _, chat in shown]
     assert spoke[:4] == expected
+    assert all(chat[-1].role == "user" for _, _, chat in shown), "every model is addressed"
+    *before, _ = dialogue(replace(params, edition=2), UNDECIDED)
+    spoke = [chat[-1].name == "Judge" for _, _, chat in before]
+    assert spoke[:4] == [True, *expected[1:]], "in edition 2 the first round always had it"
 
 
 @pytest.mark.parametrize("stance", [0, 1])

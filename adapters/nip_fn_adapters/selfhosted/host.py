@@ -41,6 +41,7 @@ from nip_fn_adapters.serving.wire import (
 T = TypeVar("T")
 
 UNKNOWN = 404  # the status of a refusal if the server lacks an adapter
+ANY_PORT = AgentParameters().vllm_server_port
 MAX_NAME = 150  # characters: the server appends to the names that it is given
 
 
@@ -54,7 +55,7 @@ class Host:
             client: The server's.
             run: The run's folder.
             params: The run's parameters.
-            vllm_port: The port of the server's vLLM, if the server does not name one.
+            vllm_port: The port of the server's vLLM; `ANY_PORT` for the one that the server names.
         """
         self.client = client
         self._run, self._params, self._vllm_port = run, params, vllm_port
@@ -181,6 +182,9 @@ class Host:
         # know that it listens on 0.0.0.0.
         host, _, _ = self.client.server.url.rpartition(":")
         ports = [replica.port for replica in status.replicas] or [self._vllm_port]
+        # Written, because a tunnel or a proxy leads to vLLM by another port.
+        moved = 0 if self._vllm_port == ANY_PORT else self._vllm_port - min(ports)
+        ports = [port + moved for port in ports]
         return tuple(f"{host}:{port}/v1" for port in ports)
 
     def _needs(self) -> Needs:
