@@ -16,6 +16,7 @@ from nip_fn.code.ports import Sandbox
 from nip_fn.code.programs import Limits, Tally, Tests, program, tally
 from nip_fn.code.solutions import PlacedSolution
 from nip_fn.code.statistics import NO_TEXT, SplitStatistics, label_problem, leaks, statistics
+from nip_fn.config.codec import merge
 from nip_fn.config.presets import with_preset
 from nip_fn.config.schema import did_you_mean
 from nip_fn.errors import Problem
@@ -48,9 +49,10 @@ class Proving(NamedTuple):
 
 
 def data_params(dataset: str, sets: tuple[str, ...], skip_bad_rows: bool) -> HyperParameters:
-    """The parameters that bear on a data set."""
+    """The parameters that bear on a data set, all of which is used unless `sets` say otherwise."""
     flags = Flags(dataset=dataset, sets=sets, skip_bad_rows=skip_bad_rows or None)
-    return resolve(with_preset(overrides(flags)))
+    whole = {"dataset_options": {"balance_classes": False}}
+    return resolve(with_preset(merge(whole, overrides(flags))))
 
 
 def stats_command(params: HyperParameters, *, tokenizer: str | None, as_json: bool) -> None:

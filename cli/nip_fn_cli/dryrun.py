@@ -51,7 +51,7 @@ def _print(
     ]
     total = ("total", "", "", "", *cells(rows, params, prices, rate))
     print("expected / at most, where they differ\n")
-    print_rows(titles, [*told, total], keys=4)
+    print_rows(titles, [*told, total], keys=3)
 
 
 def cells(

@@ -192,7 +192,7 @@ def print_spending(state: RunState, prices: Prices) -> None:
         (f"{'training ' * is_training}{name}", own[0].model, *_cells(own))
         for (is_training, name), own in sorted(by_row.items(), key=lambda item: item[0][0])
     ]
-    print_rows(("", "model", *titles), [*rows, ("total", "", *_cells(expenses))], keys=2)
+    print_rows(("", "model", *titles), [*rows, ("total", "", *_cells(expenses))])
 
 
 def _cells(expenses: Iterable[Expense]) -> tuple[str, ...]:

@@ -21,9 +21,11 @@ def print_table(state: RunState, prices: Prices) -> None:
 
     The test of a row is that of the models from which its trees were sampled.
     """
-    columns = _columns(state)
     records = summary(state)
-    print_rows(tuple(columns), [[cell(one) for cell in columns.values()] for one in records])
+    columns = {title: [cell(one) for one in records] for title, cell in _columns(state).items()}
+    # A run that only tests selects nothing.
+    told = {title: cells for title, cells in columns.items() if {*cells} != {"-"}}
+    print_rows(tuple(told), list(zip(*told.values(), strict=True)))
     for line in losses(state):
         print(f"{MARK} {line}")
     if state.rows:
