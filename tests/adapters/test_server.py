@@ -206,6 +206,8 @@ def test_errors_are_one_line_in_one_form(server: Server) -> None:
         ("PATCH", "/adapters", None, 405),
         ("POST", "/vllm/start", b"{", 400),
         ("POST", "/vllm/start", b"[" * 100_000, 400),
+        ("POST", "/vllm/start", b'{"model_name": "\xff"}', 400),
+        ("PUT", "/training/jobs/a", b'{"name": "\xed\xa0\x80"}', 400),
         ("POST", "/vllm/start", {"model_name": 3}, 400),
         ("POST", "/vllm/start", {"model_name": "m", "more": 1}, 400),
         ("POST", "/vllm/start", {"model_name": "m", "max_lora_rank": 513}, 400),

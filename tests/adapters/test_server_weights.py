@@ -116,6 +116,8 @@ def test_other_weights_are_refused(
         ({"r": 8}, "has not the rank 8"),
         ({"r": 0}, "cannot be read"),
         ({"r": 32}, "its rank is 32, and vLLM was started for ranks up to 16"),
+        ({"lora_alpha": 1e300}, "its lora_alpha 1e+300 is more than 1000 times its rank"),
+        ({"lora_alpha": -1e9}, "its lora_alpha -1e+09 is more than 1000 times its rank"),
         ({"peft_type": "IA3"}, "no LoRA"),
         ({"base_model_name_or_path": "org/other"}, "made for 'org/other'"),
         ({"base_model_name_or_path": None}, "cannot be read"),

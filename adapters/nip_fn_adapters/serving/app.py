@@ -214,6 +214,10 @@ def _too_deep(request: Request[Any, Any, Any], error: RecursionError) -> Respons
     return Response(Error("the JSON is nested too deeply"), status_code=400)
 
 
+def _no_text(request: Request[Any, Any, Any], error: UnicodeDecodeError) -> Response[Error]:
+    return Response(Error("the JSON is not UTF-8 text"), status_code=400)
+
+
 def _bug(request: Request[Any, Any, Any], error: Exception) -> Response[Error]:
     # The traceback stays in the log: it may quote what other clients have sent.
     logger.error("%s %s", request.method, request.url.path, exc_info=error)
@@ -264,6 +268,7 @@ def make_app(service: Service) -> Litestar:
         exception_handlers={
             HTTPException: _tell,
             RecursionError: _too_deep,
+            UnicodeDecodeError: _no_text,
             Exception: _bug,
         },
         request_max_body_size=settings.max_json_bytes,

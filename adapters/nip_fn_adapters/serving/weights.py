@@ -19,6 +19,9 @@ from nip_fn_adapters.local.weights import CONFIG, NOT_STACKED, WEIGHTS
 
 MAX_HEADER = 64 << 20  # bytes of the header of a safetensors file
 MAX_CONFIG = 1 << 20  # bytes
+# Of lora_alpha / r, by which the product of A and B is multiplied: finite weights times 1e300 are
+# no finite numbers, and what they leave in vLLM's cache spoils the replies of other models, too.
+MAX_SCALE = 1_000.0
 CHUNK = 1 << 22  # numbers that are checked together
 PREFIX = "base_model.model."  # peft's, before the name of a module in the model
 PARTS = (".lora_A.weight", ".lora_B.weight")
@@ -113,6 +116,10 @@ def _check_config(config: LoraConfig, model: str, max_rank: int) -> Result[None,
         return _problem(f"it is made for {made_for!r}, and {model} is served")
     if config.r > max_rank:
         return _problem(f"its rank is {config.r}, and vLLM was started for ranks up to {max_rank}")
+    if not abs(config.lora_alpha) <= MAX_SCALE * config.r:
+        return _problem(
+            f"its lora_alpha {config.lora_alpha:g} is more than {MAX_SCALE:g} times its rank"
+        )
     return Success(None)
 
 
