@@ -163,6 +163,10 @@ def _of_trees(params: HyperParameters, agent: AgentParameters) -> Found:
         if not params.rl.num_iterations:
             names = _TREES[2:] if params.text_rl.test_trees else _TREES
             yield "nothing is trained", names
+        learning = any(is_trained(params, other) for other in params.agents)
+        if params.rl.num_iterations and not learning and _plays_alone(params):
+            names = ("pair_selection_method", "min_pair_margin")
+            yield "no agent is trained, and each gives one reply", names
         idle = is_frozen(agent) or agent.update_schedule != ConstantUpdateSchedule()
         if not idle and not any(other.opponent_pool for other in params.agents):
             yield "it is trained in every iteration", ("num_idle_responses",)
@@ -286,14 +290,33 @@ def _of_servers(params: HyperParameters) -> Found:
     if not kinds - {"dummy", "scripted"}:
         yield "there is no model", ("text_rl.test_temperature",)
     if not trained:
-        names = ("rl.lr", "rl.num_epochs", "ei.lr", "malt.num_initial_ei_iterations")
-        yield "no agent is trained", names
+        yield (
+            "no agent is trained",
+            (
+                *("rl.lr", "rl.num_epochs", "ei.lr", "malt.num_initial_ei_iterations"),
+                *("text_rl.switch_adapters", "text_rl.fine_tune_on_all_previous_rollouts"),
+                *("text_rl.refused_adapters", "text_rl.failed_trainings"),
+            ),
+        )
+        if _plays_alone(params):
+            but = ("frozen_agents_generate_one_response",)
+            names = (*_section("malt", *but), "trainer", "text_rl.test_trees")
+            yield "no agent is trained, and each gives one reply", names
     elif training <= {"api", "dummy"}:
         why = "OpenAI sets the learning rate, which agent_lr_factor multiplies"
         why = why if "api" in training else "nothing is really trained (dummy)"
         yield why, ("rl.lr", "ei.lr")
     if training <= {"dummy"}:
-        yield "nothing is really trained (dummy)", ("rl.num_epochs", "text_rl.refused_adapters")
+        yield (
+            "nothing is really trained (dummy)",
+            (*("rl.num_epochs", "text_rl.refused_adapters", "text_rl.failed_trainings"),),
+        )
+
+
+def _plays_alone(params: HyperParameters) -> bool:
+    """True if every agent gives one reply at each of its turns, since it is frozen."""
+    own = [(agent.num_responses, agent.num_idle_responses) for agent in params.agents]
+    return params.malt.frozen_agents_generate_one_response and own == [(None, None)] * len(own)
 
 
 _LENGTHS: dict[str, tuple[str, ...]] = {

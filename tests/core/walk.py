@@ -72,6 +72,10 @@ LONGER = {
 CONTEXT: dict[str, dict[str, Any]] = {
     "text_rl.test_on_whole_dataset": {"rl": {"rollouts_per_iteration": 2}},
     "malt.value_backup": LONGER,
+    "protocol_common.prover_invalid_response_penalty": {
+        "agents": {DEFAULT_AGENT: {"num_invalid_generation_retries": 1}},
+        "rl": {"rollouts_per_iteration": 28},
+    },
     "malt.num_responses_per_timestep": {"malt": {"num_responses_per_timestep": 2}},
 }
 
@@ -82,9 +86,10 @@ RESOLVED = (
     "protocol_common.prover_stance",
 )
 
-# What only a whole process shows, and the test that does.
+# What only a whole process shows, and the tests that do.
 ELSEWHERE = {
-    "text_rl.refused_adapters": "test_a_refused_adapter_is_told_of_and_the_run_goes_on",
+    "text_rl.failed_trainings": "tests/cli/test_failed_trainings.py",
+    "text_rl.refused_adapters": "tests/cli/test_self_hosted.py",
 }
 
 
