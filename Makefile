@@ -29,6 +29,11 @@ test-vllm: .venv/.ready .venv-vllm/.ready
 	$(PYTHON) -m venv .venv-inspect
 	.venv-inspect/bin/pip install --quiet inspect-ai==0.3.285
 
+# The same for experiment trackers.
+.venv-track:
+	$(PYTHON) -m venv .venv-track
+	.venv-track/bin/pip install --quiet --editable . mlflow==3.17.2 tensorboard==2.21.0 trackio==0.43.0 wandb==0.31.0
+
 check: .venv/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -58,4 +63,4 @@ mutants: .venv/.ready
 	touch $@
 
 clean:
-	rm -rf .venv .venv-vllm .venv-inspect build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-vllm .venv-inspect .venv-track build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -19,6 +19,7 @@ from nip_fn_cli.options import (
     RunsOption,
     SetOption,
     SkipOption,
+    listed,
 )
 from nip_fn_cli.terminal import guard_streams
 
@@ -116,6 +117,12 @@ def train(
             "--serve", help="Start a language-model server here for as long as the run lasts."
         ),
     ] = False,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Send metrics to wandb, tensorboard, trackio or mlflow; A,B for several."
+        ),
+    ] = None,
     runs: RunsOption = Path("runs"),
 ) -> None:
     """Train agents and record everything; print a table of the iterations at the end."""
@@ -147,6 +154,7 @@ def train(
         money=money_or_die(budget, prices),
         dry=rate if dry_run else None,
         serve=serve,
+        trackers=listed(track),
     )
 
 
@@ -435,7 +443,8 @@ def export(
         list[str],
         typer.Option(
             help="inspect (logs for inspect view), trl or openai (training rows), csv or parquet "
-            "(tables), arrays (npz), json or yaml (transcripts); several, separated by commas."
+            "(tables), arrays (npz), json or yaml (transcripts), or a tracker (wandb, tensorboard, "
+            "trackio, mlflow); several, separated by commas."
         ),
     ],
     out: Annotated[
@@ -447,8 +456,7 @@ def export(
     """Write a run in the formats of other programs; prints the paths of the files."""
     from nip_fn_cli.export import export_command
 
-    formats = tuple(kind.strip() for listed in to for kind in listed.split(",") if kind.strip())
-    export_command(run, formats, out, runs)
+    export_command(run, listed(to), out, runs)
 
 
 class Pair(StrEnum):

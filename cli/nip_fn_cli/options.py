@@ -43,3 +43,8 @@ BaseUrlOption = Annotated[
 BatchOption = Annotated[
     bool, typer.Option("--batch", help="Use the batch API: half the price, up to a day per step.")
 ]
+
+
+def listed(values: list[str] | None) -> tuple[str, ...]:
+    """The values of an option that may be repeated, and may hold several, separated by commas."""
+    return tuple(one.strip() for given in values or () for one in given.split(",") if one.strip())

@@ -15,6 +15,7 @@ from nip_fn_adapters.costs.prices import Prices
 from nip_fn_adapters.runs import known_runs
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_adapters.tracker import METRICS
+from nip_fn_adapters.tracking import tracked, tracker_problem
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.datasets import told
 from nip_fn_cli.dryrun import dry_run
@@ -37,6 +38,7 @@ def train_command(
     money: Money,
     dry: float | None = None,
     serve: bool = False,
+    trackers: tuple[str, ...] = (),
 ) -> None:
     """Run the command.
 
@@ -49,7 +51,10 @@ def train_command(
         money: The prices and the budget.
         dry: Requests a second; only print what the run would ask for at that rate, and its price.
         serve: Start a language-model server for as long as the run lasts.
+        trackers: The names of experiment trackers that the run is sent to.
     """
+    if (problem := tracker_problem(trackers)) is not None:
+        die(Exit.USAGE, problem.at("--track"))
     given, name = overrides(flags), run_name(name)
     if dry is not None and resume:
         die(Exit.USAGE, "--dry-run forecasts a whole run, from its beginning; leave out --resume")
@@ -77,7 +82,8 @@ def train_command(
     own = ("--run", folder.name, "--runs", folder.parent, *_changes(session))
     again = command("nip-fn", "train", "--resume", *own)
     # The server is started last: a run that is refused should not have waited for vLLM.
-    with served_here(session.params, folder) if serve else nullcontext():
+    serving = served_here(session.params, folder) if serve else nullcontext()
+    with serving, tracked(trackers, folder, say):
         state = run_session(session, folder, f"{again}{' --serve' if serve else ''}", money)
     _report(state, folder, money_of_run(money, folder).prices)
 
