@@ -1,6 +1,5 @@
 """The `nip-fn` command.  Each command imports its modules when it runs, so that help is instant."""
 
-import sys
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -689,9 +688,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         die_of_system(error)
     except SystemExit as end:
-        # Typer has caught two exceptions itself, and gives one of them the code of a bug.
-        if isinstance(end.__context__, BrokenPipeError):  # as of `| head -1`: nobody reads on
-            sys.exit(int(Exit.SYSTEM))
+        # Typer has caught the interrupt itself, and says nothing.
         if end.__context__ and isinstance(end.__context__.__cause__, KeyboardInterrupt):
             say("nip-fn: interrupted")
         raise

@@ -268,8 +268,6 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
             observers.append(TranscriptFiles(folder))
         try:
             result = asyncio.run(_interpret(session, world, observers))
-        except BrokenPipeError:  # nobody reads what it says any more
-            raise
         except OSError as error:
             die_of_system(error, f"what was recorded before is kept, resume with: {again}")
         finally:
