@@ -32,6 +32,7 @@ from nip_fn.training.jobs import make_job
 from nip_fn_adapters.api import batches, sampler, tuner
 from nip_fn_adapters.api.endpoints import KEY_VARIABLES
 from nip_fn_adapters.data.opening import open_data
+from nip_fn_adapters.local.models import BUILTIN
 from nip_fn_adapters.selfhosted import host
 from nip_fn_adapters.selfhosted import sampler as hosted_sampler
 from nip_fn_adapters.selfhosted import tuner as hosted_tuner
@@ -104,7 +105,7 @@ PROVIDERS: dict[str, dict[str, Any]] = {
     "openrouter": at("OpenRouter", freeze_agent=True),
     "self-hosted": at("SelfHosted"),
     "vllm": at("SelfHosted", api_base_url="http://a/v1", freeze_agent=True),
-    "local": at("local"),
+    "local": at("local", model_name=str(BUILTIN["builtin:tiny"])),
     "dummy": at("local", use_dummy_api=True),
 }
 
@@ -216,6 +217,7 @@ def outcome(provider: str, address: str, value: object, base: Mapping[str, Any] 
         return "told"
     if address in ELSEWHERE:
         return "acts"
+    assert not _world(plain)[0], "the provider itself is not refused"
     refused, world = _world(params)
     if refused:
         return "refused"
@@ -249,17 +251,27 @@ def _world(params: HyperParameters) -> tuple[bool, object]:
             (hosted_tuner, "hosted_tuner"),
         ):
             patch.setattr(module, name, record)
+        known_hosts = host.hosts_of
+
+        def hosts_of(*arguments: Any, **named: Any) -> Any:
+            made.append(repr(named["timeouts"]))
+            return known_hosts(*arguments, **named)
+
+        patch.setattr(host, "hosts_of", hosts_of)
         patch.setattr("nip_fn_cli.exits.say", lambda line: None)
         try:
             wire(params, Path("run"))
             made.append([kind_of(agent) for agent in params.agents])
         except typer.Exit:
             return True, None
-        hosts = host.hosts_of(params, Path("run"), {"MINE": "own"}).unwrap()
-    online = VllmStatus("online", "", "m", (ReplicaStatus(8001, "online"),))
+        hosts = known_hosts(params, Path("run"), {"MINE": "own"}).unwrap()
+    online = VllmStatus("online", "", "m", (ReplicaStatus(9001, "online"),))
     for name, one in sorted(hosts.items()):
         url = one.client.server.url
-        made.append((name, url, one.client.key_variable, one._addresses(online)))
+        agents = {own.name: own for own in params.agents}
+        assignments = {name: hosted_sampler.Assignment(agents[name], one)}
+        hosted = hosted_sampler.HostedSampler(assignments, sampler.DEFAULT_SETTINGS)
+        made.append((name, url, hosted._served(one, one._addresses(online))))
         made.append(needs_of(params, url))
     jobs = [make_job(params, group, 1, (), key(0)) for group in make_groups(params)]
     return False, repr((made, jobs if params.rl.num_iterations else []))
