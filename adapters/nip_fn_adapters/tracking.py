@@ -191,7 +191,7 @@ SINKS: dict[str, Callable[[About], Sink]] = {
 
 
 def about(folder: Path) -> Result[About, Problem]:
-    """What a tracker is told of the run in a folder; a failure if it has not begun."""
+    """The run in a folder, as trackers are told of it; a failure if it has not begun."""
     first = next(iter(outline((folder / CHECKPOINT).read_bytes())), None)
     if not isinstance(first, RunStarted):
         return Failure(Problem("the run has not begun", str(folder)))
