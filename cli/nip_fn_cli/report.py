@@ -5,8 +5,7 @@ from pathlib import Path
 
 from nip_fn_adapters import runs as recorded
 from nip_fn_adapters.reports import Subject, report_page, split_report, subject, write_pages
-from nip_fn_adapters.store import replace_file
-from nip_fn_cli.exits import Exit, or_exit, say
+from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.money import Money
 from nip_fn_cli.recordings import read_recording, replay_recording
 
@@ -33,12 +32,14 @@ def report_command(
         out = out or folder / REPORT
         write_pages(out, split_report(subjects, money.prices))
         print(out / "index.html")
-        return
-    out = out or folder / f"{REPORT}.html"
-    page = report_page(subjects, money.prices).encode()
-    out.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(out, page)
-    print(out)
+    else:
+        out = out or folder / f"{REPORT}.html"
+        write_pages(out.parent, {out.name: report_page(subjects, money.prices)})
+        print(out)
+    # Only now: whoever looks for the cause of a mismatch needs what was derived.
+    for file, one in zip(files, subjects, strict=True):
+        if one.replayed.state.faults:
+            die(Exit.MISMATCH, f"{file}: {one.replayed.state.faults[0]}")
 
 
 def _subject(file: Path) -> Subject:

@@ -223,7 +223,7 @@ def _of_costs(spent: Sequence[Spent]) -> Iterator[Chart]:
 
 def percent(value: float) -> str:
     """A share as a percentage."""
-    return f"{100 * value:.4g} %" if abs(value) >= 0.1 else f"{100 * value:.2g} %"
+    return f"{100 * value:.1f} %".replace(".0 %", " %")
 
 
 def signed(value: float) -> str:

@@ -124,6 +124,7 @@ def _tree(id: str, stage: StageForest, index: int, pairs: Sequence[Pair]) -> Tre
         games=len(games),
         right=percent(fsum(map(is_right, games)) / len(games)),
         pairs=len(pairs),
+        imitated=tuple(names[one.agent] for one in stage.selection.rollouts if one.tree == index),
         pictures=tuple(zip(names, pictures, strict=True)),
         root=_nodes(stage, index, tree, value_NA, bins, pairs),
     )

@@ -1,7 +1,7 @@
 """A recorded run as the records of a page: what it is, its models, its cost, and all the rest."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import fsum
 from typing import Any
 
@@ -225,11 +225,7 @@ def _groups(replayed: Replayed) -> tuple[GroupView, ...]:
                     reference=one.reference or group.model,
                     data_hash=one.data_hash,
                     serving=one.name == group.serving,
-                    numbers=tuple(
-                        (title, f"{numbers[one.iteration, group.name][metric]:,.4g}")
-                        for title, metric in _TRAINING
-                        if metric in numbers[one.iteration, group.name]
-                    ),
+                    numbers=_training(numbers[one.iteration, group.name]),
                 )
                 for one in group.lineage
             ),
@@ -238,13 +234,17 @@ def _groups(replayed: Replayed) -> tuple[GroupView, ...]:
     )
 
 
-_TRAINING = (
-    ("rows", "rows"),
-    ("loss at first", "loss_first"),
-    ("loss at last", "loss_last"),
-    ("KL", "kl"),
-    ("canary gap", "canary_gap"),
-)
+def _training(measured: Mapping[str, float]) -> tuple[str, ...]:
+    """The numbers of a training, as far as its trainer measured them."""
+    ways = (
+        ("{rows:,.0f} rows", ("rows",)),
+        ("loss {loss_first:.4g} to {loss_last:.4g}", ("loss_first", "loss_last")),
+        ("KL {kl:.3g}", ("kl",)),
+        ("canary gap {canary_gap:.2g}", ("canary_gap",)),
+    )
+    return tuple(
+        told.format(**measured) for told, names in ways if all(name in measured for name in names)
+    )
 
 
 def _by_name(spent: Sequence[Spent]) -> tuple[Spent, ...]:

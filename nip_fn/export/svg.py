@@ -17,6 +17,7 @@ NUM_BINS = 9  # of values, from the worst to the best; the middle one holds 0
 
 WIDTH, HEIGHT = 340, 190
 LEFT, RIGHT, TOP, BOTTOM = 40, 66, 10, 24
+MOST_LETTERS = 10  # beside a curve
 
 
 class Point(NamedTuple):
@@ -123,9 +124,14 @@ def _curve(
         for (x, y), p in zip(places, one.points, strict=True)
     )
     name = Markup("<text class=n x={} y={}>{}</text>").format(
-        WIDTH - RIGHT + 7, _n(place + 4), one.name
+        WIDTH - RIGHT + 7, _n(place + 4), _short(one.name)
     )
     return Markup("<g class=s{}>{}{}{}{}</g>").format(index % 5, shade, line, dots, name)
+
+
+def _short(name: str) -> str:
+    """A name that fits beside a curve; the dots and the numbers have it whole."""
+    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
 
 
 def _ticks(values: Sequence[float]) -> tuple[float, ...]:

@@ -103,6 +103,7 @@ class TreeView(NamedTuple):
     games: int
     right: str
     pairs: int
+    imitated: tuple[str, ...]  # the agents that learn from it as it is
     pictures: tuple[tuple[str, Markup], ...]  # (agent, the tree in the colours of its values)
     root: Node
 
@@ -135,6 +136,11 @@ class ForestView(NamedTuple):
     def held(self) -> int:
         """The number of trees in the page."""
         return len(self.trees) + sum(map(len, self.packs))
+
+    @property
+    def is_plain(self) -> bool:
+        """True if all trees are shown."""
+        return len(self.trees) == self.total
 
 
 class Turn(NamedTuple):
@@ -203,7 +209,7 @@ class AdapterView(NamedTuple):
     reference: str
     data_hash: str
     serving: bool
-    numbers: tuple[tuple[str, str], ...]
+    numbers: tuple[str, ...]
 
 
 class GroupView(NamedTuple):

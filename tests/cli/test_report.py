@@ -6,14 +6,21 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from msgspec.structs import replace
 
+import nip_fn as nip
+from nip_fn.export.page import render
+from nip_fn.export.report import view_run
+from nip_fn.export.views import Limits
 from nip_fn.run import checkpoint
+from nip_fn.run.events import StageEnded
 
 from ..tools.browser import CHROMIUM, Page, chromium, complaints
 from ..tools.hostile_run import hostile_events
 from .conftest import SMALL, RunCli, call_cli
 
 T = TypeVar("T")
+NO_RUN, MISMATCH = 3, 8
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium is installed (apt install chromium)"
 )
@@ -86,9 +93,23 @@ def test_a_torn_recording_has_a_report_that_says_so(home: Path, run_cli: RunCli)
     assert "It is under way" in (torn / "report.html").read_text("utf-8")
 
 
+def test_a_run_that_is_derived_otherwise_than_recorded_is_shown_and_refused(home: Path) -> None:
+    events = [
+        replace(event, digest="0" * 32) if isinstance(event, StageEnded) else event
+        for event in hostile_events(iterations=1)
+    ]
+    other = home / "runs/other"
+    other.mkdir()
+    (other / "checkpoint.msgpack").write_bytes(checkpoint.write(events))
+    made = call_cli(home, "report", "other")
+    assert made.returncode == MISMATCH
+    assert "recorded digest" in made.stderr
+    assert "is not the recorded one" in (other / "report.html").read_text("utf-8")
+
+
 def test_a_run_that_is_not_there_is_named(run_cli: RunCli) -> None:
     made = run_cli("report", "nowhere")
-    assert made.returncode == 3
+    assert made.returncode == NO_RUN
     assert made.stderr.startswith("nip-fn: nowhere: there is no such run")
 
 
@@ -137,24 +158,35 @@ def test_all_content_is_there_without_a_script(home: Path, tmp_path: Path) -> No
 
 
 @needs_chromium
-def test_trees_can_be_searched_unpacked_and_walked(home: Path, tmp_path: Path) -> None:
-    """In the hostile run, whose replies are long enough to be packed."""
+def test_trees_can_be_searched_unpacked_and_walked(tmp_path: Path) -> None:
+    run = nip.replay(hostile_events()).unwrap()
+    trees = sum(len(one.batch.trees) for one in run.stages if one.stage == "sample")
+    limits = Limits(whole=0, nodes=30)
+    page_file = tmp_path / "page.html"
+    page_file.write_text(
+        render([view_run("a run", run, (), version="0", limits=limits)], version="0"), "utf-8"
+    )
+    boxes = "document.querySelectorAll('[aria-labelledby$=trees] .box').length"
 
     async def look(page: Page) -> None:
-        await page.open((home / "runs/<i>hostile/report.html").as_uri())
+        await page.open(page_file.as_uri())
+        assert await page.run(boxes) < trees
         search = "document.querySelector('.tools input')"
         await page.run(f"{search}.value = 'onerror'; {search}.onchange()")
         found = await page.run("document.querySelector('.tools output').value")
-        replies, trees = (int(word) for word in found.split() if word.isdigit())
-        assert replies >= trees > 0
+        replies, among = (int(word) for word in found.split() if word.isdigit())
+        assert replies >= among > 0
+        assert await page.run(boxes) == trees
         assert await page.run("document.querySelectorAll('.hit').length") == replies
         assert await page.run("typeof window.pwned") == "undefined"
         assert complaints(page) == ([], [], [])
-        await page.run("document.querySelector('.tree summary').focus()")
-        closed = "document.activeElement.parentElement.open"
-        assert await page.run(closed)
-        for key, is_open in (("ArrowLeft", False), ("ArrowRight", True)):
+        await page.run("document.querySelector('.box:not([hidden])[open] .tree summary').focus()")
+        is_open = "document.activeElement.parentElement.open"
+        assert await page.run(is_open)
+        for key, after in (("ArrowLeft", False), ("ArrowRight", True)):
             await page.ask("Input.dispatchKeyEvent", type="keyDown", key=key)
-            assert await page.run(closed) is is_open
+            assert await page.run(is_open) is after
+        await page.ask("Input.dispatchKeyEvent", type="keyDown", key="ArrowDown")
+        assert await page.run("document.activeElement.tagName") == "SUMMARY"
 
     seen(tmp_path, look)

@@ -195,6 +195,8 @@ def test_every_node_pair_and_end_of_every_tree_is_shown(path: Path) -> None:
                 told[kind] += copies * times
             assert told == Counter(outcome_of(game)[0] for game in games)
         assert marks[True] == marks[False] == len(stage.selection.pairs)
+        imitated = sum(len(tree.imitated) for tree in forest.trees)
+        assert imitated == len(stage.selection.rollouts)
 
 
 @pytest.mark.parametrize("path", SAMPLE, ids=IDS)

@@ -6,7 +6,12 @@ const all = (within, what) => [...within.querySelectorAll(what)];
 async function unpack(pack) {
   const bytes = Uint8Array.from(atob(pack.querySelector("script").textContent), (one) => one.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  pack.outerHTML = await new Response(stream).text();
+  const trees = await new Response(stream).text();
+  const focused = pack.contains(document.activeElement);
+  pack.insertAdjacentHTML("beforebegin", `<div>${trees}</div>`);
+  const first = pack.previousElementSibling.querySelector("summary");
+  pack.remove();
+  if (focused) first.focus();
 }
 function wire() {
   for (const pack of all(document, ".pack")) {
