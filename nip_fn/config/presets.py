@@ -127,6 +127,11 @@ WORLDS = (
 GENERATED = (*WORLDS, "builtin:arithmetic")
 _WORLD = {"code_validation": {"system_prompt_version": "views"}, "nip_protocol": _SHORT}
 
+# Three of four of its solutions have a bug, so that whoever rejects all of them would seem good.
+_DATA: dict[str, dict[str, Any]] = {
+    "builtin:python": {"dataset_options": {"balance_classes": True}}
+}
+
 # What is written on the left takes the place of a preset's value on the right, which would
 # otherwise override it.
 _DISPLACES = (
@@ -141,6 +146,7 @@ def with_preset(given: Mapping[str, Any]) -> dict[str, Any]:
     named = given.get("dataset", "builtin:tea")
     dataset = named if isinstance(named, str) else ""
     table = merge(ANY, {"dataset": named, **_run_preset(given, dataset)})
+    table = merge(table, _DATA.get(dataset, {}))
     return merge(merge(table, {"agents": _agents(given, dataset)}), given)
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from nip_fn_cli.printing import lay_out
+from nip_fn_cli.table import MARK
 
 from .conftest import COMMAND, SMALL, RunCli
 
@@ -118,11 +119,12 @@ def on_a_terminal(folder: Path, width: int, *arguments: str) -> list[str]:
 def test_a_run_fits_the_terminal(run_cli: RunCli, tmp_path: Path, width: int) -> None:
     run = run_cli("train", *SMALL, "--run", "r", "--set", "text_rl.test_scheme=all")
     assert run.returncode == 0, run.stderr
-    told = run.stdout.split("\n\n")[0].splitlines()
+    told = [line for line in run.stdout.split("\n\n")[0].splitlines() if line[0] != MARK]
     shown = on_a_terminal(tmp_path, width, "replay", "runs/r")
     plain = [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in shown]
-    # The digest alone takes 70 columns; it is a line of its own and no table.
-    table = plain[: next(at for at, line in enumerate(plain) if line.startswith("digest"))]
+    # The digest alone takes 70 columns: it is a line of its own and no table, like a mark's.
+    end = next(at for at, line in enumerate(plain) if line.startswith("digest"))
+    table = [line for line in plain[:end] if not line.startswith(MARK)]
     assert max(map(len, table)) <= width
     text = "\n".join(table)
     assert "…" not in text
