@@ -49,6 +49,7 @@ Outcome = Literal["acts", "refused", "told", "nothing", "same"]
 DATASET = Dataset("games", DATA["train"], DATA["validation"], DATA["test"])
 SMALL: dict[str, Any] = {
     "dataset": "builtin:python",
+    "dataset_options": {"balance_classes": False},
     "rl": {"num_iterations": 2, "rollouts_per_iteration": 7},
     "malt": {
         "num_responses_per_timestep": 3,
