@@ -15,6 +15,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
+from nip_fn.params.training import grace_seconds
 from nip_fn.run import checkpoint
 from nip_fn.run.digest import digest
 from nip_fn.run.events import (
@@ -43,10 +44,6 @@ Answer = Result[tuple[Event | Unanswered, ...], Problem]
 
 Observer = Callable[[RunState, Event], None]  # called with each event and the state after it
 
-# The time that replies which were asked for before a stop have left to arrive.  Most replies of a
-# model take less; a run that is told to stop should not hang on the slowest one.
-GRACE_SECONDS = 15.0
-
 
 TRAINING_TRIES = 3  # of a job, with `text_rl.failed_trainings = "retry"`
 
@@ -65,7 +62,8 @@ async def interpret(
         state: The state to begin in: empty, or that of a replayed recording.
         world: The adapters.
         first: Events to record before anything else, such as the start of a new run.
-        stop: Set by the caller to stop the run; what is in flight has `GRACE_SECONDS` to arrive.
+        stop: Set by the caller to stop the run; what is in flight may still arrive for as
+            long as `grace_seconds` says.
         observe: Called after each event.
 
     Returns:
@@ -190,7 +188,8 @@ class _Loop:
         """Record the replies that still arrive within the grace: they may be paid for."""
         problems: list[Problem] = []
         self._world.drain()
-        grace = asyncio.create_task(asyncio.sleep(GRACE_SECONDS, True))
+        seconds = grace_seconds(self.state.params.text_rl)
+        grace = asyncio.create_task(asyncio.sleep(seconds, True))
         # Trainings are not waited for: they take hours, and resuming looks them up.
         while not grace.done() and any(
             isinstance(effect, SampleReplies) for effect in self._in_flight.values()

@@ -19,6 +19,7 @@ from nip_fn.config.spelling import PROVIDERS
 from nip_fn.config.unused import told
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
+from nip_fn.params.training import grace_seconds
 from nip_fn.run.checkpoint import Recording
 from nip_fn.run.events import FORMAT, Event, Extended, RunStarted
 from nip_fn.run.ports import World
@@ -313,7 +314,11 @@ async def _interpret(
             observer(state, event)
 
     def on_signal() -> None:
-        say("stopping after the replies that are under way; press Ctrl-C again to stop at once")
+        seconds = grace_seconds(session.params.text_rl)
+        say(
+            f"stopping after the replies that are under way (at most {seconds:,.0f} s); press "
+            "Ctrl-C again to stop at once"
+        )
         stop.set()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)

@@ -11,6 +11,7 @@ from nip_fn.errors import Eventual, Problem
 from nip_fn.game.reply import Completion
 from nip_fn.params.agent import OPTIONS, AgentParameters, agent_group, is_frozen
 from nip_fn.params.run import HyperParameters
+from nip_fn.params.training import TextRlParameters
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import (
     Follow,
@@ -28,6 +29,7 @@ from nip_fn.training.jobs import Job
 from nip_fn_adapters import dummy, scripted
 from nip_fn_adapters.api.endpoints import address_problem
 from nip_fn_adapters.api.pace import Bounds
+from nip_fn_adapters.api.retries import RetryPolicy
 from nip_fn_adapters.costs.budget import Meter, within_budget
 from nip_fn_cli.exits import Exit, die, or_exit, say
 
@@ -153,11 +155,11 @@ def _self_hosted(
     )
     hosts = or_exit(hosts_of(params, run, environment(), timeouts=timeouts, tell=say))
     groups = of_groups(params, hosts)
+    bounds = _open_files(own.max_requests_in_flight)
+    # vLLM refuses nothing: what it cannot serve yet waits there.
+    bounds = bounds._replace(first=bounds.highest)
     settings = ClientSettings(
-        bounds=_open_files(own.max_requests_in_flight),
-        timeout=own.request_timeout_seconds,
-        tell=say,
-        meter=meter,
+        _policy(own), bounds, own.request_timeout_seconds, tell=say, meter=meter
     )
     agents = {agent.name: agent for agent in params.agents}
     assignments = {name: Assignment(agents[name], host) for name, host in hosts.items()}
@@ -183,9 +185,10 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter:
     wandb_project = variables.get("WANDB_OPENAI_FINETUNE_PROJECT")
     own, poll = params.text_rl, params.text_rl.fine_tune_poll_seconds
     bounds = _open_files(own.max_requests_in_flight)
-    timeout = own.request_timeout_seconds
-    settings = ClientSettings(tell=say, bounds=bounds, timeout=timeout, meter=meter)
-    timeouts = Timeouts(poll=poll, limit=own.fine_tune_limit_hours * 3600)
+    policy = _policy(own)
+    settings = ClientSettings(policy, bounds, own.request_timeout_seconds, tell=say, meter=meter)
+    retries = policy._replace(max_seconds=Timeouts().retries.max_seconds)
+    timeouts = Timeouts(poll=poll, limit=own.fine_tune_limit_hours * 3600, retries=retries)
     # One sampler serves all agents at APIs, so that those at one server share its limit; it either
     # uses batches or does not.
     batched = {agent.use_batch_api for agent in agents}
@@ -204,6 +207,12 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter:
     )
     tuner = api_tuner(run, groups, timeouts=timeouts, wandb_project=wandb_project, tell=say)
     return Models(sampler, tuner, api_publisher(groups, tell=say), sampler.drain)
+
+
+def _policy(own: TextRlParameters) -> RetryPolicy:
+    return RetryPolicy(
+        max_outage=own.outage_limit_seconds, max_unreached=own.unreached_limit_seconds
+    )
 
 
 def _missing(who: str, error: ModuleNotFoundError) -> Problem:

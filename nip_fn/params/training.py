@@ -93,6 +93,24 @@ class TextRlParameters(Record, frozen=True):
     request_timeout_seconds: Annotated[
         Positive, Meta(description="Seconds without an answer after which a request is repeated.")
     ] = 600.0
+    outage_limit_seconds: Annotated[
+        Positive,
+        Meta(
+            description="Seconds for which a server that has answered before may fail, refuse "
+            "everything or be out of reach. It is probed by one request at a time; then the run "
+            "ends, and can be resumed."
+        ),
+    ] = 7200.0
+    unreached_limit_seconds: Annotated[
+        Positive, Meta(description="The same for a server that has never answered.")
+    ] = 60.0
+    stop_grace_seconds: Annotated[
+        Annotated[float, Meta(ge=0.0, le=1e6)] | None,
+        Meta(
+            description="Seconds for which replies that are under way are waited for when a run "
+            "is stopped (Ctrl-C) or fails. None: request_timeout_seconds."
+        ),
+    ] = None
     fine_tune_poll_seconds: Annotated[
         Positive,
         Meta(description="Seconds between two status queries of a fine-tuning job or a batch."),
@@ -145,6 +163,12 @@ class TextRlParameters(Record, frozen=True):
             "top_p. 0: greedy. None: as in training."
         ),
     ] = None
+
+
+def grace_seconds(params: TextRlParameters) -> float:
+    """Seconds for which a run that stops waits for replies: as given, or as a request may take."""
+    given = params.stop_grace_seconds
+    return params.request_timeout_seconds if given is None else given
 
 
 class PureTextEiParameters(Record, frozen=True):

@@ -1,5 +1,7 @@
 """The fault menu: whole runs at a provider whose answers go wrong, through real HTTP."""
 
+import asyncio
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -11,6 +13,8 @@ import pytest
 
 from nip_fn.game.reply import Completion
 from nip_fn.run.digest import digest
+from nip_fn_adapters.api.pace import Bounds
+from nip_fn_adapters.api.retries import RetryPolicy
 from nip_fn_adapters.api.sampler import ClientSettings
 from nip_fn_adapters.store import CHECKPOINT
 
@@ -334,7 +338,7 @@ def test_where_siblings_are_asked_for_singly_each_that_was_answered_is_kept(
     assert game.contents() == undisturbed.contents()
 
 
-@pytest.mark.parametrize("fault", ["500", "timeout", "malformed", "empty-choices"])
+@pytest.mark.parametrize("fault", ["timeout", "malformed", "empty-choices"])
 def test_what_never_gets_better_ends_after_so_many_attempts(provider: Provider, fault: str) -> None:
     provider.configure(faults=[{"fault": fault}])
     mark = log_mark(provider)
@@ -355,7 +359,97 @@ def test_a_failed_reply_does_not_cancel_its_neighbours(provider: Provider) -> No
     assert [len(answer.value_or(())) for answer in answers] == [2, 2, 2, 0, 2, 2, 2, 2]
 
 
+def test_one_request_that_always_fails_is_given_up_while_others_are_answered(
+    provider: Provider,
+) -> None:
+    poison = {"fault": "500", "match": {"contains": "This is 3."}}
+    provider.configure(faults=[poison], latency=0.02)
+    mark = log_mark(provider)
+    settings = patient(max_attempts=3)._replace(bounds=Bounds(2, 1, 2))
+    requests = [make_request(f"{i}") for i in range(100)]
+    answers = ask(make_sampler(provider.url, settings=settings), *requests)
+    provider.configure(faults=[], latency=0.0)
+    assert [i for i, answer in enumerate(answers) if not answer.value_or(())] == [3]
+    assert "; given up after 3 attempts in " in str(answers[3].failure())
+    assert [entry["status"] for entry in since(provider, mark)].count(500) == 3
+
+
+def test_a_connection_that_the_server_has_closed_is_no_failure() -> None:
+    """The server closes each connection when a second request comes over it, unanswered."""
+    asked: list[int] = []
+
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for number in range(2):
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(int(re.findall(rb"content-length: (\d+)", head.lower())[0]))
+            asked.append(number)
+            if number == 0:
+                body = b'{"choices": [{"message": {"content": "Yes."}}]}'
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+                await writer.drain()
+        writer.close()
+
+    async def sample() -> tuple[list[Any], list[str]]:
+        told: list[str] = []
+        async with await asyncio.start_server(converse, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            settings = ClientSettings(policy=RetryPolicy(max_attempts=1), tell=told.append)
+            sampler = make_sampler(f"http://127.0.0.1:{port}/v1", settings=settings)
+            answers = []
+            for _ in range(2):
+                wave = (sampler(make_request(f"{i}", num=1)) for i in range(20))
+                answers += await asyncio.gather(*wave)
+        return answers, told
+
+    began = time.monotonic()
+    answers, told = asyncio.run(sample())
+    assert [answer.unwrap()[0].text for answer in answers] == ["Yes."] * 40
+    assert asked.count(1) == 20, "each kept connection was closed by its second request"
+    assert told == []
+    assert time.monotonic() - began < 3
+
+
 # ------------------------------------------------------------------------------------ away
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "reset"])
+def test_an_outage_is_borne_by_time_and_looked_into_by_one_request_at_a_time(
+    provider: Provider, fault: str
+) -> None:
+    provider.configure(faults=[{"fault": fault, "match": {"after": 8}}], latency=0.05)
+    told: list[str] = []
+    settings = patient(max_attempts=4, max_outage=300.0)._replace(tell=told.append, speed=100.0)
+    mark = log_mark(provider)
+    requests = [make_request(f"{i}") for i in range(60)]
+    sampler = make_sampler(provider.url, settings=settings._replace(bounds=Bounds(8, 1, 8)))
+    mended = threading.Timer(2.0, lambda: provider.configure(faults=[], latency=0.0))
+    mended.start()
+    answers = ask(sampler, *requests)
+    mended.join()
+    assert all(len(answer.unwrap()) == 2 for answer in answers)
+    failed = [entry for entry in since(provider, mark) if entry["fault"] == fault]
+    assert len(failed) < 80, "probed now and then"
+    assert {entry["in_flight"] for entry in failed[24:]} == {1}
+    limits = [
+        float(found[1].replace(",", ""))
+        for line in told
+        if (found := re.search("waiting for it for ([0-9,]+) s more; one request at a time", line))
+    ]
+    assert limits
+    assert all(is_readable(line) for line in told)
+    assert limits == sorted(limits, reverse=True)
+    assert all(0 < limit < 300 for limit in limits)
+
+
+def test_an_outage_that_is_too_long_ends_the_run_with_a_line(provider: Provider) -> None:
+    sampler = make_sampler(provider.url, settings=patient(max_outage=300.0))
+    assert ask(sampler, make_request())[0].unwrap()
+    provider.configure(faults=[{"fault": "503"}])
+    answers = ask(sampler, *(make_request(f"{i}") for i in range(3)))
+    provider.configure(faults=[])
+    said = str(answers[0].failure())
+    assert "the server fails (503): The engine is currently overloaded; given up after 3" in said
+    assert is_readable(said)
 
 
 def test_a_server_that_dies_and_comes_back_minutes_later_is_waited_for(

@@ -262,8 +262,7 @@ def test_a_limit_of_requests_in_flight_is_found(provider: Provider) -> None:
     assert statuses.count(200) == 300, "nothing is answered twice"
     late = statuses[len(statuses) // 2 :]
     assert late.count(429) < statuses.count(429) / 2 + 1
-    # Sixteen at a time would have three quarters refused; a busy machine adds to the few.
-    assert late.count(429) < 0.45 * len(late)
+    assert late.count(429) < 0.1 * len(late)
 
 
 def test_rate_limit_headers_keep_requests_within_the_quota(provider: Provider) -> None:

@@ -139,7 +139,7 @@ def _revive(provider: Provider) -> None:
 def test_a_provider_out_of_reach_is_a_readable_line(tmp_path: Path, job: Job) -> None:
     with Provider() as provider:
         url = provider.url
-    brief = QUICK._replace(retries=QUICK.retries._replace(max_away=0.3))
+    brief = QUICK._replace(retries=QUICK.retries._replace(max_outage=0.3))
     (failed,) = tune(tmp_path, url, job, timeouts=brief)
     assert url in str(failed.failure())
     assert is_readable(failed.failure())

@@ -18,7 +18,7 @@ from nip_fn_adapters.api.tuner import Timeouts, Training, api_tuner
 from ..provider import Provider
 
 KEY = "sk-test-4f1c9a2e77"  # as the fake provider's `key`: to be in no file and no message
-RETRIES = RetryPolicy(max_attempts=6, max_away=5.0, first_wait=0.02, longest_wait=0.1)
+RETRIES = RetryPolicy(max_attempts=6, max_outage=5.0, first_wait=0.02, longest_wait=0.1)
 QUICK = Timeouts(poll=0.02, limit=20.0, settle=0.4, answer=1.0, retries=RETRIES)
 
 

@@ -241,7 +241,7 @@ async def _sample(url: str, num_replies: int) -> tuple[float, float, float]:
 
     async def work() -> None:
         for place in left:
-            (await sampler(_request(place))).unwrap()
+            (await sampler(make_request(place))).unwrap()
             marks[place] = 0.0
             if len(marks) * 20 in (num_replies, 3 * num_replies):
                 memory.append(_resident())
@@ -256,7 +256,7 @@ def _resident() -> float:
     return pages * 4096 / 1e6
 
 
-def _request(place: int) -> Request:
+def make_request(place: int) -> Request:
     chat = (
         Message("system", "You are Verifier. " + "Judge the code. " * 60),
         Message("user", f"Ask about {place}."),

@@ -12,6 +12,7 @@ from tests.benchmarks import (
     bench_api,
     bench_core,
     bench_data,
+    bench_pace,
     bench_sampler,
     bench_sandbox,
     bench_vllm,
@@ -21,7 +22,15 @@ from tests.benchmarks import (
 def main() -> None:
     """Run and print."""
     table = Table("benchmark", "figure", box=None, pad_edge=False)
-    for module in (bench_core, bench_data, bench_sampler, bench_sandbox, bench_api, bench_vllm):
+    for module in (
+        bench_core,
+        bench_data,
+        bench_sampler,
+        bench_sandbox,
+        bench_api,
+        bench_pace,
+        bench_vllm,
+    ):
         for name, figure in module.run():
             table.add_row(name, figure)
     Console(width=120, highlight=False).print(table)

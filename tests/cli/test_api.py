@@ -159,11 +159,11 @@ def test_no_more_connections_are_opened_than_the_system_allows(
 # ------------------------------------------------------------------------------------ stopped
 
 
-def start(provider: Provider, tmp_path: Path, environment: dict[str, str]) -> Any:
+def start(provider: Provider, tmp_path: Path, environment: dict[str, str], *options: str) -> Any:
     """The command in the background."""
     where = ("--provider", "openai", "--base-url", provider.url, "--run", "b")
     return subprocess.Popen(
-        [COMMAND, "train", *FROZEN, *where],
+        [COMMAND, "train", *FROZEN, *where, *options],
         cwd=tmp_path,
         env={**environment, "OPENAI_API_KEY": KEY},
         stdout=subprocess.PIPE,
@@ -210,6 +210,32 @@ def test_a_run_that_is_stopped_goes_on_and_asks_for_nothing_again(
         assert "stopped; nothing is lost, resume with: nip-fn train --resume --run b" in said
         assert again == set(), "what was under way has been waited for"
     assert traces(tmp_path / "runs", resumed) == []
+
+
+@pytest.mark.parametrize(("grace", "signals"), [("60", 2), ("0.2", 1)])
+def test_a_second_signal_or_the_end_of_the_grace_stops_at_once(
+    train: RunCli,
+    provider: Provider,
+    tmp_path: Path,
+    environment: dict[str, str],
+    grace: str,
+    signals: int,
+) -> None:
+    train("--run", "a")
+    before = len(provider.log())
+    provider.configure(latency=30.0)
+    process = start(provider, tmp_path, environment, "--set", f"text_rl.stop_grace_seconds={grace}")
+    wait_for_chats(provider, before + 4)
+    began = time.monotonic()
+    for _ in range(signals):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    _, said = process.communicate(timeout=20)
+    assert time.monotonic() - began < 10
+    assert f"(at most {float(grace):,.0f} s)" in said
+    assert "Traceback" not in said
+    assert process.returncode == Exit.INTERRUPTED
+    assert traces(tmp_path / "runs") == []
 
 
 # ------------------------------------------------------------------------------------ refused

@@ -13,10 +13,12 @@ from nip_fn_adapters.api.retries import (
     Attempt,
     FailureKind,
     GiveUp,
+    Outage,
     RetryPolicy,
     Wait,
     decide,
     kind_of,
+    own_outage,
 )
 
 POLICY, HERE = RetryPolicy(), key(0)
@@ -27,7 +29,8 @@ policies = st.builds(
     RetryPolicy,
     max_attempts=st.integers(1, 20),
     max_seconds=st.floats(1, 1e4),
-    max_away=st.floats(1, 1e4),
+    max_outage=st.floats(1, 1e4),
+    max_unreached=st.floats(1, 1e4),
     first_wait=st.floats(0.01, 5),
     longest_wait=st.floats(5, 100),
     longest_retry_after=st.floats(0, 1000),
@@ -94,8 +97,8 @@ def test_a_wait_is_never_shorter_than_the_server_asks_for_and_fits_the_limits(
     asked = history[-1].retry_after or 0.0
     assert asked <= decision.seconds <= max(1.1 * asked, policy.longest_wait)
     assert asked <= policy.longest_retry_after
-    spent = sum(attempt.seconds + attempt.waited for attempt in history)
-    assert spent + decision.seconds <= max(policy.max_seconds, policy.max_away)
+    spent = sum(one.seconds + one.waited for one in history if not one.in_outage)
+    assert spent + decision.seconds <= policy.max_seconds
 
 
 @given(st.sampled_from(sorted(TRANSIENT)), policies, keys, st.floats(0, 100))
@@ -104,12 +107,11 @@ def test_every_ordeal_ends_within_its_time_and_says_how_long_it_took(
 ) -> None:
     ordeal = suffer(Attempt(kind, seconds=seconds), policy, place)
     tries = len(ordeal.waits) + 1
-    limit = policy.max_away if kind == "connection" else policy.max_seconds
-    assert ordeal.seconds + (tries - 1) * seconds <= limit
+    assert ordeal.seconds + (tries - 1) * seconds <= policy.max_seconds
     assert ordeal.reason.startswith(f"given up after {tries} attempt")
 
 
-@pytest.mark.parametrize("kind", sorted(TRANSIENT - {"rate_limit", "connection"}))
+@pytest.mark.parametrize("kind", sorted(TRANSIENT - {"rate_limit"}))
 def test_failures_are_counted(kind: FailureKind) -> None:
     assert len(suffer(Attempt(kind)).waits) == POLICY.max_attempts - 1
 
@@ -120,10 +122,32 @@ def test_rate_limits_are_not_counted_but_timed() -> None:
     assert POLICY.max_seconds - 70 < ordeal.seconds <= POLICY.max_seconds
 
 
-def test_a_server_may_be_away_for_many_minutes_and_is_looked_for_each_minute() -> None:
-    ordeal = suffer(Attempt("connection"))
-    assert POLICY.max_away - 60 < ordeal.seconds <= POLICY.max_away
-    assert max(ordeal.waits) <= POLICY.longest_wait
+@given(histories, policies, keys, st.floats(0, 1e4), st.floats(1, 1e4))
+def test_an_outage_is_borne_by_time_alone(
+    history: tuple[Attempt, ...], policy: RetryPolicy, place: Key, seconds: float, limit: float
+) -> None:
+    last = history[-1]._replace(kind="server", retry_after=None)
+    decision = decide((*history, last), policy, place, Outage(seconds, limit))
+    assert isinstance(decision, Wait) == (seconds < limit)
+    if isinstance(decision, Wait):
+        assert decision.seconds <= min(policy.longest_wait, limit - seconds)
+    else:
+        assert decision == GiveUp(f"given up after {seconds:,.0f} s")
+
+
+def test_what_failed_during_an_outage_is_not_held_against_a_request() -> None:
+    history = (Attempt("server", 503, waited=60.0, in_outage=True),) * 100
+    assert isinstance(decide((*history, Attempt("malformed", 200)), POLICY, HERE), Wait)
+
+
+@pytest.mark.parametrize("attempt", [Attempt("connection"), Attempt("server", 503)])
+def test_a_task_bears_the_outage_of_its_server_for_hours(attempt: Attempt) -> None:
+    history = (attempt._replace(waited=30.0),) * 239
+    outage = own_outage(history, POLICY)
+    assert outage == Outage(239 * 30.0, POLICY.max_outage)
+    assert isinstance(decide(history, POLICY, HERE, outage), Wait)
+    assert own_outage((*history, Attempt("server", 500)), POLICY) is None
+    assert own_outage((*history, Attempt("timeout")), POLICY) is None
 
 
 def test_a_rate_limit_does_not_use_up_the_attempts_of_other_failures() -> None:

@@ -76,6 +76,10 @@ class AdmissionQueue:
                 self.release(future.result())
             raise
 
+    def paces(self, servers: Servers) -> tuple[Pace, ...]:
+        """The pace of each of the servers."""
+        return tuple(self._load(server).pace for server in servers)
+
     def update_pace(self, permit: Permit, change: Callable[[Pace, int], Pace]) -> None:
         """Change the pace of the permit's server; `change` is given it and the other requests."""
         load = self._loads[permit.server]
@@ -124,7 +128,7 @@ class AdmissionQueue:
     def _give(self, waiting: _Waiting, server: Endpoint) -> None:
         load = self._loads[server]
         load.in_flight += 1
-        load.pace = sent(load.pace, load.in_flight, waiting.tokens)
+        load.pace = sent(load.pace, waiting.tokens)
         waiting.permit.set_result(Permit(server, load.pace.consumed))
 
     def _least_busy(self, servers: Servers, tokens: float, now: float) -> tuple[float, Endpoint]:
@@ -134,13 +138,18 @@ class AdmissionQueue:
         """
         best = (inf, inf, inf, servers[0])
         for server in servers:
-            load = self._loads.get(server) or self._loads.setdefault(server, _Load(self._bounds))
+            load = self._load(server)
             seconds = wait(load.pace, load.in_flight, tokens, now)
             # Of equally busy servers the one that was sent the least: otherwise the first would get
             # every request of a run that is never busy.
             found = (seconds, load.in_flight, load.pace.consumed.requests, server)
             best = min(best, found, key=lambda one: one[:3])
         return best[0], best[3]
+
+    def _load(self, server: Endpoint) -> _Load:
+        if server not in self._loads:
+            self._loads[server] = _Load(self._bounds)
+        return self._loads[server]
 
     def _admit_again(self, seconds: float) -> None:
         # A quota refills without any event, so only a timer can notice that there is room again.

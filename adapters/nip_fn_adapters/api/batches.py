@@ -19,6 +19,7 @@ from returns.result import Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn_adapters.api import replies
+from nip_fn_adapters.api.admission import Permit
 from nip_fn_adapters.api.endpoints import Chats, Endpoint
 from nip_fn_adapters.api.jobs import RUN, TAG
 from nip_fn_adapters.api.ledger import identity
@@ -141,6 +142,11 @@ class BatchSampler(ApiSampler):
             return replies.read_refusal(outcome.body, outcome.status), {}
         headers = {"x-request-id": outcome.request_id}
         return replies.read_answer(outcome.body, headers, request, len(wanted.keys)), {}
+
+    def _update_pace(
+        self, permit: Permit, got: Answered | RequestFailure, headers: Mapping[str, str]
+    ) -> None:
+        """Change nothing: a row of a batch says nothing about how much the server bears."""
 
     def _batches_of(self, server: Endpoint, wanted: Wanted) -> "_Batches":
         place = server, wanted.model

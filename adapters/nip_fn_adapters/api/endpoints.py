@@ -24,6 +24,10 @@ BASE_URL_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")  # the newer name fi
 # takes minutes.
 CONNECT_SECONDS = 15.0  # limit for establishing a connection
 
+# Less than the 5 s of uvicorn (vLLM) and Node: a request is lost if it meets a connection that its
+# server is closing.
+KEEP_ALIVE_SECONDS = 4.0
+
 # Sent to servers that need no key: the openai client refuses an empty one.
 NO_KEY = "EMPTY"
 
@@ -224,6 +228,10 @@ def _http(endpoint: Endpoint, connections: int) -> Any:
     logging.getLogger("httpx2").setLevel(logging.getLogger("openai").level)
     # As many are kept open as may be in use: requests come in waves, and each wave would otherwise
     # connect anew.
-    limits = httpx2.Limits(max_connections=connections, max_keepalive_connections=connections)
+    limits = httpx2.Limits(
+        max_connections=connections,
+        max_keepalive_connections=connections,
+        keepalive_expiry=KEEP_ALIVE_SECONDS,
+    )
     # Without TLS there is nothing to verify, and certificates take 60 ms to load.
     return openai.DefaultAioHttpClient(limits=limits, verify=not endpoint.url.startswith("http:"))

@@ -1,10 +1,20 @@
 """Adaptive concurrency for one endpoint: how many requests may be in flight, and when to send.
 
-Slow start, then additive increase and multiplicative decrease (Chiu & Jain 1989), as TCP does it.
-The limit doubles from one round of answers to the next until the server answers 429 (too many
-requests).  From then on each 429 cuts it to 4/5, at most once in 15 s, and each 15 s without one
-raises it by max(1, 5 %).  Where the server reports its quotas (`x-ratelimit-*`), no more is sent
-than they allow.
+A server that limits concurrency says what it bears: when it answers 429 (too many requests), it is
+working on the others in flight.  So a refusal sets the limit to their number.  Where the next
+requests are refused as well, the server bears far less than before, or limits the rate: from the
+third refusal in a row on, each halves the limit.  Requests that were sent before a cut belong to
+the burst that caused it and never halve the limit, so it is halved at most once in a round trip.  A
+single refusal among many acceptances, at a limit that was borne, changes nothing.
+
+After a hundred answers, or half a minute, without a refusal the limit is probed: by one more, and
+if that is borne by two more, four more and so on, each a round trip later, until the next refusal.
+So a capacity that grows tenfold is found in six round trips, and one that stays is tried with one
+request in a hundred.  Before any refusal the limit grows by two for each answer (slow start).
+Where the server reports its quotas (`x-ratelimit-*`), no more is sent than they allow.
+
+A server that answers nobody is out: it fails (5xx), cannot be reached, or refuses a request while
+no other is in flight.  It is then probed by one request at a time, with growing pauses.
 
 All functions are pure.  Times are in seconds on any monotonic clock; the caller reads it.
 """
@@ -14,11 +24,13 @@ from collections.abc import Mapping
 from math import inf
 from typing import NamedTuple
 
-# A burst of 429s answers requests that were sent under the same limit, so it is one signal: within
-# the window it cuts the limit once.
-CUT, GROWTH = 0.8, 0.05
-WINDOW = 15.0  # seconds
-MANY_LOST, LONGEST_REST = 3, 15.0  # requests in a row, seconds
+CUT = 0.5
+GROWTH = 2  # for each answer, before any refusal
+# At 100, at most one request in a hundred is refused by a server whose capacity stays the same.
+CALM_ANSWERS, CALM_SECONDS = 100, 30.0  # without a refusal, after either of which more is tried
+# A refusal is the next in a row if fewer requests than this were accepted since the last.
+FEW = 2
+MANY_LOST, FIRST_REST, LONGEST_REST = 3, 0.25, 15.0  # failures in a row, seconds
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
@@ -31,9 +43,10 @@ LONGEST_DURATION = 7 * 86400.0
 class Bounds(NamedTuple):
     """Bounds of the number of requests in flight."""
 
-    # A low first limit makes wide stages wait for the doubling; a high one meets a small server
-    # with a burst of 429s before anything is known of it.
-    first: int = 64
+    # Wide stages wait for the growth from a lower first limit (1,000 games at 64: 2.4 times as
+    # long).  From a higher one, a small server is met by a burst of 429s before anything is known
+    # of it.
+    first: int = 512
     lowest: int = 1
     highest: int = 1024
 
@@ -85,91 +98,143 @@ class Pace(NamedTuple):
     """The state of the controller of one endpoint."""
 
     bounds: Bounds
-    limit: float  # of requests in flight
-    doubling: bool = True
-    answers: int = 0  # in this round, which ends with as many as the limit
-    peak: int = 0  # highest number in flight in this round, or in this window
-    changed_at: float = -inf  # last change of the limit, or last 429
-    cut_at: float = -inf
-    lost: int = 0  # requests in a row that could not reach the server
+    limit: int  # of requests in flight
+    growing: bool = True  # until the next refusal
+    step: int = 1  # by which it is raised next, if it has been refused before
+    changed: float = 0.0  # requests sent until the limit was last cut, or raised after a calm
+    answers: int = 0  # since the last refusal
+    row: int = 0  # refusals in a row
+    refused_at: float = -inf
+    seen: bool = False  # it has answered, if only with an error
+    lost: int = 0  # failures in a row, of which each was sent after the one before it
+    lost_until: float = 0.0  # requests sent until the last of them
+    out_since: float = -inf  # the first of them
     not_before: float = -inf  # nothing is sent until then
     consumed: Consumed = Consumed()
     quotas: Quotas = NO_QUOTAS
 
+    @property
+    def is_out(self) -> bool:
+        """True if the server has answered nobody for some time."""
+        return self.lost >= MANY_LOST
+
 
 def make_pace(bounds: Bounds) -> Pace:
     """The pace of an endpoint to which nothing has been sent yet."""
-    return Pace(bounds, float(max(bounds.lowest, min(bounds.first, bounds.highest))))
+    return Pace(bounds, max(bounds.lowest, min(bounds.first, bounds.highest)))
 
 
-def sent(pace: Pace, in_flight: int, tokens: float) -> Pace:
-    """The pace after sending a request of about `tokens` tokens; now `in_flight` are open."""
+def sent(pace: Pace, tokens: float) -> Pace:
+    """The pace after sending a request of about `tokens` tokens."""
     consumed = Consumed(pace.consumed.requests + 1, pace.consumed.tokens + tokens)
-    return pace._replace(consumed=consumed, peak=max(pace.peak, in_flight))
+    return pace._replace(consumed=consumed)
 
 
-def answered(pace: Pace, in_flight: int, now: float, quotas: Quotas = NO_QUOTAS) -> Pace:
-    """The pace after an answer other than a 429, which leaves `in_flight` requests.
+def answered(
+    pace: Pace, in_flight: int, number: float, now: float, quotas: Quotas = NO_QUOTAS
+) -> Pace:
+    """The pace after an answer, which leaves `in_flight` requests.
 
-    The limit grows only if it is used: a quarter of it while it doubles, all of it later.  A limit
-    that grew while nothing pressed against it would say nothing about the server.
+    Args:
+        pace: the pace before it.
+        in_flight: the other requests.
+        number: of the request: 1 for the first that was sent, and so on.
+        now: the time, in seconds.
+        quotas: the quotas that the answer reports.
     """
-    pace = pace._replace(quotas=_newer(quotas, pace.quotas), answers=pace.answers + 1, lost=0)
-    highest = float(pace.bounds.highest)
-    if pace.doubling:
-        # One more for each answer doubles the limit after as many answers as it allows at once,
-        # without a jump at the end.
-        limit = min(pace.limit + (pace.peak * 4 >= pace.limit), highest)
-        if pace.answers < pace.limit:
-            return pace._replace(limit=limit)
-        return pace._replace(limit=limit, answers=0, peak=in_flight)
-    if now - pace.changed_at < WINDOW:
+    pace = present(pace)._replace(quotas=_newer(quotas, pace.quotas), answers=pace.answers + 1)
+    # An answer to what was sent under another limit says nothing about this one, and neither does
+    # one while nothing presses against the limit.
+    used = in_flight + 1
+    if number <= pace.changed:
         return pace
-    # At least by one: 5 % of a small limit would take minutes to add up to one more request.
-    growth = max(1.0, GROWTH * pace.limit) if pace.peak >= int(pace.limit) else 0.0
-    limit = min(pace.limit + growth, highest)
-    return pace._replace(limit=limit, changed_at=now, peak=in_flight)
+    if pace.refused_at == -inf:
+        # A quarter is enough: trees that all advance at once are waves, each twice the last, and
+        # the limit must double while one of them drains.
+        more = GROWTH if 4 * used >= pace.limit else 0
+        return pace._replace(limit=min(pace.limit + more, pace.bounds.highest))
+    calm = pace.answers >= CALM_ANSWERS or now - pace.refused_at >= CALM_SECONDS
+    if used < pace.limit or not (pace.growing or calm):
+        return pace
+    limit = min(pace.limit + pace.step, pace.bounds.highest)
+    return _changed(pace, limit)._replace(growing=True, step=2 * pace.step, row=0)
 
 
 def refused(
-    pace: Pace, in_flight: int, now: float, retry_after: float = 0.0, quotas: Quotas = NO_QUOTAS
+    pace: Pace,
+    in_flight: int,
+    number: float,
+    now: float,
+    retry_after: float = 0.0,
+    quotas: Quotas = NO_QUOTAS,
 ) -> Pace:
     """The pace after a 429, which leaves `in_flight` requests.
 
     Args:
         pace: the pace before it.
-        in_flight: requests that are still open.
+        in_flight: the other requests, which the server is working on.
+        number: as for `answered`.
         now: the time, in seconds.
         retry_after: seconds for which the server asks to be left alone.
         quotas: the quotas that the answer reports.
     """
-    quiet = max(pace.not_before, now + retry_after)
-    pace = pace._replace(
-        quotas=_newer(quotas, pace.quotas), not_before=quiet, doubling=False, changed_at=now, lost=0
-    )
-    if now - pace.cut_at < WINDOW:
-        return pace
-    # From what was really in flight: a limit that was never reached is not what the server refused.
-    limit = max(float(pace.bounds.lowest), CUT * min(pace.limit, pace.peak))
-    return pace._replace(limit=limit, cut_at=now, peak=in_flight)
+    pace = pace._replace(quotas=_newer(quotas, pace.quotas), seen=True, answers=0, refused_at=now)
+    # While others are under way they show that it bears some: then it is not left alone, even if it
+    # asks for that, and the refused request alone waits.
+    if in_flight:
+        pace = present(pace)
+    else:
+        pace = failed(pace, number, now)
+        pace = _rested(pace, now, retry_after or _rest(pace.lost))
+    limit = min(pace.limit, in_flight)
+    if number > pace.changed:
+        # One in many, at a limit that was borne, is spared: some servers refuse at random.
+        accepted = number - 1 - pace.changed
+        row = 1 if accepted >= FEW else pace.row + 1
+        if row == 1 and not pace.growing:
+            limit = pace.limit
+        elif row > 2:
+            limit = int(CUT * limit)
+        pace = _changed(pace, pace.limit)._replace(growing=False, step=1, row=row)
+    return pace._replace(limit=max(pace.bounds.lowest, limit))
 
 
-def unreachable(pace: Pace, now: float) -> Pace:
-    """The pace after a request that could not reach the server.
+def _changed(pace: Pace, limit: int) -> Pace:
+    return pace._replace(limit=limit, changed=pace.consumed.requests)
 
-    From the third in a row the server is probed by one request at a time, with growing pauses: a
-    thousand requests that all retry would only fill the log while it restarts.
+
+def failed(pace: Pace, number: float, now: float, *, reached: bool = True) -> Pace:
+    """The pace after a request that met an error of the server (5xx), or could not reach it.
+
+    Requests that were under way together fail together, and count once.  From the third time in a
+    row the server is probed by one request at a time, with growing pauses: a thousand requests that
+    all retry would only fill the log while it restarts.
     """
-    lost = pace.lost + 1
-    if lost < MANY_LOST:
-        return pace._replace(lost=lost)
-    rest = min(LONGEST_REST, 0.25 * 2.0 ** min(lost - MANY_LOST, 30))
-    return pace._replace(lost=lost, not_before=max(pace.not_before, now + rest))
+    pace = pace._replace(seen=pace.seen or reached)
+    if number <= pace.lost_until:
+        return pace
+    out_since = pace.out_since if pace.lost else now
+    sent = pace.consumed.requests
+    pace = pace._replace(lost=pace.lost + 1, lost_until=sent, out_since=out_since)
+    return _rested(pace, now, _rest(pace.lost - MANY_LOST)) if pace.is_out else pace
+
+
+def present(pace: Pace) -> Pace:
+    """The pace after any other answer: it shows that the server is there."""
+    return pace._replace(seen=True, lost=0)
+
+
+def _rest(doublings: int) -> float:
+    return min(LONGEST_REST, FIRST_REST * 2.0 ** min(doublings, 30))
+
+
+def _rested(pace: Pace, now: float, seconds: float) -> Pace:
+    return pace._replace(not_before=max(pace.not_before, now + seconds))
 
 
 def wait(pace: Pace, in_flight: int, tokens: float, now: float) -> float:
     """Seconds until a request of `tokens` tokens may be sent; inf: not before one is answered."""
-    if in_flight >= (int(pace.limit) if pace.lost < MANY_LOST else 1):
+    if in_flight >= (1 if pace.is_out else pace.limit):
         return inf
     quiet = max(0.0, pace.not_before - now)
     requests, per_token = pace.quotas

@@ -14,7 +14,14 @@ from nip_fn.keys import fold_in, key
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.problems import describe, failure_of, remedy_for
 from nip_fn_adapters.api.replies import one_line
-from nip_fn_adapters.api.retries import Attempt, GiveUp, RequestFailure, RetryPolicy, decide
+from nip_fn_adapters.api.retries import (
+    Attempt,
+    GiveUp,
+    RequestFailure,
+    RetryPolicy,
+    decide,
+    own_outage,
+)
 
 T = TypeVar("T")
 
@@ -49,9 +56,11 @@ class RetryTask(NamedTuple):
             except (openai.OpenAIError, aiohttp.ClientError, OSError) as error:
                 failure = failure_of(error)
             seconds = time.monotonic() - began
-            history += (Attempt(failure.kind, failure.status, failure.retry_after, seconds, pause),)
+            attempt = Attempt(failure.kind, failure.status, failure.retry_after, seconds, pause)
+            outage = own_outage((*history, attempt), self.policy)
+            history += (attempt._replace(in_outage=outage is not None),)
             # By the purpose, so that parallel tasks which fail together do not come back together.
-            decision = decide(history, self.policy, fold_in(key(0), self.purpose))
+            decision = decide(history, self.policy, fold_in(key(0), self.purpose), outage)
             if isinstance(decision, GiveUp):
                 remedy = self.remedy_for(failure, self.key_variable)
                 return Failure(

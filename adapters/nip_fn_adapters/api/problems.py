@@ -80,7 +80,9 @@ def failure_of(error: Exception) -> RequestFailure:
     if isinstance(cause, _MALFORMED):
         return RequestFailure("malformed", message=one_line(cause))
     reached = not isinstance(error, httpx2.ConnectError) and not isinstance(cause, _NOT_CONNECTED)
-    return RequestFailure("connection", message=one_line(cause), reached=reached)
+    dropped = isinstance(cause, aiohttp.ServerDisconnectedError | ConnectionResetError)
+    message = one_line(cause)
+    return RequestFailure("connection", message=message, reached=reached, dropped=dropped)
 
 
 # A status line or a compressed body that is none.

@@ -42,6 +42,9 @@ TRANSIENT: frozenset[FailureKind] = frozenset(
     }
 )
 
+# With these statuses a gateway says that the server behind it is not there.
+GATEWAY = frozenset({502, 503, 504, 529})
+
 # Providers send these with a status that would otherwise be retried (429) or not understood (400).
 _CODES: dict[str, FailureKind] = {
     "insufficient_quota": "quota",
@@ -88,6 +91,7 @@ class RequestFailure(NamedTuple):
     param: str = ""
     retry_after: float | None = None  # seconds
     reached: bool = True  # False: it surely never reached a model
+    dropped: bool = False  # the connection broke after the request was sent, before any answer
 
 
 # Their senders wait for a model that may have answered after all.
@@ -113,15 +117,28 @@ class Attempt(NamedTuple):
     retry_after: float | None = None  # seconds, if the server gives them
     seconds: float = 0.0  # its duration
     waited: float = 0.0  # pause before it, in seconds
+    in_outage: bool = False  # the server answered nobody: that says nothing about the request
+
+
+class Outage(NamedTuple):
+    """A server's failure to answer anybody."""
+
+    seconds: float  # since it began
+    limit: float  # seconds for which it is borne
+
+    @property
+    def left(self) -> float:
+        """Seconds for which it is still borne."""
+        return max(0.0, self.limit - self.seconds)
 
 
 class RetryPolicy(NamedTuple):
     """Limits of retrying.  Times are in seconds."""
 
-    max_attempts: int = 12  # not counting rate limits and failed connections
-    max_seconds: float = 1800.0  # in total
-    # Waiting for an absent server costs nothing, while an attempt at one that fails may be billed.
-    max_away: float = 7200.0  # in total, while the server cannot be reached
+    max_attempts: int = 12  # not counting rate limits, and those during an outage
+    max_seconds: float = 1800.0  # in total, outages left out
+    max_outage: float = 7200.0  # of a server that has answered before
+    max_unreached: float = 60.0  # of a server that never has
     first_wait: float = 0.5
     longest_wait: float = 30.0
     longest_retry_after: float = 600.0  # longest pause that a server may ask for
@@ -150,12 +167,20 @@ def kind_of(status: int, code: str = "", message: str = "") -> FailureKind:
     return _CODES.get(code) or _KINDS.get(status, "server" if status >= 500 else "refused")
 
 
-def decide(history: Sequence[Attempt], policy: RetryPolicy, key: Key) -> Wait | GiveUp:
+def decide(
+    history: Sequence[Attempt], policy: RetryPolicy, key: Key, outage: Outage | None = None
+) -> Wait | GiveUp:
     """A pause, or the reason to give up, after these failures; the last has just happened.
 
     Exponential back-off: the pause doubles from one failure to the next and is drawn from its upper
     half, so that requests that failed together do not come back together.  It is never shorter than
     the server asks for.  The same history and key always give the same decision.
+
+    Args:
+        history: the failed attempts.
+        policy: the limits.
+        key: from which the pause is drawn.
+        outage: if the server answers nobody, which alone then decides how long it is borne.
 
     >>> from nip_fn.keys import key
     >>> decide((Attempt("rate_limit", 429, retry_after=300),), RetryPolicy(), key(0)).seconds > 300
@@ -172,15 +197,30 @@ def decide(history: Sequence[Attempt], policy: RetryPolicy, key: Key) -> Wait | 
         # hang.
         most = policy.longest_retry_after
         return GiveUp(f"it asks for a pause of {asked:,.0f} s, and {most:,.0f} s are allowed")
-    # A rate limit or an absent server says nothing about the request: only time bounds those.
-    counted = sum(attempt.kind not in ("rate_limit", "connection") for attempt in history)
-    spent = sum(attempt.seconds + attempt.waited for attempt in history)
     pause = _pause(len(history), asked, policy, key)
-    limit = policy.max_away if last.kind == "connection" else policy.max_seconds
-    if counted >= policy.max_attempts or spent + pause > limit:
-        attempts = "1 attempt" if len(history) == 1 else f"{len(history)} attempts"
+    if outage is not None and not outage.left:
+        return GiveUp(f"given up after {outage.seconds:,.0f} s")
+    if outage is not None:
+        return Wait(max(asked, min(pause, outage.left)))  # with a last attempt at the end
+    own = [attempt for attempt in history if not attempt.in_outage]
+    # A rate limit says nothing about the request: only time bounds those.
+    counted = sum(attempt.kind != "rate_limit" for attempt in own)
+    spent = sum(attempt.seconds + attempt.waited for attempt in own)
+    if counted >= policy.max_attempts or spent + pause > policy.max_seconds:
+        attempts = "1 attempt" if len(own) == 1 else f"{len(own)} attempts"
         return GiveUp(f"given up after {attempts} in {spent:,.0f} s")
     return Wait(pause)
+
+
+def own_outage(history: Sequence[Attempt], policy: RetryPolicy) -> Outage | None:
+    """The outage that a single task sees in its failures; None if the last is no sign of one.
+
+    Any status but a gateway's may be the server's word about this very request.
+    """
+    last = history[-1]
+    if last.kind != "connection" and last.status not in GATEWAY:
+        return None
+    return Outage(sum(one.seconds + one.waited for one in history), policy.max_outage)
 
 
 def _pause(failures: int, asked: float, policy: RetryPolicy, key: Key) -> float:

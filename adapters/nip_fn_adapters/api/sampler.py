@@ -30,7 +30,14 @@ from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Chats, Endpoint, endpoi
 from nip_fn_adapters.api.pace import Bounds, Pace
 from nip_fn_adapters.api.persist import WORTH_TELLING
 from nip_fn_adapters.api.replies import Answered, Capabilities
-from nip_fn_adapters.api.retries import Attempt, GiveUp, RequestFailure, RetryPolicy
+from nip_fn_adapters.api.retries import (
+    Attempt,
+    FailureKind,
+    GiveUp,
+    Outage,
+    RequestFailure,
+    RetryPolicy,
+)
 from nip_fn_adapters.costs.budget import Meter, tokens_of
 from nip_fn_adapters.costs.prices import Tokens
 
@@ -40,6 +47,8 @@ CHARACTERS = 4  # per token, about
 # by one.  That pays for the prompt each time, so a single slip of the server must not lead to it.
 DEVIANT_ANSWERS = 4
 INVALID = "counted as an invalid reply"
+STALE_SECONDS = 1.0  # within which a closed connection refuses what is sent over it
+OUTAGES: frozenset[FailureKind] = frozenset({"server", "connection", "rate_limit"})
 
 
 class ApiModel(NamedTuple):
@@ -55,7 +64,6 @@ class ClientSettings(NamedTuple):
     """Limits of the client, for all servers.  Times are in seconds."""
 
     policy: RetryPolicy = RetryPolicy()
-    max_unseen: float = 60.0  # in total, to reach a server that has never answered
     bounds: Bounds = Bounds()
     timeout: float = 600.0  # of a request
     tell: Callable[[str], None] = lambda line: None  # reports what delays the run
@@ -123,9 +131,7 @@ class _Again(NamedTuple):
 
     history: tuple[Attempt, ...] = ()
     pause: float = 0.0  # seconds
-    # A request that met a rate limit counts as in flight during its pause: if it gave its permit
-    # back, the next in the queue would meet the same limit in its place.
-    keeps_permit: bool = False
+    was_stale: bool = False  # the connection had been closed before it was sent
 
 
 _Outcome = Result[tuple[Completion, ...], Problem]
@@ -147,7 +153,6 @@ class ApiSampler:
         self._capabilities = defaultdict(Capabilities)
         # Answers in a row with another number of replies than was requested.
         self._deviant: Counter[tuple[Endpoint, str]] = Counter()
-        self._seen: set[Endpoint] = set()  # servers that have answered
         self._reported_at: dict[tuple[Endpoint, str], float] = {}
         self._pauses: set[asyncio.Future[None]] = set()
 
@@ -208,15 +213,12 @@ class ApiSampler:
             permit = await self._queue.acquire(wanted.served.endpoints, ticket, wanted.most_tokens)
             try:
                 outcome = await self._attempt(permit, wanted, again)
-                if not isinstance(outcome, _Again):
-                    return outcome
-                again = outcome
-                if again.keeps_permit:
-                    await self._pause(again.pause)
             finally:
                 self._queue.release(permit)
-            if not again.keeps_permit:
-                await self._pause(again.pause)
+            if not isinstance(outcome, _Again):
+                return outcome
+            again = outcome
+            await self._pause(again.pause)
 
     async def _attempt(self, permit: Permit, wanted: Wanted, before: _Again) -> _Outcome | _Again:
         """The outcome of one exchange, or how to try again."""
@@ -234,8 +236,9 @@ class ApiSampler:
         if isinstance(got, Problem):
             return Failure(got)
         seconds = time.monotonic() - began
-        change = partial(_pace_after, permit, got, headers, self._clock())
-        self._queue.update_pace(permit, change)
+        if _is_stale(got, seconds) and not before.was_stale:
+            return before._replace(pause=0.0, was_stale=True)
+        self._update_pace(permit, got, headers)
         if isinstance(got, Answered):
             self._check_number(wanted, server, got.num_choices)
             return Success(tuple(replace(one, seconds=seconds) for one in got.completions))
@@ -248,14 +251,23 @@ class ApiSampler:
             # that it takes is known now.
             one_by_one = len(wanted.keys) > 1 and not self._makes_several(wanted)
             return Success(()) if one_by_one else before._replace(pause=0.0)
-        attempt = Attempt(got.kind, got.status, got.retry_after, seconds, before.pause)
+        outage = self._outage(wanted) if got.kind in OUTAGES else None
+        in_outage = outage is not None
+        attempt = Attempt(got.kind, got.status, got.retry_after, seconds, before.pause, in_outage)
         history = (*before.history, attempt)
-        decision = retries.decide(history, self._policy(server), wanted.keys[0])
+        decision = retries.decide(history, self._settings.policy, wanted.keys[0], outage)
         if isinstance(decision, GiveUp):
             remedy = problems.remedy_for(got, wanted.served.key_variable)
             return Failure(problems.describe(server, wanted.purpose, got, decision.reason, remedy))
-        self._report_delay(server, wanted, got, history)
-        return _Again(history, decision.seconds, keeps_permit=got.kind == "rate_limit")
+        self._report_delay(server, wanted, got, history, outage)
+        return _Again(history, decision.seconds)
+
+    def _update_pace(
+        self, permit: Permit, got: Answered | RequestFailure, headers: Mapping[str, str]
+    ) -> None:
+        """Let what came back change the pace of its server."""
+        change = partial(_pace_after, permit, got, headers, self._clock())
+        self._queue.update_pace(permit, change)
 
     async def _exchange(
         self, server: Endpoint, wanted: Wanted, capabilities: Capabilities
@@ -270,7 +282,6 @@ class ApiSampler:
                 response = await chats.post(content)
         except (httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
             return problems.failure_of(error), {}
-        self._seen.add(server)
         headers = problems.headers_of(response)
         if response.status_code != 200:
             return problems.failure_in(response.content, response.status_code, headers), headers
@@ -323,21 +334,41 @@ class ApiSampler:
         for line in replies.differences(known, self._capabilities[server, wanted.model]):
             self._settings.tell(f"{server.url}: {wanted.model}: the server {line}")
 
-    def _policy(self, server: Endpoint) -> RetryPolicy:
+    def _outage(self, wanted: Wanted) -> Outage | None:
+        """The outage of all servers of the model, as long as the one that is borne longest.
+
+        None if one of them answers.
+        """
+        policy, paces = self._settings.policy, self._queue.paces(wanted.served.endpoints)
+        if not all(one.is_out for one in paces):
+            return None
         # A server that has answered before is restarting; one that never has is a wrong address.
-        policy = self._settings.policy
-        if server in self._seen:
-            return policy
-        return policy._replace(max_away=min(policy.max_away, self._settings.max_unseen))
+        limits = (policy.max_outage if one.seen else policy.max_unreached for one in paces)
+        now = self._clock()
+        outages = (
+            Outage(now - one.out_since, limit) for one, limit in zip(paces, limits, strict=True)
+        )
+        return max(outages, key=lambda outage: outage.left)
 
     def _report_delay(
-        self, server: Endpoint, wanted: Wanted, failure: RequestFailure, history: Sequence[Attempt]
+        self,
+        server: Endpoint,
+        wanted: Wanted,
+        failure: RequestFailure,
+        history: Sequence[Attempt],
+        outage: Outage | None,
     ) -> None:
-        """Report what delays a request for long, at most once in `REPORT_EVERY` for a server."""
-        if sum(attempt.seconds + attempt.waited for attempt in history) >= WORTH_TELLING:
-            waiting = self._queue.num_waiting + len(self._pauses) + 1
-            problem = problems.describe(server, wanted.model, failure)
-            self._report(server, "delay", problem, f"trying again, {waiting:,} requests wait")
+        """Report what delays a request for long."""
+        if sum(attempt.seconds + attempt.waited for attempt in history) < WORTH_TELLING:
+            return
+        waiting = self._queue.num_waiting + len(self._pauses) + 1
+        then = f"trying again, {waiting:,} requests wait"
+        if outage is not None:
+            then = (
+                f"waiting for it for {outage.left:,.0f} s more; one request at a time is tried, "
+                f"{waiting:,} wait"
+            )
+        self._report(server, "delay", problems.describe(server, wanted.model, failure), then)
 
     def _report(self, server: Endpoint, what: str, problem: Problem, consequence: str) -> None:
         """Report a problem, at most once in `REPORT_EVERY` for a server and what it is about."""
@@ -387,6 +418,14 @@ def _is_drained() -> bool:
     return task is not None and not task.cancelling()
 
 
+def _is_stale(got: Answered | RequestFailure, seconds: float) -> bool:
+    """True if the server had probably closed the connection before the request arrived.
+
+    Servers close idle connections, and the news of that may cross with the request.
+    """
+    return isinstance(got, RequestFailure) and got.dropped and seconds < STALE_SECONDS
+
+
 def _pace_after(
     permit: Permit,
     got: Answered | RequestFailure,
@@ -396,11 +435,15 @@ def _pace_after(
     in_flight: int,
 ) -> Pace:
     quotas = pace.read_quotas(headers, now, permit.consumed)
+    number = permit.consumed.requests
     if isinstance(got, Answered):
-        return pace.answered(before, in_flight, now, quotas)
-    if got.kind == "rate_limit":
-        return pace.refused(before, in_flight, now, got.retry_after or 0.0, quotas)
-    if got.kind == "connection":
-        return pace.unreachable(before, now)
-    # Any other failure shows that the server is there, but not how much it bears.
-    return before._replace(lost=0)
+        return pace.answered(before, in_flight, number, now, quotas)
+    match got.kind:
+        case "rate_limit":
+            return pace.refused(before, in_flight, number, now, got.retry_after or 0.0, quotas)
+        case "server" | "connection":
+            return pace.failed(before, number, now, reached=got.status is not None)
+        case "timeout":
+            return before  # it may be there or not
+        case _:
+            return pace.present(before)

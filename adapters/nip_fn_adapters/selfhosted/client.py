@@ -83,7 +83,7 @@ class Client(NamedTuple):
             body: A record, or a file, to send.
             timeout: Seconds for one try; None: `timeouts.answer`.
         """
-        policy = RetryPolicy(max_attempts=3, max_away=self.timeouts.away)
+        policy = RetryPolicy(max_attempts=3, max_outage=self.timeouts.away)
         task = RetryTask(self.server, self.key_variable, purpose, policy, self.tell, _remedy_for)
         limit = timeout or self.timeouts.answer
         answer: Result[Result[T, Refusal], Problem] = await task.persist(

@@ -1,0 +1,108 @@
+"""How closely the number of requests in flight follows the capacity of a server, in real time.
+
+The fake provider, a process of its own, answers 429 to whatever comes while it has `capacity` chats
+in hand.  The capacity falls to a tenth and returns.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+from nip_fn_adapters.api.endpoints import Endpoint
+from nip_fn_adapters.api.sampler import ApiModel, api_sampler
+from tests.benchmarks.bench_api import make_request
+from tests.provider import Provider
+
+CAPACITIES = (50, 5, 50)
+SECONDS = 90.0  # at each
+LATENCY = 0.2  # s
+WORKERS = 128  # that always have a request to make
+WARM_UP = 60.0  # s, after which refusals are counted
+
+
+class Part(NamedTuple):
+    """What came of the time at one capacity."""
+
+    capacity: int
+    seconds: float
+    answers: int
+    refusals: int
+    latency: float  # s, that the server took for an answer, on average
+
+    @property
+    def share(self) -> float:
+        """Of the answers that the capacity allowed for the latency that was set."""
+        return self.answers / (self.capacity * self.seconds / LATENCY)
+
+    @property
+    def share_of_real(self) -> float:
+        """The same for the latency that the server really had."""
+        return self.answers / (self.capacity * self.seconds / self.latency)
+
+
+def run(retry_after: float | None = None) -> list[tuple[str, str]]:
+    """Name and figure of each measurement."""
+    with Provider(log_bodies=False, latency=LATENCY, retry_after=retry_after) as provider:
+        load = os.getloadavg()[0]
+        parts, late = asyncio.run(_measure(provider, CAPACITIES))
+    answers, refusals = late
+    named = f"Retry-After: {retry_after:g}" if retry_after else "no Retry-After"
+    return [
+        *(
+            (
+                f"capacity {part.capacity} for {part.seconds:.0f} s, {named}",
+                f"{part.share:.2f} of ideal ({part.share_of_real:.2f} at the server's real latency "
+                f"of {part.latency:.3f} s), {part.refusals} refused of {part.answers}",
+            )
+            for part in parts
+        ),
+        (
+            f"refused after the first minute, for each answer, {named}",
+            f"{refusals / answers:.2%} ({refusals} of {answers}; load {load:.1f})",
+        ),
+    ]
+
+
+async def _measure(
+    provider: Provider, capacities: Sequence[int]
+) -> tuple[list[Part], tuple[int, int]]:
+    sampler = api_sampler({"verifier": ApiModel((Endpoint(provider.url, "none"),))})
+    places, over = count(), asyncio.Event()
+
+    async def work() -> None:
+        while not over.is_set():
+            (await sampler(make_request(next(places)))).unwrap()
+
+    began, marks = time.time(), []
+    tasks: list[asyncio.Task[None]] = []
+    for capacity in capacities:
+        await asyncio.to_thread(provider.configure, in_flight_limit=capacity)
+        marks.append(time.time())
+        tasks = tasks or [asyncio.create_task(work()) for _ in range(WORKERS)]
+        await asyncio.sleep(SECONDS)
+    marks.append(time.time())
+    over.set()
+    await asyncio.gather(*tasks)
+    log = [(entry["at"] + entry["seconds"], entry) for entry in provider.log()]
+    parts = [
+        _part(capacity, end - start, [entry for at, entry in log if start <= at < end])
+        for capacity, start, end in zip(capacities, marks[:-1], marks[1:], strict=True)
+    ]
+    late = [entry["status"] for at, entry in log if began + WARM_UP <= at < marks[-1]]
+    return parts, (late.count(200), late.count(429))
+
+
+def _part(capacity: int, seconds: float, entries: list[dict[str, Any]]) -> Part:
+    answered = [entry["seconds"] for entry in entries if entry["status"] == 200]
+    refusals = sum(entry["status"] == 429 for entry in entries)
+    latency = sum(answered) / max(1, len(answered))
+    return Part(capacity, seconds, len(answered), refusals, latency)
+
+
+if __name__ == "__main__":
+    for wait in (None, 1.0):
+        for name, figure in run(wait):
+            print(f"{name}\n    {figure}", flush=True)
