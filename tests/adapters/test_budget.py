@@ -349,11 +349,11 @@ def test_a_shorter_number_overwrites_a_longer_one(tmp_path: Path) -> None:
 
 
 def test_what_may_have_been_billed_is_charged_and_a_clear_refusal_is_not() -> None:
-    once, charged = RetryPolicy(max_attempts=1, max_away=0.0), {}
+    once, charged = RetryPolicy(max_attempts=1, max_outage=0.0, max_unreached=0.0), {}
 
     async def lose(url: str) -> float:
         budget = Budget(1e6)
-        settings = ClientSettings(policy=once, max_unseen=0.0, meter=at_price(budget))
+        settings = ClientSettings(policy=once, meter=at_price(budget))
         served = {"verifier": ApiModel((Endpoint(url, "key"),))}
         assert isinstance(await api_sampler(served, settings)(ask()), Failure)
         return budget.spent

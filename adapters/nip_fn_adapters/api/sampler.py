@@ -359,7 +359,8 @@ class ApiSampler:
         outage: Outage | None,
     ) -> None:
         """Report what delays a request for long."""
-        if sum(attempt.seconds + attempt.waited for attempt in history) < WORTH_TELLING:
+        delay = sum(attempt.seconds + attempt.waited for attempt in history)
+        if max(delay, outage.seconds if outage else 0.0) < WORTH_TELLING:
             return
         waiting = self._queue.num_waiting + len(self._pauses) + 1
         then = f"trying again, {waiting:,} requests wait"
