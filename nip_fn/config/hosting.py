@@ -45,7 +45,8 @@ _ASKING = {
         *("language_model_server_scheme_host", "language_model_server_port"),
     ),
     "text_rl": (
-        *("max_requests_in_flight", "request_timeout_seconds"),
+        *("max_requests_in_flight", "request_timeout_seconds", "stop_grace_seconds"),
+        *("outage_limit_seconds", "unreached_limit_seconds"),
         *("fine_tune_poll_seconds", "fine_tune_limit_hours"),
     ),
 }
