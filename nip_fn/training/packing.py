@@ -9,6 +9,7 @@ the cost of the distinct tokens.
 from bisect import bisect
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,6 @@ from nip_fn.prompts.chat import Chat
 
 Ints = NDArray[np.int64]
 NO_PARENT = -1
-UNREACHED = 1 << 62
 
 
 class TokenRow(NamedTuple):
@@ -48,12 +48,17 @@ class Packed(NamedTuple):
     replies: tuple[tuple[Ints, ...], ...]  # of each row: the indices of each reply's tokens
 
 
-def pack(rows: Sequence[TokenRow], max_tokens: int) -> tuple[Packed, ...]:
-    """Forests of at most `max_tokens` tokens that hold each row once, and few tokens twice.
+def pack(rows: Sequence[TokenRow], max_tokens: int, attention: float = 0.0) -> tuple[Packed, ...]:
+    """Forests of at most `max_tokens` tokens that hold each row once, for the least cost.
 
     Rows stand in the order of their tokens, that of a walk through the forest of all of them, which
-    is cut between rows where the sum of the parts is least.  A row that alone is larger makes a
-    forest of its own.
+    is cut between rows.  A row that alone is larger makes a forest of its own.
+
+    Args:
+        rows: Those to pack.
+        max_tokens: The most tokens of a forest.
+        attention: A forest of n tokens costs n + attention · n², since each token looks at all of
+            its forest.  At 0 the fewest tokens are repeated.
 
     Raises:
         ValueError: A prompt is empty, so that nothing predicts the first token of its replies.
@@ -61,7 +66,7 @@ def pack(rows: Sequence[TokenRow], max_tokens: int) -> tuple[Packed, ...]:
     if not all(row.prompt for row in rows):
         raise ValueError("a row has no prompt")
     order = sorted(range(len(rows)), key=lambda row: rows[row].sequences)
-    cuts = _cuts([rows[row].sequences for row in order], max_tokens)
+    cuts = _cuts([rows[row].sequences for row in order], max_tokens, attention)
     return tuple(_forest(rows, order[start:end]) for start, end in pairwise(cuts))
 
 
@@ -108,13 +113,14 @@ def _common(first: Ints, second: Ints) -> int:
     return int(differ[0]) if len(differ) else length
 
 
-def _cuts(rows: list[list[list[int]]], max_tokens: int) -> list[int]:
-    """The places to cut ordered rows at, both ends included: the fewest tokens in all."""
-    best = [(0, 0)] + [(UNREACHED, 0)] * len(rows)  # tokens of the rows before, the cut before
+def _cuts(rows: list[list[list[int]]], max_tokens: int, attention: float) -> list[int]:
+    """The places to cut ordered rows at, both ends included: the least cost in all."""
+    best = [(0.0, 0)] + [(inf, 0)] * len(rows)  # the cost of the rows before, and their last cut
     sizes = _sizes(rows, max_tokens)
     for start in range(len(rows)):
         for end, size in enumerate(sizes(start), start + 1):
-            best[end] = min(best[end], (best[start][0] + size, start))
+            cost = best[start][0] + size + attention * size**2
+            best[end] = min(best[end], (cost, start))
     cuts = [len(rows)]
     while cuts[-1]:
         cuts.append(best[cuts[-1]][1])

@@ -307,8 +307,8 @@ def test_a_wrong_mask_position_or_loss_would_show(
     case = make_case(llama, tmp_path, method, "ragged trees", True, torch.float32)
     (loss, expected), real = case.by_trl(), packing.pack
 
-    def pack(rows: list[TokenRow], max_tokens: int) -> tuple[Packed, ...]:
-        return tuple(mutate(packed) for packed in real(rows, max_tokens))
+    def pack(*arguments: Any) -> tuple[Packed, ...]:
+        return tuple(mutate(packed) for packed in real(*arguments))
 
     monkeypatch.setattr(packed_training, "pack", pack)
     packed_loss, packed = case.packed()

@@ -15,6 +15,7 @@ from tests.benchmarks import (
     bench_pace,
     bench_sampler,
     bench_sandbox,
+    bench_train,
     bench_vllm,
 )
 
@@ -27,6 +28,7 @@ def main() -> None:
         bench_data,
         bench_sampler,
         bench_sandbox,
+        bench_train,
         bench_api,
         bench_pace,
         bench_vllm,

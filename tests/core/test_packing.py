@@ -79,25 +79,28 @@ def ancestors(packed: Packed, node: int) -> list[int]:
     return line
 
 
-@given(ROWS, SIZE)
-def test_forests_are_as_small_as_asked_for_and_repeat_the_fewest_tokens(
-    rows: list[TokenRow], size: int
+@given(ROWS, SIZE, st.sampled_from([0.0, 0.125, 1.0]))
+def test_forests_are_as_small_as_asked_for_and_cost_the_least(
+    rows: list[TokenRow], size: int, attention: float
 ) -> None:
-    """The fewest of all ways to cut the ordered rows; a row that is too large stands alone."""
-    forests = pack(rows, size)
+    """The least of all ways to cut the ordered rows; a row that is too large stands alone."""
+    forests = pack(rows, size, attention)
     assert all(len(p.tokens) <= size or len(p.rows) == 1 for p in forests)
     order = sorted(rows, key=lambda row: row.sequences)
 
-    def tokens(cuts: tuple[int, ...]) -> float:
+    def cost(sizes: list[int]) -> float:
+        return sum(size + attention * size**2 for size in sizes)
+
+    def cost_of(cuts: tuple[int, ...]) -> float:
         parts = [order[start:end] for start, end in pairwise((0, *cuts, len(order)))]
         sizes = [distinct(part) for part in parts]
         fits = all(s <= size or len(part) == 1 for part, s in zip(parts, sizes, strict=True))
-        return sum(sizes) if fits else np.inf
+        return cost(sizes) if fits else np.inf
 
     if rows:
         inner = range(1, len(rows))
-        best = min(tokens(cuts) for n in range(len(rows)) for cuts in combinations(inner, n))
-        assert sum(len(packed.tokens) for packed in forests) == best
+        best = min(cost_of(cuts) for n in range(len(rows)) for cuts in combinations(inner, n))
+        assert cost([len(packed.tokens) for packed in forests]) == best
 
 
 def test_a_pair_shares_its_prompt_and_a_later_round_the_earlier_one() -> None:

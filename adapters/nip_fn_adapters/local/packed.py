@@ -39,8 +39,7 @@ from nip_fn_adapters.local.steps import (
 )
 from nip_fn_adapters.local.weights import load_reference
 
-# The attention of a forest costs the square of its tokens; several forests, an overhead each.
-MAX_TOKENS = 2048
+MAX_TOKENS = 4096  # of a forest: memory grows with it
 MAX_NORM = 1.0
 # A packed token may differ by this many nats: far above rounding, far below what a mask that the
 # model does not obey would do.
@@ -82,13 +81,21 @@ def score(model: Any, packed: Packed) -> Scores:
     )
 
 
+def forests(model: Any, rows: Sequence[TokenRow]) -> tuple[Packed, ...]:
+    """The rows packed for the model: in small forests if attention is much of its work."""
+    # A layer's matrices take about 24 · hidden² operations a token, its attention 4 · hidden for
+    # each token of the forest, which processors do more slowly, by a half.
+    hidden = getattr(model.config.get_text_config(), "hidden_size", None)
+    return pack(rows, MAX_TOKENS, 1 / (4 * hidden) if hidden else 0.0)
+
+
 def token_scores(model: Any, rows: Sequence[TokenRow]) -> list[tuple[Floats, ...]]:
     """The log-probability of each token of each row's replies, without gradients."""
     import torch
 
     found: dict[int, tuple[Floats, ...]] = {}
     model.eval()
-    for packed in pack(rows, MAX_TOKENS):
+    for packed in forests(model, rows):
         with torch.no_grad():
             scores = score(model, packed).log_probabilities.double().cpu().numpy()
         at = 0
@@ -201,7 +208,7 @@ def backward(job: Job, model: Any, accelerator: Any, batch: Batch) -> tuple[Figu
 
     # The figures, and the tokens.
     total = torch.zeros(len(Figures._fields) + 1, dtype=torch.float64, device=accelerator.device)
-    parts = list(_parts(batch, accelerator))
+    parts = list(_parts(accelerator.unwrap_model(model), batch, accelerator))
     for index, (packed, rows, weight) in enumerate(parts):
         # Processes bring their gradients together once a step, with the last forest.
         is_last = index == len(parts) - 1
@@ -216,7 +223,7 @@ def backward(job: Job, model: Any, accelerator: Any, batch: Batch) -> tuple[Figu
     return Figures(*means), int(forwarded)
 
 
-def _parts(batch: Batch, accelerator: Any) -> Iterator[tuple[Packed, list[int], float]]:
+def _parts(model: Any, batch: Batch, accelerator: Any) -> Iterator[tuple[Packed, list[int], float]]:
     """The forests of this process: each with its rows' indices in the batch, and a weight.
 
     All processes have as many; those that make up the number weigh nothing.
@@ -226,13 +233,13 @@ def _parts(batch: Batch, accelerator: Any) -> Iterator[tuple[Packed, list[int], 
     processes, size = accelerator.num_processes, len(batch.rows)
     first, end = (size * (accelerator.process_index + i) // processes for i in (0, 1))
     mine = list(range(first, end))
-    forests = pack([batch.rows[row] for row in mine], MAX_TOKENS)
-    for packed in forests:
+    packs = forests(model, [batch.rows[row] for row in mine])
+    for packed in packs:
         yield packed, [mine[row] for row in packed.rows], 1.0
     if processes > 1:
-        number = torch.tensor(len(forests), device=accelerator.device)
-        missing = int(accelerator.gather(number[None]).max()) - len(forests)
-        (spare,) = pack(batch.rows[:1], MAX_TOKENS)
+        number = torch.tensor(len(packs), device=accelerator.device)
+        missing = int(accelerator.gather(number[None]).max()) - len(packs)
+        (spare,) = forests(model, batch.rows[:1])
         for _ in range(missing):
             yield spare, [0], 0.0
 
