@@ -10,7 +10,7 @@ from nip_fn.config.presets import with_preset
 from nip_fn.config.unused import told
 
 from .test_agent_fields import asked
-from .walk import PROVIDERS, RESOLVED, SMALL, Found, values, walk, written
+from .walk import PROVIDERS, RESOLVED, Found, values, walk, written
 
 NAMES = sorted(PROVIDERS)
 
@@ -29,43 +29,12 @@ def test_no_parameter_is_accepted_in_silence(provider: str) -> None:
     assert silent(walk(provider, written()[place :: 3 * len(NAMES)])) == []
 
 
-BASES: dict[str, dict[str, Any]] = {
-    "malt": {},
-    "ei": {"trainer": "ei", "rl": {"rollouts_per_iteration": 28}},
-    "warm-up": {
-        "malt": {"num_initial_ei_iterations": 2},
-        "rl": {"rollouts_per_iteration": 28, "num_iterations": 3},
-    },
-    "test": {"rl": {"num_iterations": 0}},
-    "debate": {
-        "interaction_protocol": "debate",
-        "debate_protocol": {"max_message_rounds": 3},
-    },
-    "mnip": {
-        "interaction_protocol": "mnip",
-        "mnip_protocol": {"max_message_rounds": 3, "sequential": True},
-    },
-    "adp": {"interaction_protocol": "adp"},
-    "solo_verifier": {
-        "interaction_protocol": "solo_verifier",
-        "rl": {"rollouts_per_iteration": 28},
-    },
-    "arithmetic": {"dataset": "builtin:arithmetic"},
-}
-
-
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("provider", NAMES)
 def test_none_is_accepted_in_silence_by_any_provider(provider: str) -> None:
     found = walk(provider, written())
     assert silent(found) == []
     assert {one.outcome for one in found} >= {"acts", "refused", "told"}
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("base", BASES)
-def test_none_is_accepted_in_silence_by_any_trainer_and_protocol(base: str) -> None:
-    assert silent(walk("local", written(), merge(SMALL, BASES[base]))) == []
 
 
 def lines(*tables: dict[str, Any], given: dict[str, Any]) -> list[str]:
