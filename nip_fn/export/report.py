@@ -95,10 +95,11 @@ def _lede(replayed: Replayed) -> str:
         )
     else:
         now = f"It is under way: iteration {state.iteration}, {stage.name}."
+    num = params.rl.num_iterations
     what = (
         f"{params.trainer.upper() if params.trainer in ('ei', 'malt') else params.trainer} over "
-        f"{params.rl.num_iterations} iterations"
-        if params.rl.num_iterations
+        f"{num} iteration{'s' * (num > 1)}"
+        if num
         else "A test"
     )
     return f"{what} of {params.interaction_protocol} on {state.dataset.name} with {models}. {now}"
@@ -132,7 +133,13 @@ def _tiles(replayed: Replayed, spent: Sequence[Spent]) -> tuple[tuple[str, str, 
         tiles.append(("Trees", f"{len(trees):,}", f"{nodes:,} nodes"))
         pairs = sum(len(stage.selection.pairs) for stage in samples)
         if pairs:
-            tiles.append(("Preference pairs", f"{pairs:,}", f"in {len(samples)} iterations"))
+            tiles.append(
+                (
+                    "Preference pairs",
+                    f"{pairs:,}",
+                    f"in {len(samples)} iteration{'s' * (len(samples) > 1)}",
+                )
+            )
     costs = [one.dollars for one in spent]
     tokens = sum(one.prompt + one.completion for one in spent)
     cost = "price unknown" if None in costs else f"${fsum(c for c in costs if c):,.2f}"
