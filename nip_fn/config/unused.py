@@ -281,7 +281,6 @@ def _of_servers(params: HyperParameters) -> Found:
                 "text_rl.request_timeout_seconds",
                 "text_rl.outage_limit_seconds",
                 "text_rl.unreached_limit_seconds",
-                "text_rl.stop_grace_seconds",
             ),
         )
     if not training & servers:
