@@ -92,6 +92,7 @@ RESOLVED = (
 ELSEWHERE = {
     "text_rl.failed_trainings": "tests/cli/test_failed_trainings.py",
     "text_rl.refused_adapters": "tests/cli/test_self_hosted.py",
+    "text_rl.stop_grace_seconds": "tests/cli/test_api.py",
 }
 
 
