@@ -173,7 +173,7 @@ def test_no_reply_and_no_data_command_the_terminal(folder: Path) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.timeout(3600)
 def test_nor_do_100_000_replies(folder: Path) -> None:
-    assert look_at_everything(folder, "--set", "rl.num_test_iterations=12500") >= 100_000
+    assert look_at_everything(folder, "--set", "rl.num_test_iterations=17000") >= 100_000
 
 
 def test_no_error_commands_the_terminal(folder: Path) -> None:
