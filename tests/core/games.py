@@ -345,7 +345,9 @@ def perform(setup: Setup, state: RunState, effect: Effect) -> Event:
             mark = blake2b(seed.encode(), digest_size=4).hexdigest()
             return JobFinished(job.name, f"{job.name}-{mark}", (("rows", float(len(job.rows))),))
         case Publish(group, _, adapter):
-            refused = Random(adapter).random() < setup.refusal_rate
+            # By what it is an adapter of: its whole name follows from the parameters, and changes.
+            training = adapter.rpartition("-")[0]
+            refused = Random(training).random() < setup.refusal_rate
             return Published(group, adapter, problem="it is poisoned" if refused else "")
 
 
