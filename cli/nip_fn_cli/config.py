@@ -20,7 +20,7 @@ from nip_fn.config.codec import (
     together,
 )
 from nip_fn.config.compat.nip import from_nip_config, is_nip_config, nip_differences
-from nip_fn.config.spelling import DUMMY, provider_of
+from nip_fn.config.spelling import DUMMY, as_recorded, provider_of
 from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters, provider
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
@@ -65,7 +65,7 @@ def overrides(flags: Flags) -> dict[str, Any]:
     table = with_sets(reduce(merge, given, table), flags.sets)
     for problem in shape_problems(table.get("agents", {})):
         die(Exit.USAGE, problem)
-    return table
+    return as_recorded(table)
 
 
 def read_table(path: Path) -> Result[dict[str, Any], Problem]:

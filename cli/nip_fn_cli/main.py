@@ -657,15 +657,48 @@ def serve(
 
 
 @app.command()
+def init(
+    file: Annotated[Path, typer.Argument(help="The .toml file to write.")] = Path("config.toml"),
+    trainer: Annotated[str | None, typer.Option(help="As for nip-fn train.")] = None,
+    protocol: Annotated[str | None, typer.Option(help="As for nip-fn train.")] = None,
+    provider: ProviderOption = None,
+    model: ModelOption = None,
+    dataset: Annotated[str | None, typer.Option(help="As for nip-fn train.")] = None,
+    set_: SetOption = None,
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """Write a configuration with every parameter, its meaning, and the value that applies.
+
+    The values are those for the model and the data that are chosen.
+    """
+    from nip_fn_cli.config import Flags
+    from nip_fn_cli.init import init_command
+
+    flags = Flags(
+        trainer=trainer,
+        protocol=protocol,
+        provider=provider,
+        model=model,
+        dataset=dataset,
+        sets=tuple(set_ or ()),
+    )
+    init_command(file, flags, runs)
+
+
+@app.command()
 def params(
+    search: Annotated[
+        list[str] | None,
+        typer.Argument(help="Words; only parameters that have all of them are printed."),
+    ] = None,
     json_schema: Annotated[
         bool, typer.Option("--json-schema", help="Print a JSON Schema of a configuration instead.")
     ] = False,
 ) -> None:
-    """Print all parameters: address, meaning, type and default."""
+    """Print parameters: address, meaning, type and default."""
     from nip_fn_cli.params import params_command
 
-    params_command(json_schema=json_schema)
+    params_command(tuple(search or ()), json_schema=json_schema)
 
 
 @app.command()

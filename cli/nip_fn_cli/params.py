@@ -15,10 +15,12 @@ from nip_fn.config.compat.tags import TYPE_NAMES
 from nip_fn.config.presets import TOKENS_PER_WORD, with_preset
 from nip_fn.config.schema import WRITTEN, record_of, type_below
 from nip_fn.config.spelling import DUMMY, PROVIDERS
+from nip_fn.errors import Problem
 from nip_fn.params.agent import OPTIONS, AgentParameters
 from nip_fn.params.names import name_schema
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
+from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.printing import console
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -38,14 +40,26 @@ class Parameter(NamedTuple):
     meaning: str
 
 
-def params_command(*, json_schema: bool) -> None:
-    """Run the command."""
+def params_command(words: tuple[str, ...], *, json_schema: bool) -> None:
+    """Print the parameters that have all the words in their address or meaning, or the schema."""
+    if json_schema and words:
+        die(Exit.USAGE, "--json-schema prints all parameters; leave out the words")
     if json_schema:
         print(json.dumps(schema(), indent=2))
-    else:
-        out = console()
+        return
+    found = tuple(one for one in parameters() if _has_all(one, words))
+    if not found:
+        asked = Problem("no parameter has it", " ".join(words), "nip-fn params lists all")
+        die(Exit.USAGE, asked)
+    out = console()
+    if not words:
         out.print(WHICH)
-        show(out)
+    show(out, found)
+
+
+def _has_all(one: Parameter, words: tuple[str, ...]) -> bool:
+    text = f"{one.address} {one.meaning} {one.type}".lower()
+    return all(word.lower() in text for word in words)
 
 
 WHICH = (
@@ -72,9 +86,9 @@ OF_COMMANDS = {
 }
 
 
-def show(out: Console) -> None:
-    """Print which default applies to whom, and a table for each section."""
-    for section, group in groupby(parameters(), key=lambda parameter: parameter.section):
+def show(out: Console, found: tuple[Parameter, ...]) -> None:
+    """Print a table for each section of the parameters."""
+    for section, group in groupby(found, key=lambda parameter: parameter.section):
         table = Table(box=None, pad_edge=False, show_header=False, title_justify="left")
         table.title = Text(section or "top level", style="bold")
         table.add_column(no_wrap=True)

@@ -5,6 +5,7 @@ import gc
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from nip_fn.config.codec import differences, flatten, get, merge, spread, to_dic
 from nip_fn.config.hosting import may_change
 from nip_fn.config.presets import model_problems, with_preset
 from nip_fn.config.spelling import PROVIDERS
+from nip_fn.config.toml import to_toml
 from nip_fn.config.unused import told
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
@@ -24,6 +26,7 @@ from nip_fn.run.checkpoint import Recording
 from nip_fn.run.events import FORMAT, Event, Extended, RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.state import EMPTY, RunState
+from nip_fn.run.step import step
 from nip_fn.training.groups import Adapter
 from nip_fn_adapters import extensions, store
 from nip_fn_adapters.costs.note import keep_prices
@@ -31,7 +34,7 @@ from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.extensions import Sources
 from nip_fn_adapters.interpreter import Observer, interpret
 from nip_fn_adapters.runs import changed_sources
-from nip_fn_adapters.store import CHECKPOINT, AppendStore
+from nip_fn_adapters.store import CHECKPOINT, AppendStore, replace_file
 from nip_fn_adapters.tracker import JsonLines
 from nip_fn_adapters.transcripts import TranscriptFiles
 from nip_fn_cli.config import resolve, with_base_url, with_provider
@@ -49,6 +52,8 @@ from nip_fn_cli.progress import Display
 from nip_fn_cli.recordings import replay_recording
 from nip_fn_cli.templates import with_templates
 from nip_fn_cli.wiring import Models, wire
+
+CONFIG = "config.toml"  # the run's parameters, in its folder; nip-fn train takes it
 
 
 class Session(NamedTuple):
@@ -71,9 +76,8 @@ class Session(NamedTuple):
 
     @property
     def params(self) -> HyperParameters:
-        """The run's parameters."""
-        starts = (event for event in self.first if isinstance(event, RunStarted))
-        return next((event.params for event in starts), self.state.params)
+        """The run's parameters, after the first event."""
+        return reduce(lambda state, event: step(state, event)[0], self.first, self.state).params
 
 
 class New(NamedTuple):
@@ -248,6 +252,8 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
     """
     money = money_of_run(money, folder)
     keep_prices(folder, money.prices.own)
+    # In each session: an earlier one may have been killed before it, or extended the run.
+    replace_file(folder / CONFIG, to_toml(session.params).encode())
     running_cost = RunningCost(session.state, folder, money)
     budget = running_cost.budget
     models = with_budget(session.models, session.params, running_cost, money)

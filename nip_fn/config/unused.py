@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from nip_fn.config.codec import default_table, flatten
 from nip_fn.config.hosting import is_trained, kind_of
-from nip_fn.config.presets import GENERATED, TOKENS_PER_WORD
+from nip_fn.config.presets import GENERATED, TOKENS_PER_WORD, with_preset
 from nip_fn.game.decision import NEITHER, SPECTRA
 from nip_fn.game.protocol import Protocol, Role, verifier_rounds
 from nip_fn.keys import key
@@ -34,23 +34,39 @@ class Unused(NamedTuple):
 
 
 def told(given: Mapping[str, Any], runs: Iterable[HyperParameters]) -> tuple[Unused, ...]:
-    """Parameters that were written, other than as their default, and have no effect in any run.
+    """Parameters that were written, other than as they are anyway, and have no effect in any run.
 
     Args:
         given: The written configuration of all of them; `agents._default` stands for its agents.
         runs: The parameters of each run that was made of it.
     """
-    defaults = flatten(default_table())
+    # As they are anyway: by default, or by the settings of whoever plays, which a file that a run
+    # left behind repeats.
+    defaults, settings = flatten(default_table()), flatten(with_preset(_players(given)))
     unused = [_reasons(params) for params in runs]
     lines: dict[str, list[str]] = {}
     for address, value in flatten(given).items():
-        default = defaults.get(_shared(address), ...)
-        if value == default or (default is None and value == "none"):
+        shared = _shared(address)
+        usual = (defaults.get(shared, ...), settings.get(address, settings.get(shared, ...)))
+        if value in usual or (usual[0] is None and value == "none"):
             continue
         reasons = [_reason(own, address) for own in unused]
         if reasons and all(reasons):
             lines.setdefault(str(reasons[0]), []).append(address)
     return tuple(Unused(reason, tuple(addresses)) for reason, addresses in lines.items())
+
+
+def _players(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a written configuration that says who plays what."""
+    agents = {
+        name: {field: value for field, value in own.items() if field in _WHO}
+        for name, own in given.get("agents", {}).items()
+    }
+    what = {name: given[name] for name in ("dataset", "interaction_protocol") if name in given}
+    return {**what, "agents": agents}
+
+
+_WHO = ("model_provider", "model_name", "max_response_words", "use_lora")
 
 
 def _shared(address: str) -> str:

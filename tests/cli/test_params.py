@@ -118,7 +118,7 @@ def test_types_are_told_in_words(address: str, kind: str, default: str | None) -
 @pytest.mark.parametrize("width", [100, 180])
 def test_no_address_is_broken_and_no_line_too_long(width: int) -> None:
     out = io.StringIO()
-    show(Console(file=out, width=width))
+    show(Console(file=out, width=width), parameters())
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     starts = [line.split()[0] for line in lines if line.strip() and not line.startswith(" ")]
@@ -135,6 +135,17 @@ def test_the_command_prints_to_a_pipe(run_cli: RunCli) -> None:
     assert re.search(r"^rl\.lr +Learning rate\.", done.stdout, re.MULTILINE)
     shown = run_cli("params", "--help", COLUMNS="100")
     assert max(map(len, shown.stdout.splitlines())) <= 100
+
+
+def test_words_find_the_parameters_that_have_all_of_them(run_cli: RunCli) -> None:
+    done = run_cli("params", "learning", "RATE")
+    addresses = re.findall(r"^\w+(?:\.\w+)+(?= {2})", done.stdout, re.MULTILINE)
+    assert {"rl.lr", "ei.lr", "agents.AGENT.agent_lr_factor"} <= set(addresses)
+    assert not {"rl.num_iterations", "rl.num_epochs"} & set(addresses)
+    nothing = run_cli("params", "learning", "zebra")
+    assert nothing.returncode == 2
+    assert "learning zebra: no parameter has it" in nothing.stderr
+    assert run_cli("params", "rate", "--json-schema").returncode == 2
 
 
 # ------------------------------------------------------------------------------------ the schema
