@@ -38,7 +38,7 @@ def to_toml(
     """
     places = None if active is None else {_place(address.split(".")) for address in active}
     # Reversed, so that the comment of a table goes before those of its fields.
-    told = reversed((comments or {}).items())
+    told = reversed(tuple((comments or {}).items()))
     above = {_place(address.split(".")): text for address, text in told}
     parts = [
         "\n".join(chain(_header(section), _lines(section, fields, above, places)))
