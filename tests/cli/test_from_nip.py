@@ -1,4 +1,4 @@
-"""The tables of docs/from-nip.md: all that the *nip* library documents for five classes is there."""
+"""The tables of docs/from-nip.md: all that the *nip* library documents for five classes."""
 
 import re
 from importlib import import_module
@@ -17,8 +17,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "from-nip.md").read_text("utf-8")
 # The documented names: the class, its parameters, attributes and methods, and what these take,
 # return and raise.
 RECORD = (
-    "__eq__ __init__ __repr__ _get_param_class_from_dict construct_test_params from_dict get to_dict "
-    "param_dict params_dict ignore_extra_keys address ParameterValue"
+    "__eq__ __init__ __repr__ _get_param_class_from_dict construct_test_params from_dict get "
+    "to_dict param_dict params_dict ignore_extra_keys address ParameterValue"
 )
 MADE_WITH = "__init__ hyper_params settings protocol_handler HyperParameters ExperimentSettings"
 GROUP = (
@@ -38,10 +38,11 @@ DOCUMENTED = {
     "lora_alpha lora_alpha_scale lora_dropout lora_rank max_response_words max_tokens_per_message "
     "model_name model_provider normalize_message_history num_epochs num_invalid_generation_retries "
     "orthogonal_initialisation_gain per_device_train_batch_size quantization repetition_penalty "
-    "shared_model_group stack_lora_adapters supervisor_name system_prompt_template_path temperature "
-    "top_p update_schedule use_dummy_api use_lora use_manual_architecture "
+    "shared_model_group stack_lora_adapters supervisor_name system_prompt_template_path "
+    "temperature top_p update_schedule use_dummy_api use_lora use_manual_architecture "
     "use_orthogonal_initialisation use_supervisor_message vllm_server_port LrFactors "
-    "AgentUpdateSchedule ConstantUpdateSchedule VllmQuantization UseSupervisorType AgentsParameters",
+    "AgentUpdateSchedule ConstantUpdateSchedule VllmQuantization UseSupervisorType "
+    "AgentsParameters",
     "PureTextMaltParameters": f"{RECORD} num_responses_per_timestep num_iterations "
     "max_message_rounds frozen_agents_generate_one_response pair_selection_method "
     "interval_threshold_proportion num_initial_ei_iterations BaseHyperParameters",
