@@ -31,7 +31,8 @@ RUNS = {
     "trained": ("train", *SMALL, "--set", "agents.verifier.opponent_pool=2"),
     "tea": ("eval", "--protocol", "nip", *TEST, *HONEST, *scripted("verifier", "asks_3")),
     "tea-lied-to": (
-        **("eval", "--protocol", "nip", *TEST, *scripted("prover", "random")),
+        *("eval", "--protocol", "nip", *TEST),
+        *scripted("prover", "random"),
         *scripted("verifier", "asks_3"),
     ),
     "hunt": (
