@@ -8,6 +8,13 @@ from collections.abc import Iterator
 import psutil
 
 
+def is_training(process: psutil.Process) -> bool:
+    """True of a Python that trains, by itself or as the fork of one that has its imports."""
+    line, parent = process.cmdline(), process.parent()
+    forked = "nip_fn_adapters.local.warm" in line and parent and parent.cmdline() == line
+    return "nip_fn_adapters.local.train" in line or bool(forked)
+
+
 @contextlib.contextmanager
 def killing_trainings(most: int) -> Iterator[list[int]]:
     """Kill the first trainings that this process starts; their process ids."""
@@ -17,7 +24,7 @@ def killing_trainings(most: int) -> Iterator[list[int]]:
         while not over.is_set() and len(killed) < most:
             for child in psutil.Process().children(recursive=True):
                 with contextlib.suppress(psutil.Error):
-                    if "nip_fn_adapters.local.train" in child.cmdline() and child.pid not in killed:
+                    if child.pid not in killed and is_training(child):
                         child.kill()
                         killed.append(child.pid)
             time.sleep(0.01)
