@@ -139,7 +139,7 @@ class Run:
     ) -> tuple[dict[str, Any], ...]:
         """The games as plain records, with all that was said (see `export.transcripts`)."""
         return tuple(
-            {**_place(game), **transcript(self.protocol, game.rollout)}
+            {**_place(game), **transcript(self.params, game.rollout)}
             for game in self.rollouts(stage, iteration)
         )
 

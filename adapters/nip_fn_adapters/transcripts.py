@@ -7,7 +7,6 @@ from typing import Any
 import yaml
 
 from nip_fn.export.transcripts import transcript
-from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import Event, Replied
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState, sample_batch
@@ -31,9 +30,9 @@ class TranscriptFiles:
         stage = state.stage
         if not isinstance(event, Replied) or not isinstance(stage, Growing) or stage.num_waiting:
             return
-        protocol, batch = protocol_of(state.params), sample_batch(state, stage)
+        batch = sample_batch(state, stage)
         records = [
-            transcript(protocol, rollout)
+            transcript(state.params, rollout)
             for tree in batch.trees
             for rollout in leaf_games(tree, batch.datapoints[tree.datapoint])
         ]

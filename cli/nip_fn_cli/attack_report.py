@@ -175,4 +175,4 @@ def _example(row: Row, params: HyperParameters) -> dict[str, Any] | None:
     game = max(found, key=lambda game: shares[game.datapoint.id])
     views = {"views": dict(game.datapoint.views)} if game.datapoint.views else {}
     about = {"prover": _named(row), "run": str(row.run)}
-    return {**about, **transcript(protocol, game), **views}
+    return {**about, **transcript(params, game), **views}

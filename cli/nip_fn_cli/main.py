@@ -383,6 +383,9 @@ def replay(
     iteration: Annotated[
         int | None, typer.Option(help="With --transcript or --tree: only this iteration.")
     ] = None,
+    prompts: Annotated[
+        bool, typer.Option("--prompts", help="With --transcript: also what each model was shown.")
+    ] = False,
     set_: SetOption = None,
     prices: PricesOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -395,7 +398,7 @@ def replay(
     from nip_fn_cli.money import money_or_die
     from nip_fn_cli.replay import Show, replay_command
 
-    show, money = Show(transcript, tree, iteration, json), money_or_die(None, prices)
+    show, money = Show(transcript, tree, iteration, prompts, json), money_or_die(None, prices)
     replay_command(checkpoint, until=until, sets=tuple(set_ or ()), show=show, money=money)
 
 

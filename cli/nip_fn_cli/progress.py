@@ -7,20 +7,19 @@ from types import TracebackType
 from typing import Any
 
 from msgspec.structs import replace
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
 from nip_fn.metrics.lost import ENOUGH, Loss, alarming, so_far
 from nip_fn.run.events import BatchFetched, Event, JobFinished, Published, Replied, StageEnded
 from nip_fn.run.ports import Progress
-from nip_fn.run.stages import Growing
+from nip_fn.run.stages import Growing, NotStarted
 from nip_fn.run.state import RunState, is_tested
 from nip_fn.training.groups import is_due
 from nip_fn.training.jobs import MIN_EXAMPLES
 from nip_fn.trees.grow import Node
 from nip_fn_cli.consoles import Console
-
-LINE = "iteration {task.fields[iteration]}/{task.fields[iterations]}  {task.fields[stage]:<7}"
+from nip_fn_cli.table import accuracy
 
 REFRESH_SECONDS = 0.1  # a run without a model has about a thousand replies a second
 
@@ -40,9 +39,8 @@ class Display:
         self._began = self._stage_began = self._drawn = time.monotonic()
         self._console = Console(stderr=True)
         self._progress = Bars(
-            TextColumn(LINE, markup=False),
+            TextColumn("{task.fields[place]}", markup=False),
             BarColumn(),
-            TaskProgressColumn(),
             TextColumn("{task.fields[doing]}", markup=False),
             TextColumn("{task.fields[spent]}", markup=False),
             TextColumn("{task.fields[left]}", markup=False),
@@ -110,11 +108,9 @@ class Display:
     def _end_stage(self, event: StageEnded) -> None:
         if event.stage in ("test", "sample") and self._state.rows:
             self._warn(alarming(dict(self._state.rows[-1].metrics), self._state.params.agents))
-        if not sys.stderr.isatty() and self._done:
-            self._say(
-                f"iteration {event.iteration}: {event.stage} done, {self._done:,} replies, "
-                f"{event.seconds:.1f} s{self._spent() and ', '}{self._spent()}"
-            )
+        # On a terminal the live line has told all but what a test came to.
+        if event.stage == "test" or (self._done and not sys.stderr.isatty()):
+            self._say(ended(self._state, event, self._done, self._spent()))
         for note in notes(self._state, event):
             self._say(note)
         self._done = self._asked = self._surveyed = 0
@@ -139,16 +135,43 @@ class Display:
         state, elapsed = self._state, time.monotonic() - self._began
         left = seconds_left(state, time.monotonic() - self._stage_began)
         rate = self._tokens / elapsed if elapsed > 0 else 0.0
-        replies = f"{self._done:,}/{self._asked:,} replies  {rate:,.0f} tokens/s"
+        replies = f"{self._done:,}/{self._asked:,} replies" if self._asked else ""
+        speed = f"  {rate:,.0f} tokens/s" if self._tokens else ""
         trainings = "; ".join(training(job, one) for job, one in self._trainings.items())
         return {
-            "iteration": min(state.iteration + 1, state.params.rl.num_iterations),
-            "iterations": state.params.rl.num_iterations,
-            "stage": state.stage.name,
-            "doing": trainings or replies,
+            "place": place(state),
+            "doing": trainings or f"{replies}{speed}",
             "spent": self._spent(),
             "left": "" if left is None else f"about {left // 60:.0f} min {left % 60:02.0f} s left",
         }
+
+
+def place(state: RunState) -> str:
+    """The iteration, counted as tables count, and the stage that a run is in.
+
+    >>> place(RunState())
+    'start'
+    """
+    if isinstance(state.stage, NotStarted):  # the number of its iterations is not known yet
+        return state.stage.name
+    last = state.params.rl.num_iterations
+    return f"iteration {state.iteration} of {last}  {state.stage.name:<7}"
+
+
+def ended(state: RunState, event: StageEnded, replies: int, spent: str) -> str:
+    """A line about a stage that has ended; `state` is the one after it."""
+    at = (event.iteration, event.stage)
+    metrics = next(
+        (dict(row.metrics) for row in state.rows if (row.iteration, row.stage) == at), {}
+    )
+    found = (
+        f"{event.stage} done",
+        f"accuracy {accuracy(metrics)}" if event.stage == "test" else "",
+        f"{replies:,} replies" if replies else "",
+        f"{event.seconds:.1f} s",
+        spent,
+    )
+    return f"iteration {event.iteration}: {', '.join(filter(None, found))}"
 
 
 def training(job: str, progress: Progress) -> str:

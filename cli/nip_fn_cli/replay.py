@@ -7,18 +7,19 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import msgspec
+from rich.text import Text
 
 from nip_fn.config.codec import differences, params_hash, to_dict
 from nip_fn.errors import Problem
-from nip_fn.export.transcripts import transcript, words
-from nip_fn.game.protocol import Protocol
+from nip_fn.export.transcripts import chat_before, transcript, words
+from nip_fn.export.views import end_of
 from nip_fn.params.run import HyperParameters
-from nip_fn.protocols.registry import protocol_of
+from nip_fn.prompts.chat import Chat
 from nip_fn.run.digest import digest
 from nip_fn.run.replay import AnnotatedTree, Replayed, StageForest, annotate, reselect, summary
 from nip_fn.select.pairs import Pairs
 from nip_fn.training.trainer import Selection
-from nip_fn.trees.rollouts import leaf_games
+from nip_fn.trees.rollouts import Rollout, leaf_games
 from nip_fn.trees.tree import ROOT
 from nip_fn_adapters import extensions
 from nip_fn_adapters.costs.note import read_unrecorded
@@ -26,7 +27,7 @@ from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.config import resolve, with_sets
 from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.money import Money, lost_line, money_of_run
-from nip_fn_cli.printing import print_rows
+from nip_fn_cli.printing import console, print_rows
 from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.table import print_table
 
@@ -37,12 +38,14 @@ class Show(NamedTuple):
     transcript: the beginning of a datapoint's id, whose dialogues to print.
     tree: the beginning of a datapoint's id, whose trees to print.
     iteration: only this iteration of either; None for all.
+    prompts: with dialogues, the chats that the models were shown.
     json: print JSON.
     """
 
     transcript: str | None
     tree: str | None
     iteration: int | None
+    prompts: bool
     json: bool
 
 
@@ -58,6 +61,8 @@ def replay_command(
         show: The options of the output.
         money: The prices that are given.
     """
+    if show.prompts and show.transcript is None:
+        die(Exit.USAGE, "--prompts shows the chats of a dialogue; add --transcript DATAPOINT")
     path = path / CHECKPOINT if path.is_dir() else path
     replayed = _replay(path, until)
     if show.tree is not None:
@@ -188,20 +193,32 @@ _WORK = {_SAMPLED: "grows trees", _PLAYED: "plays games"}
 
 
 def _trees(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
-    params = replayed.state.params
-    protocol = protocol_of(params)
     return [
-        {**_about(grown, index), "tree": _nested(annotate(grown, index), protocol)}
+        {**_about(grown, index), "tree": _nested(annotate(grown, index), grown, index)}
         for grown, index in _found(replayed, show.tree or "", show.iteration, _SAMPLED)
     ]
 
 
 def _transcripts(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
-    protocol = protocol_of(replayed.state.params)
     return [
-        {**_about(grown, index), **transcript(protocol, rollout)}
+        {
+            **_about(grown, index),
+            **transcript(grown.batch.params, rollout),
+            **({"prompts": _prompts(grown.batch.params, rollout)} if show.prompts else {}),
+        }
         for grown, index in _found(replayed, show.transcript or "", show.iteration, _PLAYED)
         for rollout in leaf_games(grown.batch.trees[index], grown.datapoint(index))
+    ]
+
+
+def _prompts(params: HyperParameters, rollout: Rollout) -> list[dict[str, Chat]]:
+    """The chat that each agent was shown, round by round."""
+    return [
+        {
+            params.agents[said.agent].name: chat_before(params, rollout, place, said.agent)
+            for said in turn
+        }
+        for place, turn in enumerate(rollout.rounds)
     ]
 
 
@@ -242,16 +259,24 @@ def _about(grown: StageForest, index: int) -> dict[str, Any]:
     }
 
 
-def _nested(marked: AnnotatedTree, protocol: Protocol, node: int = ROOT) -> dict[str, Any]:
-    tree, names = marked.tree, [agent.name for agent in protocol.agents]
+def _nested(
+    marked: AnnotatedTree, grown: StageForest, index: int, node: int = ROOT
+) -> dict[str, Any]:
+    tree, params = marked.tree, grown.batch.params
+    names = [agent.name for agent in params.agents]
+    said, status = tree.utterances_N[node], tree.status_N[node]
+    decision = next((one.decision for one in said if one.decision is not None), None)
+    decided = decision if status == "decided" else None
+    outcome = end_of(status, decided, grown.datapoint(index).label)[1]
     return {
         "node": node,
-        "said": words(protocol, tree.utterances_N[node]),
-        "end": tree.status_N[node],
+        "said": words(params, said),
+        "end": status,
+        "outcome": "" if status == "open" else outcome,
         "reward": dict(zip(names, tree.reward_NA[node].tolist(), strict=True)),
         "expected_reward": dict(zip(names, marked.value_NA[node].tolist(), strict=True)),
         "marks": list(marked.marks.get(node, ())),
-        "children": [_nested(marked, protocol, child) for child in marked.children_N[node]],
+        "children": [_nested(marked, grown, index, child) for child in marked.children_N[node]],
     }
 
 
@@ -275,18 +300,39 @@ def print_game(record: dict[str, Any]) -> None:
     """Print a dialogue as `export.transcripts` tells it: its rounds, its end and its rewards."""
     for number, turn in enumerate(record["rounds"]):
         for name, text in turn.items():
+            if "prompts" in record:
+                _print_chat(f"[{number}] {name} is shown", record["prompts"][number][name])
             print(f"[{number}] {name}: {_indented(text, 4)}")
     rewards = ", ".join(f"{name} {value:+g}" for name, value in record["rewards"].items())
-    print(f"end: {record['end']}; rewards: {rewards}")
+    _print_marked(f"end: {record['outcome']}; rewards: {rewards}")
+
+
+def _print_chat(title: str, chat: Chat) -> None:
+    print(f"\n{title}:")
+    for one in chat:
+        speaker = f" ({one.name})" if one.name else ""
+        print(f"    {one.role}{speaker}: {_indented(one.content, 8)}")
+
+
+# What is good, and what is not, in the colours that a terminal has for them.
+_COLOURS = {"right": "green", "chosen": "green", "wrong": "red", "rejected": "red"}
+
+
+def _print_marked(line: str) -> None:
+    """Print a line; on a terminal, its marks and outcomes in colour."""
+    text = Text(line)
+    for word, colour in _COLOURS.items():
+        text.highlight_regex(rf"<{word}[^>]*>|: {word}\b", colour)
+    console().print(text, soft_wrap=True)
 
 
 def _print_tree(node: dict[str, Any], depth: int = 0) -> None:
     pad = "  " * depth
     values = ", ".join(f"{name} {value:+.3f}" for name, value in node["expected_reward"].items())
     rewards = ", ".join(f"{name} {value:+g}" for name, value in node["reward"].items() if value)
-    ends = f"  {node['end']}: {rewards or 'no reward'}" if node["end"] != "open" else ""
+    ends = f"  {node['outcome']}, {rewards or 'no reward'}" if node["outcome"] else ""
     marks = "".join(f"  <{mark}>" for mark in node["marks"])
-    print(f"{pad}({node['node']}) expected {values}{ends}{marks}")
+    _print_marked(f"{pad}({node['node']}) expected {values}{ends}{marks}")
     for name, text in node["said"].items():
         print(f"{pad}    {name}: {_indented(text, len(pad) + 6)}")
     for child in node["children"]:

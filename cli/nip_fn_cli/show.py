@@ -10,6 +10,7 @@ from nip_fn.config.codec import differences, from_dict, get
 from nip_fn.errors import Problem
 from nip_fn.game.decision import ACCEPT, NEITHER, REJECT
 from nip_fn.metrics.stage import verdict
+from nip_fn.params.agent import max_tokens
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.stages import Purpose
 from nip_fn_adapters.costs.note import read_unrecorded
@@ -162,7 +163,7 @@ def _record(run: Run, game: RecordedGame) -> dict[str, Any]:
         "verdict": VERDICTS.get(verdict(rollout), "none"),
         "end": rollout.status,
         "cut": [
-            f"{names[one.agent]} at {one.completion_tokens} tokens"
+            f"{names[one.agent]} at {max_tokens(run.params.agents[one.agent])} tokens"
             for one in said
             if one.token_limit
         ],

@@ -69,14 +69,16 @@ def _columns(state: RunState) -> dict[str, Cell]:
     balanced: dict[str, Cell] = {}
     if any(is_unequal(record[majority]) for record in summary(state) if majority in record):
         balanced = {
-            "balanced accuracy [95 %]": lambda record: _accuracy(record, split, "balanced_"),
+            "balanced accuracy [95 %]": lambda record: accuracy(
+                record, f"{split}.balanced_accuracy"
+            ),
             "majority class": _percent(majority),
         }
     selected = {f"selected {agent.name}": _selected(agent.name) for agent in state.params.agents}
     return {
         "iteration": _number("iteration"),
         "held-out accuracy [95 %]": lambda record: (
-            _accuracy(record, split) + _marked(record, split, agents)
+            accuracy(record, f"{split}.accuracy") + _marked(record, split, agents)
         ),
         **balanced,
         "buggy": _percent(f"{split}.accuracy_0"),
@@ -104,8 +106,8 @@ def _failed(record: dict[str, Any]) -> str:
     return f"{_failures(record):.0f}"
 
 
-def _accuracy(record: dict[str, Any], split: str, kind: str = "") -> str:
-    name = f"{split}.{kind}accuracy"
+def accuracy(record: dict[str, Any], name: str = "accuracy") -> str:
+    """An accuracy with its interval; "-" if it was not measured."""
     if name not in record:
         return "-"
     mean, low, high = (record[f"{name}{end}"] for end in ("", "_low", "_high"))

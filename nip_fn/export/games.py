@@ -12,6 +12,7 @@ from nip_fn.export.curves import (
     signed,
 )
 from nip_fn.export.svg import draw_outcomes, value_bins
+from nip_fn.export.transcripts import chat_before
 from nip_fn.export.views import (
     Changes,
     Episodes,
@@ -27,8 +28,6 @@ from nip_fn.export.views import (
     outcome_of,
     said_of,
 )
-from nip_fn.game.episode import Episode
-from nip_fn.prompts.chat import build_chat
 from nip_fn.run.replay import StageForest
 from nip_fn.trees.rollouts import Rollout, leaf_games
 
@@ -59,7 +58,6 @@ def view_test(id: str, stage: StageForest, limits: Limits) -> TestView:
 
 def _game(id: str, stage: StageForest, tree: int, game: Rollout) -> GameView:
     params, protocol = stage.batch.params, stage.batch.protocol
-    point = game.datapoint
     turns = []
     for agent in range(len(protocol.agents)):
         last = next(
@@ -73,8 +71,7 @@ def _game(id: str, stage: StageForest, tree: int, game: Rollout) -> GameView:
         )
         if last is not None:
             place, said = last
-            before = Episode(game.key, point.label, point.stance, game.rounds[:place])
-            chat = build_chat(params, point, before, agent)
+            chat = chat_before(params, game, place, agent)
             turns.append(
                 Turn(
                     agent,

@@ -3,18 +3,23 @@
 from math import fsum
 from typing import Any
 
-from nip_fn.game.episode import Round, Utterance
+from nip_fn.export.views import outcome_of
+from nip_fn.game.episode import Episode, Round, Utterance
 from nip_fn.game.protocol import Protocol
+from nip_fn.params.agent import max_tokens
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import Chat, build_chat
+from nip_fn.protocols.registry import protocol_of
 from nip_fn.trees.rollouts import Rollout
 
 
-def transcript(protocol: Protocol, rollout: Rollout) -> dict[str, Any]:
+def transcript(params: HyperParameters, rollout: Rollout) -> dict[str, Any]:
     """One game: its datapoint, its rounds as written and as heard, its end and its rewards.
 
     `rounds` has each agent's words as its model wrote them, `messages` what was heard of them, by
-    "AGENT@CHANNEL", or the decision, by "AGENT.decision".
+    "AGENT@CHANNEL", or the decision, by "AGENT.decision".  `outcome` says if the decision is right.
     """
-    point = rollout.datapoint
+    point, protocol = rollout.datapoint, protocol_of(params)
     names = [agent.name for agent in protocol.agents]
     totals = [fsum(rewards) for rewards in zip(*rollout.rewards, strict=True)]
     return {
@@ -23,21 +28,30 @@ def transcript(protocol: Protocol, rollout: Rollout) -> dict[str, Any]:
         "solution": point.solution,
         "label": "right" if point.label else "buggy",
         # Written and heard side by side: a reply that was misread shows in the difference.
-        "rounds": [words(protocol, turn) for turn in rollout.rounds],
+        "rounds": [words(params, turn) for turn in rollout.rounds],
         "messages": [_heard(protocol, turn) for turn in rollout.rounds],
         "end": rollout.status,
+        "outcome": outcome_of(rollout)[1],
         # A game that waits for its first reply has no rewards to add up.
         "rewards": dict(zip(names, totals or [0.0] * len(names), strict=True)),
     }
 
 
-def words(protocol: Protocol, turn: Round) -> dict[str, str]:
-    """The text of each agent in a round; in brackets, the reason why it is unusable."""
-    return {protocol.agents[said.agent].name: _text(said) for said in turn}
+def words(params: HyperParameters, turn: Round) -> dict[str, str]:
+    """The text of each agent in a round; in brackets, if it was cut, and why it is unusable."""
+    return {params.agents[said.agent].name: _text(params, said) for said in turn}
 
 
-def _text(said: Utterance) -> str:
-    return said.raw if said.error is None else f"{said.raw} [{said.error}]"
+def _text(params: HyperParameters, said: Utterance) -> str:
+    cut = f"cut at {max_tokens(params.agents[said.agent]):,} tokens" if said.token_limit else None
+    return " ".join((said.raw, *(f"[{mark}]" for mark in (cut, said.error) if mark)))
+
+
+def chat_before(params: HyperParameters, rollout: Rollout, place: int, agent: int) -> Chat:
+    """The chat that an agent's model was shown before its reply in a round of a game."""
+    point = rollout.datapoint
+    before = Episode(rollout.key, point.label, point.stance, rollout.rounds[:place])
+    return build_chat(params, point, before, agent)
 
 
 def _heard(protocol: Protocol, turn: Round) -> dict[str, str]:

@@ -1,7 +1,8 @@
-"""The estimate of the time that is left."""
+"""The progress of a run, and the estimate of the time that is left."""
 
 import os
 import pty
+import re
 import subprocess
 import sys
 
@@ -9,10 +10,11 @@ from msgspec.structs import replace
 
 from nip_fn.config.codec import from_dict
 from nip_fn.keys import key
+from nip_fn.run.events import StageEnded
 from nip_fn.run.stages import Done, Fetching, Growing, Training
-from nip_fn.run.state import RunState
+from nip_fn.run.state import Row, RunState
 from nip_fn.trees.grow import Forest
-from nip_fn_cli.progress import seconds_left
+from nip_fn_cli.progress import ended, place, seconds_left
 
 FOLLOWING = """
 from nip_fn.run.ports import Progress
@@ -49,6 +51,37 @@ def test_a_training_is_followed_on_a_terminal() -> None:
     shown = os.read(leader, 1 << 16).decode()
     os.close(leader)
     assert "training verifier-0: step 3/10, loss 0.61, about 12 s left" in shown
+
+
+def test_nothing_is_told_before_it_is_known() -> None:
+    """A run that has not begun, on a terminal: neither iterations nor replies."""
+    leader, follower = pty.openpty()
+    program = "from nip_fn_cli.progress import *\nwith Display(RunState()): pass"
+    wide = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+    subprocess.run([sys.executable, "-c", program], stderr=follower, env=wide, check=True)
+    os.close(follower)
+    shown = os.read(leader, 1 << 16).decode()
+    os.close(leader)
+    assert "start" in shown
+    assert re.findall(r"\d+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)) == []
+
+
+def test_an_iteration_has_the_number_that_tables_give_it() -> None:
+    for iteration, stage in ((0, Fetching("sample")), (3, Done())):
+        state = RunState(params=PARAMS, iteration=iteration, stage=stage)
+        assert place(state).startswith(f"iteration {iteration} of 3")
+
+
+def test_a_test_that_has_ended_tells_its_accuracy() -> None:
+    measured = (("accuracy", 0.625), ("accuracy_low", 0.5), ("accuracy_high", 0.75))
+    rows = (Row(0, "test", measured), Row(0, "sample", ()))
+    state = RunState(params=PARAMS, rows=rows)
+    assert ended(state, StageEnded(0, "test", "", 1.25), 1200, "$0.10") == (
+        "iteration 0: test done, accuracy 62.5% [50.0%, 75.0%], 1,200 replies, 1.2 s, $0.10"
+    )
+    assert (
+        ended(state, StageEnded(0, "sample", "", 2.0), 0, "") == "iteration 0: sample done, 2.0 s"
+    )
 
 
 def test_nothing_is_left_of_a_finished_run() -> None:

@@ -1,6 +1,7 @@
 """`nip-fn replay`, on a real run's checkpoint."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import SMALL, RunCli, call_cli
+from .test_terminal import Terminal
 
 FLIPPED, CUT, FOREIGN, NEWER = 4, 5, 6, 7
 
@@ -72,7 +74,26 @@ def test_a_transcript_reads_like_a_dialogue(run_cli: RunCli, checkpoint: Path) -
     known = run_cli("replay", checkpoint, "--transcript", "zzz").stderr.split("datapoints are: ")[1]
     shown = run_cli("replay", checkpoint, "--transcript", known.split(",")[0]).stdout
     assert "[0] verifier:" in shown
-    assert "end: " in shown
+    assert re.search(r"^end: (accept|reject): (right|wrong); rewards: ", shown, re.MULTILINE)
+    assert "is shown" not in shown
+    prompted = run_cli("replay", checkpoint, "--transcript", known.split(",")[0], "--prompts")
+    assert "[0] verifier is shown:\n    system: " in prompted.stdout
+    refused = run_cli("replay", checkpoint, "--prompts")
+    assert refused.returncode == 2
+    assert "--transcript" in refused.stderr
+
+
+def test_marks_and_outcomes_have_colours_on_a_terminal_alone(checkpoint: Path) -> None:
+    known = call_cli(checkpoint.parent, "replay", checkpoint, "--tree", "zzz").stderr
+    command = ("replay", checkpoint, "--tree", known.split("datapoints are: ")[1].split(",")[0])
+    plain = call_cli(checkpoint.parent, *command).stdout
+    on_terminal = call_cli(checkpoint.parent, *command, stream=Terminal, TERM="xterm").stdout
+    assert re.sub(r"\x1b\[[0-9;]*m", "", on_terminal) == plain
+    red, green = (set(re.findall(rf"\x1b\[3{n}m([^\x1b]+)", on_terminal)) for n in (1, 2))
+    assert red <= {": wrong", "<rejected for prover>", "<rejected for verifier>"}
+    assert green <= {": right", "<chosen for prover>", "<chosen for verifier>"}
+    assert red
+    assert green
 
 
 def test_another_selection_stands_beside_the_recorded_one(
