@@ -120,6 +120,7 @@ def test_no_bill_exceeds_the_budget(
 ) -> None:
     ended = spend(tmp_path, environment, budget, kills, faults)
     print(f"budget {budget}, {kills} kills, {len(faults)} kinds of faults: {ended}")
-    assert ended.kills == kills
     assert ended.returncode == 11
-    assert 0.2 < ended.share <= 1.0
+    # What a kill puts at risk counts as spent, so that a budget may be used up before the last one.
+    assert min(kills, 3) <= ended.kills <= kills
+    assert (0.0 if kills else 0.9) < ended.share <= 1.0
