@@ -55,6 +55,7 @@ async def interpret(
     first: Iterable[Event] = (),
     stop: asyncio.Event | None = None,
     observe: Observer = lambda state, event: None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> Result[RunState, Problem]:
     """Run from `state` until the run is done, `stop` is set, or an adapter fails.
 
@@ -65,6 +66,7 @@ async def interpret(
         stop: Set by the caller to stop the run; what is in flight may still arrive for as
             long as `grace_seconds` says.
         observe: Called after each event.
+        tell: Told at once why the run stops, if replies are still waited for.
 
     Returns:
         The last state, all of which is recorded; its stage says if the run is done.  A failure is
@@ -73,7 +75,7 @@ async def interpret(
     Raises:
         OSError: The store refuses to append.
     """
-    loop = _Loop(state, world, observe)
+    loop = _Loop(state, world, observe, tell)
     for event in first:
         loop.record(event)
     # A resumed state brings no effects: they were returned when its events were first stepped, and
@@ -86,11 +88,14 @@ async def interpret(
 class _Loop:
     """The one mutable thing in a run: the effects that are queued or in flight."""
 
-    def __init__(self, state: RunState, world: World, observe: Observer) -> None:
+    def __init__(
+        self, state: RunState, world: World, observe: Observer, tell: Callable[[str], None]
+    ) -> None:
         self.state = state
         self.effects: deque[Effect] = deque()
         self._world = world
         self._observe = observe
+        self._tell = tell
         self._answered: asyncio.Queue[asyncio.Task[Answer]] = asyncio.Queue()
         self._in_flight: dict[asyncio.Task[Answer], Effect] = {}
         self._stage_began = time.monotonic()
@@ -107,7 +112,7 @@ class _Loop:
                 problems += await self._take_answers(stopping)
             # A problem ends the loop, but not what is in flight: replies of other requests are paid
             # for.
-            problems += await self._drain()
+            problems += await self._drain(problems)
         finally:
             stopping.cancel()
             # Also after an error of the store: a task that is left would keep the process alive.
@@ -184,19 +189,25 @@ class _Loop:
         missing = (one for one in answers if isinstance(one, Unanswered))
         return [Problem(one.problem) for one in missing if one.problem]
 
-    async def _drain(self) -> list[Problem]:
+    async def _drain(self, causes: list[Problem]) -> list[Problem]:
         """Record the replies that still arrive within the grace: they may be paid for."""
         problems: list[Problem] = []
         self._world.drain()
         seconds = grace_seconds(self.state.params.text_rl)
+        if causes and self._is_sampling():
+            self._tell(
+                f"{causes[0]}; waiting for the replies that are under way (at most {seconds:,.0f} "
+                "s); press Ctrl-C twice to stop at once"
+            )
         grace = asyncio.create_task(asyncio.sleep(seconds, True))
         # Trainings are not waited for: they take hours, and resuming looks them up.
-        while not grace.done() and any(
-            isinstance(effect, SampleReplies) for effect in self._in_flight.values()
-        ):
+        while not grace.done() and self._is_sampling():
             problems += await self._take_answers(grace)
         grace.cancel()
         return problems
+
+    def _is_sampling(self) -> bool:
+        return any(isinstance(effect, SampleReplies) for effect in self._in_flight.values())
 
     async def _cancel(self) -> None:
         for task in self._in_flight:

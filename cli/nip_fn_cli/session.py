@@ -332,4 +332,6 @@ async def _interpret(
     # SIGTERM, too: it is what batch systems send some seconds before they kill.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
-    return await interpret(session.state, world, first=session.first, stop=stop, observe=observe)
+    return await interpret(
+        session.state, world, first=session.first, stop=stop, observe=observe, tell=say
+    )
