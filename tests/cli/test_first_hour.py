@@ -100,7 +100,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Path
     (place / "photos").mkdir()
     first = ("train", "--trainer", "malt", "--seed", "1", "--iterations", "4", "--run", "first")
     assert call_cli(place, *quick(first)).returncode == 0
-    for copy in ("a", "b", "NAME"):
+    for copy in ("a", "b", "NAME", "mine"):
         shutil.copytree(place / "runs/first", place / "runs" / copy)
     done = call_cli(place, "eval", *DUMMY, *ARITHMETIC, "--run", "tested", "--protocol", "nip")
     assert done.returncode == 0
@@ -169,8 +169,10 @@ def test_what_is_documented_works(words: tuple[str, ...], type_in: Any, folder: 
         pytest.skip("bubblewrap is not installed (apt install bubblewrap)")
     if "examples/open_weights.toml" in words:  # without its server: what it would ask for
         words = (*words, "--dry-run")
-    if "first" in words and "--run" in words and "--resume" not in words:
-        words = tuple("again" if word == "first" else word for word in words)  # `folder` made it
+    if "--run" in words and "--resume" not in words:  # `folder` may have made it
+        run = words[words.index("--run") + 1]
+        made = (folder / "runs" / run).exists()
+        words = tuple(f"{run}-again" if made and word == run else word for word in words)
     if "ID" in words:
         point = call_cli(folder, *words).stderr.rpartition(": ")[2].split(",")[0].strip()
         words = tuple(point if word == "ID" else word for word in words)
@@ -467,8 +469,8 @@ def test_a_protocol_that_a_program_registered_is_asked_for_by_name(
 ) -> None:
     with monkeypatch.context() as program:
         program.setitem(PROTOCOLS, "mine", PROTOCOLS["adp"])
-        assert type_in((*shlex.split(TRAIN), "--protocol", "mine", "--run", "mine")).returncode == 0
-    done = type_in(("replay", "runs/mine"))
+        assert type_in((*shlex.split(TRAIN), "--protocol", "mine", "--run", "own")).returncode == 0
+    done = type_in(("replay", "runs/own"))
     assert done.returncode == 8
     assert "'mine' was registered by the program" in done.stderr
 
