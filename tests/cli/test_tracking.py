@@ -129,7 +129,7 @@ def test_a_tracker_has_the_run_also_after_a_kill(
     killed.communicate()
     resumed = train(tmp_path, environment, "--resume", "--track", tracker)
     _, told = resumed.communicate()
-    assert (resumed.returncode, "warning" in told) == (0, False), told
+    assert (resumed.returncode, f"warning: {tracker}" in told) == (0, False), told
     wanted = recorded(tmp_path)
     found = read_back(tracker, tmp_path, environment)
     assert found.keys() == wanted.keys()
