@@ -42,7 +42,8 @@ def told(given: Mapping[str, Any], runs: Iterable[HyperParameters]) -> tuple[Unu
     """
     # As they are anyway: by default, or by the settings of whoever plays, which a file that a run
     # left behind repeats.
-    defaults, settings = flatten(default_table()), flatten(with_preset(_players(given)))
+    players = _players(given)
+    defaults, settings = flatten(default_table()), _added(with_preset(players), players)
     unused = [_reasons(params) for params in runs]
     lines: dict[str, list[str]] = {}
     for address, value in flatten(given).items():
@@ -64,6 +65,11 @@ def _players(given: Mapping[str, Any]) -> dict[str, Any]:
     }
     what = {name: given[name] for name in ("dataset", "interaction_protocol") if name in given}
     return {**what, "agents": agents}
+
+
+def _added(whole: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """What a table says beside what was written, by address."""
+    return {name: value for name, value in flatten(whole).items() if name not in flatten(written)}
 
 
 _WHO = ("model_provider", "model_name", "max_response_words", "use_lora")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nip_fn.run.ports import Progress, Tuned
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local import train
+from nip_fn_adapters.local import models
 from nip_fn_adapters.local.jobs import JobFiles, failure_reason, finished, write_job
 from nip_fn_adapters.local.models import load_policy, log_probability
 from nip_fn_adapters.local.progress import read_progress
@@ -199,4 +199,4 @@ def test_the_precision_is_what_the_device_is_fast_at(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
-    assert train.precision() == expected
+    assert models.precision() == expected
