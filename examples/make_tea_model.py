@@ -40,7 +40,7 @@ from nip_fn.config.presets import with_preset
 from nip_fn.game.episode import Episode, Utterance
 from nip_fn.keys import Key, fold_in, key, seed_of
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import build_chat
+from nip_fn.prompts.chat import build_chat, plain
 from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
 from nip_fn.worlds.tea import MILK, NUM_CUPS, TEA, Kinds, World, datapoint_of, worlds
 
@@ -112,8 +112,7 @@ def chat(world: World, agent: int, *told: str) -> list[Message]:
         for i, text in enumerate(told)
     )
     episode = Episode(key(0), point.label, point.stance, rounds)
-    shown = build_chat(_params(), point, episode, agent)
-    return [{"role": message.role, "content": message.content} for message in shown]
+    return plain(build_chat(_params(), point, episode, agent))
 
 
 # ---------------------------------------------------------------- the scripted players

@@ -31,7 +31,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, Utterance
 from nip_fn.keys import Key, fold_in, key, seed_of
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import build_chat
+from nip_fn.prompts.chat import build_chat, plain
 from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
 
 Message = dict[str, str]
@@ -151,7 +151,7 @@ def _chat(datapoint: Datapoint, agent: int, told: Sequence[str], rounds: int) ->
     )
     episode = Episode(key(0), datapoint.label, datapoint.stance, turns)
     chat = build_chat(_params(rounds), datapoint, episode, agent)
-    return [{"role": message.role, "content": message.content} for message in chat]
+    return plain(chat)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import fcntl
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -15,7 +16,7 @@ from nip_fn.run.checkpoint import outline
 from nip_fn.run.events import Event, Extended, RunStarted, StageEnded
 from nip_fn.run.state import is_tested
 from nip_fn_adapters.store import CHECKPOINT
-from nip_fn_adapters.tracker import METRICS
+from nip_fn_adapters.tracker import read_metrics
 
 Status = Literal["running", "done", "stopped", "unreadable"]
 
@@ -62,7 +63,7 @@ def overview(folder: Path, name: str) -> Overview:
         if isinstance(event, Extended):
             params = replace(params, rl=replace(params.rl, num_iterations=event.num_iterations))
     ended = sum(isinstance(event, StageEnded) and event.stage == "publish" for event in events)
-    rows = list(_rows(folder / METRICS))
+    rows = list(_rows(folder))
     tests = [_accuracy(row) for row in rows if row["stage"] == "test" and "accuracy" in row]
     costs = [cost for row in rows for name, cost in row.items() if name.endswith(".dollars")]
     return Overview(
@@ -97,14 +98,10 @@ def _is_open(path: Path) -> bool:
     return False
 
 
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a file of metrics; without one that is being written, or the whole file."""
-    lines = path.read_bytes().splitlines() if path.exists() else []
-    for line in lines:
-        try:
-            yield msgspec.json.decode(line, type=dict[str, Any])
-        except msgspec.DecodeError:
-            return
+def _rows(run: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a run's metrics, up to one that is damaged."""
+    with suppress(msgspec.DecodeError):
+        yield from read_metrics(run)
 
 
 def _accuracy(row: dict[str, Any]) -> Estimate:

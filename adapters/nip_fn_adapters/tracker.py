@@ -3,7 +3,9 @@
 A line also has NAME.dollars of each agent, or of each trained group; null if a price is unknown.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,6 +16,18 @@ from nip_fn_adapters.costs.spending import stage_expenses
 from nip_fn_adapters.store import replace_file
 
 METRICS = "metrics.jsonl"
+
+
+def read_metrics(run: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a run's metrics, without one that is being written.
+
+    Raises:
+        msgspec.DecodeError: A line is no JSON.
+    """
+    path = run / METRICS
+    data = path.read_bytes() if path.exists() else b""
+    for line in data[: data.rfind(b"\n") + 1].splitlines():
+        yield msgspec.json.decode(line, type=dict[str, Any])
 
 
 class JsonLines:

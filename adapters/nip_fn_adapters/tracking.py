@@ -32,7 +32,7 @@ from nip_fn.errors import Problem
 from nip_fn.run.checkpoint import outline
 from nip_fn.run.events import RunStarted
 from nip_fn_adapters.store import CHECKPOINT
-from nip_fn_adapters.tracker import METRICS
+from nip_fn_adapters.tracker import METRICS, read_metrics
 
 PROJECT = "nip-fn"
 LOOK = 0.5  # seconds between two looks at the file
@@ -219,10 +219,13 @@ def send(name: str, folder: Path, wait: Callable[[], bool] = lambda: False) -> R
 def _send(name: str, about: About, wait: Callable[[], bool]) -> Result[int, Problem]:
     try:
         sink = SINKS[name](about)
-        number, is_last = 0, False
+        number, is_last, read = 0, False, None
         while not is_last:
             is_last = not wait()  # before the file is read, so that the last record is not missed
-            for number, record in enumerate(_records(about.folder / METRICS), 1):
+            if (version := _version(about.folder / METRICS)) == read:
+                continue
+            read = version
+            for number, record in enumerate(read_metrics(about.folder), 1):
                 if number > sink.known:
                     sink.log(number - 1, int(record["iteration"]), _values(record))
                     sink.known = number
@@ -236,11 +239,12 @@ def _send(name: str, about: About, wait: Callable[[], bool]) -> Result[int, Prob
     return Success(number)
 
 
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a file of metrics."""
-    data = path.read_bytes() if path.exists() else b""
-    for line in data[: data.rfind(b"\n") + 1].splitlines():
-        yield msgspec.json.decode(line, type=dict[str, Any])
+def _version(path: Path) -> tuple[int, int] | None:
+    """The same for as long as nothing is added to a file; a resumed run writes it anew."""
+    if not path.exists():
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_size
 
 
 def _values(record: dict[str, Any]) -> dict[str, float]:

@@ -32,7 +32,7 @@ from nip_fn_cli.dryrun import COLUMNS, cells
 from nip_fn_cli.exits import Exit, command, die, or_exit, run_name
 from nip_fn_cli.loading import first_adapters
 from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
-from nip_fn_cli.printing import print_rows
+from nip_fn_cli.printing import print_rows, share
 from nip_fn_cli.replay import print_game
 from nip_fn_cli.session import New, create, reopen
 
@@ -199,4 +199,4 @@ def _two_sided(report: dict[str, Any]) -> bool:
 def _estimate(found: dict[str, Any] | None) -> str:
     if found is None:
         return "-"
-    return f"{found['value']:.1%} [{found['low']:.1%}, {found['high']:.1%}]"
+    return share(found["value"], found["low"], found["high"])

@@ -7,11 +7,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nip_fn.config.codec import differences, get
+from nip_fn.config.codec import changes
 from nip_fn.errors import Problem
 from nip_fn.metrics.comparison import Change, Comparison, Pairing, compare
 from nip_fn.metrics.evaluation import Verdicts, verdicts
-from nip_fn.metrics.inference import Estimate
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.replay import StageForest
 from nip_fn_adapters.runs import known_runs
@@ -19,7 +18,7 @@ from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.casting import Version, version_of
 from nip_fn_cli.consoles import Console
 from nip_fn_cli.exits import Exit, die
-from nip_fn_cli.printing import console
+from nip_fn_cli.printing import console, share
 
 SHOWN = 5  # problems of each kind that the text names; --json names all
 
@@ -131,22 +130,18 @@ def _changed(sides: tuple[Side, Side]) -> list[tuple[str, Any, Any]]:
     """(address, first value, second value) of the parameters that differ; but seeds of several."""
     one, other = (side.params for side in sides)
     several = any(len(side.tests) > 1 for side in sides)
-    names = [name for name in differences(one, other) if not (several and name == "seed")]
-    return [(name, _value(one, name), _value(other, name)) for name in names]
-
-
-def _value(params: HyperParameters, address: str) -> Any:
-    try:
-        return get(params, address)
-    except KeyError:
-        return "-"  # of an agent that the other protocol does not have
+    return [
+        (name, *values)
+        for name, values in changes(one, other).items()
+        if not (several and name == "seed")
+    ]
 
 
 def _print(out: Console, sides: tuple[Side, Side], found: Comparison, pair: Pairing) -> None:
     for name, side, accuracy in zip(
         ("first", "second"), sides, (found.first, found.second), strict=True
     ):
-        out.print(f"{name:<11} {_estimate(accuracy)}  {', '.join(side.runs)}", soft_wrap=True)
+        out.print(f"{name:<11} {share(*accuracy)}  {', '.join(side.runs)}", soft_wrap=True)
     # An interval of Student's may reach beyond what a difference of shares can be.
     value, low, high = (100 * max(-1.0, min(end, 1.0)) for end in found.difference[:3])
     out.print(
@@ -162,12 +157,12 @@ def _print(out: Console, sides: tuple[Side, Side], found: Comparison, pair: Pair
             "in four of five cases",
             soft_wrap=True,
         )
-    for title, changes in (("more often right", found.gained), ("less often right", found.lost)):
-        out.print(f"\n{_count(changes, 'problem')} {title}{':' if changes else ''}")
-        for change in changes[:SHOWN]:
+    for title, moved in (("more often right", found.gained), ("less often right", found.lost)):
+        out.print(f"\n{_count(moved, 'problem')} {title}{':' if moved else ''}")
+        for change in moved[:SHOWN]:
             out.print(f"    {_change(change)}", soft_wrap=True)
-        if len(changes) > SHOWN:
-            out.print(f"    … (--json names all {len(changes):,})")
+        if len(moved) > SHOWN:
+            out.print(f"    … (--json names all {len(moved):,})")
     changed = _changed(sides)
     out.print(f"\nwhat differs: {_count(changed, 'parameter')}")
     for address, one, other in changed:
@@ -192,7 +187,3 @@ def _count(things: Sequence[object], name: str) -> str:
 
 def _change(change: Change) -> str:
     return f"{change.id}  {change.first:.0%} → {change.second:.0%}"
-
-
-def _estimate(found: Estimate) -> str:
-    return f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"

@@ -21,7 +21,7 @@ from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.exits import command, or_exit
 from nip_fn_cli.money import Money
-from nip_fn_cli.printing import print_rows
+from nip_fn_cli.printing import print_rows, share
 from nip_fn_cli.session import warn_of_unused
 from nip_fn_cli.table import MARK, is_unequal, losses
 
@@ -273,7 +273,7 @@ def _estimate(found: dict[str, float] | None, signed: bool = False) -> str:
     value, low, high = (found[name] for name in Estimate._fields)
     if signed:
         return f"{value * 100:+.1f} [{low * 100:+.1f}, {high * 100:+.1f}]"
-    return f"{value:.1%} [{low:.1%}, {high:.1%}]"
+    return share(value, low, high)
 
 
 def _share(value: float | None) -> str:

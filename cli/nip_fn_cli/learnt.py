@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from nip_fn.export.curves import is_right
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.replay import StageForest, summary
 from nip_fn.run.state import RunState
@@ -49,7 +50,7 @@ def _cell(value: float | None, share: bool) -> str:
 def _told_apart(first: StageForest, last: StageForest, names: tuple[str, ...]) -> tuple[str, ...]:
     """The same problem before and after: decided wrongly at first, and rightly in the end."""
     pairs = zip(first.games(), last.games(), strict=True)
-    better = [(one, other) for one, other in pairs if not _right(one) and _right(other)]
+    better = [(one, other) for one, other in pairs if not is_right(one) and is_right(other)]
     # A false claim that is found out says more than a true one that is believed, and a long game
     # more than a short one.
     better.sort(key=lambda pair: (pair[0].datapoint.label, -len(pair[1].rounds)))
@@ -63,10 +64,6 @@ def _told_apart(first: StageForest, last: StageForest, names: tuple[str, ...]) -
         f"\nbefore\n{_indented(_words(before, names))}",
         f"\nafter\n{_indented(_words(after, names))}",
     )
-
-
-def _right(game: Rollout) -> bool:
-    return game.decision is not None and game.decision.discrete == game.datapoint.label
 
 
 def _words(game: Rollout, names: tuple[str, ...]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from nip_fn.metrics.inference import Estimate
 from nip_fn_adapters.overview import Overview, overviews
 from nip_fn_cli.exits import say
-from nip_fn_cli.printing import print_rows
+from nip_fn_cli.printing import print_rows, share
 
 
 def ls_command(runs: Path, as_json: bool) -> None:
@@ -40,7 +40,7 @@ def _row(one: Overview) -> tuple[str, ...]:
 
 
 def _estimate(found: Estimate | None) -> str:
-    return "" if found is None else f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"
+    return "" if found is None else share(*found)
 
 
 def _record(one: Overview) -> dict[str, Any]:

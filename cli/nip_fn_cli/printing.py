@@ -53,6 +53,15 @@ def console(width: int | None = None) -> Console:
     return out if out.is_terminal else Console(width=WIDTH)
 
 
+def share(value: float, low: float, high: float) -> str:
+    """A share with its interval.
+
+    >>> share(0.5, 0.4, 0.6)
+    '50.0% [40.0%, 60.0%]'
+    """
+    return f"{value:.1%} [{low:.1%}, {high:.1%}]"
+
+
 def print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], *, keys: int = 1) -> None:
     """Print a table in the width of the terminal; each row in one line if there is no terminal."""
     out = console()

@@ -1,13 +1,13 @@
 """`nip-fn show`: a run on one screen, and lists of its games."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from nip_fn.config.codec import differences, from_dict, get
+from nip_fn.config.codec import ABSENT, unusual
 from nip_fn.errors import Problem
+from nip_fn.export.games import KINDS
 from nip_fn.game.decision import ACCEPT, NEITHER, REJECT
 from nip_fn.metrics.stage import verdict
 from nip_fn.params.agent import max_tokens
@@ -23,13 +23,6 @@ from nip_fn_cli.table import print_table
 from nip_fn_cli.terminal import visible
 
 VERDICTS = {ACCEPT: "right", REJECT: "buggy", NEITHER: "neither"}
-
-# The kinds of games that can be listed.
-KINDS: dict[str, Callable[[RecordedGame], bool]] = {
-    "wrong": lambda game: game.is_wrong,
-    "undecided": lambda game: game.rollout.decision is None,
-    "cut": lambda game: any(said.token_limit for turn in game.rollout.rounds for said in turn),
-}
 
 
 def show_command(
@@ -60,7 +53,7 @@ def show_command(
 
 
 def _is_listed(game: RecordedGame, kinds: tuple[str, ...]) -> bool:
-    return any(KINDS[kind](game) for kind in kinds)
+    return any(KINDS[kind](game.rollout) for kind in kinds)
 
 
 # ----------------------------------------------------------------------------------------- the run
@@ -83,7 +76,8 @@ def _print_run(run: Run, games: tuple[RecordedGame, ...]) -> None:
         print(f"    {address} = {visible(json.dumps(value, ensure_ascii=False))}")
     if games:
         counts = ", ".join(
-            f"{sum(map(is_kind, games)):,} {kind} (--{kind})" for kind, is_kind in KINDS.items()
+            f"{sum(holds(game.rollout) for game in games):,} {kind} (--{kind})"
+            for kind, holds in KINDS.items()
         )
         where = f"{games[0].stage.stage} of iteration {games[0].stage.iteration}"
         print(f"\nof {len(games):,} games in the {where}: {counts}")
@@ -111,21 +105,17 @@ def _changed(params: HyperParameters) -> dict[str, Any]:
 
     What is the same for all agents is told once, at `agents.*`.
     """
-    defaults = from_dict({"interaction_protocol": params.interaction_protocol}).unwrap()
-    found = {address: get(params, address) for address in differences(defaults, params)}
+    found = {address: own for address, (own, _) in unusual(params).items() if own != ABSENT}
     for address, value in list(found.items()):
         place, _, field = address.rpartition(".")
         others = [f"agents.{agent.name}.{field}" for agent in params.agents]
         if place.startswith("agents.") and all(
-            found.get(other, _ABSENT) == value for other in others
+            found.get(other, ABSENT) == value for other in others
         ):
             for other in others:
                 del found[other]
             found[f"agents.*.{field}"] = value
     return dict(sorted(found.items()))
-
-
-_ABSENT = object()
 
 
 # --------------------------------------------------------------------------------------- the games

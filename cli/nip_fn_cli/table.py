@@ -9,7 +9,7 @@ from nip_fn.run.replay import summary
 from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_cli.money import print_spending
-from nip_fn_cli.printing import print_rows
+from nip_fn_cli.printing import print_rows, share
 
 MARK = "!"  # of figures beside which more than a tenth of the replies or games tell nothing
 
@@ -110,8 +110,7 @@ def accuracy(record: dict[str, Any], name: str = "accuracy") -> str:
     """An accuracy with its interval; "-" if it was not measured."""
     if name not in record:
         return "-"
-    mean, low, high = (record[f"{name}{end}"] for end in ("", "_low", "_high"))
-    return f"{mean:.1%} [{low:.1%}, {high:.1%}]"
+    return share(*(record[f"{name}{end}"] for end in ("", "_low", "_high")))
 
 
 def _percent(name: str) -> Cell:

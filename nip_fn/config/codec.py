@@ -173,10 +173,28 @@ def params_hash(params: HyperParameters) -> str:
     return blake2b(msgspec.json.encode(params, order="sorted"), digest_size=8).hexdigest()
 
 
+ABSENT = "-"
+
+
 def differences(one: HyperParameters, other: HyperParameters) -> tuple[str, ...]:
     """The dotted addresses at which two configurations differ, sorted."""
+    return tuple(changes(one, other))
+
+
+def changes(one: HyperParameters, other: HyperParameters) -> dict[str, tuple[Any, Any]]:
+    """The values of two configurations where they differ, by dotted address, sorted.
+
+    `ABSENT` stands for a parameter that one of them does not have: of an agent, or in a table.
+    """
     a, b = flatten(to_dict(one)), flatten(to_dict(other))
-    return tuple(sorted(name for name in {*a, *b} if a.get(name) != b.get(name)))
+    found = sorted(name for name in {*a, *b} if a.get(name) != b.get(name))
+    return {name: (a.get(name, ABSENT), b.get(name, ABSENT)) for name in found}
+
+
+def unusual(params: HyperParameters) -> dict[str, tuple[Any, Any]]:
+    """The values that differ from the defaults of the same game, and those, as of `changes`."""
+    defaults = from_dict({"interaction_protocol": params.interaction_protocol}).unwrap()
+    return changes(params, defaults)
 
 
 def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

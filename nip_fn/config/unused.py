@@ -68,7 +68,7 @@ def _players(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _added(whole: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
-    """What a table says beside what was written, by address."""
+    """The values of a table that were not written themselves, by address."""
     return {name: value for name, value in flatten(whole).items() if name not in flatten(written)}
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from nip_fn.game.decision import ACCEPT, NO_DECISION, REJECT
 from nip_fn.game.episode import Utterance
 from nip_fn.metrics.stage import verdict
-from nip_fn.prompts.chat import Chat
+from nip_fn.prompts.chat import Chat, plain
 from nip_fn.run.replay import AnnotatedTree, StageForest, annotate
 from nip_fn.trees.rollouts import dialogue_of
 from nip_fn.trees.tree import ROOT
@@ -237,7 +237,7 @@ def _reply(said: Utterance, name: str, chat: Chat) -> Json:
     return {
         "model": said.model or "none",
         "role": name,
-        "input": [{"role": one.role, "content": one.content} for one in chat],
+        "input": plain(chat),
         "tools": [],
         "tool_choice": "none",
         "config": {},

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import to_builtins
 
-from nip_fn.config.codec import differences, from_dict, get, params_hash, to_dict
+from nip_fn.config.codec import params_hash, to_dict, unusual
 from nip_fn.export.curves import (
     Spent,
     accuracy,
@@ -187,18 +187,13 @@ def _facts(replayed: Replayed, version: str) -> tuple[tuple[str, str], ...]:
 
 
 def _settings(params: HyperParameters) -> tuple[tuple[str, str, str], ...]:
-    usual = from_dict({"interaction_protocol": params.interaction_protocol}).unwrap()
     return tuple(
-        (address, _shown(params, address), _shown(usual, address))
-        for address in differences(params, usual)
+        (address, _shown(own), _shown(default))
+        for address, (own, default) in unusual(params).items()
     )
 
 
-def _shown(params: HyperParameters, address: str) -> str:
-    try:
-        value = get(params, address)
-    except KeyError:
-        return "-"
+def _shown(value: Any) -> str:
     return (
         "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nip_fn.prompts.chat import Chat
+from nip_fn.prompts.chat import plain
 from nip_fn.training.jobs import PreferenceRow, TrainingRow
 
 
@@ -11,14 +11,10 @@ def trl_row(row: TrainingRow) -> dict[str, Any]:
 
     Both learn nothing but the reply; chats keep no names of speakers.
     """
-    prompt = _messages(row.prompt)
+    prompt = plain(row.prompt)
     if isinstance(row, PreferenceRow):
         return {"prompt": prompt, "chosen": _reply(row.chosen), "rejected": _reply(row.rejected)}
     return {"prompt": prompt, "completion": _reply(row.reply)}
-
-
-def _messages(chat: Chat) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message.content} for message in chat]
 
 
 def _reply(text: str) -> list[dict[str, str]]:

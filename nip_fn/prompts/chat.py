@@ -31,6 +31,11 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 Chat = tuple[Message, ...]
 
 
+def plain(chat: Chat) -> list[dict[str, str]]:
+    """The chat as chat templates and trainers take it, without names of speakers."""
+    return [{"role": message.role, "content": message.content} for message in chat]
+
+
 def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, agent: int) -> Chat:
     """The chat from which an agent's next reply is sampled.
 

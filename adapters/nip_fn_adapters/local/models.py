@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn.prompts.chat import Chat
+from nip_fn.prompts.chat import Chat, plain
 from nip_fn_adapters.local.hub import HUB_ID, hub_model
 
 PACKAGE = Path(__file__).parent.parent
@@ -234,8 +234,9 @@ def render_chat(tokenizer: Any, chat: Chat) -> str:
     Raises:
         jinja2.TemplateError: the model's chat template refuses the chat.
     """
-    messages = [{"role": message.role, "content": message.content} for message in chat]
-    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    return str(
+        tokenizer.apply_chat_template(plain(chat), tokenize=False, add_generation_prompt=True)
+    )
 
 
 def encode_chats(tokenizer: Any, rendered: Sequence[str]) -> list[list[int]]:

@@ -13,6 +13,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect
+from nip_fn.prompts.chat import plain
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.pool import in_order
 from nip_fn_adapters.results import bind_async
@@ -128,8 +129,7 @@ class Vllm(NamedTuple):
     async def _score(self, model: str, end: int, probe: ProbeText) -> Result[float, Refusal]:
         # Chat and reply are tokenized apart, as the trainer does it: together, tokens could merge
         # where they meet, and the scores would differ.
-        messages = [{"role": said.role, "content": said.content} for said in probe.chat]
-        asked = {"model": model, "messages": messages, "add_generation_prompt": True}
+        asked = {"model": model, "messages": plain(probe.chat), "add_generation_prompt": True}
         chat = await self._tokens(asked)
         reply = await self._tokens({"model": model, "prompt": probe.reply})
 
