@@ -20,8 +20,8 @@ from nip_fn_adapters.serving.settings import check_port, find_vllm
 from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.printing import console
 
-TINY = "builtin:tiny"
-EXTRAS = ("local", "api", "serve", "data", "dev")
+TEA = "builtin:tea"
+EXTRAS = ("local", "api", "serve", "data")
 VLLM_SECONDS = 60.0  # for vLLM to print its version: its imports take long
 
 Finding = tuple[str, str, str, str]  # the columns of a row
@@ -39,8 +39,8 @@ def doctor_command() -> None:
         found, remedy = _check(requirement, extra)
         broken |= {extra} if remedy else set()
         table.add_row(extra or "always", str(requirement).partition(";")[0], found, remedy)
-    model = model_directory(TINY)
-    table.add_row("local", TINY, str(model.value_or("missing")), "")
+    model = model_directory(TEA)
+    table.add_row("local", TEA, str(model.value_or("missing")), "")
     table.add_row("data", "sandbox", *_sandbox())
     for finding in _serving():
         table.add_row(*finding)
