@@ -6,7 +6,7 @@
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -28,6 +28,7 @@ from nip_fn.run.events import RunStarted
 from nip_fn.run.replay import Replayed, StageForest, replay, summary
 from nip_fn.run.stages import Purpose
 from nip_fn.run.state import RunState
+from nip_fn.training.groups import Adapter, Group, group_of
 from nip_fn.trees.rollouts import Rollout, leaf_games
 from nip_fn_adapters import extensions, store
 from nip_fn_adapters.costs.note import prices_of_run
@@ -122,6 +123,28 @@ class Run:
             for one in self.replayed.stages
             if stage in (None, one.stage) and iteration in (None, one.iteration)
         )
+
+    def lineage(self, agent: str) -> tuple[Adapter, ...]:
+        """The adapters of an agent's model group, oldest first."""
+        return self._group(agent, self.state.groups).lineage
+
+    def adapter(self, agent: str, iteration: int | None = None) -> Adapter | None:
+        """The adapter that an agent played with in an iteration, or the last that was trained.
+
+        None for the base model.  Of an iteration that has played nothing it is the one that is
+        served at the end.
+        """
+        lineage = self.lineage(agent)
+        if iteration is None:
+            return lineage[-1] if lineage else None
+        played = self.stages(None, iteration)
+        groups = played[0].batch.groups if played else self.state.groups
+        serving = self._group(agent, groups).serving
+        return next((one for one in lineage if one.name == serving), None)
+
+    def _group(self, agent: str, groups: Sequence[Group]) -> Group:
+        members = [spec.name for spec in self.params.agents]
+        return group_of(groups, members.index(agent))
 
     def rollouts(
         self, stage: Purpose | None = None, iteration: int | None = None

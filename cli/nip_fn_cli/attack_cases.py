@@ -13,13 +13,12 @@ from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import Attackers, only_label, sides, speak_alone
 from nip_fn.protocols.strategies import strategies_for
-from nip_fn.training.groups import Adapter, group_of
 from nip_fn_adapters import extensions
-from nip_fn_adapters.runs import Run, start_of
+from nip_fn_adapters.runs import Run
 from nip_fn_cli.config import resolve, with_sets
 from nip_fn_cli.datasets import open_or_die, told
 from nip_fn_cli.exits import Exit, die, or_exit, say
-from nip_fn_cli.loading import Loaded
+from nip_fn_cli.loading import Loaded, version_name
 
 OWN = "own"
 
@@ -169,33 +168,22 @@ def _labels(table: dict[str, Any]) -> list[int]:
 
 def _agent(attacked: Run, index: int, choice: Choice) -> Loaded | None:
     """The agent as the run left it, or had it in an iteration; None for a base model."""
-    adapter = _adapter(attacked, index, choice.iteration)
+    spec, folder = attacked.params.agents[index], attacked.path.parent
+    last = attacked.state.iteration
+    if choice.iteration is not None and not 0 <= choice.iteration <= last:
+        problem = f"the run has no iteration {choice.iteration}"
+        die(Exit.USAGE, Problem(problem, "--iteration", f"choose one from 0 to {last}"))
+    adapter = attacked.adapter(spec.name, choice.iteration)
     if adapter is None:
         return None
-    spec, folder = attacked.params.agents[index], attacked.path.parent
-    version = "latest" if choice.iteration is None else str(adapter.iteration)
+    own = version_name(attacked.lineage(spec.name), adapter)
+    version = "latest" if choice.iteration is None else own
     fields = {
         "load_checkpoint_and_parameters": True,
         "checkpoint_run_id": folder.name,
         "checkpoint_version": version,
     }
     return Loaded(spec.name, adapter, folder, fields)
-
-
-def _adapter(attacked: Run, index: int, iteration: int | None) -> Adapter | None:
-    """The last adapter, or the one that was tested in an iteration: the last trained before it."""
-    group = group_of(attacked.state.groups, index)
-    if iteration is None:
-        return group.lineage[-1] if group.lineage else None
-    start = start_of(attacked.recording)
-    loaded = dict(start.loaded if start else ()).get(group.name)
-    own = group.lineage[1:] if loaded else group.lineage
-    last = attacked.state.iteration
-    if not 0 <= iteration <= last:
-        problem = f"the run has no iteration {iteration}"
-        die(Exit.USAGE, Problem(problem, "--iteration", f"choose one from 0 to {last}"))
-    before = [adapter for adapter in own if adapter.iteration < iteration]
-    return before[-1] if before else loaded
 
 
 def resolved(table: dict[str, Any]) -> HyperParameters:

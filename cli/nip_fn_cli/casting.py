@@ -7,10 +7,10 @@ from nip_fn.errors import Problem
 from nip_fn.game.protocol import Protocol, Role
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
-from nip_fn.training.groups import Adapter, group_of
+from nip_fn.training.groups import Adapter
 from nip_fn_adapters.runs import Run
 from nip_fn_cli.exits import Exit, die, or_exit
-from nip_fn_cli.loading import load_once
+from nip_fn_cli.loading import load_once, version_name
 
 Cast = dict[str, dict[str, Any]]  # agent -> its parameters, as written
 
@@ -48,10 +48,10 @@ class Version(NamedTuple):
 
     def adapter(self, agent: str) -> Adapter | None:
         """The adapter with which an agent plays in this version; None for the base model."""
-        members = [spec.name for spec in self.run.params.agents]
-        lineage = group_of(self.run.state.groups, members.index(agent)).lineage
-        kept = [one for one in lineage if self.iteration is None or one.iteration <= self.iteration]
-        return kept[-1] if kept else None
+        # After the training of an iteration is in the next one; there is none after the last.
+        last = self.run.state.iteration
+        then = None if self.iteration is None else min(self.iteration + 1, last)
+        return self.run.adapter(agent, then)
 
 
 def version_of(given: str, runs: Path) -> Version:
@@ -118,7 +118,7 @@ def loaded(version: Version, protocol: str, role: Role, *, source: str | None = 
             **_NOT_LOADED,
             "load_checkpoint_and_parameters": True,
             "checkpoint_run_id": version.name,
-            "checkpoint_version": "base" if adapter is None else str(adapter.iteration),
+            "checkpoint_version": version_name(version.run.lineage(own), adapter),
             "checkpoint_agent": None if own == name else own,
         }
     return cast

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from nip_fn.config.codec import merge
 from nip_fn.game.datapoint import SPLITS
 from nip_fn.game.protocol import Role
-from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain
+from nip_fn.metrics.evaluation import accuracy, always_fails, gain
 from nip_fn.metrics.inference import Difference, Estimate
 from nip_fn.metrics.oversight import balanced_accuracy, majority_class_share
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
@@ -79,11 +79,6 @@ class Result(NamedTuple):
 
     case: Case
     tested: Tested
-
-    @property
-    def verdicts(self) -> Verdicts:
-        """The right decisions, by datapoint."""
-        return self.tested.judged.verdicts
 
 
 def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None:
@@ -203,7 +198,6 @@ def _case(protocol: str, cell: Cell) -> Case:
 
 def _row(one: Result, everything: list[Result]) -> dict[str, Any]:
     """The facts of a case; its gain is over the baseline with the same verifier."""
-    metrics, judged = dict(one.tested.metrics), one.tested.judged
     alone = (BASELINE, one.case.verifiers)
     baseline = next(
         (r for r in everything if (r.case.protocol, r.case.verifiers) == alone and r is not one),
@@ -213,18 +207,27 @@ def _row(one: Result, everything: list[Result]) -> dict[str, Any]:
         "protocol": one.case.protocol,
         "model": ", ".join(dict.fromkeys(one.case.models.values())),
         "models": one.case.models,
-        "datapoints": len(one.verdicts.right),
-        "games": one.verdicts.games,
-        "accuracy": accuracy(one.verdicts)._asdict(),
-        "balanced_accuracy": _fields(balanced_accuracy(judged)),
-        "majority_class_share": majority_class_share(judged),
-        "always_fails": _fields(always_fails(one.verdicts)),
-        "gain": _fields(gain(one.verdicts, baseline.verdicts) if baseline else None),
+        **facts(one.tested, baseline and baseline.tested),
+    }
+
+
+def facts(tested: Tested, baseline: Tested | None) -> dict[str, Any]:
+    """The facts of a test, for JSON; its gain is over that of a baseline on the same datapoints."""
+    metrics, found = dict(tested.metrics), tested.judged
+    verdicts = found.verdicts
+    return {
+        "datapoints": len(verdicts.right),
+        "games": verdicts.games,
+        "accuracy": accuracy(verdicts)._asdict(),
+        "balanced_accuracy": _fields(balanced_accuracy(found)),
+        "majority_class_share": majority_class_share(found),
+        "always_fails": _fields(always_fails(verdicts)),
+        "gain": _fields(gain(verdicts, baseline.judged.verdicts) if baseline else None),
         **{name: metrics.get(name) for name in ("accuracy_0", "accuracy_1", "no_decision_rate")},
         "tokens": metrics["tokens"],
         "prompt_tokens": metrics["prompt_tokens"],
-        "dollars": one.tested.dollars,
-        "warnings": losses(one.tested.replayed.state),
+        "dollars": tested.dollars,
+        "warnings": losses(tested.replayed.state),
     }
 
 
@@ -233,9 +236,26 @@ def _fields(found: Estimate | Difference | None) -> dict[str, float] | None:
 
 
 def _print(rows: list[dict[str, Any]]) -> None:
-    columns: dict[str, list[str]] = {
+    names = {
         "protocol": [row["protocol"] for row in rows],
         "model": [_told(row["models"]) for row in rows],
+    }
+    print_facts(names, rows, over=BASELINE)
+    for row in rows:
+        for warning in row["warnings"]:
+            print(f"{MARK} {row['protocol']}, {_told(row['models'])}: {warning}")
+
+
+def print_facts(names: dict[str, list[str]], rows: list[dict[str, Any]], *, over: str) -> None:
+    """Print a table of tests.
+
+    Args:
+        names: What names each of them, by the title of a column.
+        rows: The `facts` of each of them.
+        over: The name of the test over which they gain.
+    """
+    columns: dict[str, list[str]] = {
+        **names,
         "datapoints x games": [f"{row['datapoints']:,} x {row['games']}" for row in rows],
         "accuracy [95 %]": [
             _estimate(row["accuracy"]) + (f" {MARK}" if row["warnings"] else "") for row in rows
@@ -245,19 +265,16 @@ def _print(rows: list[dict[str, Any]]) -> None:
         columns["balanced accuracy [95 %]"] = [_estimate(row["balanced_accuracy"]) for row in rows]
         columns["majority class"] = [_share(row["majority_class_share"]) for row in rows]
     if any(row["gain"] for row in rows):
-        columns[f"over {BASELINE} [95 %]"] = [_estimate(row["gain"], signed=True) for row in rows]
+        columns[f"over {over} [95 %]"] = [_estimate(row["gain"], signed=True) for row in rows]
     if any(row["always_fails"] for row in rows):
         columns["always fails [95 %]"] = [_estimate(row["always_fails"]) for row in rows]
-    names = {"buggy": "accuracy_0", "right": "accuracy_1", "undecided": "no_decision_rate"}
-    columns |= {title: [_share(row[name]) for row in rows] for title, name in names.items()}
+    kinds = {"buggy": "accuracy_0", "right": "accuracy_1", "undecided": "no_decision_rate"}
+    columns |= {title: [_share(row[name]) for row in rows] for title, name in kinds.items()}
     columns["tokens"] = [f"{row['prompt_tokens'] + row['tokens']:,.0f}" for row in rows]
     columns["dollars"] = [
         "unknown" if row["dollars"] is None else f"{row['dollars']:.4g}" for row in rows
     ]
-    print_rows(tuple(columns), list(zip(*columns.values(), strict=True)), keys=2)
-    for row in rows:
-        for warning in row["warnings"]:
-            print(f"{MARK} {row['protocol']}, {_told(row['models'])}: {warning}")
+    print_rows(tuple(columns), list(zip(*columns.values(), strict=True)), keys=len(names))
 
 
 def _told(models: dict[str, str]) -> str:

@@ -143,7 +143,7 @@ def _loaded_from(run: Run, agent: str, fields: dict[str, Any]) -> Result[Loaded,
 def adapter_version(
     lineage: tuple[Adapter, ...], version: object
 ) -> Result[Adapter | None, Problem]:
-    """The adapter of a version: the latest, or that of an iteration; None for the base model.
+    """The adapter of a version: the latest, that of an iteration or name; None for the base model.
 
     The latest of a lineage in which nothing was trained is the base model, too.
     """
@@ -153,10 +153,19 @@ def adapter_version(
         return Success(lineage[-1] if lineage else None)
     # A loaded adapter keeps the iteration of the run that trained it, so two may have the same one;
     # the run's own comes later.
-    found = [adapter for adapter in lineage if str(adapter.iteration) == str(version)]
+    found = [one for one in lineage if str(version) in (one.name, str(one.iteration))]
     if found:
         return Success(found[-1])
     known = ", ".join([*(str(adapter.iteration) for adapter in lineage), "latest", "base"])
     return Failure(
         Problem(f"no adapter was trained in iteration {version!r}", remedy=f"choose from: {known}")
     )
+
+
+def version_name(lineage: tuple[Adapter, ...], adapter: Adapter | None) -> str:
+    """The version by which `adapter_version` finds an adapter: its iteration, if that is enough."""
+    if adapter is None:
+        return "base"
+    iteration = str(adapter.iteration)
+    alone = sum(one.iteration == adapter.iteration for one in lineage) == 1
+    return iteration if alone or adapter == lineage[-1] else adapter.name

@@ -209,6 +209,15 @@ def eval_(
         typer.Option("--run", help="A name for the runs; made from their parameters if left out."),
     ] = None,
     runs: RunsOption = Path("runs"),
+    of_run: Annotated[
+        str | None,
+        typer.Option(
+            "--of",
+            help="Test the models of every iteration of a run again; its parameters hold, but for "
+            "those that are given.",
+            metavar="RUN",
+        ),
+    ] = None,
     card: Annotated[
         bool,
         typer.Option(
@@ -252,6 +261,7 @@ def eval_(
     from nip_fn_cli.config import Flags
     from nip_fn_cli.eval import Choice, eval_command
     from nip_fn_cli.money import money_or_die
+    from nip_fn_cli.retest import retest_command
 
     flags = Flags(
         config=config,
@@ -277,12 +287,17 @@ def eval_(
         json=json,
     )
     money = money_or_die(budget, prices)
+    if card and of_run:
+        die(Exit.USAGE, "a card is about one iteration of a run: write --card --from RUN@N")
     if card:
         card_command(flags, choice, CardChoice(of, tuple(against or ()), relabel), money, runs)
         return
     given = {"--from": of, "--against": against, "--relabel": relabel}
     for option in (name for name, value in given.items() if value):
         die(Exit.USAGE, f"{option} is an option of the oversight card; add --card")
+    if of_run:
+        retest_command(flags, choice, of_run, money, runs)
+        return
     eval_command(flags, choice, money, runs)
 
 

@@ -100,7 +100,8 @@ class AgentParameters(Record, frozen=True):
         str | None, Meta(description="Name or folder of the run to load.")
     ] = None
     checkpoint_version: Annotated[
-        str, Meta(description='Iteration whose adapter is loaded, or "latest".')
+        str,
+        Meta(description='Adapter that is loaded: its iteration or name, "latest", or "base".'),
     ] = "latest"
     use_orthogonal_initialisation: Annotated[
         bool, Meta(description="Must be true: applies to tensor agents only.")
