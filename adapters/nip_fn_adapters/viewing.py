@@ -8,7 +8,7 @@ from litestar import Litestar, MediaType, Response, get
 
 from nip_fn.export.page import policy
 from nip_fn_adapters.following import Live
-from nip_fn_adapters.serving.access import Access
+from nip_fn_adapters.serving.in_vllm.nip_fn_access import Access
 from nip_fn_adapters.serving.running import serve
 
 HEADERS = {
@@ -34,4 +34,4 @@ def make_viewer(live: Live) -> Litestar:
 
 def run(live: Live, bound: socket.socket, ready: Callable[[int], None]) -> None:
     """Serve until SIGTERM or SIGINT; `ready` is called with the port once requests are answered."""
-    asyncio.run(serve(Access(make_viewer(live), None), bound, ready))
+    asyncio.run(serve(Access(make_viewer(live), None, local_only=True), bound, ready))

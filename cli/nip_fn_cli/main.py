@@ -596,7 +596,14 @@ def serve(
         int,
         typer.Option(help="The port of vLLM; replicas use the ports after it.", min=1, max=65535),
     ] = 8000,
-    replicas: Annotated[int, typer.Option(help="The number of vLLM processes.", min=1)] = 1,
+    replicas: Annotated[
+        int | None,
+        typer.Option(
+            help="The number of vLLM processes.  The default is one for each GPU that holds the "
+            "model, or for every few of them that hold it together.",
+            min=1,
+        ),
+    ] = None,
     vllm_command: Annotated[
         str | None,
         typer.Option(

@@ -10,7 +10,8 @@ import msgspec
 from nip_fn_adapters.local.children import cores
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.gpus import visible_gpus
-from nip_fn_adapters.serving.settings import FleetSettings, ServerSettings, find_vllm, is_loopback
+from nip_fn_adapters.serving.in_vllm.nip_fn_access import is_loopback
+from nip_fn_adapters.serving.settings import FleetSettings, ServerSettings, find_vllm
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
 from nip_fn_adapters.serving.wire import TOKEN_VARIABLE
 from nip_fn_cli.exits import Exit, die, or_exit, say
@@ -27,7 +28,7 @@ class VllmOptions(NamedTuple):
     command: str | None  # None: it is searched for
     arguments: str
     port: int
-    replicas: int
+    replicas: int | None
     max_model_len: int | None
     start_limit: float
 
@@ -96,16 +97,18 @@ def _command(settings: ServerSettings, options: VllmOptions) -> tuple[str, ...] 
 
 def _fleet(settings: ServerSettings, options: VllmOptions, command: tuple[str, ...]) -> "Fleet":
     from nip_fn_adapters.serving.fleet import Fleet
+    from nip_fn_adapters.serving.running import kept_key
 
     return Fleet(
         FleetSettings(
             command=command,
             folder=settings.state / "vllm",
+            key=settings.token or kept_key(settings.state),
             host=settings.host,
             port=options.port,
             replicas=options.replicas,
             max_model_len=options.max_model_len,
-            api_key=settings.token,
+            local_only=settings.token is None,
             extra=tuple(shlex.split(options.arguments)),
             start_limit=options.start_limit,
         ),

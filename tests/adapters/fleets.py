@@ -24,6 +24,7 @@ from ..vllm import fake
 T = TypeVar("T")
 FAKE = Path(fake.__file__)
 NEEDS = Needs("m/base")
+KEY = "secret"
 PATIENCE = 120.0  # seconds for what takes one on a machine that is busy
 SOON = RestartPolicy(first_wait=0.01)
 Doing = Callable[[Fleet], Coroutine[Any, Any, T]]
@@ -39,7 +40,7 @@ from nip_fn_adapters.serving.wire import Needs
 
 async def main():
     folder, port, end, *command = sys.argv[1:]
-    fleet = Fleet(FleetSettings(tuple(command), Path(folder), port=int(port)),
+    fleet = Fleet(FleetSettings(tuple(command), Path(folder), "secret", port=int(port)),
                   lambda name: Success(Path(folder) / "model"))
     await fleet.start(Needs("m/base"), {})
     while (await fleet.status()).status != "online":
@@ -67,7 +68,7 @@ class Machine:
 
     def settings(self, *fakes: str, **fields: Any) -> FleetSettings:
         command = (sys.executable, str(FAKE), "--fake-folder", str(self.folder), *fakes)
-        found = FleetSettings(command, self.folder, port=self.port, restarts=SOON)
+        found = FleetSettings(command, self.folder, KEY, port=self.port, restarts=SOON)
         return found._replace(start_limit=PATIENCE)._replace(**fields)
 
     def do(self, doing: Doing[T], *fakes: str, **fields: Any) -> T:
@@ -113,7 +114,8 @@ class Machine:
 
     async def ask(self, path: str, place: int = 0, body: Any = None) -> Any:
         url = url_of("127.0.0.1", self.port + place) + path
-        async with aiohttp.request("GET" if body is None else "POST", url, json=body) as answer:
+        method, shown = "GET" if body is None else "POST", {"Authorization": f"Bearer {KEY}"}
+        async with aiohttp.request(method, url, json=body, headers=shown) as answer:
             return await answer.json(content_type=None)
 
     async def served(self, place: int = 0) -> list[str]:

@@ -149,6 +149,14 @@ class Server:
         found: dict[str, Any] = self.ask(f"/training/jobs/{id}").json()
         return found
 
+    def served(self) -> list[str]:
+        """The models that its only vLLM names: the base model, and adapters."""
+        status = self.ask("/vllm/status").json()
+        (replica,) = status["replicas"]
+        shown = {"Authorization": f"Bearer {status['key'] or self.token}"}
+        models = ask(f"http://127.0.0.1:{replica['port']}/v1/models", headers=shown).json()
+        return [model["id"] for model in models["data"]]
+
     def wait_for(self, id: str, *states: str) -> dict[str, Any]:
         """The job, once it is in one of those states."""
         return eventually(lambda: self.job(id), lambda job: job["status"] in states)

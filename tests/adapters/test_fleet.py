@@ -47,7 +47,7 @@ def test_it_is_started_with_what_is_asked_for_and_ended_whole(
         assert (await fleet.status()).status == "not_started"
         assert fleet.needs is None
 
-    machine.do(doing, api_key="secret", extra=("--dtype", "bfloat16"))
+    machine.do(doing, extra=("--dtype", "bfloat16"))
     [start] = machine.starts()
     told = " ".join(start["arguments"])
     assert f"--model {machine.model} --served-model-name m/base --host 127.0.0.1" in told
@@ -96,6 +96,22 @@ def test_what_hangs_is_told_and_not_waited_for_without_end(machine: Machine) -> 
         assert (problem.status, "does not answer within 6 s" in str(problem)) == (503, True)
 
     machine.do(doing, start_limit=6.0)
+
+
+def test_a_vllm_whose_engine_hangs_is_started_again(machine: Machine) -> None:
+    """Its port goes on answering: only a question that its engine answers can tell."""
+
+    async def doing(fleet: Fleet) -> None:
+        await online(fleet)
+        (await fleet.load("a", machine.adapter("a"))).unwrap()
+        await machine.ask("/fake/hang?engine", body={})
+        assert (await fleet.status()).status == "online"
+        await until(lambda: len(machine.starts()) == 2)
+        await until_status(fleet, "online")
+        assert await machine.served() == ["m/base", "a"]
+        assert (await fleet.status()).replicas[0].restarts == 1
+
+    machine.do(doing, hang_limit=0.5)
 
 
 def test_a_port_that_another_program_uses_is_named(machine: Machine) -> None:
@@ -253,7 +269,7 @@ def test_each_replica_has_its_own_gpus(machine: Machine, monkeypatch: pytest.Mon
         await online(fleet)
 
     machine.do(doing, replicas=2)
-    for place, own in ((0, "0,1,2,3,4"), (1, "5,6,7,8,9")):
+    for place, own in ((0, "0,1,2,3"), (1, "5,6,7,8")):
         [start] = machine.starts(place)
         assert start["environment"]["CUDA_VISIBLE_DEVICES"] == own
         told = " ".join(start["arguments"])
@@ -266,8 +282,12 @@ def test_gpus_are_found_by_nvidias_tool(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path))
     assert gpus.visible_gpus() == ()
     tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 'GPU 0: H200 (UUID: GPU-1)'\necho '  MIG 1g Device 0: x'\n")
+    rows = ("NVIDIA H200, 512, 143771", "NVIDIA GB10, [N/A], [N/A]")
+    tool.write_text("".join(("#!/bin/sh\n", *(f"echo '{row}'\n" for row in rows))))
     tool.chmod(0o755)
-    assert gpus.visible_gpus() == ("0",)
+    assert gpus.visible_gpus() == ("0", "1")
+    first, second = gpus.gpu_memory()
+    assert (first.name, first.used, round(first.total)) == ("NVIDIA H200", 0.5, 140)
+    assert second == gpus.GpuMemory("NVIDIA GB10", 0.0, 0.0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-1")
     assert gpus.visible_gpus() == ("3", "GPU-1")

@@ -21,7 +21,6 @@ from .serving import (
     WEIGHTS,
     Answer,
     Server,
-    ask,
     config,
     eventually,
     fake_vllm,
@@ -64,9 +63,7 @@ def listed(server: Server) -> dict[str, dict[str, Any]]:
 
 def answering(server: Server) -> set[str]:
     """The adapters that vLLM has."""
-    (replica,) = server.ask("/vllm/status").json()["replicas"]
-    models = ask(f"http://127.0.0.1:{replica['port']}/v1/models").json()["data"]
-    return {model["id"] for model in models} - {TINY}
+    return {*server.served()} - {TINY}
 
 
 def test_an_adapter_is_there_once_both_files_are(server: Server, sound: Path) -> None:

@@ -41,6 +41,8 @@ from nip_fn_adapters.serving.wire import Needs
 from tests.adapters.fleets import free_ports
 
 MODEL = "builtin:tiny"
+KEY = "secret"
+SHOWN = {"Authorization": f"Bearer {KEY}"}
 TREES = 64
 TURNS = 3  # of each client
 IN_FLIGHT = 256  # requests; vLLM runs as many at a time by default
@@ -67,7 +69,7 @@ def run() -> list[tuple[str, str]]:
 async def _run(command: tuple[str, ...], folder: Path) -> list[tuple[str, str]]:
     port = free_ports(1)
     # The prompts of so small a model are short; a block is what the prefix cache holds of them.
-    settings = FleetSettings(command, folder, port=port, extra=("--block-size", "32"))
+    settings = FleetSettings(command, folder, KEY, port=port, extra=("--block-size", "32"))
     fleet = Fleet(settings, model_directory)
     try:
         (await fleet.start(Needs(MODEL), {})).unwrap()
@@ -81,7 +83,7 @@ async def _run(command: tuple[str, ...], folder: Path) -> list[tuple[str, str]]:
 
 
 async def _compare(url: str, folder: Path) -> list[tuple[str, str]]:
-    server = ApiModel((Endpoint(f"{url}/v1", "EMPTY"),))
+    server = ApiModel((Endpoint(f"{url}/v1", KEY),))
     sampler = api_sampler({agent.name: server for agent in _params().agents})
     await _grow(sampler, folder / "warm up")
     grown, plain = list[Rate](), list[Rate]()
@@ -201,7 +203,7 @@ async def _plain(url: str, asked: list[Request]) -> Rate:
                 tokens += answer.usage.completion_tokens
 
     connector = aiohttp.TCPConnector(limit=IN_FLIGHT)
-    async with aiohttp.ClientSession(connector=connector) as http:
+    async with aiohttp.ClientSession(connector=connector, headers=SHOWN) as http:
         began = time.perf_counter()
         await asyncio.gather(*(work() for _ in range(IN_FLIGHT)))
         return Rate(time.perf_counter() - began, len(asked), tokens)
@@ -209,13 +211,13 @@ async def _plain(url: str, asked: list[Request]) -> Rate:
 
 async def _forget(url: str) -> None:
     """Empty the prefix cache."""
-    async with aiohttp.ClientSession() as http, http.post(f"{url}/reset_prefix_cache") as got:
+    async with aiohttp.request("POST", f"{url}/reset_prefix_cache", headers=SHOWN) as got:
         got.raise_for_status()
 
 
 async def _cache(url: str) -> tuple[float, float]:
     """How many prompt tokens have been found in the prefix cache, and looked for, so far."""
-    async with aiohttp.ClientSession() as http, http.get(f"{url}/metrics") as got:
+    async with aiohttp.request("GET", f"{url}/metrics", headers=SHOWN) as got:
         lines = (await got.text()).splitlines()
     found = [
         sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))

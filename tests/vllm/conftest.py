@@ -35,9 +35,7 @@ def command() -> Iterator[tuple[str, ...]]:
 @pytest.fixture
 def settings(command: tuple[str, ...], tmp_path: Path) -> FleetSettings:
     """Of one vLLM, which asks for a key."""
-    return FleetSettings(
-        command, tmp_path, port=free_ports(1), api_key="secret", start_limit=START_LIMIT
-    )
+    return FleetSettings(command, tmp_path, "secret", port=free_ports(1), start_limit=START_LIMIT)
 
 
 class Trained(NamedTuple):

@@ -19,6 +19,7 @@ from typing import Any
 
 END = 2  # the token of END_TEXT; other tokens are characters
 END_TEXT = "<|end|>"
+OPEN = ("/health", "/version")  # all else asks for the key, as nip-fn's middleware does
 LENGTH = 96  # tokens that the model holds
 ENGINE = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
@@ -69,8 +70,8 @@ class Server(ThreadingHTTPServer):
         super().__init__((chosen.host, chosen.port), Handler)
         self.chosen = chosen
         self.loras = dict(module.split("=", 1) for module in chosen.lora_modules)
-        self.key = os.environ.get("VLLM_API_KEY")
-        self.is_hanging = self.is_sleeping = False
+        self.key = os.environ["VLLM_API_KEY"]
+        self.is_hanging = self.engine_is_hanging = self.is_sleeping = False
         self.in_development = os.environ.get("VLLM_SERVER_DEV_MODE") == "1"
 
 
@@ -94,7 +95,8 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(json.loads(self.rfile.read(int(self.headers["Content-Length"] or 0)) or "{}"))
 
     def _answer(self, body: dict[str, Any]) -> None:
-        while self.server.is_hanging and self.path != "/fake/hang":
+        server = self.server
+        while server.is_hanging or (server.engine_is_hanging and self.path != "/health"):
             time.sleep(0.05)
         try:
             status, answer = 200, self._do(self.path.split("?")[0], body)
@@ -109,13 +111,15 @@ class Handler(BaseHTTPRequestHandler):
     def _do(self, path: str, body: dict[str, Any]) -> Any:
         server = self.server
         key = self.headers["Authorization"]
-        if path.startswith("/v1") and server.key is not None and key != f"Bearer {server.key}":
+        if path not in OPEN and key != f"Bearer {server.key}":
             raise Refused(401, "Unauthorized")
         if path in ("/sleep", "/wake_up", "/is_sleeping") and not server.in_development:
             raise Refused(404, "Not Found")
         match path:
             case "/health":
                 return {}
+            case "/liveness":
+                return {"is_sleeping": server.is_sleeping}
             case "/v1/models":
                 return {"data": [{"id": name} for name in (self._base, *server.loras)]}
             case "/v1/load_lora_adapter":
@@ -134,7 +138,8 @@ class Handler(BaseHTTPRequestHandler):
             case "/is_sleeping":
                 return {"is_sleeping": server.is_sleeping}
             case "/fake/hang":
-                server.is_hanging = True
+                server.engine_is_hanging = self.path.endswith("?engine")
+                server.is_hanging = not server.engine_is_hanging
                 return {}
         raise Refused(404, "Not Found")
 

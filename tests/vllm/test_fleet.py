@@ -20,7 +20,7 @@ from nip_fn_adapters.serving.fleet import Fleet, url_of
 from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.wire import Needs, ProbeText
 
-from ..adapters.fleets import SERVER, refusal
+from ..adapters.fleets import SERVER, refusal, until
 from .conftest import MODEL, START_LIMIT, Trained
 from .processes import members
 
@@ -35,7 +35,7 @@ def run(doing: Coroutine[Any, Any, None]) -> None:
 
 async def served(settings: FleetSettings) -> list[str]:
     url = url_of(settings.host, settings.port) + "/v1/models"
-    headers = {"Authorization": f"Bearer {settings.api_key}"}
+    headers = {"Authorization": f"Bearer {settings.key}"}
     async with aiohttp.request("GET", url, headers=headers) as answer:
         return [model["id"] for model in (await answer.json())["data"]]
 
@@ -122,6 +122,49 @@ def test_two_adapters_answer_as_in_this_process_also_after_crashes(
             pid = group(settings)
             await fleet.stop()
             assert members(pid) == []
+        finally:
+            await fleet.close()
+
+    run(doing())
+
+
+def test_every_path_asks_for_the_key_and_a_hung_engine_is_started_again(
+    settings: FleetSettings,
+) -> None:
+    """vLLM's health is answered by a process that does not ask its engine."""
+    settings, probe = (
+        settings._replace(hang_limit=10.0),
+        ProbeText((Message("user", "is it"),), "no"),
+    )
+    url, shown = url_of(settings.host, settings.port), {"Authorization": f"Bearer {settings.key}"}
+
+    async def status(path: str, method: str = "GET", **headers: str) -> int:
+        async with aiohttp.request(method, url + path, headers=headers) as answer:
+            return answer.status
+
+    async def doing() -> None:
+        fleet = Fleet(settings, model_directory)
+        try:
+            (await fleet.start(NEEDS, {})).unwrap()
+            (await fleet.score(None, [probe])).unwrap()  # once it is online
+            async with aiohttp.request("GET", f"{url}/openapi.json", headers=shown) as answer:
+                listed = (await answer.json())["paths"]
+            known = {(path, method) for path, methods in listed.items() for method in methods}
+            assert len(known) > 20
+            known |= {("/metrics", "get"), ("/docs", "get"), ("/adapters", "post"), ("/x", "get")}
+            for path, method in sorted(known):
+                asked = await status(path, method.upper(), Origin="http://localhost")
+                assert asked == (200 if path in ("/health", "/version") else 401), path
+            assert await status("/v1/models", **shown) == 200
+            assert await status("/v1/models", **shown, Origin="http://evil.example.org") == 403
+            assert await status("/v1/models", **shown, Host="evil.example.org") == 403
+            assert await status("/liveness", **shown) == 200
+
+            before = group(settings)
+            os.kill(engine(settings), signal.SIGSTOP)
+            assert (await fleet.status()).status == "online"  # as far as vLLM's own health tells
+            await until(lambda: members(before) == [])
+            (await fleet.score(None, [probe])).unwrap()
         finally:
             await fleet.close()
 

@@ -10,7 +10,7 @@ from nip_fn.prompts.chat import Message
 from nip_fn_adapters.serving.wire import ProbeText, PublishAdapter
 
 from ..adapters.fleets import free_ports
-from ..adapters.serving import Server, ask, config, eventually, lora, write_adapter
+from ..adapters.serving import Server, config, eventually, lora, write_adapter
 from .conftest import MODEL
 
 SWITCHES, SETTLED = 50, 12  # by then, vLLM keeps as many adapters in memory as it ever does
@@ -59,7 +59,7 @@ def test_memory_and_files_stay_flat_and_old_adapters_go(
             assert answer.status == 200, answer.body
             scores += answer.json()["scores"]
             uses.append((use([own]), use(own.children(recursive=True))))
-        listed = [one["id"] for one in ask(f"http://127.0.0.1:{port}/v1/models").json()["data"]]
+        listed = server.served()
         on_disk = {one["name"] for one in server.ask("/adapters").json()}
     with capsys.disabled():
         print()

@@ -78,8 +78,8 @@ class Host:
         start = f"nip-fn serve --model {self._needs().model_name}"
         return self._first("reached", partial(self.client.wait_for_ready, start))
 
-    def online(self) -> Awaitable[Result[tuple[str, ...], Problem]]:
-        """The addresses of the server's vLLM, once all of them answer."""
+    def online(self) -> Awaitable[Result[tuple[Endpoint, ...], Problem]]:
+        """The replicas of the server's vLLM, once all of them answer."""
         return self._first("online", self._start)
 
     async def served(self, group: str, adapter: str) -> Result[None, Problem]:
@@ -147,15 +147,15 @@ class Host:
                 break
         return sent.map(lambda body: None)
 
-    async def _start(self) -> Result[tuple[str, ...], Problem]:
+    async def _start(self) -> Result[tuple[Endpoint, ...], Problem]:
         needs = self._needs()
         purpose = f"starting vLLM for {needs.model_name}"
         start = partial(self.client.call, purpose, "post", "/vllm/start", VllmStatus, body=needs)
         asked = await bind_async(await self.reached(), lambda nothing: start())
         return await bind_async(asked, self._until_online)
 
-    async def _until_online(self, status: VllmStatus) -> Result[tuple[str, ...], Problem]:
-        """The addresses of vLLM, once its status is online."""
+    async def _until_online(self, status: VllmStatus) -> Result[tuple[Endpoint, ...], Problem]:
+        """The replicas of vLLM, once its status is online."""
         timeouts = self.client.timeouts
         began = reminded = sound = time.monotonic()
         while status.status != "online":
@@ -173,11 +173,11 @@ class Host:
             await asyncio.sleep(min(timeouts.poll, 0.2 + (now - began) / 10))
             looked = await self.client.call("looking at vLLM", "get", "/vllm/status", VllmStatus)
             if not is_successful(looked):
-                return looked.map(self._addresses)
+                return looked.map(self._endpoints)
             status = looked.unwrap()
-        return Success(self._addresses(status))
+        return Success(self._endpoints(status))
 
-    def _addresses(self, status: VllmStatus) -> tuple[str, ...]:
+    def _endpoints(self, status: VllmStatus) -> tuple[Endpoint, ...]:
         # The host is the one by which this machine reaches the server; the server itself may only
         # know that it listens on 0.0.0.0.
         host, _, _ = self.client.server.url.rpartition(":")
@@ -185,7 +185,8 @@ class Host:
         # Written, because a tunnel or a proxy leads to vLLM by another port.
         moved = 0 if self._vllm_port == ANY_PORT else self._vllm_port - min(ports)
         ports = [port + moved for port in ports]
-        return tuple(f"{host}:{port}/v1" for port in ports)
+        key = status.key or self.client.server.key
+        return tuple(Endpoint(f"{host}:{port}/v1", key) for port in ports)
 
     def _needs(self) -> Needs:
         loaded = _highest_rank(self._run / "adapters")

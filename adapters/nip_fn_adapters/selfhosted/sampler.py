@@ -40,15 +40,15 @@ class HostedSampler:
         """
         agent, host = self._assignments[request.agent]
 
-        async def serve(addresses: tuple[str, ...]) -> Result[tuple[str, ...], Problem]:
+        async def serve(replicas: tuple[Endpoint, ...]) -> Result[tuple[Endpoint, ...], Problem]:
             if request.adapter is None:
-                return Success(addresses)
+                return Success(replicas)
             served = await host.served(agent_group(agent), request.adapter)
-            return served.map(lambda nothing: addresses)
+            return served.map(lambda nothing: replicas)
 
-        async def sample(addresses: tuple[str, ...]) -> Answer:
+        async def sample(replicas: tuple[Endpoint, ...]) -> Answer:
             if host not in self._samplers:
-                self._samplers[host] = api_sampler(self._served(host, addresses), self._settings)
+                self._samplers[host] = api_sampler(self._served(host, replicas), self._settings)
             return await self._samplers[host](request)
 
         return await bind_async(await bind_async(await host.online(), serve), sample)
@@ -60,12 +60,11 @@ class HostedSampler:
         for sampler in self._samplers.values():
             sampler.drain()
 
-    def _served(self, host: Host, addresses: tuple[str, ...]) -> dict[str, ApiModel]:
+    def _served(self, host: Host, replicas: tuple[Endpoint, ...]) -> dict[str, ApiModel]:
         """The endpoints of the agents at a server: all replicas of its vLLM share the requests."""
-        key, variable = host.client.server.key, host.client.key_variable
-        endpoints = tuple(Endpoint(address, key) for address in addresses)
+        variable = host.client.key_variable
         return {
-            name: ApiModel(endpoints, variable, assigned.agent.replies_per_request)
+            name: ApiModel(replicas, variable, assigned.agent.replies_per_request)
             for name, assigned in self._assignments.items()
             if assigned.host is host
         }

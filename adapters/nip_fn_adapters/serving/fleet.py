@@ -15,11 +15,12 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem, collect
 from nip_fn.training.jobs import CANARY_ABSOLUTE, CANARY_RELATIVE
 from nip_fn_adapters.results import bind_async
-from nip_fn_adapters.serving.gpus import shares, visible_gpus
+from nip_fn_adapters.serving.gpus import gpu_memory, visible_gpus
+from nip_fn_adapters.serving.in_vllm import nip_fn_access as access
 from nip_fn_adapters.serving.processes import OwnedProcess
 from nip_fn_adapters.serving.replica import Replica
-from nip_fn_adapters.serving.settings import FleetSettings, is_loopback
-from nip_fn_adapters.serving.vllm import Vllm, attention_heads, end_token
+from nip_fn_adapters.serving.settings import FleetSettings
+from nip_fn_adapters.serving.vllm import Vllm, end_token, shape_of
 from nip_fn_adapters.serving.wire import (
     Launch,
     Needs,
@@ -28,13 +29,12 @@ from nip_fn_adapters.serving.wire import (
     VllmState,
     VllmStatus,
     combined,
+    gpu_shares,
     satisfies,
-    tensor_parallel_size,
     vllm_arguments,
 )
 
 ANSWER_LIMIT = 300.0  # seconds for an answer of a vLLM that is online
-KEY_VARIABLE = "VLLM_API_KEY"
 NOT_STARTED = Refusal("vLLM has not been started", remedy="POST /vllm/start", status=503)
 NO_SLEEP = Refusal(
     "vLLM can sleep only on a GPU, and only if no other machine reaches it",
@@ -69,6 +69,7 @@ class Fleet:
         self._loras: dict[str, Path] = {}  # what all replicas serve, or will once they are online
         self._end_token: str | int = ""
         self._gpus: tuple[str, ...] = ()
+        self._gib = 0.0  # of memory, in the smallest of them
         self._changing = asyncio.Lock()  # held while processes are started or ended
         self._http: aiohttp.ClientSession | None = None
 
@@ -131,7 +132,8 @@ class Fleet:
         if self.needs is None or not replicas:
             return VllmStatus("not_started")
         worst = min(replicas, key=lambda replica: _WORST_FIRST.index(replica.status))
-        return VllmStatus(worst.status, worst.error, self.needs.model_name, replicas)
+        key = self._settings.key if self._settings.local_only else ""
+        return VllmStatus(worst.status, worst.error, self.needs.model_name, replicas, key)
 
     async def load(self, name: str, folder: Path) -> Result[None, Refusal]:
         """Serve the adapter on all replicas, once they are online, and after every restart.
@@ -196,9 +198,10 @@ class Fleet:
     def _can_sleep(self) -> bool:
         """True on a GPU, if no other machine reaches vLLM.
 
-        Sleep is a part of vLLM's interface for developers, which asks for no key.
+        Sleep is a part of vLLM's interface for developers, which is no more for every client that
+        has the key than it is for strangers.
         """
-        return bool(self._gpus) and is_loopback(self._settings.host)
+        return bool(self._gpus) and access.is_loopback(self._settings.host)
 
     async def _plan(self, needs: Needs) -> Result[tuple[Replica, ...], Refusal]:
         """Replicas for these needs, not yet begun."""
@@ -208,15 +211,16 @@ class Fleet:
         if shutil.which(program) is None:
             return Failure(Refusal(f"there is no {program} to start vLLM with", status=503))
         self._gpus = await asyncio.to_thread(visible_gpus)
+        memory = await asyncio.to_thread(gpu_memory)
+        self._gib = min((gpu.total for gpu in memory), default=0.0)
         found = await asyncio.to_thread(self._model_folder, needs.model_name)
         return found.alt(partial(_refusal, 404)).bind(partial(self._make_replicas, needs))
 
     def _make_replicas(self, needs: Needs, model: Path) -> Result[tuple[Replica, ...], Refusal]:
         def make(end: str | int) -> tuple[Replica, ...]:
             self._end_token = end
-            given = enumerate(
-                shares(self._gpus, self._settings.replicas), start=self._settings.port
-            )
+            shares = gpu_shares(shape_of(model), self._gpus, self._gib, self._settings.replicas)
+            given = enumerate(shares, start=self._settings.port)
             return tuple(self._replica(needs, model, port, gpus) for port, gpus in given)
 
         return end_token(model).map(make).alt(partial(_refusal, 422))
@@ -232,11 +236,11 @@ class Fleet:
             max_lora_rank=needs.max_lora_rank,
             max_loras=needs.max_loras,
             quantization=needs.quantization,
-            tensor_parallel=tensor_parallel_size(attention_heads(model), len(gpus)),
+            tensor_parallel=max(1, len(gpus)),
             can_sleep=self._can_sleep,
             extra=(*_defaults(needs, gpus), *settings.extra),
         )
-        environment = _environment(gpus, settings.api_key, can_sleep=launch.can_sleep)
+        environment = _environment(gpus, settings, can_sleep=launch.can_sleep)
 
         def start(loras: Mapping[str, Path]) -> OwnedProcess:
             modules = tuple((name, str(folder.absolute())) for name, folder in loras.items())
@@ -249,8 +253,7 @@ class Fleet:
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
-            key = self._settings.api_key
-            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            headers = {"Authorization": f"Bearer {self._settings.key}"}
             # Kept connections would break when vLLM is started again.
             connector = aiohttp.TCPConnector(force_close=True)
             self._http = aiohttp.ClientSession(headers=headers, connector=connector)
@@ -269,23 +272,32 @@ def _defaults(needs: Needs, gpus: Sequence[str]) -> tuple[str, ...]:
     return options if gpus else (*options, *on_cpu)
 
 
-def _environment(gpus: Sequence[str], api_key: str | None, *, can_sleep: bool) -> Mapping[str, str]:
+def _environment(
+    gpus: Sequence[str], settings: FleetSettings, *, can_sleep: bool
+) -> Mapping[str, str]:
     """The environment of a vLLM: this process's, and settings that are not options."""
-    # A key that the environment holds by chance would lock out our own requests.
-    inherited = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
+    paths = (str(Path(access.__file__).parent), os.environ.get("PYTHONPATH", ""))
     chosen = {
+        # Not as an option, which every user of the machine could read.
+        access.KEY_VARIABLE: settings.key,
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        # Longer than clients keep a connection (`api.endpoints.KEEP_ALIVE_SECONDS`, 15 s for
+        # aiohttp's): a request is lost if it meets one that vLLM is closing.
+        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "60",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
         "VLLM_NO_USAGE_STATS": "1",
         "DO_NOT_TRACK": "1",
         "HF_HUB_OFFLINE": "1",  # the model is a folder
     }
-    if api_key is not None:  # not as an option, which every user of the machine could read
-        chosen[KEY_VARIABLE] = api_key
+    if settings.local_only:
+        chosen[access.LOCAL_VARIABLE] = "1"
     if can_sleep:
         chosen["VLLM_SERVER_DEV_MODE"] = "1"
     if gpus:
         chosen["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-    return {"VLLM_CPU_KVCACHE_SPACE": "2", **inherited, **chosen}  # GiB
+    # Threads that spin while they wait take the cores from trainings and from one another.
+    usual = {"VLLM_CPU_KVCACHE_SPACE": "2", "OMP_WAIT_POLICY": "PASSIVE"}  # GiB
+    return {**usual, **os.environ, **chosen}
 
 
 def url_of(host: str, port: int) -> str:

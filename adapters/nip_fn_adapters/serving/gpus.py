@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Sequence
+from typing import NamedTuple
 
 
 def visible_gpus() -> tuple[str, ...]:
@@ -11,23 +11,34 @@ def visible_gpus() -> tuple[str, ...]:
     if listed is not None:
         # CUDA takes an empty text and -1 for no GPU at all.
         return tuple(name.strip() for name in listed.split(",") if name.strip() not in ("", "-1"))
+    return tuple(str(i) for i in range(len(gpu_memory())))
+
+
+class GpuMemory(NamedTuple):
+    """The memory of one GPU, in GiB."""
+
+    name: str
+    used: float
+    total: float
+
+
+def gpu_memory() -> tuple[GpuMemory, ...]:
+    """All GPUs of this machine, in NVIDIA's order; () if there is none."""
+    asked = ("nvidia-smi", "--query-gpu=name,memory.used,memory.total")
     try:
         printed = subprocess.run(
-            ["nvidia-smi", "-L"], capture_output=True, text=True, check=True, timeout=30
+            (*asked, "--format=csv,noheader,nounits"),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=30,
         ).stdout
-    except (OSError, subprocess.SubprocessError):
+        rows = [line.rsplit(",", 2) for line in printed.strip().splitlines()]
+        return tuple(GpuMemory(name, _gib(used), _gib(total)) for name, used, total in rows)
+    except (OSError, subprocess.SubprocessError, ValueError):
         return ()
-    # The indented lines are MIG devices, parts of the GPU above them.
-    number = sum(line.startswith("GPU ") for line in printed.splitlines())
-    return tuple(map(str, range(number)))
 
 
-def shares(gpus: Sequence[str], replicas: int) -> tuple[tuple[str, ...], ...]:
-    """The GPUs of each replica: an equal number for each, or one that several replicas share.
-
-    >>> shares(("0", "1", "2"), 1), shares(("0", "1", "2"), 2), shares(("0",), 2), shares((), 2)
-    ((('0', '1', '2'),), (('0',), ('1',)), (('0',), ('0',)), ((), ()))
-    """
-    each = max(1, len(gpus) // replicas)
-    starts = (i * each % max(1, len(gpus)) for i in range(replicas))
-    return tuple(tuple(gpus[start : start + each]) for start in starts)
+def _gib(mib: str) -> float:
+    """0 for what NVIDIA's tool does not tell: of machines whose GPU shares all memory."""
+    return float(mib) / 1024 if mib.strip().isdigit() else 0.0

@@ -112,6 +112,7 @@ class Queue:
             # job that is not there.
             write_job(self._files(job_id), job)
             self._record(Ticket(job_id, number, digest, needs))
+            logger.info("the training %s is queued, %d before it", job_id, self.info(job_id).place)
             self._changed.set()
         return Success(Put(self.info(job_id), is_new))
 
@@ -157,6 +158,7 @@ class Queue:
             return Failure(Refusal(told, status=409))
         # Recorded first: a training that ends at this very moment must find that it was cancelled.
         self._record(replace(ticket, status="cancelled", reason="a client cancelled it"))
+        logger.info("the training %s is cancelled", job_id)
         task = self._tasks.get(job_id)
         if task is not None:
             task.cancel()
@@ -199,6 +201,7 @@ class Queue:
 
         # Not written down: a job that is under way when the server dies is to be pending again.
         self._tickets[ticket.id] = replace(ticket, status="starting")
+        logger.info("the training %s begins; its log is %s", ticket.id, self._files(ticket.id).log)
         task = self._tasks[ticket.id] = asyncio.create_task(self._do(ticket))
         task.add_done_callback(gone)
 
@@ -208,6 +211,8 @@ class Queue:
             ended = await self._ended(ticket)
             if self._tickets[ticket.id].status not in ENDED:  # it was not cancelled at its end
                 self._record(ended)
+                left = ended.tuned and (ended.tuned.adapter or ended.tuned.problem)
+                logger.info("the training %s %s: %s", ticket.id, ended.status, left or ended.reason)
         except Exception as error:  # one job must not end the queue
             logger.exception("the training %s", ticket.id)
             reason = first_line(error)

@@ -1,6 +1,7 @@
 """The supervision of one vLLM process: started again when it crashes, and never left behind."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
@@ -24,6 +25,9 @@ from nip_fn_adapters.serving.wire import (
 POLL_SECONDS = 0.2  # between two looks at a vLLM that is starting, or at a port that is taken
 TRIES = 2  # of a request during which vLLM's process ends: the request may be the cause
 NOTICE_SECONDS = 10.0  # within which a vLLM whose engine has died ends
+WATCH_SECONDS = 10.0  # between two questions whether its engine is alive
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -34,7 +38,7 @@ class _Run:
     def __init__(self, process: OwnedProcess, loaded: set[str]) -> None:
         self.process, self.loaded = process, loaded
         self.online = False  # it is, or has been
-        self.late = False  # it was not online within the limit
+        self.fault = ""  # for which it was ended
         self.over = asyncio.Event()
 
 
@@ -191,7 +195,10 @@ class Replica:
             self._reason = await self._run_once()
             self._crashes.append(time.monotonic())
             pause = restart_after(self._crashes, policy)
-            if pause is None:
+            if pause is not None:
+                told = "%s has ended: %s; it is started again in %g s"
+                logger.warning(told, self.name, self._reason, pause)
+            else:
                 self._give_up(
                     f"{self.name} crashed more than {policy.most} times in {policy.window:g} s, "
                     f"the last time with: {self._reason}; see {self._settings.log(self._port)}"
@@ -200,12 +207,13 @@ class Replica:
             await asyncio.sleep(pause)
 
     def _give_up(self, reason: str) -> None:
+        logger.info("%s", reason)
         self.given_up, self._reason = True, reason
         self._settled.set()
 
     async def _run_once(self) -> str:
         """The reason why one process ended, after it has."""
-        log, limit = self._settings.log(self._port), self._settings.start_limit
+        log = self._settings.log(self._port)
         taken = await self._until_port_is_free()
         if taken:
             return taken
@@ -216,18 +224,17 @@ class Replica:
             return one_line(error)
         # vLLM loads the adapters of its command line before its port answers.
         run = self._run = _Run(process, set(served))
-        starting = asyncio.create_task(self._bring_online(run))
+        logger.info("%s is starting; its log is %s", self.name, log)
+        watching = asyncio.create_task(self._watch(run))
         try:
             code = await process.wait()
         finally:
-            starting.cancel()
+            watching.cancel()
             self._run = None
             self._settled.clear()
             await process.end()
             run.over.set()
-        if run.late:
-            return f"it was not online within {limit:g} s: {last_error(log)}"
-        return exit_reason(code, log)
+        return f"{run.fault}: {last_error(log)}" if run.fault else exit_reason(code, log)
 
     async def _until_port_is_free(self) -> str:
         """Return "" once the port can be had; or why not, after `port_limit`.
@@ -243,17 +250,32 @@ class Replica:
             await asyncio.sleep(POLL_SECONDS)
         return ""
 
-    async def _bring_online(self, run: _Run) -> None:
-        """Settle once it is online, and serves no adapter that was unloaded in the meantime."""
+    async def _watch(self, run: _Run) -> None:
+        """End it if it is not online in time, or hangs later on."""
+        begun, limit = time.monotonic(), self._settings.start_limit
         try:
-            async with asyncio.timeout(self._settings.start_limit):
+            async with asyncio.timeout(limit):
                 while (await self._vllm.health())[0] != "online":
                     await asyncio.sleep(POLL_SECONDS)
+            logger.info("%s is online after %.0f s", self.name, time.monotonic() - begun)
+            await self._settle(run)
+            await self._until_it_hangs()
+            run.fault = f"its engine answered nothing for {self._settings.hang_limit:g} s"
         except TimeoutError:
-            run.late = True
-            await run.process.end()
-            return
+            run.fault = f"it was not online within {limit:g} s"
+        await run.process.end()
+
+    async def _settle(self, run: _Run) -> None:
+        """Settle, now that it is online, without adapters that were unloaded in the meantime."""
         run.online, self._reason = True, ""
         for adapter in run.loaded - self._served().keys():
             await self.unload(adapter)
         self._settled.set()
+
+    async def _until_it_hangs(self) -> None:
+        """Return once its engine answers nothing, although it is awake."""
+        while True:
+            await self._awake.wait()
+            if await self._vllm.hangs(self._settings.hang_limit) and self._awake.is_set():
+                return
+            await asyncio.sleep(min(WATCH_SECONDS, self._settings.hang_limit))

@@ -4,6 +4,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import secrets
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -15,9 +16,10 @@ import uvicorn
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn_adapters.serving.access import Access
 from nip_fn_adapters.serving.app import make_app
+from nip_fn_adapters.serving.in_vllm.nip_fn_access import Access
 from nip_fn_adapters.serving.service import Service
+from nip_fn_adapters.store import replace_file
 
 LAST_ANSWERS = 3  # seconds for the requests that are under way when the server ends
 
@@ -25,6 +27,8 @@ LAST_ANSWERS = 3  # seconds for the requests that are under way when the server 
 def lock(state: Path) -> Result[int, Problem]:
     """The descriptor of the folder's lock, held until it is closed or this process dies."""
     state.mkdir(parents=True, exist_ok=True)
+    # It holds other people's prompts, and the key of vLLM.
+    state.chmod(state.stat().st_mode & ~0o007)
     # Two servers in one folder would each train every job of its queue.
     descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -37,6 +41,15 @@ def lock(state: Path) -> Result[int, Problem]:
             )
         )
     return Success(descriptor)
+
+
+def kept_key(state: Path) -> str:
+    """The key of this server's vLLM where no token is set; clients keep it over a restart."""
+    file = state / "vllm.key"
+    if not file.exists():
+        replace_file(file, secrets.token_urlsafe(32).encode())
+    file.chmod(0o600)
+    return file.read_text("ascii")
 
 
 def bind(host: str, port: int) -> Result[socket.socket, Problem]:
@@ -62,7 +75,9 @@ def run(
 
     `ready` is called with the port once requests are answered.
     """
-    logging.basicConfig(format="nip-fn serve: %(levelname)s: %(message)s", level=logging.WARNING)
+    form = "nip-fn serve: %(asctime)s %(message)s"
+    logging.basicConfig(format=form, datefmt="%H:%M:%S", level=logging.WARNING)
+    logging.getLogger("nip_fn_adapters").setLevel(logging.INFO)
     asyncio.run(_run(make_service, bound, ready))
 
 
@@ -70,7 +85,8 @@ async def _run(
     make_service: Callable[[], Service], bound: socket.socket, ready: Callable[[int], None]
 ) -> None:
     service = make_service()
-    await serve(Access(make_app(service), service.settings.token), bound, ready)
+    token = service.settings.token
+    await serve(Access(make_app(service), token, local_only=token is None), bound, ready)
 
 
 async def serve(app: Any, bound: socket.socket, ready: Callable[[int], None]) -> None:

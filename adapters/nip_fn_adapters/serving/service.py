@@ -1,6 +1,7 @@
 """The work of a language-model server: it joins vLLM, the store of adapters and the job queue."""
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,6 +36,8 @@ from nip_fn_adapters.serving.wire import (
 MAX_JOB_NAME = 190  # characters: with a hash at its end it is an adapter's name
 TRAINS_ONLY = Refusal(NO_VLLM.problem, remedy=NO_VLLM.remedy, status=503)
 PUBLISH_FIRST = "publish another one first"
+
+logger = logging.getLogger(__name__)
 
 
 class Service:
@@ -233,6 +236,7 @@ class Service:
         async def assign(scores: tuple[float, ...]) -> Result[ServedAdapter, Refusal]:
             # Only now: the owner keeps its last adapter until the new one has passed every check.
             before = self.adapters.assign(asked.owner, name)
+            logger.info("%s answers for %s, in place of %s", name, asked.owner, before or "none")
             if before is not None:
                 await fleet.unload(before)
             self.adapters.prune(self.queue.needed())

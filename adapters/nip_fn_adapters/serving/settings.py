@@ -1,6 +1,5 @@
 """The settings of a language-model server, and the vLLM and the ports that it uses."""
 
-import ipaddress
 import os
 import socket
 import sys
@@ -41,13 +40,15 @@ class FleetSettings(NamedTuple):
 
     command: tuple[str, ...]  # starts vLLM's OpenAI server; options are appended
     folder: Path  # of its logs
+    key: str  # that vLLM asks for
     host: str = "127.0.0.1"
     port: int = 8000  # of the first replica; the others follow
-    replicas: int = 1
+    replicas: int | None = None  # None: one for every few GPUs that hold the model
     max_model_len: int | None = None  # tokens; None: the model's own limit
-    api_key: str | None = None  # that clients must show
+    local_only: bool = True  # nobody has set a token: clients are told the key, and must be here
     extra: tuple[str, ...] = ()  # the user's options for vLLM, which override ours
     start_limit: float = 900.0  # until a vLLM answers
+    hang_limit: float = 120.0  # until a vLLM whose engine answers nothing is started again
     port_limit: float = 30.0  # until its port is free: the last server's vLLM may still end
     restarts: RestartPolicy = RestartPolicy()
 
@@ -82,14 +83,6 @@ def find_vllm() -> Result[tuple[str, ...], Problem]:
 
 def _server_command(python: Path) -> tuple[str, ...]:
     return (str(python.absolute()), "-m", VLLM_SERVER)
-
-
-def is_loopback(host: str) -> bool:
-    """True if only programs on this machine can mean that host."""
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def check_port(host: str, port: int) -> Result[None, Problem]:

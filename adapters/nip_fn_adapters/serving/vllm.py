@@ -17,7 +17,8 @@ from nip_fn.prompts.chat import plain
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.pool import in_order
 from nip_fn_adapters.results import bind_async
-from nip_fn_adapters.serving.wire import ProbeText, Refusal, VllmState
+from nip_fn_adapters.serving.in_vllm.nip_fn_access import LIVENESS
+from nip_fn_adapters.serving.wire import ModelShape, ProbeText, Refusal, VllmState
 
 HEALTH_SECONDS = 2.0  # for an answer to a request for vLLM's health
 CONCURRENCY = 32  # tokens that are scored at the same time
@@ -83,6 +84,18 @@ class Vllm(NamedTuple):
             return "not_accepting_connections", "its port accepts no connections"
         except aiohttp.ClientError as error:
             return "other_error", one_line(error)
+
+    async def hangs(self, limit: float) -> bool:
+        """True if its engine gives no answer within so many seconds; its end is no hanging."""
+        try:
+            timeout = aiohttp.ClientTimeout(total=limit)
+            async with self.http.get(f"{self.url}{LIVENESS}", timeout=timeout) as answer:
+                await answer.read()
+        except TimeoutError:
+            return True
+        except aiohttp.ClientError:
+            pass
+        return False
 
     async def load(self, name: str, folder: Path) -> Result[None, Refusal]:
         """Serve the adapter in `folder` under this name."""
@@ -244,14 +257,25 @@ def end_token(model: Path) -> Result[str | int, Problem]:
     )
 
 
-def attention_heads(model: Path) -> int:
-    """The number of attention heads of the model in this folder; 1 if its configuration is silent.
+def shape_of(model: Path) -> ModelShape:
+    """The shape of the model in this folder, as far as its configuration tells.
 
     A model that also reads images keeps the language model's configuration in `text_config`.
     """
     config = _read_object(model / "config.json")
-    heads = {**config, **config.get("text_config", {})}.get("num_attention_heads")
-    return heads if isinstance(heads, int) else 1
+    config |= config.get("text_config", {})
+    numbers = {name: value for name, value in config.items() if isinstance(value, int) and value}
+    heads = numbers.get("num_attention_heads", 1)
+    size = sum(file.stat().st_size for file in model.glob("*.safetensors")) / 2**30
+    # vLLM keeps 16 bits of a weight that the file has 32 of.
+    is_wide = "float32" in (config.get("dtype"), config.get("torch_dtype"))
+    return ModelShape(
+        heads,
+        numbers.get("num_key_value_heads", heads),
+        # Of a mixture of experts, of one expert and of what all share.
+        tuple(value for name, value in numbers.items() if name.endswith("intermediate_size")),
+        size / 2 if is_wide else size,
+    )
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -39,6 +39,10 @@ VllmState = Literal[
 ]
 
 JobStatus = Literal["pending", "starting", "running", "succeeded", "failed", "cancelled"]
+# Of a GPU's memory, that a model's weights may take where each replica has as few GPUs as it can:
+# the rest is for keys and values, activations and adapters.
+WEIGHTS_SHARE = 0.6
+
 ENDED: frozenset[JobStatus] = frozenset({"succeeded", "failed", "cancelled"})
 
 AdapterFile = Literal["adapter_config.json", "adapter_model.safetensors"]
@@ -110,6 +114,7 @@ class VllmStatus(msgspec.Struct, frozen=True):
     error: str = ""
     model_name: str | None = None
     replicas: tuple[ReplicaStatus, ...] = ()
+    key: str = ""  # that vLLM asks for; "": the server's own token
 
 
 class JobInfo(msgspec.Struct, frozen=True):
@@ -166,6 +171,7 @@ def vllm_arguments(launch: Launch) -> tuple[str, ...]:
         *("--enable-lora", "--max-lora-rank", str(lora_rank(launch.max_lora_rank))),
         *("--max-loras", str(launch.max_loras)),
         *("--tensor-parallel-size", str(launch.tensor_parallel)),
+        *("--middleware", "nip_fn_access.VllmAccess"),
     ]
     if launch.max_model_len is not None:
         options += ("--max-model-len", str(launch.max_model_len))
@@ -188,16 +194,64 @@ def lora_rank(rank: int) -> int:
     return next((known for known in LORA_RANKS if known >= rank), LORA_RANKS[-1])
 
 
-def tensor_parallel_size(num_attention_heads: int, num_gpus: int) -> int:
-    """The number of GPUs that share a model's weights.
+class ModelShape(NamedTuple):
+    """The numbers of a model that decide on how many GPUs vLLM can share it."""
 
-    vLLM splits attention by heads, so it is the greatest divisor of their number that is at most
-    the number of GPUs.
+    heads: int = 1  # of attention
+    kv_heads: int = 1
+    widths: tuple[int, ...] = ()  # of its MLPs
+    gib: float = 0.0  # of its weights in vLLM's memory; 0: unknown
 
-    >>> tensor_parallel_size(12, 8), tensor_parallel_size(14, 4), tensor_parallel_size(32, 0)
-    (6, 2, 1)
+
+def tensor_parallel_sizes(shape: ModelShape, num_gpus: int) -> tuple[int, ...]:
+    """The numbers of GPUs, up to that many, that can share a model's weights, in their order.
+
+    vLLM gives each GPU as many attention heads as any other, as much of every MLP, and whole
+    key-value heads: several, or one that several GPUs have.
+
+    >>> qwen_7b = ModelShape(heads=28, kv_heads=4, widths=(18944,))
+    >>> tensor_parallel_sizes(qwen_7b, 8), tensor_parallel_sizes(qwen_7b, 0)
+    ((1, 2, 4), (1,))
     """
-    return next(size for size in range(max(num_gpus, 1), 0, -1) if num_attention_heads % size == 0)
+    return tuple(
+        size
+        for size in range(1, max(num_gpus, 1) + 1)
+        if shape.heads % size == 0
+        and (shape.kv_heads % size == 0 or size % shape.kv_heads == 0)
+        and all(width % size == 0 for width in shape.widths)
+    )
+
+
+def gpu_shares(
+    shape: ModelShape, gpus: Sequence[str], gib: float, replicas: int | None
+) -> tuple[tuple[str, ...], ...]:
+    """The GPUs of each replica of a model; GPUs of which no replica can make use are left out.
+
+    Args:
+        shape: The model's.
+        gpus: All that there are.
+        gib: The memory of each; 0: unknown.
+        replicas: Their number; None: as many as there is memory for, because two that answer for
+            themselves sample more than two that share each token's work.
+
+    >>> qwen_7b, four = ModelShape(28, 4, (18944,), gib=14.2), ("0", "1", "2", "3")
+    >>> gpu_shares(qwen_7b, four, 80.0, None), gpu_shares(qwen_7b, four, 16.0, None)
+    ((('0',), ('1',), ('2',), ('3',)), (('0', '1'), ('2', '3')))
+    >>> gpu_shares(qwen_7b, four[:3], 80.0, 1), gpu_shares(qwen_7b, four[:1], 80.0, 2)
+    ((('0', '1'),), (('0',), ('0',)))
+    >>> gpu_shares(qwen_7b, (), 0.0, 2)
+    ((), ())
+    """
+    sizes = tensor_parallel_sizes(shape, len(gpus))
+    if replicas is None:
+        enough = (size for size in sizes if 0 < shape.gib <= WEIGHTS_SHARE * gib * size)
+        each = next(enough, sizes[-1])
+        replicas = max(1, len(gpus) // each)
+    each = max(1, len(gpus) // replicas)
+    used = max(size for size in sizes if size <= each)
+    # With fewer GPUs than replicas, several have the same.
+    starts = (i * each % max(1, len(gpus)) for i in range(replicas))
+    return tuple(tuple(gpus[start : start + used]) for start in starts)
 
 
 def satisfies(running: Needs, wanted: Needs) -> bool:
