@@ -592,6 +592,14 @@ def serve(
         ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port of this server.", min=0, max=65535)] = 5000,
+    status: Annotated[
+        str | None,
+        typer.Option(
+            help="Start nothing: tell how the server at this address is, its vLLM, its memory, its "
+            "trainings and its adapters.",
+            metavar="URL",
+        ),
+    ] = None,
     vllm_port: Annotated[
         int,
         typer.Option(help="The port of vLLM; replicas use the ports after it.", min=1, max=65535),
@@ -622,6 +630,18 @@ def serve(
         int | None,
         typer.Option(help="Most tokens of a prompt and its reply; the model's by default.", min=1),
     ] = None,
+    max_loras: Annotated[
+        int,
+        typer.Option(
+            help="Adapters that vLLM is started for with --model: one for each group that is "
+            "trained at a time.  A run that needs more has it started again.",
+            min=1,
+            max=64,
+        ),
+    ] = 2,
+    max_lora_rank: Annotated[
+        int, typer.Option(help="The same for the rank of adapters.", min=1, max=512)
+    ] = 64,
     state: Annotated[
         Path, typer.Option(help="The folder of adapters and jobs; kept between restarts.")
     ] = Path("server"),
@@ -668,9 +688,16 @@ def serve(
     from nip_fn_adapters.serving.training import TrainingSettings
     from nip_fn_cli.serve import VllmOptions, serve_command, serves_on
 
+    if status is not None:
+        from nip_fn_cli.serving_status import status_command
+
+        status_command(status)
+        return
     settings = ServerSettings(
         state=state,
         model=model,
+        max_loras=max_loras,
+        max_lora_rank=max_lora_rank,
         host=host,
         keep_adapters=keep_adapters,
         keep_serving=serves_on(keep_serving),

@@ -35,7 +35,7 @@ def served_here(params: HyperParameters, run: Path) -> Iterator[None]:
         _wait_until_free(field, getattr(agent, field), limit)
     log = run / LOG
     say(f"starting a language-model server at {server_url(agent)}, its log is {log}")
-    reaper = _start(agent, run / OWN_SERVER, log)
+    reaper = _start(agent, params, run, log)
     try:
         _wait_until_there(reaper, agent, log)
         yield
@@ -64,17 +64,23 @@ def _agent(params: HyperParameters) -> AgentParameters:
     return agent
 
 
-def _start(agent: AgentParameters, state: Path, log: Path) -> "subprocess.Popen[bytes]":
+def _start(
+    agent: AgentParameters, params: HyperParameters, run: Path, log: Path
+) -> "subprocess.Popen[bytes]":
     """The server, through `reaper`: it ends with this process, however that ends."""
     from nip_fn_adapters.api.endpoints import environment
+    from nip_fn_adapters.selfhosted.host import needs_at
     from nip_fn_adapters.serving import reaper
 
+    needs = needs_at(server_url(agent), params, run)
     with log.open("ab") as file:
         return subprocess.Popen(
             (
                 *(sys.executable, "-m", reaper.__name__),
                 *(sys.executable, "-c", COMMAND, "serve"),
-                *("--model", agent.model_name, "--state", str(state)),
+                *("--model", agent.model_name, "--state", str(run / OWN_SERVER)),
+                *("--max-loras", str(needs.max_loras)),
+                *("--max-lora-rank", str(needs.max_lora_rank)),
                 *("--port", str(agent.language_model_server_port)),
                 *("--vllm-port", str(agent.vllm_server_port)),
             ),

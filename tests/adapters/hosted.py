@@ -130,6 +130,8 @@ class FakeServer:
                     AdapterInfo(name, sum(map(len, files.values())), ())
                     for name, files in self.files.items()
                 ]
+            case ["GET", "adapters", name, file] if file in self.files.get(name, {}):
+                return web.Response(body=self.files[name][file])
             case ["PUT", "adapters", name, file]:
                 self.files.setdefault(name, {})[file] = body
                 return None
@@ -190,7 +192,10 @@ class FakeServer:
         ended = replace(info, status="succeeded", adapter=adapter, scores=scores)
         ended = replace(ended, report=(("steps", float(self.looks)),), **self.outcome)
         if ended.adapter is not None:
-            self.files[ended.adapter] = {"adapter_model.safetensors": b"trained here"}
+            self.files[ended.adapter] = {
+                "adapter_config.json": b'{"r": 12}',
+                "adapter_model.safetensors": b"trained here",
+            }
         return ended
 
 

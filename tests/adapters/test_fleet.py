@@ -11,7 +11,7 @@ pytest.importorskip("aiohttp")
 from nip_fn.prompts.chat import Message
 from nip_fn_adapters.serving import gpus
 from nip_fn_adapters.serving.fleet import Fleet
-from nip_fn_adapters.serving.wire import Needs, ProbeText, Refusal, RestartPolicy
+from nip_fn_adapters.serving.wire import GpuMemory, Needs, ProbeText, Refusal, RestartPolicy
 
 from ..vllm import fake
 from .fleets import NEEDS, Machine, is_alive, online, refusal, until, until_status
@@ -288,6 +288,6 @@ def test_gpus_are_found_by_nvidias_tool(tmp_path: Path, monkeypatch: pytest.Monk
     assert gpus.visible_gpus() == ("0", "1")
     first, second = gpus.gpu_memory()
     assert (first.name, first.used, round(first.total)) == ("NVIDIA H200", 0.5, 140)
-    assert second == gpus.GpuMemory("NVIDIA GB10", 0.0, 0.0)
+    assert second == GpuMemory("NVIDIA GB10", 0.0, 0.0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-1")
     assert gpus.visible_gpus() == ("3", "GPU-1")

@@ -1,6 +1,7 @@
 """Whatever crashes, what is to be served is served again, and nothing is left behind."""
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
@@ -42,6 +43,31 @@ def test_nothing_outlives_a_server_that_does_not_close(
         server.wait(PATIENCE)
 
     asyncio.run(until(lambda: not any(map(is_alive, machine.pids()))))
+
+
+def test_what_outlives_a_server_and_its_reaper_is_ended_by_the_next_server(
+    machine: Machine,
+) -> None:
+    """As where the kernel kills both because memory is short."""
+    arguments = (str(machine.folder), str(machine.port), "killed", *machine.settings().command)
+    with subprocess.Popen(
+        (sys.executable, "-c", SERVER, *arguments), stdout=subprocess.PIPE
+    ) as old:
+        assert old.stdout is not None
+        assert old.stdout.readline() == b"online\n"
+        orphans = machine.pids()
+        reaper = os.getsid(orphans[0])
+        old.send_signal(signal.SIGSTOP)  # it must not notice, and end what is left
+        os.kill(reaper, signal.SIGKILL)
+        old.kill()
+    assert all(map(is_alive, orphans))
+
+    async def doing(fleet: Fleet) -> None:
+        await online(fleet)
+        assert not any(map(is_alive, orphans))
+        assert (await fleet.status()).replicas[0].restarts == 0
+
+    machine.do(doing)
 
 
 def test_a_port_that_an_earlier_server_still_has_is_waited_for(machine: Machine) -> None:

@@ -103,6 +103,36 @@ def test_a_job_is_put_there_once_and_followed(server: FakeServer, tmp_path: Path
     assert list(server.jobs) == [f"{identity(run)}-{job.name}"]
 
 
+def test_a_trained_adapter_comes_home_and_goes_to_another_server(
+    server: FakeServer, vllm: Provider, tmp_path: Path
+) -> None:
+    [tuned] = Session(server, tmp_path / "run").tune(make_job())
+    name = str(tuned.unwrap().adapter)
+    home = tmp_path / "run" / "adapters" / name
+    assert {file.name: file.read_bytes() for file in home.iterdir()} == server.files[name]
+    assert [path.name for path in home.parent.iterdir()] == [name]
+    (tmp_path / "run").rename(tmp_path / "moved")
+    with FakeServer(vllm.port) as other:
+        assert len(Session(other, tmp_path / "moved").ask(name).unwrap()) == 2
+        assert other.files[name] == server.files[name]
+
+
+def test_an_adapter_that_cannot_be_fetched_stops_the_run_which_finds_it_later(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    session, job = Session(server, tmp_path / "run"), make_job()
+    server.outcome = {"adapter": "../verifier-0"}
+    assert "names an adapter '../verifier-0'" in str(session.tune(job)[0].failure())
+    server.outcome, server.jobs = {}, {}
+    name = str(session.tune(job)[0].unwrap().adapter)
+    kept = server.files.pop(name)
+    (tmp_path / "run" / "adapters" / name).rename(tmp_path / "gone")
+    assert f"of {name}" in str(session.tune(job)[0].failure())
+    server.files[name] = kept
+    assert session.tune(job)[0].unwrap().adapter == name
+    assert len(server.paths("PUT", "jobs")) == 4
+
+
 def test_a_group_with_any_name_has_a_job_and_an_owner(server: FakeServer, tmp_path: Path) -> None:
     job = replace(make_job(), name="die Prüfer/../x-0")
     tuned = Session(server, tmp_path / "run").tune(job)[0].unwrap()

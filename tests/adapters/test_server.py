@@ -2,12 +2,16 @@
 all that it has started, and it lets in whom it should.
 """
 
+import asyncio
+import json
+import os
 import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +22,22 @@ from nip_fn_cli.exits import Exit
 from nip_fn_cli.main import app
 
 from .fleets import is_alive
-from .serving import MAIN, TINY, Answer, Server, ask, descendants, eventually, fake_vllm
+from .serving import (
+    MAIN,
+    TINY,
+    Answer,
+    Server,
+    ask,
+    config,
+    descendants,
+    eventually,
+    fake_vllm,
+    lora,
+    write_adapter,
+)
 
 pytest.importorskip("litestar")
+from nip_fn_adapters.serving import running
 
 TOKEN = "tk-4f1c9a2e77-only-for-tests"
 PARTS = {"name": "some", "file": "adapter_config.json", "job_id": "some"}
@@ -200,6 +217,36 @@ def test_web_pages_elsewhere_cannot_use_a_browser_here(
     assert server.ask("/adapters", **{header: value}).status == status
 
 
+@pytest.mark.parametrize("first", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_half_a_request_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
+    from litestar import Litestar
+
+    from nip_fn_adapters.serving.app import health
+
+    monkeypatch.setattr(running, "HEAD_SECONDS", 0.3)
+    bound, up = running.bind("127.0.0.1", 0).unwrap(), asyncio.Event()
+
+    async def doing() -> None:
+        app = Litestar([health], openapi_config=None)
+        serving = asyncio.create_task(running.serve(app, bound, lambda port: up.set()))
+        await up.wait()
+        reader, writer = await asyncio.open_connection(*bound.getsockname())
+        writer.write(first + b"GET /health HTTP/1.1\r\nHost: lo")
+        # Its end comes from the server; uvicorn alone would wait for ever.
+        told = await asyncio.wait_for(reader.read(), 30.0)
+        assert told.count(b"200 OK") == (1 if first else 0)
+        writer.close()
+        serving.cancel()
+        await asyncio.wait([serving])
+
+    asyncio.run(doing())
+
+
+def test_its_state_is_for_its_user_alone(server: Server) -> None:
+    assert server.state.stat().st_mode & 0o007 == 0
+    assert (server.state / "vllm.key").stat().st_mode & 0o077 == 0
+
+
 def test_errors_are_one_line_in_one_form(server: Server) -> None:
     for method, path, body, status in [
         ("GET", "/nothing", None, 404),
@@ -230,6 +277,47 @@ def test_version_and_documentation_are_served(server: Server) -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", server.ask("/version").json()["version"])
     page = server.ask("/schema").body
     assert b"swagger" in page.lower()
+
+
+def test_it_says_what_happens_and_how_it_is(tmp_path: Path) -> None:
+    """In its terminal, and to `nip-fn serve --status`; vLLM is started once for two groups."""
+    fakes = fake_vllm(tmp_path / "vllm")
+    with Server(tmp_path / "state", "--model", TINY, *fakes, token=TOKEN) as server:
+        status = partial(server.ask, "/vllm/status")
+        eventually(lambda: status().json()["status"], lambda s: s == "online")
+        needs = {"model_name": TINY, "max_loras": 2, "max_lora_rank": 64}
+        assert server.ask("/vllm/start", "POST", needs).json()["status"] == "online"
+        folder = write_adapter(tmp_path / "a", lora(), config())
+        server.put_adapter("verifier-0-a", folder)
+        assert server.ask("/adapters/verifier-0-a/publish", "POST", {"owner": "x"}).status == 200
+        (record,) = (tmp_path / "vllm").glob("*.jsonl")
+        os.kill(json.loads(record.read_text())["pids"][0], signal.SIGKILL)
+        eventually(lambda: status().json()["replicas"][0]["restarts"], lambda number: number == 1)
+        eventually(lambda: status().json()["status"], lambda s: s == "online")
+        shown = CliRunner(env={"NIP_FN_SERVER_TOKEN": TOKEN}).invoke(
+            app, ("serve", "--status", server.url)
+        )
+        refused = CliRunner(env={"NIP_FN_SERVER_TOKEN": "no"}).invoke(
+            app, ("serve", "--status", server.url)
+        )
+    assert shown.exit_code == 0, shown.stderr
+    for told in (TINY, "online", "1 restarts", "GiB used", "GiB free", "answers for x", "none"):
+        assert told in shown.stdout
+    assert (refused.exit_code, "NIP_FN_SERVER_TOKEN" in refused.stderr) == (Exit.ADAPTER, True)
+    said = [line.partition(" vLLM ")[2] for line in server.said.splitlines() if "on port" in line]
+    port = fakes[-1]
+    assert [
+        line.partition(f"on port {port} ")[2].split(";")[0].split(" after")[0] for line in said
+    ] == [
+        "is starting",
+        "is online",
+        "has ended: killed by SIGKILL",
+        "is starting",
+        "is online",
+        "was stopped",
+    ]
+    assert "verifier-0-a answers for x, in place of none" in server.said
+    assert TOKEN not in server.said + shown.stdout + shown.stderr
 
 
 def test_it_starts_one_model_at_a_time_and_one_vllm_for_many_runs(tmp_path: Path) -> None:

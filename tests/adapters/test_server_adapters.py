@@ -80,6 +80,14 @@ def test_an_adapter_is_there_once_both_files_are(server: Server, sound: Path) ->
     }
 
 
+def test_an_adapters_files_can_be_fetched(server: Server, sound: Path) -> None:
+    server.put_adapter("fetched", sound)
+    for file in (WEIGHTS, CONFIG):
+        assert server.ask(f"/adapters/fetched/{file}").body == (sound / file).read_bytes()
+    assert server.ask(f"/adapters/never/{CONFIG}").status == 404
+    assert server.ask("/adapters/fetched/other.json").status == 400
+
+
 def test_what_is_there_is_not_overwritten(server: Server, sound: Path) -> None:
     server.put_adapter("kept", sound)
     server.put_adapter("kept", sound)  # the same again

@@ -79,7 +79,7 @@ class Client(NamedTuple):
             purpose: A noun phrase for messages.
             method: The HTTP method, in lower case.
             path: The path on the server.
-            into: The type of the answer's body.
+            into: The type of the answer's body, which is JSON; `bytes`: the body itself.
             body: A record, or a file, to send.
             timeout: Seconds for one try; None: `timeouts.answer`.
         """
@@ -164,6 +164,8 @@ class Client(NamedTuple):
                 # Raised anew with the server's line: the client reads only errors in OpenAI's form.
                 own = {"message": said}
                 raise openai.APIStatusError(said, response=error.response, body=own) from None
+        if into is bytes:  # a file
+            return Success(answer.content)
         try:
             return Success(msgspec.json.decode(answer.content or b"null", type=into))
         except msgspec.DecodeError as error:

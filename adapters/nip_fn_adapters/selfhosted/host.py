@@ -27,6 +27,7 @@ from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.selfhosted.client import DEFAULT_TIMEOUTS, Client, Timeouts
 from nip_fn_adapters.selfhosted.needs import needs_of
 from nip_fn_adapters.serving.wire import (
+    NAME_PATTERN,
     TOKEN_VARIABLE,
     AdapterFile,
     AdapterInfo,
@@ -37,6 +38,7 @@ from nip_fn_adapters.serving.wire import (
     ServedAdapter,
     VllmStatus,
 )
+from nip_fn_adapters.store import replace_file, sync_path
 
 T = TypeVar("T")
 
@@ -127,6 +129,26 @@ class Host:
         listed = await self.client.call(purpose, "get", "/adapters", list[AdapterInfo])
         return await bind_async(listed, send_missing)
 
+    async def fetch(self, adapter: str) -> Result[None, Problem]:
+        """Copy an adapter into the run's folder: a run that is moved goes on at any server."""
+        folder = self._run / "adapters" / adapter
+        if folder.is_dir():
+            return Success(None)
+        if not re.fullmatch(NAME_PATTERN, adapter):
+            return Failure(Problem(f"{self.client.server.url} names an adapter {adapter!r}"))
+        unfinished = folder.with_name(f".{adapter}")
+        unfinished.mkdir(parents=True, exist_ok=True)
+        for file in get_args(AdapterFile):
+            path, limit = f"/adapters/{adapter}/{file}", self.client.timeouts.publish
+            got = await self.client.call(f"{file} of {adapter}", "get", path, bytes, timeout=limit)
+            if not is_successful(got):
+                return got.map(lambda content: None)
+            await asyncio.to_thread(replace_file, unfinished / file, got.unwrap())
+        # It appears by a rename, once both files are on the disk.
+        unfinished.rename(folder)
+        sync_path(folder.parent)
+        return Success(None)
+
     async def _upload(self, adapter: str) -> Result[None, Problem]:
         folder, url = self._run / "adapters" / adapter, self.client.server.url
         if not folder.is_dir():
@@ -189,8 +211,7 @@ class Host:
         return tuple(Endpoint(f"{host}:{port}/v1", key) for port in ports)
 
     def _needs(self) -> Needs:
-        loaded = _highest_rank(self._run / "adapters")
-        return needs_of(self._params, self.client.server.url, loaded)
+        return needs_at(self.client.server.url, self._params, self._run)
 
     def _first(
         self, name: object, work: Callable[[], Coroutine[Any, Any, Result[T, Problem]]]
@@ -239,6 +260,11 @@ def hosts_of(
         return endpoints_of(at_server, environment).map(make)
 
     return collect(map(host_of, filter(is_hosted, params.agents))).map(dict)
+
+
+def needs_at(url: str, params: HyperParameters, run: Path) -> Needs:
+    """The vLLM settings that a run in this folder needs from the server at `url`."""
+    return needs_of(params, url, _highest_rank(run / "adapters"))
 
 
 def of_groups(params: HyperParameters, hosts: Mapping[str, Host]) -> dict[str, Host]:

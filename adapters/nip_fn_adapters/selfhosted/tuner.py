@@ -82,10 +82,16 @@ class _RemoteJob(NamedTuple):
         queue = f", {info.place} before it" if info.place else ""
         self.host.client.tell(f"{self.name}: {info.status}{queue}")
         try:
-            return await self._poll(info)
+            return await bind_async(await self._poll(info), self._bring_home)
         except asyncio.CancelledError:
             self.host.client.tell(f"{self.name} is still trained there; resuming the run finds it")
             raise
+
+    async def _bring_home(self, tuned: Tuned) -> Result[Tuned, Problem]:
+        """The result, once its adapter is in the run's folder."""
+        if tuned.adapter is None:
+            return Success(tuned)
+        return (await self.host.fetch(tuned.adapter)).map(lambda nothing: tuned)
 
     async def _poll(self, info: JobInfo) -> Result[Tuned, Problem]:
         timeouts, began = self.host.client.timeouts, time.monotonic()

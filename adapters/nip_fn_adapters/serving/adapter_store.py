@@ -59,6 +59,12 @@ class AdapterStore:
         path = self._adapters / name
         return path if path.is_dir() else None
 
+    def file(self, name: str, file: AdapterFile) -> Result[Path, Refusal]:
+        """The path of one of an adapter's files; 404 if there is no such adapter."""
+        path = self._adapters / name / file
+        missing = Refusal(f"there is no adapter {name} on this server", status=404)
+        return Success(path) if path.is_file() else Failure(missing)
+
     def served(self) -> dict[str, Path]:
         """The folders of all adapters that are served, by name."""
         return {

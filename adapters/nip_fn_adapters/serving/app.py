@@ -16,6 +16,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin, SwaggerRenderPlugin
 from litestar.params import Parameter
+from litestar.response import File
 from returns.result import Result
 
 from nip_fn.training.jobs import Job
@@ -25,6 +26,7 @@ from nip_fn_adapters.serving.wire import (
     AdapterFile,
     AdapterInfo,
     JobInfo,
+    Machine,
     Needs,
     PublishAdapter,
     Refusal,
@@ -116,6 +118,12 @@ async def vllm_status(service: Service) -> VllmStatus:
     return await service.status()
 
 
+@get("/machine", responses=_or(), sync_to_thread=True)
+def machine(service: Service) -> Machine:
+    """Tell the memory and the disk of the server's machine."""
+    return service.machine()
+
+
 @get("/adapters", responses=_or())
 async def adapters(service: Service) -> tuple[AdapterInfo, ...]:
     """List all adapters."""
@@ -139,6 +147,12 @@ def _upload(limit: int) -> HTTPRouteHandler:
         _granted(await service.adapters.put(name, file, request.stream()))
 
     return put_adapter
+
+
+@get("/adapters/{name:str}/{file:str}", responses=_or(404))
+async def get_adapter(service: Service, name: PathName, file: AdapterFile) -> File:
+    """Send one of an adapter's two files."""
+    return File(_granted(service.adapters.file(name, file)), media_type="application/octet-stream")
 
 
 @post("/adapters/{name:str}/publish", status_code=200, responses=_or(404, 409, 413, 422, 502, 503))
@@ -232,7 +246,9 @@ ENDPOINTS = (
     sleep_vllm,
     wake_vllm,
     vllm_status,
+    machine,
     adapters,
+    get_adapter,
     publish,
     remove_adapter,
     jobs,

@@ -2,7 +2,8 @@
 
 import os
 import subprocess
-from typing import NamedTuple
+
+from nip_fn_adapters.serving.wire import GpuMemory
 
 
 def visible_gpus() -> tuple[str, ...]:
@@ -12,14 +13,6 @@ def visible_gpus() -> tuple[str, ...]:
         # CUDA takes an empty text and -1 for no GPU at all.
         return tuple(name.strip() for name in listed.split(",") if name.strip() not in ("", "-1"))
     return tuple(str(i) for i in range(len(gpu_memory())))
-
-
-class GpuMemory(NamedTuple):
-    """The memory of one GPU, in GiB."""
-
-    name: str
-    used: float
-    total: float
 
 
 def gpu_memory() -> tuple[GpuMemory, ...]:

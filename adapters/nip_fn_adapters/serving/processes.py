@@ -11,6 +11,8 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
+
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.serving import reaper
 
@@ -46,7 +48,7 @@ class OwnedProcess:
                 env=environment,
                 start_new_session=True,  # Ctrl-C is for this process, which then decides
             )
-        self._watching = asyncio.create_task(self._watch())
+        self._watching = asyncio.create_task(self._watch(_group_file(log)))
 
     async def wait(self) -> int:
         """The exit code, once nothing of the process group is left."""
@@ -65,7 +67,7 @@ class OwnedProcess:
                 with suppress(ProcessLookupError):
                     os.killpg(self._group, signal.SIGKILL)
 
-    async def _watch(self) -> int:
+    async def _watch(self, group_file: Path) -> int:
         """The exit code.  The reaper prints the command's process id, and closes at its end."""
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(
@@ -73,8 +75,32 @@ class OwnedProcess:
         )
         pid = await reader.readline()
         self._group = int(pid) if pid else None  # none if the command cannot be started
+        # The reaper leads the session.
+        group_file.write_text(f"{self._group} {self._reaper.pid}", "ascii")
         await reader.read()
         return self._reaper.wait()
+
+
+def end_orphans(log: Path) -> None:
+    """Kill what is left of the command that wrote this log last.
+
+    Something is if it lost its reaper and the server at once, as where the kernel ends both because
+    memory is short.
+    """
+    try:
+        group, session = map(int, _group_file(log).read_text("ascii").split())
+    except (FileNotFoundError, ValueError):
+        return
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError, PermissionError):
+            # Both: the system may have given one of the numbers to another program since.
+            if (os.getpgid(pid), os.getsid(pid)) == (group, session):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _group_file(log: Path) -> Path:
+    """The file of the process group and the session of the command that writes a log."""
+    return log.with_name(f"{log.name}.group")
 
 
 def _rotate(log: Path) -> None:

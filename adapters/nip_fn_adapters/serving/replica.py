@@ -12,7 +12,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn_adapters.api.replies import one_line
-from nip_fn_adapters.serving.processes import OwnedProcess, exit_reason, last_error
+from nip_fn_adapters.serving.processes import OwnedProcess, end_orphans, exit_reason, last_error
 from nip_fn_adapters.serving.settings import FleetSettings, check_port
 from nip_fn_adapters.serving.vllm import Vllm
 from nip_fn_adapters.serving.wire import (
@@ -214,6 +214,7 @@ class Replica:
     async def _run_once(self) -> str:
         """The reason why one process ended, after it has."""
         log = self._settings.log(self._port)
+        end_orphans(log)
         taken = await self._until_port_is_free()
         if taken:
             return taken

@@ -14,6 +14,7 @@ from typing import Any
 
 import uvicorn
 from returns.result import Failure, Result, Success
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nip_fn.errors import Problem
 from nip_fn_adapters.serving.app import make_app
@@ -21,6 +22,7 @@ from nip_fn_adapters.serving.in_vllm.nip_fn_access import Access
 from nip_fn_adapters.serving.service import Service
 from nip_fn_adapters.store import replace_file
 
+HEAD_SECONDS = 20.0  # in which the head of a request must come
 LAST_ANSWERS = 3  # seconds for the requests that are under way when the server ends
 
 
@@ -76,6 +78,7 @@ def run(
     `ready` is called with the port once requests are answered.
     """
     form = "nip-fn serve: %(asctime)s %(message)s"
+    os.umask(0o077)  # what clients send is for nobody else on this machine
     logging.basicConfig(format=form, datefmt="%H:%M:%S", level=logging.WARNING)
     logging.getLogger("nip_fn_adapters").setLevel(logging.INFO)
     asyncio.run(_run(make_service, bound, ready))
@@ -97,6 +100,7 @@ async def serve(app: Any, bound: socket.socket, ready: Callable[[int], None]) ->
         access_log=False,
         # By default uvicorn takes an error at the start for an application without a lifespan.
         lifespan="on",
+        http=_Connection,
         timeout_graceful_shutdown=LAST_ANSWERS,
     )
     port = bound.getsockname()[1]
@@ -105,6 +109,40 @@ async def serve(app: Any, bound: socket.socket, ready: Callable[[int], None]) ->
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, server.end)
     await server.serve([bound])
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed if the head of a request does not come in time.
+
+    uvicorn waits for ever: a thousand half-sent requests would take all files that it may open.
+    """
+
+    _waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest of a request, or no more."""
+        super().data_received(data)
+        if self._waiting is not None and self._is_busy():
+            self._waiting.cancel()
+            self._waiting = None
+        elif self._waiting is None and not self._is_busy():
+            self._wait()
+
+    def _wait(self) -> None:
+        self._waiting = self.loop.call_later(HEAD_SECONDS, self._close)
+
+    def _close(self) -> None:
+        self._waiting = None
+        if not self._is_busy():
+            self.transport.close()
+
+    def _is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
 
 
 class _Server(uvicorn.Server):

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]
 from msgspec.structs import replace
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
@@ -19,11 +20,13 @@ from nip_fn_adapters.local.models import BUILTIN, is_on_hub, model_directory
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.adapter_store import AdapterStore
 from nip_fn_adapters.serving.fleet import NOT_STARTED, Fleet
+from nip_fn_adapters.serving.gpus import gpu_memory
 from nip_fn_adapters.serving.queue import Put, Queue, Train
 from nip_fn_adapters.serving.settings import NO_VLLM, ServerSettings
 from nip_fn_adapters.serving.weights import check_adapter, read_config
 from nip_fn_adapters.serving.wire import (
     NAME_PATTERN,
+    Machine,
     Needs,
     PublishAdapter,
     Refusal,
@@ -33,6 +36,7 @@ from nip_fn_adapters.serving.wire import (
     lora_rank,
 )
 
+GIB = 2**30  # bytes
 MAX_JOB_NAME = 190  # characters: with a hash at its end it is an adapter's name
 TRAINS_ONLY = Refusal(NO_VLLM.problem, remedy=NO_VLLM.remedy, status=503)
 PUBLISH_FIRST = "publish another one first"
@@ -60,8 +64,10 @@ class Service:
         needs = ledger.needs if ledger.is_started else None
         # The option wins over what was served before the restart: whoever starts the server has
         # just given it.
-        if model is not None and (needs is None or needs.model_name != model):
-            needs = Needs(model)
+        if model is not None:
+            given = Needs(model, self.settings.max_lora_rank, self.settings.max_loras)
+            same = needs is not None and needs.model_name == model
+            needs = combined(given, needs) if same and needs is not None else given
         return Success(None) if needs is None else await self._launch(needs)
 
     async def close(self) -> None:
@@ -177,6 +183,12 @@ class Service:
         if self._is_lent and self._wanted is not None and status.status == "not_started":
             return replace(status, status="asleep", model_name=self._wanted.model_name)
         return status
+
+    def machine(self) -> Machine:
+        """The memory and the disk of this machine."""
+        memory, disk = psutil.virtual_memory(), psutil.disk_usage(str(self.settings.state))
+        used = memory.total - memory.available
+        return Machine(used / GIB, memory.total / GIB, disk.free / GIB, gpu_memory())
 
     @asynccontextmanager
     async def _lent(self) -> AsyncIterator[None]:

@@ -26,6 +26,10 @@ class ServerSettings(NamedTuple):
 
     state: Path  # the folder of all that survives a restart
     model: str | None = None  # the only base model to serve; None: the first that is asked for
+    # For which vLLM is started with that model, before any run has asked: those of a verifier and a
+    # prover with the default rank.  More, and it has to be started again.
+    max_loras: int = 2
+    max_lora_rank: int = 64
     token: str | None = None  # that clients must show; None: only this machine is served
     host: str = "127.0.0.1"
     keep_adapters: int = 5  # retired adapters of each owner that stay on disk

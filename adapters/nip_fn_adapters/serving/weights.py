@@ -22,6 +22,7 @@ MAX_CONFIG = 1 << 20  # bytes
 # Of lora_alpha / r, by which the product of A and B is multiplied: finite weights times 1e300 are
 # no finite numbers, and what they leave in vLLM's cache spoils the replies of other models, too.
 MAX_SCALE = 1_000.0
+MAX_WEIGHT = 2.0**13  # of A and B; trained ones are below 10
 CHUNK = 1 << 22  # numbers that are checked together
 PREFIX = "base_model.model."  # peft's, before the name of a module in the model
 PARTS = (".lora_A.weight", ".lora_B.weight")
@@ -30,16 +31,20 @@ Size = Annotated[int, Meta(ge=0)]
 
 # Weights are checked as integers: NumPy has no bfloat16, and bits need no conversion.
 class Format(NamedTuple):
-    """A floating-point format: an integer type of its size, and the bits of its exponent."""
+    """A floating-point format: an integer type of its size, and two patterns of bits.
+
+    Without their signs, numbers are ordered as their bits are, and infinities and NaNs come last.
+    """
 
     integers: str
-    exponent: int  # all of these bits are set in infinities and NaNs, and in no other number
+    magnitude: int  # all bits but the sign
+    most: int  # the bits of `MAX_WEIGHT`
 
 
 FORMATS = {
-    "F32": Format("<u4", 0x7F800000),
-    "F16": Format("<u2", 0x7C00),
-    "BF16": Format("<u2", 0x7F80),
+    "F32": Format("<u4", 0x7FFFFFFF, 0x46000000),
+    "F16": Format("<u2", 0x7FFF, 0x7000),
+    "BF16": Format("<u2", 0x7FFF, 0x4600),
 }
 
 
@@ -178,10 +183,10 @@ def _check_pair(
 
 def _check_finite(path: Path, contents: Contents, name: str) -> Result[None, Problem]:
     tensor = contents.tensors[name]
-    exponent = FORMATS[tensor.dtype].exponent
+    _, magnitude, most = FORMATS[tensor.dtype]
     for numbers in _chunks(path, contents.start, tensor):
-        if ((numbers & exponent) == exponent).any():
-            return _problem(f"{name} has a weight that is not a finite number")
+        if ((numbers & magnitude) > most).any():
+            return _problem(f"{name} has a weight that is not a finite number up to {MAX_WEIGHT:g}")
     return Success(None)
 
 

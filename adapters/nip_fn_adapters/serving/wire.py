@@ -98,6 +98,23 @@ class Version(msgspec.Struct, frozen=True):
     version: str  # of nip-fn
 
 
+class GpuMemory(msgspec.Struct, frozen=True):
+    """The memory of one GPU, in GiB."""
+
+    name: str
+    used: float
+    total: float
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """The server's machine.  Sizes are in GiB."""
+
+    memory_used: float
+    memory_total: float
+    disk_free: float  # where adapters and jobs are
+    gpus: tuple[GpuMemory, ...] = ()
+
+
 class ReplicaStatus(msgspec.Struct, frozen=True):
     """The state of one vLLM process."""
 
