@@ -132,10 +132,7 @@ def test_every_path_asks_for_the_key_and_a_hung_engine_is_started_again(
     settings: FleetSettings,
 ) -> None:
     """vLLM's health is answered by a process that does not ask its engine."""
-    settings, probe = (
-        settings._replace(hang_limit=10.0),
-        ProbeText((Message("user", "is it"),), "no"),
-    )
+    settings, probe = settings._replace(hang_limit=60.0), ProbeText((Message("user", "is"),), "no")
     url, shown = url_of(settings.host, settings.port), {"Authorization": f"Bearer {settings.key}"}
 
     async def status(path: str, method: str = "GET", **headers: str) -> int:

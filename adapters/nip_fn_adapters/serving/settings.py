@@ -52,7 +52,7 @@ class FleetSettings(NamedTuple):
     local_only: bool = True  # nobody has set a token: clients are told the key, and must be here
     extra: tuple[str, ...] = ()  # the user's options for vLLM, which override ours
     start_limit: float = 900.0  # until a vLLM answers
-    hang_limit: float = 120.0  # until a vLLM whose engine answers nothing is started again
+    hang_limit: float = 300.0  # until a vLLM whose engine answers nothing is started again
     port_limit: float = 30.0  # until its port is free: the last server's vLLM may still end
     restarts: RestartPolicy = RestartPolicy()
 
