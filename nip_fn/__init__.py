@@ -71,6 +71,7 @@ from nip_fn.protocols.sides import sides
 from nip_fn.protocols.strategies import STRATEGIES, Strategy, scripted_reply
 from nip_fn.run.digest import digest
 from nip_fn.run.events import DatasetInfo, Effect, Event, RunStarted
+from nip_fn.run.fork import ForkPoint, fork_point
 from nip_fn.run.replay import Replayed, StageForest, annotate, replay, reselect, summary
 from nip_fn.run.request import Request, request, with_adapter, with_temperature
 from nip_fn.run.simulate import pure_world, simulate, started
@@ -148,6 +149,7 @@ __all__ = [
     "Episode",
     "Estimate",
     "Event",
+    "ForkPoint",
     "GameTree",
     "Group",
     "HyperParameters",
@@ -232,6 +234,7 @@ __all__ = [
     "find_decision",
     "flatten",
     "fold_in",
+    "fork_point",
     "from_dict",
     "from_nip_config",
     "gain",

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nip_fn.metrics.inference import Estimate
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.checkpoint import outline
-from nip_fn.run.events import Event, Extended, RunStarted, StageEnded
+from nip_fn.run.events import Event, Extended, Forked, RunStarted, StageEnded
 from nip_fn.run.state import is_tested
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_adapters.tracker import read_metrics
@@ -60,8 +60,11 @@ def overview(folder: Path, name: str) -> Overview:
         return Overview(name, "unreadable", changed=changed)
     params = events[0].params
     for event in events:
-        if isinstance(event, Extended):
-            params = replace(params, rl=replace(params.rl, num_iterations=event.num_iterations))
+        match event:
+            case Extended(num):
+                params = replace(params, rl=replace(params.rl, num_iterations=num))
+            case Forked():
+                params = event.params
     ended = sum(isinstance(event, StageEnded) and event.stage == "publish" for event in events)
     rows = list(_rows(folder))
     tests = [_accuracy(row) for row in rows if row["stage"] == "test" and "accuracy" in row]

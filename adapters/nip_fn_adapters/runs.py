@@ -8,6 +8,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.checkpoint import ReadError, Recording
 from nip_fn.run.digest import digest
-from nip_fn.run.events import RunStarted
+from nip_fn.run.events import Forked, RunStarted
 from nip_fn.run.replay import Replayed, StageForest, replay, summary
 from nip_fn.run.stages import Purpose
 from nip_fn.run.state import RunState
@@ -387,18 +388,25 @@ def derive(recording: Recording) -> Result[Replayed, Problem]:
     """All that a recording leads to; its own protocol, trainer and selector are loaded first."""
     # A recording names what is loaded, and never holds it: one from somebody else can run no code
     # but what is installed here, or lies in the working directory.
-    table = {} if (start := start_of(recording)) is None else to_dict(start.params)
-    return (
-        extensions.register(table)
-        .bind(lambda _: extensions.known(table))
-        .bind(lambda _: replay(recording.events))
-    )
+    loading: Result[None, Problem] = Success(None)
+    for begun in beginnings(recording):
+        loading = loading.bind(partial(_register, to_dict(begun.params)))
+    return loading.bind(lambda _: replay(recording.events))
+
+
+def _register(table: dict[str, Any], _: None) -> Result[None, Problem]:
+    return extensions.register(table).bind(lambda _: extensions.known(table))
 
 
 def changed_sources(recording: Recording) -> tuple[Problem, ...]:
     """A problem for each of the run's own values whose source has changed since it was started."""
-    start = start_of(recording)
-    return () if start is None else extensions.changed_sources(start.sources)
+    recorded = {pair: None for begun in beginnings(recording) for pair in begun.sources}
+    return extensions.changed_sources(tuple(recorded))
+
+
+def beginnings(recording: Recording) -> tuple[RunStarted | Forked, ...]:
+    """The first event, and the forks after it."""
+    return tuple(event for event in recording.events if isinstance(event, RunStarted | Forked))
 
 
 def start_of(recording: Recording) -> RunStarted | None:

@@ -34,6 +34,13 @@ class AppendStore:
             while view:
                 view = view[os.write(self._descriptor, view) :]
 
+    def begin(self, frames: bytes) -> None:
+        """Write the first frames so that a crash leaves all of them or none."""
+        replace_file(self._path, checkpoint.header() + frames)
+        os.close(self._descriptor)
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_APPEND)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+
     def sync(self) -> None:
         """Return once everything that was appended would survive a power cut."""
         with self._named():

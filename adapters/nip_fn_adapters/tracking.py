@@ -30,7 +30,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.config.codec import params_hash, to_dict
 from nip_fn.errors import Problem
 from nip_fn.run.checkpoint import outline
-from nip_fn.run.events import RunStarted
+from nip_fn.run.events import Forked, RunStarted
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_adapters.tracker import METRICS, read_metrics
 
@@ -192,12 +192,13 @@ SINKS: dict[str, Callable[[About], Sink]] = {
 
 def about(folder: Path) -> Result[About, Problem]:
     """The run in a folder, as trackers are told of it; a failure if it has not begun."""
-    first = next(iter(outline((folder / CHECKPOINT).read_bytes())), None)
-    if not isinstance(first, RunStarted):
+    events = outline((folder / CHECKPOINT).read_bytes())
+    begun = [event.params for event in events if isinstance(event, RunStarted | Forked)]
+    if not begun:
         return Failure(Problem("the run has not begun", str(folder)))
-    whole, name = params_hash(first.params), folder.resolve().name
-    config = to_dict(first.params)
-    alike = msgspec.structs.replace(first.params, seed=0)
+    params, name = begun[-1], folder.resolve().name
+    whole, config = params_hash(params), to_dict(params)
+    alike = msgspec.structs.replace(params, seed=0)
     return Success(About(name, f"{name}-{whole[:8]}", params_hash(alike)[:8], config, folder))
 
 

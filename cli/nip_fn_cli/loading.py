@@ -1,6 +1,7 @@
 """Agents that continue from an earlier run: its parameters of them, and an adapter it trained."""
 
 import shutil
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,15 +86,13 @@ def first_adapters(
     )
 
 
-def copy_adapters(loaded: tuple[Loaded, ...], run: Path) -> None:
-    """Give the run its own copies of the adapters, so that the earlier run may be deleted."""
-    for one in loaded:
-        if one.adapter is None:
-            continue
-        target = run / "adapters" / one.adapter.name
+def copy_adapters(names: Iterable[str], earlier: Path, run: Path) -> None:
+    """Give the run its own copies of an earlier run's adapters, so that this may be deleted."""
+    for name in names:
+        target = run / "adapters" / name
         # An adapter lies with its run, or with the language-model server that the run started.
-        for place in (one.folder, one.folder / OWN_SERVER):
-            source = place / "adapters" / one.adapter.name
+        for place in (earlier, earlier / OWN_SERVER):
+            source = place / "adapters" / name
             if source.is_dir() and not target.exists():
                 shutil.copytree(source, target)
 

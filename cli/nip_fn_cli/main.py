@@ -102,6 +102,19 @@ def train(
         int | None,
         typer.Option(help="With --resume: iterations to add to a run that is done.", min=1),
     ] = None,
+    of: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="Select and train again from the recorded replies of another run; its parameters "
+            "hold for whatever is not given.",
+            metavar="RUN",
+        ),
+    ] = None,
+    iteration: Annotated[
+        int | None,
+        typer.Option(help="With --from: the iteration of that run, if not its last.", min=0),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only print a forecast of requests, tokens and price.")
     ] = False,
@@ -154,6 +167,8 @@ def train(
         dry=rate if dry_run else None,
         serve=serve,
         trackers=listed(track),
+        source=of,
+        iteration=iteration,
     )
 
 

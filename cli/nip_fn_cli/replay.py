@@ -105,6 +105,9 @@ def _summary(replayed: Replayed, show: Show, run: Path, money: Money) -> None:
     print(f"\ndigest      {digest(state)} ({verdict})")
     place = f"iteration {state.iteration}, {state.stage.name}"
     print(f"events      {replayed.num_events:,}, up to {place}")
+    if state.origin:
+        name, iteration, _ = state.origin
+        print(f"fork        of {name}, whose replies of iteration {iteration} it uses")
     for group in state.groups:
         names = ("base", *(adapter.name for adapter in group.lineage))
         print(f"lineage     {group.name}: {' -> '.join(names)}")
@@ -121,6 +124,8 @@ def _facts(replayed: Replayed) -> dict[str, Any]:
         "stage": state.stage.name,
         "digest": digest(state),
         "digests_match": not state.faults,
+        "fork_of": state.origin and state.origin.run,
+        "fork_iteration": state.origin and state.origin.iteration,
         "lineage": {
             group.name: [adapter.name for adapter in group.lineage] for group in state.groups
         },

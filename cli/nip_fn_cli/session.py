@@ -9,6 +9,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
 from nip_fn import __version__
@@ -22,9 +23,11 @@ from nip_fn.config.unused import told
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.params.training import grace_seconds
-from nip_fn.run.checkpoint import Recording
-from nip_fn.run.events import FORMAT, Event, Extended, RunStarted
+from nip_fn.run.checkpoint import Recording, frame
+from nip_fn.run.events import FORMAT, Event, Extended, Replied, RunStarted
+from nip_fn.run.fork import fork_point
 from nip_fn.run.ports import World
+from nip_fn.run.reuse import fork_problem
 from nip_fn.run.state import EMPTY, RunState
 from nip_fn.run.step import step
 from nip_fn.training.groups import Adapter
@@ -33,7 +36,7 @@ from nip_fn_adapters.costs.note import keep_prices
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.extensions import Sources
 from nip_fn_adapters.interpreter import Observer, interpret
-from nip_fn_adapters.runs import changed_sources
+from nip_fn_adapters.runs import changed_sources, checkpoint_file
 from nip_fn_adapters.store import CHECKPOINT, AppendStore, replace_file
 from nip_fn_adapters.tracker import JsonLines
 from nip_fn_adapters.transcripts import TranscriptFiles
@@ -49,7 +52,7 @@ from nip_fn_cli.money import (
     with_budget,
 )
 from nip_fn_cli.progress import Display
-from nip_fn_cli.recordings import replay_recording
+from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.templates import with_templates
 from nip_fn_cli.wiring import Models, wire
 
@@ -80,6 +83,19 @@ class Session(NamedTuple):
         return reduce(lambda state, event: step(state, event)[0], self.first, self.state).params
 
 
+class Fork(NamedTuple):
+    """The part of an earlier run that a new one begins with (see `nip_fn.run.fork`).
+
+    events: of its recording.
+    state: the state that they lead to.
+    folder: of the earlier run.
+    """
+
+    events: tuple[Event, ...]
+    state: RunState
+    folder: Path
+
+
 class New(NamedTuple):
     """The plan of a new run.
 
@@ -87,12 +103,14 @@ class New(NamedTuple):
     loaded: the agents that continue from earlier runs.
     lineages: the (group, adapter) that its model groups begin with, if they do.
     sources: the sources of the user's own values that it refers to.
+    fork: what it takes over from an earlier run; None if it begins with nothing.
     """
 
     params: HyperParameters
     loaded: tuple[Loaded, ...]
     lineages: tuple[tuple[str, Adapter], ...]
     sources: Sources = ()
+    fork: Fork | None = None
 
 
 def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
@@ -121,6 +139,51 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
     return New(params, loaded, or_exit(first_adapters(loaded, params)), sources)
 
 
+def plan_fork(
+    run: str, iteration: int | None, given: dict[str, Any], provider: str | None, runs: Path
+) -> New:
+    """The plan of a run that selects and trains again from the replies of an earlier one.
+
+    Args:
+        run: The earlier run, its folder or its name.
+        iteration: Of that run; None: the last that it has sampled.
+        given: A written configuration; what it leaves out is as in the earlier run, except that
+            the iteration is the last one.
+        provider: The provider of all agents, which must be that of the earlier run.
+        runs: The folder of the runs.
+
+    Returns:
+        The plan; nothing has been created.  Ends the command if there is a problem with it.
+    """
+    path = or_exit(checkpoint_file(Path(run), runs).alt(lambda problem: problem.at("--from")))
+    recording = read_recording(path)
+    for problem in changed_sources(recording):
+        die(Exit.USAGE, problem)
+    name = path.resolve().parent.name
+    at = or_exit(fork_point(recording.events, iteration).alt(lambda problem: problem.at(str(path))))
+    or_exit(extensions.register(to_dict(at.params)))
+    or_exit(extensions.register(given))
+    rl = replace(at.params.rl, num_iterations=at.iteration + 1)
+    params = _requested(replace(at.params, rl=rl), given, provider)
+    if refused := fork_problem(at.params, params):
+        die(Exit.USAGE, refused)
+    if params.rl.num_iterations <= at.iteration:
+        problem = Problem(
+            f"the run ends before iteration {at.iteration} of {name} would be trained on",
+            "rl.num_iterations",
+            f"ask for at least {at.iteration + 1}, or leave it out",
+        )
+        die(Exit.USAGE, problem)
+    sources = or_exit(extensions.sources(to_dict(params)))
+    events = at.fork(params, run=name, version=__version__, sources=sources)
+    state = replay_recording(path, Recording(events, 0, 0)).state
+    if state.faults:
+        die(Exit.MISMATCH, f"{path}: {state.faults[0]}")
+    replies = sum(isinstance(event, Replied) for event in events)
+    say(f"from {name}, iteration {at.iteration}: {replies:,} recorded replies are used again")
+    return New(params, (), (), sources, Fork(events, state, path.parent))
+
+
 def warn_of_unused(given: dict[str, Any], provider: str | None, planned: Iterable[New]) -> None:
     """Tell of what was written and has no effect in any of the runs that were planned of it."""
     before, after = flatten(given), flatten(with_provider(given, provider))
@@ -137,13 +200,21 @@ def create(folder: Path, new: New, data: Data | None = None) -> Session:
     # Whatever may fail comes before the store: a run that is refused leaves no checkpoint behind,
     # and its name stays free.
     data, models = suitable_or_die(new.params, data), wire(new.params, folder)
+    if new.fork:
+        _same_or_die(data, new.fork.state, new.fork.folder)
     return _new_session(or_exit(store.create(folder), Exit.RUN), models, new, data, folder)
 
 
 def _new_session(
     appending: AppendStore, models: Models, new: New, data: Data, folder: Path
 ) -> Session:
-    copy_adapters(new.loaded, folder)
+    if new.fork:
+        lineages = (one.name for group in new.fork.state.groups for one in group.lineage)
+        copy_adapters(lineages, new.fork.folder, folder)
+        appending.begin(b"".join(map(frame, new.fork.events)))
+        return Session(appending, models, new.fork.state, data, ())
+    for one in new.loaded:
+        copy_adapters([one.adapter.name] if one.adapter else [], one.folder, folder)
     start = RunStarted(
         new.params, data.info, __version__, new.lineages, format=FORMAT, sources=new.sources
     )
@@ -214,6 +285,13 @@ def _reopened(
         )
         die(Exit.USAGE, problem)
     data = data or open_or_die(state.params)
+    _same_or_die(data, state, folder)
+    changes = tuple((address, get(requested, address)) for address in changed)
+    return Session(appending, wire(requested, folder), state, data, (), changes)
+
+
+def _same_or_die(data: Data, state: RunState, folder: Path) -> None:
+    """End the command if the data are others than those of the run in a folder."""
     # The datapoints of earlier stages are in the recording; those of later ones would come from
     # other data.
     if data.info != state.dataset:
@@ -223,8 +301,6 @@ def _reopened(
             "restore the data, or start a new run",
         )
         die(Exit.RUN, problem)
-    changes = tuple((address, get(requested, address)) for address in changed)
-    return Session(appending, wire(requested, folder), state, data, (), changes)
 
 
 def _requested(

@@ -23,7 +23,7 @@ from nip_fn_cli.exits import Exit, command, die, run_name, say
 from nip_fn_cli.learnt import print_learnt
 from nip_fn_cli.money import Money, check_budget, money_of_run
 from nip_fn_cli.serving_child import served_here
-from nip_fn_cli.session import Session, create, plan, reopen, run_session, warn_of_unused
+from nip_fn_cli.session import Session, create, plan, plan_fork, reopen, run_session, warn_of_unused
 from nip_fn_cli.table import print_table, untrained
 from nip_fn_cli.wiring import check_apis
 
@@ -39,6 +39,8 @@ def train_command(
     dry: float | None = None,
     serve: bool = False,
     trackers: tuple[str, ...] = (),
+    source: str | None = None,
+    iteration: int | None = None,
 ) -> None:
     """Run the command.
 
@@ -52,12 +54,20 @@ def train_command(
         dry: Requests a second; only print what the run would ask for at that rate, and its price.
         serve: Start a language-model server for as long as the run lasts.
         trackers: The names of experiment trackers that the run is sent to.
+        source: An earlier run, whose replies are used again.
+        iteration: The iteration of that run; None for the last that it has sampled.
     """
     if (problem := tracker_problem(trackers)) is not None:
         die(Exit.USAGE, problem.at("--track"))
     given, name = overrides(flags), run_name(name)
     if dry is not None and resume:
         die(Exit.USAGE, "--dry-run forecasts a whole run, from its beginning; leave out --resume")
+    if dry is not None and source is not None:
+        die(Exit.USAGE, "--dry-run forecasts a run that samples for itself; leave out --from")
+    if resume and source is not None:
+        die(Exit.USAGE, "--resume: the run holds what it took from the other one; leave out --from")
+    if iteration is not None and source is None:
+        die(Exit.USAGE, "--iteration is one of another run's; add --from RUN")
     if more is not None and not resume:
         die(Exit.USAGE, "--more-iterations extends a run that is done; add --resume --run NAME")
     if resume:
@@ -68,7 +78,11 @@ def train_command(
         money = money_of_run(money, folder)
         check_budget(session.params, money)
     else:
-        new = plan(given, flags.provider, runs)
+        new = (
+            plan(given, flags.provider, runs)
+            if source is None
+            else plan_fork(source, iteration, given, flags.provider, runs)
+        )
         warn_of_unused(given, flags.provider, [new])
         if dry is not None:
             check_apis(new.params)

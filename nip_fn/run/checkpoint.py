@@ -31,7 +31,7 @@ RESTORE = "restore the file from a backup, or look at the events before it with 
 _HEADER = Struct("<8sII")
 _HEAD = Struct("<III")
 _encode = msgspec.msgpack.Encoder().encode
-_OUTLINED = (b"run_started", b"stage_done", b"extended")
+_OUTLINED = (b"run_started", b"stage_done", b"extended", b"forked")
 _decode = msgspec.msgpack.Decoder(Event).decode
 
 
@@ -91,7 +91,7 @@ def read(data: bytes, limit: int | None = None) -> Result[Recording, ReadError]:
 
 
 def outline(data: bytes) -> tuple[Event, ...]:
-    """The events that tell how far a run is: its start, its extensions, the ends of its stages.
+    """The events that tell how far a run is: start, extensions, forks, the ends of its stages.
 
     All others are passed over undecoded, and so is whatever is damaged: () of another file.
     """

@@ -118,6 +118,25 @@ class Extended(RecordedEvent, frozen=True, array_like=True, tag="extended"):
     num_iterations: int
 
 
+# It stands before the datapoints of an iteration, and the replies that follow it, to the end of
+# that stage, are another run's, like all that is before it.  What comes afterwards is new.
+class Forked(RecordedEvent, frozen=True, array_like=True, tag="forked"):
+    """From here on this is a run of its own: other parameters, and the replies of a recorded stage.
+
+    params: of this run, from now on.
+    run: the name of the run that asked for the replies.
+    digest: of its state at the end of that stage.
+    version: of nip-fn, when it was forked.
+    sources: as in `RunStarted`.
+    """
+
+    params: HyperParameters
+    run: str
+    digest: str
+    version: str
+    sources: tuple[tuple[str, str], ...] = ()
+
+
 Event = (
     RunStarted
     | BatchFetched
@@ -127,6 +146,7 @@ Event = (
     | JobFinished
     | Published
     | Extended
+    | Forked
 )
 
 

@@ -13,6 +13,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import Event, StageEnded
+from nip_fn.run.reuse import SELECTION_PARAMETERS, is_among
 from nip_fn.run.stages import Growing, Purpose
 from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import step
@@ -105,34 +106,6 @@ def replay(events: Iterable[Event], onto: Replayed = NOTHING) -> Result[Replayed
     return Success(Replayed(state, tuple(stages), count))
 
 
-# What can be changed without asking any model again.
-SELECTION_PARAMETERS = (
-    "ei.reward_threshold",
-    "ei.rollout_selection_method",
-    "ei.weighting_epsilon",
-    "ei.weighting_minimum",
-    "ei.weighting_sample_size_factor",
-    "ei.weighting_use_replacement",
-    "malt.balance_pairs",
-    "malt.deduplicate_pairs",
-    "malt.interval_threshold_proportion",
-    "malt.max_pairs_per_datapoint",
-    "malt.min_pair_margin",
-    "malt.pair_selection_method",
-    "malt.value_backup",
-    # Only the draws of the selection follow it here; the replies remain those that were recorded.
-    "seed",
-    "agents.AGENT.min_pair_margin",
-    "agents.AGENT.pair_selection_method",
-)
-
-
-def _is_of_selection(address: str) -> bool:
-    table, _, field = address.rpartition(".")
-    general = f"agents.AGENT.{field}" if table.startswith("agents.") else address
-    return general in SELECTION_PARAMETERS
-
-
 def reselect(
     replayed: Replayed, params: HyperParameters
 ) -> Result[tuple[tuple[StageForest, Selection], ...], Problem]:
@@ -141,7 +114,7 @@ def reselect(
     Only parameters of the selection may differ from the recorded ones.
     """
     changed = differences(replayed.state.params, params)
-    refused = [address for address in changed if not _is_of_selection(address)]
+    refused = [one for one in changed if not is_among(one, SELECTION_PARAMETERS)]
     if refused:
         known = ", ".join(SELECTION_PARAMETERS)
         return Failure(

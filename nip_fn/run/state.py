@@ -1,7 +1,7 @@
 """The state of a run, as one frozen record, and the functions that read it."""
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,19 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     usage: tuple[Usage, ...] = ()
 
 
+class Origin(NamedTuple):
+    """The replies that a fork took over.
+
+    run: the name of the run that asked for them.
+    iteration: of both runs.
+    games: the key of the stage in which they were sampled.
+    """
+
+    run: str
+    iteration: int
+    games: Key
+
+
 class RunState(msgspec.Struct, frozen=True):
     """All that is known of a run.
 
@@ -41,6 +54,7 @@ class RunState(msgspec.Struct, frozen=True):
     num_drawn: places of the train split's epochs that earlier iterations took.
     rows: one for each stage that ended, in their order.
     past: the digest at the end of the last stage.
+    origin: the run that this one is a fork of, if it is one; not in the digest.
     seconds: (iteration, stage, seconds) of each ended stage; not in the digest.
     faults: where a recorded digest and its derivation disagree; not in the digest.
     """
@@ -58,6 +72,7 @@ class RunState(msgspec.Struct, frozen=True):
     num_drawn: int = 0
     rows: tuple[Row, ...] = ()
     past: str = ""
+    origin: Origin | None = None
     # Neither of the next two is a fact of the experiment: a replay must derive the digests of the
     # run however long it takes, and however many differences it has found before.
     seconds: tuple[tuple[int, StageName, float], ...] = ()

@@ -22,7 +22,7 @@ from nip_fn.config.data_checks import needed_splits
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import reset
-from nip_fn.keys import DRAWS, fold_in, key
+from nip_fn.keys import DRAWS, Key, fold_in, key
 from nip_fn.metrics.formulas import Metrics
 from nip_fn.metrics.stage import lineage_metrics, opponent_metrics, rollout_metrics, stage_metrics
 from nip_fn.metrics.usage import Usage, reply_usage
@@ -39,6 +39,7 @@ from nip_fn.run.events import (
     Event,
     Extended,
     FetchBatch,
+    Forked,
     JobCreated,
     JobFinished,
     Publish,
@@ -50,6 +51,7 @@ from nip_fn.run.events import (
     Train,
 )
 from nip_fn.run.quotes import game_key
+from nip_fn.run.reuse import fork_problem
 from nip_fn.run.sizes import MOST_ITERATIONS, size_problems
 from nip_fn.run.stages import (
     Done,
@@ -62,6 +64,7 @@ from nip_fn.run.stages import (
 )
 from nip_fn.run.state import (
     EMPTY,
+    Origin,
     Row,
     RunState,
     adapter_of,
@@ -111,6 +114,8 @@ def step(state: RunState, event: Event) -> Stepped:
             return _advance(_sealed(state, event))
         case Extended(num), Done() if state.params.rl.num_iterations < num <= MOST_ITERATIONS:
             return _entered(_extended(state, event))
+        case Forked(), Fetching(name="sample"):
+            return _entered(_forked(state, event))
     raise ValueError(f"stage {state.stage.name!r} does not wait for {type(event).__name__}")
 
 
@@ -236,6 +241,37 @@ def _extended(state: RunState, event: Extended) -> RunState:
     return replace(state, params=replace(state.params, rl=rl), stage=Fetching("sample"))
 
 
+def _forked(state: RunState, event: Forked) -> RunState:
+    """A run of its own, about to be given the replies that another one sampled here."""
+    params = event.params
+    problems = (fork_problem(state.params, params), *data_problems(params, state.dataset))
+    for problem in filter(None, problems):
+        raise ValueError(str(problem))
+    if params.rl.num_iterations <= state.iteration:
+        raise ValueError(f"the run has no iteration {state.iteration}")
+    # With the seed the key of the stage may change, but not those of the games: what the agents
+    # were shown may depend on them.
+    return replace(
+        state,
+        params=params,
+        origin=Origin(event.run, state.iteration, _games_key(state)),
+        # All this was paid for, and waited for, by the other run.
+        rows=tuple(replace(row, usage=()) for row in state.rows),
+        seconds=tuple((iteration, name, 0.0) for iteration, name, _ in state.seconds),
+    )
+
+
+def _is_reused(state: RunState) -> bool:
+    """True if the trees of the stage grow from replies of another run."""
+    taken = state.origin and state.origin.iteration
+    return taken == state.iteration and state.stage.name == "sample"
+
+
+def _games_key(state: RunState) -> Key:
+    """The key that the games of the stage get theirs from."""
+    return state.origin.games if state.origin and _is_reused(state) else stage_key(state)
+
+
 def _enter_iteration(state: RunState) -> Stepped:
     if is_tested(state.params, state.iteration):
         return _entered(replace(state, stage=Fetching("test")))
@@ -350,14 +386,14 @@ def _open_trees(state: RunState, stage: Fetching, datapoints: tuple[Datapoint, .
     # contents are covered by the digest.
     if len(datapoints) != len(_fetch(state).indices):
         raise ValueError(f"stage {stage.name!r} has not asked for {len(datapoints)} datapoints")
-    own_key = stage_key(state)
+    own_key, games = stage_key(state), _games_key(state)
     repeats = state.params.rl.num_test_iterations if stage.name == "test" else 1
     how = rules(state)
     # A repeated test makes further trees about the same datapoints: their keys differ by the index
     # of the tree, so each is another sample of the same policy.
     forest = []
     for index, point in enumerate(datapoints * repeats):
-        own = game_key(own_key, index)
+        own = game_key(games, index)
         root = new_tree(how, reset(point, own))
         forest.append(GameTree(index % len(datapoints), own, root))
     num_waiting = sum(len(game.root.slots) for game in forest)
@@ -387,6 +423,7 @@ def _grown(state: RunState, stage: Growing) -> RunState:
     # Selection waits for all trees, because filters such as `balance` compare across them.
     batch = sample_batch(state, stage)
     usage = reply_usage(batch.trees, lambda tree, agent: adapter_of(state, tree.key, agent))
+    usage = () if _is_reused(state) else usage
     if stage.name == "test":
         return _with_row(state, _metrics(batch, None), usage)
     trainer = trainer_of(state.params)
