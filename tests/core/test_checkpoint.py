@@ -19,6 +19,7 @@ from nip_fn.run.events import (
     DatasetInfo,
     Event,
     Extended,
+    Forked,
     JobCreated,
     JobFinished,
     Published,
@@ -61,6 +62,7 @@ EVENTS: dict[type, st.SearchStrategy[Event]] = {
     JobFinished: st.builds(JobFinished, TEXT, st.none() | TEXT, REPORTS, SCORES, TEXT),
     Published: st.builds(Published, TEXT, TEXT, st.lists(NUMBER, max_size=3).map(tuple), TEXT),
     Extended: st.builds(Extended, NATURAL),
+    Forked: st.builds(Forked, setups().map(lambda setup: setup.params), TEXT, TEXT, TEXT),
 }
 
 REPLY = Replied(1, (0, 1), 1, 2, 0, Completion("Décision: <&> 🙂", "stop", "m", 3, 4))
