@@ -212,7 +212,7 @@ def test_a_vllm_that_does_not_come_ends_the_run(
     server.vllm = [state]
     line = str(Session(server, tmp_path / "run", online=1.0).ask().failure())
     assert is_readable(line)
-    assert f"vLLM at {server.url} is {state}" in line
+    assert f"vLLM at {server.url}: {state}" in line
     assert why in line
 
 

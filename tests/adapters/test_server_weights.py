@@ -92,6 +92,10 @@ def with_one(name: str, weight: np.ndarray) -> Callable[[Weights], Weights]:
     return lambda weights: {**weights, name: weight}
 
 
+def in_layer_99(weights: Weights) -> Weights:
+    return {n.replace("layers.0", "layers.99"): w for n, w in weights.items()}
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -102,6 +106,7 @@ def with_one(name: str, weight: np.ndarray) -> Callable[[Weights], Weights]:
         (with_one(A, np.ones((4, 64), np.float32)), "another model"),
         (with_one(A, np.ones(512, np.float32)), "has not the rank 4"),
         (with_one(A, np.ones((4, 128), np.float64)), "must be one of F32, F16, BF16"),
+        (in_layer_99, "it has model.layers.99.self_attn.q_proj, and what is served has"),
     ],
 )
 def test_other_weights_are_refused(

@@ -1,8 +1,13 @@
-"""Admission of requests to servers, at the pace that each bears, in the order of their arrival."""
+"""Admission of requests to servers, at the pace that each bears, in the order of their arrival.
+
+Of several servers, a request goes to the one that its prefix is assigned to, by a hash: only there
+is the prefix in the cache.  One that is much busier than another loses it to the least busy.
+"""
 
 import asyncio
 import heapq
 from collections.abc import Callable
+from hashlib import blake2b
 from itertools import count
 from math import inf
 from typing import NamedTuple
@@ -12,6 +17,9 @@ from nip_fn_adapters.api.pace import Bounds, Consumed, Pace, make_pace, sent, wa
 
 Servers = tuple[Endpoint, ...]
 
+# By so many requests in flight, the server of a prefix may be busier than the others: a prefix that
+# is computed again costs less than waiting behind more.
+LEAD = 16
 SHORTEST_TIMER = 0.001  # seconds; the event loop's own resolution
 
 
@@ -26,6 +34,7 @@ class _Waiting(NamedTuple):
     ticket: int
     permit: "asyncio.Future[Permit]"
     tokens: float
+    home: Endpoint  # the server that has its prefix
 
 
 class _Load:
@@ -56,14 +65,20 @@ class AdmissionQueue:
         """
         return next(self._tickets)
 
-    async def acquire(self, servers: Servers, ticket: int, tokens: float) -> Permit:
-        """A permit for the least busy of the servers; `tokens` bounds what the request may cost.
+    async def acquire(
+        self, servers: Servers, ticket: int, tokens: float, prefix: str = ""
+    ) -> Permit:
+        """A permit for one of the servers; `release` must follow.
 
-        `release` must follow.
+        Args:
+            servers: Those that can answer.
+            ticket: The request's place in the queue.
+            tokens: A bound of what the request may cost.
+            prefix: The name of what its prompt begins with, and that of others does, too.
         """
         future: asyncio.Future[Permit] = asyncio.get_running_loop().create_future()
         queue = self._queues.setdefault(servers, [])
-        heapq.heappush(queue, _Waiting(ticket, future, tokens))
+        heapq.heappush(queue, _Waiting(ticket, future, tokens, home_of(servers, prefix)))
         if self._closed:
             future.cancel()
         self._admit()
@@ -115,7 +130,7 @@ class AdmissionQueue:
                 while queue and queue[0].permit.done():  # its request was cancelled
                     heapq.heappop(queue)
                 if queue:
-                    seconds, server = self._least_busy(servers, queue[0].tokens, now)
+                    seconds, server = self._choice(servers, queue[0], now)
                     soonest = min(soonest, seconds)
                     if seconds <= 0:
                         heads.append((queue[0].ticket, servers, server))
@@ -131,18 +146,19 @@ class AdmissionQueue:
         load.pace = sent(load.pace, waiting.tokens)
         waiting.permit.set_result(Permit(server, load.pace.consumed))
 
-    def _least_busy(self, servers: Servers, tokens: float, now: float) -> tuple[float, Endpoint]:
-        """The server with the least in flight of those that have room, and 0 seconds.
+    def _choice(self, servers: Servers, waiting: _Waiting, now: float) -> tuple[float, Endpoint]:
+        """The server of the prefix, or the least busy of those that have room, and 0 seconds.
 
         If none has room: the server that has it first, and the seconds until then.
         """
         best = (inf, inf, inf, servers[0])
         for server in servers:
             load = self._load(server)
-            seconds = wait(load.pace, load.in_flight, tokens, now)
+            seconds = wait(load.pace, load.in_flight, waiting.tokens, now)
+            busy = load.in_flight - (LEAD if server == waiting.home else 0)
             # Of equally busy servers the one that was sent the least: otherwise the first would get
             # every request of a run that is never busy.
-            found = (seconds, load.in_flight, load.pace.consumed.requests, server)
+            found = (seconds, busy, load.pace.consumed.requests, server)
             best = min(best, found, key=lambda one: one[:3])
         return best[0], best[3]
 
@@ -160,3 +176,9 @@ class AdmissionQueue:
             loop = asyncio.get_running_loop()
             delay = max(seconds / self._speed, SHORTEST_TIMER)
             self._timer = loop.call_later(delay, self._admit)
+
+
+def home_of(servers: Servers, prefix: str) -> Endpoint:
+    """The server that a prefix is assigned to; each has as many prefixes as any other."""
+    digest = blake2b(prefix.encode(), digest_size=8).digest()
+    return servers[int.from_bytes(digest) % len(servers)]

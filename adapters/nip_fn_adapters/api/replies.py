@@ -127,7 +127,7 @@ def body_of(
         "repetition_penalty": request.repetition_penalty,
         # From all keys: a later request for the missing siblings must not draw the same replies.
         "seed": seed_of(fold_in(keys[0], *(key.hex() for key in keys[1:]), "seed"), SEED_BITS),
-        "prompt_cache_key": _cache_key(request) if caches else None,
+        "prompt_cache_key": prefix_of(request) if caches else None,
     }
     return msgspec.json.encode(
         {
@@ -143,8 +143,8 @@ def _message(message: Message, capabilities: Capabilities) -> dict[str, Any]:
     return message_of(message if named else msgspec.structs.replace(message, name=None))
 
 
-def _cache_key(request: Request) -> str:
-    """A name that all chats of an agent with the same first message share."""
+def prefix_of(request: Request) -> str:
+    """The name of a chat's prefix: that of an agent's first message, which a tree's chats share."""
     digest = blake2b(request.chat[0].content.encode(), digest_size=8).hexdigest()
     return f"{request.agent}-{digest}"
 

@@ -210,7 +210,8 @@ class ApiSampler:
         """
         ticket, again = self._queue.ticket(), _Again()
         while True:
-            permit = await self._queue.acquire(wanted.served.endpoints, ticket, wanted.most_tokens)
+            servers, prefix = wanted.served.endpoints, replies.prefix_of(wanted.request)
+            permit = await self._queue.acquire(servers, ticket, wanted.most_tokens, prefix)
             try:
                 outcome = await self._attempt(permit, wanted, again)
             finally:

@@ -184,8 +184,8 @@ class Host:
             now = time.monotonic()
             # The server restarts a vLLM that has crashed; only one that stays crashed is given up.
             sound = sound if status.status == "crashed" else now
-            line = f"vLLM at {self.client.server.url} is {status.status}"
-            line += status.error and f": {status.error}"
+            line = f"vLLM at {self.client.server.url}: {status.status.replace('_', ' ')}"
+            line += status.error and f", {status.error}"
             if now - sound >= timeouts.crashed or now - began >= timeouts.online:
                 told = f"{line}; given up after {now - began:.0f} s"
                 return Failure(Problem(told, remedy="see its log there"))

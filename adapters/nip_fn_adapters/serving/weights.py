@@ -5,6 +5,7 @@ given one.
 """
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -25,6 +26,7 @@ MAX_SCALE = 1_000.0
 MAX_WEIGHT = 2.0**13  # of A and B; trained ones are below 10
 CHUNK = 1 << 22  # numbers that are checked together
 PREFIX = "base_model.model."  # peft's, before the name of a module in the model
+_LAYER = re.compile(r"\blayers\.(\d+)\.")
 PARTS = (".lora_A.weight", ".lora_B.weight")
 Size = Annotated[int, Meta(ge=0)]
 
@@ -155,10 +157,11 @@ def read_contents(path: Path) -> Result[Contents, Problem]:
 def _check_weights(
     path: Path, contents: Contents, config: LoraConfig, base: Path
 ) -> Result[None, Problem]:
-    known = _base_shapes(base)
+    known, layers = _base_shapes(base), _number_of_layers(base)
     return Result.do(
         None
         for pairs in _pairs(contents.tensors)
+        for _ in _all(_check_layer(name, layers) for name in pairs)
         # In the order of their cost: only what has passed the header is read whole.
         for _ in _all(_check_pair(name, *pair, config.r, known) for name, pair in pairs.items())
         for _ in _all(_check_finite(path, contents, name) for name in contents.tensors)
@@ -179,6 +182,14 @@ def _check_pair(
         f"it is made for another model: {module} is {_times(widths)} in it, and "
         f"{_times(weight or ())} in what is served"
     )
+
+
+def _check_layer(module: str, layers: float) -> Result[None, Problem]:
+    """Success if the base model has the module's layer; vLLM would silently leave it out."""
+    layer = _LAYER.search(module)
+    if layer is None or int(layer.group(1)) < layers:
+        return Success(None)
+    return _problem(f"it has {module}, and what is served has {layers:g} layers")
 
 
 def _check_finite(path: Path, contents: Contents, name: str) -> Result[None, Problem]:
@@ -225,6 +236,16 @@ def _base_shapes(base: Path) -> dict[str, tuple[int, ...]]:
         # Those of a quantised model are packed, and say nothing about its modules.
         found |= {n: t.shape for n, t in tensors.items() if t.dtype in FORMATS}
     return found
+
+
+def _number_of_layers(base: Path) -> float:
+    """The layers of the model; infinitely many if its configuration does not tell."""
+    try:
+        config = msgspec.json.decode((base / "config.json").read_bytes(), type=dict[str, Any])
+    except (FileNotFoundError, msgspec.DecodeError):
+        return math.inf
+    number = {**config, **config.get("text_config", {})}.get("num_hidden_layers")
+    return number if isinstance(number, int) else math.inf
 
 
 def _chunks(path: Path, start: int, tensor: Tensor) -> Iterator[np.ndarray]:
