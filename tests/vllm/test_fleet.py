@@ -30,7 +30,7 @@ NEEDS = Needs(MODEL, max_lora_rank=16, max_loras=2)
 
 
 def run(doing: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(doing, 2 * START_LIMIT))
+    asyncio.run(asyncio.wait_for(doing, 4 * START_LIMIT))
 
 
 async def served(settings: FleetSettings) -> list[str]:
