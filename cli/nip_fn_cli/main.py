@@ -399,6 +399,76 @@ def attack(
 
 
 @app.command()
+def analyse(
+    run: Annotated[str, typer.Argument(help="A run's name, or its folder.")],
+    analyser: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="prover_role_conformance, prover_direct_quotation, prover_accurate_quotation, "
+            "follow_up, verifier_format_conformance, or a .jinja file with a statement of your "
+            "own; several, separated by commas.  The default is all that there are for its agents."
+        ),
+    ] = None,
+    sampled: Annotated[
+        bool, typer.Option("--sampled", help="Games of sampling instead of those of the tests.")
+    ] = False,
+    iteration: Annotated[
+        int | None, typer.Option(help="Games of this iteration; of the last one if left out.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Most games to analyse, drawn by lot.", min=1)
+    ] = None,
+    provider: ProviderOption = None,
+    model: ModelOption = None,
+    base_url: BaseUrlOption = None,
+    batch: BatchOption = False,
+    temperature: Annotated[
+        float | None, typer.Option(help="The temperature of the model.", min=0.0)
+    ] = None,
+    set_: SetOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print a forecast of requests, tokens and price.")
+    ] = False,
+    budget: BudgetOption = None,
+    prices: PricesOption = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="A name for the analysis; made from its parameters if left out."),
+    ] = None,
+    runs: RunsOption = Path("runs"),
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Let a model judge the dialogues of a run: of how many is a statement true?
+
+    Prints the share by agent, beside the shares among games that were decided rightly and wrongly.
+    Each analyser is recorded as a run, in RUN/analyses/NAME.  The same command resumes an analysis
+    that was stopped.
+    """
+    from nip_fn_cli.analyse import Choice, analyse_command
+    from nip_fn_cli.config import Flags
+    from nip_fn_cli.money import money_or_die
+
+    flags = Flags(
+        provider=provider,
+        model=model,
+        base_url=base_url,
+        batch=batch or None,
+        sets=tuple(set_ or ()),
+    )
+    choice = Choice(
+        analysers=listed(analyser),
+        stage="sample" if sampled else "test",
+        iteration=iteration,
+        limit=limit,
+        temperature=temperature,
+        name=name,
+        dry=dry_run,
+        json=json,
+    )
+    analyse_command(run, flags, choice, money_or_die(budget, prices), runs)
+
+
+@app.command()
 def replay(
     checkpoint: Annotated[Path, typer.Argument(help="A run's checkpoint.msgpack, or its folder.")],
     until: Annotated[

@@ -35,14 +35,7 @@ def show_command(
 ) -> None:
     """Print a run, or the games of some kinds in one of its stages."""
     run = or_exit(load_once(name, runs), Exit.RUN)
-    stages = run.stages(stage, iteration)
-    if iteration is not None and not stages:
-        known = ", ".join(str(one.iteration) for one in run.stages(stage)) or "none"
-        problem = Problem(
-            f"no {stage} of that iteration has ended", "--iteration", f"known: {known}"
-        )
-        die(Exit.USAGE, problem)
-    games = run.rollouts(stage, stages[-1].iteration) if stages else ()
+    games = games_of(run, stage, iteration)
     if as_json:
         listed = [_record(run, game) for game in games if _is_listed(game, kinds)]
         print(json.dumps(listed if kinds else _facts(run), indent=2, ensure_ascii=True))
@@ -50,6 +43,21 @@ def show_command(
         _print_games(run, [game for game in games if _is_listed(game, kinds)])
     else:
         _print_run(run, games)
+
+
+def games_of(run: Run, stage: Purpose, iteration: int | None) -> tuple[RecordedGame, ...]:
+    """The games of a stage, of its last iteration if none is given; () if none has ended.
+
+    Ends the command if there is no such iteration.
+    """
+    stages = run.stages(stage, iteration)
+    if iteration is not None and not stages:
+        known = ", ".join(str(one.iteration) for one in run.stages(stage)) or "none"
+        problem = Problem(
+            f"no {stage} of that iteration has ended", "--iteration", f"known: {known}"
+        )
+        die(Exit.USAGE, problem)
+    return run.rollouts(stage, stages[-1].iteration) if stages else ()
 
 
 def _is_listed(game: RecordedGame, kinds: tuple[str, ...]) -> bool:
