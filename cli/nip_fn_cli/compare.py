@@ -2,17 +2,21 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nip_fn import __version__
 from nip_fn.config.codec import changes
 from nip_fn.errors import Problem
+from nip_fn.export.comparison import view_comparison
+from nip_fn.export.page import render_comparison
 from nip_fn.metrics.comparison import Change, Comparison, Pairing, compare
 from nip_fn.metrics.evaluation import Verdicts, verdicts
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.replay import StageForest
+from nip_fn_adapters.reports import write_pages
 from nip_fn_adapters.runs import known_runs
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.casting import Version, version_of
@@ -47,9 +51,14 @@ class Side(NamedTuple):
 
 
 def compare_command(
-    first: str, second: str, pair: Pairing | None, as_json: bool, runs: Path
+    first: str,
+    second: str,
+    pair: Pairing | None,
+    as_json: bool,
+    page: Path | None,
+    runs: Path,
 ) -> None:
-    """Print how the second side differs from the first."""
+    """Print how the second side differs from the first, or write a page about it."""
     sides = _side(first, runs), _side(second, runs)
     seeds = [[test.batch.params.seed for test in side.tests] for side in sides]
     # Trainings from the same seeds, in the same order, are pairs unless it is said otherwise.
@@ -59,7 +68,10 @@ def compare_command(
     except ValueError as error:
         remedy = "compare runs that were tested on the same data, as many on each side"
         die(Exit.USAGE, Problem(str(error), f"{first} and {second}", remedy))
-    if as_json:
+    if page is not None:
+        write_pages(page.parent, {page.name: _page(sides, found, how)})
+        print(page)
+    elif as_json:
         json.dump(_record(sides, found, how), sys.stdout, indent=2, allow_nan=False)
         print()
     else:
@@ -148,15 +160,8 @@ def _print(out: Console, sides: tuple[Side, Side], found: Comparison, pair: Pair
         f"difference  {value:+.1f} [{low:+.1f}, {high:+.1f}] points, {_p(found.difference.p)}",
         soft_wrap=True,
     )
-    out.print(f"            {_basis(found, pair)}", soft_wrap=True)
-    if found.left_out:
-        out.print(f"            {found.left_out:,} problems that only some tests have are left out")
-    if found.detectable < float("inf"):
-        out.print(
-            f"            a comparison like this finds {100 * found.detectable:.1f} points or more "
-            "in four of five cases",
-            soft_wrap=True,
-        )
+    for line in _basis(found, pair):
+        out.print(f"            {line}", soft_wrap=True)
     for title, moved in (("more often right", found.gained), ("less often right", found.lost)):
         out.print(f"\n{_count(moved, 'problem')} {title}{':' if moved else ''}")
         for change in moved[:SHOWN]:
@@ -169,12 +174,37 @@ def _print(out: Console, sides: tuple[Side, Side], found: Comparison, pair: Pair
         out.print(f"    {address}: {one} → {other}", soft_wrap=True)
 
 
-def _basis(found: Comparison, pair: Pairing) -> str:
+def _page(sides: tuple[Side, Side], found: Comparison, pair: Pairing) -> str:
+    """The comparison as an HTML page."""
+    points = (point for side in sides for test in side.tests for point in test.batch.datapoints)
+    view = view_comparison(
+        (sides[0].given, sides[1].given),
+        found,
+        points,
+        notes=[
+            f"{line[0].upper()}{line[1:]}."
+            for line in (_p(found.difference.p), *_basis(found, pair))
+        ],
+        parameters=_changed(sides),
+        data=_record(sides, found, pair),
+    )
+    return render_comparison(view, version=__version__)
+
+
+def _basis(found: Comparison, pair: Pairing) -> Iterator[str]:
+    """Lines on what the comparison rests on."""
     first, second = found.seeds
-    if first == second == 1:
-        return f"over {found.datapoints:,} problems; one run a side tells nothing of other seeds"
     paired = "paired by seed" if pair == "seed" else "seeds not paired"
-    return f"over {found.datapoints:,} problems and {first} and {second} runs, {paired}"
+    yield (
+        f"over {found.datapoints:,} problems; one run a side tells nothing of other seeds"
+        if first == second == 1
+        else f"over {found.datapoints:,} problems and {first} and {second} runs, {paired}"
+    )
+    if found.left_out:
+        yield f"{found.left_out:,} problems that only some tests have are left out"
+    if found.detectable < float("inf"):
+        finest = f"{100 * found.detectable:.1f} points or more"
+        yield f"a comparison like this finds {finest} in four of five cases"
 
 
 def _p(value: float) -> str:

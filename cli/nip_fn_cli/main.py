@@ -581,6 +581,10 @@ def compare(
             "problems are the same.  By seed where the seeds are the same, if left out."
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", help="Write a page that is whole in itself.", metavar="FILE"),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     runs: RunsOption = Path("runs"),
 ) -> None:
@@ -591,7 +595,7 @@ def compare(
     """
     from nip_fn_cli.compare import compare_command
 
-    compare_command(first, second, pair.value if pair else None, json, runs)
+    compare_command(first, second, pair.value if pair else None, json, html, runs)
 
 
 @app.command()

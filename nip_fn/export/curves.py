@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 from nip_fn.export.svg import Chart, Point, Series
 from nip_fn.game.decision import ACCEPT, REJECT
+from nip_fn.metrics.decisions import agreement, histogram, thresholds
 from nip_fn.metrics.formulas import effective_size, totals, wilson_interval
 from nip_fn.metrics.inference import Estimate
+from nip_fn.metrics.oversight import Judged, judged
 from nip_fn.metrics.stage import verdict
 from nip_fn.run.replay import Replayed, StageForest
 from nip_fn.run.state import RunState
@@ -73,6 +75,13 @@ def _of_tests(state: RunState, tests: Sequence[StageForest]) -> Iterator[Chart]:
         percent,
         "Share of games without a verdict, and with a reply that met its token limit.",
     )
+    yield Chart(
+        "Agreement with the first test",
+        _agreement(tests),
+        percent,
+        "Chance that a game of the first test and one of this test about the same problem end "
+        "alike; at the first test that of two of its own games, less than 100 % by sampling alone.",
+    )
     fails = _series(state, "test", (("", "always_fail_share"),))
     yield Chart(
         "Datapoints that always fail",
@@ -83,6 +92,62 @@ def _of_tests(state: RunState, tests: Sequence[StageForest]) -> Iterator[Chart]:
     agents = [agent.name for agent in state.params.agents]
     rewards = _series(state, "test", [(name, f"{name}.reward") for name in agents])
     yield Chart("Reward in a test", rewards, signed, "Mean over games of each agent's reward.")
+
+
+def _agreement(tests: Sequence[StageForest]) -> tuple[Series, ...]:
+    """A curve over all problems, and one for each class; of tests about the same problems."""
+    found = [(stage.iteration, _judged(stage)) for stage in tests]
+    same = [(at, own) for at, own in found if own.ids == found[0][1].ids]
+    alike = [(at, agreement(same[0][1], own)) for at, own in same] if len(same) > 1 else []
+    return tuple(
+        Series(
+            name,
+            tuple(
+                Point(at, value) for at, one in alike if (value := getattr(one, field)) is not None
+            ),
+        )
+        for name, field in (("all", "overall"), ("right", "right"), ("buggy", "buggy"))
+    )
+
+
+def _judged(stage: StageForest) -> Judged:
+    return judged(stage.batch.protocol, stage.batch.datapoints, stage.batch.trees)
+
+
+def decision_charts(test: StageForest) -> Iterator[Chart]:
+    """The decisions of a test over the verifier's credence, if it has more degrees than two."""
+    found = _judged(test)
+    counted = histogram(found)
+    if len(counted.levels) < 3:
+        return
+    kinds = tuple(
+        Series(name, tuple(Point(level.credence, getattr(level, name)) for level in counted.levels))
+        for name in ("right", "buggy")
+    )
+    undecided = sum(counted.undecided)
+    told = "Games about right and about buggy solutions by the credence with which they ended"
+    yield Chart("Credence", kinds, count, f"{told}; {undecided:,} were not decided.", "credence")
+    lines = [one for one in thresholds(found) if one.credence <= 1]
+    names = ("accuracy", "true_positives", "false_positives", "precision")
+    curves = (
+        Series(
+            name.replace("_", " "),
+            tuple(
+                Point(one.credence, value)
+                for one in lines
+                if (value := getattr(one, name)) is not None
+            ),
+        )
+        for name in names
+    )
+    yield Chart(
+        "If it accepted from there on",
+        tuple(one for one in curves if one.points),
+        percent,
+        "Accuracy, shares of right and of buggy solutions accepted, and share of right ones among "
+        "those accepted, if the line were drawn at that credence.",
+        "credence",
+    )
 
 
 def accuracy(state: RunState, name: str = "accuracy") -> Series:

@@ -16,6 +16,7 @@ import msgspec
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from nip_fn.export.comparison import ComparisonView
 from nip_fn.export.curves import percent
 from nip_fn.export.svg import Chart, draw_chart
 from nip_fn.export.views import ForestView, RunView, TreeView
@@ -40,7 +41,6 @@ def render(
         pages: The files that hold an iteration's trees, by the run's id and the iteration.
     """
     curves = tuple(run.accuracy for run in runs if run.accuracy.points)
-    data = msgspec.json.encode([run.data for run in runs]).decode()
     return _page(
         "report.html.jinja",
         title=runs[0].name if len(runs) == 1 else f"{len(runs)} runs",
@@ -49,8 +49,7 @@ def render(
         pages=pages,
         together=Chart("Held-out accuracy", curves, percent) if curves else None,
         version=version,
-        # No "<" can end the block; JSON reads the escape as the same character.
-        data=Markup(data.replace("<", "\\u003c")),
+        data=_data([run.data for run in runs]),
     )
 
 
@@ -58,6 +57,24 @@ def render_trees(run: RunView, forest: ForestView) -> str:
     """Trees of an iteration as a page of their own."""
     title = f"{run.name}: trees of iteration {forest.iteration}"
     return _page("trees.html.jinja", title=title, live=None, run=run, forest=forest)
+
+
+def render_comparison(found: ComparisonView, *, version: str) -> str:
+    """A comparison as an HTML page."""
+    return _page(
+        "compare.html.jinja",
+        title=found.title,
+        live=None,
+        found=found,
+        version=version,
+        data=_data(found.data),
+    )
+
+
+def _data(content: object) -> Markup:
+    """A block of JSON, to stand in a page."""
+    # No "<" can end the block; JSON reads the escape as the same character.
+    return Markup(msgspec.json.encode(content).decode().replace("<", "\\u003c"))
 
 
 def policy(*, live: bool) -> str:

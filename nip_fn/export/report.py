@@ -12,6 +12,7 @@ from nip_fn.export.curves import (
     Spent,
     accuracy,
     charts,
+    decision_charts,
     is_right,
     is_undecided,
 )
@@ -68,6 +69,7 @@ def view_run(
             )
         ),
         charts=charts(replayed, spent),
+        decisions=tuple(chart for stage in tests[-1:] for chart in decision_charts(stage)),
         accuracy=accuracy(state, name),
         changes=view_changes(id, tests, limits),
         forests=forests(id, replayed, limits),

@@ -43,12 +43,14 @@ class Chart(NamedTuple):
     series: the curves; none is empty.
     written: value -> text, for axes and tables.
     about: a sentence on how to read it.
+    axis: the name of the horizontal axis.
     """
 
     title: str
     series: tuple[Series, ...]
     written: Callable[[float], str]
     about: str = ""
+    axis: str = "iteration"
 
     @property
     def told(self) -> str:

@@ -234,6 +234,7 @@ class RunView(NamedTuple):
     faults: tuple[str, ...]
     agents: tuple[tuple[str, str, str, str], ...]  # (letter, name, role, model)
     charts: tuple[Chart, ...]
+    decisions: tuple[Chart, ...]  # of the last test, over credences
     accuracy: Series
     changes: Changes | None
     forests: tuple[ForestView, ...]

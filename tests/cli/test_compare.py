@@ -1,9 +1,12 @@
 """`nip-fn compare`, on runs of scripted players, whose accuracies are known."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+from ..core.test_report import inventory
 from .conftest import RunCli
 from .test_scripted import scripted
 
@@ -55,3 +58,17 @@ def test_a_side_that_is_not_there_is_named(
     done = tested("compare", *arguments)
     assert done.returncode in (2, 3)
     assert words in done.stderr
+
+
+def test_a_comparison_is_a_page_that_is_whole_in_itself(tested: RunCli, tmp_path: Path) -> None:
+    done = tested("compare", "random-1", "honest-1", "--html", "out/compare.html")
+    assert (done.returncode, done.stdout.strip()) == (0, "out/compare.html"), done.stderr
+    page = (tmp_path / "out/compare.html").read_text()
+    found = json.loads(tested("compare", "random-1", "honest-1", "--json").stdout)
+    (data,) = re.findall(r'<script type="application/json" id=data>(.*?)</script>', page)
+    assert json.loads(data) == found
+    assert page.count("<details class=box>") == len(found["datapoints_that_differ"])
+    assert f"{100 * found['difference']['value']:+.1f}" in page
+    assert "agents.prover.model_name<td>random<td>honest" in page
+    assert inventory(page).links <= {"#main", "data:,"}
+    assert "default-src &#39;none&#39;" in page

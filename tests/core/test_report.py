@@ -283,3 +283,19 @@ def test_shares_are_written_as_percentages() -> None:
         "100 %",
         "1.2 %",
     ]
+
+
+def test_decisions_of_degrees_have_a_histogram_and_binary_ones_have_none() -> None:
+    degrees = view(replayed(next(path for path in SAMPLE if path.stem == "debate")))
+    credence, lines = degrees.decisions
+    counted = sum(int(point.y) for one in credence.series for point in one.points)
+    undecided = int(re.findall(r"(\d+) were not decided", credence.about)[0])
+    assert counted + undecided == 8
+    assert {one.name for one in lines.series} >= {"accuracy", "true positives"}
+    assert credence.axis == "credence"
+    page = render([degrees], version="0")
+    assert "Decisions of the last test" in page
+    assert "Agreement with the first test" in page
+    binary = view(replayed(next(path for path in SAMPLE if path.stem == "ei-weighted")))
+    assert binary.decisions == ()
+    assert "Decisions of the last test" not in render([binary], version="0")

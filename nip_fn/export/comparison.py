@@ -1,0 +1,93 @@
+"""A comparison of two sides as the record of a page."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from nip_fn.export.curves import percent
+from nip_fn.export.svg import Chart, Point, Series
+from nip_fn.export.views import CLASSES, About
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.metrics.comparison import Change, Comparison
+
+MOST_PROBLEMS = 500  # of each kind
+
+
+class ChangeView(NamedTuple):
+    """A problem that one side decides rightly more often."""
+
+    about: About
+    first: str
+    second: str
+
+
+class ComparisonView(NamedTuple):
+    """A comparison, ready to be shown.
+
+    title: its title.
+    tiles: (name, value, remark).
+    chart: the accuracies of both sides, with their intervals.
+    notes: sentences on what it rests on.
+    listings: (title, number of all, those that are shown) of the problems that changed sides.
+    parameters: (address, first value, second value) where the sides differ.
+    data: the numbers, for programs.
+    """
+
+    title: str
+    tiles: tuple[tuple[str, str, str], ...]
+    chart: Chart
+    notes: tuple[str, ...]
+    listings: tuple[tuple[str, int, tuple[ChangeView, ...]], ...]
+    parameters: tuple[tuple[str, str, str], ...]
+    data: Mapping[str, Any]
+
+
+def view_comparison(
+    names: tuple[str, str],
+    found: Comparison,
+    datapoints: Iterable[Datapoint],
+    *,
+    notes: Sequence[str],
+    parameters: Iterable[tuple[str, Any, Any]],
+    data: Mapping[str, Any],
+) -> ComparisonView:
+    """The record of a comparison.
+
+    Args:
+        names: The names of both sides.
+        found: The comparison.
+        datapoints: The datapoints of the tests.
+        notes: Sentences on what it rests on.
+        parameters: (address, first value, second value) where the sides differ.
+        data: The numbers, for programs.
+    """
+    points = {point.id: point for point in datapoints}
+    sides = tuple(zip(names, (found.first, found.second), strict=True))
+    value, low, high = (100 * max(-1.0, min(end, 1.0)) for end in found.difference[:3])
+    accuracies = tuple(
+        (name, percent(one.value), f"{100 * one.low:.1f} to {100 * one.high:.1f} %")
+        for name, one in sides
+    )
+    curves = tuple(
+        Series(name, (Point(place, *one),)) for place, (name, one) in enumerate(sides, 1)
+    )
+    kinds = (("More often right", found.gained), ("Less often right", found.lost))
+    return ComparisonView(
+        title=f"{names[1]} compared with {names[0]}",
+        tiles=(
+            *accuracies,
+            ("Difference, in points", f"{value:+.1f}", f"{low:+.1f} to {high:+.1f}"),
+        ),
+        chart=Chart("Accuracy", curves, percent, "Bars are 95 % intervals.", "side"),
+        notes=tuple(notes),
+        listings=tuple(
+            (title, len(own), tuple(_change(points[one.id], one) for one in own[:MOST_PROBLEMS]))
+            for title, own in kinds
+        ),
+        parameters=tuple((address, str(one), str(other)) for address, one, other in parameters),
+        data=data,
+    )
+
+
+def _change(point: Datapoint, one: Change) -> ChangeView:
+    about = About(point.id, CLASSES[point.label], point.question, point.solution, point.views)
+    return ChangeView(about, percent(one.first), percent(one.second))

@@ -1,0 +1,120 @@
+"""How a verifier spreads its decisions, where it draws the line, and how far two tests agree.
+
+Functions of the ends of games, as in `oversight`: G games about each of P datapoints.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nip_fn.game.decision import ACCEPT, NEITHER, NO_DECISION, REJECT
+from nip_fn.metrics.oversight import Judged
+
+VERDICTS = (REJECT, ACCEPT, NO_DECISION, NEITHER)
+
+
+class Level(NamedTuple):
+    """Games that ended with one credence: those about right solutions, and about buggy ones."""
+
+    credence: float
+    right: int
+    buggy: int
+
+
+class Histogram(NamedTuple):
+    """The number of games by credence, ascending, and of those that were not decided."""
+
+    levels: tuple[Level, ...]
+    undecided: tuple[int, int]  # about right solutions, about buggy ones
+
+
+def histogram(found: Judged) -> Histogram:
+    """The games of a test by the credence with which they ended, for each degree that occurs."""
+    is_right_PG = np.broadcast_to(found.label_P[:, None] == ACCEPT, found.verdict_PG.shape)
+    is_decided_PG = found.verdict_PG != NO_DECISION
+
+    def count(chosen_PG: NDArray[np.bool_]) -> tuple[int, int]:
+        return int((chosen_PG & is_right_PG).sum()), int((chosen_PG & ~is_right_PG).sum())
+
+    degrees = np.unique(found.credence_PG[is_decided_PG]).tolist()
+    return Histogram(
+        tuple(Level(c, *count(is_decided_PG & (found.credence_PG == c))) for c in degrees),
+        count(~is_decided_PG),
+    )
+
+
+class Threshold(NamedTuple):
+    """A verifier that accepts from a credence on, and rejects what is below it or undecided.
+
+    accuracy: the share of all games that are right so.
+    true_positives, false_positives: the shares accepted among games about right, and about buggy
+      solutions; those rejected are the rest.  None without any such game.
+    precision: the share about right solutions among those accepted; None if none is.
+    """
+
+    credence: float
+    accuracy: float
+    true_positives: float | None
+    false_positives: float | None
+    precision: float | None
+
+
+def thresholds(found: Judged) -> tuple[Threshold, ...]:
+    """Each place where the line could be drawn: at every degree that occurs, and above them all."""
+    levels = [level.credence for level in histogram(found).levels]
+    return tuple(_threshold(found, line) for line in (*levels, float("inf")))
+
+
+def _threshold(found: Judged, line: float) -> Threshold:
+    is_right_PG = np.broadcast_to(found.label_P[:, None] == ACCEPT, found.verdict_PG.shape)
+    accepts_PG = (found.credence_PG >= line) & (found.verdict_PG != NO_DECISION)
+    return Threshold(
+        credence=line,
+        accuracy=float((accepts_PG == is_right_PG).mean()),
+        true_positives=_share(accepts_PG[is_right_PG]),
+        false_positives=_share(accepts_PG[~is_right_PG]),
+        precision=_share(is_right_PG[accepts_PG]),
+    )
+
+
+class Agreement(NamedTuple):
+    """The share of pairs of games about one datapoint that end alike: of all, and by label."""
+
+    overall: float | None
+    right: float | None
+    buggy: float | None
+
+
+def agreement(one: Judged, other: Judged) -> Agreement:
+    """The chance that a game of one test and a game of the other end with the same verdict.
+
+    The games are about the same datapoint, drawn anew for each; "not decided" is a verdict, too.
+    Of a test with itself they are two different games, so that sampling alone makes it less than 1;
+    None if there is only one about each.
+
+    Raises:
+        ValueError: The tests are about other datapoints.
+    """
+    if one.ids != other.ids:
+        raise ValueError("the tests are about other datapoints")
+    ours_PV, theirs_PV = (_counts(found) for found in (one, other))
+    pairs_P = (ours_PV * theirs_PV).sum(axis=1)
+    number = one.games * other.games
+    if one is other:
+        pairs_P, number = pairs_P - one.games, number - one.games
+    if not number:
+        return Agreement(None, None, None)
+    alike_P, label_P = pairs_P / number, one.label_P
+    return Agreement(
+        _share(alike_P), _share(alike_P[label_P == ACCEPT]), _share(alike_P[label_P == REJECT])
+    )
+
+
+def _counts(found: Judged) -> NDArray[np.int_]:
+    """`[P, V]` the games about each datapoint with each verdict."""
+    return np.stack([(found.verdict_PG == verdict).sum(axis=1) for verdict in VERDICTS], axis=1)
+
+
+def _share(values: NDArray[np.bool_] | NDArray[np.float64]) -> float | None:
+    return float(values.mean()) if values.size else None
