@@ -1,4 +1,4 @@
-"""How a verifier spreads its decisions, where it draws the line, and how far two tests agree.
+"""Decisions of a verifier: their spread, the line between them, and how far two tests agree.
 
 Functions of the ends of games, as in `oversight`: G games about each of P datapoints.
 """
