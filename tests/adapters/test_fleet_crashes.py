@@ -130,7 +130,7 @@ def test_what_always_crashes_is_given_up_with_its_reason_until_it_is_asked_for_a
         assert (await fleet.status()).replicas[0].restarts == 0
 
     machine.do(doing, "--fake-fail-starts", "4")
-    logs = sorted(path.name for path in (machine.folder / "logs").iterdir())
+    logs = sorted(path.name for path in (machine.folder / "logs").glob("*.log*"))
     name = f"vllm-{machine.port}.log"
     assert logs == [name, *(f"{name}.{i}" for i in range(1, 5))]
     assert "listening" in (machine.folder / "logs" / name).read_text()

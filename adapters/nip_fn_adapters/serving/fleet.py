@@ -1,8 +1,6 @@
 """The vLLM processes of a server: replicas that answer for one base model and its adapters."""
 
 import asyncio
-import os
-import shutil
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,10 +13,9 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem, collect
 from nip_fn.training.jobs import CANARY_ABSOLUTE, CANARY_RELATIVE
 from nip_fn_adapters.results import bind_async
-from nip_fn_adapters.serving.gpus import gpu_memory, visible_gpus
 from nip_fn_adapters.serving.in_vllm import nip_fn_access as access
-from nip_fn_adapters.serving.processes import OwnedProcess
-from nip_fn_adapters.serving.replica import Replica
+from nip_fn_adapters.serving.machines import Gpus, Machines, Process, ThisMachine
+from nip_fn_adapters.serving.replica import Adapters, Replica
 from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.vllm import Vllm, end_token, shape_of
 from nip_fn_adapters.serving.wire import (
@@ -31,7 +28,6 @@ from nip_fn_adapters.serving.wire import (
     combined,
     gpu_shares,
     satisfies,
-    vllm_arguments,
 )
 
 ANSWER_LIMIT = 300.0  # seconds for an answer of a vLLM that is online
@@ -60,16 +56,25 @@ class Fleet:
     """All vLLM processes of a server; to be used in one event loop, from any of its tasks."""
 
     def __init__(
-        self, settings: FleetSettings, model_folder: Callable[[str], Result[Path, Problem]]
+        self,
+        settings: FleetSettings,
+        model_folder: Callable[[str], Result[Path, Problem]],
+        machines: Machines | None = None,
     ) -> None:
-        """Nothing runs yet.  `model_folder` finds the folder of a model; it may download it."""
+        """Nothing runs yet.
+
+        Args:
+            settings: Those of all replicas.
+            model_folder: Finds the folder of a model; it may download it.
+            machines: Where they run; None: here.
+        """
         self.needs: Needs | None = None  # of what runs, or is to run
         self._settings, self._model_folder = settings, model_folder
+        self._machines: Machines = machines or ThisMachine(settings)
         self._replicas: tuple[Replica, ...] = ()
         self._loras: dict[str, Path] = {}  # what all replicas serve, or will once they are online
         self._end_token: str | int = ""
-        self._gpus: tuple[str, ...] = ()
-        self._gib = 0.0  # of memory, in the smallest of them
+        self._gpus = Gpus((), 0.0)
         self._changing = asyncio.Lock()  # held while processes are started or ended
         self._http: aiohttp.ClientSession | None = None
 
@@ -201,25 +206,22 @@ class Fleet:
         Sleep is a part of vLLM's interface for developers, which is no more for every client that
         has the key than it is for strangers.
         """
-        return bool(self._gpus) and access.is_loopback(self._settings.host)
+        is_here = access.is_loopback(self._settings.host)
+        return bool(self._gpus.names) and is_here and self._machines.can_sleep
 
     async def _plan(self, needs: Needs) -> Result[tuple[Replica, ...], Refusal]:
         """Replicas for these needs, not yet begun."""
-        settings = self._settings
-        program = settings.command[0]
-        # Looked for here: otherwise a missing program would be restarted as one that crashes.
-        if shutil.which(program) is None:
-            return Failure(Refusal(f"there is no {program} to start vLLM with", status=503))
-        self._gpus = await asyncio.to_thread(visible_gpus)
-        memory = await asyncio.to_thread(gpu_memory)
-        self._gib = min((gpu.total for gpu in memory), default=0.0)
+        looked = await self._machines.look()
+        if not is_successful(looked):
+            return looked.map(lambda gpus: ())
+        self._gpus = looked.unwrap()
         found = await asyncio.to_thread(self._model_folder, needs.model_name)
         return found.alt(partial(_refusal, 404)).bind(partial(self._make_replicas, needs))
 
     def _make_replicas(self, needs: Needs, model: Path) -> Result[tuple[Replica, ...], Refusal]:
         def make(end: str | int) -> tuple[Replica, ...]:
             self._end_token = end
-            shares = gpu_shares(shape_of(model), self._gpus, self._gib, self._settings.replicas)
+            shares = gpu_shares(shape_of(model), *self._gpus, self._settings.replicas)
             given = enumerate(shares, start=self._settings.port)
             return tuple(self._replica(needs, model, port, gpus) for port, gpus in given)
 
@@ -240,12 +242,9 @@ class Fleet:
             can_sleep=self._can_sleep,
             extra=(*_defaults(needs, gpus), *settings.extra),
         )
-        environment = _environment(gpus, settings, can_sleep=launch.can_sleep)
 
-        def start(loras: Mapping[str, Path]) -> OwnedProcess:
-            modules = tuple((name, str(folder.absolute())) for name, folder in loras.items())
-            options = vllm_arguments(launch._replace(loras=modules))
-            return OwnedProcess((*settings.command, *options), environment, settings.log(port))
+        async def start(loras: Adapters, tell: Callable[[str], None]) -> Result[Process, str]:
+            return await self._machines.start(launch, gpus, loras, tell)
 
         limit = min(ANSWER_LIMIT, settings.start_limit)
         vllm = Vllm(self._session(), url_of(settings.host, port), limit)
@@ -270,34 +269,6 @@ def _defaults(needs: Needs, gpus: Sequence[str]) -> tuple[str, ...]:
     # ("CPU Generator does not use offset"), and every request of a run has one.
     on_cpu = ("--dtype", "float32", "--no-enable-chunked-prefill", "--enable-prefix-caching")
     return options if gpus else (*options, *on_cpu)
-
-
-def _environment(
-    gpus: Sequence[str], settings: FleetSettings, *, can_sleep: bool
-) -> Mapping[str, str]:
-    """The environment of a vLLM: this process's, and settings that are not options."""
-    paths = (str(Path(access.__file__).parent), os.environ.get("PYTHONPATH", ""))
-    chosen = {
-        # Not as an option, which every user of the machine could read.
-        access.KEY_VARIABLE: settings.key,
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        # Longer than clients keep a connection (`api.endpoints.KEEP_ALIVE_SECONDS`, 15 s for
-        # aiohttp's): a request is lost if it meets one that vLLM is closing.
-        "VLLM_HTTP_TIMEOUT_KEEP_ALIVE": "60",
-        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        "HF_HUB_OFFLINE": "1",  # the model is a folder
-    }
-    if settings.local_only:
-        chosen[access.LOCAL_VARIABLE] = "1"
-    if can_sleep:
-        chosen["VLLM_SERVER_DEV_MODE"] = "1"
-    if gpus:
-        chosen["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-    # Threads that spin while they wait take the cores from trainings and from one another.
-    usual = {"VLLM_CPU_KVCACHE_SPACE": "2", "OMP_WAIT_POLICY": "PASSIVE"}  # GiB
-    return {**usual, **os.environ, **chosen}
 
 
 def url_of(host: str, port: int) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil  # type: ignore[import-untyped]
 
@@ -25,6 +26,13 @@ _ERROR = re.compile(r"\b(?:[\w.]*(?:Error|Exception)|error|Value error)[:,] \S.*
 _EMPTY = re.compile(r"root cause|stack trace above|EngineDeadError")
 
 
+class Ended(NamedTuple):
+    """The end of a command."""
+
+    reason: str  # the signal that ended it, or its last error
+    error: str  # the last error in its log
+
+
 class OwnedProcess:
     """A running command; nothing of its process group outlives this process."""
 
@@ -35,6 +43,7 @@ class OwnedProcess:
             OSError: the process or the file cannot be created.
         """
         self._group: int | None = None  # the command's process group; None: not known yet
+        self._log = log
         log.parent.mkdir(parents=True, exist_ok=True)
         _rotate(log)
         with log.open("wb") as file:
@@ -50,10 +59,20 @@ class OwnedProcess:
             )
         self._watching = asyncio.create_task(self._watch(_group_file(log)))
 
-    async def wait(self) -> int:
-        """The exit code, once nothing of the process group is left."""
+    @property
+    def log(self) -> str:
+        """The path of its log."""
+        return str(self._log)
+
+    async def wait(self) -> Ended:
+        """Its end, once nothing of the process group is left."""
         # Several may wait, and one that is cancelled must not end the watching for the others.
-        return await asyncio.shield(self._watching)
+        code = await asyncio.shield(self._watching)
+        return Ended(exit_reason(code, self._log), last_error(self._log))
+
+    async def place(self, name: str, folder: Path) -> Path:
+        """The folder itself: the command sees what this process sees."""
+        return folder
 
     async def end(self) -> None:
         """Send SIGTERM to the process group, and SIGKILL after `reaper.GRACE`."""
@@ -100,7 +119,7 @@ def end_orphans(log: Path) -> None:
 
 def _group_file(log: Path) -> Path:
     """The file of the process group and the session of the command that writes a log."""
-    return log.with_name(f"{log.name}.group")
+    return log.with_suffix(".group")
 
 
 def _rotate(log: Path) -> None:

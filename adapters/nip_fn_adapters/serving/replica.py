@@ -11,9 +11,8 @@ from typing import TypeVar
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from nip_fn_adapters.api.replies import one_line
-from nip_fn_adapters.serving.processes import OwnedProcess, end_orphans, exit_reason, last_error
-from nip_fn_adapters.serving.settings import FleetSettings, check_port
+from nip_fn_adapters.serving.machines import Process
+from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.vllm import Vllm
 from nip_fn_adapters.serving.wire import (
     Refusal,
@@ -22,7 +21,7 @@ from nip_fn_adapters.serving.wire import (
     restart_after,
 )
 
-POLL_SECONDS = 0.2  # between two looks at a vLLM that is starting, or at a port that is taken
+POLL_SECONDS = 0.2  # between two looks at a vLLM that is starting
 TRIES = 2  # of a request during which vLLM's process ends: the request may be the cause
 NOTICE_SECONDS = 10.0  # within which a vLLM whose engine has died ends
 WATCH_SECONDS = 10.0  # between two questions whether its engine is alive
@@ -30,12 +29,16 @@ WATCH_SECONDS = 10.0  # between two questions whether its engine is alive
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Adapters = Callable[[], Mapping[str, Path]]
+# Begins to start a process that serves these adapters, or says why it cannot; and tells what that
+# has to wait for.
+Start = Callable[[Adapters, Callable[[str], None]], Awaitable[Result[Process, str]]]
 
 
 class _Run:
     """One process of those that follow one another."""
 
-    def __init__(self, process: OwnedProcess, loaded: set[str]) -> None:
+    def __init__(self, process: Process, loaded: set[str]) -> None:
         self.process, self.loaded = process, loaded
         self.online = False  # it is, or has been
         self.fault = ""  # for which it was ended
@@ -50,8 +53,8 @@ class Replica:
         settings: FleetSettings,
         port: int,
         vllm: Vllm,
-        start: Callable[[Mapping[str, Path]], OwnedProcess],
-        served: Callable[[], Mapping[str, Path]],
+        start: Start,
+        served: Adapters,
     ) -> None:
         """Nothing runs before `begin`.
 
@@ -59,7 +62,7 @@ class Replica:
             settings: Those of all replicas.
             port: The replica's own.
             vllm: The client of the process on that port.
-            start: Starts a process that serves these adapters; may raise `OSError`.
+            start: Starts a process that serves these adapters.
             served: Gives the adapters that are to be served now.
         """
         self.given_up, self.name = False, vllm.name
@@ -110,7 +113,7 @@ class Replica:
             run = self._run
             if run is None or adapter in run.loaded:  # the next request notices if it has ended
                 return Success(None)
-            answer = await vllm.load(adapter, folder)
+            answer = await vllm.load(adapter, await run.process.place(adapter, folder))
             if is_successful(answer):
                 run.loaded.add(adapter)
             return answer
@@ -213,43 +216,32 @@ class Replica:
 
     async def _run_once(self) -> str:
         """The reason why one process ended, after it has."""
-        log = self._settings.log(self._port)
-        end_orphans(log)
-        taken = await self._until_port_is_free()
-        if taken:
-            return taken
-        served = self._served()
-        try:
-            process = self._start(served)
-        except OSError as error:
-            return one_line(error)
+        served = dict[str, Path]()
+
+        def adapters() -> Mapping[str, Path]:  # as late as can be: the start may have to wait
+            served.update(self._served())
+            return served
+
+        begun = await self._start(adapters, self._delayed)
+        if not is_successful(begun):
+            return begun.failure()
+        process = begun.unwrap()
         # vLLM loads the adapters of its command line before its port answers.
         run = self._run = _Run(process, set(served))
-        logger.info("%s is starting; its log is %s", self.name, log)
+        logger.info("%s is starting; its log is %s", self.name, process.log)
         watching = asyncio.create_task(self._watch(run))
         try:
-            code = await process.wait()
+            ended = await process.wait()
         finally:
             watching.cancel()
             self._run = None
             self._settled.clear()
             await process.end()
             run.over.set()
-        return f"{run.fault}: {last_error(log)}" if run.fault else exit_reason(code, log)
+        return f"{run.fault}: {ended.error}" if run.fault else ended.reason
 
-    async def _until_port_is_free(self) -> str:
-        """Return "" once the port can be had; or why not, after `port_limit`.
-
-        A vLLM whose server was killed has the port until its reaper has ended it.  To count that as
-        crashes gave up the next server's vLLM: four tries with back-off take less than that.
-        """
-        end = time.monotonic() + self._settings.port_limit
-        while not is_successful(free := check_port(self._settings.host, self._port)):
-            self._reason = str(free.failure())
-            if time.monotonic() >= end:
-                return self._reason
-            await asyncio.sleep(POLL_SECONDS)
-        return ""
+    def _delayed(self, reason: str) -> None:
+        self._reason = reason
 
     async def _watch(self, run: _Run) -> None:
         """End it if it is not online in time, or hangs later on."""
