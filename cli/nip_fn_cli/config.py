@@ -75,14 +75,15 @@ def read_table(path: Path) -> Result[dict[str, Any], Problem]:
     value in the embedded settings; whatever else is otherwise here is told.
     """
     return (
-        _parsed(path)
+        parsed(path)
         .bind(lambda table: _translated(table, path))
         .bind(lambda table: check_types(table).map(lambda _: table))
         .alt(lambda problem: problem.at(str(path)))
     )
 
 
-def _parsed(path: Path) -> Result[dict[str, Any], Problem]:
+def parsed(path: Path) -> Result[dict[str, Any], Problem]:
+    """The table in a TOML or JSON file, whatever it is about."""
     match path.suffix:
         case ".toml":
             return _text(path).bind(_toml)

@@ -1,6 +1,7 @@
 """`nip-fn train --dry-run`: the requests, tokens and cost of a run, before anything is sent."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from nip_fn import __version__
 from nip_fn.params.run import HyperParameters
@@ -34,11 +35,15 @@ def dry_run(new: New, money: Money, rate: float, data: Data | None = None) -> No
     rows = forecast(start, data.source)
     _print(rows, new.params, money.prices, rate)
     _say_assumptions(new.params, rate)
-    if money.budget is not None:
-        costs = _costs(rows, new.params, money.prices)
-        expected, most = (_against(one, money.budget) for one in costs)
-        budget = in_dollars(money.budget)
-        say(f"budget {budget}: the expected cost is {expected}, the highest {most}")
+    say_budget(_costs(rows, new.params, money.prices), money.budget)
+
+
+def say_budget(costs: tuple[float | None, float | None], budget: float | None) -> None:
+    """Tell whether the expected cost and the highest are within a budget, if there is one."""
+    if budget is None:
+        return
+    expected, most = (_against(one, budget) for one in costs)
+    say(f"budget {in_dollars(budget)}: the expected cost is {expected}, the highest {most}")
 
 
 def _print(
@@ -58,13 +63,39 @@ def _print(
     print_rows(titles, [*told, total], keys=3)
 
 
+class Counted(NamedTuple):
+    """The requests and tokens of some stages and their cost, as expected and at most."""
+
+    expected: Workload
+    most: Workload
+    dollars: tuple[float | None, float | None]
+
+
+def counted(rows: Sequence[StageForecast], params: HyperParameters, prices: Prices) -> Counted:
+    """The sum over some stages of a run."""
+    expected, most = (_sum([getattr(row, name) for row in rows]) for name in ("expected", "most"))
+    return Counted(expected, most, _costs(rows, params, prices))
+
+
+def summed(parts: Sequence[Counted]) -> Counted:
+    """The sum over some runs."""
+    expected, most = (_sum([getattr(one, name) for one in parts]) for name in ("expected", "most"))
+    low, high = (sum_known(one.dollars[i] for one in parts) for i in range(2))
+    return Counted(expected, most, (low, high))
+
+
 def cells(
     rows: Sequence[StageForecast], params: HyperParameters, prices: Prices, rate: float
 ) -> list[str]:
+    """The cells of a row: those of `shown`, for some stages of a run."""
+    return shown(counted(rows, params, prices), rate)
+
+
+def shown(one: Counted, rate: float) -> list[str]:
     """The cells of a row: `COLUMNS`, dollars, and the time at `rate` requests a second."""
-    both = [_sum([row.expected for row in rows]), _sum([row.most for row in rows])]
+    both = one.expected, one.most
     counts = [[f"{getattr(one, name):,.0f}" for one in both] for name in COLUMNS.values()]
-    dollars = [in_dollars(one) for one in _costs(rows, params, prices)]
+    dollars = [in_dollars(one) for one in one.dollars]
     times = [duration(one.requests / rate) for one in both]
     return [most if expected == most else f"{expected} / {most}"
             for expected, most in (*counts, dollars, times)]  # fmt: skip

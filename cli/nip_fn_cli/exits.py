@@ -2,6 +2,8 @@
 
 import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
@@ -43,8 +45,26 @@ _READ_EXITS = {
 }
 
 
+_told: set[str] | None = None  # the lines that are not to be repeated; None: all may be
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """Leave out lines that were said within the block, as in one that plans a hundred runs."""
+    global _told
+    _told = set()
+    try:
+        yield
+    finally:
+        _told = None
+
+
 def say(line: str) -> None:
     """Print a line to stderr: stdout is for results."""
+    if _told is not None:
+        if line in _told:
+            return
+        _told.add(line)
     # Visible already: while a bar is shown, rich takes what is written here to another console.
     print(visible(line), file=sys.stderr, flush=True)
 

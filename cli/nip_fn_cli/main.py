@@ -16,9 +16,11 @@ from nip_fn_cli.options import (
     PricesOption,
     ProviderOption,
     RunsOption,
+    SeedsOption,
     SetOption,
     SkipOption,
     listed,
+    seeds_or_die,
 )
 from nip_fn_cli.terminal import guard_streams
 
@@ -314,6 +316,53 @@ def eval_(
         retest_command(flags, choice, of_run, money, runs)
         return
     eval_command(flags, choice, money, runs)
+
+
+@app.command()
+def sweep(
+    study: Annotated[
+        Path,
+        typer.Argument(help="A .toml or .json file of a base configuration and what varies in it."),
+    ],
+    seeds: SeedsOption = None,
+    jobs: Annotated[int, typer.Option(help="The most cells at a time.", min=1)] = 1,
+    provider: ProviderOption = None,
+    set_: SetOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print a forecast of requests, tokens and price.")
+    ] = False,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Limit of the dollars that all cells together may spend.", min=0.0),
+    ] = None,
+    prices: PricesOption = None,
+    name: Annotated[
+        str | None, typer.Option(help="A name for the study; that of its file if left out.")
+    ] = None,
+    studies: Annotated[
+        Path, typer.Option("--studies", help="The folder that holds the studies.")
+    ] = Path("studies"),
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run all cells of a study, and print what differs between them.
+
+    A study is a base configuration with axes along which it varies, and each cell is an ordinary
+    run in STUDIES/NAME.  The same command resumes a study that was stopped.
+    """
+    from nip_fn_cli.money import money_or_die
+    from nip_fn_cli.sweep import Choice, sweep_command
+
+    choice = Choice(
+        name=name,
+        seeds=seeds_or_die(seeds),
+        sets=tuple(set_ or ()),
+        provider=provider,
+        jobs=jobs,
+        prices=prices,
+        dry=dry_run,
+        json=json,
+    )
+    sweep_command(study, choice, money_or_die(budget, prices), studies)
 
 
 @app.command()

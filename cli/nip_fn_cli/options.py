@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from nip_fn_cli.exits import Exit, die
+
 RunsOption = Annotated[Path, typer.Option("--runs", help="The folder that holds the runs.")]
 SkipOption = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Skip and count rows that cannot be read.")
@@ -43,6 +45,23 @@ BaseUrlOption = Annotated[
 BatchOption = Annotated[
     bool, typer.Option("--batch", help="Use the batch API: half the price, up to a day per step.")
 ]
+
+
+SeedsOption = Annotated[
+    str | None,
+    typer.Option(help="The number of seeds, from 1, or a list of them: 1,2,5.", metavar="N"),
+]
+
+
+def seeds_or_die(given: str | None) -> int | tuple[int, ...] | None:
+    """The number of seeds, or the seeds; None if none are given.  Ends the command if wrong."""
+    words = () if given is None else tuple(map(str.strip, given.split(",")))
+    if given is None:
+        return None
+    if not all(word.lstrip("-").isdecimal() for word in words) or words == ("0",):
+        die(Exit.USAGE, f"--seeds: expected a number or a list, got {given!r}; as in --seeds 1,2,5")
+    numbers = tuple(map(int, words))
+    return numbers if len(numbers) > 1 else numbers[0]
 
 
 def listed(values: list[str] | None) -> tuple[str, ...]:

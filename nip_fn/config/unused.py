@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from nip_fn.config.codec import default_table, flatten
 from nip_fn.config.hosting import is_trained, kind_of
 from nip_fn.config.presets import GENERATED, TOKENS_PER_WORD, with_preset
+from nip_fn.config.spelling import DUMMY
 from nip_fn.game.decision import NEITHER, SPECTRA
 from nip_fn.game.protocol import Protocol, Role, verifier_rounds
 from nip_fn.keys import key
@@ -50,6 +51,8 @@ def told(given: Mapping[str, Any], runs: Iterable[HyperParameters]) -> tuple[Unu
         shared = _shared(address)
         usual = (defaults.get(shared, ...), settings.get(address, settings.get(shared, ...)))
         if value in usual or (usual[0] is None and value == "none"):
+            continue
+        if shared.endswith(".model_provider") and value == DUMMY:  # by it there is no model
             continue
         reasons = [_reason(own, address) for own in unused]
         if reasons and all(reasons):

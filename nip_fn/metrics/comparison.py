@@ -77,11 +77,8 @@ def compare(first: Sequence[Verdicts], second: Sequence[Verdicts], pair: Pairing
     if pair == "seed" and len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} tests cannot be paired by seed")
     every = (*first, *second)
-    shared = set(every[0].ids).intersection(*(found.ids for found in every))
-    if not shared:
-        raise ValueError("the tests share no datapoint")
-    ids = [id for id in every[0].ids if id in shared]
-    theirs_SP, ours_SP = _outcomes(first, ids), _outcomes(second, ids)
+    ids = shared_ids(every)
+    theirs_SP, ours_SP = outcomes(first, ids), outcomes(second, ids)
     find = paired_difference if pair == "seed" else unpaired_difference
     difference = find(ours_SP, theirs_SP)
     changes = [
@@ -101,7 +98,15 @@ def compare(first: Sequence[Verdicts], second: Sequence[Verdicts], pair: Pairing
     )
 
 
-def _outcomes(tests: Sequence[Verdicts], ids: Sequence[str]) -> NDArray[np.float64]:
+def shared_ids(tests: Sequence[Verdicts]) -> list[str]:
+    """The datapoints that all tests have; raises ValueError if there is none."""
+    shared = set(tests[0].ids).intersection(*(found.ids for found in tests))
+    if not shared:
+        raise ValueError("the tests share no datapoint")
+    return [id for id in tests[0].ids if id in shared]
+
+
+def outcomes(tests: Sequence[Verdicts], ids: Sequence[str]) -> NDArray[np.float64]:
     """`[S, P]` the accuracy of each test about each datapoint."""
     found = [dict(zip(test.ids, test.accuracies, strict=True)) for test in tests]
     return np.array([[accuracies[id] for id in ids] for accuracies in found])

@@ -7,6 +7,7 @@ matrix of outcomes is `[S, P]`, seeds by problems, each the mean over the games 
 Nothing here draws random numbers but `sign_flip` of many values, whose draws are keyed.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from itertools import product
@@ -24,6 +25,8 @@ LEVEL = 0.975  # the upper quantile of a two-sided 95 % interval
 # Of differences whose signs are enumerated (2^15 sums), and of flips that are drawn beyond it.
 MOST_ENUMERATED = 16
 FLIPS = 9_999
+
+MOST_SEEDS = 1000  # that are ever proposed
 
 
 class Estimate(NamedTuple):
@@ -258,15 +261,18 @@ def _spread(outcomes_SP: NDArray[np.float64]) -> _Spread:
     if seeds == 1 or problems == 1:
         num = outcomes_SP.size
         return _Spread(whole, float(outcomes_SP.var(ddof=1)) / num, num - 1.0)
-    squares, degrees = _mean_squares(outcomes_SP)
+    return _spread_of(whole, *_mean_squares(outcomes_SP), outcomes_SP.size)
+
+
+def _spread_of(
+    whole: float, squares: NDArray[np.float64], degrees: NDArray[np.float64], size: int
+) -> _Spread:
     # A sum that chance made smaller than one of its parts is not believed: the variance of the mean
     # is at least what seeds alone, problems alone, or independent outcomes would show.
     total = max(float(squares @ (1.0, 1.0, -1.0)), float(squares.max()))
     if total == 0:
         return _Spread(whole, 0.0, 1.0)
-    return _Spread(
-        whole, total / outcomes_SP.size, total * total / float((squares**2 / degrees).sum())
-    )
+    return _Spread(whole, total / size, total * total / float((squares**2 / degrees).sum()))
 
 
 def _mean_squares(
@@ -368,8 +374,45 @@ def detectable_difference(deviation: float, units: int, power: float = 0.8) -> f
     """
     if units < 2:
         return inf
-    quantiles = student_quantile(LEVEL, units - 1) + student_quantile(power, units - 1)
-    return quantiles * deviation / sqrt(units)
+    return _quantiles(power, units - 1) * deviation / sqrt(units)
+
+
+def seeds_needed(apart_SP: ArrayLike, difference: float, power: float = 0.8) -> int | None:
+    """The seeds with which `paired_difference` finds a difference with this power.
+
+    From paired differences `[S, P]` of a first experiment: the variances of seeds, of problems and
+    of the rest are estimated from its mean squares, and the smallest n taken with
+    (t₀.₉₇₅ + t_power) √(A + B - E)/nP at most the difference, the mean squares as n seeds on the
+    same number of problems would show them.  None if a thousand would not do, since the problems
+    are too few, and if the experiment has a single seed or a single problem.
+
+    >>> rng = np.random.default_rng(0)
+    >>> apart = 0.1 + 0.05 * rng.normal(size=(5, 1)) + 0.3 * rng.normal(size=(5, 400))
+    >>> seeds_needed(apart, 0.05), seeds_needed(apart, 0.02)
+    (6, 25)
+    """
+    apart = _matrix(apart_SP)
+    seeds, problems = apart.shape
+    if min(seeds, problems) < 2:
+        return None
+    (of_seeds, of_problems, rest), _ = _mean_squares(apart)
+    # Of one seed, and of one problem; a negative estimate is none.
+    seed, problem = max(0.0, of_seeds - rest) / problems, max(0.0, of_problems - rest) / seeds
+
+    def finds(num: int) -> bool:
+        squares = np.array([rest + problems * seed, rest + num * problem, rest])
+        degrees = np.array([num - 1.0, problems - 1.0, (num - 1.0) * (problems - 1.0)])
+        spread = _spread_of(0.0, squares, degrees, num * problems)
+        return _quantiles(power, spread.degrees) * sqrt(spread.variance) <= difference
+
+    if not finds(MOST_SEEDS):
+        return None
+    numbers = range(2, MOST_SEEDS)
+    return 2 + bisect_left(numbers, True, key=finds)
+
+
+def _quantiles(power: float, degrees: float) -> float:
+    return student_quantile(LEVEL, degrees) + student_quantile(power, degrees)
 
 
 # ------------------------------------------------------------------------- Student's distribution

@@ -1,0 +1,1 @@
+"""The cells of a study, run on this machine or on many."""

@@ -1,0 +1,104 @@
+"""Studies as they are written in files, and the plans of their cells."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+from returns.result import Result, Success
+
+from nip_fn.config.codec import changes
+from nip_fn.config.hosting import may_change
+from nip_fn.config.spelling import as_recorded
+from nip_fn.config.study import Cell, Study, as_name, cells, study_of
+from nip_fn.errors import Problem
+from nip_fn.params.run import HyperParameters
+from nip_fn_adapters.overview import overview
+from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_cli.config import parsed, read_table
+from nip_fn_cli.exits import Exit, die
+from nip_fn_cli.session import New, plan, warn_of_unused
+
+
+class Planned(NamedTuple):
+    """A cell of a study with the plan of its run.
+
+    cell: the cell.
+    folder: of its run.
+    new: the plan, in which a test has yet to load its agents.
+    """
+
+    cell: Cell
+    folder: Path
+    new: New
+
+
+def read_study(path: Path, name: str | None = None) -> Result[Study, Problem]:
+    """The study in a TOML or JSON file, by the name of the file if no other is given."""
+    return (
+        parsed(path)
+        .bind(lambda table: _with_base(table, path.parent))
+        .bind(lambda table: study_of(name or as_name(path.stem) or "study", table))
+        .alt(lambda problem: problem.at(str(path)))
+    )
+
+
+def _with_base(table: dict[str, Any], folder: Path) -> Result[dict[str, Any], Problem]:
+    """The table, with the configuration that `base` may name as a file."""
+    named = table.get("base")
+    if not isinstance(named, str):
+        return Success(table)
+    return read_table(folder / named).map(lambda base: {**table, "base": base})
+
+
+def planned(study: Study, place: Path, provider: str | None) -> list[Planned]:
+    """The plans of all cells, in their order.
+
+    Ends the command if there is a problem with one, or if its run was begun with other parameters.
+    """
+    every = cells(study)
+    found = [Planned(cell, place / cell.name, plan(cell.table, provider, place)) for cell in every]
+    for table, own in _written(study, found):
+        warn_of_unused(table, provider, own)
+    for one in found:
+        if (problem := _changed(one)) is not None:
+            die(Exit.RUN, problem)
+    return found
+
+
+def _written(study: Study, found: list[Planned]) -> Iterator[tuple[dict[str, Any], list[New]]]:
+    """The base, and each value of each axis, with the plans that they are a part of."""
+    trained = [one for one in found if one.cell.tested is None]
+    yield as_recorded(study.base), [one.new for one in trained]
+    for axis in study.axes:
+        for level in axis.levels:
+            own = [one.new for one in trained if one.cell.levels[axis.name] == level.label]
+            yield as_recorded(level.table), own
+
+
+def _changed(one: Planned) -> Problem | None:
+    """A problem if the run of a cell was begun with parameters that it may not change."""
+    if not (one.folder / CHECKPOINT).exists():
+        return None
+    recorded = overview(one.folder, one.cell.name).params
+    if recorded is None:
+        return None  # it died before its start was recorded
+    address = next(iter(_differing(recorded, one)), None)
+    if address is None:
+        return None
+    before, now = changes(recorded, one.new.params)[address]
+    return Problem(
+        f"{address} is {now}, and {before} in the run that was begun",
+        str(one.folder),
+        "give the study another name (--name), or delete that run",
+    )
+
+
+def _differing(recorded: HyperParameters, one: Planned) -> Iterator[str]:
+    requested = one.new.params
+    # What a test's agents are, it has from the cell that it tests.
+    if one.cell.tested is not None:
+        requested = replace(requested, agents=recorded.agents)
+    for address in changes(recorded, requested):
+        if not may_change(recorded, requested, address):
+            yield address

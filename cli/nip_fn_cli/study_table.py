@@ -1,0 +1,131 @@
+"""The table of a study, printed or as JSON."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nip_fn.config.study import Study
+from nip_fn.metrics.evaluation import verdicts
+from nip_fn.metrics.inference import Estimate
+from nip_fn.metrics.study import AFTER, BEFORE, Contrast, Outcome, Row, Table
+from nip_fn_adapters.costs.prices import Prices
+from nip_fn_adapters.costs.spending import dollars
+from nip_fn_adapters.runs import Run
+from nip_fn_cli.printing import print_rows, share
+
+
+def outcome(run: Run, metrics: Iterable[str], prices: Prices) -> Outcome:
+    """The tests of a run that is done, and the means that a study shows of it."""
+    stages = run.stages("test")
+    tests = [verdicts(one.batch.datapoints, one.batch.trees) for one in stages]
+    named = {BEFORE: tests[0]} if len(tests) > 1 else {}
+    rows = {stage: [dict(row.metrics) for row in run.state.rows if row.stage == stage]
+            for stage in ("test", "sample")}  # fmt: skip
+    last = rows["test"][-1] if rows["test"] else {}
+    return Outcome(
+        {**named, AFTER: tests[-1]} if tests else {},
+        {
+            **{name: last.get(name) for name in metrics},
+            "replies": sum(row["replies"] for row in rows["sample"]),
+            "seconds": sum(seconds for _, _, seconds in run.state.seconds),
+            "dollars": dollars(run.state, prices),
+        },
+    )
+
+
+def print_study(table: Table, study: Study) -> None:
+    """Print the rows of a study, its rises, and the differences from its baseline."""
+    _print_rows(table.rows)
+    if table.rises:
+        print("\nrises in training")
+        _print_contrasts(table.rises, study.compare.difference)
+    if table.over_baseline:
+        print(f"\nover {study.compare.baseline}")
+        _print_contrasts(table.over_baseline, study.compare.difference)
+
+
+def _print_rows(rows: Sequence[Row]) -> None:
+    accuracies = dict.fromkeys(name for row in rows for name in row.accuracies)
+    means = dict.fromkeys(name for row in rows for name in row.means)
+    titles = ("", "runs", *(f"{name} [95 %]" for name in accuracies), *means)
+    told = [
+        (
+            row.label,
+            str(row.cells),
+            *(
+                share(*row.accuracies[name]) if name in row.accuracies else "-"
+                for name in accuracies
+            ),
+            *(_mean(name, row.means.get(name)) for name in means),
+        )
+        for row in rows
+    ]
+    print_rows(titles, told)
+
+
+def _share(found: Estimate | None) -> str:
+    return "-" if found is None else share(*found)
+
+
+def _mean(name: str, value: float | None) -> str:
+    if value is None:
+        return "unknown" if name == "dollars" else "-"
+    if name in ("replies", "seconds"):
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def _print_contrasts(found: Sequence[Contrast], smallest: float) -> None:
+    points = f"{100 * smallest:g} points"
+    titles = ("", "runs", "points [95 %]", "p", "p (Holm)", f"runs to see {points}")
+    rows = []
+    for one in found:
+        # An interval of Student's may reach beyond what a difference of shares can be.
+        value, low, high = (100 * max(-1.0, min(end, 1.0)) for end in one.difference[:3])
+        interval = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
+        p = (f"{number:.2g}" for number in (one.difference.p, one.p))
+        rows.append((one.label, str(one.cells), interval, *p, _needed(one)))
+    print_rows(titles, rows)
+
+
+def _needed(one: Contrast) -> str:
+    if one.seeds is not None:
+        return str(one.seeds)
+    return "more problems" if one.cells > 1 else "-"
+
+
+def record(table: Table, study: Study) -> dict[str, Any]:
+    """The table as JSON; an endless interval has null for its ends."""
+    return {
+        "rows": [
+            {
+                "row": row.label,
+                "runs": row.cells,
+                "accuracies": {
+                    name: _finite(own._asdict()) for name, own in row.accuracies.items()
+                },
+                "means": dict(row.means),
+            }
+            for row in table.rows
+        ],
+        "rises": list(map(_contrast, table.rises)),
+        "over_baseline": list(map(_contrast, table.over_baseline)),
+        "power": {"difference": study.compare.difference, "power": 0.8},
+    }
+
+
+def _contrast(one: Contrast) -> dict[str, Any]:
+    return {
+        "row": one.label,
+        "over": one.over,
+        "runs": one.cells,
+        **_finite(one.difference._asdict()),
+        "p_holm": one.p,
+        "runs_needed": one.seeds,
+    }
+
+
+def _finite(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {
+        name: value if value is None or abs(value) < float("inf") else None
+        for name, value in values.items()
+    }

@@ -1,0 +1,160 @@
+"""The table of a study: accuracies over seeds and datapoints, and paired differences."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from nip_fn.config.study import Cell, Study, cells, replicate_of, row_of
+from nip_fn.metrics.comparison import outcomes, shared_ids
+from nip_fn.metrics.evaluation import Verdicts
+from nip_fn.metrics.inference import (
+    Difference,
+    Estimate,
+    crossed_share,
+    holm,
+    paired_difference,
+    seeds_needed,
+)
+
+BEFORE, AFTER = "before", "after"
+
+
+class Outcome(NamedTuple):
+    """A cell that is done, or one of its further tests.
+
+    tests: `BEFORE` and `AFTER` its training, or `AFTER` alone where it was tested once.
+    means: numbers of which a row shows the mean.
+    """
+
+    tests: Mapping[str, Verdicts]
+    means: Mapping[str, float | None]
+
+
+class Row(NamedTuple):
+    """Cells that differ in their seeds alone, or in what else is pooled.
+
+    label: what they share.
+    cells: the number of those that are done.
+    accuracies: by test, with intervals over cells and datapoints.
+    means: by name; None where a cell lacks it.
+    """
+
+    label: str
+    cells: int
+    accuracies: Mapping[str, Estimate]
+    means: Mapping[str, float | None]
+
+
+class Contrast(NamedTuple):
+    """A paired difference of two tests of accuracy.
+
+    label: of the row.
+    over: what it is compared with: the row before training, or the baseline.
+    cells: the number of pairs.
+    difference: with its interval and its own p-values.
+    p: corrected for the number of contrasts of its kind (Holm).
+    seeds: cells with which `Study.compare.difference` would be found in four of five studies; None
+      if more cells alone would not do, or if a single one tells nothing of that.
+    """
+
+    label: str
+    over: str
+    cells: int
+    difference: Difference
+    p: float
+    seeds: int | None
+
+
+class Table(NamedTuple):
+    """The rows of a study, the rises in training, and the differences from the baseline."""
+
+    rows: tuple[Row, ...]
+    rises: tuple[Contrast, ...]
+    over_baseline: tuple[Contrast, ...]
+
+
+_Pair = tuple[str, str, Sequence[Verdicts], Sequence[Verdicts]]
+
+
+def tabulate(study: Study, done: Mapping[str, Outcome]) -> Table:
+    """The table of the cells that are done and were tested, by their names.
+
+    Raises ValueError if the tests of a row, or those of a row and of the baseline, share no
+    datapoint.
+    """
+    grouped: dict[str, list[Cell]] = {}
+    for cell in cells(study):
+        if cell.tested is None and cell.name in done and AFTER in done[cell.name].tests:
+            grouped.setdefault(row_of(study, cell), []).append(cell)
+    return Table(
+        tuple(_row(study, label, own, done) for label, own in grouped.items()),
+        _contrasts(list(_rises(grouped, done)), study.compare.difference),
+        _contrasts(list(_over_baseline(study, grouped, done)), study.compare.difference),
+    )
+
+
+def _row(study: Study, label: str, own: Sequence[Cell], done: Mapping[str, Outcome]) -> Row:
+    found: dict[str, list[Verdicts]] = {}
+    for cell in own:
+        for name, test in _tests(study, cell, done):
+            found.setdefault(name, []).append(test)
+    names = dict.fromkeys(name for cell in own for name in done[cell.name].means)
+    return Row(
+        label,
+        len(own),
+        {name: crossed_share(outcomes(tests, shared_ids(tests))) for name, tests in found.items()},
+        {name: _mean([done[cell.name].means.get(name) for cell in own]) for name in names},
+    )
+
+
+def _tests(study: Study, cell: Cell, done: Mapping[str, Outcome]) -> Iterator[tuple[str, Verdicts]]:
+    """The tests of a cell by name: before, after, and those of `Study.tests` likewise."""
+    yield from done[cell.name].tests.items()
+    for name, _ in study.tests:
+        for version, when in (("base", BEFORE), ("latest", AFTER)):
+            played = done.get(f"{cell.name}-{name}-{version}")
+            if played is not None:
+                yield f"{name}: {when}", played.tests[AFTER]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if len(known) == len(values) else None
+
+
+def _rises(grouped: Mapping[str, list[Cell]], done: Mapping[str, Outcome]) -> Iterator[_Pair]:
+    for label, own in grouped.items():
+        tests = [done[cell.name].tests for cell in own]
+        if all(BEFORE in found for found in tests):
+            yield label, BEFORE, [found[AFTER] for found in tests], [one[BEFORE] for one in tests]
+
+
+def _over_baseline(
+    study: Study, grouped: Mapping[str, list[Cell]], done: Mapping[str, Outcome]
+) -> Iterator[_Pair]:
+    """Each other row with the baseline, as far as both have the same seeds."""
+    baseline = study.compare.baseline
+    base = {replicate_of(study, cell): cell.name for cell in grouped.get(baseline or "", [])}
+    for label, own in grouped.items():
+        pairs = [
+            (cell.name, base[place])
+            for cell in own
+            if (place := replicate_of(study, cell)) in base and label != baseline
+        ]
+        if pairs:
+            ours = [done[own].tests[AFTER] for own, _ in pairs]
+            yield label, str(baseline), ours, [done[other].tests[AFTER] for _, other in pairs]
+
+
+def _contrasts(pairs: Sequence[_Pair], smallest: float) -> tuple[Contrast, ...]:
+    sides = []
+    for _, _, ours, theirs in pairs:
+        ids = shared_ids([*ours, *theirs])
+        sides.append((outcomes(ours, ids), outcomes(theirs, ids)))
+    found = [paired_difference(ours_SP, theirs_SP) for ours_SP, theirs_SP in sides]
+    corrected = holm([one.p for one in found])
+    return tuple(
+        Contrast(label, over, len(ours), one, p, seeds_needed(ours_SP - theirs_SP, smallest))
+        for (label, over, ours, _), one, p, (ours_SP, theirs_SP) in zip(
+            pairs, found, corrected, sides, strict=True
+        )
+    )

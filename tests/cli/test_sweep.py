@@ -1,0 +1,270 @@
+"""`nip-fn sweep`: the real command, whose cells are real processes, on runs without a model."""
+
+import contextlib
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from nip_fn_adapters.runs import load_run
+
+from .conftest import COMMAND, Finished, RunCli, call_cli
+from .test_money import PRICES
+
+STUDY = """
+seeds = 2
+
+[base]
+dataset = "builtin:arithmetic"
+agents._default.model_provider = "dummy"
+rl.num_iterations = 1
+rl.rollouts_per_iteration = 20
+malt.num_responses_per_timestep = 2
+nip_protocol.max_message_rounds = 3
+dataset_options.max_test_size = 20
+
+[arms.malt]
+
+[arms.ei]
+trainer = "ei"
+ei.rollouts_per_iteration = 20
+
+[compare]
+baseline = "malt"
+metrics = ["accuracy_1"]
+"""
+TESTED = f"{STUDY}\n[tests.rare]\ndummy.decision_rate = 0.2\n"
+CELLS = ["malt-seed-1", "malt-seed-2", "ei-seed-1", "ei-seed-2"]
+
+
+def digests(place: Path) -> dict[str, str]:
+    """The digest of each run in a folder, all of which are done and true to their recordings."""
+    found = {}
+    for path in sorted(place.glob("*/checkpoint.msgpack")):
+        run = load_run(path).unwrap()
+        assert not run.faults
+        assert run.state.stage.name == "done"
+        found[path.parent.name] = run.digest
+    return found
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Finished]:
+    """A study that is done, and what the command printed."""
+    folder = tmp_path_factory.mktemp("swept")
+    (folder / "s.toml").write_text(STUDY)
+    done = call_cli(folder, "sweep", "s.toml", "--jobs", 4)
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+@pytest.fixture
+def study(swept: tuple[Path, Finished], tmp_path: Path) -> Path:
+    """That study as `studies/s` of the test's own folder."""
+    shutil.copy(swept[0] / "s.toml", tmp_path)
+    return Path(shutil.copytree(swept[0] / "studies/s", tmp_path / "studies/s"))
+
+
+def test_each_cell_is_an_ordinary_run_and_the_table_has_its_numbers(
+    swept: tuple[Path, Finished], run_cli: RunCli, study: Path
+) -> None:
+    assert sorted(digests(study)) == sorted(CELLS)
+    assert [f"{name}: done" in swept[1].stderr for name in CELLS] == [True] * 4
+    listed = json.loads(run_cli("ls", "--runs", study, "--json").stdout)
+    assert {one["state"] for one in listed} == {"done"}
+    found = json.loads(run_cli("sweep", "s.toml", "--json").stdout)
+    last = {one["run"]: one["last_accuracy"]["value"] for one in listed}
+    for row in found["rows"]:
+        own = [last[f"{row['row']}-seed-{seed}"] for seed in (1, 2)]
+        assert row["accuracies"]["after"]["value"] == pytest.approx(sum(own) / 2)
+    compared = run_cli("compare", "malt-seed-?", "ei-seed-?", "--runs", study, "--json")
+    ours = json.loads(compared.stdout)["difference"]
+    (over,) = found["over_baseline"]
+    assert {name: over[name] for name in ours} == pytest.approx(ours)
+    for text in ("rises in training", "over malt", "runs to see 3 points"):
+        assert text in swept[1].stdout
+
+
+def test_a_cell_is_the_run_that_train_would_make(study: Path, run_cli: RunCli) -> None:
+    for name, path in (("own", "given.json"), ("whole", "config.toml")):
+        plain = run_cli("train", study / "ei-seed-2" / path, "--run", name)
+        assert plain.returncode == 0, plain.stderr
+        assert digests(study.parents[1] / "runs")[name] == digests(study)["ei-seed-2"]
+
+
+@pytest.mark.usefixtures("study")
+def test_a_study_that_is_done_is_shown_again_and_nothing_is_run(run_cli: RunCli) -> None:
+    again = run_cli("sweep", "s.toml")
+    assert again.returncode == 0
+    assert again.stderr == "study studies/s: 4 cells, 4 of them done before\n"
+
+
+def test_cells_and_tests_are_added_and_those_that_are_there_are_kept(
+    study: Path, run_cli: RunCli
+) -> None:
+    before = digests(study)
+    (study.parents[1] / "s.toml").write_text(TESTED)
+    more = run_cli("sweep", "s.toml", "--seeds", "2", "--jobs", 2, "--json")
+    assert more.returncode == 0, more.stderr
+    after = digests(study)
+    assert after.keys() - before.keys() == {
+        f"{arm}-seed-{seed}-rare-{version}"
+        for arm in ("malt", "ei")
+        for seed in (1, 2)
+        for version in ("base", "latest")
+    }
+    assert {name: after[name] for name in before} == before
+    # A test plays what the cell has trained: with the same words, as often as they come to a
+    # decision, it would be the test of the cell again.
+    for row in json.loads(more.stdout)["rows"]:
+        cells = [load_run(study / f"{row['row']}-seed-{seed}-rare-latest") for seed in (1, 2)]
+        found = [run.unwrap().state.rows[0].metrics for run in cells]
+        own = [dict(metrics)["accuracy"] for metrics in found]
+        assert row["accuracies"]["rare: after"]["value"] == pytest.approx(sum(own) / 2)
+        lineage = load_run(study / f"{row['row']}-seed-1").unwrap().state.groups
+        tested = cells[0].unwrap().state.groups
+        assert [g.lineage[-1:] for g in tested] == [g.lineage[-1:] for g in lineage]
+
+
+@pytest.mark.usefixtures("study")
+@pytest.mark.parametrize(
+    "change", ["rl.num_iterations=2", "dataset_options.max_test_size=10", "dummy.decision_rate=0.9"]
+)
+def test_other_parameters_are_refused_before_anything_is_run(run_cli: RunCli, change: str) -> None:
+    refused = run_cli("sweep", "s.toml", "--set", change)
+    assert refused.returncode == 3
+    assert change.partition("=")[0] in refused.stderr
+    assert "--name" in refused.stderr
+
+
+def test_a_cell_that_stops_says_why_and_the_others_go_on(tmp_path: Path, run_cli: RunCli) -> None:
+    unreached = """
+agents._default.model_provider = "openai"
+agents._default.model_name = "m"
+agents._default.api_base_url = "http://127.0.0.1:9/v1"
+text_rl.unreached_limit_seconds = 0.1
+"""
+    broken = STUDY.replace('trainer = "ei"', unreached)
+    (tmp_path / "s.toml").write_text(broken)
+    found = run_cli("sweep", "s.toml", "--seeds", 1, "--jobs", 2, OPENAI_API_KEY="k")
+    assert found.returncode == 9
+    assert "ei-seed-1 (exit code 9): " in found.stderr
+    assert "127.0.0.1:9" in found.stderr
+    assert "1 of 2 cells are not done" in found.stderr
+    assert [line.split()[0] for line in found.stdout.splitlines()[1:2]] == ["malt"]
+
+
+def test_a_forecast_has_a_line_for_each_cell_and_runs_none(tmp_path: Path, run_cli: RunCli) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    (tmp_path / "prices.toml").write_text(PRICES)
+    dry = ("--dry-run", "--prices", "prices.toml", "--budget", "0.01")
+    found = run_cli("sweep", "s.toml", *dry)
+    assert found.returncode == 0, found.stderr
+    assert not (tmp_path / "studies").exists()
+    *rows, total = found.stdout.splitlines()[3:]
+    assert [row.split()[0] for row in rows] == CELLS
+    # Expected replies, in all and of each cell.
+    replies = [int(row.split()[1].replace(",", "")) for row in (*rows, total)]
+    assert sum(replies[:-1]) == replies[-1]
+    assert "over it" in found.stderr
+
+
+def test_a_budget_is_one_for_all_cells(tmp_path: Path, run_cli: RunCli) -> None:
+    (tmp_path / "s.toml").write_text(STUDY)
+    (tmp_path / "prices.toml").write_text(PRICES)
+    paid = ("sweep", "s.toml", "--jobs", "3", "--prices", "prices.toml", "--json")
+    few = run_cli(*paid, "--budget", "0.3")
+    assert few.returncode == 11
+    assert "budget" in few.stderr
+    place = tmp_path / "studies/s"
+    spent = run_cli("ls", "--runs", place, "--json").stdout
+    assert 0 < sum(one["dollars"] or 0 for one in json.loads(spent)) <= 0.3
+    # What the cheap cells left was for the others, and was not enough for them.
+    states = {one["run"]: one["state"] for one in json.loads(spent)}
+    assert [states[name] for name in CELLS] == ["stopped", "stopped", "done", "done"]
+    whole = run_cli(*paid, "--budget", "100")
+    assert whole.returncode == 0, whole.stderr
+    assert len(digests(place)) == 4
+
+
+# ------------------------------------------------------------------------------------------- kills
+
+
+def test_a_sweep_that_is_killed_goes_on_and_asks_nothing_twice(
+    swept: tuple[Path, Finished], tmp_path: Path, start: Callable[..., Any], run_cli: RunCli
+) -> None:
+    shutil.copy(swept[0] / "s.toml", tmp_path)
+    place = tmp_path / "studies/s"
+    slow = ("sweep", "s.toml", "--jobs", "3")
+    for _ in range(2):
+        process = start(*slow)
+        known = len(list(place.glob("*/checkpoint.msgpack")))
+        while process.poll() is None and len(list(place.glob("*/checkpoint.msgpack"))) < known + 1:
+            time.sleep(0.01)
+        below = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        # The processes of its cells end with it, too.
+        assert psutil.wait_procs(below, timeout=30)[1] == []
+    last = run_cli(*slow)
+    assert last.returncode == 0, last.stderr
+    assert digests(place) == digests(swept[0] / "studies/s")
+
+
+def test_a_sweep_that_is_interrupted_stops_its_cells_and_can_be_resumed(
+    swept: tuple[Path, Finished], tmp_path: Path, start: Callable[..., Any], run_cli: RunCli
+) -> None:
+    shutil.copy(swept[0] / "s.toml", tmp_path)
+    process = start("sweep", "s.toml", "--jobs", "3")
+    place = tmp_path / "studies/s"
+    while process.poll() is None and not list(place.glob("*/checkpoint.msgpack")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "resume with the same command" in told
+    last = run_cli("sweep", "s.toml", "--jobs", "3")
+    assert last.returncode == 0, last.stderr
+    assert digests(place) == digests(swept[0] / "studies/s")
+
+
+def test_two_sweeps_of_one_study_share_its_cells(
+    swept: tuple[Path, Finished], tmp_path: Path, start: Callable[..., Any]
+) -> None:
+    shutil.copy(swept[0] / "s.toml", tmp_path)
+    both = [start("sweep", "s.toml", "--seeds", "1") for _ in range(2)]
+    for process in both:
+        _, told = process.communicate(timeout=120)
+        assert process.returncode == 0, told
+    whole = digests(swept[0] / "studies/s")
+    assert digests(tmp_path / "studies/s") == {name: whole[name] for name in CELLS[::2]}
+
+
+def test_a_terminal_shows_all_cells(
+    swept: tuple[Path, Finished], tmp_path: Path, environment: dict[str, str]
+) -> None:
+    shutil.copy(swept[0] / "s.toml", tmp_path)
+    leader, follower = pty.openpty()
+    command = (COMMAND, "sweep", "s.toml", "--seeds", "1", "--jobs", "2")
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=follower
+    )
+    os.close(follower)
+    shown = b""
+    with contextlib.suppress(OSError):  # of a terminal that nobody writes to any more
+        while read := os.read(leader, 1 << 16):
+            shown += read
+    os.close(leader)
+    assert process.wait() == 0
+    text = shown.decode()
+    for told in ("2 running", "ei-seed-1", "accuracy ", "done"):
+        assert told in text
