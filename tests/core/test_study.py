@@ -14,6 +14,7 @@ from nip_fn.config.presets import with_preset
 from nip_fn.config.study import Study, cells, replicate_of, row_of, study_of, with_seeds
 from nip_fn.metrics.evaluation import Verdicts
 from nip_fn.metrics.inference import (
+    crossed_interval,
     crossed_share,
     holm,
     paired_difference,
@@ -254,10 +255,9 @@ def test_the_seeds_that_are_proposed_find_the_difference_in_four_of_five_studies
     number = seeds_needed(experiment(200), 0.03)
     assert number is not None
     for seeds, least, most in ((number, 0.76, 0.92), (max(2, number // 2), 0.2, 0.76)):
-        found = [
-            paired_difference(apart, np.zeros_like(apart)).p < 0.05
-            for apart in (experiment(seeds) for _ in range(200))
-        ]
+        # The t-test of `paired_difference` rejects where this interval excludes 0.
+        intervals = [crossed_interval(experiment(seeds)) for _ in range(200)]
+        found = [one.low > 0 or one.high < 0 for one in intervals]
         assert least <= np.mean(found) <= most
 
 
