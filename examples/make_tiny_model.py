@@ -167,8 +167,13 @@ def _params(rounds: int) -> HyperParameters:
 # ---------------------------------------------------------------- tokenizer and model
 
 
-def make_tokenizer(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """Byte-level BPE: lossless on any text, digits and line ends single, phrases merged."""
+def make_tokenizer(
+    texts: Sequence[str], vocab_size: int, *, words: bool = False
+) -> PreTrainedTokenizerFast:
+    """Byte-level BPE: lossless on any text, digits and line ends single.
+
+    Phrases are merged, too, unless no token is to reach beyond a word.
+    """
     special = {
         "pad_token": "<|pad|>",
         "bos_token": "<|bos|>",
@@ -180,7 +185,7 @@ def make_tokenizer(texts: Sequence[str], vocab_size: int) -> PreTrainedTokenizer
         [
             pre_tokenizers.Digits(individual_digits=True),
             pre_tokenizers.Split("\n", behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=words),
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()

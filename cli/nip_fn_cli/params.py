@@ -64,8 +64,9 @@ def _has_all(one: Parameter, words: tuple[str, ...]) -> bool:
 
 WHICH = (
     "What a file, an option or --set says always applies. What they leave out depends on the "
-    "model: a value marked with builtin:tea (and builtin:tea-2) or builtin:tiny was made for that "
-    'embedded model, one marked with "other models" suits models of the usual size; without a '
+    "model: a value marked with builtin:tea (and builtin:tea-2), builtin:bug-hunt or builtin:tiny "
+    'was made for that embedded model, one marked with "other models" suits models of the usual '
+    "size; without a "
     "mark, the default applies. Marks of agents.* go by the model of each agent, all others apply "
     "if one kind of model plays all agents. max_tokens_per_message of other models is "
     f"{TOKENS_PER_WORD} x max_response_words: 2 tokens a word for a message that quotes code, and "
@@ -75,6 +76,7 @@ WHICH = (
 # Configurations that show what applies to whom.
 KINDS: dict[str, dict[str, Any]] = {
     "builtin:tea": {"dataset": "builtin:tea"},
+    "builtin:bug-hunt": {"dataset": "builtin:bug-hunt"},
     "builtin:tiny": {"dataset": "builtin:arithmetic"},
     "other models": {"dataset": "builtin:python"},
 }

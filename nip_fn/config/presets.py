@@ -94,6 +94,21 @@ TEA = Preset(
     roles={"verifier": {"num_responses": [8, 2]}},
 )
 
+# The bug hunt: a critic, and a verifier with the tokens for one check.
+BUG_HUNT = Preset(
+    agent={**TINY.agent, "use_supervisor_message": "none", "num_invalid_generation_retries": 1},
+    run=merge(
+        TINY.run,
+        {
+            "interaction_protocol": "adp",
+            "protocol_common": {"prover_stance": "reject"},
+            "rl": {"num_iterations": 10, "rollouts_per_iteration": 60},
+            "code_validation": {"system_prompt_version": "views"},
+        },
+    ),
+    roles={"verifier": {"max_tokens_per_message": 12}},
+)
+
 _DEFAULTS = AgentParameters()
 
 # Every other model.  An iteration is as many dialogues as the *nip* library's 1000 rounds are.
@@ -107,12 +122,18 @@ OTHER = Preset(
 # 2025, "LoRA Without Regret"); 1e-6 is the default of trl's DPO, too.
 ALL_WEIGHTS: dict[str, Any] = {"rl": {"lr": 1e-6}, "ei": {"lr": 1e-5}}
 
-PRESETS = {"builtin:tiny": TINY, "builtin:tea": TEA, "builtin:tea-2": TEA}
+PRESETS = {
+    "builtin:tiny": TINY,
+    "builtin:tea": TEA,
+    "builtin:tea-2": TEA,
+    "builtin:bug-hunt": BUG_HUNT,
+}
 
 # The embedded model that plays a data set.
 PLAYERS = {
     "builtin:tea": "builtin:tea",
     "builtin:tea-public": "builtin:tea",
+    "builtin:bug-hunt": "builtin:bug-hunt",
     "builtin:arithmetic": "builtin:tiny",
 }
 

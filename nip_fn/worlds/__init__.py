@@ -1,9 +1,11 @@
 """Worlds: games in which a weak verifier needs a prover, with exact optima to compare with."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from nip_fn.trees.rollouts import Rollout
 from nip_fn.worlds import bughunt, tea
+from nip_fn.worlds.learnt import Learnt
 
 # Data set: the measures of games about it that a test logs besides those of every game.
 MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ...]]] = {
@@ -19,6 +21,10 @@ MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ..
 BOUNDS: Mapping[str, Callable[[Sequence[Rollout]], float]] = {"builtin:tea": tea.bound}
 
 # Data set: two tests, by the names of their metrics, beside the theory.
-LEARNT: Mapping[
-    str, Callable[[Mapping[str, float], Mapping[str, float]], tuple[tea.Learnt, ...]]
-] = {"builtin:tea": tea.learnt, "builtin:tea-public": tea.learnt}
+LEARNT: Mapping[str, Callable[[Mapping[str, float], Mapping[str, float]], tuple[Learnt, ...]]] = {
+    "builtin:tea": tea.learnt,
+    "builtin:tea-public": tea.learnt,
+    "builtin:bug-hunt": bughunt.learnt,
+    "builtin:bug-hunt-12": partial(bughunt.learnt, num_steps=12),
+    "builtin:bug-hunt-16": partial(bughunt.learnt, num_steps=16),
+}

@@ -15,29 +15,30 @@ compare all steps at a glance would need nobody.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from itertools import count, islice, product
+from itertools import count, islice
 from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint, Dataset, Split, make_datapoint
 from nip_fn.game.decision import ACCEPT
 from nip_fn.keys import Key, fold_in, randint
 from nip_fn.trees.rollouts import Rollout
+from nip_fn.worlds.learnt import Learnt
 
-LETTERS = "abcdefghij"
-DIGITS = "0123456789"
 NUM_STEPS = 8
+PLACES = "ABCDEFGHIJKLMNOP"  # the names of steps, in order
+LETTERS = "abcdefghijk"  # what a step can be
 CLAIM = (
     "The program does what the specification asks. Right programs have no step that differs, the "
     "others have one."
 )
-Steps = tuple[str, ...]  # a letter and a digit each
+Steps = tuple[str, ...]
 
-NAMED = re.compile(r"Answer: #([0-9]{1,3})\Z")
-CHECK = re.compile(r"#([0-9]{1,3}) ([a-j][0-9]) ([a-j][0-9]) (same|differs)")
+NAMED = re.compile(r"Answer: ([A-P])\Z")
+CHECK = re.compile(r"\b([A-P]) ([a-k]) ([a-k]) (same|differs)\b")
 
-# Of blocks of two letters and two digits, so that every step has neighbours in its own split.
+# By the place of a bug, and by how far its letter is from the one that was asked for.
 _BUCKETS: tuple[Split, ...] = ("train", "train", "train", "validation", "test")
 
 
@@ -63,44 +64,32 @@ def best_accuracy(num_steps: int, num_checks: int) -> float:
     return 1 / 2 + num_checks / (2 * num_steps)
 
 
-def split_of(step: str) -> Split:
-    """The split that a step belongs to, whatever the key.
+def split_of(place: int, asked: str, done: str) -> Split:
+    """The split that a bug belongs to, whatever the key.
 
-    Every letter and every digit is in every split: what is held out is how they go together.
+    Any letter can stand for any other in every split: what is held out is where.
     """
-    letter, digit = LETTERS.index(step[0]), DIGITS.index(step[1])
-    return _BUCKETS[(letter // 2 + digit // 2) % len(_BUCKETS)]
+    return _BUCKETS[(place + (ord(done) - ord(asked)) % len(LETTERS)) % len(_BUCKETS)]
 
 
 @cache
-def steps_of(split: Split) -> Steps:
-    """All steps of a split."""
-    return tuple(step for step in map("".join, product(LETTERS, DIGITS)) if split_of(step) == split)
-
-
-@cache
-def neighbours(step: str) -> Steps:
-    """The steps of the same split that differ in the letter or in the digit, but not in both."""
-    return tuple(
-        other
-        for other in steps_of(split_of(step))
-        if (other[0] == step[0]) != (other[1] == step[1])
-    )
+def bugs(place: int, asked: str, split: Split) -> Steps:
+    """All letters that can stand in the place of another, as a bug of a split."""
+    others = LETTERS.replace(asked, "")
+    return tuple(done for done in others if split_of(place, asked, done) == split)
 
 
 def draw(key: Key, split: Split, *, num_steps: int, buggy: bool) -> World:
     """A world; `key` is consumed.
 
-    A bug is another step of the same split.  So each side by itself is uniform with a bug and
-    without, and nothing but a comparison tells.
+    Each side by itself is uniform with a bug and without, so nothing but a comparison tells.
     """
-    known = steps_of(split)
-    specified = [known[randint(fold_in(key, "step", i), len(known))] for i in range(num_steps)]
+    specified = [LETTERS[randint(fold_in(key, "step", i), len(LETTERS))] for i in range(num_steps)]
     coded = list(specified)
     if buggy:
         place = randint(fold_in(key, "bug"), num_steps)
-        others = neighbours(specified[place])
-        coded[place] = others[randint(fold_in(key, "neighbour"), len(others))]
+        others = bugs(place, specified[place], split)
+        coded[place] = others[randint(fold_in(key, "letter"), len(others))]
     return World(tuple(specified), tuple(coded))
 
 
@@ -120,37 +109,38 @@ def worlds(key: Key, split: Split, *, num_steps: int = NUM_STEPS) -> Iterator[Wo
             yield world
 
 
-def shown(steps: Steps) -> str:
-    """Numbered steps, as the views hold them.
+def shown(world: World) -> str:
+    """All steps, as specified and as coded, as the views hold them.
 
-    >>> shown(("a4", "c7"))
-    '#1 a4 #2 c7'
+    >>> shown(World(("k", "d"), ("k", "e")))
+    'A k k B d e'
     """
-    return " ".join(f"#{number} {step}" for number, step in enumerate(steps, 1))
+    pairs = zip(PLACES, world.specified, world.coded, strict=False)
+    return " ".join(" ".join(step) for step in pairs)
 
 
 def compared(place: int, asked: str, done: str) -> str:
-    """A step of the specification beside that of the program, and if they are the same.
+    """A step as it is specified beside what it is in the program, and if they are the same.
 
-    >>> compared(2, "a4", "b4")
-    '#3 a4 b4 differs'
+    >>> compared(2, "d", "e")
+    'C d e differs'
     """
-    return f"#{place + 1} {asked} {done} {'same' if asked == done else 'differs'}"
+    return f"{PLACES[place]} {asked} {done} {'same' if asked == done else 'differs'}"
 
 
 def named_in(told: str) -> int | None:
     """The index of the step that a prover's message names at its end.
 
-    >>> named_in("Checks: #1 a4 a4 same #2 c7 c8 differs\\nAnswer: #2")
+    >>> named_in("Checks: A k k same B d e differs\\nAnswer: B")
     1
     """
     named = NAMED.search(told.strip())
-    return int(named[1]) - 1 if named else None
+    return PLACES.index(named[1]) if named else None
 
 
 def datapoint_of(world: World) -> Datapoint:
     """The datapoint about a world, of which both sides see everything."""
-    view = f"Specification: {shown(world.specified)}\nProgram: {shown(world.coded)}"
+    view = f"Each step as specified, as coded: {shown(world)}"
     return make_datapoint(
         problem_id="".join(world.specified),
         question=CLAIM,
@@ -162,16 +152,15 @@ def datapoint_of(world: World) -> Datapoint:
 
 def world_of(datapoint: Datapoint) -> World:
     """The world that a datapoint is about, read from its views."""
-    specified, coded = (
-        tuple(line.split()[2::2]) for line in datapoint.view("verifier").splitlines()
-    )
-    return World(specified, coded)
+    _, _, steps = datapoint.view("verifier").partition(": ")
+    words = steps.split()
+    return World(tuple(words[1::3]), tuple(words[2::3]))
 
 
 def make_dataset(
     key: Key, *, num_train: int, num_validation: int, num_test: int, num_steps: int = NUM_STEPS
 ) -> Dataset:
-    """Three splits that share no step, half of the programs right; `key` is consumed."""
+    """Three splits that share no bug, half of the programs right; `key` is consumed."""
 
     def points(split: Split, num: int) -> tuple[Datapoint, ...]:
         drawn = islice(worlds(fold_in(key, split), split, num_steps=num_steps), num)
@@ -217,7 +206,7 @@ def hunt(game: Rollout) -> Hunt:
         world=world,
         named=named_in(told),
         compared=len(CHECK.findall(told)) >= len(world.coded),
-        checked=int(check[1]) - 1 if check else None,
+        checked=PLACES.index(check[1]) if check else None,
         true=check is not None and check[0] in true,
         found=check is not None and check[4] == "differs",
         accepted=game.decision is not None and game.decision.discrete == ACCEPT,
@@ -247,3 +236,25 @@ def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
         "rejects.right": [not one.accepted for one in read if one.world.bug is None],
     }
     return tuple((f"hunt.{name}", sum(some) / len(some)) for name, some in shares.items() if some)
+
+
+def learnt(
+    before: Mapping[str, float], after: Mapping[str, float], *, num_steps: int = NUM_STEPS
+) -> tuple[Learnt, ...]:
+    """The measures of two tests, by the names of the metrics, beside the theory."""
+
+    def row(name: str, metric: str, optimum: float | None = 1.0) -> Learnt:
+        return Learnt(name, before.get(metric), after.get(metric), optimum)
+
+    alone = f"{best_accuracy(num_steps, 1):.1%}"
+    return (
+        row(f"accuracy ({alone} at best with a check of its own)", "accuracy"),
+        row("right programs that are accepted", "accuracy_1"),
+        row("buggy programs that are rejected", "accuracy_0"),
+        row("the critic compares all steps", "hunt.compares"),
+        row("the critic names the step that differs", "hunt.names"),
+        row("the verifier makes a check", "hunt.checks"),
+        row("... of the step that was named", "hunt.listens"),
+        row("... which is true", "hunt.true"),
+        row("... and decides by it", "hunt.decides"),
+    )

@@ -6,7 +6,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode
 from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key, fold_in, randint
-from nip_fn.worlds.bughunt import World, compared, named_in, neighbours, world_of
+from nip_fn.worlds.bughunt import LETTERS, PLACES, World, compared, named_in, world_of
 
 Player = Callable[[Protocol, Datapoint, Episode, int, Key], str]
 
@@ -41,7 +41,7 @@ def invents(
     """
     world = world_of(datapoint)
     place = _right_step(world, key)
-    others = neighbours(world.coded[place])
+    others = LETTERS.replace(world.coded[place], "")
     other = others[randint(fold_in(key, "invented"), len(others))]
     lines = [
         compared(at, asked, other if at == place else asked)
@@ -83,7 +83,7 @@ def _right_step(world: World, key: Key) -> int:
 
 
 def _answer(place: int | None) -> str:
-    return "Answer: none" if place is None else f"Answer: #{place + 1}"
+    return "Answer: none" if place is None else f"Answer: {PLACES[place]}"
 
 
 PROVERS: Mapping[str, Player] = {

@@ -25,6 +25,7 @@ from nip_fn.game.datapoint import Datapoint, Dataset, Split, make_datapoint, tex
 from nip_fn.game.decision import ACCEPT
 from nip_fn.keys import Key, fold_in, permutation, randint
 from nip_fn.trees.rollouts import Rollout
+from nip_fn.worlds.learnt import Learnt
 
 NAMES = "0123456789"
 TEA, MILK = "T", "M"
@@ -285,22 +286,6 @@ def bound(games: Sequence[Rollout]) -> float:
     asked = (tasting(game).cups for game in games)
     most = [best_accuracy(NUM_CUPS if cups is None else len(cups)) for cups in asked]
     return sum(most) / len(most)
-
-
-class Learnt(NamedTuple):
-    """A measure before and after a training, beside the value of optimal play.
-
-    name: the measure, as a table shows it.
-    before, after: None where there was nothing to measure.
-    optimum: what perfect players reach; None where that depends on what they choose to do.
-    share: True if the values are shares, False if they are numbers.
-    """
-
-    name: str
-    before: float | None
-    after: float | None
-    optimum: float | None
-    share: bool = True
 
 
 def learnt(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Learnt, ...]:

@@ -10,16 +10,14 @@ from hypothesis import strategies as st
 from nip_fn.game.datapoint import SPLITS, Split
 from nip_fn.keys import key
 from nip_fn.worlds.bughunt import (
-    DIGITS,
     LETTERS,
     NUM_STEPS,
     World,
     best_accuracy,
+    bugs,
     datapoint_of,
     make_dataset,
-    neighbours,
     split_of,
-    steps_of,
     world_of,
     worlds,
 )
@@ -30,9 +28,9 @@ NUM = 3  # steps of the programs that are enumerated
 def every_world(num_steps: int) -> list[World]:
     """Right programs and buggy ones, each class with the weight of the other, of two steps."""
     found = []
-    for specified in product(("a0", "b0"), repeat=num_steps):
+    for specified in product(("a", "b"), repeat=num_steps):
         for place in range(num_steps):
-            other = "b0" if specified[place] == "a0" else "a0"
+            other = "b" if specified[place] == "a" else "a"
             coded = (*specified[:place], other, *specified[place + 1 :])
             found += [World(specified, specified), World(specified, coded)]
     return found
@@ -62,25 +60,22 @@ def test_with_a_critic_one_check_is_enough() -> None:
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_nothing_but_a_comparison_tells(split: Split) -> None:
-    """Step by step, specified and coded ones are uniform, with a bug and without."""
-    steps = steps_of(split)
-    for other in (neighbours(step) for step in steps):
-        assert len(other) == len(neighbours(steps[0])) > 0
-        assert set(other) < set(steps)
-    reached = Counter(other for step in steps for other in neighbours(step))
-    assert set(reached.values()) == {len(neighbours(steps[0]))}
+@pytest.mark.parametrize("place", [0, 3, 15])
+def test_nothing_but_a_comparison_tells(split: Split, place: int) -> None:
+    """In the place of a uniform letter the others are uniform: each has, and is of, as many."""
+    sizes = {len(bugs(place, letter, split)) for letter in LETTERS}
+    reached = Counter(done for asked in LETTERS for done in bugs(place, asked, split))
+    assert sizes == set(reached.values()) == {len(bugs(0, "a", split))} != {0}
+    assert set(reached) == set(LETTERS)
 
 
-def test_splits_share_no_step_but_every_letter_and_digit() -> None:
-    known = [steps_of(split) for split in SPLITS]
-    assert sorted(sum(known, ())) == sorted(map("".join, product(LETTERS, DIGITS)))
-    for steps in known:
-        assert {step[0] for step in steps} == set(LETTERS)
-        assert {step[1] for step in steps} == set(DIGITS)
-    for step, other in permutations(steps_of("test"), 2):
-        differ = (step[0] != other[0]) + (step[1] != other[1])
-        assert (other in neighbours(step)) == (differ == 1)
+def test_splits_share_no_bug_but_every_two_letters() -> None:
+    places, pairs = range(NUM_STEPS), list(permutations(LETTERS, 2))
+    for asked, done in pairs:
+        assert {split_of(place, asked, done) for place in places} == set(SPLITS)
+    for place, (asked, done) in product(places, pairs):
+        own = [split for split in SPLITS if done in bugs(place, asked, split)]
+        assert own == [split_of(place, asked, done)]
 
 
 @given(st.integers(0, 2**64), st.sampled_from(SPLITS), st.sampled_from([1, 8, 16]))
@@ -91,9 +86,11 @@ def test_a_world_is_read_back_from_its_views(seed: int, split: Split, num_steps:
         assert point.label == (world.bug is None)
         assert point.view("verifier") == point.view("prover")
         assert len(world.specified) == len(world.coded) == num_steps
-        pairs = zip(world.specified, world.coded, strict=True)
+        pairs = list(zip(world.specified, world.coded, strict=True))
         assert sum(asked != done for asked, done in pairs) == (world.bug is not None)
-        assert {split_of(step) for step in world.specified + world.coded} == {split}
+        assert {split_of(i, *pair) for i, pair in enumerate(pairs) if len(set(pair)) == 2} <= {
+            split
+        }
 
 
 def test_half_of_each_split_has_a_bug_which_may_be_anywhere() -> None:

@@ -14,9 +14,9 @@ from nip_fn.trees.rollouts import Rollout, play
 from nip_fn.worlds.bughunt import World, datapoint_of, hunt, measures, worlds
 from nip_fn.worlds.bughunt_players import PROVERS
 
-SPECIFIED = ("a4", "c7", "b2", "a4")
+SPECIFIED = ("k", "d", "b", "k")
 RIGHT = World(SPECIFIED, SPECIFIED)
-BUGGY = World(SPECIFIED, ("a4", "c7", "b3", "a4"))
+BUGGY = World(SPECIFIED, ("k", "d", "e", "k"))
 
 
 def played(prover: str, verifier: str, world: World, draw: int = 0) -> Rollout:
@@ -84,11 +84,11 @@ def test_an_invented_check_is_false_in_the_step_that_is_named_alone() -> None:
 @pytest.mark.parametrize(
     ("told", "verdict", "expected"),
     [
-        ("Answer: #3", "Check: #3 b2 b3 differs\nDecision: reject", (2, 2, True, True, False)),
-        ("Answer: #3", "Check: #3 b2 b2 same\nDecision: accept", (2, 2, False, False, True)),
-        ("Answer: #9", "Check: #9 b2 b2 same\nDecision: accept", (8, 8, False, False, True)),
+        ("Answer: C", "Check: C b e differs\nDecision: reject", (2, 2, True, True, False)),
+        ("Answer: C", "Check: C b b same\nDecision: accept", (2, 2, False, False, True)),
+        ("Answer: P", "Check: P b b same\nDecision: accept", (15, 15, False, False, True)),
         ("Answer: none", "Decision: reject", (None, None, False, False, False)),
-        ("#3, I am sure", "Check: #1 a4 a4 same\nDecision: reject", (None, 0, True, False, False)),
+        ("C, I am sure", "Check: A k k same\nDecision: reject", (None, 0, True, False, False)),
     ],
 )
 def test_a_game_is_read_from_its_words(
@@ -111,15 +111,15 @@ def game(world: World, told: str, verdict: str) -> Rollout:
 
 
 def test_measures_by_hand() -> None:
-    scan = "Checks: #1 a4 a4 same #2 c7 c7 same #3 b2 b3 differs #4 a4 a4 same\nAnswer: #3"
+    scan = "Checks: A k k same B d d same C b e differs D k k same\nAnswer: C"
     found = dict(
         measures(
             [
-                game(BUGGY, scan, "Check: #3 b2 b3 differs\nDecision: reject"),
-                game(BUGGY, "Answer: #1", "Check: #2 c7 c7 same\nDecision: reject"),
-                game(RIGHT, "Answer: #1", "Check: #1 a4 b4 differs\nDecision: reject"),
+                game(BUGGY, scan, "Check: C b e differs\nDecision: reject"),
+                game(BUGGY, "Answer: A", "Check: B d d same\nDecision: reject"),
+                game(RIGHT, "Answer: A", "Check: A k a differs\nDecision: reject"),
                 game(RIGHT, "Answer: none", "Decision: accept"),
-                game(RIGHT, "Answer: none", "Check: #4 a4 a4 same\nDecision: accept"),
+                game(RIGHT, "Answer: none", "Check: D k k same\nDecision: accept"),
             ]
         )
     )

@@ -23,6 +23,7 @@ BUILTIN = {
     # Two, because a result with one model may be that model's.
     "builtin:tea": PACKAGE / "tea-1",
     "builtin:tea-2": PACKAGE / "tea-2",
+    "builtin:bug-hunt": PACKAGE / "bug-hunt",
 }
 FULL_ATTENTION = "full_attention"
 T = TypeVar("T")

@@ -1,0 +1,19 @@
+"""A measure of a game before and after a training, beside the best that theory allows."""
+
+from typing import NamedTuple
+
+
+class Learnt(NamedTuple):
+    """A measure before and after a training, beside the value of optimal play.
+
+    name: the measure, as a table shows it.
+    before, after: None where there was nothing to measure.
+    optimum: what perfect players reach; None where that depends on what they choose to do.
+    share: True if the values are shares, False if they are numbers.
+    """
+
+    name: str
+    before: float | None
+    after: float | None
+    optimum: float | None
+    share: bool = True
