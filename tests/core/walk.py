@@ -273,7 +273,7 @@ def _world(params: HyperParameters) -> tuple[bool, object]:
         agents = {own.name: own for own in params.agents}
         assignments = {name: hosted_sampler.Assignment(agents[name], one)}
         hosted = hosted_sampler.HostedSampler(assignments, sampler.DEFAULT_SETTINGS)
-        made.append((name, url, hosted._served(one, one._addresses(online))))
+        made.append((name, url, hosted._served(one, one._endpoints(online))))
         made.append(needs_of(params, url))
     jobs = [make_job(params, group, 1, (), key(0)) for group in make_groups(params)]
     return False, repr((made, jobs if params.rl.num_iterations else []))
