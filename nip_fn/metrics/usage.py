@@ -39,10 +39,12 @@ def reply_usage(
     # adapters, so that a recording can be priced anew.
     used: dict[tuple[int, str | None], list[tuple[int, int, int]]] = {}
     for tree in trees:
+        adapters: dict[int, str | None] = {}
         for _, said in replies_in(tree):
+            if said.agent not in adapters:
+                adapters[said.agent] = adapter_of(tree, said.agent)
             tokens = (said.prompt_tokens, said.cached_tokens, said.completion_tokens)
-            place = said.agent, adapter_of(tree, said.agent)
-            used.setdefault(place, []).append(tokens)
+            used.setdefault((said.agent, adapters[said.agent]), []).append(tokens)
     return tuple(
         Usage(agent, adapter, *map(sum, zip(*tokens, strict=True)))
         for (agent, adapter), tokens in sorted(used.items(), key=lambda entry: entry[0][0])

@@ -12,9 +12,9 @@ editions of the rules, and is always replayed under the second.  All are written
 recording of any replays.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -30,17 +30,48 @@ from nip_fn.run.stages import Growing, JobState
 from nip_fn.run.state import RunState
 from nip_fn.training.groups import Adapter, Group
 from nip_fn.training.trainer import Selection
-from nip_fn.trees.grow import Forest, Node, Path
+from nip_fn.trees.grow import Forest, GameTree, Node, Path
 
 Facts = tuple[object, ...]
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 def digest(state: RunState) -> str:
     """A hash of the state's facts (32 hexadecimal digits), in the format of its recording."""
-    facts = _FACTS[state.format](state)
     # MessagePack writes floats bit for bit: equal digests mean equal rewards, not nearly equal
     # ones.
-    return blake2b(msgspec.msgpack.encode(facts), digest_size=16).hexdigest()
+    hashed = blake2b(digest_size=16)
+    for part in _encoded(_FACTS[state.format](state)):
+        hashed.update(part)
+    return hashed.hexdigest()
+
+
+class _Many(NamedTuple):
+    """An array of facts that are never held all at once, since they may be of millions of nodes."""
+
+    number: int
+    facts: Iterable[object]
+
+
+def _encoded(facts: Facts) -> Iterator[bytes]:
+    """The encoding of the facts, part by part; `_Many` of them like a tuple."""
+    yield _head(len(facts))
+    for fact in facts:
+        if isinstance(fact, _Many):
+            yield _head(fact.number)
+            yield from map(_encode, fact.facts)
+        else:
+            yield _encode(fact)
+
+
+def _head(number: int) -> bytes:
+    """The beginning of an array of so many, which comes before its elements."""
+    return _encode((None,) * number)[: -number or None]  # each None takes a byte
+
+
+def _trees(forest: Forest, facts: Callable[[GameTree], object]) -> _Many:
+    return _Many(len(forest), map(facts, forest))
 
 
 def _facts_3(state: RunState) -> Facts:
@@ -75,7 +106,7 @@ def _facts(state: RunState, params: Facts) -> Facts:
         tuple(map(_datapoint_facts, sampled.datapoints)),
         # Nodes are hashed as they hang in the tree.  A node's path is its place in this nesting, so
         # it need not be written out.
-        tuple((game.datapoint, _node_facts_2(game.root)) for game in sampled.forest),
+        _trees(sampled.forest, lambda game: (game.datapoint, _node_facts_2(game.root))),
         _selection_facts(sampled.selection),
         tuple(map(_group_facts, state.groups)),
         tuple(map(_job_facts_2, state.jobs)),
@@ -203,7 +234,7 @@ def _facts_1(state: RunState) -> Facts:
         state.iteration,
         state.stage.name,
         tuple(point.id for point in sampled.datapoints),
-        tuple(_node_facts_1(game.root) for game in sampled.forest),
+        _trees(sampled.forest, lambda game: _node_facts_1(game.root)),
         _selection_facts(sampled.selection),
         tuple(map(_group_facts, state.groups)),
         tuple(map(_job_facts_1, state.jobs)),

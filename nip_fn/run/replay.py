@@ -1,9 +1,12 @@
 """Replays: every stage of a recording derived again, and other selections from the same trees."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from returns.result import Failure, Result, Success
 
@@ -12,9 +15,9 @@ from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.events import Event, StageEnded
+from nip_fn.run.events import BatchFetched, Event, StageEnded
 from nip_fn.run.reuse import SELECTION_PARAMETERS, is_among
-from nip_fn.run.stages import Growing, Purpose
+from nip_fn.run.stages import Growing, NotStarted, Purpose
 from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import step
 from nip_fn.training.groups import make_groups
@@ -26,24 +29,44 @@ from nip_fn.trees.tree import Tree, children_of
 MOST_TOLD = 500  # characters of an error, which may quote the event
 
 
-class StageForest(NamedTuple):
-    """The trees of a test or an iteration, as they stood when the stage ended.
+@dataclass(frozen=True)
+class StageForest:
+    """The trees of a test or an iteration, as they stood when the stage ended."""
 
-    stage: "test" or "sample".
-    batch: the trees, their datapoints, and the groups that replied.
-    selection: what was selected from them; nothing in a test.
-    rows: (group, training rows) made of the selection; nothing in a test.
-    """
+    # The state holds finished trees packed, and many stages of them: arrays, chats and rows are
+    # made when they are asked for, so a replay that shows none of them makes none.
+    _ended: RunState = field(repr=False)
+    _grown: Growing
+    _trainer_state: Any = field(repr=False)
 
-    stage: Purpose
-    batch: SampleBatch
-    selection: Selection
-    rows: tuple[tuple[str, Rows], ...] = ()
+    @property
+    def stage(self) -> Purpose:
+        """Either "test" or "sample"."""
+        return self._grown.name
+
+    @property
+    def selection(self) -> Selection:
+        """The selection that was made from the trees; nothing in a test."""
+        return self._grown.selection
+
+    @cached_property
+    def batch(self) -> SampleBatch:
+        """The trees, their datapoints, and the groups that replied."""
+        return sample_batch(self._ended, self._grown)
+
+    @cached_property
+    def rows(self) -> tuple[tuple[str, Rows], ...]:
+        """(group, training rows) made of the selection; nothing in a test."""
+        if self.stage == "test":
+            return ()
+        place = fold_in(self._grown.key, "select")
+        update = trainer_of(self._ended.params).update(self.batch, self._trainer_state, place)
+        return tuple(update.rows.items())
 
     @property
     def iteration(self) -> int:
         """The iteration, counted from 0."""
-        return self.batch.iteration
+        return self._ended.iteration
 
     def datapoint(self, tree: int) -> Datapoint:
         """The datapoint of a tree."""
@@ -88,12 +111,14 @@ def replay(events: Iterable[Event], onto: Replayed = NOTHING) -> Result[Replayed
         onto: What the events before led to.
     """
     state, stages, count = onto.state, [*onto.stages], onto.num_events
+    trainer_state = state.trainer_state
     for event in events:
         if isinstance(event, StageEnded) and isinstance(state.stage, Growing):
             # Before the step, because after it a test's trees are gone.
-            grown = state.stage
-            batch = sample_batch(state, grown)
-            stages.append(StageForest(grown.name, batch, grown.selection, grown.rows))
+            grown = replace(state.stage, rows=())
+            stages.append(StageForest(replace(state, stage=NotStarted()), grown, trainer_state))
+        if isinstance(event, BatchFetched):
+            trainer_state = state.trainer_state
         try:
             state, _ = step(state, event)
         # A recording is a file of the user's, so an event that does not fit is a failure and not a

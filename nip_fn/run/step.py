@@ -139,7 +139,7 @@ def pending(state: RunState) -> tuple[Effect, ...]:
         case Growing(forest=forest):
             return tuple(
                 SampleReplies(index, request)
-                for index, game in enumerate(forest)
+                for index, game in forest.growing()
                 for request in pending_requests(game.root)
             )
         case Training(jobs=jobs):
@@ -395,8 +395,8 @@ def _open_trees(state: RunState, stage: Fetching, datapoints: tuple[Datapoint, .
     for index, point in enumerate(datapoints * repeats):
         own = game_key(games, index)
         root = new_tree(how, reset(point, own))
-        forest.append(GameTree(index % len(datapoints), own, root))
-    num_waiting = sum(len(game.root.slots) for game in forest)
+        forest.append(GameTree(index % len(datapoints), own, root, len(root.slots)))
+    num_waiting = sum(game.num_waiting for game in forest)
     grown = Growing(stage.name, own_key, datapoints, Forest.of(forest), num_waiting)
     return replace(state, stage=grown)
 
@@ -408,10 +408,11 @@ def _reply(state: RunState, stage: Growing, event: Replied) -> Stepped:
     arrival = ReplyArrival(event.path, event.agent, event.index, event.attempt, event.completion)
     game = stage.forest[index]
     root, requests = insert(rules(state), game.root, episode_of(stage, index), arrival)
-    forest = stage.forest.replaced(index, replace(game, root=root))
     # A retry asks for one reply again and leaves the count as it is; a new round adds its slots.
-    opened = sum(len(request.indices) for request in requests)
-    stage = replace(stage, forest=forest, num_waiting=stage.num_waiting - 1 + opened)
+    more = sum(len(request.indices) for request in requests) - 1
+    game = replace(game, root=root, num_waiting=game.num_waiting + more)
+    forest = stage.forest.replaced(index, game)
+    stage = replace(stage, forest=forest, num_waiting=stage.num_waiting + more)
     state = replace(state, stage=stage)
     if stage.num_waiting:
         return state, tuple(SampleReplies(index, request) for request in requests)

@@ -25,7 +25,7 @@ from nip_fn.game.episode import Utterance
 from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key
 from nip_fn.trees.backup import Backup, Values, mean_children
-from nip_fn.trees.tree import Tree
+from nip_fn.trees.tree import Tree, children_of
 
 Pairs = tuple["Pair", ...]
 Ranks = tuple[tuple[int, int], ...]  # (chosen, rejected) ranks among siblings
@@ -90,6 +90,7 @@ class Candidates(NamedTuple):
     tolerance: values are equal that differ by no more than this share of the most, in size, that
         the agent can receive or lose in a game; 0 compares them bit by bit.
     excluded: (tree, agent) where the agent is not selected for after all.
+    positions: of each tree, where the agents have siblings; () to look for them each time.
     """
 
     trees: tuple[Tree, ...]
@@ -99,6 +100,8 @@ class Candidates(NamedTuple):
     tolerance: float = TOLERANCE
     # Where an agent did not play its own part, the rewards that others got in the tree still count.
     excluded: frozenset[tuple[int, int]] = frozenset()
+    # Which replies stand side by side does not depend on values, by which re-estimates differ.
+    positions: tuple[tuple["Position", ...], ...] = ()
 
     def agents_of(self, tree: int) -> tuple[int, ...]:
         """The agents to select for in a tree."""
@@ -142,7 +145,44 @@ def candidates(
         tolerance: The share of the greatest reward up to which values are equal.
     """
     every = tuple(range(len(protocol.agents))) if agents is None else agents
-    return Candidates(tuple(trees), protocol, tuple(map(backup, trees)), every, tolerance)
+    values, places = tuple(map(backup, trees)), tuple(map(positions_of, trees))
+    return Candidates(tuple(trees), protocol, values, every, tolerance, positions=places)
+
+
+class Position(NamedTuple):
+    """A node at which an agent gave two replies or more that have words.
+
+    parent: the node.
+    agent: the agent.
+    nodes: the nodes that each reply led to; several where siblings share it.
+    usable_C: `[C]` true if the reply was a message or a decision, not invalid.
+    """
+
+    parent: int
+    agent: int
+    nodes: tuple[tuple[int, ...], ...]
+    usable_C: NDArray[np.bool_]
+
+
+def positions_of(tree: Tree) -> tuple[Position, ...]:
+    """The positions of all agents, node by node.
+
+    A reply without words cannot be compared: nothing in it could be preferred or avoided.
+    """
+    acted, reply = tree.acted_NA.tolist(), tree.reply_NA.tolist()
+    found = []
+    for parent, children in enumerate(children_of(tree)):
+        for agent in range(tree.num_agents):
+            sharing: dict[int, list[int]] = {}
+            for child in children:
+                if acted[child][agent]:
+                    sharing.setdefault(reply[child][agent], []).append(child)
+            # Where several agents move at once, siblings may differ in another agent's words only.
+            if len(sharing) >= 2:
+                nodes = tuple(map(tuple, sharing.values()))
+                firsts = [own[0] for own in nodes]
+                found.append(Position(parent, agent, nodes, tree.usable_NA[firsts, agent]))
+    return tuple(found)
 
 
 def decision_points(
@@ -151,10 +191,9 @@ def decision_points(
     protocol: Protocol,
     agents: Sequence[int],
     tolerance: float = TOLERANCE,
+    positions: Sequence[Position] | None = None,
 ) -> Iterator[Siblings]:
     """The siblings of every node at which an agent has two comparable replies, node by node.
-
-    A reply without words cannot be compared: nothing in it could be preferred or avoided.
 
     Args:
         tree: The grown tree.
@@ -162,44 +201,27 @@ def decision_points(
         protocol: The game.
         agents: The agents to look at.
         tolerance: The share of the greatest reward up to which values are equal.
+        positions: Those of the tree, if they are known.
     """
     bounds = {agent: protocol.reward_bounds(agent) for agent in agents}
-    # One stable sort groups all siblings, instead of a scan of all nodes for each parent.
-    order = np.argsort(tree.parent_N, kind="stable")
-    # No parent is -2, so the root's group, under NO_PARENT, has a start like every other.
-    starts = np.flatnonzero(np.diff(tree.parent_N[order], prepend=-2))
-    for children in np.split(order, starts[1:])[1:]:  # the first group is the root alone
-        for agent in agents:
-            acted = children[tree.acted_NA[children, agent]]
-            sharing: dict[int, list[int]] = {}
-            replies = tree.reply_NA[acted, agent].tolist()
-            for child, reply in zip(acted.tolist(), replies, strict=True):
-                sharing.setdefault(reply, []).append(child)
-            # Where several agents move at once, siblings may differ in another agent's words only.
-            if len(sharing) >= 2:
-                firsts = np.array([nodes[0] for nodes in sharing.values()], dtype=np.int64)
-                yield Siblings(
-                    parent=int(tree.parent_N[children[0]]),
-                    agent=agent,
-                    # The first node stands for all that share the reply; their values are averaged
-                    # below.
-                    children_C=firsts,
-                    value_C=_reply_values(value_NA[:, agent], list(sharing.values())),
-                    usable_C=tree.usable_NA[firsts, agent],
-                    bounds=bounds[agent],
-                    tolerance=_slack(bounds[agent], tolerance),
-                )
-
-
-def _reply_values(value_N: Values, sharing: list[list[int]]) -> Values:
-    """`[C]` the mean, for each reply, over the siblings that share it.
-
-    Exactly rounded, so the order of the other agents' replies cannot change it.
-    """
-    # What the other agents said in the same round is chance from this agent's point of view, so it
-    # is averaged out as chance further down the tree is.
-    owned = (value_N[nodes].tolist() for nodes in sharing)
-    return np.array([fsum(values) / len(values) for values in owned])
+    values = value_NA.tolist()
+    for at in positions_of(tree) if positions is None else positions:
+        if at.agent in bounds:
+            # What the other agents said in the same round is chance from this agent's point of
+            # view, so it is averaged out as chance further down the tree is: the value of a reply
+            # is the mean over the siblings that share it.  Exactly rounded, so that the order of
+            # the other agents' replies cannot change it.
+            shared = ([values[node][at.agent] for node in nodes] for nodes in at.nodes)
+            yield Siblings(
+                parent=at.parent,
+                agent=at.agent,
+                # The first node stands for all that share the reply.
+                children_C=np.array([nodes[0] for nodes in at.nodes], dtype=np.int64),
+                value_C=np.array([fsum(own) / len(own) for own in shared]),
+                usable_C=at.usable_C,
+                bounds=bounds[at.agent],
+                tolerance=_slack(bounds[at.agent], tolerance),
+            )
 
 
 def chain(*selectors: Selector) -> Selector:
@@ -250,7 +272,12 @@ def propose(rule: Rule) -> Selector:
                     zip(among.trees, among.values, strict=True)
                 )
                 for at in decision_points(
-                    tree, value_NA, among.protocol, among.agents_of(index), among.tolerance
+                    tree,
+                    value_NA,
+                    among.protocol,
+                    among.agents_of(index),
+                    among.tolerance,
+                    among.positions[index] if among.positions else None,
                 )
                 for pair in _pairs_at(index, at, rule)
             ),
@@ -324,8 +351,9 @@ def about_mean() -> Selector:
 
 def _on_two_sides(at: Siblings, middle: float) -> Ranks:
     # A comparison with NaN is false, so a value that is not known is on neither side.
-    positive = np.flatnonzero(at.value_C >= middle - at.tolerance).tolist()
-    negative = np.flatnonzero(at.value_C < middle - at.tolerance).tolist()
+    values, least = at.value_C.tolist(), middle - at.tolerance
+    positive = [rank for rank, value in enumerate(values) if value >= least]
+    negative = [rank for rank, value in enumerate(values) if value < least]
     return tuple((p, n) for p in positive for n in negative)
 
 

@@ -16,6 +16,8 @@ from nip_fn.training.groups import Group
 
 def learner(params: HyperParameters, game: Key) -> int | None:
     """The agent that meets earlier models of the others in this game; None if none does."""
+    if not any(agent.opponent_pool for agent in params.agents):
+        return None  # as a rule, and asked for every reply
     place = uniform(fold_in(game, "opponents"))
     for index, agent in enumerate(params.agents):
         share = agent.opponent_pool_share if agent.opponent_pool else 0.0

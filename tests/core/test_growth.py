@@ -152,14 +152,17 @@ def test_a_forest_is_a_sequence_whose_trees_are_replaced_one_by_one(
     size: int, data: st.DataObject
 ) -> None:
     root = new_tree(rules(), GAME)
-    trees = [GameTree(index, key(index), root) for index in range(size)]
+    trees = [GameTree(index, key(index), root, num_waiting=1) for index in range(size)]
     forest = Forest.of(trees)
     for index in data.draw(st.lists(st.integers(0, size - 1), max_size=8)):
-        before, trees[index] = tuple(forest), GameTree(index + size, key(0), root)
+        waiting = data.draw(st.integers(0, 1))
+        before, trees[index] = tuple(forest), GameTree(index + size, key(0), root, waiting)
         older, forest = forest, forest.replaced(index, trees[index])
         assert tuple(older) == before
     assert (list(forest), len(forest)) == (trees, size)
     assert [forest[index] for index in range(size)] == trees
+    waiting_trees = [(index, tree) for index, tree in enumerate(trees) if tree.num_waiting]
+    assert list(forest.growing()) == waiting_trees
     for index in (-1, size):
         with pytest.raises(IndexError):
             forest.replaced(index, trees[0])

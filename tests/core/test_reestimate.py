@@ -8,12 +8,14 @@ import pytest
 import nip_fn as nip
 from nip_fn.game.episode import reset
 from nip_fn.keys import fold_in, randint, uniform
+from nip_fn.run.stages import Growing
+from nip_fn.run.state import sample_batch
 from nip_fn.select.pairs import Pair, Selector
 from nip_fn.select.reestimate import half_values, reestimated
 from nip_fn.training.malt import label_metrics
-from nip_fn.trees.backup import Backup
+from nip_fn.trees.backup import Backup, Values
 
-from .games import make_params
+from .games import Setup, ends, make_params, play
 from .trees import flat
 
 PROVER, VERIFIER = 0, 1
@@ -88,6 +90,36 @@ def test_the_last_replies_have_their_rewards_themselves_and_are_always_right() -
     assert "prover.pairs_right" not in metrics
 
 
+def halved(tree: nip.Tree, backup: Backup) -> tuple[Values, Values]:
+    return half_values(tree, backup, backup(tree))
+
+
+@pytest.mark.parametrize("how", ["joint", "product"])
+def test_the_short_way_to_the_halves_of_means_comes_out_bit_for_bit_as_the_general_one(
+    how: str,
+) -> None:
+    params = make_params(
+        {
+            "interaction_protocol": "mnip",
+            "mnip_protocol": {"max_message_rounds": 3},
+            "protocol_common": {"verifier_no_guess_reward": -0.3},
+            "malt": {"num_responses_per_timestep": 3, "simultaneous_branching": how},
+            "rl": {"num_iterations": 1, "rollouts_per_iteration": 3},
+        }
+    )
+    (end,) = ends(play(Setup(params)), "sample")
+    assert isinstance(end.stage, Growing)
+    for tree in sample_batch(end, end.stage).trees:
+        short, general = (
+            halved(tree, nip.mean_children),
+            halved(tree, lambda t: nip.mean_children(t)),
+        )
+        for one, other in zip(short, general, strict=True):
+            assert np.array_equal(one, other, equal_nan=True)
+        assert np.isnan(short[0]).any()
+        assert not np.isnan(short[0]).all()
+
+
 def test_replies_with_a_single_continuation_cannot_be_split() -> None:
     among = nip.candidates(forest(40, k=3, m=1), PROTOCOL, agents=(PROVER,))
     assert nip.every()((), among, nip.key(0))
@@ -105,7 +137,7 @@ def test_halves_are_every_other_continuation() -> None:
         reward=(0.0, 0.0),
         children=(node(0.25, node(1.0), node(0.0), node(0.0)), node(0.5)),
     )
-    even, odd = half_values(flat(root), nip.mean_children)
+    even, odd = halved(flat(root), nip.mean_children)
     assert even[1:3, PROVER].tolist() == [0.75, 0.5]
     assert odd[1:3, PROVER].tolist() == [0.25, 0.5]
     assert np.isnan(even[0]).all()
@@ -115,6 +147,6 @@ def test_halves_are_every_other_continuation() -> None:
 @pytest.mark.parametrize("backup", [nip.mean_children, nip.mean_leaves, nip.discounted(0.5)])
 def test_the_halves_of_equal_size_have_the_mean_of_the_whole(backup: Backup) -> None:
     (tree,) = forest(1, k=3, m=4)
-    even, odd = half_values(tree, backup)
+    even, odd = halved(tree, backup)
     inner = tree.depth_N >= 1
     assert ((even + odd) / 2)[inner] == pytest.approx(backup(tree)[inner])

@@ -231,13 +231,15 @@ def metrics_agree_with_the_trees_and_with_one_another(at: Ended) -> None:
 
 
 def metrics_are_blind_to_the_order_of_siblings(at: Ended) -> None:
+    games = tuple(at.stage.forest)
+    trees = [flatten(game) for game in games]
     shuffled = [
         flatten(GameTree(game.datapoint, game.key, shuffle(game.root, Random(index))))
-        for index, game in enumerate(at.stage.forest)
+        for index, game in enumerate(games)
     ]
 
     def moved(pair: Pair) -> Pair:
-        before, after = at.trees[pair.tree].utterances_N, shuffled[pair.tree].utterances_N
+        before, after = trees[pair.tree].utterances_N, shuffled[pair.tree].utterances_N
 
         def place(node: int) -> int:
             return next(i for i, turn in enumerate(after) if turn is before[node])

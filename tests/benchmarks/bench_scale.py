@@ -1,0 +1,164 @@
+"""A run of a million replies: time, memory and file for each reply, and the time of a replay.
+
+The interpreter runs as it does live, on a clock that jumps from one answer to the next: 64
+endpoints take a second for each request, and nobody waits.  Each size is a process of its own, so
+that its peak of memory is its own.
+"""
+
+import asyncio
+import gc
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from returns.result import Result, Success
+
+import nip_fn as nip
+from nip_fn.errors import Problem
+from nip_fn.game.reply import Completion
+from nip_fn.run.events import Event, Replied, RunStarted
+from nip_fn.run.ports import World
+from nip_fn.run.request import Request
+from nip_fn.run.state import Row, RunState
+from nip_fn_adapters import dummy, store
+from nip_fn_adapters.data.opening import in_memory
+from nip_fn_adapters.interpreter import interpret
+from tests.benchmarks.bench_core import sampler
+
+SIZES = (10**4, 10**5, 10**6)
+TREES = 80  # of an iteration, with about 106 replies each
+ENDPOINTS, LATENCY, IN_FLIGHT = 64, 1.0, 16
+POINTS = tuple(
+    nip.make_datapoint(f"p{i}", f"Question {i}", f"code {i}", i % 2) for i in range(TREES)
+)
+DATA = nip.Dataset("scale", POINTS, (), POINTS[:2])
+
+
+class JumpingClock(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only while nothing is left to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._now = 0.0
+
+    def time(self) -> float:
+        """Seconds since the loop was made."""
+        return self._now
+
+    def _run_once(self) -> None:
+        if not self._ready and self._scheduled:  # type: ignore[attr-defined]
+            self._now = max(self._now, self._scheduled[0]._when)  # type: ignore[attr-defined]
+        super()._run_once()  # type: ignore[misc]
+
+
+class Watch:
+    """Stops the run after so many replies; notes the processor time of windows of them."""
+
+    def __init__(self, most: int, stop: asyncio.Event) -> None:
+        self.count, self._most, self._stop = 0, most, stop
+        self.began = time.process_time()
+
+    def __call__(self, state: RunState, event: Event) -> None:
+        self.count += isinstance(event, Replied)
+        if self.count >= self._most:
+            self._stop.set()
+
+
+async def _play(num: int, folder: Path) -> tuple[Watch, float]:
+    params = nip.from_dict(
+        {
+            "rl": {"num_iterations": 10**5, "rollouts_per_iteration": TREES},
+            "text_rl": {"stop_grace_seconds": 0.0},
+            "malt": {"num_responses_per_timestep": 3},
+            "nip_protocol": {"max_message_rounds": 5},
+        }
+    ).unwrap()
+    endpoints = cycle([asyncio.Semaphore(IN_FLIGHT) for _ in range(ENDPOINTS)])
+
+    async def sample(asked: Request) -> Result[Sequence[Completion], Problem]:
+        async with next(endpoints):
+            await asyncio.sleep(LATENCY)
+        return Success(sampler(asked))
+
+    data, appending, stop = in_memory(DATA), store.create(folder).unwrap(), asyncio.Event()
+    watch = Watch(num, stop)
+    world = World(
+        sample, dummy.dummy_tuner(), dummy.serve_at_once, data.source, appending, _no_tracker
+    )
+    first = (RunStarted(params, data.info, "0", format=3),)
+    (await interpret(nip.EMPTY, world, first=first, stop=stop, observe=watch)).unwrap()
+    appending.close()
+    return watch, asyncio.get_running_loop().time()
+
+
+def _no_tracker(row: Row, seconds: float) -> None:
+    """Keep nothing."""
+
+
+def _measure(num: int) -> dict[str, float]:
+    """The figures of a run of that many replies."""
+    gc.freeze()  # as the command does
+    gc.set_threshold(50_000)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        with asyncio.Runner(loop_factory=JumpingClock) as runner:
+            began = time.process_time()
+            watch, simulated = runner.run(_play(num, path))
+            seconds = time.process_time() - began
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        size = (path / store.CHECKPOINT).stat().st_size
+        recording = store.read(path / store.CHECKPOINT).unwrap()
+        began = time.process_time()
+        nip.replay(recording.events).unwrap()
+        replayed = time.process_time() - began
+    return {
+        "replies": watch.count,
+        "microseconds": seconds / watch.count * 1e6,
+        "simulated": simulated,
+        "peak": peak,
+        "bytes": size / watch.count,
+        "replay": replayed,
+    }
+
+
+def run() -> list[tuple[str, str]]:
+    """Name and figure of each measurement."""
+    found = [_in_a_process(num) for num in SIZES]
+    each = [one["microseconds"] for one in found]
+    names = ", ".join(f"{one['replies']:,.0f}" for one in found)
+    return [
+        (
+            f"a run of {names} replies ({ENDPOINTS} endpoints, {LATENCY:g} s), processor a reply",
+            f"{_list(each, '.0f')} µs; {max(each) / min(each):.2f} x (aim 1.3)",
+        ),
+        ("peak of memory", f"{_list([one['peak'] for one in found], ',.0f')} MB (aim 1,024)"),
+        ("recording, for each reply", f"{_list([one['bytes'] for one in found], '.0f')} bytes"),
+        ("replay, one core", f"{_list([one['replay'] for one in found], '.1f')} s (aim 60)"),
+    ]
+
+
+def _in_a_process(num: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.benchmarks.bench_scale", str(num)]
+    found: dict[str, Any] = json.loads(
+        subprocess.run(command, check=True, capture_output=True).stdout
+    )
+    return found
+
+
+def _list(values: Sequence[float], form: str) -> str:
+    return ", ".join(f"{value:{form}}" for value in values)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        print(json.dumps(_measure(int(sys.argv[1]))))
+    else:
+        for name, figure in run():
+            print(f"{name:60} {figure}")
