@@ -37,6 +37,7 @@ from nip_fn_adapters.serving.wire import (
 
 T = TypeVar("T")
 PathName = Annotated[str, Parameter(pattern=NAME_PATTERN)]
+BYTES = "application/octet-stream"
 logger = logging.getLogger(__name__)
 
 
@@ -149,10 +150,10 @@ def _upload(limit: int) -> HTTPRouteHandler:
     return put_adapter
 
 
-@get("/adapters/{name:str}/{file:str}", responses=_or(404))
+@get("/adapters/{name:str}/{file:str}", media_type=BYTES, responses=_or(404))
 async def get_adapter(service: Service, name: PathName, file: AdapterFile) -> File:
     """Send one of an adapter's two files."""
-    return File(_granted(service.adapters.file(name, file)), media_type="application/octet-stream")
+    return File(_granted(service.adapters.file(name, file)), media_type=BYTES)
 
 
 @post("/adapters/{name:str}/publish", status_code=200, responses=_or(404, 409, 413, 422, 502, 503))
