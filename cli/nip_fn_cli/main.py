@@ -594,20 +594,51 @@ def export(
         list[str],
         typer.Option(
             help="inspect (logs for inspect view), trl or openai (training rows), csv or parquet "
-            "(tables), arrays (npz), json or yaml (transcripts), or a tracker (wandb, tensorboard, "
-            "trackio, mlflow); several, separated by commas."
+            "(tables), arrays (npz), json or yaml (transcripts), hf (a repository of the Hugging "
+            "Face hub), or a tracker (wandb, tensorboard, trackio, mlflow); several, separated by "
+            "commas."
         ),
     ],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The folder to write to; RUN/export if left out."),
     ] = None,
+    push: Annotated[
+        str | None,
+        typer.Option(
+            help="With --to hf: also push it to this private repository (needs $HF_TOKEN).",
+            metavar="ORG/NAME",
+        ),
+    ] = None,
     runs: RunsOption = Path("runs"),
 ) -> None:
     """Write a run in the formats of other programs; prints the paths of the files."""
     from nip_fn_cli.export import export_command
 
-    export_command(run, listed(to), out, runs)
+    export_command(run, listed(to), out, push, runs)
+
+
+@app.command()
+def pull(
+    place: Annotated[
+        str,
+        typer.Argument(
+            help="ORG/NAME of the Hugging Face hub, as nip-fn export --to hf has pushed it, or "
+            "wandb:ENTITY/PROJECT/RUN, as --track wandb has kept it."
+        ),
+    ],
+    run: Annotated[
+        str | None, typer.Option("--run", help="Its name here; its own if left out.")
+    ] = None,
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """Download a shared run: its recording and its adapters.
+
+    It is derived again, and refused if it is not as it was recorded.  Agents can go on from it.
+    """
+    from nip_fn_cli.pull import pull_command
+
+    pull_command(place, run, runs)
 
 
 class Pair(StrEnum):

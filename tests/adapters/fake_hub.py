@@ -90,6 +90,9 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.held.refuses_pushes:
             return self._say(403, {"error": "you may not"})
+        if self.path.endswith("validate-yaml"):
+            assert json.loads(body)["content"].startswith("---\n")
+            return self._say(200, {"errors": [], "warnings": []})
         if self.path.endswith("repos/create"):
             self.held.created.append(json.loads(body))
             return self._say(200, {"url": f"{self.held.url}/me/adapter", "id": "me/adapter"})
