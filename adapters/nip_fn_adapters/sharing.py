@@ -130,7 +130,7 @@ def _from_hub(place: str, folder: Path) -> Result[None, Problem]:
 
 
 def _from_wandb(place: str, folder: Path) -> Result[None, Problem]:
-    """What the tracker has kept there as artifacts: the recording, and each adapter."""
+    """Download the artifacts that the tracker has kept: the recording, and each adapter."""
     match = re.fullmatch(r"wandb:([\w.-]+/[\w.-]+)/([\w.-]+)", place)
     if match is None:
         return Failure(Problem("is no run", "", "write it as wandb:ENTITY/PROJECT/RUN"))

@@ -519,7 +519,9 @@ def analyse(
 
 @app.command()
 def replay(
-    checkpoint: Annotated[Path, typer.Argument(help="A run's checkpoint.msgpack, or its folder.")],
+    checkpoint: Annotated[
+        Path, typer.Argument(help="A run's checkpoint.msgpack, its folder, or its name.")
+    ],
     until: Annotated[
         int | None, typer.Option(help="Replay only the first N events.", min=0, metavar="N")
     ] = None,
@@ -538,6 +540,7 @@ def replay(
     set_: SetOption = None,
     prices: PricesOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    runs: RunsOption = Path("runs"),
 ) -> None:
     """Derive a run again from its recorded events, compare the digests, and print its results.
 
@@ -548,7 +551,9 @@ def replay(
     from nip_fn_cli.replay import Show, replay_command
 
     show, money = Show(transcript, tree, iteration, prompts, json), money_or_die(None, prices)
-    replay_command(checkpoint, until=until, sets=tuple(set_ or ()), show=show, money=money)
+    replay_command(
+        checkpoint, until=until, sets=tuple(set_ or ()), show=show, money=money, runs=runs
+    )
 
 
 @app.command()

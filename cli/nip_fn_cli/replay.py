@@ -50,20 +50,23 @@ class Show(NamedTuple):
 
 
 def replay_command(
-    path: Path, *, until: int | None, sets: tuple[str, ...], show: Show, money: Money
+    path: Path, *, until: int | None, sets: tuple[str, ...], show: Show, money: Money, runs: Path
 ) -> None:
     """Run the command.
 
     Args:
-        path: A checkpoint file, or its folder.
+        path: A checkpoint file, its folder, or the name of a run.
         until: Replay only so many events.
         sets: Parameters of the selection to change, as `a.b=value`.
         show: The options of the output.
         money: The prices that are given.
+        runs: The folder in which a name is looked for.
     """
     if show.prompts and show.transcript is None:
         die(Exit.USAGE, "--prompts shows the chats of a dialogue; add --transcript DATAPOINT")
     path = path / CHECKPOINT if path.is_dir() else path
+    if not path.exists() and (runs / path / CHECKPOINT).is_file():
+        path = runs / path / CHECKPOINT
     replayed = _replay(path, until)
     if show.tree is not None:
         _print_all(_trees(replayed, show), show)

@@ -40,6 +40,19 @@ def test_replay_prints_the_table_that_the_run_printed(
     assert "all recorded digests match" in replayed.stdout
 
 
+def test_a_run_is_found_by_its_name_and_a_datapoint_by_its_beginning(
+    run_cli: RunCli, checkpoint: Path, tmp_path: Path
+) -> None:
+    whole = run_cli("replay", checkpoint, "--json").stdout
+    assert run_cli("replay", "a", "--json").stdout == whole
+    assert run_cli("replay", "a", "--runs", tmp_path / "runs", "--json").stdout == whole
+    known = run_cli("replay", "a", "--tree", "zzz").stderr.split("datapoints are: ")[1]
+    point = known.split(",")[0]
+    beginning = run_cli("replay", "a", "--tree", point[:10], "--json").stdout
+    assert beginning == run_cli("replay", "a", "--tree", point, "--json").stdout
+    assert "is ambiguous" in run_cli("replay", "a", "--tree", "").stderr
+
+
 def test_json_is_json(run_cli: RunCli, checkpoint: Path) -> None:
     told = json.loads(run_cli("replay", checkpoint, "--json").stdout)
     assert told["stage"] == "done"
