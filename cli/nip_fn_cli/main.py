@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from nip_fn_cli import data_commands
+from nip_fn_cli import bench, data_commands
 from nip_fn_cli.exits import Exit, die, die_of_system, say
 from nip_fn_cli.options import (
     BaseUrlOption,
@@ -41,6 +41,7 @@ app = typer.Typer(
 OWN = "your own as package.module:NAME or file.py:NAME"
 
 app.add_typer(data_commands.data, name="data")
+app.add_typer(bench.bench, name="bench")
 
 
 def _version(wanted: bool) -> None:

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,19 @@ from nip_fn.prompts.chat import Chat, Message
 from nip_fn.training import packing
 from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow, TrainingRow
 from nip_fn.training.packing import Packed, TokenRow
+from nip_fn_adapters.local import attention, train
 from nip_fn_adapters.local import packed as packed_training
-from nip_fn_adapters.local import train
+from nip_fn_adapters.local.attention import attend_in_blocks
 from nip_fn_adapters.local.jobs import JobFiles, write_job
 from nip_fn_adapters.local.loading import load
 from nip_fn_adapters.local.models import load_base, load_model, token_log_probabilities
-from nip_fn_adapters.local.packed import Batch, backward, packing_problem, reference_scores
+from nip_fn_adapters.local.packed import Batch, backward, packing_problem, token_scores
 from nip_fn_adapters.local.plain import trl_trainer
+from nip_fn_adapters.local.reference import reference_scores
 from nip_fn_adapters.local.rows import Encoded
+from nip_fn_adapters.local.steps import plain_scores
 from nip_fn_adapters.local.train import Trained
+from nip_fn_adapters.local.weights import load_reference
 
 from .tiny_llama import CHARACTERS, SPECIAL, make_tiny_llama
 from .training import make_job
@@ -33,8 +38,15 @@ from .training import make_job
 # One worker: they share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")
 
-# Whole trees in one forest, and a bound that cuts them.
-WHOLE, CUT = 2048, 60
+# Whole trees in one forest, a bound that cuts them, and attention in many small blocks.
+READINGS = {"whole": {}, "cut": {"max_tokens": 60}, "blocks": {"block_cost": 0}}
+
+
+def read_as(reading: str, patch: pytest.MonkeyPatch) -> None:
+    """Pack and attend in that way."""
+    patch.setattr(packed_training, "MAX_TOKENS", READINGS[reading].get("max_tokens", 2048))
+    patch.setattr(packing, "BLOCK_COST", READINGS[reading].get("block_cost", packing.BLOCK_COST))
+    patch.setattr(packing, "BLOCK_STEP", 16)
 
 
 def make_gpt2(folder: Path) -> Path:
@@ -96,11 +108,9 @@ class Case:
         torch.manual_seed(0)
         self.loaded = load(job, files)
         self.trainer = trl_trainer(job, files, plain)
-        models = [self.loaded.model, self.trainer.model]
-        models += [self.trainer.ref_model] if job.method == "dpo" else []
-        for model in models:
+        self.reference = load_reference(*self.loaded.folders[::2]).to(dtype)
+        for model in (self.loaded.model, self.trainer.model):
             model.to(dtype)
-        for model in models[:2]:
             # A LoRA's product is nought at first: the policy shall not be the reference.
             torch.manual_seed(1)
             for name, weight in model.named_parameters():
@@ -129,8 +139,7 @@ class Case:
             for row, (chosen, rejected) in zip(self.loaded.encoded.rows, values, strict=True):
                 with torch.no_grad():
                     named = [
-                        log_probability(self.trainer.ref_model, row.prompt, reply)
-                        for reply in row.replies
+                        log_probability(self.reference, row.prompt, reply) for reply in row.replies
                     ]
                 margin = chosen - named[0] - rejected + named[1]
                 total.append(-logsigmoid(job.beta * margin) / len(values))
@@ -143,11 +152,10 @@ class Case:
         """The same of packed rows."""
         sums = np.zeros(0)
         if self.job.method == "dpo":
-            reference = self.trainer.ref_model
-            scores = packed_training.token_scores(reference, self.loaded.encoded.rows)
+            scores = token_scores(self.reference, self.loaded.encoded.rows)
             sums = np.array([[reply.sum() for reply in replies] for replies in scores])
         batch = Batch(self.loaded.encoded.rows, sums)
-        model = self.loaded.model.train()
+        model = attend_in_blocks(self.loaded.model.train())
         figures, forwarded = backward(self.job, model, Accelerator(cpu=True), batch)
         self.forwarded = forwarded
         return figures.loss, gradients(model)
@@ -214,8 +222,10 @@ def make_case(
     return Case(job, run, dtype)
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("max_tokens", [WHOLE, CUT])
+@pytest.mark.parametrize(
+    ("shape", "reading"),
+    [*product(SHAPES, ("whole", "cut")), ("ragged trees", "blocks")],
+)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("use_lora", [True, False])
 def test_losses_and_gradients_are_those_of_trl(
@@ -225,16 +235,16 @@ def test_losses_and_gradients_are_those_of_trl(
     method: str,
     shape: str,
     use_lora: bool,
-    max_tokens: int,
+    reading: str,
 ) -> None:
-    monkeypatch.setattr(packed_training, "MAX_TOKENS", max_tokens)
+    read_as(reading, monkeypatch)
     case = make_case(llama, tmp_path, method, shape, use_lora, torch.float32)
     (loss, expected), (packed_loss, packed) = case.by_trl(), case.packed()
     assert packed_loss == pytest.approx(loss, rel=1e-5)
     assert difference(expected, packed) < 1e-5
 
 
-@pytest.mark.parametrize("max_tokens", [WHOLE, CUT])
+@pytest.mark.parametrize("reading", READINGS)
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("use_lora", [True, False])
 def test_in_double_precision_nothing_is_left_of_the_difference(
@@ -243,10 +253,10 @@ def test_in_double_precision_nothing_is_left_of_the_difference(
     monkeypatch: pytest.MonkeyPatch,
     method: str,
     use_lora: bool,
-    max_tokens: int,
+    reading: str,
 ) -> None:
     """To plain torch, one reply after the other: trl's own losses are of single precision."""
-    monkeypatch.setattr(packed_training, "MAX_TOKENS", max_tokens)
+    read_as(reading, monkeypatch)
     case = make_case(gpt2, tmp_path, method, "ragged trees", use_lora, torch.float64)
     (loss, expected), (packed_loss, packed) = case.by_torch(), case.packed()
     assert packed_loss == pytest.approx(loss, rel=1e-10)
@@ -296,14 +306,17 @@ def loss_from_its_own_place(packed: Packed) -> Packed:
     ],
 )
 @pytest.mark.parametrize("method", ["dpo", "sft"])
+@pytest.mark.parametrize("reading", ["whole", "blocks"])
 def test_a_wrong_mask_position_or_loss_would_show(
     llama: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     mutate: Callable[[Packed], Packed],
+    reading: str,
     method: str,
 ) -> None:
     """The comparisons above fail by far if a forest is read wrongly."""
+    read_as(reading, monkeypatch)
     case = make_case(llama, tmp_path, method, "ragged trees", True, torch.float32)
     (loss, expected), real = case.by_trl(), packing.pack
 
@@ -357,13 +370,23 @@ def test_a_whole_training_ends_where_trls_does(llama: Path, tmp_path: Path, meth
         assert value == pytest.approx(expected[name], rel=1e-3, abs=1e-4), name
 
 
+@pytest.mark.parametrize("score", [token_scores, plain_scores])
 @pytest.mark.parametrize("use_lora", [True, False])
 @pytest.mark.parametrize("reference", [None, "first", "second"])
 @pytest.mark.parametrize("start", [None, "first", "second"])
 def test_the_reference_is_the_policy_that_the_job_names(
-    llama: Path, lineage: Path, start: Any, reference: Any, use_lora: bool
+    llama: Path,
+    lineage: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    start: Any,
+    reference: Any,
+    use_lora: bool,
+    score: Any,
 ) -> None:
-    """Whether it is the model before its training, the model below its LoRA, or another."""
+    """Whether it is the model before its training, its base, or that with another LoRA.
+
+    No second copy of the base is loaded but where the training changes the base itself.
+    """
     job = replace(
         make_job(llama),
         name="third-0",
@@ -373,12 +396,25 @@ def test_the_reference_is_the_policy_that_the_job_names(
         use_lora=use_lora,
     )
     loaded = load(job, JobFiles(lineage, job.name))
-    scores = reference_scores(job, loaded, Accelerator(cpu=True))
+    before = state_of(loaded.model)
+    with monkeypatch.context() as patch:
+        if use_lora:
+            patch.delattr("nip_fn_adapters.local.reference.load_reference")
+        scores = reference_scores(job, loaded, score)
+    assert state_of(loaded.model) == before
     named = load_model(loaded.folders.base, loaded.folders.reference).eval()
     for row, replies in zip(loaded.encoded.rows, scores, strict=True):
         for reply, values in zip(row.replies, replies, strict=True):
             expected = token_log_probabilities(named, row.prompt, reply)
             assert values == pytest.approx(expected.numpy(), abs=1e-4)
+
+
+def state_of(model: Any) -> dict[str, tuple[bool, float]]:
+    """Of each weight: whether it is trained, and the sum of its squares."""
+    return {
+        name: (weight.requires_grad, float((weight**2).sum()))
+        for name, weight in model.named_parameters()
+    }
 
 
 def problem_of(model: Any, length: int = 20) -> str:
@@ -392,6 +428,24 @@ def problem_of(model: Any, length: int = 20) -> str:
 
 def test_models_that_see_all_that_the_mask_shows_them_are_packed(llama: Path, gpt2: Path) -> None:
     assert problem_of(load_base(llama)) == problem_of(load_base(gpt2)) == ""
+
+
+def test_a_model_that_does_not_hand_on_the_blocks_is_refused(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = attention._attend
+    monkeypatch.setattr(
+        attention, "_attend", lambda *args, blocks=None, **options: real(*args, **options)
+    )
+    assert "packed, a token's log-probability differs" in problem_of(load_base(llama))
+
+
+def test_an_attention_that_was_chosen_is_kept(llama: Path) -> None:
+    """A model may need it: that of Gemma 2, for example, is capped, which torch's cannot be."""
+    model = load_base(llama)
+    model.set_attn_implementation("eager")
+    assert "packed" in problem_of(model)  # it adds the mask instead of obeying it
+    assert model.config._attn_implementation == "eager"
 
 
 SMALL = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

@@ -72,7 +72,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     ),
 }
 # Needs a GPU, another model, many runs, or a reader; tested elsewhere.
-ELSEWHERE = ("serve", "view", "sweep", "doctor", "compare", "data bug")
+ELSEWHERE = ("serve", "view", "sweep", "doctor", "compare", "data bug", "bench train")
 
 
 def quick(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from nip_fn.keys import key
 from nip_fn.prompts.chat import Chat, Message
-from nip_fn.training.packing import NO_PARENT, Packed, TokenRow, pack, tree_order
+from nip_fn.training import packing
+from nip_fn.training.packing import NO_PARENT, Packed, TokenRow, blocks, pack, tree_order
 
 TOKENS = st.lists(st.integers(0, 2), max_size=6)
 ROW = st.builds(
@@ -101,6 +102,33 @@ def test_forests_are_as_small_as_asked_for_and_cost_the_least(
         inner = range(1, len(rows))
         best = min(cost_of(cuts) for n in range(len(rows)) for cuts in combinations(inner, n))
         assert cost([len(packed.tokens) for packed in forests]) == best
+
+
+@given(ROWS, st.sampled_from([0, 4, 100]))
+def test_every_token_meets_exactly_its_ancestors_in_its_block(
+    rows: list[TokenRow], cost: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "BLOCK_COST", cost)
+        patch.setattr(packing, "BLOCK_STEP", 4)
+        for packed in pack(rows, 40):
+            parts, size = blocks(packed), len(packed.tokens)
+            assert [part.start for part in parts] == [0, *(part.end for part in parts[:-1])]
+            assert parts[-1].end == size
+            for part in parts:
+                for token, seen in zip(range(part.start, part.end), part.is_seen, strict=True):
+                    assert part.keys[seen].tolist() == ancestors(packed, token)
+            total = sum(cost + part.is_seen.size for part in parts)
+            assert total <= cost + size**2  # never more than in one block
+
+
+def test_blocks_leave_other_branches_out() -> None:
+    rows = [TokenRow([*range(600)], ([*range(900, 960)], [*range(800, 860)]))]
+    (packed,) = pack(rows, 1000)
+    pairs = sum(part.is_seen.size for part in blocks(packed))
+    assert 600 * 301 + 2 * 60 * 631 <= pairs < 0.75 * len(packed.tokens) ** 2
+    (small,) = pack([TokenRow([*range(200)], ([1, 2], [3]))], 1000)
+    assert len(blocks(small)) == 1  # not worth another call
 
 
 def test_a_pair_shares_its_prompt_and_a_later_round_the_earlier_one() -> None:

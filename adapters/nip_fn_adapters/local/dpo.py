@@ -2,8 +2,9 @@
 
 Two things are not left to trl:
 
-- The reference policy is the one that the job names, as a frozen model of its own.  By itself trl
-  would take the base model for an adapter that it makes, a copy of the adapter for one it is given.
+- The reference policy is the one that the job names, scored once before the training.  By itself
+  trl would take the base model for an adapter that it makes, a copy of the adapter for one it is
+  given.
 - The tokens are those that the sampler reads and draws.  By itself trl would tokenize whole chats,
   and train on whatever the chat template writes after the end token (often a line end).
 """
@@ -11,18 +12,14 @@ Two things are not left to trl:
 from typing import Any
 
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local.rows import Encoded
-from nip_fn_adapters.local.steps import row_sampler
+from nip_fn_adapters.local.loading import Loaded
+from nip_fn_adapters.local.models import is_sharded
+from nip_fn_adapters.local.reference import reference_scores
+from nip_fn_adapters.local.steps import plain_scores, row_sampler
+from nip_fn_adapters.local.weights import load_reference
 
 
-def dpo_trainer(
-    job: Job,
-    policy: Any,
-    reference: Any,
-    tokenizer: Any,
-    encoded: Encoded,
-    options: dict[str, Any],
-) -> Any:
+def dpo_trainer(job: Job, loaded: Loaded, options: dict[str, Any]) -> Any:
     """trl's trainer for a job with preference rows.
 
     With `job.sft_weight` the loss is that of DPO plus so many times the mean negative
@@ -32,12 +29,23 @@ def dpo_trainer(
     from datasets import Dataset
     from trl import DPOConfig, DPOTrainer
 
+    folders, encoded = loaded.folders, loaded.encoded
+
     class TokensTrainer(DPOTrainer):  # type: ignore[misc]
         def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
             return dataset  # tokens already
 
         def _get_train_sampler(self, *args: Any) -> Any:
             return row_sampler(job, encoded)
+
+        def _precompute_ref_logps(self, dataset: Any, *args: Any) -> Any:
+            with self.accelerator.autocast():  # as in training: equal weights give equal scores
+                self.reference = reference_scores(job, loaded, plain_scores)
+            sums = [[float(reply.sum()) for reply in replies] for replies in self.reference]
+            names = ("ref_chosen_logps", "ref_rejected_logps")
+            for name, column in zip(names, zip(*sums, strict=True), strict=True):
+                dataset = dataset.add_column(name, list(column))
+            return dataset
 
     rows = [
         dict(
@@ -49,19 +57,22 @@ def dpo_trainer(
         )
         for row in encoded.rows
     ]
+    # A model in parts computes only within its training, and so needs a reference in parts, too.
+    reference = load_reference(folders.base, folders.reference) if is_sharded() else None
     return TokensTrainer(
-        model=policy,
+        model=loaded.model,
         ref_model=reference,
         # trl would turn off the LoRA's dropout, too, which is the job's own.
         args=DPOConfig(
             beta=job.beta,
             max_length=encoded.max_length,
             disable_dropout=False,
+            precompute_ref_log_probs=reference is None,
             **_losses(job),
             **options,
         ),
         train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
+        processing_class=loaded.tokenizer,
     )
 
 

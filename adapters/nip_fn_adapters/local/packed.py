@@ -14,16 +14,17 @@ import numpy as np
 
 from nip_fn.training.jobs import Job
 from nip_fn.training.packing import Packed, TokenRow, pack
+from nip_fn_adapters.local.attention import attend_in_blocks, attention_inputs
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.loading import Loaded
 from nip_fn_adapters.local.models import (
     FULL_ATTENTION,
     first_line,
-    is_lora,
     is_sharded,
     precision,
 )
 from nip_fn_adapters.local.progress import progress_writer
+from nip_fn_adapters.local.reference import reference_scores
 from nip_fn_adapters.local.rows import Encoded
 from nip_fn_adapters.local.steps import (
     Done,
@@ -37,7 +38,6 @@ from nip_fn_adapters.local.steps import (
     kl_per_reply,
     plain_scores,
 )
-from nip_fn_adapters.local.weights import load_reference
 
 MAX_TOKENS = 4096  # of a forest: memory grows with it
 MAX_NORM = 1.0
@@ -64,12 +64,10 @@ def score(model: Any, packed: Packed) -> Scores:
 
     nodes = np.concatenate([reply for row in packed.replies for reply in row])
     sources, index = np.unique(packed.parents[nodes], return_inverse=True)
-    places, ends = tensor(np.arange(len(packed.tokens))), tensor(packed.ends)
-    is_ancestor = (places <= places[:, None]) & (places[:, None] < ends)
     logits = model(
         input_ids=tensor(packed.tokens)[None],
         position_ids=tensor(packed.positions)[None],
-        attention_mask=is_ancestor[None, None],
+        **attention_inputs(model, packed, device),
         logits_to_keep=tensor(sources),
         use_cache=False,
     ).logits[0]
@@ -87,6 +85,11 @@ def forests(model: Any, rows: Sequence[TokenRow]) -> tuple[Packed, ...]:
     # each token of the forest, which processors do more slowly, by a half.
     hidden = getattr(model.config.get_text_config(), "hidden_size", None)
     return pack(rows, MAX_TOKENS, 1 / (4 * hidden) if hidden else 0.0)
+
+
+def _scores(model: Any, rows: Sequence[TokenRow]) -> list[tuple[Floats, ...]]:
+    """As `token_scores`, of a model that may have been loaded for it alone."""
+    return token_scores(attend_in_blocks(model), rows)
 
 
 def token_scores(model: Any, rows: Sequence[TokenRow]) -> list[tuple[Floats, ...]]:
@@ -121,6 +124,7 @@ def packing_problem(model: Any, encoded: Encoded) -> str:
         return "its experts have a loss of their own, which depends on how often a token is read"
     if is_sharded():
         return "it is trained in parts on several devices"
+    attend_in_blocks(model)
     some = encoded.rows[:2] + encoded.rows[-1:]  # the first two are of one tree, as a rule
     try:
         packed = token_scores(model, some)
@@ -155,7 +159,8 @@ def train_packed(job: Job, files: JobFiles, loaded: Loaded) -> Done:
 
     accelerator = Accelerator(mixed_precision=precision(), cpu=not torch.cuda.is_available())
     rows, model = loaded.encoded.rows, loaded.model
-    reference = reference_scores(job, loaded, accelerator) if job.method == "dpo" else []
+    with accelerator.autocast():  # as in training: equal weights give equal scores
+        reference = reference_scores(job, loaded, _scores) if job.method == "dpo" else []
     sums = np.array([[reply.sum() for reply in replies] for replies in reference])
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, job.learning_rate, weight_decay=0.0, fused=True)
@@ -183,19 +188,6 @@ def train_packed(job: Job, files: JobFiles, loaded: Loaded) -> Done:
             policy = token_scores(bare(accelerator, wrapped), chosen_rows(loaded.encoded))
         kl = kl_per_reply(policy, evenly(reference))
     return Done(model, wrapped, accelerator, tuple(steps), kl)
-
-
-def reference_scores(job: Job, loaded: Loaded, accelerator: Any) -> list[tuple[Floats, ...]]:
-    """The log-probabilities of all replies' tokens under the reference policy, once for the job."""
-    model, rows, (base, start, reference) = loaded.model, loaded.encoded.rows, loaded.folders
-    with accelerator.autocast():  # as in training: equal weights give equal scores
-        if reference == start:
-            return token_scores(model, rows)  # which is not trained yet
-        further = start is not None and is_lora(start) and not job.stack
-        if reference is None and job.use_lora and further:  # the base, below the LoRA
-            with model.disable_adapter():
-                return token_scores(model, rows)
-        return token_scores(load_reference(base, reference), rows)
 
 
 def backward(job: Job, model: Any, accelerator: Any, batch: Batch) -> tuple[Figures, int]:

@@ -12,7 +12,7 @@ from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.dpo import dpo_trainer
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.loading import Loaded
-from nip_fn_adapters.local.models import exit_on_failure, precision, require
+from nip_fn_adapters.local.models import exit_on_failure, is_sharded, precision, require
 from nip_fn_adapters.local.progress import progress_writer
 from nip_fn_adapters.local.sft import sft_trainer
 from nip_fn_adapters.local.steps import (
@@ -21,20 +21,18 @@ from nip_fn_adapters.local.steps import (
     Step,
     bare,
     chosen_rows,
+    evenly,
     kl_per_reply,
     plain_scores,
 )
-from nip_fn_adapters.local.weights import load_reference
 
 
 def trl_trainer(job: Job, files: JobFiles, loaded: Loaded) -> Any:
     """trl's trainer for the job."""
-    folders, model, tokenizer, encoded = loaded
     options = _options(job, files)
     if job.method == "sft":
-        return sft_trainer(job, model, tokenizer, encoded, options)
-    reference = load_reference(folders.base, folders.reference)
-    return dpo_trainer(job, model, reference, tokenizer, encoded, options)
+        return sft_trainer(job, loaded.model, loaded.tokenizer, loaded.encoded, options)
+    return dpo_trainer(job, loaded, options)
 
 
 def train_plain(job: Job, files: JobFiles, loaded: Loaded) -> Done:
@@ -59,12 +57,12 @@ def train_plain(job: Job, files: JobFiles, loaded: Loaded) -> Done:
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
     kl = 0.0
     if job.method == "dpo":
-        rows = chosen_rows(loaded.encoded)
-        policy, reference = (
-            plain_scores(bare(trainer.accelerator, model), rows)
-            for model in (trainer.model, trainer.ref_model)
-        )
-        kl = kl_per_reply(policy, reference)
+        rows, model = chosen_rows(loaded.encoded), bare(trainer.accelerator, trainer.model)
+        if is_sharded():
+            reference = plain_scores(bare(trainer.accelerator, trainer.ref_model), rows)
+        else:
+            reference = evenly(trainer.reference)
+        kl = kl_per_reply(plain_scores(model, rows), reference)
     return Done(trainer.model, trainer.model_wrapped, trainer.accelerator, _steps(job, logs), kl)
 
 

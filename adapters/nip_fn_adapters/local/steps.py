@@ -77,6 +77,7 @@ def row_sampler(job: Job, encoded: Encoded) -> Any:
 
 def plain_scores(model: Any, rows: Sequence[TokenRow]) -> list[tuple[Floats, ...]]:
     """The log-probability of each token of each row's replies, each by itself."""
+    model.eval()
     return [
         tuple(
             token_log_probabilities(model, row.prompt, reply).cpu().numpy() for reply in row.replies

@@ -1,0 +1,240 @@
+"""The speed and memory of a training by trl, on packed rows, and at the limit.
+
+Each way trains the same trees, shaped as MALT's, in processes that alternate:
+
+plain   trl, which reads every row by itself
+packed  `train_packed`, with the reference policy's scores before and the KL after it
+steps   the packed steps alone
+limit   one forward and backward pass over the distinct tokens of each step, as texts of one length
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from shutil import copyfile
+from statistics import mean
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from nip_fn.keys import Key, fold_in, key, randint
+from nip_fn.prompts.chat import Chat, Message
+from nip_fn.training.jobs import Job, PreferenceRow
+from nip_fn.training.packing import TokenRow, pack
+from nip_fn_adapters.local.jobs import JobFiles
+from nip_fn_adapters.local.loading import Folders, Loaded
+from nip_fn_adapters.local.models import (
+    BUILTIN,
+    context_of,
+    exit_on_failure,
+    load_tokenizer,
+    model_directory,
+)
+from nip_fn_adapters.local.rows import Encoded
+from nip_fn_adapters.local.steps import batches
+from nip_fn_adapters.local.weights import load_trainable
+
+RANDOM = "random:60M"  # a Llama with random weights
+WAYS = ("plain", "packed", "steps", "limit")
+PROMPT, REPLY = 600, 60  # tokens; shorter where the model's context is
+ROUNDS = 3  # of a tree; in each, two branches grow
+
+
+class Speed(NamedTuple):
+    """The measurements of a way, means over its runs."""
+
+    seconds: float  # of the processor; on a GPU, of the clock
+    steps: int
+    tokens: int  # of the rows, each as often as it stands in them
+    gigabytes: float  # the most memory that the process, or its GPU, held
+
+
+def measure(model: str, trees: int, repeats: int, threads: int) -> dict[str, Speed]:
+    """The speed of each way."""
+    found: dict[str, list[Speed]] = {way: [] for way in WAYS}
+    for _ in range(repeats):
+        for way in WAYS:
+            command = (sys.executable, "-m", __name__, model, way, str(trees), str(threads))
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+            found[way].append(Speed(*json.loads(done.stdout.splitlines()[-1])))
+    return {
+        way: speeds[0]._replace(
+            seconds=mean(speed.seconds for speed in speeds),
+            gigabytes=max(speed.gigabytes for speed in speeds),
+        )
+        for way, speeds in found.items()
+    }
+
+
+def main(model: str, way: str, trees: int, threads: int) -> Speed:
+    """Train in one way, in this process."""
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    with TemporaryDirectory() as folder:
+        base = _random_llama(Path(folder)) if model == RANDOM else None
+        job = _job(str(base or model))
+        files = JobFiles(Path(folder), job.name)
+        files.folder.mkdir(parents=True)
+        loaded = _load(job, trees)
+        train = _way(way, job, files, loaded)
+        clock = time.perf_counter if torch.cuda.is_available() else time.process_time
+        began = clock()
+        train()
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        seconds = clock() - began
+    rows = loaded.encoded.rows
+    tokens = sum(len(sequence) for row in rows for sequence in row.sequences)
+    return Speed(seconds, -(-len(rows) // job.batch_size), tokens, _gigabytes())
+
+
+def _gigabytes() -> float:
+    import torch
+
+    if torch.cuda.is_available():
+        return float(torch.cuda.max_memory_allocated()) / 1e9
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+
+
+def _way(way: str, job: Job, files: JobFiles, loaded: Loaded) -> Any:
+    """The function that trains, all that is no part of a training done before."""
+    import torch
+    import trl.trainer.dpo_trainer  # noqa: F401
+    from accelerate import Accelerator
+
+    from nip_fn_adapters.local.attention import attend_in_blocks
+    from nip_fn_adapters.local.packed import Batch, backward, train_packed
+    from nip_fn_adapters.local.plain import train_plain
+
+    if way == "plain":
+        return lambda: train_plain(job, files, loaded)
+    if way == "packed":
+        attend_in_blocks(loaded.model)
+        return lambda: train_packed(job, files, loaded)
+    rows, model = loaded.encoded.rows, loaded.model.train()
+    steps = [[rows[row] for row in step] for _, step in batches(job, loaded.encoded, 8)]
+    if way == "limit":
+        return lambda: [_read_once(model, step) for step in steps]
+    attend_in_blocks(model)
+    accelerator = Accelerator(cpu=not torch.cuda.is_available())
+    return lambda: [
+        backward(job, model, accelerator, Batch(step, np.zeros((len(step), 2)))) for step in steps
+    ]
+
+
+def _read_once(model: Any, rows: list[TokenRow]) -> None:
+    """One forward and backward pass over the rows' distinct tokens, as texts of a row's length."""
+    import torch
+
+    (packed,) = pack(rows, sum(len(sequence) for row in rows for sequence in row.sequences))
+    length = max(len(sequence) for row in rows for sequence in row.sequences)
+    texts = -(-len(packed.tokens) // length)
+    targets = sum(len(reply) for replies in packed.replies for reply in replies)
+    ids = torch.zeros(
+        texts, len(packed.tokens) // texts, dtype=torch.long, device=next(model.parameters()).device
+    )
+    logits = model(input_ids=ids, logits_to_keep=targets // texts, use_cache=False).logits
+    logits.logsumexp(-1).sum().backward()
+
+
+def _load(job: Job, trees: int) -> Loaded:
+    """The model, and rows of tokens at random."""
+    folders = Folders(exit_on_failure(model_directory(job.model)), None, None)
+    model = load_trainable(job, folders.base, None)
+    room = (context_of(model) or 8192) / (PROMPT + 2 * ROUNDS * REPLY * 1.2)
+    lengths = tuple(int(length * min(1.0, room)) for length in (PROMPT, REPLY))
+    vocabulary = model.config.get_text_config().vocab_size
+    pairs = [
+        pair
+        for i in range(trees)
+        for pair in _tree(fold_in(key(0), i), *lengths, vocabulary=vocabulary)
+    ]
+    longest = max(len(sequence) for row, _ in pairs for sequence in row.sequences)
+    rows, chats = (list(column) for column in zip(*pairs, strict=True))
+    encoded = Encoded(rows, chats, longest, 0, 0)  # type: ignore[arg-type]
+    return Loaded(folders, model, load_tokenizer(folders.base), encoded)
+
+
+def _tree(
+    place: Key, prompt: int, reply: int, *, vocabulary: int
+) -> Iterator[tuple[TokenRow, Chat]]:
+    """Pairs of a tree of some rounds, in which two replies of each are gone on from."""
+
+    def text(at: Key, length: int) -> list[int]:
+        size = length * 4 // 5 + randint(fold_in(at, "length"), max(1, length * 2 // 5))
+        return [randint(fold_in(at, i), vocabulary) for i in range(size)]
+
+    def message(tokens: list[int]) -> Message:
+        return Message("user", str(tokens))
+
+    root = text(fold_in(place, "root"), prompt)
+    fronts: list[tuple[list[int], Chat]] = [(root, (message(root),))]
+    for turn in range(ROUNDS):
+        grown = []
+        for branch, (before, chat) in enumerate(fronts):
+            at = fold_in(place, turn, branch)
+            first, second = (text(fold_in(at, i), reply) for i in range(2))
+            yield TokenRow(before, (first, second)), chat
+            for i, own in enumerate((first, second)):
+                answer = text(fold_in(at, "answer", i), reply)
+                grown.append((before + own + answer, (*chat, message(own), message(answer))))
+        fronts = grown[:2]
+
+
+def _job(model: str) -> Job:
+    """One epoch in steps of eight pairs."""
+    return Job(
+        name="bench-0",
+        group="bench",
+        iteration=0,
+        model=model,
+        start=None,
+        reference=None,
+        learning_rate=1e-4,
+        num_epochs=1,
+        beta=0.1,
+        lora_rank=16,
+        lora_alpha=32,
+        lora_dropout=0.0,
+        batch_size=8,
+        seed=1,
+        rows=(PreferenceRow((), "", ""),),  # a preference: the rows to train on are tokens
+    )
+
+
+def _random_llama(folder: Path) -> Path:
+    """A Llama of 60 million random weights, with a tokenizer that it does not need."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=32000,
+        hidden_size=512,
+        intermediate_size=1408,
+        num_hidden_layers=12,
+        num_attention_heads=16,
+        max_position_embeddings=8192,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder / "model")
+    for file in BUILTIN["builtin:tea"].glob("*token*"):
+        copyfile(file, folder / "model" / file.name)
+    return folder / "model"
+
+
+if __name__ == "__main__":
+    name, way, trees, threads = sys.argv[1:]
+    with redirect_stdout(sys.stderr):
+        speed = main(name, way, int(trees), int(threads))
+    print(json.dumps(speed))

@@ -1,0 +1,61 @@
+"""`nip-fn bench ...`: the speed of trainings on this machine."""
+
+import subprocess
+from typing import Annotated
+
+import typer
+
+from nip_fn_cli.exits import Exit, die, or_exit, say
+
+bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
+
+
+@bench.command()
+def train(
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A folder, ORG/NAME of the Hugging Face hub, or a builtin model. By default "
+            "builtin:tea, and a Llama of 60 million random weights."
+        ),
+    ] = None,
+    trees: Annotated[int, typer.Option(help="Trees to train on, of five pairs each.", min=1)] = 4,
+    repeats: Annotated[int, typer.Option(help="Runs of each way, in turns.", min=1)] = 1,
+    threads: Annotated[int, typer.Option(help="Processor threads of a training.", min=1)] = 1,
+) -> None:
+    """Compare DPO by trl, on packed rows, and one pass over the distinct tokens (the limit).
+
+    Rows have prompts of 600 tokens and replies of 60, less where the model's context is short.
+    """
+    from nip_fn_adapters.local.bench import RANDOM, measure
+    from nip_fn_adapters.local.models import model_directory, require
+    from nip_fn_cli.printing import print_rows
+
+    or_exit(require("torch", "transformers", "peft", "trl", "datasets"), Exit.ADAPTER)
+    table = []
+    for name in model or ["builtin:tea", RANDOM]:
+        if name != RANDOM:
+            or_exit(model_directory(name), Exit.ADAPTER)
+        say(f"training {name} in four ways, {repeats} times each")
+        try:
+            speeds = measure(name, trees, repeats, threads)
+        except subprocess.CalledProcessError as error:
+            die(Exit.ADAPTER, f"the training of {name} ended with exit code {error.returncode}")
+        limit = speeds["limit"].seconds
+        table += [
+            (
+                name,
+                way,
+                f"{speed.steps / speed.seconds:.3g}",
+                f"{speed.tokens / speed.seconds:,.0f}",
+                f"{speed.seconds / limit:.2f}",
+                f"{speed.gigabytes:.2f}",
+            )
+            for way, speed in speeds.items()
+        ]
+    titles = ("model", "way", "steps/s", "tokens of rows/s", "time : limit", "peak GB")
+    print_rows(titles, table, keys=2)
+    say(
+        "seconds are of the processor, on a GPU of the clock; plain: trl; packed: with the "
+        "reference before and the KL after; steps: the packed steps alone"
+    )

@@ -1,0 +1,27 @@
+"""`nip-fn bench train`: the same training in four ways."""
+
+from nip_fn_adapters.local.bench import WAYS
+
+from .conftest import RunCli
+
+
+def test_a_model_is_trained_in_every_way(run_cli: RunCli) -> None:
+    told = run_cli("bench", "train", "--model", "builtin:tiny", "--trees", "1")
+    assert told.returncode == 0, told.stderr
+    rows = [line.split() for line in told.stdout.splitlines()[1:]]
+    assert [(name, way) for name, way, *_ in rows] == [("builtin:tiny", way) for way in WAYS]
+    speeds = {way: [float(cell.replace(",", "")) for cell in cells] for _, way, *cells in rows}
+    assert all(value > 0 for cells in speeds.values() for value in cells)
+    steps, tokens, share, _ = speeds["packed"]
+    plain_steps, plain_tokens, plain_share, _ = speeds["plain"]
+    # The rows are the same, so that all three say which way is faster, and by how much.
+    assert plain_share / share > 1.5
+    assert abs(steps / plain_steps / (plain_share / share) - 1) < 0.1
+    assert abs(tokens / plain_tokens / (plain_share / share) - 1) < 0.1
+    assert speeds["limit"][2] == 1
+
+
+def test_a_model_that_is_none_is_refused(run_cli: RunCli) -> None:
+    told = run_cli("bench", "train", "--model", "no/such/folder")
+    assert told.returncode == 9
+    assert "no/such/folder is no model" in told.stderr
