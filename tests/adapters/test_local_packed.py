@@ -18,7 +18,7 @@ from nip_fn.prompts.chat import Chat, Message
 from nip_fn.training import packing
 from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow, TrainingRow
 from nip_fn.training.packing import Packed, TokenRow
-from nip_fn_adapters.local import attention, train
+from nip_fn_adapters.local import attention, train, weights
 from nip_fn_adapters.local import packed as packed_training
 from nip_fn_adapters.local.attention import attend_in_blocks
 from nip_fn_adapters.local.jobs import JobFiles, write_job
@@ -261,6 +261,19 @@ def test_in_double_precision_nothing_is_left_of_the_difference(
     (loss, expected), (packed_loss, packed) = case.by_torch(), case.packed()
     assert packed_loss == pytest.approx(loss, rel=1e-10)
     assert difference(expected, packed) < 1e-10
+
+
+def test_a_large_model_computes_its_activations_again_and_trains_alike(
+    llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_as("blocks", monkeypatch)
+    expected = make_case(llama, tmp_path, "dpo", "ragged trees", True, torch.float32).by_trl()
+    monkeypatch.setattr(weights, "LARGE", 1000)
+    case = make_case(llama, tmp_path, "dpo", "ragged trees", True, torch.float32)
+    assert case.loaded.model.is_gradient_checkpointing
+    for loss, gradient in (case.packed(), case.by_trl()):
+        assert loss == pytest.approx(expected[0], rel=1e-5)
+        assert difference(expected[1], gradient) < 1e-5
 
 
 def sibling_visible(packed: Packed) -> Packed:

@@ -1,10 +1,13 @@
 """`nip-fn bench train`: the same training in four ways."""
 
+import pytest
+
 from nip_fn_adapters.local.bench import WAYS
 
 from .conftest import RunCli
 
 
+@pytest.mark.exhaustive  # half a minute of imports, in four processes
 def test_a_model_is_trained_in_every_way(run_cli: RunCli) -> None:
     told = run_cli("bench", "train", "--model", "builtin:tiny", "--trees", "1")
     assert told.returncode == 0, told.stderr

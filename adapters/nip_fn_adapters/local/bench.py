@@ -13,7 +13,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from shutil import copyfile
@@ -105,7 +105,7 @@ def _gigabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
-def _way(way: str, job: Job, files: JobFiles, loaded: Loaded) -> Any:
+def _way(way: str, job: Job, files: JobFiles, loaded: Loaded) -> Callable[[], object]:
     """The function that trains, all that is no part of a training done before."""
     import torch
     import trl.trainer.dpo_trainer  # noqa: F401
@@ -123,7 +123,7 @@ def _way(way: str, job: Job, files: JobFiles, loaded: Loaded) -> Any:
     rows, model = loaded.encoded.rows, loaded.model.train()
     steps = [[rows[row] for row in step] for _, step in batches(job, loaded.encoded, 8)]
     if way == "limit":
-        return lambda: [_read_once(model, step) for step in steps]
+        return lambda: _read_once(model, steps)
     attend_in_blocks(model)
     accelerator = Accelerator(cpu=not torch.cuda.is_available())
     return lambda: [
@@ -131,19 +131,19 @@ def _way(way: str, job: Job, files: JobFiles, loaded: Loaded) -> Any:
     ]
 
 
-def _read_once(model: Any, rows: list[TokenRow]) -> None:
-    """One forward and backward pass over the rows' distinct tokens, as texts of a row's length."""
+def _read_once(model: Any, steps: list[list[TokenRow]]) -> None:
+    """For each step a pass over its rows' distinct tokens, as texts of a row's length."""
     import torch
 
-    (packed,) = pack(rows, sum(len(sequence) for row in rows for sequence in row.sequences))
-    length = max(len(sequence) for row in rows for sequence in row.sequences)
-    texts = -(-len(packed.tokens) // length)
-    targets = sum(len(reply) for replies in packed.replies for reply in replies)
-    ids = torch.zeros(
-        texts, len(packed.tokens) // texts, dtype=torch.long, device=next(model.parameters()).device
-    )
-    logits = model(input_ids=ids, logits_to_keep=targets // texts, use_cache=False).logits
-    logits.logsumexp(-1).sum().backward()
+    device = next(model.parameters()).device
+    for rows in steps:
+        sequences = [sequence for row in rows for sequence in row.sequences]
+        (packed,) = pack(rows, sum(map(len, sequences)))
+        texts = -(-len(packed.tokens) // max(map(len, sequences)))
+        targets = sum(len(reply) for replies in packed.replies for reply in replies)
+        ids = torch.zeros(texts, len(packed.tokens) // texts, dtype=torch.long, device=device)
+        logits = model(input_ids=ids, logits_to_keep=targets // texts, use_cache=False).logits
+        logits.logsumexp(-1).sum().backward()
 
 
 def _load(job: Job, trees: int) -> Loaded:
@@ -160,7 +160,7 @@ def _load(job: Job, trees: int) -> Loaded:
     ]
     longest = max(len(sequence) for row, _ in pairs for sequence in row.sequences)
     rows, chats = (list(column) for column in zip(*pairs, strict=True))
-    encoded = Encoded(rows, chats, longest, 0, 0)  # type: ignore[arg-type]
+    encoded = Encoded(rows, chats, longest, 0, 0)
     return Loaded(folders, model, load_tokenizer(folders.base), encoded)
 
 

@@ -36,8 +36,26 @@ NOT_STACKED = (
 )
 
 
+# Models with as many weights keep each layer's input alone, and compute the rest again.
+LARGE = 1_000_000_000
+
+
 def load_trainable(job: Job, base: Path, start: Path | None) -> Any:
     """The model to train; its only dropout is the job's, in its LoRA layers."""
+    return recompute_if_large(_load_trainable(job, base, start))
+
+
+def recompute_if_large(model: Any) -> Any:
+    """The model; a large one takes a third more time, and a fraction of the memory.
+
+    Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
+    """
+    if sum(weight.numel() for weight in model.parameters()) >= LARGE:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model
+
+
+def _load_trainable(job: Job, base: Path, start: Path | None) -> Any:
     from peft import LoraConfig, get_peft_model
 
     if not job.use_lora:

@@ -1,0 +1,94 @@
+"""The memory that a training takes, from a model's configuration alone."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from returns.result import Failure, Result, Success
+
+from nip_fn.errors import Problem
+from nip_fn_adapters.local.models import BUILTIN, first_line
+from nip_fn_adapters.local.packed import MAX_TOKENS
+from nip_fn_adapters.local.weights import recompute_if_large
+
+FLOAT = 4  # bytes: weights are trained in float32
+KEPT = 3 * FLOAT  # for each trained number: its gradient, and the two moments of AdamW
+PROBE = 64  # tokens
+
+
+class Memory(NamedTuple):
+    """The bytes of a training, in its parts."""
+
+    weights: int  # of the model, which policy and reference share, and of the LoRA
+    optimiser: int  # gradients and AdamW's moments of what is trained
+    activations: int  # of one forest, kept from its forward pass to its backward pass
+    logits: int  # those that predict a forest's replies, their softmax, and its gradient
+
+
+def training_memory(
+    model: str, *, lora_rank: int | None, tokens: int = MAX_TOKENS, replies: int = MAX_TOKENS // 4
+) -> Result[Memory, Problem]:
+    """An estimate for a training on packed rows, within a factor of two of what was measured.
+
+    The model is built without numbers (on torch's device "meta") and reads a text: what its layers
+    keep for the backward pass is counted, so that the count is of its own architecture.  It is
+    linear in the tokens, as attention keeps no pairs of them (Dao et al. 2022, "FlashAttention");
+    for a transformer's layer it is what Korthikanti et al. 2022 ("Reducing Activation Recomputation
+    in Large Transformer Models", section 4.1) count by hand.
+
+    Args:
+        model: A folder, a built-in model, or one of the Hugging Face hub, of which nothing but its
+            configuration is downloaded.
+        lora_rank: The rank of the LoRA; None: all weights are trained.
+        tokens: The size of the largest forest.
+        replies: Of these, the tokens of replies.
+    """
+    import torch
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    try:
+        config = AutoConfig.from_pretrained(BUILTIN.get(model) or Path(model).expanduser())
+        with torch.device("meta"):
+            built = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+            if lora_rank is not None:
+                lora = LoraConfig("CAUSAL_LM", r=lora_rank, target_modules="all-linear")
+                built = get_peft_model(built, lora)
+            built = recompute_if_large(built).train()
+            once, twice = (_kept(built, PROBE * times) for times in (1, 2))
+    except (OSError, ValueError) as error:
+        return Failure(Problem(f"the configuration of {model}: {first_line(error)}"))
+    sizes = [(weight.numel(), weight.requires_grad) for weight in built.parameters()]
+    # On this device attention keeps the pairs, as many as the square of the tokens: f(n) is
+    # a·n + b·n², and so a is (4·f(n) - f(2n)) / 2n.
+    linear = (4 * once - twice) / (2 * PROBE)
+    return Success(
+        Memory(
+            weights=FLOAT * sum(size for size, _ in sizes),
+            optimiser=KEPT * sum(size for size, is_trained in sizes if is_trained),
+            activations=round(tokens * linear),
+            logits=3 * FLOAT * replies * config.get_text_config().vocab_size,
+        )
+    )
+
+
+def _kept(model: Any, tokens: int) -> int:
+    """The bytes that a forward pass keeps for the backward pass, weights left out."""
+    import torch
+
+    own = {weight.untyped_storage()._cdata for weight in model.parameters()}
+    kept: dict[int, Any] = {}
+
+    def pack(tensor: Any) -> Any:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage  # held, lest another should get its address
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        model(
+            input_ids=torch.zeros(1, tokens, dtype=torch.long),
+            attention_mask=torch.ones(1, 1, tokens, tokens, dtype=torch.bool),
+            logits_to_keep=1,
+            use_cache=False,
+        )
+    return sum(storage.nbytes() for storage in kept.values())
