@@ -17,7 +17,7 @@ from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.sandbox import open_sandbox
 from nip_fn_adapters.serving.gpus import visible_gpus
 from nip_fn_adapters.serving.settings import check_port, find_vllm
-from nip_fn_cli.exits import Exit, die
+from nip_fn_cli.exits import Exit, die, or_exit
 from nip_fn_cli.printing import console
 
 TEA = "builtin:tea"
@@ -27,8 +27,11 @@ VLLM_SECONDS = 60.0  # for vLLM to print its version: its imports take long
 Finding = tuple[str, str, str, str]  # the columns of a row
 
 
-def doctor_command() -> None:
-    """Print the findings; end with `Exit.ADAPTER` if the embedded default cannot run."""
+def doctor_command(trained: str | None) -> None:
+    """Print the findings; end with `Exit.ADAPTER` if the embedded default cannot run.
+
+    `trained` names a model whose training's memory is estimated.
+    """
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("extra", "needs", "found", "remedy"):
         table.add_column(title, overflow="fold")
@@ -44,10 +47,23 @@ def doctor_command() -> None:
     table.add_row("data", "sandbox", *_sandbox())
     for finding in _serving():
         table.add_row(*finding)
+    for finding in [] if trained is None or broken & {"local"} else _training(trained):
+        table.add_row(*finding)
     console().print(table)
     # The other extras are optional; without these two the embedded default cannot run.
     if broken & {"", "local"}:
         die(Exit.ADAPTER, "the embedded default cannot run yet; see the column on the right")
+
+
+def _training(model: str) -> Iterator[Finding]:
+    """The memory that a training of the model takes, with a LoRA and without."""
+    from nip_fn_adapters.local.memory import training_memory
+
+    for title, rank in (("LoRA", AgentParameters().lora_rank), ("all weights", None)):
+        memory = or_exit(training_memory(model, lora_rank=rank), Exit.ADAPTER)
+        parts = (f"{name} {size / 1e9:.1f}" for name, size in memory._asdict().items())
+        told = f"about {sum(memory) / 1e9:.1f} GB ({', '.join(parts)})"
+        yield "local", f"to train {model}, {title}", told, ""
 
 
 def _serving() -> Iterator[Finding]:

@@ -929,11 +929,16 @@ def params(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    model: Annotated[
+        str | None,
+        typer.Option(help="Also estimate the memory that a training of this model takes."),
+    ] = None,
+) -> None:
     """Print what is installed, what is missing, and the command that installs it."""
     from nip_fn_cli.doctor import doctor_command
 
-    doctor_command()
+    doctor_command(model)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -42,6 +42,17 @@ def test_doctor_finds_everything_here(run_cli: RunCli) -> None:
     assert not any("missing" in line for line in lines)
 
 
+def test_doctor_estimates_the_memory_of_a_training(run_cli: RunCli) -> None:
+    told = run_cli("doctor", "--model", "builtin:tea", COLUMNS="200")
+    assert told.returncode == 0, told.stderr
+    found = re.findall(r"to train builtin:tea, (LoRA|all weights) +about ([0-9.]+) GB", told.stdout)
+    assert [name for name, _ in found] == ["LoRA", "all weights"]
+    assert all(0.1 < float(size) < 1 for _, size in found)
+    wrong = run_cli("doctor", "--model", "./no-such-folder")
+    assert wrong.returncode == Exit.ADAPTER
+    assert "no-such-folder" in wrong.stderr
+
+
 def test_doctor_names_what_is_missing_and_the_command_that_installs_it(tmp_path: Path) -> None:
     # Everything that is installed here, but for these.
     packages = tmp_path / "packages"

@@ -1,12 +1,13 @@
 """The memory that a training takes, from a model's configuration alone."""
 
-from pathlib import Path
+import warnings
 from typing import Any, NamedTuple
 
+from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn_adapters.local.models import BUILTIN, first_line
+from nip_fn_adapters.local.models import first_line, is_on_hub, model_directory
 from nip_fn_adapters.local.packed import MAX_TOKENS
 from nip_fn_adapters.local.weights import recompute_if_large
 
@@ -46,9 +47,14 @@ def training_memory(
     from peft import LoraConfig, get_peft_model
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    named = Success(model) if is_on_hub(model) else model_directory(model)
+    if not is_successful(named):
+        return Failure(named.failure())
     try:
-        config = AutoConfig.from_pretrained(BUILTIN.get(model) or Path(model).expanduser())
-        with torch.device("meta"):
+        config = AutoConfig.from_pretrained(named.unwrap())
+        with torch.device("meta"), warnings.catch_warnings():
+            # peft asks transformers for names that it is giving up.
+            warnings.simplefilter("ignore", FutureWarning)
             built = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
             if lora_rank is not None:
                 lora = LoraConfig("CAUSAL_LM", r=lora_rank, target_modules="all-linear")
