@@ -22,7 +22,9 @@ def test_the_parts_are_those_of_the_model(tmp_path: Path, rank: int | None) -> N
     folder = make_tiny_llama(tmp_path)
     model = load_base(folder)
     if rank is not None:
-        model = get_peft_model(model, LoraConfig("CAUSAL_LM", r=rank, target_modules="all-linear"))
+        model = get_peft_model(
+            model, LoraConfig(task_type="CAUSAL_LM", r=rank, target_modules="all-linear")
+        )
     own = [(weight.nbytes, weight.requires_grad) for weight in model.parameters()]
     told = training_memory(str(folder), lora_rank=rank, tokens=300, replies=10).unwrap()
     assert told.weights == sum(size for size, _ in own)

@@ -45,7 +45,9 @@ def test_doctor_finds_everything_here(run_cli: RunCli) -> None:
 def test_doctor_estimates_the_memory_of_a_training(run_cli: RunCli) -> None:
     told = run_cli("doctor", "--model", "builtin:tea", COLUMNS="200")
     assert told.returncode == 0, told.stderr
-    found = re.findall(r"to train builtin:tea, (LoRA|all weights) +about ([0-9.]+) GB", told.stdout)
+    found = re.findall(
+        r"to train builtin:tea, (LoRA|all weights) +at least ([0-9.]+) GB", told.stdout
+    )
     assert [name for name, _ in found] == ["LoRA", "all weights"]
     assert all(0.1 < float(size) < 1 for _, size in found)
     wrong = run_cli("doctor", "--model", "./no-such-folder")

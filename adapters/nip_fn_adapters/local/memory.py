@@ -28,7 +28,11 @@ class Memory(NamedTuple):
 def training_memory(
     model: str, *, lora_rank: int | None, tokens: int = MAX_TOKENS, replies: int = MAX_TOKENS // 4
 ) -> Result[Memory, Problem]:
-    """An estimate for a training on packed rows, within a factor of two of what was measured.
+    """An estimate for a training on packed rows, on the low side, within a factor of 2.5.
+
+    Measured on a processor: a Llama of 60 million weights with forests of 1,460 tokens (of replies
+    480) held 2.6 GB above its imports where this says 1.1.  Not counted: the keys and values that
+    blocks gather, gradients on their way, and what the allocator keeps.
 
     The model is built without numbers (on torch's device "meta") and reads a text: what its layers
     keep for the backward pass is counted, so that the count is of its own architecture.  It is
@@ -57,7 +61,7 @@ def training_memory(
             warnings.simplefilter("ignore", FutureWarning)
             built = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
             if lora_rank is not None:
-                lora = LoraConfig("CAUSAL_LM", r=lora_rank, target_modules="all-linear")
+                lora = LoraConfig(task_type="CAUSAL_LM", r=lora_rank, target_modules="all-linear")
                 built = get_peft_model(built, lora)
             built = recompute_if_large(built).train()
             once, twice = (_kept(built, PROBE * times) for times in (1, 2))
