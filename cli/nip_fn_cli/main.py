@@ -326,6 +326,14 @@ def sweep(
         typer.Argument(help="A .toml or .json file of a base configuration and what varies in it."),
     ],
     seeds: SeedsOption = None,
+    forest: Annotated[
+        str | None,
+        typer.Option(
+            help="A run from whose recorded replies all cells select and train; they sample their "
+            "tests alone.",
+            metavar="RUN",
+        ),
+    ] = None,
     jobs: Annotated[int, typer.Option(help="The most cells at a time.", min=1)] = 1,
     provider: ProviderOption = None,
     set_: SetOption = None,
@@ -356,6 +364,7 @@ def sweep(
     choice = Choice(
         name=name,
         seeds=seeds_or_die(seeds),
+        forest=forest,
         sets=tuple(set_ or ()),
         provider=provider,
         jobs=jobs,

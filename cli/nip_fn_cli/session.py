@@ -5,7 +5,8 @@ import gc
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import reduce
+from dataclasses import dataclass
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,17 +84,24 @@ class Session(NamedTuple):
         return reduce(lambda state, event: step(state, event)[0], self.first, self.state).params
 
 
-class Fork(NamedTuple):
-    """The part of an earlier run that a new one begins with (see `nip_fn.run.fork`).
-
-    events: of its recording.
-    state: the state that they lead to.
-    folder: of the earlier run.
-    """
+@dataclass(frozen=True)
+class Fork:
+    """The part of an earlier run that a new one begins with (see `nip_fn.run.fork`)."""
 
     events: tuple[Event, ...]
-    state: RunState
     folder: Path
+    """Of the earlier run."""
+    iteration: int
+    """The iteration whose replies they are."""
+
+    # Only a run that begins derives it, not each plan of a study.
+    @cached_property
+    def state(self) -> RunState:
+        """The state that the events lead to; ends the command if that is not as recorded."""
+        state = replay_recording(self.folder / CHECKPOINT, Recording(self.events, 0, 0)).state
+        if state.faults:
+            die(Exit.MISMATCH, f"{self.folder / CHECKPOINT}: {state.faults[0]}")
+        return state
 
 
 class New(NamedTuple):
@@ -176,12 +184,7 @@ def plan_fork(
         die(Exit.USAGE, problem)
     sources = or_exit(extensions.sources(to_dict(params)))
     events = at.fork(params, run=name, version=__version__, sources=sources)
-    state = replay_recording(path, Recording(events, 0, 0)).state
-    if state.faults:
-        die(Exit.MISMATCH, f"{path}: {state.faults[0]}")
-    replies = sum(isinstance(event, Replied) for event in events)
-    say(f"from {name}, iteration {at.iteration}: {replies:,} recorded replies are used again")
-    return New(params, (), (), sources, Fork(events, state, path.parent))
+    return New(params, (), (), sources, Fork(events, path.parent, at.iteration))
 
 
 def warn_of_unused(given: dict[str, Any], provider: str | None, planned: Iterable[New]) -> None:
@@ -209,16 +212,24 @@ def _new_session(
     appending: AppendStore, models: Models, new: New, data: Data, folder: Path
 ) -> Session:
     if new.fork:
-        lineages = (one.name for group in new.fork.state.groups for one in group.lineage)
-        copy_adapters(lineages, new.fork.folder, folder)
-        appending.begin(b"".join(map(frame, new.fork.events)))
-        return Session(appending, models, new.fork.state, data, ())
+        return _forked(appending, models, new.fork, data, folder)
     for one in new.loaded:
         copy_adapters([one.adapter.name] if one.adapter else [], one.folder, folder)
     start = RunStarted(
         new.params, data.info, __version__, new.lineages, format=FORMAT, sources=new.sources
     )
     return Session(appending, models, EMPTY, data, (start,))
+
+
+def _forked(
+    appending: AppendStore, models: Models, fork: Fork, data: Data, folder: Path
+) -> Session:
+    adapters = (adapter.name for group in fork.state.groups for adapter in group.lineage)
+    copy_adapters(adapters, fork.folder, folder)
+    appending.begin(b"".join(map(frame, fork.events)))
+    replies = sum(isinstance(event, Replied) for event in fork.events)
+    say(f"from {fork.folder}, iteration {fork.iteration}: {replies:,} replies are used again")
+    return Session(appending, models, fork.state, data, ())
 
 
 def reopen(

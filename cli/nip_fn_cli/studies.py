@@ -17,7 +17,7 @@ from nip_fn_adapters.overview import overview
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.config import parsed, read_table
 from nip_fn_cli.exits import Exit, die
-from nip_fn_cli.session import New, plan, warn_of_unused
+from nip_fn_cli.session import New, plan, plan_fork, warn_of_unused
 
 
 class Planned(NamedTuple):
@@ -57,7 +57,17 @@ def planned(study: Study, place: Path, provider: str | None) -> list[Planned]:
     Ends the command if there is a problem with one, or if its run was begun with other parameters.
     """
     every = cells(study)
-    found = [Planned(cell, place / cell.name, plan(cell.table, provider, place)) for cell in every]
+    found = [
+        Planned(
+            cell,
+            place / cell.name,
+            # A test plays the models of a cell, and takes over nothing else.
+            plan(cell.table, provider, place)
+            if study.forest is None or cell.tested
+            else plan_fork(study.forest, study.iteration, cell.table, provider, Path("runs")),
+        )
+        for cell in every
+    ]
     for table, own in _written(study, found):
         warn_of_unused(table, provider, own)
     for one in found:

@@ -46,6 +46,7 @@ class Choice(NamedTuple):
 
     name: of the study; None for that of its file.
     seeds: in place of those of the study; None for those.
+    forest: the run whose recorded replies all cells train on; None for that of the study, if any.
     sets: `a.b=value` laid over its base.
     provider: of all agents; None for those of the configuration.
     jobs: the most cells at a time.
@@ -56,6 +57,7 @@ class Choice(NamedTuple):
 
     name: str | None = None
     seeds: int | tuple[int, ...] | None = None
+    forest: str | None = None
     sets: tuple[str, ...] = ()
     provider: str | None = None
     jobs: int = 1
@@ -70,6 +72,8 @@ def sweep_command(path: Path, choice: Choice, money: Money, studies: Path) -> No
     study = replace(study, base=merge(study.base, overrides(Flags(sets=choice.sets))))
     if choice.seeds is not None:
         study = with_seeds(study, choice.seeds)
+    if choice.forest is not None:
+        study = replace(study, forest=choice.forest)
     run_study(study, studies / study.name, choice, money)
 
 
@@ -83,6 +87,9 @@ def run_study(study: Study, place: Path, choice: Choice, money: Money) -> None:
             check_apis(one.new.params)
             check_budget(one.new.params, money)
         if choice.dry:
+            if study.forest is not None:
+                told = "--dry-run forecasts runs that sample for themselves"
+                die(Exit.USAGE, Problem(told, remedy="leave it out, or the forest"))
             _forecast(plans, money)
             return
     codes = _run(plans, place, choice, money)
@@ -148,9 +155,11 @@ def _task(one: Planned, place: Path, choice: Choice) -> Task:
         options = {"--provider": choice.provider, "--budget": share, "--prices": choice.prices}
         words = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
         own = ("--run", one.cell.name, "--runs", str(place.absolute()))
+        fork = one.new.fork
+        taken = fork and ("--from", str(fork.folder), "--iteration", str(fork.iteration))
         return Order(
             str(one.folder.absolute()),
-            (sys.executable, "-c", COMMAND, "train", str(given), *own, *words),
+            (sys.executable, "-c", COMMAND, "train", str(given), *own, *(taken or ()), *words),
             ("--resume",),
             str(Path.cwd()),
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from nip_fn.config.codec import params_hash
 from nip_fn.params.run import HyperParameters
+from nip_fn.run.checkpoint import outline
 from nip_fn.run.digest import digest
 from nip_fn.run.events import Extended
 from nip_fn.run.state import RunState
@@ -64,8 +65,6 @@ def train_command(
         die(Exit.USAGE, "--dry-run forecasts a whole run, from its beginning; leave out --resume")
     if dry is not None and source is not None:
         die(Exit.USAGE, "--dry-run forecasts a run that samples for itself; leave out --from")
-    if resume and source is not None:
-        die(Exit.USAGE, "--resume: the run holds what it took from the other one; leave out --from")
     if iteration is not None and source is None:
         die(Exit.USAGE, "--iteration is one of another run's; add --from RUN")
     if more is not None and not resume:
@@ -74,7 +73,10 @@ def train_command(
         if name is None:
             die(Exit.USAGE, f"--resume needs --run NAME; {known_runs(runs)}")
         folder = runs / name
-        session = _extended(reopen(folder, given, flags.provider), more)
+        begun = source is None or _has_begun(folder)
+        unbegun = None if begun else plan_fork(str(source), iteration, given, flags.provider, runs)
+        session = _extended(reopen(folder, given, flags.provider, new=unbegun), more)
+        _check_origin(session.state, source, iteration)
         money = money_of_run(money, folder)
         check_budget(session.params, money)
     else:
@@ -100,6 +102,23 @@ def train_command(
     with serving, tracked(trackers, folder, say):
         state = run_session(session, folder, f"{again}{' --serve' if serve else ''}", money)
     _report(state, folder, money_of_run(money, folder).prices)
+
+
+def _has_begun(folder: Path) -> bool:
+    path = folder / CHECKPOINT
+    return not path.exists() or bool(outline(path.read_bytes()))
+
+
+def _check_origin(state: RunState, source: str | None, iteration: int | None) -> None:
+    """End the command if the run that is resumed took its replies from elsewhere than is said."""
+    if source is None:
+        return
+    named = Path(source)
+    run = (named.parent if named.name == CHECKPOINT else named).resolve().name
+    if state.origin is None or run != state.origin.run:
+        die(Exit.USAGE, "--from differs from the run's: a resumed run keeps what it took over")
+    if iteration not in (None, state.origin.iteration):
+        die(Exit.USAGE, "--iteration differs from the run's: a resumed run keeps what it took over")
 
 
 def _changes(session: Session) -> Iterator[str]:

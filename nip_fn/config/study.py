@@ -84,6 +84,8 @@ class Study(Struct, frozen=True):
     axes: the things that vary, those that vary most slowly first.
     tests: (name, configuration laid over a cell's) of its further tests.
     budget: dollars for all cells together; None for no limit.
+    forest: the run whose recorded replies all cells train on; None: each samples its own.
+    iteration: of that run; None: the last that it has sampled.
     """
 
     name: str
@@ -93,6 +95,8 @@ class Study(Struct, frozen=True):
     budget: float | None = None
     compare: Comparing = Comparing()
     resources: Resources = Resources()
+    forest: str | None = None
+    iteration: int | None = None
 
 
 class Tested(NamedTuple):
@@ -147,6 +151,8 @@ class _Written(Struct, forbid_unknown_fields=True):
     budget: Annotated[float, Meta(ge=0)] | None = None
     compare: Comparing = Comparing()
     resources: Resources = Resources()
+    forest: str | None = None
+    iteration: Annotated[int, Meta(ge=0)] | None = None
 
 
 def study_of(name: str, table: Mapping[str, Any]) -> Result[Study, Problem]:
@@ -165,6 +171,8 @@ def study_of(name: str, table: Mapping[str, Any]) -> Result[Study, Problem]:
                 written.budget,
                 written.compare,
                 written.resources,
+                written.forest,
+                written.iteration,
             )
         )
     )

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from nip_fn.run import checkpoint
+
 from .conftest import Finished, RunCli
 
 SMALL = (
@@ -39,8 +41,8 @@ def test_a_fork_stands_by_itself_and_is_resumed_and_replayed_like_any_run(
 ) -> None:
     rule = ("--set", "malt.pair_selection_method=best_worst")
     done = ok(run_cli("train", "--from", "a", "--iteration", 0, *rule, "--run", "b"))
-    assert "from a, iteration 0: " in done.stderr
-    assert "recorded replies are used again" in done.stderr
+    assert "runs/a, iteration 0: " in done.stderr
+    assert "replies are used again" in done.stderr
     whole = ok(run_cli("train", *SMALL, *rule, "--run", "c"))
     forked, ordinary = facts(run_cli, "b"), facts(run_cli, "c")
     assert (forked["fork_of"], forked["fork_iteration"]) == ("a", 0)
@@ -76,6 +78,24 @@ def test_the_last_iteration_is_used_unless_another_one_is_named(run_cli: RunCli)
 
 
 @pytest.mark.usefixtures("recorded")
+def test_the_command_of_a_fork_resumes_it_also_if_it_died_before_it_was_one(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    command = ("train", "--from", "a", "--iteration", 0, "--seed", 3, "--run", "b")
+    ok(run_cli(*command))
+    digest = facts(run_cli, "b")["digest"]
+    ok(run_cli(*command, "--resume"))
+    # Killed when nothing but the header was written.
+    (tmp_path / "runs/b/checkpoint.msgpack").write_bytes(checkpoint.header())
+    ok(run_cli(*command, "--resume"))
+    assert facts(run_cli, "b")["digest"] == digest
+    other = run_cli("train", "--from", "a", "--iteration", 1, "--run", "b", "--resume")
+    assert "--iteration differs from the run's" in other.stderr
+    ordinary = run_cli("train", "--from", "b", "--run", "a", "--resume")
+    assert "--from differs from the run's" in ordinary.stderr
+
+
+@pytest.mark.usefixtures("recorded")
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -89,7 +109,6 @@ def test_the_last_iteration_is_used_unless_another_one_is_named(run_cli: RunCli)
         (("--from", "a", "--iterations", 1), "rl.num_iterations: the run ends before iteration 1"),
         (("--from", "nowhere"), "--from: "),
         (("--iteration", 1), "add --from RUN"),
-        (("--from", "a", "--resume"), "leave out --from"),
         (("--from", "a", "--dry-run"), "leave out --from"),
     ],
 )
