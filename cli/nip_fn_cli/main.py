@@ -814,6 +814,14 @@ def serve(
         int | None,
         typer.Option(help="Most tokens of a prompt and its reply; the model's by default.", min=1),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Run vLLM and trainings on the nodes of the Ray cluster at this address, or of "
+            "one that was started here (auto).",
+            metavar="ADDRESS",
+        ),
+    ] = None,
     max_loras: Annotated[
         int,
         typer.Option(
@@ -884,12 +892,12 @@ def serve(
         max_lora_rank=max_lora_rank,
         host=host,
         keep_adapters=keep_adapters,
-        keep_serving=serves_on(keep_serving),
+        keep_serving=serves_on(keep_serving, ray),
         parallel_jobs=parallel_jobs,
         max_upload_bytes=max_upload_mb << 20,
     )
     vllm = VllmOptions(vllm_command, vllm_args, vllm_port, replicas, max_model_len, start_limit)
-    serve_command(settings, vllm, TrainingSettings(accelerate_config, push_to_hub), port)
+    serve_command(settings, vllm, TrainingSettings(accelerate_config, push_to_hub), port, ray)
 
 
 @app.command()

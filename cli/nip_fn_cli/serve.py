@@ -2,6 +2,7 @@
 
 import os
 import shlex
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -33,15 +34,22 @@ class VllmOptions(NamedTuple):
     start_limit: float
 
 
-def serves_on(wanted: bool | None) -> bool:
-    """True if vLLM keeps serving while a training runs; by default if neither has a GPU."""
-    return not visible_gpus() if wanted is None else wanted
+def serves_on(wanted: bool | None, cluster: str | None) -> bool:
+    """True if vLLM keeps serving while a training runs.
+
+    By default if neither has a GPU, or on a Ray cluster, where each has its own.
+    """
+    return (cluster is not None or not visible_gpus()) if wanted is None else wanted
 
 
 def serve_command(
-    settings: ServerSettings, vllm: VllmOptions, training: TrainingSettings, port: int
+    settings: ServerSettings,
+    vllm: VllmOptions,
+    training: TrainingSettings,
+    port: int,
+    cluster: str | None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT; vLLM and trainings run here, or on a Ray cluster."""
     try:
         from nip_fn_adapters.serving import running
         from nip_fn_adapters.serving.service import Service
@@ -56,9 +64,11 @@ def serve_command(
     or_exit(running.lock(settings.state), Exit.RUN)
     bound = or_exit(running.bind(settings.host, port), Exit.SYSTEM)
 
+    train = run_training if cluster is None else _join(cluster)
+
     def make_service() -> Service:
-        fleet = None if command is None else _fleet(settings, vllm, command)
-        return Service(settings, fleet, partial(run_training, settings=training))
+        fleet = None if command is None else _fleet(settings, vllm, command, cluster)
+        return Service(settings, fleet, partial(train, settings=training))
 
     try:
         running.run(make_service, bound, partial(_greet, settings, vllm))
@@ -95,25 +105,44 @@ def _command(settings: ServerSettings, options: VllmOptions) -> tuple[str, ...] 
     return found.value_or(None)
 
 
-def _fleet(settings: ServerSettings, options: VllmOptions, command: tuple[str, ...]) -> "Fleet":
+def _join(cluster: str) -> "Callable[..., Awaitable[int]]":
+    """A way to train on the Ray cluster at that address, which is joined now."""
+    try:
+        from nip_fn_adapters.serving import on_ray
+    except ModuleNotFoundError as error:
+        die(Exit.USAGE, f"--ray needs {error.name}: pip install ray")
+    try:
+        on_ray.connect(cluster)
+    except ConnectionError:
+        remedy = "start one (ray start --head), or correct the address"
+        die(Exit.SYSTEM, f"--ray: no Ray cluster answers at {cluster}; {remedy}")
+    return on_ray.train_on_ray
+
+
+def _fleet(
+    settings: ServerSettings, options: VllmOptions, command: tuple[str, ...], cluster: str | None
+) -> "Fleet":
     from nip_fn_adapters.serving.fleet import Fleet
     from nip_fn_adapters.serving.running import kept_key
 
-    return Fleet(
-        FleetSettings(
-            command=command,
-            folder=settings.state / "vllm",
-            key=settings.token or kept_key(settings.state),
-            host=settings.host,
-            port=options.port,
-            replicas=options.replicas,
-            max_model_len=options.max_model_len,
-            local_only=settings.token is None,
-            extra=tuple(shlex.split(options.arguments)),
-            start_limit=options.start_limit,
-        ),
-        model_directory,
+    own = FleetSettings(
+        command=command,
+        folder=settings.state / "vllm",
+        key=settings.token or kept_key(settings.state),
+        host=settings.host,
+        port=options.port,
+        replicas=options.replicas,
+        max_model_len=options.max_model_len,
+        local_only=settings.token is None,
+        extra=tuple(shlex.split(options.arguments)),
+        start_limit=options.start_limit,
     )
+    if cluster is None:
+        return Fleet(own, model_directory)
+    from nip_fn_adapters.serving.on_ray import RayCluster
+
+    for_training = settings.parallel_jobs if settings.keep_serving else 0
+    return Fleet(own, model_directory, RayCluster(own, for_training))
 
 
 def _greet(settings: ServerSettings, options: VllmOptions, port: int) -> None:
