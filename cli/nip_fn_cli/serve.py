@@ -113,7 +113,7 @@ def _join(cluster: str) -> "Callable[..., Awaitable[int]]":
         die(Exit.USAGE, f"--ray needs {error.name}: pip install ray")
     try:
         on_ray.connect(cluster)
-    except ConnectionError:
+    except (OSError, ValueError):  # refused, or no address
         remedy = "start one (ray start --head), or correct the address"
         die(Exit.SYSTEM, f"--ray: no Ray cluster answers at {cluster}; {remedy}")
     return on_ray.train_on_ray

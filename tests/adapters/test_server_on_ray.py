@@ -67,8 +67,9 @@ def test_a_replica_whose_node_is_lost_comes_back_on_another_at_its_address(
     asyncio.run(doing())
 
 
-def test_a_cluster_that_is_none_is_told(tmp_path: Path) -> None:
-    options = ("--ray", "127.0.0.2:1", "--state", str(tmp_path / "state"), "--port", "0")
+@pytest.mark.parametrize("address", ["127.0.0.2:1", "nowhere"])
+def test_a_cluster_that_is_none_is_told(tmp_path: Path, address: str) -> None:
+    options = ("--ray", address, "--state", str(tmp_path / "state"), "--port", "0")
     ended = CliRunner().invoke(app, ("serve", *options))
     assert ended.exit_code == Exit.SYSTEM
-    assert "no Ray cluster answers at 127.0.0.2:1" in ended.stderr
+    assert f"no Ray cluster answers at {address}" in ended.stderr

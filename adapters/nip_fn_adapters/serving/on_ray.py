@@ -47,8 +47,12 @@ def connect(address: str) -> None:
     """Join the cluster at that address ("auto": one that was started on this machine).
 
     Raises:
-        ConnectionError: There is none.
+        OSError: There is none.
     """
+    if address != "auto":
+        # Ray itself asks an address at which nobody answers for minutes.
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host, int(port)), timeout=10.0).close()
     ray.init(address=address, namespace="nip-fn", log_to_driver=False, logging_level="warning")
 
 
