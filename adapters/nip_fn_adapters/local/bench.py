@@ -35,6 +35,7 @@ from nip_fn_adapters.local.models import (
     exit_on_failure,
     load_tokenizer,
     model_directory,
+    precision,
 )
 from nip_fn_adapters.local.rows import Encoded
 from nip_fn_adapters.local.steps import batches
@@ -120,12 +121,14 @@ def _way(way: str, job: Job, files: JobFiles, loaded: Loaded) -> Callable[[], ob
     if way == "packed":
         attend_in_blocks(loaded.model)
         return lambda: train_packed(job, files, loaded)
-    rows, model = loaded.encoded.rows, loaded.model.train()
-    steps = [[rows[row] for row in step] for _, step in batches(job, loaded.encoded, 8)]
+    accelerator = Accelerator(mixed_precision=precision(), cpu=not torch.cuda.is_available())
+    rows, model = loaded.encoded.rows, accelerator.prepare(loaded.model.train())
+    steps = [
+        [rows[row] for row in step] for _, step in batches(job, loaded.encoded, job.batch_size)
+    ]
     if way == "limit":
         return lambda: _read_once(model, steps)
-    attend_in_blocks(model)
-    accelerator = Accelerator(cpu=not torch.cuda.is_available())
+    attend_in_blocks(loaded.model)
     return lambda: [
         backward(job, model, accelerator, Batch(step, np.zeros((len(step), 2)))) for step in steps
     ]
