@@ -43,16 +43,18 @@ def follow(path: Path, known: Followed | None = None) -> Result[Followed, Proble
         return Failure(Problem(error.strerror or str(error), str(path)))
     # Events that follow others lack the file's header, which says how all of them are written.
     head = checkpoint.header() if known.size else b""
-    name, so_far, version = known.subject
+    before = known.subject
     found: Result[Recording, Problem] = checkpoint.read(head + data).alt(
         lambda problem: problem.at(str(path))
     )
 
     def derived(read: Recording) -> Result[Followed, Problem]:
         if known.size:
-            now = replay(read.events, so_far).map(lambda now: Subject(name, now, version))
+            now = replay(read.events, before.replayed).map(
+                lambda now: before._replace(replayed=now)
+            )
         else:
-            now = derive(read).map(lambda now: subject(name, now, start_of(read)))
+            now = derive(read).map(lambda now: subject(before.name, now, start_of(read)))
         return now.map(lambda now: Followed(now, known.size + read.size - len(head)))
 
     return found.bind(derived)

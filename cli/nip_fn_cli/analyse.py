@@ -22,6 +22,7 @@ from nip_fn.params.names import unknown_name
 from nip_fn.run.stages import Purpose
 from nip_fn.trees.rollouts import Rollout
 from nip_fn_adapters.data.opening import Data, in_memory
+from nip_fn_adapters.reports import ANALYSES
 from nip_fn_adapters.runs import RecordedGame, Run
 from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation
 from nip_fn_cli.config import Flags, overrides
@@ -33,7 +34,6 @@ from nip_fn_cli.printing import print_rows, share
 from nip_fn_cli.session import warn_of_unused
 from nip_fn_cli.show import games_of
 
-ANALYSES = "analyses"  # the folder of a run that holds them
 OWN = ".jinja"  # the suffix of a user's own statement
 
 

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nip_fn_adapters import runs as recorded
-from nip_fn_adapters.reports import Subject, report_page, split_report, subject, write_pages
+from nip_fn_adapters.reports import (
+    Subject,
+    analyses_of,
+    report_page,
+    split_report,
+    subject,
+    write_pages,
+)
 from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.money import Money
 from nip_fn_cli.recordings import read_recording, replay_recording
@@ -50,4 +57,5 @@ def _subject(file: Path) -> Subject:
             "before it"
         )
     replayed = replay_recording(file, recording)
-    return subject(file.parent.name, replayed, recorded.start_of(recording))
+    known = subject(file.parent.name, replayed, recorded.start_of(recording))
+    return known._replace(analyses=analyses_of(file.parent))

@@ -4,10 +4,12 @@ An analysis is a run like any other: the game of a verifier alone, whose datapoi
 So it is recorded, resumed and replayed, stays within a budget, and takes models of any provider.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
+from nip_fn.export.curves import percent
+from nip_fn.export.svg import Chart, Point, Series
 from nip_fn.game.datapoint import Datapoint, make_datapoint
 from nip_fn.game.decision import NO_DECISION, SpectrumName
 from nip_fn.game.episode import Utterance
@@ -19,6 +21,8 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import system_variables
 from nip_fn.prompts.render import render, render_text
 from nip_fn.protocols.registry import protocol_of
+from nip_fn.run.replay import Replayed
+from nip_fn.run.stages import Purpose
 from nip_fn.trees.rollouts import Rollout
 
 VERSION = "analysis"  # of the prompts
@@ -206,3 +210,48 @@ def _finding(
         right=fmean(by_end[True]) if by_end[True] else None,
         wrong=fmean(by_end[False]) if by_end[False] else None,
     )
+
+
+# ------------------------------------------------------------------------------------------ curves
+
+
+class Analysed(NamedTuple):
+    """An analysis of the games of a stage, derived from its recording."""
+
+    analyser: str
+    stage: Purpose
+    iteration: int
+    replayed: Replayed
+
+
+def analysis_charts(run: Replayed, analyses: Sequence[Analysed]) -> Iterator[Chart]:
+    """A chart for each built-in analyser that was asked: the share of true ones by iteration."""
+    for analyser in ANALYSERS.values():
+        curves: dict[str, dict[int, Estimate]] = {}
+        for one in analyses:
+            for finding in _found(run, one) if one.analyser == analyser.name else ():
+                if finding.share is not None:
+                    name = " in ".join(
+                        [finding.agent, *([finding.channel] if finding.channel != "main" else [])]
+                    )
+                    named = name if one.stage == "test" else f"{name}, sampled"
+                    curves.setdefault(named, {})[one.iteration] = finding.share
+        if curves:
+            series = tuple(
+                Series(name, tuple(Point(at, *share) for at, share in sorted(points.items())))
+                for name, points in curves.items()
+            )
+            about = "Mean degree to which a model found the statement true, by whose words it is."
+            yield Chart(analyser.name.replace("_", " ").capitalize(), series, percent, about)
+
+
+def _found(run: Replayed, one: Analysed) -> tuple[Finding, ...]:
+    """The findings of an analysis of one stage of a run, as far as both are there."""
+    stages = [stage for stage in run.stages if (stage.stage, stage.iteration) == one[1:3]]
+    judged = [game for stage in one.replayed.stages for game in stage.games()]
+    if not stages or not judged:
+        return ()
+    games, found = stages[0].games(), answers(judged)
+    asked = subjects(run.state.params, games, ANALYSERS[one.analyser])
+    # A part of the games may have been drawn.
+    return findings([own for own in asked if own.datapoint.id in found], games, found)

@@ -75,6 +75,25 @@ def test_all_analysers_and_ones_own_make_a_table(analyse: RunCli, tmp_path: Path
     assert (tmp_path / "runs/a/analyses/own/polite-test-2/checkpoint.msgpack").is_file()
 
 
+def test_the_report_of_the_run_shows_its_analyses(
+    analyse: RunCli, run_cli: RunCli, tmp_path: Path
+) -> None:
+    for options in (("--iteration", "0"), ("--iteration", "2"), ("--sampled", "--limit", "5")):
+        done = analyse(*DUMMY, "--analyser", "follow_up", *options)
+        assert done.returncode == 0, done.stderr
+    reported = run_cli("report", "a")
+    assert reported.returncode == 0, reported.stderr
+    page = (tmp_path / "runs/a/report.html").read_text()
+    assert "<h3>Follow up</h3>" in page
+    chart = page[page.index("<h3>Follow up</h3>") :].split("</figure>")[0]
+    told = json.loads(
+        analyse(*DUMMY, "--analyser", "follow_up", "--iteration", "2", "--json").stdout
+    )
+    for one in told["analyses"][0]["findings"]:
+        assert f"{one['agent']}, 2: {100 * one['share']['value']:.1f}".removesuffix(".0") in chart
+        assert f"{one['agent']}, sampled, 1: " in chart
+
+
 def test_a_model_is_asked_once_about_each_dialogue_and_within_a_budget(
     analyse: RunCli, tmp_path: Path
 ) -> None:

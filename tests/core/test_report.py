@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nip_fn as nip
+from nip_fn.export import page as pages
 from nip_fn.export.curves import Spent, is_right, percent, share
 from nip_fn.export.forests import forests
 from nip_fn.export.page import policy, render, render_trees
@@ -299,3 +300,32 @@ def test_decisions_of_degrees_have_a_histogram_and_binary_ones_have_none() -> No
     binary = view(replayed(next(path for path in SAMPLE if path.stem == "ei-weighted")))
     assert binary.decisions == ()
     assert "Decisions of the last test" not in render([binary], version="0")
+
+
+# ----------------------------------------------------------------------------------------- colours
+
+
+def luminance(colour: str) -> float:
+    """Of a colour such as "#1b1f24", by WCAG 2.2."""
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return float(np.dot((0.2126, 0.7152, 0.0722), linear))
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_every_text_stands_out_from_what_is_behind_it(dark: bool) -> None:
+    """4.5 to 1 at least, which WCAG asks of texts (success criterion 1.4.3, level AA)."""
+    style = (Path(pages.__file__).parent / "templates/style.css").read_text()
+    schemes = style.split("@media (prefers-color-scheme: dark)")
+    colours = dict(re.findall(r"--(\w+): (#\w{6})", schemes[dark].split("\n* {")[0]))
+    texts = ("fg", "soft", "s0", "s1", "s2", "s3", "s4")
+    pairs = [(colours[text], colours[back]) for text in texts for back in ("bg", "card", "tint")]
+    (on_values,) = re.findall(r"i\[class\^=v\] \{[^}]* color: (#\w{6})", style)
+    pairs += [(on_values, colours[f"v{number}"]) for number in range(NUM_BINS)]
+    assert len(pairs) == 30
+    assert min(contrast(*pair) for pair in pairs) >= 4.5
