@@ -54,7 +54,7 @@ mutants: .venv/.ready
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[local,data,api,serve,dev]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[local,data,api,serve,ray,dev]"
 	touch $@
 
 .venv-vllm/.ready: tests/vllm/install.py

@@ -92,6 +92,7 @@ def train(
     ] = None,
     skip_bad_rows: SkipOption = False,
     seed: Annotated[int | None, typer.Option(help="The seed of all randomness.")] = None,
+    seeds: SeedsOption = None,
     iterations: Annotated[
         int | None, typer.Option(help="The number of training iterations.")
     ] = None,
@@ -160,6 +161,21 @@ def train(
         iterations=iterations,
         sets=tuple(set_ or ()),
     )
+    if seeds is not None:
+        from nip_fn_cli.sweep import Choice, train_seeds
+
+        others = {"--resume": resume, "--from": of, "--serve": serve, "--track": track}
+        for option in (option for option, given in {"--seed": seed, **others}.items() if given):
+            die(Exit.USAGE, f"{option} is an option of a single run; leave out --seeds")
+        choice = Choice(
+            name=run,
+            seeds=seeds_or_die(seeds),
+            provider=provider,
+            prices=prices,
+            dry=dry_run,
+        )
+        train_seeds(flags, choice, money_or_die(budget, prices), runs)
+        return
     train_command(
         flags,
         runs=runs,
@@ -334,7 +350,20 @@ def sweep(
             metavar="RUN",
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option(help="The most cells at a time.", min=1)] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            help="The most cells at a time; one if left out, and as many as fit with --ray.", min=1
+        ),
+    ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            help="Run the cells as tasks of the Ray cluster at this address; auto finds one, local "
+            "starts one on this machine.",
+            metavar="ADDRESS",
+        ),
+    ] = None,
     provider: ProviderOption = None,
     set_: SetOption = None,
     dry_run: Annotated[
@@ -368,6 +397,7 @@ def sweep(
         sets=tuple(set_ or ()),
         provider=provider,
         jobs=jobs,
+        ray=ray,
         prices=prices,
         dry=dry_run,
         json=json,

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nip_fn import __version__
 from nip_fn.config.codec import merge
-from nip_fn.config.study import Study, with_seeds
+from nip_fn.config.study import Study, as_name, with_seeds
 from nip_fn.errors import Problem
 from nip_fn.metrics.study import tabulate
 from nip_fn.run.events import FORMAT, RunStarted
@@ -23,7 +23,8 @@ from nip_fn_adapters.runs import load_run
 from nip_fn_adapters.store import CHECKPOINT, replace_file
 from nip_fn_adapters.studies.cell import Order
 from nip_fn_adapters.studies.local import LocalCrew
-from nip_fn_adapters.studies.running import Budget, Task, run_all
+from nip_fn_adapters.studies.on_ray import ray_crew
+from nip_fn_adapters.studies.running import Budget, Crew, Task, run_all
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.datasets import suitable_or_die
 from nip_fn_cli.dryrun import COLUMNS, Counted, counted, say_budget, shown, summed
@@ -31,9 +32,11 @@ from nip_fn_cli.exits import Exit, command, die, or_exit, run_name, said_once, s
 from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_cli.printing import print_rows
 from nip_fn_cli.serving_child import COMMAND
+from nip_fn_cli.session import plan
 from nip_fn_cli.studies import Planned, planned, read_study
 from nip_fn_cli.study_board import Board, why
 from nip_fn_cli.study_table import outcome, print_study, record
+from nip_fn_cli.train import usual_name
 from nip_fn_cli.wiring import check_apis
 
 GIVEN = "given.json"  # in the folder of a cell: the configuration that it was started with
@@ -49,7 +52,8 @@ class Choice(NamedTuple):
     forest: the run whose recorded replies all cells train on; None for that of the study, if any.
     sets: `a.b=value` laid over its base.
     provider: of all agents; None for those of the configuration.
-    jobs: the most cells at a time.
+    jobs: the most cells at a time; None for one here, and for as many as fit on a cluster.
+    ray: the address of a Ray cluster; None for this machine.
     prices: a file of prices.
     dry: print a forecast alone.
     json: print JSON.
@@ -60,7 +64,8 @@ class Choice(NamedTuple):
     forest: str | None = None
     sets: tuple[str, ...] = ()
     provider: str | None = None
-    jobs: int = 1
+    jobs: int | None = None
+    ray: str | None = None
     prices: Path | None = None
     dry: bool = False
     json: bool = False
@@ -75,6 +80,16 @@ def sweep_command(path: Path, choice: Choice, money: Money, studies: Path) -> No
     if choice.forest is not None:
         study = replace(study, forest=choice.forest)
     run_study(study, studies / study.name, choice, money)
+
+
+def train_seeds(flags: Flags, choice: Choice, money: Money, runs: Path) -> None:
+    """Run the command `nip-fn train --seeds`: a study of one axis, whose cells are in RUNS/NAME."""
+    given = overrides(flags)
+    with said_once():
+        params = plan(given, flags.provider, runs).params
+    name = run_name(choice.name) or as_name(f"{usual_name(params)}-seeds")
+    study = with_seeds(Study(name, given), choice.seeds or 1)
+    run_study(study, runs / name, choice, money)
 
 
 def run_study(study: Study, place: Path, choice: Choice, money: Money) -> None:
@@ -92,7 +107,7 @@ def run_study(study: Study, place: Path, choice: Choice, money: Money) -> None:
                 die(Exit.USAGE, Problem(told, remedy="leave it out, or the forest"))
             _forecast(plans, money)
             return
-    codes = _run(plans, place, choice, money)
+    codes = _run(study, plans, place, choice, money)
     _report(study, plans, place, choice, money)
     _end(plans, codes)
 
@@ -114,7 +129,9 @@ def _forecast(plans: Sequence[Planned], money: Money) -> None:
 # ------------------------------------------------------------------------------------------ running
 
 
-def _run(plans: Sequence[Planned], place: Path, choice: Choice, money: Money) -> Mapping[str, int]:
+def _run(
+    study: Study, plans: Sequence[Planned], place: Path, choice: Choice, money: Money
+) -> Mapping[str, int]:
     """Run the cells that are not done; the exit codes of those that were begun."""
     by_name = {one.cell.name: one for one in plans}
     left = [one for one in plans if not _is_done(one)]
@@ -125,6 +142,11 @@ def _run(plans: Sequence[Planned], place: Path, choice: Choice, money: Money) ->
         one = by_name[name]
         return 0.0 if money.budget is None or not _exists(one) else _spent(one, money)
 
+    if not left:
+        return {}
+    crew: Crew = LocalCrew()
+    if choice.ray is not None:
+        crew = or_exit(ray_crew(choice.ray, study.resources), Exit.SYSTEM)
     board = Board(
         [one.folder for one in plans],
         by_name.keys() - {one.cell.name for one in left},
@@ -133,8 +155,8 @@ def _run(plans: Sequence[Planned], place: Path, choice: Choice, money: Money) ->
     with board, _interrupted() as stopping:
         codes = run_all(
             [_task(one, place, choice) for one in left],
-            LocalCrew(),
-            choice.jobs,
+            crew,
+            choice.jobs or (len(plans) if choice.ray else 1),
             Budget(money.budget, {name: spent(name) for name in by_name}),
             spent=spent,
             well=WELL,

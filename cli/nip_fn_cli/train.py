@@ -137,10 +137,15 @@ def _extended(session: Session, more: int | None) -> Session:
     return session._replace(first=(Extended(iterations),))
 
 
-def _free_name(runs: Path, params: HyperParameters) -> str:
-    """TRAINER-PROTOCOL-HASH, with a number if that run exists already."""
+def usual_name(params: HyperParameters) -> str:
+    """TRAINER-PROTOCOL-HASH."""
     base = f"{params.trainer}-{params.interaction_protocol}-{params_hash(params)[:8]}"
-    plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", base)  # a reference to one's own has / and :
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", base)  # a reference to one's own has / and :
+
+
+def _free_name(runs: Path, params: HyperParameters) -> str:
+    """The usual name, with a number if that run exists already."""
+    plain = usual_name(params)
     names = chain((plain,), (f"{plain}-{number}" for number in count(2)))
     return next(name for name in names if not (runs / name).exists())
 

@@ -268,3 +268,19 @@ def test_a_terminal_shows_all_cells(
     text = shown.decode()
     for told in ("2 running", "ei-seed-1", "accuracy ", "done"):
         assert told in text
+
+
+def test_seeds_of_a_training_are_a_study_of_one_axis(
+    swept: tuple[Path, Finished], run_cli: RunCli, tmp_path: Path
+) -> None:
+    given = swept[0] / "studies/s/ei-seed-1/given.json"
+    done = run_cli("train", given, "--seeds", "1,2", "--run", "both")
+    assert done.returncode == 0, done.stderr
+    whole = digests(swept[0] / "studies/s")
+    own = digests(tmp_path / "runs/both")
+    assert own == {f"seed-{seed}": whole[f"ei-seed-{seed}"] for seed in (1, 2)}
+    assert "rises in training" in done.stdout
+    refused = run_cli("train", given, "--seeds", "2", "--resume", "--run", "both")
+    assert (refused.returncode, "--resume" in refused.stderr) == (2, True)
+    refused = run_cli("train", given, "--seeds", "two")
+    assert (refused.returncode, "as in --seeds 1,2,5" in refused.stderr) == (2, True)

@@ -1,0 +1,77 @@
+"""Cells as tasks of a Ray cluster, each with the resources that it needs.
+
+The folder of the study is on a file system that all nodes share, under one path, and nip-fn is
+installed on all of them.  A task whose node or worker is lost is begun again by Ray, elsewhere, and
+resumes the recording; the tasks of a driver that is lost end, and the next one begins them again.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from returns.result import Failure, Result, Success
+
+from nip_fn.config.study import Resources
+from nip_fn.errors import Problem
+from nip_fn_adapters.studies.cell import Order, run_cell
+from nip_fn_adapters.studies.running import Ended
+
+LOCAL = "local"  # the address of a cluster of this machine alone, for as long as the command lasts
+
+
+class RayCrew:
+    """Implements `Crew` with a Ray task for each cell."""
+
+    def __init__(self, ray: Any, resources: Resources) -> None:
+        """Tasks of a module `ray` that is connected to a cluster."""
+        self._ray = ray
+        # Endlessly: what a task does is recorded, so that each attempt begins where the last ended.
+        needs = ray.remote(
+            num_cpus=resources.cpus,
+            num_gpus=resources.gpus,
+            memory=resources.memory_gb * 2**30 or None,
+            max_retries=-1,
+        )
+        self._task = needs(run_cell)
+        self._names: dict[Any, str] = {}  # of the cells that are queued or run, by reference
+
+    def start(self, name: str, order: Order) -> None:
+        """Queue a cell; it begins where a node has the resources for it."""
+        self._names[self._task.options(name=name).remote(order)] = name
+
+    def ended(self, seconds: float) -> Sequence[Ended]:
+        """The cells that have ended since the last call; waits so long for one."""
+        references = list(self._names)
+        found, _ = self._ray.wait(references, num_returns=1, timeout=seconds)
+        return [Ended(self._names.pop(one), self._code(one)) for one in found]
+
+    def _code(self, reference: Any) -> int | None:
+        # Of a task that was cancelled: it has stopped its cell, if it had begun it.
+        with suppress(self._ray.exceptions.TaskCancelledError):
+            code: int | None = self._ray.get(reference)
+            return code
+        return None
+
+    def stop(self) -> None:
+        """Stop all cells as Ctrl-C does."""
+        for reference in self._names:
+            self._ray.cancel(reference)
+
+
+def ray_crew(address: str, resources: Resources) -> Result[RayCrew, Problem]:
+    """The crew of a Ray cluster; "local" starts one on this machine, "auto" finds one."""
+    try:
+        import ray
+    except ImportError:
+        remedy = "install it: pip install 'nip-fn[ray]'"
+        return Failure(Problem("Ray is not installed", "--ray", remedy))
+    own = {"include_dashboard": False} if address == LOCAL else {}
+    try:
+        ray.init(
+            address=address, log_to_driver=False, logging_level="error", namespace="nip-fn", **own
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        told = str(error).strip().splitlines()[0]
+        remedy = f"start one with ray start --head, or run here with --ray {LOCAL}"
+        return Failure(Problem(f"no Ray cluster answers: {told}", f"--ray {address}", remedy))
+    return Success(RayCrew(ray, resources))
