@@ -15,6 +15,7 @@ from tests.benchmarks import (
     bench_pace,
     bench_sampler,
     bench_sandbox,
+    bench_scale,
     bench_train,
     bench_vllm,
 )
@@ -25,6 +26,7 @@ def main() -> None:
     table = Table("benchmark", "figure", box=None, pad_edge=False)
     for module in (
         bench_core,
+        bench_scale,
         bench_data,
         bench_sampler,
         bench_sandbox,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nip_fn.run import checkpoint
+from nip_fn_adapters.runs import load_run
 
 from .conftest import Finished, RunCli
 
@@ -119,6 +120,39 @@ def test_a_fork_that_cannot_be_is_refused_and_leaves_no_run(
     assert done.returncode not in (0, 1)
     assert told in done.stderr
     assert not (tmp_path / "runs/b").exists()
+
+
+STUDY = """
+forest = "runs/a"
+iteration = 0
+
+[grid]
+malt.pair_selection_method = ["positive_negative", "best_worst", "all"]
+agents._default.dpo_beta = [0.1, 0.3]
+"""
+
+
+@pytest.mark.usefixtures("recorded")
+def test_the_cells_of_a_study_may_train_on_one_forest(run_cli: RunCli, tmp_path: Path) -> None:
+    (tmp_path / "rules.toml").write_text(STUDY)
+    done = ok(run_cli("sweep", "rules.toml"))
+    cells = sorted((tmp_path / "studies/rules").glob("*/checkpoint.msgpack"))
+    assert len(cells) == 6
+    for path in cells:
+        run = load_run(path).unwrap()
+        assert not run.faults
+        assert run.state.stage.name == "done"
+        assert run.state.origin is not None
+        assert run.state.origin[:2] == ("a", 0)
+        # Tokens were paid for the trainings, and for the test after them.
+        assert [row.stage for row in run.state.rows if row.usage] == ["train", "test"]
+    again = ok(run_cli("sweep", "rules.toml", "--forest", "a"))
+    assert again.stdout == done.stdout
+    refused = run_cli("sweep", "rules.toml", "--dry-run")
+    assert "--dry-run forecasts runs that sample for themselves" in refused.stderr
+    (tmp_path / "rules.toml").write_text(STUDY + "malt.num_responses_per_timestep = [3]\n")
+    refused = run_cli("sweep", "rules.toml", "--name", "other")
+    assert "malt.num_responses_per_timestep: the recorded replies might" in refused.stderr
 
 
 RULE = """
