@@ -1,10 +1,9 @@
 """A session of a run: it is started or resumed, then runs until it is done or stopped."""
 
 import asyncio
-import gc
 import signal
-from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from pathlib import Path
@@ -53,7 +52,7 @@ from nip_fn_cli.money import (
     with_budget,
 )
 from nip_fn_cli.progress import Display
-from nip_fn_cli.recordings import read_recording, replay_recording
+from nip_fn_cli.recordings import rare_collections, read_recording, replay_recording
 from nip_fn_cli.templates import with_templates
 from nip_fn_cli.wiring import Models, wire
 
@@ -353,7 +352,7 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
         tracker=JsonLines(folder, session.params, session.state, money.prices),
         drain=models.drain,
     )
-    with _rare_collections(), Display(session.state, lambda: str(running_cost)) as display:
+    with rare_collections(), Display(session.state, lambda: str(running_cost)) as display:
         # In this order: the display shows the cost with that of the event included.
         observers: list[Observer] = [running_cost, display]
         if models.progress is not None:
@@ -380,20 +379,6 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
         case Success(state) if state.stage.name != "done":
             die(Exit.INTERRUPTED, f"stopped; nothing is lost, resume with: {again}")
     return result.unwrap()
-
-
-@contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Make the garbage collector look less often, and never at what is loaded already."""
-    # It took a quarter of a fast run's time: states and trees are many, and live long.
-    threshold = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(50_000)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*threshold)
-        gc.unfreeze()
 
 
 async def _interpret(
