@@ -5,7 +5,7 @@ BIN := .venv/bin
 WORKERS ?= 4
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
 
-.PHONY: train test test-all test-vllm check bench learn mutants clean
+.PHONY: train test test-all test-vllm check bench docs learn mutants clean
 
 # The main job on the embedded default: set everything up, train, print what came of it.
 train: .venv/.ready
@@ -40,6 +40,15 @@ check: .venv/.ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site, build/site/index.html: the same Markdown, laid out, and a reference made of docstrings.
+PAGES := README.md CONTRIBUTING.md SECURITY.md CHANGELOG.md LICENSE CITATION.cff llms.txt docs examples
+docs: .venv-docs/.ready
+	rm -rf build/pages build/site
+	mkdir -p build/pages
+	cp -r $(PAGES) build/pages
+	.venv-docs/bin/zensical build --strict
+	.venv-docs/bin/pdoc --docformat google -o build/site/api nip_fn nip_fn_adapters.runs
+
 # Speed and memory, as a table.
 bench: .venv/.ready
 	$(BIN)/python tests/benchmarks/run.py
@@ -57,10 +66,15 @@ mutants: .venv/.ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[local,data,api,serve,ray,dev]"
 	touch $@
 
+.venv-docs/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/pip install --quiet --editable . pdoc==16.0.0 zensical==0.0.73
+	touch $@
+
 .venv-vllm/.ready: tests/vllm/install.py
 	$(PYTHON) -m venv .venv-vllm
 	.venv-vllm/bin/python tests/vllm/install.py
 	touch $@
 
 clean:
-	rm -rf .venv .venv-vllm .venv-inspect .venv-track build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-docs .venv-vllm .venv-inspect .venv-track build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

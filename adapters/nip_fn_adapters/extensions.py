@@ -198,7 +198,7 @@ def references(table: Mapping[str, Any]) -> dict[str, str]:
     return {
         address: name
         for address, name in written.items()
-        if isinstance(name, str) and is_reference(name) and not is_listed_dataset(address, name)
+        if isinstance(name, str) and is_reference(name)
     }
 
 
@@ -214,11 +214,6 @@ def _scripts(table: Mapping[str, Any]) -> dict[str, Any]:
         for name, own in whole.items()
         if own.get("model_provider") == "scripted"
     }
-
-
-def is_listed_dataset(address: str, name: str) -> bool:
-    """True if the name is that of a built-in data set, or of one of the Hugging Face hub."""
-    return address == "dataset" and name.startswith(("builtin:", "hf:"))
 
 
 def _value_at(table: Mapping[str, Any], address: str) -> Any:

@@ -375,7 +375,12 @@ def checkpoint_file(path: Path, runs: Path) -> Result[Path, Problem]:
     for found in (path, path / CHECKPOINT, runs / path / CHECKPOINT):
         if found.is_file():
             return Success(found)
-    return Failure(Problem("there is no such run", str(path), known_runs(runs)))
+    # `nip-fn eval` and `nip-fn attack` make folders of runs.
+    remedy = next(
+        (known_runs(place) for place in (path, runs / path) if any(place.glob(f"*/{CHECKPOINT}"))),
+        known_runs(runs),
+    )
+    return Failure(Problem("there is no such run", str(path), remedy))
 
 
 def known_runs(runs: Path) -> str:

@@ -33,7 +33,7 @@ from nip_fn_cli.exits import Exit, command, die, or_exit, run_name
 from nip_fn_cli.loading import first_adapters
 from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_cli.printing import print_rows, share
-from nip_fn_cli.replay import print_game
+from nip_fn_cli.replay import print_game, print_problem
 from nip_fn_cli.session import New, create, reopen
 
 ATTACKS = "attacks"  # the folder of a run that holds them
@@ -185,11 +185,9 @@ def _print(report: dict[str, Any], place: Path) -> None:
     else:
         about = f"datapoint {worst['datapoint']} ({worst['label']})"
         print(f"\nThe worst case: {worst['prover']}, {about}")
-        print(f"{worst['question']}\n{worst['solution']}")
-        for name, view in worst.get("views", {}).items():
-            print(f"[view of {name}] {view}")
+        print_problem(worst)
         print_game(worst)
-    print(f"\nTo look closer: {command('nip-fn', 'replay', place / OWN, '--help')}")
+    print(f"\nTo look closer: {command('nip-fn', 'show', place / OWN)}")
 
 
 def _two_sided(report: dict[str, Any]) -> bool:

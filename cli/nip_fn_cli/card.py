@@ -109,7 +109,7 @@ def card_command(flags: Flags, choice: Choice, card: CardChoice, money: Money, r
     _print_measures(rows, tested, advantage)
     _print_notes(compared, labels, told)
     first = evaluation.place / cells[0].folder
-    print(f"\nTo look closer: {command('nip-fn', 'replay', first, '--help')}")
+    print(f"\nTo look closer: {command('nip-fn', 'show', first)}")
 
 
 # -------------------------------------------------------------------------------------- the cells

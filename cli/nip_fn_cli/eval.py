@@ -95,7 +95,7 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
         return
     _print(rows)
     first = evaluation.place / cells[0].folder
-    print(f"\nTo look closer: {command('nip-fn', 'replay', first, '--help')}")
+    print(f"\nTo look closer: {command('nip-fn', 'show', first)}")
 
 
 def tested_table(table: dict[str, Any], choice: Choice) -> dict[str, Any]:

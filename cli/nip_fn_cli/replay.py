@@ -264,6 +264,7 @@ def _about(grown: StageForest, index: int) -> dict[str, Any]:
         "label": "right" if point.label else "buggy",
         "question": point.question,
         "solution": point.solution,
+        **({"views": dict(point.views)} if point.views else {}),
     }
 
 
@@ -297,11 +298,20 @@ def _print_all(records: list[dict[str, Any]], show: Show) -> None:
             f"\ndatapoint {record['datapoint']} ({record['label']}), "
             f"iteration {record['iteration']}, {record['stage']}"
         )
-        print(f"{record['question']}\n\n{record['solution']}\n")
+        print_problem(record)
         if "tree" in record:
             _print_tree(record["tree"])
         else:
             print_game(record)
+
+
+def print_problem(record: dict[str, Any]) -> None:
+    """Print what a game is about: the claim, and what all are shown, or each side alone."""
+    print(record["question"])
+    if record["solution"]:
+        print(f"\n{record['solution']}\n")
+    for name, view in record.get("views", {}).items():
+        print(f"[{name} is shown] {_indented(view, 4)}")
 
 
 def print_game(record: dict[str, Any]) -> None:

@@ -21,8 +21,10 @@ from nip_fn.config.spelling import PROVIDERS
 from nip_fn.config.toml import to_toml
 from nip_fn.config.unused import told
 from nip_fn.errors import Problem
+from nip_fn.params.names import is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.params.training import grace_seconds
+from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.checkpoint import Recording, frame
 from nip_fn.run.events import FORMAT, Event, Extended, Replied, RunStarted
 from nip_fn.run.fork import fork_point
@@ -30,6 +32,7 @@ from nip_fn.run.ports import World
 from nip_fn.run.reuse import fork_problem
 from nip_fn.run.state import EMPTY, RunState
 from nip_fn.run.step import step
+from nip_fn.testing.check import ProtocolError, check_protocol
 from nip_fn.training.groups import Adapter
 from nip_fn_adapters import extensions, store
 from nip_fn_adapters.costs.note import keep_prices
@@ -135,10 +138,11 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path) -> New:
     or_exit(extensions.register(given))
     loaded = or_exit(load_agents(given, runs))
     # An agent that is loaded brings its model, on which the settings depend.
-    table = with_preset(with_loaded(given, loaded))
-    or_exit(extensions.register({"agents": table.get("agents", {})}))  # a loaded one's strategy
-    params = with_base_url(resolve(with_templates(with_provider(table, provider))))
-    for problem in model_problems(params):
+    table = with_provider(with_preset(with_loaded(given, loaded)), provider)
+    # Strategies of agents that are loaded, or scripted because the provider is.
+    or_exit(extensions.register({"agents": table.get("agents", {})}))
+    params = with_base_url(resolve(with_templates(table)))
+    for problem in (*model_problems(params), *_broken_laws(params)):
         die(Exit.USAGE, problem)
     for problem in warnings(params):
         say(f"nip-fn: warning: {problem}")
@@ -186,12 +190,25 @@ def plan_fork(
     return New(params, (), (), sources, Fork(events, path.parent, at.iteration))
 
 
+def _broken_laws(params: HyperParameters) -> Iterator[Problem]:
+    """A problem if the run's game is the user's own and no protocol: its first broken law."""
+    name = params.interaction_protocol
+    if not is_reference(name):
+        return
+    try:
+        check_protocol(PROTOCOLS[name], params, num_games=20)
+    except ProtocolError as error:
+        first, *others = str(error).splitlines()
+        more = f" ({len(others)} more: nip_fn.check_protocol lists them)" if others else ""
+        yield Problem(f"{first}{more}", name)
+
+
 def warn_of_unused(given: dict[str, Any], provider: str | None, planned: Iterable[New]) -> None:
     """Tell of what was written and has no effect in any of the runs that were planned of it."""
     before, after = flatten(given), flatten(with_provider(given, provider))
     sources = (".model_provider", ".use_dummy_api")
     for address in sorted(name for name in before if name.endswith(sources)):
-        if PROVIDERS.get(before[address], before[address]) != after[address]:
+        if len({PROVIDERS.get(table[address], table[address]) for table in (before, after)}) > 1:
             say(f"nip-fn: warning: without effect, since --provider goes before it: {address}")
     for unused in told(given, [new.params for new in planned]):
         say(f"nip-fn: warning: {unused}")

@@ -158,7 +158,7 @@ def _report(state: RunState, folder: Path, prices: Prices) -> None:
     print(f"metrics     {folder / METRICS}")
     if (folder / "adapters").is_dir():
         print(f"adapters    {folder / 'adapters'}")
-    print(f"\nTo look closer: {command('nip-fn', 'replay', folder, '--help')}")
+    print(f"\nTo look closer: {command('nip-fn', 'show', folder)}")
     if number := untrained(state):
         told = "1 training" if number == 1 else f"{number} trainings"
         die(Exit.SKIPPED, f"the run is done, but went on without {told} (column failed trainings)")

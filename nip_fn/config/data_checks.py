@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Split
+from nip_fn.params.agent import is_scripted
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
 
@@ -57,11 +58,20 @@ def view_problems(params: HyperParameters, views: Collection[tuple[str, ...]]) -
             "name views after roles (prover, verifier) or after agents, here "
             f"{' and '.join(agent.name for agent in agents)}",
         )
-    if params.code_validation.system_prompt_version != "views":
-        return
+    version = params.code_validation.system_prompt_version
     for agent, own in zip(agents, params.agents, strict=True):
         # A template of one's own may show the agent whatever it likes.
-        if own.system_prompt_template is None and not all(
+        if own.system_prompt_template is not None or is_scripted(own):
+            continue
+        if version != "views" and any(views):
+            yield Problem(
+                f"its datapoints have views, which prompts of version {version!r} do not show to "
+                f"{agent.name!r}",
+                "dataset",
+                "--set code_validation.system_prompt_version=views, or give the agent a "
+                "system_prompt_template_path of your own",
+            )
+        if version == "views" and not all(
             agent.name in names or agent.role in names for names in views
         ):
             yield Problem(

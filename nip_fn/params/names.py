@@ -20,7 +20,7 @@ TRAINERS: dict[str, Any] = {}
 SELECTORS: dict[str, Any] = {}
 
 # Valid in Python and in ECMAScript, since it is in the JSON Schema of a configuration, too.
-REFERENCE = r"^([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py):[A-Za-z_]\w*$"
+REFERENCE = r"^(?!builtin:|hf:)([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py):[A-Za-z_]\w*$"
 
 
 def is_reference(name: str) -> bool:
@@ -28,8 +28,8 @@ def is_reference(name: str) -> bool:
 
     >>> is_reference("my_package.trainers:TRAINER"), is_reference("examples/own.py:TRAINER")
     (True, True)
-    >>> is_reference("malt")
-    False
+    >>> is_reference("malt"), is_reference("builtin:tea")
+    (False, False)
     """
     return re.match(REFERENCE, name) is not None
 

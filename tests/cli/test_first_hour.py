@@ -22,6 +22,7 @@ import typer.main
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn_cli.main import app
 
+from ..docs.pages import WALKED
 from ..provider import Provider
 from .conftest import Finished, call_cli, plain_environment
 
@@ -34,10 +35,12 @@ pytestmark = pytest.mark.xdist_group("first hour")
 
 
 def documented() -> list[tuple[str, ...]]:
-    """The words after `nip-fn` of every command in the README and in docs/, without repetitions."""
-    texts = [
-        path.read_text() for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-    ]
+    """The words after `nip-fn` of every command in the README and in docs/, without repetitions.
+
+    Pages that are read from top to bottom are left to tests/docs/test_pages.py.
+    """
+    pages = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    texts = [path.read_text() for path in pages if path.stem not in WALKED]
     whole = "\n".join(texts).replace("\\\n", " ")
     lines = re.findall(r"^ {4}nip-fn (.*)$", whole, re.MULTILINE)
     return list(dict.fromkeys(tuple(shlex.split(line, comments=True)) for line in lines))

@@ -58,9 +58,19 @@ def test_views_of_roles_and_agents_will_do(protocol: str, names: tuple[str, ...]
 
 
 def test_a_view_of_nobody_is_a_problem() -> None:
-    (problem,) = view_problems(params(), [(*BOTH, "provr")])
+    (problem,) = view_problems(params(**VIEWS), [(*BOTH, "provr")])
     assert "'provr'" in problem.problem
     assert "prover and verifier" in problem.remedy
+
+
+def test_views_that_no_prompt_shows_are_a_problem() -> None:
+    problems = list(view_problems(params(), [BOTH, ()]))
+    assert ["'prover'" in one.problem for one in problems] == [True, False]
+    assert all("system_prompt_version=views" in one.remedy for one in problems)
+    script = {"prover": {"model_provider": "scripted", "model_name": "honest"}}
+    template = {"verifier": {"system_prompt_template": "{{ view }}"}}
+    assert not list(view_problems(params(agents={**script, **template}), [BOTH]))
+    assert not list(view_problems(params(), [()]))
 
 
 def test_an_agent_without_a_view_is_a_problem_where_prompts_show_it() -> None:
@@ -68,7 +78,6 @@ def test_an_agent_without_a_view_is_a_problem_where_prompts_show_it() -> None:
     (problem,) = view_problems(params(**VIEWS), some)
     assert "'prover'" in problem.problem
     assert "view.prover" in problem.remedy
-    assert not list(view_problems(params(), some))
     template = {"prover": {"system_prompt_template": "{{ question }}"}}
     assert not list(view_problems(params(agents=template, **VIEWS), some))
     assert len(list(view_problems(params(**VIEWS), [()]))) == 2

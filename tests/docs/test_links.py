@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
     path.relative_to(ROOT).as_posix()
-    for pattern in ("*.md", "docs/*.md", "examples/**/*.md")
+    for pattern in ("*.md", "llms.txt", "docs/*.md", "examples/**/*.md")
     for path in ROOT.glob(pattern)
 )
 ROOMS = "docs|examples|tests|nip_fn|adapters|cli"
@@ -57,3 +57,10 @@ def test_a_dead_link_is_found_out(tmp_path: Path) -> None:
         "    [e](code.md)\n"
     )
     assert dead(page) == ["#one", "gone.md", "page.md#x", "docs/gone.md"]
+
+
+def test_every_page_is_listed_for_machines_and_for_people() -> None:
+    pages = {path.name for path in (ROOT / "docs").glob("*.md")}
+    for entrance in ("llms.txt", "README.md"):
+        listed = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", (ROOT / entrance).read_text("utf-8")))
+        assert listed == pages, entrance
