@@ -76,7 +76,8 @@ def train(
     protocol: Annotated[
         str | None,
         typer.Option(
-            help=f"The game: nip, adp, debate, mnip, merlin_arthur, solo_verifier, or {OWN}."
+            help="The game: nip, adp, consultancy, debate, mnip, merlin_arthur, solo_verifier, or "
+            f"{OWN}.",
         ),
     ] = None,
     provider: ProviderOption = None,
@@ -86,8 +87,8 @@ def train(
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="builtin:arithmetic, builtin:python, hf:NAME, a .jsonl, .csv or .parquet file, "
-            f"the folder of a saved data set, or {OWN}."
+            help="builtin:tea, builtin:bug-hunt, builtin:python, hf:NAME, a .jsonl, .csv or "
+            f".parquet file, the folder of a saved data set, or {OWN}."
         ),
     ] = None,
     skip_bad_rows: SkipOption = False,
