@@ -55,7 +55,7 @@ bench: .venv/.ready
 
 # The learning experiment: two models, five seeds, three arms and five controls (hours).
 learn: .venv/.ready
-	$(BIN)/python examples/learning.py
+	$(BIN)/nip-fn sweep examples/learning.toml
 
 # Forty small defects in the core, one at a time: which of them do the tests catch? (hours)
 mutants: .venv/.ready
