@@ -205,11 +205,14 @@ def _run_preset(given: Mapping[str, Any], dataset: str) -> dict[str, Any]:
     table = merge(table, _WORLD) if dataset in WORLDS else table
     for address, displaced in _DISPLACES:
         if _has(given, address):
-            table = {
-                section: {k: v for k, v in own.items() if f"{section}.{k}" not in displaced}
-                for section, own in table.items()
-            }
+            table = {section: _without(own, section, displaced) for section, own in table.items()}
     return table
+
+
+def _without(own: Any, section: str, displaced: tuple[str, ...]) -> Any:
+    if not isinstance(own, Mapping):
+        return own
+    return {k: v for k, v in own.items() if f"{section}.{k}" not in displaced}
 
 
 def _agents(given: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any]]:
