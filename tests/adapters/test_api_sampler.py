@@ -10,6 +10,7 @@ import pytest
 
 from nip_fn.prompts.chat import Message
 from nip_fn.run.ports import Unanswered
+from nip_fn_adapters.api.admission import LEAD
 from nip_fn_adapters.api.pace import Bounds
 from nip_fn_adapters.api.sampler import ClientSettings
 
@@ -232,14 +233,16 @@ def test_agents_at_one_server_share_its_limit(provider: Provider) -> None:
     assert provider.counters()["in_flight_max"] == 6
 
 
-def test_servers_share_the_work_evenly(provider: Provider) -> None:
+def test_servers_share_the_work_though_its_prefix_is_at_one_of_them(provider: Provider) -> None:
     with Provider(key=KEY, latency=0.02) as other:
         provider.configure(latency=0.02)
         sampler = make_sampler(provider.url, other.url)
         ask(sampler, *(make_request(f"{i}") for i in range(40)))
         ask(sampler, make_request("last"))
         ask(sampler, make_request("very last"))
-        assert len(chats(provider)) == len(chats(other)) == 21
+        served = len(chats(provider)), len(chats(other))
+        assert sum(served) == 42
+        assert max(served) - min(served) <= LEAD + 2  # the last two meet idle servers
 
 
 def test_a_server_that_is_gone_leaves_its_work_to_the_others(provider: Provider) -> None:

@@ -189,8 +189,8 @@ def poisoned(folder: Path, change: str) -> Path:
     weights, told = lora(), config()
     if change == "not a finite number":
         next(iter(weights.values()))[0, 0] = np.nan
-    if change == "its rank is 32":
-        weights, told = lora(rank=32), config(rank=32)
+    if change == "its rank is 128":
+        weights, told = lora(rank=128), config(rank=128)
     if change == "made for 'org/other'":
         told = config(model="org/other")
     if change == "made for another model":
@@ -206,7 +206,7 @@ def poisoned(folder: Path, change: str) -> Path:
     "why",
     [
         "not a finite number",
-        "its rank is 32",
+        "its rank is 128",
         "made for 'org/other'",
         "made for another model",
         "should have",

@@ -22,7 +22,7 @@ TRAIN = (
     "train", "--provider", "openai", "--model", "m", "--seed", "5", "--iterations", str(ITERATIONS),
     "--set", "rl.rollouts_per_iteration=16", "--set", "dataset_options.max_test_size=16",
     "--set", "malt.num_responses_per_timestep=2", "--set", "text_rl.fine_tune_poll_seconds=0.05",
-    "--set", "code_validation.system_prompt_version=v1", "--run", "a",
+    "--set", "code_validation.system_prompt_version=views", "--run", "a",
 )  # fmt: skip
 
 

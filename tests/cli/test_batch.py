@@ -13,7 +13,7 @@ KEY = "sk-of-the-batches-4f8a"
 EVAL = (
     "eval", "--provider", "openai", "--model", "m", "--seed", "3", "--protocol", "nip",
     "--set", "dataset_options.max_test_size=6", "--set", "text_rl.fine_tune_poll_seconds=0.02",
-    "--set", "code_validation.system_prompt_version=v1", "--json",
+    "--set", "code_validation.system_prompt_version=views", "--json",
 )  # fmt: skip
 
 

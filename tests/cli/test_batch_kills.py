@@ -25,7 +25,7 @@ EVAL = (
     "eval", "--provider", "openai", "--model", "m", "--protocol", "nip",
     "--set", "dataset_options.max_test_size=6", "--set", "text_rl.fine_tune_poll_seconds=0.05",
     "--set", "nip_protocol.max_message_rounds=3",
-    "--set", "code_validation.system_prompt_version=v1", "--json",
+    "--set", "code_validation.system_prompt_version=views", "--json",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ TRAIN = (
     "train", "--provider", "openai", "--model", "m", "--seed", "5", "--iterations", "1",
     "--set", "rl.rollouts_per_iteration=24", "--set", "text_rl.test_scheme=none",
     "--set", "malt.num_responses_per_timestep=2", "--set", "text_rl.fine_tune_poll_seconds=0.05",
-    "--set", "code_validation.system_prompt_version=v1", "--run", "a",
+    "--set", "code_validation.system_prompt_version=views", "--run", "a",
 )  # fmt: skip
 
 

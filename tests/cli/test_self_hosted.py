@@ -38,7 +38,7 @@ def training(server: FakeServer, run: str, iterations: int = 1) -> tuple[object,
         "malt.interval_threshold_proportion=0.0",
         "nip_protocol.max_message_rounds=3",
         "text_rl.fine_tune_poll_seconds=0.05",
-        "code_validation.system_prompt_version=v1",
+        "code_validation.system_prompt_version=views",
     )
     options = (part for one in sets for part in ("--set", one))
     where = ("--provider", "self-hosted", "--model", "m")
