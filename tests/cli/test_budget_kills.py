@@ -25,7 +25,7 @@ TRAIN = (
     "--dataset", "builtin:arithmetic", "--prices", "prices.toml",
     "--set", "rl.rollouts_per_iteration=600", "--set", "dataset_options.max_test_size=400",
     "--set", "malt.num_responses_per_timestep=2", "--set", "text_rl.fine_tune_poll_seconds=0.05",
-    "--set", "code_validation.system_prompt_version=views", "--run", "a",
+    "--set", "code_validation.system_prompt_version=v1", "--run", "a",
 )  # fmt: skip
 
 
