@@ -22,7 +22,7 @@ test-all: check
 
 # What needs the real vLLM, which has an environment of its own: its pins are not trl's.
 test-vllm: .venv/.ready .venv-vllm/.ready
-	$(BIN)/pytest --timeout 1800 tests/vllm
+	$(BIN)/pytest --timeout 1800 -m "not exhaustive" tests/vllm
 
 # Logs for Inspect are read by the real one, where this has installed it; `make test-all` then tests it.
 .venv-inspect:

@@ -28,6 +28,7 @@ def cluster() -> Iterator[Any]:
     made.shutdown()
 
 
+@pytest.mark.exhaustive  # three vLLMs and a cluster: on two busy cores it has taken too long
 def test_a_run_ends_although_a_node_is_lost(
     cluster: Any, command: tuple[str, ...], tmp_path: Path
 ) -> None:
