@@ -20,10 +20,10 @@ import numpy as np
 import torch
 from make_tea_model import PER_KEY
 from make_tiny_model import (
-    IGNORED,
     Message,
     Turn,
     batches,
+    likely,
     make_model,
     make_tokenizer,
     numpy_generator,
@@ -174,7 +174,6 @@ def turns(own: Key, lessons: Lessons, num_steps: int) -> Iterator[Turn]:
 # ---------------------------------------------------------------- training
 
 
-@torch.no_grad()
 def likelihoods(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, num_steps: int) -> str:
     """The mean probability of whole right replies, on held-out bugs."""
     rows: dict[str, list[Turn]] = {"scan": [], "check": [], "check of the bug": []}
@@ -186,14 +185,7 @@ def likelihoods(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, num
         if world.bug is not None:
             seen = chat(world, answer(world.bug))
             rows["check of the bug"].append(Turn(seen, verdict(world, [world.bug])))
-    shown = []
-    for name, some in rows.items():
-        batch = next(batches(tokenizer, iter(some), len(some)))
-        logits = torch.log_softmax(model(input_ids=batch["input_ids"]).logits[:, :-1].float(), -1)
-        labels = batch["labels"][:, 1:]
-        picked = logits.gather(2, labels.clamp(min=0)[..., None])[..., 0] * (labels != IGNORED)
-        shown.append(f"{name} {picked.sum(1).exp().mean():.2f}")
-    return "  ".join(shown)
+    return likely(model, tokenizer, rows)
 
 
 def main() -> None:

@@ -25,10 +25,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from make_tiny_model import (
-    IGNORED,
     Message,
     Turn,
     batches,
+    likely,
     make_model,
     numpy_generator,
     warm_up,
@@ -221,7 +221,6 @@ def turns(own: Key, lessons: Lessons) -> Iterator[Turn]:
 # ---------------------------------------------------------------- training
 
 
-@torch.no_grad()
 def likelihoods(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> str:
     """The mean probability of whole right replies about four cups, on held-out ones."""
     rows: dict[str, list[Turn]] = {"tastes": [], "saucers": [], "right": [], "wrong": []}
@@ -234,14 +233,7 @@ def likelihoods(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> 
         for name, said in (("right", true), ("wrong", world.kinds(cups, world.saucers))):
             seen = chat(world, VERIFIER, asked, answer(cups, said))
             rows[name].append(Turn(seen, verdict(cups, true, said)))
-    shown = []
-    for name, some in rows.items():
-        batch = next(batches(tokenizer, iter(some), len(some)))
-        logits = torch.log_softmax(model(input_ids=batch["input_ids"]).logits[:, :-1].float(), -1)
-        labels = batch["labels"][:, 1:]
-        picked = logits.gather(2, labels.clamp(min=0)[..., None])[..., 0] * (labels != IGNORED)
-        shown.append(f"{name} {picked.sum(1).exp().mean():.2f}")
-    return "  ".join(shown)
+    return likely(model, tokenizer, rows)
 
 
 def main() -> None:

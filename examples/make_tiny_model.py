@@ -11,7 +11,7 @@ Thoroughness is left for the game to teach.
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -312,6 +312,23 @@ def warm_up(
 
 
 # ---------------------------------------------------------------- what came out
+
+
+@torch.no_grad()
+def likely(
+    model: LlamaForCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    rows: Mapping[str, Sequence[Turn]],
+) -> str:
+    """The mean probability of whole replies, by the name of their kind."""
+    shown = []
+    for name, some in rows.items():
+        batch = next(batches(tokenizer, iter(some), len(some)))
+        logits = torch.log_softmax(model(input_ids=batch["input_ids"]).logits[:, :-1].float(), -1)
+        labels = batch["labels"][:, 1:]
+        picked = logits.gather(2, labels.clamp(min=0)[..., None])[..., 0] * (labels != IGNORED)
+        shown.append(f"{name} {picked.sum(1).exp().mean():.2f}")
+    return "  ".join(shown)
 
 
 @torch.inference_mode()

@@ -8,6 +8,7 @@ import typer
 from nip_fn_cli.options import (
     BaseUrlOption,
     BudgetOption,
+    JsonOption,
     PricesOption,
     ProviderOption,
     SetOption,
@@ -41,7 +42,7 @@ def stats(
     ] = None,
     set_: SetOption = None,
     skip_bad_rows: SkipOption = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Print what a data set holds: rows, problems, balance, difficulties, lengths, hash."""
     from nip_fn_cli.data import data_params, stats_command

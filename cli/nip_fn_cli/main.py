@@ -12,6 +12,8 @@ from nip_fn_cli.options import (
     BaseUrlOption,
     BatchOption,
     BudgetOption,
+    DryRunOption,
+    JsonOption,
     ModelOption,
     PricesOption,
     ProviderOption,
@@ -120,9 +122,7 @@ def train(
         int | None,
         typer.Option(help="With --from: the iteration of that run, if not its last.", min=0),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print a forecast of requests, tokens and price.")
-    ] = False,
+    dry_run: DryRunOption = False,
     rate: Annotated[
         float, typer.Option(help="Requests per second that --dry-run assumes.", min=0.001)
     ] = 10.0,
@@ -285,7 +285,7 @@ def eval_(
             min=1,
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Test protocols and models without training them.
 
@@ -367,9 +367,7 @@ def sweep(
     ] = None,
     provider: ProviderOption = None,
     set_: SetOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print a forecast of requests, tokens and price.")
-    ] = False,
+    dry_run: DryRunOption = False,
     budget: Annotated[
         float | None,
         typer.Option(help="Limit of the dollars that all cells together may spend.", min=0.0),
@@ -381,7 +379,7 @@ def sweep(
     studies: Annotated[
         Path, typer.Option("--studies", help="The folder that holds the studies.")
     ] = Path("studies"),
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Run all cells of a study, and print what differs between them.
 
@@ -448,9 +446,7 @@ def attack(
         int | None, typer.Option(help="The seed of all randomness; that of the run if left out.")
     ] = None,
     set_: SetOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print a forecast of requests, tokens and price.")
-    ] = False,
+    dry_run: DryRunOption = False,
     budget: BudgetOption = None,
     prices: PricesOption = None,
     name: Annotated[
@@ -458,7 +454,7 @@ def attack(
         typer.Option(help="A name for the attack; made from its options if left out."),
     ] = None,
     runs: RunsOption = Path("runs"),
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Attack the verifier of a run: which prover misleads it most, and how often?
 
@@ -516,9 +512,7 @@ def analyse(
         float | None, typer.Option(help="The temperature of the model.", min=0.0)
     ] = None,
     set_: SetOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only print a forecast of requests, tokens and price.")
-    ] = False,
+    dry_run: DryRunOption = False,
     budget: BudgetOption = None,
     prices: PricesOption = None,
     name: Annotated[
@@ -526,7 +520,7 @@ def analyse(
         typer.Option(help="A name for the analysis; made from its parameters if left out."),
     ] = None,
     runs: RunsOption = Path("runs"),
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Let a model judge the dialogues of a run: of how many is a statement true?
 
@@ -580,7 +574,7 @@ def replay(
     ] = False,
     set_: SetOption = None,
     prices: PricesOption = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
     runs: RunsOption = Path("runs"),
 ) -> None:
     """Derive a run again from its recorded events, compare the digests, and print its results.
@@ -599,7 +593,7 @@ def replay(
 
 @app.command()
 def ls(
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
     runs: RunsOption = Path("runs"),
 ) -> None:
     """List the runs with their states, accuracies and costs, the latest at the end."""
@@ -622,7 +616,7 @@ def show(
     iteration: Annotated[
         int | None, typer.Option(help="Games of this iteration; of the last one if left out.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
     runs: RunsOption = Path("runs"),
 ) -> None:
     """Show a run on one screen, or list those of its games that one wants to read."""
@@ -711,7 +705,7 @@ def compare(
         Path | None,
         typer.Option("--html", help="Write a page that is whole in itself.", metavar="FILE"),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
     runs: RunsOption = Path("runs"),
 ) -> None:
     """Compare the last tests of two runs, or of two sets of runs, problem by problem.

@@ -16,6 +16,12 @@ SetOption = Annotated[
     typer.Option("--set", metavar="A.B=C", help="Set a parameter to a value; may be repeated."),
 ]
 
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Only print a forecast of requests, tokens and price.")
+]
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
 BudgetOption = Annotated[
     float | None,
     typer.Option(help="Limit of the dollars that a run may spend, over all its sessions.", min=0.0),
