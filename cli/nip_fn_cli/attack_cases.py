@@ -9,6 +9,7 @@ from nip_fn.config.attacks import frozen_table, with_search, with_strategy, with
 from nip_fn.config.codec import merge, shape_problems, spread
 from nip_fn.errors import Problem
 from nip_fn.params.agent import is_scripted
+from nip_fn.params.names import is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import Attackers, only_label, sides, speak_alone
@@ -148,8 +149,11 @@ def _with_sets(table: dict[str, Any], sets: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _strategies(params: HyperParameters, choice: Choice) -> tuple[str, ...]:
-    every = tuple(strategies_for(params.dataset, "prover"))
-    return every if choice.strategies is None else choice.strategies
+    if choice.strategies is not None:
+        return choice.strategies
+    # One of a file is a configuration's own: it may be meant for the verifier.
+    known = strategies_for(params.dataset, "prover")
+    return tuple(name for name in known if not is_reference(name))
 
 
 def _slug(strategy: str) -> str:

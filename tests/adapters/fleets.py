@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from random import randrange
+from random import SystemRandom
 from typing import Any, TypeVar
 
 import aiohttp
@@ -124,8 +124,10 @@ class Machine:
 
 def free_ports(number: int) -> int:
     """The first of so many ports in a row that nobody uses, and that no connection is given."""
+    # Not of `random`, which a training of the same process seeds, so that others draw the same.
+    draw = SystemRandom()
     while True:
-        port = randrange(10_000, 32_000)  # the kernel gives connections ports above these
+        port = draw.randrange(10_000, 32_000)  # the kernel gives connections ports above these
         try:
             for later in range(port, port + number):
                 with socket.socket() as probe:

@@ -219,7 +219,8 @@ def test_a_poisoned_adapter_is_refused_and_the_owner_keeps_its_last(
     cause = "".join(filter(str.isalnum, why))
     name, healthy = f"poisoned-{cause}", f"healthy-{cause}"
     server.put_adapter(healthy, sound)
-    assert publish(server, healthy, "run-e").status == 200
+    published = publish(server, healthy, "run-e")
+    assert published.status == 200, published.detail
     server.put_adapter(name, poisoned(tmp_path / "poisoned", why))
     answer = publish(server, name, "run-e")
     assert answer.status == 422

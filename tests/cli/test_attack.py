@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nip_fn.protocols.strategies import STRATEGIES
 from nip_fn.worlds.tea import blind_guess
 
 from .conftest import Finished, RunCli, call_cli
@@ -170,6 +171,17 @@ def test_a_forecast_plays_nothing(attacked: Path, run_cli: RunCli) -> None:
     assert told.returncode == 0, told.stderr
     assert [line.split()[0] for line in told.stdout.splitlines()[3:]] == RUNS
     assert not (attacked / "attacks").exists()
+
+
+def test_a_script_of_a_file_attacks_only_if_named(
+    attacked: Path, run_cli: RunCli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Another configuration of the same process has made it known.
+    monkeypatch.setitem(STRATEGIES, "own.py:yes", lambda *played: "Decision: accept")
+    told = run_cli("attack", "a", "--dry-run")
+    assert told.returncode == 0, told.stderr
+    assert "honest" in told.stdout
+    assert "own.py" not in told.stdout
 
 
 @pytest.mark.usefixtures("attacked")
