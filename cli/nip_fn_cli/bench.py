@@ -6,22 +6,33 @@ from typing import Annotated
 import typer
 
 from nip_fn_cli.exits import Exit, die, or_exit, say
+from nip_fn_cli.helping import Command, Group
 
-bench = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
+bench = typer.Typer(
+    cls=Group, help="Measure speed and memory on this machine.", no_args_is_help=True
+)
 
 
-@bench.command()
+@bench.command(cls=Command)
 def train(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A folder, ORG/NAME of the Hugging Face hub, a builtin model (builtin:tea if left "
-            "out), or random:60M, a Llama of 60 million random weights, for which trl holds 20 GB."
+            help="The model: a folder, ORG/NAME of the Hugging Face hub, a built-in one "
+            "(builtin:tea if left out), or random:60M, a Llama of 60 million random weights, for "
+            "which trl holds 20 GB.",
+            metavar="NAME",
         ),
     ] = None,
-    trees: Annotated[int, typer.Option(help="Trees to train on, of five pairs each.", min=1)] = 4,
-    repeats: Annotated[int, typer.Option(help="Runs of each way, in turns.", min=1)] = 1,
-    threads: Annotated[int, typer.Option(help="Processor threads of a training.", min=1)] = 1,
+    trees: Annotated[
+        int, typer.Option(help="The number of trees to train on, of five pairs each.", min=1)
+    ] = 4,
+    repeats: Annotated[
+        int, typer.Option(help="The number of runs of each way, in turns.", min=1)
+    ] = 1,
+    threads: Annotated[
+        int, typer.Option(help="The number of processor threads of a training.", min=1)
+    ] = 1,
 ) -> None:
     """Compare DPO by trl, on packed rows, and one pass over the distinct tokens (the limit).
 

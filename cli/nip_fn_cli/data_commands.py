@@ -1,10 +1,12 @@
 """`nip-fn data ...`: look at data sets, check them, make buggy solutions."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from nip_fn_cli.helping import Command, Group
 from nip_fn_cli.options import (
     BaseUrlOption,
     BudgetOption,
@@ -16,29 +18,36 @@ from nip_fn_cli.options import (
 )
 
 data = typer.Typer(
-    help="Look at data sets, check them, and make buggy solutions.", no_args_is_help=True
+    cls=Group, help="Look at data sets, check them, and make buggy solutions.", no_args_is_help=True
 )
+command = partial(data.command, cls=Command)
 
 DatasetArgument = Annotated[
-    str, typer.Argument(help="As for nip-fn train --dataset.", metavar="DATASET")
+    str, typer.Argument(help="The data set, as for nip-fn train --dataset.", metavar="DATASET")
 ]
 JobsOption = Annotated[
     int | None,
-    typer.Option(help="Programs to run at a time; one per processor by default.", min=1, max=1024),
+    typer.Option(
+        help="The number of programs to run at a time; one per processor by default.",
+        min=1,
+        max=1024,
+    ),
 ]
 UnsafeOption = Annotated[
     bool, typer.Option("--unsafe", help="Run code even if nothing isolates it.")
 ]
 SecondsOption = Annotated[
-    float, typer.Option(help="Seconds of processor time that each test may take.", min=0.1)
+    float,
+    typer.Option(help="The processor time that each test may take.", min=0.1, metavar="SECONDS"),
 ]
 
 
-@data.command()
+@command()
 def stats(
     dataset: DatasetArgument,
     tokenizer: Annotated[
-        str | None, typer.Option(help="Count tokens as this model does, not characters.")
+        str | None,
+        typer.Option(help="Count the tokens of this model, not characters.", metavar="NAME"),
     ] = None,
     set_: SetOption = None,
     skip_bad_rows: SkipOption = False,
@@ -51,7 +60,7 @@ def stats(
     stats_command(params, tokenizer=tokenizer, as_json=json)
 
 
-@data.command()
+@command()
 def check(
     dataset: DatasetArgument,
     prove: Annotated[bool, typer.Option(help="Run the tests of all solutions.")] = True,
@@ -70,15 +79,17 @@ def check(
 
 OutOption = Annotated[
     Path,
-    typer.Option("--out", help="The .jsonl file to write, which can then be used as a DATASET."),
+    typer.Option(
+        "--out", help="The .jsonl file to write, which is a DATASET itself.", metavar="FILE"
+    ),
 ]
 WantedOption = Annotated[
-    int, typer.Option(help="Bugs to make of each right solution.", min=1, max=100)
+    int, typer.Option(help="The number of bugs to make of each right solution.", min=1, max=100)
 ]
 LimitOption = Annotated[int | None, typer.Option(help="The most right solutions to use.", min=1)]
 
 
-@data.command()
+@command()
 def mutate(
     dataset: DatasetArgument,
     out: OutOption,
@@ -108,11 +119,11 @@ def mutate(
     mutate_command(params, making, most_tried=most_tried)
 
 
-@data.command()
+@command()
 def bug(
     dataset: DatasetArgument,
     out: OutOption,
-    model: Annotated[str, typer.Option(help="The model that writes the bugs.")],
+    model: Annotated[str, typer.Option(help="The model that writes the bugs.", metavar="NAME")],
     provider: ProviderOption = "local",
     base_url: BaseUrlOption = None,
     wanted: WantedOption = 2,
@@ -156,7 +167,7 @@ def bug(
     bug_command(flags, making, asking, money_or_die(budget, prices))
 
 
-@data.command()
+@command()
 def show(
     dataset: DatasetArgument,
     name: Annotated[

@@ -1,6 +1,7 @@
 """The `nip-fn` command.  Each command imports its modules when it runs, so that help is instant."""
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +9,7 @@ import typer
 
 from nip_fn_cli import bench, data_commands
 from nip_fn_cli.exits import Exit, die, die_of_system, say
+from nip_fn_cli.helping import Command, Group
 from nip_fn_cli.options import (
     BaseUrlOption,
     BatchOption,
@@ -28,6 +30,8 @@ from nip_fn_cli.terminal import guard_streams
 
 app = typer.Typer(
     name="nip-fn",
+    cls=Group,
+    rich_markup_mode=None,
     help="Train language models to play prover-verifier games, and replay every step of it.",
     no_args_is_help=True,
     # Typer's own tracebacks may show the values of variables, API keys among them.
@@ -38,6 +42,7 @@ app = typer.Typer(
     + ", ".join(f"{code.value} {code.name.lower()}" for code in Exit)
     + ". Results go to stdout, everything else to stderr.",
 )
+command = partial(app.command, cls=Command)
 
 # The words by which help texts offer a reference (see nip_fn_adapters.extensions).
 OWN = "your own as package.module:NAME or file.py:NAME"
@@ -63,7 +68,7 @@ def root(
     """Options that come before the command."""
 
 
-@app.command()
+@command()
 def train(
     config: Annotated[
         Path | None,
@@ -73,13 +78,14 @@ def train(
         ),
     ] = None,
     trainer: Annotated[
-        str | None, typer.Option(help=f"The training method: malt, ei, or {OWN}.")
+        str | None, typer.Option(help=f"The training method: malt, ei, or {OWN}.", metavar="NAME")
     ] = None,
     protocol: Annotated[
         str | None,
         typer.Option(
             help="The game: nip, adp, consultancy, debate, mnip, merlin_arthur, solo_verifier, or "
             f"{OWN}.",
+            metavar="NAME",
         ),
     ] = None,
     provider: ProviderOption = None,
@@ -89,8 +95,9 @@ def train(
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="builtin:tea, builtin:bug-hunt, builtin:python, hf:NAME, a .jsonl, .csv or "
-            f".parquet file, the folder of a saved data set, or {OWN}."
+            help="The data set: builtin:tea, builtin:bug-hunt, builtin:python, hf:NAME, a .jsonl, "
+            f".csv or .parquet file, the folder of a saved data set, or {OWN}.",
+            metavar="DATA",
         ),
     ] = None,
     skip_bad_rows: SkipOption = False,
@@ -102,9 +109,11 @@ def train(
     set_: SetOption = None,
     run: Annotated[
         str | None,
-        typer.Option("--run", help="The run's name; made from its parameters if left out."),
+        typer.Option(
+            "--run", help="The run's name; made from its parameters if left out.", metavar="NAME"
+        ),
     ] = None,
-    resume: Annotated[bool, typer.Option(help="Resume the run of that name.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run of that name.")] = False,
     more_iterations: Annotated[
         int | None,
         typer.Option(help="With --resume: iterations to add to a run that is done.", min=1),
@@ -113,8 +122,8 @@ def train(
         str | None,
         typer.Option(
             "--from",
-            help="Select and train again from the recorded replies of another run; its parameters "
-            "hold for whatever is not given.",
+            help="Select and train again from the recorded replies of this run, with its "
+            "parameters except those given here.",
             metavar="RUN",
         ),
     ] = None,
@@ -137,7 +146,9 @@ def train(
     track: Annotated[
         list[str] | None,
         typer.Option(
-            help="Send metrics to wandb, tensorboard, trackio or mlflow; A,B for several."
+            help="Send metrics to wandb, tensorboard, trackio or mlflow; several, separated by "
+            "commas.",
+            metavar="TRACKER",
         ),
     ] = None,
     runs: RunsOption = Path("runs"),
@@ -192,19 +203,22 @@ def train(
     )
 
 
-@app.command(name="eval")
+@command(name="eval")
 def eval_(
     config: Annotated[
-        Path | None, typer.Argument(help="As for nip-fn train; nothing is trained.")
+        Path | None,
+        typer.Argument(help="A .toml or .json file, as for nip-fn train; nothing is trained."),
     ] = None,
     protocol: Annotated[
         list[str] | None,
         typer.Option(
-            help="A game; may be repeated.  The default is nip, with solo_verifier to compare."
+            help="A game; may be repeated.  The default is nip, with solo_verifier to compare.",
+            metavar="NAME",
         ),
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="A model for all agents; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A model for all agents; may be repeated.", metavar="NAME"),
     ] = None,
     verifier_model: Annotated[
         str | None, typer.Option(help="The model of the verifier.", metavar="NAME")
@@ -218,7 +232,9 @@ def eval_(
     provider: ProviderOption = None,
     base_url: BaseUrlOption = None,
     batch: BatchOption = False,
-    dataset: Annotated[str | None, typer.Option(help="As for nip-fn train.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="The data set, as for nip-fn train.", metavar="DATA")
+    ] = None,
     split: Annotated[
         str | None,
         typer.Option(
@@ -227,12 +243,15 @@ def eval_(
             metavar="NAME",
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="Most datapoints to test on.", min=1)] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="The most datapoints to test on.", min=1)
+    ] = None,
     shuffle: Annotated[
-        int | None, typer.Option(help="Seed of their order, and so of which --limit takes.")
+        int | None,
+        typer.Option(help="The seed of the datapoints' order, and so of those that --limit takes."),
     ] = None,
     repeats: Annotated[
-        int | None, typer.Option(help="Dialogues about each datapoint.", min=1)
+        int | None, typer.Option(help="The number of dialogues about each datapoint.", min=1)
     ] = None,
     skip_bad_rows: SkipOption = False,
     seed: Annotated[int | None, typer.Option(help="The seed of all randomness.")] = None,
@@ -241,15 +260,19 @@ def eval_(
     prices: PricesOption = None,
     run: Annotated[
         str | None,
-        typer.Option("--run", help="A name for the runs; made from their parameters if left out."),
+        typer.Option(
+            "--run",
+            help="A name for the runs; made from their parameters if left out.",
+            metavar="NAME",
+        ),
     ] = None,
     runs: RunsOption = Path("runs"),
     of_run: Annotated[
         str | None,
         typer.Option(
             "--of",
-            help="Test the models of every iteration of a run again; its parameters hold, but for "
-            "those that are given.",
+            help="Test the models of every iteration of this run again, with its parameters except "
+            "those given here.",
             metavar="RUN",
         ),
     ] = None,
@@ -280,8 +303,8 @@ def eval_(
     relabel: Annotated[
         int | None,
         typer.Option(
-            help="With --card --from: how true are the run's preference labels?  Plays this many "
-            "fresh continuations below both replies of recorded pairs.",
+            help="With --card --from: estimate how many of the run's preference labels are true, "
+            "from this many fresh continuations of both replies of recorded pairs.",
             min=1,
         ),
     ] = None,
@@ -336,25 +359,27 @@ def eval_(
     eval_command(flags, choice, money, runs)
 
 
-@app.command()
+@command()
 def sweep(
     study: Annotated[
         Path,
-        typer.Argument(help="A .toml or .json file of a base configuration and what varies in it."),
+        typer.Argument(help="A .toml or .json file: a base configuration, and what varies in it."),
     ],
     seeds: SeedsOption = None,
     forest: Annotated[
         str | None,
         typer.Option(
-            help="A run from whose recorded replies all cells select and train; they sample their "
-            "tests alone.",
+            help="A run from whose recorded replies all cells select and train; they sample "
+            "only their tests.",
             metavar="RUN",
         ),
     ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
-            help="The most cells at a time; one if left out, and as many as fit with --ray.", min=1
+            help="The most cells to run at a time.  The default is one, and with --ray as many as "
+            "fit.",
+            min=1,
         ),
     ] = None,
     ray: Annotated[
@@ -370,14 +395,16 @@ def sweep(
     dry_run: DryRunOption = False,
     budget: Annotated[
         float | None,
-        typer.Option(help="Limit of the dollars that all cells together may spend.", min=0.0),
+        typer.Option(
+            help="The most dollars that all cells together may spend.", min=0.0, metavar="DOLLARS"
+        ),
     ] = None,
     prices: PricesOption = None,
     name: Annotated[
         str | None, typer.Option(help="A name for the study; that of its file if left out.")
     ] = None,
     studies: Annotated[
-        Path, typer.Option("--studies", help="The folder that holds the studies.")
+        Path, typer.Option("--studies", help="The folder that holds the studies.", metavar="FOLDER")
     ] = Path("studies"),
     json: JsonOption = False,
 ) -> None:
@@ -404,7 +431,7 @@ def sweep(
     sweep_command(study, choice, money_or_die(budget, prices), studies)
 
 
-@app.command()
+@command()
 def attack(
     run: Annotated[
         Path, typer.Argument(help="A run's folder, or its name; its verifier is attacked.")
@@ -416,27 +443,39 @@ def attack(
     strategies: Annotated[
         str | None,
         typer.Option(
-            help="Scripts for the provers, separated by commas; none for no scripts, or "
-            f"{OWN}.  The default is all that there are for the data."
+            help="The scripted provers, separated by commas; none for no scripts, or "
+            f"{OWN}.  The default is all that there are for the data.",
+            metavar="NAMES",
         ),
     ] = None,
     best_of: Annotated[
         str,
         typer.Option(
-            help="Search for the best of so many replies of the run's own provers; 0 for no search."
+            help="Search for the best of N replies of the run's own provers, for each of these N; "
+            "0 for no search.",
+            metavar="N,N",
         ),
     ] = "1,4,16",
     starts: Annotated[
-        int, typer.Option(help="Trainings of provers, from their own and the base model.", min=0)
+        int,
+        typer.Option(
+            help="The number of trainings of new provers, which start from the run's own and from "
+            "the base model.",
+            min=0,
+        ),
     ] = 3,
     iterations: Annotated[
-        int, typer.Option(help="The number of iterations of each training.", min=1)
+        int, typer.Option(help="The number of iterations of each of these trainings.", min=1)
     ] = 4,
-    trainer: Annotated[str, typer.Option(help="The method of the trainings: malt or ei.")] = "malt",
+    trainer: Annotated[
+        str, typer.Option(help="The method of these trainings: malt or ei.", metavar="NAME")
+    ] = "malt",
     games: Annotated[
         int,
         typer.Option(
-            help="Games about each datapoint, and continuations of each reply in a search.", min=1
+            help="The number of games about each datapoint, and of continuations of each reply in "
+            "a search.",
+            min=1,
         ),
     ] = 8,
     datapoints: Annotated[
@@ -458,7 +497,7 @@ def attack(
 ) -> None:
     """Attack the verifier of a run: which prover misleads it most, and how often?
 
-    The verifier stays as it is.  Against it play provers by script, the best of several replies of
+    The verifier stays as it is.  Against it play scripted provers, the best of several replies of
     its own prover, and provers that are trained to mislead it.  Prints completeness and soundness
     error for each of them, and the dialogue of the worst case.  Each is recorded as a run, in
     RUN/attacks/NAME.  The same command resumes an attack that was stopped.
@@ -484,25 +523,30 @@ def attack(
     attack_command(run, choice, money_or_die(budget, prices), runs)
 
 
-@app.command()
+@command()
 def analyse(
     run: Annotated[str, typer.Argument(help="A run's name, or its folder.")],
     analyser: Annotated[
         list[str] | None,
         typer.Option(
-            help="prover_role_conformance, prover_direct_quotation, prover_accurate_quotation, "
-            "follow_up, verifier_format_conformance, or a .jinja file with a statement of your "
-            "own; several, separated by commas.  The default is all that there are for its agents."
+            help="The statements: prover_role_conformance, prover_direct_quotation, "
+            "prover_accurate_quotation, follow_up, verifier_format_conformance, or a .jinja file "
+            "with a statement of your own; several, separated by commas.  The default is all that "
+            "there are for its agents.",
+            metavar="NAME",
         ),
     ] = None,
     sampled: Annotated[
-        bool, typer.Option("--sampled", help="Games of sampling instead of those of the tests.")
+        bool,
+        typer.Option(
+            "--sampled", help="Take games that were sampled for training, not those of the tests."
+        ),
     ] = False,
     iteration: Annotated[
-        int | None, typer.Option(help="Games of this iteration; of the last one if left out.")
+        int | None, typer.Option(help="The iteration of the games; the last one if left out.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="Most games to analyse, drawn by lot.", min=1)
+        int | None, typer.Option(help="The most games to analyse, drawn at random.", min=1)
     ] = None,
     provider: ProviderOption = None,
     model: ModelOption = None,
@@ -552,7 +596,7 @@ def analyse(
     analyse_command(run, flags, choice, money_or_die(budget, prices), runs)
 
 
-@app.command()
+@command()
 def replay(
     checkpoint: Annotated[
         Path, typer.Argument(help="A run's checkpoint.msgpack, its folder, or its name.")
@@ -567,10 +611,11 @@ def replay(
         str | None, typer.Option(help="Print the trees about a datapoint.", metavar="DATAPOINT")
     ] = None,
     iteration: Annotated[
-        int | None, typer.Option(help="With --transcript or --tree: only this iteration.")
+        int | None, typer.Option(help="With --transcript or --tree: print only this iteration.")
     ] = None,
     prompts: Annotated[
-        bool, typer.Option("--prompts", help="With --transcript: also what each model was shown.")
+        bool,
+        typer.Option("--prompts", help="With --transcript: also print what each model was shown."),
     ] = False,
     set_: SetOption = None,
     prices: PricesOption = None,
@@ -591,7 +636,7 @@ def replay(
     )
 
 
-@app.command()
+@command()
 def ls(
     json: JsonOption = False,
     runs: RunsOption = Path("runs"),
@@ -602,7 +647,7 @@ def ls(
     ls_command(runs, json)
 
 
-@app.command()
+@command()
 def show(
     run: Annotated[str, typer.Argument(help="A run's name, or its folder.")],
     wrong: Annotated[bool, typer.Option("--wrong", help="List games decided wrongly.")] = False,
@@ -611,15 +656,18 @@ def show(
         bool, typer.Option("--cut", help="List games with a reply cut at the token limit.")
     ] = False,
     sampled: Annotated[
-        bool, typer.Option("--sampled", help="Games of sampling instead of those of the tests.")
+        bool,
+        typer.Option(
+            "--sampled", help="Take games that were sampled for training, not those of the tests."
+        ),
     ] = False,
     iteration: Annotated[
-        int | None, typer.Option(help="Games of this iteration; of the last one if left out.")
+        int | None, typer.Option(help="The iteration of the games; the last one if left out.")
     ] = None,
     json: JsonOption = False,
     runs: RunsOption = Path("runs"),
 ) -> None:
-    """Show a run on one screen, or list those of its games that one wants to read."""
+    """Show a run on one screen, or list its games that were decided wrongly, undecided or cut."""
     from nip_fn_cli.show import show_command
 
     chosen = {"wrong": wrong, "undecided": undecided, "cut": cut}
@@ -627,21 +675,24 @@ def show(
     show_command(run, kinds, "sample" if sampled else "test", iteration, json, runs)
 
 
-@app.command()
+@command()
 def export(
     run: Annotated[str, typer.Argument(help="A run's name, or its folder.")],
     to: Annotated[
         list[str],
         typer.Option(
-            help="inspect (logs for inspect view), trl or openai (training rows), csv or parquet "
-            "(tables), arrays (npz), json or yaml (transcripts), hf (a repository of the Hugging "
-            "Face hub), or a tracker (wandb, tensorboard, trackio, mlflow); several, separated by "
-            "commas."
+            help="The formats: inspect (logs for inspect view), trl or openai (training rows), "
+            "csv or parquet (tables), arrays (npz), json or yaml (transcripts), hf (a repository "
+            "of the Hugging Face hub), or a tracker (wandb, tensorboard, trackio, mlflow); "
+            "several, separated by commas.",
+            metavar="FORMAT",
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="The folder to write to; RUN/export if left out."),
+        typer.Option(
+            "--out", "-o", help="The folder to write to; RUN/export if left out.", metavar="FOLDER"
+        ),
     ] = None,
     push: Annotated[
         str | None,
@@ -652,29 +703,31 @@ def export(
     ] = None,
     runs: RunsOption = Path("runs"),
 ) -> None:
-    """Write a run in the formats of other programs; prints the paths of the files."""
+    """Write a run in the formats of other programs, and print the paths of the files."""
     from nip_fn_cli.export import export_command
 
     export_command(run, listed(to), out, push, runs)
 
 
-@app.command()
+@command()
 def pull(
     place: Annotated[
         str,
         typer.Argument(
-            help="ORG/NAME of the Hugging Face hub, as nip-fn export --to hf has pushed it, or "
-            "wandb:ENTITY/PROJECT/RUN, as --track wandb has kept it."
+            help="ORG/NAME, a repository of the Hugging Face hub that nip-fn export --to hf has "
+            "pushed, or wandb:ENTITY/PROJECT/RUN, a run that --track wandb has kept."
         ),
     ],
     run: Annotated[
-        str | None, typer.Option("--run", help="Its name here; its own if left out.")
+        str | None,
+        typer.Option("--run", help="A new name for the run; its own if left out.", metavar="NAME"),
     ] = None,
     runs: RunsOption = Path("runs"),
 ) -> None:
     """Download a shared run: its recording and its adapters.
 
-    It is derived again, and refused if it is not as it was recorded.  Agents can go on from it.
+    It is derived again, and refused if the result is not as recorded.  Other runs can start from
+    its agents.
     """
     from nip_fn_cli.pull import pull_command
 
@@ -688,22 +741,25 @@ class Pair(StrEnum):
     DATAPOINT = "datapoint"
 
 
-@app.command()
+@command()
 def compare(
     first: Annotated[
-        str, typer.Argument(help="Runs of one side: NAME, NAME@ITERATION, A,B,C, or 'malt-*'.")
+        str, typer.Argument(help="The runs of one side: NAME, NAME@ITERATION, A,B,C, or 'malt-*'.")
     ],
-    second: Annotated[str, typer.Argument(help="Runs of the other side.")],
+    second: Annotated[str, typer.Argument(help="The runs of the other side.")],
     pair: Annotated[
         Pair | None,
         typer.Option(
-            help="seed: the n-th runs of both sides belong together.  datapoint: only the "
-            "problems are the same.  By seed where the seeds are the same, if left out."
+            help="By seed, the n-th runs of both sides belong together; by datapoint, only the "
+            "problems are the same.  The default is seed where both sides have the same seeds.",
+            metavar="seed|datapoint",
         ),
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option("--html", help="Write a page that is whole in itself.", metavar="FILE"),
+        typer.Option(
+            "--html", help="Also write an HTML page that needs no other file.", metavar="FILE"
+        ),
     ] = None,
     json: JsonOption = False,
     runs: RunsOption = Path("runs"),
@@ -718,7 +774,7 @@ def compare(
     compare_command(first, second, pair.value if pair else None, json, html, runs)
 
 
-@app.command()
+@command()
 def report(
     run: Annotated[
         list[Path], typer.Argument(help="A run's folder, its name, or its checkpoint.msgpack.")
@@ -730,6 +786,7 @@ def report(
             "-o",
             help="The file to write, or with --split the folder.  The default is report.html, or "
             "report, beside the recording of a single run, or here.",
+            metavar="FILE",
         ),
     ] = None,
     split: Annotated[
@@ -750,7 +807,7 @@ def report(
     report_command(run, out, split=split, money=money_or_die(file=prices), runs=runs)
 
 
-@app.command()
+@command()
 def view(
     run: Annotated[
         Path, typer.Argument(help="A run's folder, its name, or its checkpoint.msgpack.")
@@ -771,7 +828,7 @@ def view(
     view_command(run, port, money=money_or_die(file=prices), runs=runs)
 
 
-@app.command()
+@command()
 def cancel(
     run: Annotated[Path, typer.Argument(help="The run's folder.", metavar="RUN")],
 ) -> None:
@@ -784,28 +841,30 @@ def cancel(
     cancel_command(run)
 
 
-@app.command()
+@command()
 def serve(
     model: Annotated[
         str | None,
         typer.Option(
             help="The only base model to serve: a folder, ORG/NAME of the Hugging Face hub, or "
-            "builtin:tiny.  The default is the first hub model that a run asks for.",
+            "builtin:tea.  The default is the first hub model that a run asks for.",
             metavar="NAME",
         ),
     ] = None,
     host: Annotated[
         str,
         typer.Option(
-            help="The address to listen at; one beyond this machine needs $NIP_FN_SERVER_TOKEN."
+            help="The address to listen at; one that other machines reach needs "
+            "$NIP_FN_SERVER_TOKEN.",
+            metavar="ADDRESS",
         ),
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port of this server.", min=0, max=65535)] = 5000,
     status: Annotated[
         str | None,
         typer.Option(
-            help="Start nothing: tell how the server at this address is, its vLLM, its memory, its "
-            "trainings and its adapters.",
+            help="Start nothing; print the state of the server at this URL: its vLLM, memory, "
+            "trainings and adapters.",
             metavar="URL",
         ),
     ] = None,
@@ -832,12 +891,17 @@ def serve(
     vllm_args: Annotated[
         str,
         typer.Option(
-            help="Further options for vLLM, in one text; they override ours.", metavar="OPTIONS"
+            help="Further options for vLLM, as one word of the shell; they override those of "
+            "nip-fn.",
+            metavar="OPTIONS",
         ),
     ] = "",
     max_model_len: Annotated[
         int | None,
-        typer.Option(help="Most tokens of a prompt and its reply; the model's by default.", min=1),
+        typer.Option(
+            help="The most tokens of a prompt and its reply; the model's own limit by default.",
+            min=1,
+        ),
     ] = None,
     ray: Annotated[
         str | None,
@@ -850,21 +914,24 @@ def serve(
     max_loras: Annotated[
         int,
         typer.Option(
-            help="Adapters that vLLM is started for with --model: one for each group that is "
-            "trained at a time.  A run that needs more has it started again.",
+            help="The number of adapters for which vLLM is started with --model: one for each "
+            "group that is trained at a time.  For a run that needs more, vLLM is restarted.",
             min=1,
             max=64,
         ),
     ] = 2,
     max_lora_rank: Annotated[
-        int, typer.Option(help="The same for the rank of adapters.", min=1, max=512)
+        int, typer.Option(help="The highest rank of these adapters.", min=1, max=512)
     ] = 64,
     state: Annotated[
-        Path, typer.Option(help="The folder of adapters and jobs; kept between restarts.")
+        Path,
+        typer.Option(
+            help="The folder of adapters and jobs; kept between restarts.", metavar="FOLDER"
+        ),
     ] = Path("server"),
     keep_adapters: Annotated[
         int,
-        typer.Option(help="Replaced adapters of each group to keep on disk.", min=0),
+        typer.Option(help="The number of replaced adapters of each group to keep on disk.", min=0),
     ] = 5,
     keep_serving: Annotated[
         bool | None,
@@ -874,7 +941,9 @@ def serve(
             "the training needs its memory.",
         ),
     ] = None,
-    parallel_jobs: Annotated[int, typer.Option(help="Trainings to run at once.", min=1)] = 1,
+    parallel_jobs: Annotated[
+        int, typer.Option(help="The number of trainings to run at once.", min=1)
+    ] = 1,
     accelerate_config: Annotated[
         Path | None,
         typer.Option(
@@ -884,7 +953,7 @@ def serve(
         ),
     ] = None,
     max_upload_mb: Annotated[
-        int, typer.Option(help="Most megabytes of a file that a client uploads.", min=1)
+        int, typer.Option(help="The most megabytes of a file that a client uploads.", min=1)
     ] = 4096,
     push_to_hub: Annotated[
         str | None,
@@ -894,7 +963,7 @@ def serve(
         ),
     ] = None,
     start_limit: Annotated[
-        float, typer.Option(help="Seconds to wait for vLLM to start.", min=1.0)
+        float, typer.Option(help="The time to wait for vLLM to start.", min=1.0, metavar="SECONDS")
     ] = 900.0,
 ) -> None:
     """Serve and train models for runs with --provider self-hosted, on the machine with the GPU.
@@ -925,14 +994,20 @@ def serve(
     serve_command(settings, vllm, TrainingSettings(accelerate_config, push_to_hub), port, ray)
 
 
-@app.command()
+@command()
 def init(
     file: Annotated[Path, typer.Argument(help="The .toml file to write.")] = Path("config.toml"),
-    trainer: Annotated[str | None, typer.Option(help="As for nip-fn train.")] = None,
-    protocol: Annotated[str | None, typer.Option(help="As for nip-fn train.")] = None,
+    trainer: Annotated[
+        str | None, typer.Option(help="The training method, as for nip-fn train.", metavar="NAME")
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="The game, as for nip-fn train.", metavar="NAME")
+    ] = None,
     provider: ProviderOption = None,
     model: ModelOption = None,
-    dataset: Annotated[str | None, typer.Option(help="As for nip-fn train.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="The data set, as for nip-fn train.", metavar="DATA")
+    ] = None,
     set_: SetOption = None,
     runs: RunsOption = Path("runs"),
 ) -> None:
@@ -954,11 +1029,11 @@ def init(
     init_command(file, flags, runs)
 
 
-@app.command()
+@command()
 def params(
     search: Annotated[
         list[str] | None,
-        typer.Argument(help="Words; only parameters that have all of them are printed."),
+        typer.Argument(help="Words; only parameters with all of them are printed.", metavar="WORD"),
     ] = None,
     json_schema: Annotated[
         bool, typer.Option("--json-schema", help="Print a JSON Schema of a configuration instead.")
@@ -970,11 +1045,13 @@ def params(
     params_command(tuple(search or ()), json_schema=json_schema)
 
 
-@app.command()
+@command()
 def doctor(
     model: Annotated[
         str | None,
-        typer.Option(help="Also estimate the memory that a training of this model takes."),
+        typer.Option(
+            help="Also estimate the memory that a training of this model takes.", metavar="NAME"
+        ),
     ] = None,
 ) -> None:
     """Print what is installed, what is missing, and the command that installs it."""

@@ -7,7 +7,9 @@ import typer
 
 from nip_fn_cli.exits import Exit, die
 
-RunsOption = Annotated[Path, typer.Option("--runs", help="The folder that holds the runs.")]
+RunsOption = Annotated[
+    Path, typer.Option("--runs", help="The folder that holds the runs.", metavar="FOLDER")
+]
 SkipOption = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Skip and count rows that cannot be read.")
 ]
@@ -24,7 +26,11 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 BudgetOption = Annotated[
     float | None,
-    typer.Option(help="Limit of the dollars that a run may spend, over all its sessions.", min=0.0),
+    typer.Option(
+        help="The most dollars that a run may spend, over all its sessions.",
+        min=0.0,
+        metavar="DOLLARS",
+    ),
 ]
 PricesOption = Annotated[
     Path | None,
@@ -34,28 +40,36 @@ PricesOption = Annotated[
 ProviderOption = Annotated[
     str | None,
     typer.Option(
-        help="Provider of all agents: local, openai, openrouter, self-hosted, scripted or dummy (no"
-        " model)."
+        help="The provider of all models: local, openai, openrouter, self-hosted, scripted or "
+        "dummy (no model).",
+        metavar="NAME",
     ),
 ]
 ModelOption = Annotated[
-    str | None, typer.Option(help="Model of all agents that do not name their own.", metavar="NAME")
+    str | None,
+    typer.Option(help="The model of all agents that do not name their own.", metavar="NAME"),
 ]
 BaseUrlOption = Annotated[
     str | None,
     typer.Option(
-        help="URL of an OpenAI-compatible API; several, separated by commas, share the work."
+        help="The URL of an OpenAI-compatible API; several, separated by commas, share the work.",
+        metavar="URL",
     ),
 ]
 
 BatchOption = Annotated[
-    bool, typer.Option("--batch", help="Use the batch API: half the price, up to a day per step.")
+    bool,
+    typer.Option(
+        "--batch", help="Use the batch API, which takes half the price and up to a day per step."
+    ),
 ]
 
 
 SeedsOption = Annotated[
     str | None,
-    typer.Option(help="The number of seeds, from 1, or a list of them: 1,2,5.", metavar="N"),
+    typer.Option(
+        help="The number of seeds (3 for 1, 2 and 3), or a list of them (1,2,5).", metavar="N"
+    ),
 ]
 
 

@@ -6,8 +6,6 @@ import sys
 import sysconfig
 from pathlib import Path
 
-import pytest
-
 import nip_fn as nip_fn_package
 import nip_fn_adapters
 import nip_fn_cli
@@ -18,15 +16,6 @@ from .conftest import RunCli
 
 def test_version(run_cli: RunCli) -> None:
     assert run_cli("--version").stdout.strip() == f"nip-fn {nip_fn_package.__version__}"
-
-
-@pytest.mark.parametrize("command", [(), ("train",), ("replay",), ("doctor",)])
-def test_every_command_has_help_that_fits_the_terminal(
-    run_cli: RunCli, command: tuple[str, ...]
-) -> None:
-    shown = run_cli(*command, "--help", COLUMNS="100")
-    assert shown.returncode == 0
-    assert max(map(len, shown.stdout.splitlines())) <= 100
 
 
 def test_help_names_the_exit_codes(run_cli: RunCli) -> None:

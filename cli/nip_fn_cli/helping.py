@@ -1,0 +1,124 @@
+"""Help as plain text: lines that are filled, and options without the types of Python."""
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+NAMES = 24  # a longer name has a line of its own
+
+
+class Command(TyperCommand):
+    """A command whose help says what each of its arguments and options is for."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        """As Typer's; the words for values are settled here, for errors as well as for help."""
+        super().__init__(*args, **settings)
+        for param in self.params:
+            param.metavar = _placeholder(param)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The words after the command's name: `[OPTIONS]`, and its arguments."""
+        arguments = (param for param in self.params if isinstance(param, TyperArgument))
+        return ["[OPTIONS]", *(_usage(argument) for argument in arguments)]
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write the paragraphs of the docstring."""
+        formatter.write(_paragraphs(self.help, formatter.width))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments and the options."""
+        formatter.write(_parameters(self.get_params(ctx), ctx, formatter.width))
+
+
+class Group(TyperGroup):
+    """A group of commands, each of them listed with its first sentence in full."""
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Write what the group is for."""
+        formatter.write(_paragraphs(self.help, formatter.width))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the options, and the commands."""
+        formatter.write(_parameters(self.get_params(ctx), ctx, formatter.width))
+        firsts = [(name, (one.help or "").split("\n\n")[0]) for name, one in self.commands.items()]
+        formatter.write(_listing("Commands", firsts, formatter.width))
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write what comes after the commands."""
+        formatter.write(_paragraphs(self.epilog, formatter.width))
+
+
+def _placeholder(param: Any) -> str:
+    """The word that stands for the value of a parameter; none for a flag."""
+    if isinstance(param, TyperOption) and param.is_flag:
+        return ""
+    is_number = param.type_descriptor.annotation in (int, float)
+    return param.metavar or ("N" if is_number else param.name.upper())
+
+
+def _usage(argument: TyperArgument) -> str:
+    word = argument.display_name_raw + ("..." if argument.nargs != 1 else "")
+    return word if argument.required else f"[{word}]"
+
+
+def _parameters(params: Iterable[Any], ctx: Any, width: int) -> str:
+    arguments: list[tuple[str, str]] = []
+    options: list[tuple[str, str]] = []
+    for param in params:
+        kind = arguments if isinstance(param, TyperArgument) else options
+        kind.append((_names(param), _meaning(param, ctx)))
+    return _listing("Arguments", arguments, width) + _listing("Options", options, width)
+
+
+def _names(param: TyperArgument | TyperOption) -> str:
+    if isinstance(param, TyperArgument):
+        return param.display_name_raw
+    ways = (", ".join(sorted(ways, key=len)) for ways in (param.opts, param.secondary_opts) if ways)
+    return f"{' / '.join(ways)} {_placeholder(param)}".rstrip()
+
+
+def _meaning(param: TyperArgument | TyperOption, ctx: Any) -> str:
+    """The help of a parameter, its default and its limits."""
+    notes = [*_default(param, ctx), *_limits(param)]
+    return f"{param.help or ''} {'[' + '; '.join(notes) + ']' if notes else ''}"
+
+
+def _default(param: TyperArgument | TyperOption, ctx: Any) -> Iterator[str]:
+    value = param.get_default(ctx, call=False)
+    if value not in (None, False, ""):
+        yield f"default: {'yes' if value is True else value}"
+
+
+def _limits(param: TyperArgument | TyperOption) -> Iterator[str]:
+    low, high = param.min, param.max
+    if low is not None and high is not None:
+        yield f"{low:g} to {high:g}"
+    elif low:  # that a count is not negative goes without saying
+        yield f"at least {low:g}"
+
+
+def _paragraphs(text: str | None, width: int) -> str:
+    return "".join(f"\n{_filled(part, width, 2)}\n" for part in (text or "").split("\n\n") if part)
+
+
+def _listing(title: str, rows: Iterable[tuple[str, str]], width: int) -> str:
+    """A titled list in two columns; empty without rows."""
+    told = [(f"  {name}", text) for name, text in rows]
+    column = min(max((len(name) for name, _ in told), default=0), NAMES) + 2
+    lines = [
+        f"{name}\n{filled}" if len(name) + 2 > column else name + filled[len(name) :]
+        for name, text in told
+        for filled in [_filled(text, width, column)]
+    ]
+    return "\n".join(["", f"{title}:", *lines, ""]) if lines else ""
+
+
+def _filled(text: str, width: int, column: int) -> str:
+    """The text in lines that begin at a column, with no command broken at its hyphen."""
+    indent = " " * column
+    words = " ".join(text.split())
+    return textwrap.fill(
+        words, width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    )
