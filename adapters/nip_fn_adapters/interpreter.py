@@ -98,11 +98,13 @@ class _Loop:
         self._tell = tell
         self._answered: asyncio.Queue[asyncio.Task[Answer]] = asyncio.Queue()
         self._in_flight: dict[asyncio.Task[Answer], Effect] = {}
+        self._wave_came = asyncio.Event()  # and is not synced yet
         self._stage_began = time.monotonic()
 
     async def run(self, stop: asyncio.Event) -> Result[RunState, Problem]:
         """Perform effects until none is left, `stop` is set, or one fails."""
         stopping = asyncio.create_task(stop.wait())  # a stop must end a wait that is under way
+        syncing = asyncio.create_task(self._sync_waves())
         problems: list[Problem] = []
         try:
             while not (stop.is_set() or problems):
@@ -110,14 +112,20 @@ class _Loop:
                 if not self._in_flight:
                     break
                 problems += await self._take_answers(stopping)
+                if syncing.done():
+                    syncing.result()  # raises what the disk refused
             # A problem ends the loop, but not what is in flight: replies of other requests are paid
             # for.
             problems += await self._drain(problems)
         finally:
             stopping.cancel()
+            syncing.cancel()
+            await asyncio.wait((syncing,))
             # Also after an error of the store: a task that is left would keep the process alive.
             await self._cancel()
             self._world.store.sync()
+        if not syncing.cancelled():
+            syncing.result()
         return Failure(problems[0]) if problems else Success(self.state)
 
     def record(self, *events: Event) -> None:
@@ -168,9 +176,21 @@ class _Loop:
         problems = self._accept(arrival.result())
         while not self._answered.empty():
             problems += self._accept(self._answered.get_nowait())
-        # One sync for a whole wave: a disk takes milliseconds, and a fast model answers sooner.
-        self._world.store.sync()
+        self._wave_came.set()
         return problems
+
+    async def _sync_waves(self) -> None:
+        """Make the replies of each wave durable while the requests that follow it are sent.
+
+        A power cut may take the last wave: its replies are asked for again, and so are those that
+        were under way in any case.
+        """
+        # Each sync takes some milliseconds, in which nothing else would happen: a wave is what came
+        # during the last one.
+        while True:
+            await self._wave_came.wait()
+            self._wave_came.clear()
+            await asyncio.to_thread(self._world.store.sync)
 
     def _accept(self, task: "asyncio.Task[Answer]") -> list[Problem]:
         """Record what a task brought; return why it, or a part of it, failed."""

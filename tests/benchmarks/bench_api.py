@@ -5,7 +5,6 @@ so at a given rate, which makes trees smaller.
 """
 
 import asyncio
-import gc
 import signal
 import time
 from collections import Counter
@@ -30,6 +29,7 @@ from nip_fn_adapters.api.pace import Bounds
 from nip_fn_adapters.api.sampler import DEFAULT_SETTINGS, ApiModel, ClientSettings, api_sampler
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
+from nip_fn_cli.recordings import rare_collections
 from tests.provider import Provider
 
 LATENCY = 0.2  # s
@@ -67,17 +67,10 @@ class Played(NamedTuple):
 
 def run() -> list[tuple[str, str]]:
     """Name and figure of each measurement."""
-    gc.collect()
-    gc.freeze()  # as the command does
-    gc.set_threshold(50_000)
-    try:
-        with Provider(log_bodies=False) as provider:
-            play(provider, Forest(4, 2, 3))  # import what is needed, warm up
-            figures = [*_latency(provider), *_limited(provider), *_tokens(provider)]
-            return [*figures, *_throughput(provider)]
-    finally:
-        gc.unfreeze()
-        gc.set_threshold(700, 10, 10)
+    with rare_collections(), Provider(log_bodies=False) as provider:
+        play(provider, Forest(4, 2, 3))  # import what is needed, warm up
+        figures = [*_latency(provider), *_limited(provider), *_tokens(provider)]
+        return [*figures, *_throughput(provider)]
 
 
 # ------------------------------------------------------------------------------------ forests
@@ -151,11 +144,9 @@ def _no_tracker(row: Row, seconds: float) -> None:
 
 def _latency(provider: Provider) -> Figures:
     for forest, latency in (
-        (Forest(64, 2, 5), LATENCY),
         (Forest(64, 2, 5, 0.75), LATENCY),
         (Forest(2, 3, 9, 0.75), LATENCY),
         (Forest(8, 2, 5), LATENCY),
-        (Forest(64, 2, 5), REAL_LATENCY),
         (Forest(2, 3, 9, 0.75), REAL_LATENCY),
     ):
         provider.configure(latency=latency)

@@ -43,10 +43,10 @@ LONGEST_DURATION = 7 * 86400.0
 class Bounds(NamedTuple):
     """Bounds of the number of requests in flight."""
 
-    # Wide stages wait for the growth from a lower first limit (1,000 games at 64: 2.4 times as
-    # long).  From a higher one, a small server is met by a burst of 429s before anything is known
-    # of it.
-    first: int = 512
+    # As many as there may be at all: a wide stage would wait a whole reply's time for the growth
+    # from a lower first limit (1,000 games of 3 rounds: 1.4 times as long from 512, 2.4 from 64).
+    # A small server is met by one burst, and each request that it refuses says how much it bears.
+    first: int = 1024
     lowest: int = 1
     highest: int = 1024
 
