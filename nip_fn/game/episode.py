@@ -95,10 +95,8 @@ def play_round(
             raise ValueError(f"round {round} of {protocol.name}: no decision counts here: {said}")
     # Only verifiers may decide, and they never contradict one another in one round: there is one.
     decision = next((said.decision for said in turn if said.decision is not None), None)
-    invalid = tuple(
-        any(said.agent == agent and said.error is not None for said in turn)
-        for agent in range(len(protocol.agents))
-    )
+    unusable = {said.agent for said in turn if said.error is not None}
+    invalid = tuple(agent in unusable for agent in range(len(protocol.agents)))
     end = _end(protocol, episode.key, round, decision, invalid)
     reward = protocol.rewards(
         Outcome(

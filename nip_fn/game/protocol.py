@@ -82,8 +82,10 @@ class Protocol(NamedTuple):
 
     def headers(self, move: Move) -> tuple[str, ...]:
         """The header of each part of a message to several channels; () for a single channel."""
+        if len(move.channels) == 1:
+            return ()
         given = dict(self.agents[move.agent].headers)
-        return tuple(given[channel] for channel in move.channels) if len(move.channels) > 1 else ()
+        return tuple(given[channel] for channel in move.channels)
 
 
 def game_seed(key: Key) -> int:

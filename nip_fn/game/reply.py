@@ -92,9 +92,9 @@ def parse_reply(
     text = completion.text
     if text is None or not text.strip():
         return Failure("no_content")
-    decided: Result[Decision | None, ReplyError] = (
-        find(text, spectrum) if may_decide else Success(None)
-    )
+    if not may_decide:
+        return _messages(text, move, headers)
+    decided: Result[Decision | None, ReplyError] = find(text, spectrum)
     return decided.bind(
         lambda decision: (
             Success(Reply(messages=(), decision=decision))

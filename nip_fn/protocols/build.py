@@ -1,6 +1,7 @@
 """Building blocks of the built-in protocols, and of your own."""
 
 from collections.abc import Callable
+from functools import cache, lru_cache
 
 from nip_fn.game.decision import ACCEPT, REJECT
 from nip_fn.game.protocol import AgentSpec, Move, Outcome, Protocol, verifier_rounds
@@ -55,12 +56,15 @@ def make_protocol(
         return datapoint_stance if side == "random" else {"accept": ACCEPT, "reject": REJECT}[side]
 
     # `Outcome` holds what a round led to and nothing of what was said: rewards can depend on the
-    # result alone, so that a recorded game is paid the same whoever derives it.
+    # result alone, so that a recorded game is paid the same whoever derives it.  Few differ among
+    # the rounds of a million games.
+    @lru_cache(maxsize=4096)
     def reward(outcome: Outcome) -> tuple[float, ...]:
         sides = (stance(agent, outcome.stance) for agent in range(len(agents)))
         known = tuple(None if v else side for v, side in zip(is_verifier, sides, strict=True))
         return rewards.rewards(common, outcome, known, decided)
 
+    @cache
     def bounds(agent: int) -> tuple[float, float]:
         # Under one key: a schedule draws who else speaks, never when the verifier does.
         of_role = rewards.verifier_bounds if is_verifier[agent] else rewards.prover_bounds

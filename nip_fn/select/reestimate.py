@@ -11,14 +11,14 @@ Letters for dimensions: N nodes, A agents.
 """
 
 from collections.abc import Sequence
-from math import fsum
+from math import fsum, isnan
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nip_fn.keys import Key
-from nip_fn.select.pairs import Candidates, Pair, Pairs, Selector
+from nip_fn.select.pairs import Candidates, Pair, Pairs, Position, Selector, positions_of
 from nip_fn.trees.backup import Backup, Values, mean_children
 from nip_fn.trees.tree import NO_PARENT, NO_REPLY, ROOT, Tree, children_of, read_only
 
@@ -39,17 +39,30 @@ def reestimated(select: Selector, among: Candidates, backup: Backup, key: Key) -
         half_values(tree, backup, full)
         for tree, full in zip(among.trees, among.values, strict=True)
     )
+    lists = [tuple(half.tolist() for half in of_tree) for of_tree in halves]
+    places = among.positions or tuple(map(positions_of, among.trees))
+    sharing = tuple(map(_sharing, places))
     found: list[Pair] = []
     for one, other in ((0, 1), (1, 0)):
         known = among._replace(values=tuple(values[one] for values in halves))
         for pair in select((), known, key):
-            tree, value_NA = among.trees[pair.tree], halves[pair.tree][other]
+            values = lists[pair.tree][other]
             chosen, rejected = (
-                _value(tree, value_NA, pair, node) for node in (pair.chosen, pair.rejected)
+                _mean([values[same][pair.agent] for same in sharing[pair.tree][pair.agent, node]])
+                for node in (pair.chosen, pair.rejected)
             )
-            if not np.isnan(chosen - rejected):
+            if not isnan(chosen - rejected):
                 found.append(replace(pair, chosen_value=chosen, rejected_value=rejected))
     return tuple(found)
+
+
+def _sharing(positions: Sequence[Position]) -> dict[tuple[int, int], tuple[int, ...]]:
+    """(agent, node) -> the siblings that share the agent's reply with the node, itself included."""
+    return {(at.agent, node): nodes for at in positions for nodes in at.nodes for node in nodes}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fsum(values) / len(values)
 
 
 def half_values(tree: Tree, backup: Backup, full: Values) -> tuple[Values, Values]:
@@ -108,12 +121,3 @@ def _half_means(
                     for reward, column in zip(rewards[node], zip(*part, strict=True), strict=True)
                 ]
     return read_only(halves[0]), read_only(halves[1])
-
-
-def _value(tree: Tree, value_NA: Values, pair: Pair, node: int) -> float:
-    """The mean value to the pair's agent of the siblings that share its reply with `node`."""
-    # The children of a node stand side by side in breadth-first order.
-    first, end = np.searchsorted(tree.parent_N, (pair.parent, pair.parent + 1)).tolist()
-    reply_C = tree.reply_NA[first:end, pair.agent]
-    values = value_NA[first:end, pair.agent][reply_C == reply_C[node - first]].tolist()
-    return fsum(values) / len(values)

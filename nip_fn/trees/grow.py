@@ -17,7 +17,7 @@ from zlib import compress, decompress
 
 import msgspec
 from msgspec.structs import replace
-from returns.result import Result, Success
+from returns.result import Failure
 
 from nip_fn.game.episode import (
     Episode,
@@ -234,7 +234,8 @@ def reply_key(game: Key, path: Path, agent: str, index: int, attempt: int) -> Ke
 
 def new_tree(rules: Rules, episode: Episode) -> Node:
     """The root of a new tree: a game that has not begun."""
-    return _arrive(rules, episode, (), (0.0,) * len(rules.protocol.agents))
+    reward = (0.0,) * len(rules.protocol.agents)
+    return Node(reward=reward, status=episode.status, slots=_empty_slots(rules, episode))
 
 
 def insert(
@@ -245,34 +246,33 @@ def insert(
     `episode` is the game at `node`; the path of `given` leads from there to the node that was
     waiting.  Raises `ValueError` where nothing waits for this completion.
     """
-    if not given.path:
-        return _fill(rules, node, episode, given)
-    rank, *rest = given.path
-    if not 0 <= rank < len(node.children):
-        raise ValueError(f"there is no node at {given.path} yet")
+    spine = [node]
+    for rank in given.path:
+        if not 0 <= rank < len(spine[-1].children):
+            raise ValueError(f"there is no node at {given.path} yet")
+        spine.append(spine[-1].children[rank])
+    grown, asks = _fill(rules, spine[-1], after(episode, *spine[1:]), given)
     # Only the nodes on the path are copied; all other subtrees are shared with the old tree.
-    child = node.children[rank]
-    below, asks = insert(
-        rules, child, after(episode, child), msgspec.structs.replace(given, path=tuple(rest))
-    )
-    children = (*node.children[:rank], below, *node.children[rank + 1 :])
-    grown = msgspec.structs.replace(node, children=children)
-    return grown, tuple(ask._replace(path=(rank, *ask.path)) for ask in asks)
+    for parent, rank in zip(spine[-2::-1], given.path[::-1], strict=True):
+        children = (*parent.children[:rank], grown, *parent.children[rank + 1 :])
+        grown = msgspec.structs.replace(parent, children=children)
+    return grown, tuple(ask._replace(path=given.path + ask.path) for ask in asks)
 
 
-def after(episode: Episode, node: Node) -> Episode:
-    """The game at `node`, a child of the position that `episode` is at."""
-    return msgspec.structs.replace(
-        episode, rounds=(*episode.rounds, node.utterances), status=node.status
-    )
+def after(episode: Episode, *nodes: Node) -> Episode:
+    """The game at the last of `nodes`, which follow one another from where `episode` is."""
+    if not nodes:
+        return episode
+    rounds = (*episode.rounds, *(node.utterances for node in nodes))
+    return msgspec.structs.replace(episode, rounds=rounds, status=nodes[-1].status)
 
 
 def node_at(node: Node, episode: Episode, path: Path) -> tuple[Node, Episode]:
     """The node that `path` leads to from `node`, and the game there."""
+    spine = [node]
     for rank in path:
-        node = node.children[rank]
-        episode = after(episode, node)
-    return node, episode
+        spine.append(spine[-1].children[rank])
+    return spine[-1], after(episode, *spine[1:])
 
 
 def pending_requests(node: Node) -> Iterator[ReplyRequest]:
@@ -283,13 +283,12 @@ def pending_requests(node: Node) -> Iterator[ReplyRequest]:
             yield ask._replace(path=(rank, *ask.path))
 
 
-def _arrive(rules: Rules, episode: Episode, turn: Round, reward: tuple[float, ...]) -> Node:
+def _empty_slots(rules: Rules, episode: Episode) -> tuple[Slot, ...]:
     moves = movers(rules.protocol, episode)
     # A node at which the game is over gets no slots, so it waits for nothing and leaves need no
     # flag.
     k = rules.branching(turns_at(episode, moves)) if moves else 0
-    slots = tuple(Slot(move.agent) for move in moves for _ in range(k))
-    return Node(utterances=turn, reward=reward, status=episode.status, slots=slots)
+    return tuple(Slot(move.agent) for move in moves for _ in range(k))
 
 
 def turns_at(episode: Episode, moves: Sequence[Move]) -> tuple[Turn, ...]:
@@ -333,14 +332,13 @@ def _waits_for(slot: Slot) -> int | None:
 def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion) -> Slot:
     """The slot after one more attempt: filled, or waiting for the next one."""
     agent = slot.agent
-    parsed = _heard(rules.protocol, episode, agent, completion)
+    reply, error = _heard(rules.protocol, episode, agent, completion)
     attempts = slot.attempts + 1
     prompt_tokens = slot.prompt_tokens + completion.prompt_tokens
     completion_tokens = slot.completion_tokens + completion.completion_tokens
     cached_tokens = slot.cached_tokens + completion.cached_tokens
     # A failed attempt is asked for again under a key of its own; the last one is recorded as it is,
     # so that a model that never speaks properly ends the game instead of the run.
-    reply, error = parsed.value_or(None), parsed.swap().value_or(None)
     if reply is None and attempts < rules.attempts[agent] and error not in FINAL_ERRORS:
         tokens = (prompt_tokens, completion_tokens, cached_tokens)
         return Slot(agent, None, attempts, *tokens, failed=(*slot.failed, completion))
@@ -362,16 +360,19 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
 
 def _heard(
     protocol: Protocol, episode: Episode, agent: int, completion: Completion
-) -> Result[Reply, ReplyError]:
-    """The reply that the completion is in this game; under `force_guess`, the forced decision."""
+) -> tuple[Reply | None, ReplyError | None]:
+    """The reply that the completion is in this game, or why it is none.
+
+    Under `force_guess` it is the forced decision.
+    """
     # The decision itself is replaced.  The *nip* library forces only the test that the game is
     # decided, and then pays for whatever the verifier had said.
     counts = may_decide(protocol, len(episode.rounds), agent)
     forced = forced_decision(protocol, episode) if counts else None
     if forced is not None:
-        return Success(Reply(messages=(), decision=forced))
+        return Reply(messages=(), decision=forced), None
     move = next(move for move in movers(protocol, episode) if move.agent == agent)
-    return parse_reply(
+    parsed = parse_reply(
         completion,
         move=move,
         may_decide=counts,
@@ -379,6 +380,7 @@ def _heard(
         headers=protocol.headers(move),
         find=protocol.find_decision,
     )
+    return (None, parsed.failure()) if isinstance(parsed, Failure) else (parsed.unwrap(), None)
 
 
 def reply_combinations(
@@ -423,12 +425,17 @@ def _branch(rules: Rules, slots: tuple[Slot, ...], episode: Episode) -> tuple[No
     """One child for each combination of replies (`reply_combinations`)."""
     agents = tuple(dict.fromkeys(slot.agent for slot in slots))
     k = len(slots) // len(agents)
-    children = []
+    children: list[Node] = []
+    # Who moves next, and how often they have spoken, is the same in all children that are open.
+    empty: tuple[Slot, ...] | None = None
     for indices in reply_combinations(len(agents), k, rules.simultaneous_branching):
         spoken = (slots[mover * k + index].said for mover, index in enumerate(indices))
         turn = tuple(said for said in spoken if said is not None)
         arrived, reward = play_round(rules.protocol, episode, turn)
-        children.append(_arrive(rules, arrived, turn, reward))
+        if arrived.status == "open" and empty is None:
+            empty = _empty_slots(rules, arrived)
+        own = empty if arrived.status == "open" and empty else ()
+        children.append(Node(turn, reward, arrived.status, own))
     return tuple(children)
 
 

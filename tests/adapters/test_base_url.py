@@ -1,13 +1,17 @@
 """Addresses of servers as people give them, over real HTTP on loopback."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
-from nip_fn_adapters.api.endpoints import Chats, Endpoint
+from nip_fn_adapters.api.endpoints import Chats, Endpoint, Response
+from nip_fn_adapters.api.problems import failure_of
+from nip_fn_adapters.api.retries import RequestFailure
 
 
 async def _posted(served: str, base: str, times: int = 1) -> tuple[list[int], list[str], list[str]]:
@@ -32,7 +36,7 @@ async def _posted(served: str, base: str, times: int = 1) -> tuple[list[int], li
     endpoint = Endpoint(f"http://127.0.0.1:{port}{base}", "k")
     chats = Chats(endpoint, timeout=10.0, connections=4, tell=told.append)
     try:
-        statuses = [(await chats.post(b"{}")).status_code for _ in range(times)]
+        statuses = [(await chats.post(b"{}")).status for _ in range(times)]
     finally:
         await chats.aclose()
         await runner.cleanup()
@@ -74,3 +78,50 @@ def test_a_server_without_either_says_so_itself() -> None:
     assert statuses == [404]
     assert asked == ["/chat/completions", "/v1/chat/completions"]
     assert told == []
+
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n%b\r\n{}"
+
+
+@asynccontextmanager
+async def _answering(answer: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
+    """The port of a server with one answer, and the heads of the requests that it was sent."""
+    heads: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1], heads
+
+
+def test_requests_go_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def ask() -> tuple[Response, list[bytes]]:
+        async with _answering(ANSWER % b"") as (port, heads):
+            monkeypatch.setenv("http_proxy", f"127.0.0.1:{port}")
+            monkeypatch.setenv("no_proxy", "localhost")
+            chats = Chats(Endpoint("http://models.invalid/v1", "k"), timeout=10.0, connections=4)
+            response = await chats.post(b"{}")
+            await chats.aclose()
+            return response, heads
+
+    response, (head,) = asyncio.run(ask())
+    assert (response.status, response.body) == (200, b"{}")
+    assert head.startswith(b"POST http://models.invalid/v1/chat/completions ")
+
+
+def test_an_answer_that_is_not_compressed_as_it_says_is_malformed_and_not_cut() -> None:
+    async def ask() -> RequestFailure:
+        async with _answering(ANSWER % b"Content-Encoding: gzip\r\n") as (port, _):
+            endpoint = Endpoint(f"http://127.0.0.1:{port}/v1", "k")
+            chats = Chats(endpoint, timeout=10.0, connections=4)
+            with pytest.raises(aiohttp.ClientError) as raised:
+                await chats.post(b"{}")
+            await chats.aclose()
+            return failure_of(raised.value)
+
+    failure = asyncio.run(ask())
+    assert failure.kind == "malformed"
+    assert "compressed" in failure.message

@@ -7,6 +7,7 @@ from email.utils import parsedate_to_datetime
 import aiohttp
 import httpx2
 import openai
+from aiohttp.http_exceptions import ContentEncodingError
 
 from nip_fn.errors import Problem
 from nip_fn_adapters.api.endpoints import NO_KEY, Endpoint
@@ -51,12 +52,6 @@ _NOT_CONNECTED = (
 _LASTING: tuple[FailureKind, ...] = ("too_large", "refused")
 
 
-def headers_of(response: httpx2.Response) -> dict[str, str]:
-    """The headers of an answer, with names in lower case."""
-    raw = response.headers.raw
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in raw}
-
-
 def failure_of(error: Exception) -> RequestFailure:
     """The failure that an exception of the client or of its connection stands for."""
     if isinstance(error, openai.APIStatusError):
@@ -67,7 +62,7 @@ def failure_of(error: Exception) -> RequestFailure:
             message=one_line(body.get("message") or ""),
             code=error.code or "",
             param=error.param or "",
-            retry_after=retry_after(headers_of(error.response), datetime.now(UTC)),
+            retry_after=retry_after(error.response.headers, datetime.now(UTC)),
         )
     # The client wraps time-outs and refused connections alike; only the causes tell them apart.
     cause: BaseException = error
@@ -75,6 +70,8 @@ def failure_of(error: Exception) -> RequestFailure:
         cause = cause.__cause__
     if isinstance(cause, TimeoutError) and not isinstance(cause, aiohttp.ConnectionTimeoutError):
         return RequestFailure("timeout")
+    if isinstance(cause.__cause__, ContentEncodingError):
+        return RequestFailure("malformed", message="its body is not compressed as it says")
     if isinstance(cause, aiohttp.ClientPayloadError):
         return RequestFailure("truncated", message="the connection closed before its end")
     if isinstance(cause, _MALFORMED):

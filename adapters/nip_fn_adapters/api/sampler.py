@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Literal, NamedTuple
 
 import aiohttp
-import httpx2
 from msgspec.structs import replace
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
@@ -281,13 +280,12 @@ class ApiSampler:
             async with asyncio.timeout(self._settings.timeout):
                 chats = await self._client(server)
                 response = await chats.post(content)
-        except (httpx2.HTTPError, aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             return problems.failure_of(error), {}
-        headers = problems.headers_of(response)
-        if response.status_code != 200:
-            return problems.failure_in(response.content, response.status_code, headers), headers
-        most = len(wanted.keys)
-        return replies.read_answer(response.content, headers, wanted.request, most), headers
+        status, headers, body = response
+        if status != 200:
+            return problems.failure_in(body, status, headers), headers
+        return replies.read_answer(body, headers, wanted.request, len(wanted.keys)), headers
 
     async def _client(self, server: Endpoint) -> Chats:
         """The client of a server, the same until the event loop ends."""
