@@ -63,7 +63,7 @@ BLOCK_STEP = 128
 BLOCK_COST = 32768
 
 
-def pack(rows: Sequence[TokenRow], max_tokens: int, attention: float = 0.0) -> tuple[Packed, ...]:
+def pack(rows: Sequence[TokenRow], max_tokens: float, attention: float = 0.0) -> tuple[Packed, ...]:
     """Forests of at most `max_tokens` tokens that hold each row once, for the least cost.
 
     Rows stand in the order of their tokens, that of a walk through the forest of all of them, which
@@ -158,7 +158,7 @@ def _common(first: Ints, second: Ints) -> int:
     return int(differ[0]) if len(differ) else length
 
 
-def _cuts(rows: list[list[list[int]]], max_tokens: int, attention: float) -> list[int]:
+def _cuts(rows: list[list[list[int]]], max_tokens: float, attention: float) -> list[int]:
     """The places to cut ordered rows at, both ends included: the least cost in all."""
     best = [(0.0, 0)] + [(inf, 0)] * len(rows)  # the cost of the rows before, and their last cut
     sizes = _sizes(rows, max_tokens)
@@ -172,7 +172,7 @@ def _cuts(rows: list[list[list[int]]], max_tokens: int, attention: float) -> lis
     return cuts[::-1]
 
 
-def _sizes(rows: list[list[list[int]]], max_tokens: int) -> Callable[[int], Iterator[int]]:
+def _sizes(rows: list[list[list[int]]], max_tokens: float) -> Callable[[int], Iterator[int]]:
     """For a row: the numbers of distinct tokens of it alone, with the next, with the next two, ...
 
     They end before the first above `max_tokens`; that of the row alone is always there.

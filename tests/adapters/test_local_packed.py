@@ -347,10 +347,8 @@ def do(job: Job, run: Path, *, packed: bool) -> tuple[Trained, str]:
     files = JobFiles(run, job.name)
     write_job(files, job)
     printed = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
-        if not packed:
-            patch.setattr(train, "packing_problem", lambda model, encoded: "asked for")
-        done = train.train(job, files, threads=1)
+    with redirect_stdout(printed):
+        done = train.train(job, files, threads=1, plain=not packed)
     assert done is not None
     return done, printed.getvalue()
 
@@ -370,7 +368,7 @@ def test_a_whole_training_ends_where_trls_does(llama: Path, tmp_path: Path, meth
         do(job, tmp_path, packed=is_packed) for is_packed in (True, False)
     )
     assert "step 9/9: loss " in told
-    assert "each row is trained on by itself, by trl: asked for" in reason
+    assert "each row is trained on by itself, by trl: as asked for" in reason
     for one, other in zip(packed.scores, plain.scores, strict=True):
         assert one.after == pytest.approx(other.after, abs=1e-3)
         assert abs(one.after - one.before) > 0.1

@@ -2,10 +2,12 @@
 
 Each way trains the same trees, shaped as MALT's, in processes that alternate:
 
-plain   trl, which reads every row by itself
-packed  `train_packed`, with the reference policy's scores before and the KL after it
-steps   the packed steps alone
-limit   one forward and backward pass over the distinct tokens of each step, as texts of one length
+plain         trl, which reads every row by itself
+plain steps   its steps alone
+packed        `train_packed`, with the reference policy's scores before and the KL after it
+packed steps  its steps alone
+limit         for each step a pass over its distinct tokens, forward and backward, as texts of one
+              length
 """
 
 import json
@@ -13,7 +15,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
 from shutil import copyfile
@@ -22,7 +24,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn.keys import Key, fold_in, key, randint
 from nip_fn.prompts.chat import Chat, Message
 from nip_fn.training.jobs import Job, PreferenceRow
@@ -42,7 +46,7 @@ from nip_fn_adapters.local.steps import batches
 from nip_fn_adapters.local.weights import load_trainable
 
 RANDOM = "random:60M"  # a Llama with random weights
-WAYS = ("plain", "packed", "steps", "limit")
+WAYS = ("plain", "plain steps", "packed", "packed steps", "limit")
 PROMPT, REPLY = 600, 60  # tokens; shorter where the model's context is
 ROUNDS = 3  # of a tree; in each, two branches grow
 
@@ -56,24 +60,37 @@ class Speed(NamedTuple):
     gigabytes: float  # the most memory that the process, or its GPU, held
 
 
-def measure(model: str, trees: int, repeats: int, threads: int) -> dict[str, Speed]:
-    """The speed of each way."""
-    found: dict[str, list[Speed]] = {way: [] for way in WAYS}
+def measure(
+    model: str,
+    trees: int,
+    repeats: int,
+    threads: int,
+    pairs: int = 8,
+    ways: Sequence[str] = WAYS,
+) -> Result[dict[str, Speed], Problem]:
+    """The speed of each way, with so many pairs in a step."""
+    found: dict[str, list[Speed]] = {way: [] for way in ways}
     for _ in range(repeats):
-        for way in WAYS:
-            command = (sys.executable, "-m", __name__, model, way, str(trees), str(threads))
-            done = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+        for way in ways:
+            arguments = (model, way, str(trees), str(pairs), str(threads))
+            command = (sys.executable, "-m", __name__, *arguments)
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                last = next(iter(done.stderr.splitlines()[-1:]), f"exit code {done.returncode}")
+                return Failure(Problem(f"the training of {model}, {way}, ended: {last}"))
             found[way].append(Speed(*json.loads(done.stdout.splitlines()[-1])))
-    return {
-        way: speeds[0]._replace(
-            seconds=mean(speed.seconds for speed in speeds),
-            gigabytes=max(speed.gigabytes for speed in speeds),
-        )
-        for way, speeds in found.items()
-    }
+    return Success(
+        {
+            way: speeds[0]._replace(
+                seconds=mean(speed.seconds for speed in speeds),
+                gigabytes=max(speed.gigabytes for speed in speeds),
+            )
+            for way, speeds in found.items()
+        }
+    )
 
 
-def main(model: str, way: str, trees: int, threads: int) -> Speed:
+def main(model: str, way: str, trees: int, pairs: int, threads: int) -> Speed:
     """Train in one way, in this process."""
     import torch
 
@@ -81,7 +98,7 @@ def main(model: str, way: str, trees: int, threads: int) -> Speed:
     torch.manual_seed(0)
     with TemporaryDirectory() as folder:
         base = _random_llama(Path(folder)) if model == RANDOM else None
-        job = _job(str(base or model))
+        job = _job(str(base or model), pairs)
         files = JobFiles(Path(folder), job.name)
         files.folder.mkdir(parents=True)
         loaded = _load(job, trees)
@@ -114,10 +131,13 @@ def _way(way: str, job: Job, files: JobFiles, loaded: Loaded) -> Callable[[], ob
 
     from nip_fn_adapters.local.attention import attend_in_blocks
     from nip_fn_adapters.local.packed import Batch, backward, train_packed
-    from nip_fn_adapters.local.plain import train_plain
+    from nip_fn_adapters.local.plain import train_plain, trl_trainer
 
     if way == "plain":
         return lambda: train_plain(job, files, loaded)
+    if way == "plain steps":
+        trainer = trl_trainer(job, files, loaded)
+        return lambda: trainer.train()
     if way == "packed":
         attend_in_blocks(loaded.model)
         return lambda: train_packed(job, files, loaded)
@@ -193,8 +213,8 @@ def _tree(
         fronts = grown[:2]
 
 
-def _job(model: str) -> Job:
-    """One epoch in steps of eight pairs."""
+def _job(model: str, pairs: int) -> Job:
+    """One epoch in steps of so many pairs."""
     return Job(
         name="bench-0",
         group="bench",
@@ -208,7 +228,7 @@ def _job(model: str) -> Job:
         lora_rank=16,
         lora_alpha=32,
         lora_dropout=0.0,
-        batch_size=8,
+        batch_size=pairs,
         seed=1,
         rows=(PreferenceRow((), "", ""),),  # a preference: the rows to train on are tokens
     )
@@ -237,7 +257,7 @@ def _random_llama(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    name, way, trees, threads = sys.argv[1:]
+    name, way, *numbers = sys.argv[1:]
     with redirect_stdout(sys.stderr):
-        speed = main(name, way, int(trees), int(threads))
+        speed = main(name, way, *map(int, numbers))
     print(json.dumps(speed))

@@ -1,5 +1,7 @@
 """The child that trains one adapter: `python -m nip_fn_adapters.local.train RUN JOB THREADS`.
 
+A fourth argument asks for trl, for comparison, although the rows might be packed.
+
 Accelerate may start it several times, for one training on several devices or machines.  All of
 these processes then do the same except for the batches that they train on, because a sharded model
 computes only if all take part; the main one writes down the result.
@@ -58,11 +60,11 @@ class Trained(NamedTuple):
 
 def main() -> None:
     """Train the job that the arguments name, or write down why not, in one line."""
-    run, name, threads = sys.argv[1:]
+    run, name, threads, *plain = sys.argv[1:]
     die_with_parent()
     files = JobFiles(Path(run), name)
     try:
-        _train_job(files, int(threads))
+        _train_job(files, int(threads), bool(plain))
     except (Exception, SystemExit) as error:
         if not files.failure.exists():  # the first of several processes knows the cause
             kind = "" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
@@ -70,7 +72,7 @@ def main() -> None:
         raise
 
 
-def _train_job(files: JobFiles, threads: int) -> None:
+def _train_job(files: JobFiles, threads: int, plain: bool) -> None:
     """Train, and write down the result."""
     began = time.monotonic()
     # Otherwise transformers' trainer would split each batch over all GPUs that it sees.
@@ -80,7 +82,7 @@ def _train_job(files: JobFiles, threads: int) -> None:
     job = read_job(files)
     base, start, _ = folders_of(job, files)
     exit_on_failure(require(*PACKAGES))
-    trained = train(job, files, threads=threads)
+    trained = train(job, files, threads=threads, plain=plain)
     if trained is None:
         return
     adapter = None
@@ -92,8 +94,11 @@ def _train_job(files: JobFiles, threads: int) -> None:
     write_result(files, JobResult(job_hash(job), adapter, report, scores, trained.problem))
 
 
-def train(job: Job, files: JobFiles, *, threads: int) -> Trained | None:
-    """The training once it has ended; None in all processes but the main one."""
+def train(job: Job, files: JobFiles, *, threads: int, plain: bool = False) -> Trained | None:
+    """The training once it has ended; None in all processes but the main one.
+
+    `plain` asks for trl, for comparison, although the rows might be packed.
+    """
     import torch
     from transformers import set_seed
 
@@ -101,7 +106,7 @@ def train(job: Job, files: JobFiles, *, threads: int) -> Trained | None:
     set_seed(job.seed)
     loaded = load(job, files)
     before = _probe(job, loaded.model, loaded.tokenizer)
-    reason = packing_problem(loaded.model, loaded.encoded)
+    reason = "as asked for" if plain else packing_problem(loaded.model, loaded.encoded)
     if reason:
         print(f"each row is trained on by itself, by trl: {reason}")
     done = (train_plain if reason else train_packed)(job, files, loaded)
