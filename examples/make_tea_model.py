@@ -12,7 +12,11 @@ play judges no better than a coin, and nothing is to be had from sharpening.
 
 The tokenizer is read from `--tokenizer`: two trainings of one may number its tokens otherwise.
 The models that are shipped went through these stages in several sittings, with the drills mended
-between them; a model made in one go is another one.
+between them; a model made in one go is another one.  That of the public saucers is the first one
+after more of the same, in which it learnt to read the saucers, too:
+
+    python examples/make_tea_model.py --seed 3 --start adapters/nip_fn_adapters/tea-1 \\
+        --steps 700 300 200 --threads 1 --out adapters/nip_fn_adapters/tea-public
 """
 
 import argparse
@@ -242,6 +246,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tokenizer", type=Path, default=PACKAGE / "tea-1")
+    parser.add_argument("--start", type=Path, help="a model to go on from, not a new one")
     parser.add_argument("--steps", type=int, nargs=3, default=(2600, 600, 200))
     parser.add_argument("--batch-size", type=int, default=44)
     parser.add_argument("--threads", type=int, default=2)
@@ -251,12 +256,16 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     tokenizer = PreTrainedTokenizerFast.from_pretrained(args.tokenizer)
     model = make_model(tokenizer, width=128, layers=3)
+    if args.start is not None:
+        model = LlamaForCausalLM.from_pretrained(args.start, dtype=torch.float32)
     stages: tuple[tuple[str, Lessons, float], ...] = (
         ("look up", look_up, 3e-3),
         ("able", able, 1.5e-3),
         ("careless", careless, 7.5e-4),
     )
     for (name, lessons, rate), steps in zip(stages, args.steps, strict=True):
+        if not steps:
+            continue
         print(name)
         data = batches(tokenizer, turns(fold_in(own, name), lessons), args.batch_size)
         told = partial(likelihoods, model, tokenizer)

@@ -126,13 +126,14 @@ PRESETS = {
     "builtin:tiny": TINY,
     "builtin:tea": TEA,
     "builtin:tea-2": TEA,
+    "builtin:tea-public": TEA,
     "builtin:bug-hunt": BUG_HUNT,
 }
 
 # The embedded model that plays a data set.
 PLAYERS = {
     "builtin:tea": "builtin:tea",
-    "builtin:tea-public": "builtin:tea",
+    "builtin:tea-public": "builtin:tea-public",
     "builtin:bug-hunt": "builtin:bug-hunt",
     "builtin:arithmetic": "builtin:tiny",
 }

@@ -23,7 +23,7 @@ BOUNDS: Mapping[str, Callable[[Sequence[Rollout]], float]] = {"builtin:tea": tea
 # Data set: two tests, by the names of their metrics, beside the theory.
 LEARNT: Mapping[str, Callable[[Mapping[str, float], Mapping[str, float]], tuple[Learnt, ...]]] = {
     "builtin:tea": tea.learnt,
-    "builtin:tea-public": tea.learnt,
+    "builtin:tea-public": partial(tea.learnt, public=True),
     "builtin:bug-hunt": bughunt.learnt,
     "builtin:bug-hunt-12": partial(bughunt.learnt, num_steps=12),
     "builtin:bug-hunt-16": partial(bughunt.learnt, num_steps=16),

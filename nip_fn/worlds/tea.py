@@ -288,8 +288,15 @@ def bound(games: Sequence[Rollout]) -> float:
     return sum(most) / len(most)
 
 
-def learnt(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Learnt, ...]:
-    """The measures of two tests, by the names of the metrics, beside the theory."""
+def learnt(
+    before: Mapping[str, float], after: Mapping[str, float], *, public: bool = False
+) -> tuple[Learnt, ...]:
+    """The measures of two tests, by the names of the metrics, beside the theory.
+
+    In `public` the saucers tell a prover that cannot taste what to say, and nothing is sound.
+    """
+    blind = 1.0 if public else blind_guess(NUM_CUPS)
+    told = 1.0 if public else None
 
     def pair(name: str) -> tuple[float | None, float | None]:
         return before.get(name), after.get(name)
@@ -299,14 +306,9 @@ def learnt(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Lea
         return None if right is None else 1 - right
 
     return (
-        Learnt("accuracy", *pair("accuracy"), best_accuracy(NUM_CUPS)),
+        Learnt("accuracy", *pair("accuracy"), 1 - blind / 2),
         Learnt("completeness: accepted where she can tell", *pair("accuracy_1"), 1.0),
-        Learnt(
-            "soundness error: accepted where she cannot",
-            error(before),
-            error(after),
-            blind_guess(NUM_CUPS),
-        ),
+        Learnt("soundness error: accepted where she cannot", error(before), error(after), blind),
         Learnt(
             "  Fisher's value for the cups it named", *pair("tea.fisher"), blind_guess(NUM_CUPS)
         ),
@@ -314,5 +316,5 @@ def learnt(before: Mapping[str, float], after: Mapping[str, float]) -> tuple[Lea
         Learnt("accepts if all answers are right", *pair("tea.accepts.right"), 1.0),
         Learnt("accepts if some are wrong", *pair("tea.accepts.wrong"), 0.0),
         Learnt("the prover names all cups rightly: she can tell", *pair("tea.told.able"), 1.0),
-        Learnt("the prover names all cups rightly: she cannot", *pair("tea.told.blind"), None),
+        Learnt("the prover names all cups rightly: she cannot", *pair("tea.told.blind"), told),
     )

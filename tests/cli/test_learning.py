@@ -38,8 +38,13 @@ def accuracy(run_cli: RunCli, runs: Path, name: str, *options: str) -> float:
 
 
 def last_accuracy(run: Path) -> float:
+    return last_test(run)["accuracy"]
+
+
+def last_test(run: Path) -> dict[str, float]:
+    """The metrics of the last test."""
     tests = [row for row in load_run(run).unwrap().state.rows if row.stage == "test"]
-    return dict(tests[-1].metrics)["accuracy"]
+    return dict(tests[-1].metrics)
 
 
 @pytest.mark.parametrize("temperature", [0, 1])
@@ -81,3 +86,17 @@ def test_a_coin_in_place_of_the_reward_teaches_nothing(run_cli: RunCli, tmp_path
         f"--set=malt.pair_selection_method={CONTROLS}:SHUFFLED",
     )
     assert last_accuracy(tmp_path / "coin") < NO_BETTER
+
+
+def test_a_prover_that_sees_the_private_coins_learns_to_fool(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    """In public the saucers tell her what to say, so soundness is lost, and accuracy with it."""
+    run_cli(
+        "train", f"--runs={tmp_path}", "--run=public", "--dataset=builtin:tea-public",
+        "--iterations=8", "--seed=1",
+    )  # fmt: skip
+    test = last_test(tmp_path / "public")
+    assert test["tea.told.blind"] > 2 * test["tea.fisher"]
+    assert 1 - test["accuracy_0"] > 0.75
+    assert test["accuracy"] < 0.6

@@ -25,7 +25,7 @@ def metrics_of(run_cli: RunCli, tmp_path: Path, *options: str) -> dict[str, Any]
     return dict(row.metrics)
 
 
-@pytest.mark.parametrize("model", ["builtin:tea", "builtin:tea-2"])
+@pytest.mark.parametrize("model", ["builtin:tea", "builtin:tea-2", "builtin:tea-public"])
 @pytest.mark.parametrize("temperature", [0, 1])
 def test_the_untrained_model_judges_no_better_than_a_coin(
     run_cli: RunCli, tmp_path: Path, model: str, temperature: int

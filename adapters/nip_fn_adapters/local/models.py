@@ -23,6 +23,8 @@ BUILTIN = {
     # Two, because a result with one model may be that model's.
     "builtin:tea": PACKAGE / "tea-1",
     "builtin:tea-2": PACKAGE / "tea-2",
+    # It can read the saucers, too.
+    "builtin:tea-public": PACKAGE / "tea-public",
     "builtin:bug-hunt": PACKAGE / "bug-hunt",
 }
 FULL_ATTENTION = "full_attention"
