@@ -105,7 +105,9 @@ def parse_reply(
 
 
 def _messages(text: str, move: Move, headers: tuple[str, ...]) -> Result[Reply, ReplyError]:
-    parts = _parts(text, headers) if len(move.channels) > 1 else Success((text,))
+    if len(move.channels) == 1:
+        return Success(Reply(((move.channels[0], text),), None))
+    parts = _parts(text, headers)
     return parts.map(lambda texts: Reply(tuple(zip(move.channels, texts, strict=True)), None))
 
 

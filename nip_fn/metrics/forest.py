@@ -44,9 +44,8 @@ def forest_stats(
             # has had its turn, which the next line counts.
             words[parent, said.agent] += bool(said.raw.strip())
         turns.update(agent for _, agent in words)
-        positions.update(
-            (agent, int(tree.depth_N[node])) for (node, agent), num in words.items() if num >= 2
-        )
+        depths = tree.depth_N.tolist()
+        positions.update((agent, depths[node]) for (node, agent), num in words.items() if num >= 2)
     return ForestStats(
         games=tuple(
             game for tree in trees for game in leaf_games(tree, datapoints[tree.datapoint])

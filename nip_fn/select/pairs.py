@@ -204,6 +204,7 @@ def decision_points(
         positions: Those of the tree, if they are known.
     """
     bounds = {agent: protocol.reward_bounds(agent) for agent in agents}
+    slack = {agent: _slack(own, tolerance) for agent, own in bounds.items()}
     values = value_NA.tolist()
     for at in positions_of(tree) if positions is None else positions:
         if at.agent in bounds:
@@ -220,7 +221,7 @@ def decision_points(
                 value_C=np.array([fsum(own) / len(own) for own in shared]),
                 usable_C=at.usable_C,
                 bounds=bounds[at.agent],
-                tolerance=_slack(bounds[at.agent], tolerance),
+                tolerance=slack[at.agent],
             )
 
 
@@ -287,20 +288,21 @@ def propose(rule: Rule) -> Selector:
 
 
 def _pairs_at(tree: int, at: Siblings, rule: Rule) -> Pairs:
+    children, values, usable = at.children_C.tolist(), at.value_C.tolist(), at.usable_C.tolist()
     return tuple(
         Pair(
             tree=tree,
             parent=at.parent,
             agent=at.agent,
-            chosen=int(at.children_C[chosen]),
-            rejected=int(at.children_C[rejected]),
-            chosen_value=float(at.value_C[chosen]),
-            rejected_value=float(at.value_C[rejected]),
+            chosen=children[chosen],
+            rejected=children[rejected],
+            chosen_value=values[chosen],
+            rejected_value=values[rejected],
         )
         for chosen, rejected in rule(at)
         # Whatever a rule proposes: a model that is trained to prefer an invalid reply learns to
         # give one.
-        if at.usable_C[chosen]
+        if usable[chosen]
     )
 
 
@@ -366,7 +368,7 @@ def farther_apart(at: Siblings, threshold: float) -> Ranks:
     """All (higher, lower) ranks whose values differ by strictly more than `threshold`."""
     # Strictly more: at a threshold of 0, as `every` has it, equal values are no preference.  A
     # comparison with NaN is false, so a value that is not known is in no pair.
-    values = at.value_C
+    values = at.value_C.tolist()
     return tuple(
         (i, j) if values[i] > values[j] else (j, i)
         for i, j in combinations(range(len(values)), 2)

@@ -107,26 +107,28 @@ def flatten(game: GameTree) -> Tree:
         nodes.extend(node.children)
         parents.extend([index] * len(node.children))
         paths.extend((*paths[index], rank) for rank in range(len(node.children)))
-    acted = np.zeros((len(nodes), len(game.root.reward)), dtype=np.bool_)
-    usable = np.zeros_like(acted)
-    reply = np.full(acted.shape, NO_REPLY, dtype=np.int32)
+    agents = range(len(game.root.reward))
+    # Lists, since to set an element of an array takes several times as long.
+    acted = [[False for _ in agents] for _ in nodes]
+    usable = [[False for _ in agents] for _ in nodes]
+    reply = [[NO_REPLY for _ in agents] for _ in nodes]
     # No reply led to the root, hence the empty entry before those of the children, which come in
     # the same breadth-first order as the nodes.
     given = ({}, *(indices for node in nodes for indices in replies_of(node)))
     for index, node in enumerate(nodes):
         for agent, number in given[index].items():
-            reply[index, agent] = number
+            reply[index][agent] = number
         for said in node.utterances:
-            acted[index, said.agent] = bool(said.raw.strip())
-            usable[index, said.agent] = said.error is None
+            acted[index][said.agent] = bool(said.raw.strip())
+            usable[index][said.agent] = said.error is None
     return Tree(
         datapoint=game.datapoint,
         key=game.key,
         parent_N=read_only(np.array(parents, dtype=np.int32)),
         depth_N=read_only(np.array([len(path) for path in paths], dtype=np.int32)),
-        acted_NA=read_only(acted),
-        reply_NA=read_only(reply),
-        usable_NA=read_only(usable),
+        acted_NA=read_only(np.array(acted, dtype=np.bool_)),
+        reply_NA=read_only(np.array(reply, dtype=np.int32)),
+        usable_NA=read_only(np.array(usable, dtype=np.bool_)),
         reward_NA=read_only(np.array([node.reward for node in nodes], dtype=np.float64)),
         status_N=tuple(node.status for node in nodes),
         utterances_N=tuple(node.utterances for node in nodes),
@@ -173,10 +175,11 @@ def replies_in(tree: Tree) -> Iterator[tuple[int, Utterance]]:
     # Under "product" one reply leads to several siblings, and counting nodes would bill it for
     # each.
     seen: set[tuple[int, int, int]] = set()
+    parents, replies = tree.parent_N.tolist(), tree.reply_NA.tolist()
     for node in range(1, tree.num_nodes):
-        parent = int(tree.parent_N[node])
+        parent = parents[node]
         for said in tree.utterances_N[node]:
-            place = (parent, said.agent, int(tree.reply_NA[node, said.agent]))
+            place = (parent, said.agent, replies[node][said.agent])
             if place not in seen:
                 seen.add(place)
                 yield parent, said
