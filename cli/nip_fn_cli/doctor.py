@@ -61,9 +61,7 @@ def _training(model: str) -> Iterator[Finding]:
 
     for title, rank in (("LoRA", AgentParameters().lora_rank), ("all weights", None)):
         memory = or_exit(training_memory(model, lora_rank=rank), Exit.ADAPTER)
-        parts = (f"{name} {size / 1e9:.1f}" for name, size in memory._asdict().items())
-        told = f"at least {sum(memory) / 1e9:.1f} GB ({', '.join(parts)})"
-        yield "local", f"to train {model}, {title}", told, ""
+        yield "local", f"to train {model}, {title}", str(memory), ""
 
 
 def _serving() -> Iterator[Finding]:

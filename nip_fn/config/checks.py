@@ -71,6 +71,8 @@ _SHARED_FIELDS = (
     "lora_dropout",
     "stack_lora_adapters",
     "per_device_train_batch_size",
+    "gradient_checkpointing",
+    "base_precision",
 )
 
 
@@ -244,6 +246,17 @@ def _agent_problems(agent: AgentParameters) -> Iterator[Problem]:
             f"{where}.stack_lora_adapters",
             "set use_lora to true",
         )
+    if agent.base_precision not in ("auto", "float32"):
+        # Updates of all weights are smaller than the steps of such numbers, and so is a LoRA that
+        # is merged into them.
+        for field, value in (("use_lora", True), ("stack_lora_adapters", False)):
+            if getattr(agent, field) != value:
+                yield Problem(
+                    f"with {field} = {str(not value).lower()} the base's weights change, which "
+                    f"{agent.base_precision} is too coarse for",
+                    f"{where}.base_precision",
+                    f"leave it at 'auto', or set {field} to {str(value).lower()}",
+                )
     at_openai = agent.model_provider == "OpenAI" and not agent.use_dummy_api
     continues = not agent.fine_tune_from_scratch and not agent.freeze_agent
     if at_openai and continues and agent.dpo_reference == "base":

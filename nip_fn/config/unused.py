@@ -132,7 +132,11 @@ _PROMPTS = (
 )
 _LORA = ("lora_rank", "lora_alpha", "lora_alpha_scale", "lora_dropout")
 _DPO = ("dpo_beta", "dpo_reference", "dpo_sft_weight")
-_RATES = ("agent_lr_factor", "num_epochs", "per_device_train_batch_size", "use_lora", *_LORA)
+_DEVICE = ("gradient_checkpointing", "base_precision")  # what a trainer of ours may do
+_RATES = (
+    *("agent_lr_factor", "num_epochs", "per_device_train_batch_size", "use_lora"),
+    *(*_LORA, *_DEVICE),
+)
 _TRAINING = (*_RATES, *_DPO, "fine_tune_from_scratch", "stack_lora_adapters", "update_schedule")
 _TREES = ("num_responses", "num_idle_responses", "pair_selection_method", "min_pair_margin")
 
@@ -157,10 +161,11 @@ def _of_agent(params: HyperParameters, agent: AgentParameters, role: Role) -> Fo
         why = "nothing is trained" if not params.rl.num_iterations else "it is frozen"
         yield why, _TRAINING
     elif kind == "api":
-        names = (*_LORA, "use_lora", "stack_lora_adapters", "dpo_reference")
+        names = (*_LORA, *_DEVICE, "use_lora", "stack_lora_adapters", "dpo_reference")
         yield "OpenAI's API does not take it", names
     elif not agent.use_lora:
-        yield "all weights are trained (use_lora)", (*_LORA, "stack_lora_adapters")
+        names = (*_LORA, "base_precision", "stack_lora_adapters")
+        yield "all weights are trained (use_lora)", names
     if agent.fine_tune_from_scratch:
         yield "each training starts afresh", ("stack_lora_adapters",)
     if not params.rl.num_iterations:

@@ -20,6 +20,8 @@ OPTIONS: dict[Provider, str] = {
     "SelfHosted": "self-hosted",
     "scripted": "scripted",
 }
+Checkpointing = Literal["auto", "on", "off"]
+Precision = Literal["float32", "bf16", "8-bit", "4-bit"]
 SupervisorRule = Literal["none", "all", "first", "all_but_first"]
 # A number for all turns, or one for each.
 ByTurn = Count | Annotated[tuple[Count, ...], Meta(min_length=1)]
@@ -268,6 +270,22 @@ class AgentParameters(Record, frozen=True):
     per_device_train_batch_size: Annotated[
         Count, Meta(description="Training examples per device in a gradient step.")
     ] = 2
+    gradient_checkpointing: Annotated[
+        Checkpointing,
+        Meta(
+            description="Keep only each layer's input in a training, and compute the rest again "
+            'for the backward pass: less memory for a third more time. "auto": models with 10^9 '
+            "weights or more."
+        ),
+    ] = "auto"
+    base_precision: Annotated[
+        Literal["auto", Precision],
+        Meta(
+            description="Numbers that hold the base's weights while a LoRA is trained on it; 8 "
+            'and 4 bits need bitsandbytes and a GPU. "auto": bf16 for models with 10^9 weights or '
+            "more on a GPU that is fast at it, float32 otherwise and for a LoRA that is stacked."
+        ),
+    ] = "auto"
     system_prompt_template_path: Annotated[
         str | None, Meta(description="File with a Jinja template to use as the system prompt.")
     ] = None

@@ -207,6 +207,7 @@ def _job_facts_2(under_way: JobState) -> Facts:
         *(job.learning_rate, job.num_epochs, job.beta, job.lora_rank, job.lora_alpha),
         *(job.lora_dropout, job.batch_size, job.use_lora, job.stack),
         *((("sft_weight", job.sft_weight),) if job.sft_weight else ()),
+        *((("base_precision", job.base_precision),) if job.base_precision != "auto" else ()),
     )
     scores = tuple((score.before, score.after) for score in under_way.scores)
     # The one entry of a report that is a time, and so differs each time.

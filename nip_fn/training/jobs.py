@@ -1,12 +1,18 @@
 """Training jobs: rows, settings, probes, and the canary that compares them with what is served."""
 
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from nip_fn.keys import Key, fold_in, seed_of
-from nip_fn.params.agent import AgentParameters, lora_alpha, lr_factor
+from nip_fn.params.agent import (
+    AgentParameters,
+    Checkpointing,
+    Precision,
+    lora_alpha,
+    lr_factor,
+)
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat
 from nip_fn.training.groups import Group, Method
@@ -152,6 +158,8 @@ class Job(msgspec.Struct, frozen=True):
     # stands in its queue while a newer server takes over.
     stack: bool = False  # a new adapter on top of `start`, which stays as it is
     sft_weight: float = 0.0  # of the chosen replies' supervised loss, added to that of DPO
+    gradient_checkpointing: Checkpointing = "auto"
+    base_precision: Literal["auto", Precision] = "auto"
 
     @property
     def method(self) -> Method:
@@ -209,6 +217,8 @@ def make_job(
         # The first training of a lineage has nothing to stack on.
         stack=agent.stack_lora_adapters and start is not None,
         sft_weight=agent.dpo_sft_weight if method_of(rows) == "dpo" else 0.0,
+        gradient_checkpointing=agent.gradient_checkpointing,
+        base_precision=agent.base_precision,
     )
 
 

@@ -207,6 +207,13 @@ def chosen_replies_are_imitated() -> bool:
     return job(**own).sft_weight == 0.5 != job().sft_weight
 
 
+def memory_can_be_traded() -> bool:
+    """As tests/adapters/test_local_memory.py shows of a training."""
+    fields = {"gradient_checkpointing": "on", "base_precision": "bf16"}
+    own = job(model_provider="local", **fields)
+    return {name: getattr(own, name) for name in fields} == fields
+
+
 def earlier_share(**fields: object) -> float:
     """The share of the last trees that an earlier model of the prover played."""
     more = {"rl": {"num_iterations": 2}}
@@ -422,6 +429,8 @@ OWN: dict[str, Callable[[], bool]] = {
     "pair_selection_method": pair_rules_are_the_agent_s_own,
     "min_pair_margin": margins_are_the_agent_s_own,
     "dpo_sft_weight": chosen_replies_are_imitated,
+    "gradient_checkpointing": memory_can_be_traded,
+    "base_precision": memory_can_be_traded,
     "opponent_pool": earlier_models_are_met,
     "opponent_pool_share": shares_of_trees_are_set,
 }

@@ -139,3 +139,15 @@ def test_only_a_language_model_server_quantizes(fields: dict[str, Any]) -> None:
     assert needs_of(params_of(**quantized), URL).quantization == "bitsandbytes"
     line = refusal_of({"agents": {"_default": {**quantized, **fields}}})
     assert line.startswith("agents.prover.quantization: only a language-model server")
+
+
+@pytest.mark.parametrize("precision", ["bf16", "8-bit", "4-bit"])
+@pytest.mark.parametrize("fields", [{"use_lora": False}, {"stack_lora_adapters": True}])
+def test_weights_that_change_are_not_held_in_coarse_numbers(
+    fields: dict[str, Any], precision: str
+) -> None:
+    agents = {"_default": {"model_provider": "local", **fields}}
+    assert from_dict({"agents": agents}).unwrap()
+    line = refusal_of({"agents": {"_default": {**agents["_default"], "base_precision": precision}}})
+    assert line.startswith("agents.prover.base_precision: with ")
+    assert precision in line

@@ -14,6 +14,7 @@ from nip_fn_adapters.local.models import (
     is_lora,
     load_tokenizer,
     model_directory,
+    require,
 )
 from nip_fn_adapters.local.rows import Encoded, encode_rows
 from nip_fn_adapters.local.weights import load_trainable, scale_of
@@ -56,6 +57,8 @@ def folders_of(job: Job, files: JobFiles) -> Folders:
 def load(job: Job, files: JobFiles) -> Loaded:
     """The job's model, tokenizer and rows; ends the process with a line if they do not fit."""
     folders = folders_of(job, files)
+    if job.base_precision in ("8-bit", "4-bit"):
+        exit_on_failure(require("bitsandbytes", extra="quantized"))
     tokenizer = load_tokenizer(folders.base)
     exit_on_failure(check_tokenizer(folders.base, tokenizer))
     model = load_trainable(job, folders.base, folders.start)

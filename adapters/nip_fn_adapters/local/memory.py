@@ -1,17 +1,20 @@
 """The memory that a training takes, from a model's configuration alone."""
 
 import warnings
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
+from nip_fn.params.agent import Checkpointing, Precision
 from nip_fn_adapters.local.models import first_line, is_on_hub, model_directory
 from nip_fn_adapters.local.packed import MAX_TOKENS
-from nip_fn_adapters.local.weights import recompute_if_large
+from nip_fn_adapters.local.weights import checkpointed, usual_numbers
 
 FLOAT = 4  # bytes: weights are trained in float32
+# Of a base's weight.  Not counted: that bitsandbytes leaves embeddings as they are.
+BYTES: dict[Precision, float] = {"float32": FLOAT, "bf16": 2, "8-bit": 1, "4-bit": 0.5}
 KEPT = 3 * FLOAT  # for each trained number: its gradient, and the two moments of AdamW
 PROBE = 64  # tokens
 
@@ -24,9 +27,20 @@ class Memory(NamedTuple):
     activations: int  # of one forest, kept from its forward pass to its backward pass
     logits: int  # those that predict a forest's replies, their softmax, and its gradient
 
+    def __str__(self) -> str:
+        """The sum and the parts, for people."""
+        parts = (f"{name} {size / 1e9:.1f}" for name, size in self._asdict().items())
+        return f"at least {sum(self) / 1e9:.1f} GB ({', '.join(parts)})"
+
 
 def training_memory(
-    model: str, *, lora_rank: int | None, tokens: int = MAX_TOKENS, replies: int = MAX_TOKENS // 4
+    model: str,
+    *,
+    lora_rank: int | None,
+    checkpointing: Checkpointing = "auto",
+    numbers: Literal["auto", Precision] = "auto",
+    tokens: int = MAX_TOKENS,
+    replies: int = MAX_TOKENS // 4,
 ) -> Result[Memory, Problem]:
     """An estimate for a training on packed rows, on the low side, within a factor of 2.5.
 
@@ -44,6 +58,8 @@ def training_memory(
         model: A folder, a built-in model, or one of the Hugging Face hub, of which nothing but its
             configuration is downloaded.
         lora_rank: The rank of the LoRA; None: all weights are trained.
+        checkpointing: As `gradient_checkpointing`.
+        numbers: As `base_precision`; with "auto", as it is decided on this machine.
         tokens: The size of the largest forest.
         replies: Of these, the tokens of replies.
     """
@@ -60,21 +76,27 @@ def training_memory(
             # peft asks transformers for names that it is giving up.
             warnings.simplefilter("ignore", FutureWarning)
             built = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-            if lora_rank is not None:
+            if lora_rank is None:
+                size = float(FLOAT)
+            else:
+                size = BYTES[usual_numbers(built) if numbers == "auto" else numbers]
                 lora = LoraConfig(task_type="CAUSAL_LM", r=lora_rank, target_modules="all-linear")
                 built = get_peft_model(built, lora)
-            built = recompute_if_large(built).train()
+            built = checkpointed(built, checkpointing).train()
             once, twice = (_kept(built, PROBE * times) for times in (1, 2))
     except (OSError, ValueError) as error:
         return Failure(Problem(f"the configuration of {model}: {first_line(error)}"))
-    sizes = [(weight.numel(), weight.requires_grad) for weight in built.parameters()]
+    trained, frozen = (
+        sum(weight.numel() for weight in built.parameters() if weight.requires_grad is is_trained)
+        for is_trained in (True, False)
+    )
     # On this device attention keeps the pairs, as many as the square of the tokens: f(n) is
     # a·n + b·n², and so a is (4·f(n) - f(2n)) / 2n.
     linear = (4 * once - twice) / (2 * PROBE)
     return Success(
         Memory(
-            weights=FLOAT * sum(size for size, _ in sizes),
-            optimiser=KEPT * sum(size for size, is_trained in sizes if is_trained),
+            weights=FLOAT * trained + round(size * frozen),
+            optimiser=KEPT * trained,
             activations=round(tokens * linear),
             logits=3 * FLOAT * replies * config.get_text_config().vocab_size,
         )

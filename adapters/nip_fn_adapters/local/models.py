@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
+from nip_fn.params.agent import Precision
 from nip_fn.prompts.chat import Chat, plain
 from nip_fn_adapters.local.hub import HUB_ID, hub_model
 
@@ -50,14 +51,14 @@ class Policy(NamedTuple):
     defaults: Defaults
 
 
-def require(*packages: str) -> Result[None, Problem]:
+def require(*packages: str, extra: str = "local") -> Result[None, Problem]:
     """Success if all packages can be imported; otherwise the command that installs them."""
     for package in packages:
         try:
             import_module(package)
         except ImportError:
             return Failure(
-                Problem(f"the local model needs {package}", remedy='pip install "nip-fn[local]"')
+                Problem(f"the local model needs {package}", remedy=f'pip install "nip-fn[{extra}]"')
             )
     return Success(None)
 
@@ -141,8 +142,8 @@ def load_model(base: Path, adapter: Path | None) -> Any:
     return load_adapter(load_base(base), adapter).merge_and_unload()
 
 
-def load_base(folder: Path) -> Any:
-    """The model as it was saved, in float32, on this process's GPU if there is one.
+def load_base(folder: Path, numbers: Precision = "float32") -> Any:
+    """The model as it was saved, in these numbers, on this process's GPU if there is one.
 
     A model that is to be trained in parts on several devices is left off them.
     """
@@ -151,13 +152,35 @@ def load_base(folder: Path) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
+    stays = is_sharded() or not torch.cuda.is_available()
+    device = "cpu" if stays else f"cuda:{os.environ.get('LOCAL_RANK', '0')}"
     # Only safetensors: other formats of weights may run code when they are read.
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, local_files_only=True, use_safetensors=True
+    options: dict[str, Any] = {"local_files_only": True, "use_safetensors": True}
+    if numbers in ("8-bit", "4-bit"):
+        return AutoModelForCausalLM.from_pretrained(
+            folder,
+            dtype=torch.bfloat16,
+            quantization_config=_quantization(numbers),
+            device_map={"": device},
+            **options,
+        )
+    dtype = torch.bfloat16 if numbers == "bf16" else torch.float32
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, **options).to(device)
+
+
+def _quantization(numbers: Precision) -> Any:
+    """The configuration of a base in 8 bits (Dettmers et al. 2022, "LLM.int8()") or 4 ("QLoRA")."""
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    if numbers == "8-bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
     )
-    if is_sharded() or not torch.cuda.is_available():
-        return model
-    return model.to(f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
 
 
 def is_sharded() -> bool:

@@ -42,8 +42,9 @@ from nip_fn_adapters.local.steps import (
 MAX_TOKENS = 4096  # of a forest: memory grows with it
 MAX_NORM = 1.0
 # A packed token may differ by this many nats: far above rounding, far below what a mask that the
-# model does not obey would do.
-EXACT_NATS = 1e-3
+# model does not obey would do.  In 16 bits, with which single tokens differ by a tenth and more, it
+# is the mean that may.
+EXACT_NATS, COARSE_NATS = 1e-3, 0.05
 
 
 class Scores(NamedTuple):
@@ -114,6 +115,8 @@ def packing_problem(model: Any, encoded: Encoded) -> str:
 
     Some rows are scored both ways, since not all models obey the mask and the positions given.
     """
+    import torch
+
     config = model.config.get_text_config()
     kinds, window = getattr(config, "layer_types", None), getattr(config, "sliding_window", None)
     if any(kind != FULL_ATTENTION for kind in kinds or ()):
@@ -130,13 +133,17 @@ def packing_problem(model: Any, encoded: Encoded) -> str:
         packed = token_scores(model, some)
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         return f"it does not take packed rows: {first_line(error)}"
-    gaps = [
-        float(np.abs(one - other).max(initial=0.0))
-        for both in zip(packed, plain_scores(model, some), strict=True)
-        for one, other in zip(*both, strict=True)
-    ]
-    if not max(gaps) <= EXACT_NATS:
-        return f"packed, a token's log-probability differs by {max(gaps):.2g} nats"
+    gaps = np.concatenate(
+        [
+            np.abs(one - other)
+            for both in zip(packed, plain_scores(model, some), strict=True)
+            for one, other in zip(*both, strict=True)
+        ]
+    )
+    is_coarse = model.dtype in (torch.bfloat16, torch.float16)
+    gap, allowed = (gaps.mean(), COARSE_NATS) if is_coarse else (gaps.max(), EXACT_NATS)
+    if not gap <= allowed:
+        return f"packed, a token's log-probability differs by {gap:.2g} nats"
     return ""
 
 

@@ -18,9 +18,17 @@ from typing import Any
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
+from nip_fn.params.agent import Checkpointing, Precision
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.jobs import JobFiles
-from nip_fn_adapters.local.models import is_lora, load_adapter, load_base, load_model
+from nip_fn_adapters.local.models import (
+    is_lora,
+    is_sharded,
+    load_adapter,
+    load_base,
+    load_model,
+    precision,
+)
 from nip_fn_adapters.store import sync_path
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -36,23 +44,46 @@ NOT_STACKED = (
 )
 
 
-# Models with as many weights keep each layer's input alone, and compute the rest again.
+# Models with as many weights are trained in less memory, unless the job says otherwise.
 LARGE = 1_000_000_000
 
 
 def load_trainable(job: Job, base: Path, start: Path | None) -> Any:
     """The model to train; its only dropout is the job's, in its LoRA layers."""
-    return recompute_if_large(_load_trainable(job, base, start))
+    return checkpointed(_load_trainable(job, base, start), job.gradient_checkpointing)
 
 
-def recompute_if_large(model: Any) -> Any:
-    """The model; a large one takes a third more time, and a fraction of the memory.
+def checkpointed(model: Any, asked: Checkpointing = "auto") -> Any:
+    """The model; if checkpointed, it takes a third more time, and a fraction of the memory.
 
     Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
     """
-    if sum(weight.numel() for weight in model.parameters()) >= LARGE:
+    if asked == "on" or (asked == "auto" and is_large(model)):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model
+
+
+def is_large(model: Any) -> bool:
+    """True if the model has so many weights that memory matters more than time."""
+    return bool(sum(weight.numel() for weight in model.parameters()) >= LARGE)
+
+
+def base_numbers(job: Job, base: Path) -> Precision:
+    """The numbers that hold the base's weights while the job trains a LoRA on it."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    if job.base_precision != "auto":
+        return job.base_precision
+    with torch.device("meta"):
+        empty = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(base))
+    return usual_numbers(empty)
+
+
+def usual_numbers(model: Any) -> Precision:
+    """The numbers that hold the weights of a LoRA's base unless a job says otherwise."""
+    in_16_bits = is_large(model) and precision() == "bf16" and not is_sharded()
+    return "bf16" if in_16_bits else "float32"
 
 
 def _load_trainable(job: Job, base: Path, start: Path | None) -> Any:
@@ -60,8 +91,10 @@ def _load_trainable(job: Job, base: Path, start: Path | None) -> Any:
 
     if not job.use_lora:
         return _without_dropout(load_model(base, start)).requires_grad_(True)
-    if start is not None and is_lora(start) and not job.stack:
-        model = _without_dropout(load_base(base))
+    is_on_base = start is None or (is_lora(start) and not job.stack)
+    model = load_base(base, base_numbers(job, base)) if is_on_base else load_model(base, start)
+    model = _without_dropout(model)
+    if is_on_base and start is not None:
         return load_adapter(model, start, train_with_dropout=job.lora_dropout)
     lora = LoraConfig(
         task_type="CAUSAL_LM",
@@ -70,7 +103,7 @@ def _load_trainable(job: Job, base: Path, start: Path | None) -> Any:
         lora_alpha=job.lora_alpha,
         lora_dropout=job.lora_dropout,
     )
-    return get_peft_model(_without_dropout(load_model(base, start)), lora)
+    return get_peft_model(model, lora)
 
 
 def _without_dropout(model: Any) -> Any:

@@ -27,6 +27,8 @@ OWN_AGENT_FIELDS = (
     "pair_selection_method",
     "min_pair_margin",
     "dpo_sft_weight",
+    "gradient_checkpointing",
+    "base_precision",
     "opponent_pool",
     "opponent_pool_share",
     "checkpoint_agent",
