@@ -66,9 +66,9 @@ mutants: .venv/.ready
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[local,data,api,serve,ray,dev]"
 	touch $@
 
-.venv-docs/.ready: pyproject.toml
+.venv-docs/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-docs
-	.venv-docs/bin/pip install --quiet --editable . pdoc==16.0.0 zensical==0.0.73
+	.venv-docs/bin/pip install --quiet --constraint constraints.txt --editable . pdoc zensical
 	touch $@
 
 .venv-vllm/.ready: tests/vllm/install.py

@@ -1,6 +1,6 @@
 """nip-fn: neural interactive proofs for language models, as pure functions over frozen records.
 
-Start here:
+Start with these.
 
     datapoint, protocol_of      a problem with a proposed solution; the game that is played about it
     play, grow                  games, and trees of replies, from nothing but functions

@@ -27,11 +27,6 @@ from nip_fn.keys import Key
 from nip_fn.trees.backup import Backup, Values, mean_children
 from nip_fn.trees.tree import Tree, children_of
 
-Pairs = tuple["Pair", ...]
-Ranks = tuple[tuple[int, int], ...]  # (chosen, rejected) ranks among siblings
-Rule = Callable[["Siblings"], Ranks]
-Selector = Callable[[Pairs, "Candidates", Key], Pairs]
-
 # Values are rounded means of rounded rewards, so what is equal may differ in its last bits, about
 # 1e-16 of the greatest reward: -5/9 comes out one bit apart by two ways of adding thirds up.
 # Values that do differ are farther apart: with k replies at each of d rounds and rewards in steps
@@ -80,6 +75,21 @@ class Siblings(NamedTuple):
     tolerance: float = TOLERANCE
 
 
+class Position(NamedTuple):
+    """A node at which an agent gave two replies or more that have words.
+
+    parent: the node.
+    agent: the agent.
+    nodes: the nodes that each reply led to; several where siblings share it.
+    usable_C: `[C]` true if the reply was a message or a decision, not invalid.
+    """
+
+    parent: int
+    agent: int
+    nodes: tuple[tuple[int, ...], ...]
+    usable_C: NDArray[np.bool_]
+
+
 class Candidates(NamedTuple):
     """All that selectors choose from.
 
@@ -101,7 +111,7 @@ class Candidates(NamedTuple):
     # Where an agent did not play its own part, the rewards that others got in the tree still count.
     excluded: frozenset[tuple[int, int]] = frozenset()
     # Which replies stand side by side does not depend on values, by which re-estimates differ.
-    positions: tuple[tuple["Position", ...], ...] = ()
+    positions: tuple[tuple[Position, ...], ...] = ()
 
     def agents_of(self, tree: int) -> tuple[int, ...]:
         """The agents to select for in a tree."""
@@ -119,6 +129,12 @@ class Candidates(NamedTuple):
     def equal_within(self, agent: int) -> float:
         """The difference up to which two values of the agent are equal."""
         return _slack(self.protocol.reward_bounds(agent), self.tolerance)
+
+
+Pairs = tuple[Pair, ...]
+Ranks = tuple[tuple[int, int], ...]  # (chosen, rejected) ranks among siblings
+Rule = Callable[[Siblings], Ranks]
+Selector = Callable[[Pairs, Candidates, Key], Pairs]
 
 
 def _slack(bounds: tuple[float, float], tolerance: float) -> float:
@@ -147,21 +163,6 @@ def candidates(
     every = tuple(range(len(protocol.agents))) if agents is None else agents
     values, places = tuple(map(backup, trees)), tuple(map(positions_of, trees))
     return Candidates(tuple(trees), protocol, values, every, tolerance, positions=places)
-
-
-class Position(NamedTuple):
-    """A node at which an agent gave two replies or more that have words.
-
-    parent: the node.
-    agent: the agent.
-    nodes: the nodes that each reply led to; several where siblings share it.
-    usable_C: `[C]` true if the reply was a message or a decision, not invalid.
-    """
-
-    parent: int
-    agent: int
-    nodes: tuple[tuple[int, ...], ...]
-    usable_C: NDArray[np.bool_]
 
 
 def positions_of(tree: Tree) -> tuple[Position, ...]:

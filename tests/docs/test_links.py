@@ -1,6 +1,7 @@
 """Nothing that a page points to is missing: files, headings, and paths named in backticks."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,9 @@ def test_every_page_is_listed_for_machines_and_for_people() -> None:
     for entrance in ("llms.txt", "README.md"):
         listed = set(re.findall(r"\]\(docs/([\w-]+\.md)\)", (ROOT / entrance).read_text("utf-8")))
         assert listed == pages, entrance
+
+
+def test_every_page_has_its_place_in_the_navigation_of_the_site() -> None:
+    nav = tomllib.loads((ROOT / "zensical.toml").read_text("utf-8"))["project"]["nav"]
+    listed = re.findall(r"'([\w/-]+\.md)'", str(nav))
+    assert sorted(listed) == sorted(page for page in PAGES if page.endswith(".md"))
