@@ -102,7 +102,7 @@ def analyse_command(name: str, flags: Flags, choice: Choice, money: Money, runs:
         return
     _print(inquiries, tested, played)
     first = evaluation.place / cells[0].folder
-    print(f"\nTo look closer: {command('nip-fn', 'replay', first, '--help')}")
+    print(f"\nTo look closer: {command('nip-fn', 'show', first)}")
 
 
 def _analyser(given: str) -> Analyser:

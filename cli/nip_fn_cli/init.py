@@ -38,6 +38,7 @@ def init_command(file: Path, flags: Flags, runs: Path) -> None:
         with file.open("x", encoding="utf-8") as written:
             written.write(text)
     except FileExistsError:
-        remedy = f"name another file: {command('nip-fn', 'init', 'FILE.toml')}"
+        other = file.with_stem(f"{file.stem}-2")
+        remedy = f"name another file: {command('nip-fn', 'init', other)}"
         die(Exit.USAGE, Problem("the file exists already", str(file), remedy))
     say(f"wrote {file}; edit it, then: {train}")

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -19,6 +20,7 @@ from nip_fn.training.groups import is_due
 from nip_fn.training.jobs import MIN_EXAMPLES
 from nip_fn.trees.grow import Node
 from nip_fn_cli.consoles import Console
+from nip_fn_cli.exits import command
 from nip_fn_cli.table import accuracy
 
 REFRESH_SECONDS = 0.1  # a run without a model has about a thousand replies a second
@@ -27,9 +29,17 @@ REFRESH_SECONDS = 0.1  # a run without a model has about a thousand replies a se
 class Display:
     """An observer of a run that shows its progress on standard error."""
 
-    def __init__(self, state: RunState, spent: Callable[[], str] = str) -> None:
-        """Start at `state`, which may be in mid-run; `spent` gives the cost so far in words."""
-        self._spent = spent
+    def __init__(
+        self, state: RunState, spent: Callable[[], str] = str, folder: Path = Path()
+    ) -> None:
+        """Start at `state`, which may be in mid-run.
+
+        Args:
+            state: The state of the run.
+            spent: Gives the cost so far in words.
+            folder: That of the run, for commands that look at it.
+        """
+        self._spent, self._folder = spent, folder
         self._state = state
         self._done, self._asked = count_replies(state)
         self._trainings: dict[str, Progress] = {}  # of the stage, by job
@@ -76,7 +86,8 @@ class Display:
             if self._done >= max(ENOUGH, 2 * self._surveyed):
                 self._surveyed = self._done
                 agents = state.params.agents
-                self._warn(alarming(so_far(state.forest, agents), agents, enough=ENOUGH))
+                found = alarming(so_far(state.forest, agents), agents, enough=ENOUGH)
+                self._warn(found, state.stage.name)
         elif isinstance(event, StageEnded):
             self._end_stage(event)
         elif isinstance(event, JobFinished):
@@ -97,17 +108,23 @@ class Display:
         self._trainings[job] = progress
         self._draw()
 
-    def _warn(self, losses: tuple[Loss, ...]) -> None:
-        """Tell of losses, of each kind and agent once."""
+    def _warn(self, losses: tuple[Loss, ...], stage: str) -> None:
+        """Tell of losses in a stage, of each kind and agent once."""
         for loss in losses:
             name = (loss.kind, loss.agent.name if loss.agent else "")
             if name not in self._lost:
                 self._lost.add(name)
-                self._say(f"nip-fn: warning: {loss}; {loss.remedy}")
+                remedy = loss.remedy
+                if loss.kind == "undecided":
+                    sampled = ("--sampled",) if stage == "sample" else ()
+                    show = command("nip-fn", "show", self._folder, "--undecided", *sampled)
+                    remedy = f"{remedy} with: {show}"
+                self._say(f"nip-fn: warning: {loss}; {remedy}")
 
     def _end_stage(self, event: StageEnded) -> None:
         if event.stage in ("test", "sample") and self._state.rows:
-            self._warn(alarming(dict(self._state.rows[-1].metrics), self._state.params.agents))
+            found = alarming(dict(self._state.rows[-1].metrics), self._state.params.agents)
+            self._warn(found, event.stage)
         # On a terminal the live line has told all but what a test came to.
         if event.stage == "test" or (self._done and not sys.stderr.isatty()):
             self._say(ended(self._state, event, self._done, self._spent()))

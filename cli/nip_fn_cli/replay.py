@@ -25,7 +25,7 @@ from nip_fn_adapters import extensions
 from nip_fn_adapters.costs.note import read_unrecorded
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.config import resolve, with_sets
-from nip_fn_cli.exits import Exit, die, or_exit
+from nip_fn_cli.exits import Exit, command, die, or_exit
 from nip_fn_cli.money import Money, lost_line, money_of_run
 from nip_fn_cli.printing import console, print_rows
 from nip_fn_cli.recordings import read_recording, replay_recording
@@ -87,10 +87,11 @@ def _replay(path: Path, until: int | None) -> Replayed:
         # Not in silence: the digest that is printed must be that of the whole run.  Whoever looks
         # at a run under way can use `load_run`, which leaves the torn event out.
         whole = len(recording.events)
+        look = command("nip-fn", "replay", path, "--until", whole)
         problem = Problem(
             f"ends inside event {whole}; the {whole} before it are whole",
             str(path),
-            f"look at them with --until {whole}, or resume the run (nip-fn train --resume)",
+            f"look at them with: {look}; or resume the run",
         )
         die(Exit.TRUNCATED, problem)
     return replay_recording(path, recording)

@@ -91,4 +91,4 @@ def _print(rows: list[dict[str, Any]], evaluation: Evaluation, planned: list[Cel
         for warning in row["warnings"]:
             print(f"{MARK} iteration {row['iteration']}, {warning.partition(', ')[2]}")
     first = evaluation.place / planned[0].folder
-    print(f"\nTo look closer: {command('nip-fn', 'replay', first, '--help')}")
+    print(f"\nTo look closer: {command('nip-fn', 'show', first)}")

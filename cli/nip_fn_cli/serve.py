@@ -110,7 +110,7 @@ def _join(cluster: str) -> "Callable[..., Awaitable[int]]":
     try:
         from nip_fn_adapters.serving import on_ray
     except ModuleNotFoundError as error:
-        die(Exit.USAGE, f"--ray needs {error.name}: pip install ray")
+        die(Exit.USAGE, f"--ray needs {error.name}: pip install 'nip-fn[ray]'")
     try:
         on_ray.connect(cluster)
     except (OSError, ValueError):  # refused, or no address

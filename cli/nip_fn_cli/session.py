@@ -369,7 +369,7 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
         tracker=JsonLines(folder, session.params, session.state, money.prices),
         drain=models.drain,
     )
-    with rare_collections(), Display(session.state, lambda: str(running_cost)) as display:
+    with rare_collections(), Display(session.state, lambda: str(running_cost), folder) as display:
         # In this order: the display shows the cost with that of the event included.
         observers: list[Observer] = [running_cost, display]
         if models.progress is not None:

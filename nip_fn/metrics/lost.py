@@ -45,7 +45,7 @@ class Loss(NamedTuple):
     def remedy(self) -> str:
         """A change that may help."""
         if self.agent is None:
-            return "see what the verifier writes (nip-fn replay RUN --transcript ID)"
+            return "see what the verifier writes"
         if self.kind == "cut":
             return f"raise agents.{self.agent.name}.max_tokens_per_message"
         return f"see what {self.agent.name} is shown and what it writes"

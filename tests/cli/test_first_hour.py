@@ -423,9 +423,18 @@ def test_a_refused_command_leaves_nothing_behind(folder: Path, type_in: Any) -> 
 def test_a_cut_recording_is_read_as_far_as_it_goes(type_in: Any) -> None:
     done = type_in(("replay", "cut.msgpack"))
     assert done.returncode == 5
-    until = re.search(r"--until \d+", done.stderr)
-    assert until
-    assert type_in(("replay", "cut.msgpack", *until[0].split())).returncode == 0
+    pasted = re.search(r"look at them with: nip-fn (.* --until \d+);", done.stderr)
+    assert pasted
+    assert type_in(tuple(shlex.split(pasted[1]))).returncode == 0
+
+
+def test_a_warning_ends_in_a_command_that_can_be_pasted(type_in: Any) -> None:
+    told = type_in((*shlex.split(TRAIN), "--run", "with a space"))
+    pasted = re.search(r"without a verdict; .* with: nip-fn (.*)", told.stderr)
+    assert pasted, told.stderr
+    shown = type_in(tuple(shlex.split(pasted[1])))
+    assert shown.returncode == 0, shown.stderr
+    assert "the first in full: nip-fn replay" in shown.stdout
 
 
 def test_a_base_url_may_lack_its_v1(folder: Path, type_in: Any, provider: Provider) -> None:

@@ -71,6 +71,6 @@ def test_a_file_that_exists_is_left_alone(run_cli: RunCli, tmp_path: Path) -> No
     (tmp_path / "config.toml").write_text("seed = 1\n")
     done = run_cli("init")
     assert done.returncode == 2
-    assert "nip-fn init FILE.toml" in done.stderr
+    assert "nip-fn init config-2.toml" in done.stderr
     assert (tmp_path / "config.toml").read_text() == "seed = 1\n"
     assert run_cli("init", "c.yaml").returncode == 2

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 from returns.result import Failure, Result, Success
@@ -245,10 +246,11 @@ class _RemoteJob(NamedTuple):
         return f"the fine-tuning job {remote.id} of {name} at {url}"
 
     def _too_long(self, remote: Remote) -> Problem:
+        cancel = f"nip-fn cancel {quote(str(self.run))}"
         return Problem(
             f"it is still {remote.word!r} after {self.timeouts.limit:g} s, and keeps running there",
             address=self._name(remote),
-            remedy=f"resume the run to wait again, or end it with nip-fn cancel {self.run}",
+            remedy=f"resume the run to wait again, or end it with: {cancel}",
         )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import shlex
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -60,7 +61,7 @@ class Host:
             vllm_port: The port of the server's vLLM; `ANY_PORT` for the one that the server names.
         """
         self.client = client
-        self._run, self._params, self._vllm_port = run, params, vllm_port
+        self.run, self._params, self._vllm_port = run, params, vllm_port
         self._once: dict[object, asyncio.Task[Any]] = {}
         self._published: set[tuple[str, str]] = set()  # (group, adapter), in this session
 
@@ -68,7 +69,7 @@ class Host:
         """The run's own name for something at the server: of a group, or of a job."""
         # With the identity of the run, since other runs at the server have groups and jobs of the
         # same names.
-        return safe_name(f"{identity(self._run)}-{suffix}")
+        return safe_name(f"{identity(self.run)}-{suffix}")
 
     def drain(self) -> None:
         """Cancel what is being waited for."""
@@ -77,7 +78,7 @@ class Host:
 
     def reached(self) -> Awaitable[Result[None, Problem]]:
         """Success once the server answers and has a version that fits."""
-        start = f"nip-fn serve --model {self._needs().model_name}"
+        start = shlex.join(("nip-fn", "serve", "--model", self._needs().model_name))
         return self._first("reached", partial(self.client.wait_for_ready, start))
 
     def online(self) -> Awaitable[Result[tuple[Endpoint, ...], Problem]]:
@@ -131,7 +132,7 @@ class Host:
 
     async def fetch(self, adapter: str) -> Result[None, Problem]:
         """Copy an adapter into the run's folder: a run that is moved goes on at any server."""
-        folder = self._run / "adapters" / adapter
+        folder = self.run / "adapters" / adapter
         if folder.is_dir():
             return Success(None)
         if not re.fullmatch(NAME_PATTERN, adapter):
@@ -150,7 +151,7 @@ class Host:
         return Success(None)
 
     async def _upload(self, adapter: str) -> Result[None, Problem]:
-        folder, url = self._run / "adapters" / adapter, self.client.server.url
+        folder, url = self.run / "adapters" / adapter, self.client.server.url
         if not folder.is_dir():
             return Failure(Problem(f"{url} has no adapter {adapter}, nor has {folder.parent}"))
         missing = [file for file in get_args(AdapterFile) if not (folder / file).is_file()]
@@ -211,7 +212,7 @@ class Host:
         return tuple(Endpoint(f"{host}:{port}/v1", key) for port in ports)
 
     def _needs(self) -> Needs:
-        return needs_at(self.client.server.url, self._params, self._run)
+        return needs_at(self.client.server.url, self._params, self.run)
 
     def _first(
         self, name: object, work: Callable[[], Coroutine[Any, Any, Result[T, Problem]]]
