@@ -164,5 +164,10 @@ def open_evaluation(
     # All of them before the first is played: a refusal must not come after hours.
     for cell in cells:
         check_budget(cell.new.params, money)
-    whole = text_hash("".join(params_hash(cell.new.params) for cell in cells))[:8]
-    return Evaluation(runs / (run_name(name) or f"{kind}-{whole}"), provider, money)
+    return Evaluation(runs / (run_name(name) or usual_name(kind, cells)), provider, money)
+
+
+def usual_name(kind: str, cells: Iterable[Cell]) -> str:
+    """KIND-HASH, the hash that of the parameters of all cells."""
+    whole = text_hash("".join(params_hash(cell.new.params) for cell in cells))
+    return f"{kind}-{whole[:8]}"

@@ -1,5 +1,6 @@
 """From files and options to parameters."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from functools import reduce
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+import yaml
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
@@ -20,6 +22,11 @@ from nip_fn.config.codec import (
     together,
 )
 from nip_fn.config.compat.nip import from_nip_config, is_nip_config, nip_differences
+from nip_fn.config.compat.nip_experiment import (
+    experiment_config,
+    experiment_differences,
+    is_nip_experiment,
+)
 from nip_fn.config.spelling import DUMMY, as_recorded, provider_of
 from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters, provider
@@ -69,7 +76,7 @@ def overrides(flags: Flags) -> dict[str, Any]:
 
 
 def read_table(path: Path) -> Result[dict[str, Any], Problem]:
-    """The table in a TOML or JSON file, which may be a configuration of the nip library.
+    """The table in a file, which may be a configuration or an experiment of the nip library.
 
     A parameter that such a configuration leaves out has its default in that library, and not its
     value in the embedded settings; whatever else is otherwise here is told.
@@ -83,13 +90,16 @@ def read_table(path: Path) -> Result[dict[str, Any], Problem]:
 
 
 def parsed(path: Path) -> Result[dict[str, Any], Problem]:
-    """The table in a TOML or JSON file, whatever it is about."""
+    """The table in a TOML, JSON or YAML file, whatever it is about."""
     match path.suffix:
         case ".toml":
             return _text(path).bind(_toml)
         case ".json":
             return _text(path).bind(_json)
-    return Failure(Problem("the kind of file is unknown", remedy="use one in .toml or .json"))
+        case ".yaml" | ".yml":
+            return _text(path).bind(_yaml)
+    remedy = "use one in .toml, .json or .yaml"
+    return Failure(Problem("the kind of file is unknown", remedy=remedy))
 
 
 def _text(path: Path) -> Result[str, Problem]:
@@ -119,17 +129,44 @@ def _json(text: str) -> Result[dict[str, Any], Problem]:
     return Success(table)
 
 
+class _Yaml(yaml.SafeLoader):  # type: ignore[misc]
+    """YAML 1.2 as far as numbers go: in 1.1, which the parser reads, 1e-6 is a word."""
+
+
+_Yaml.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+)
+
+
+def _yaml(text: str) -> Result[dict[str, Any], Problem]:
+    try:
+        table = yaml.load(text, _Yaml)
+    except (yaml.YAMLError, RecursionError) as error:
+        return Failure(Problem(f"not valid YAML: {' '.join(str(error).split())}"))
+    if not isinstance(table, dict) or not all(isinstance(name, str) for name in table):
+        return Failure(Problem("expected a table of parameters", remedy="as in seed: 1"))
+    return Success(table)
+
+
 def _translated(table: dict[str, Any], path: Path) -> Result[dict[str, Any], Problem]:
-    """The table, or its translation if the nip library saved it."""
+    """The table, or its translation if it is one of the nip library's."""
+    if is_nip_experiment(table):
+        say_differences(path, experiment_differences(table))
+        return experiment_config(table).bind(lambda config: _translated(config, path))
     if not is_nip_config(table):
         return Success(table)
 
     def complete(ours: dict[str, Any]) -> dict[str, Any]:
-        for line in nip_differences(table):
-            say(f"{path}: {line}")
+        say_differences(path, nip_differences(table))
         return merge(default_table(), ours)
 
     return from_nip_config(table).map(complete)
+
+
+def say_differences(path: Path, lines: Iterable[Problem]) -> None:
+    """Tell what nip-fn does otherwise with a file of the nip library."""
+    for line in lines:
+        say(f"{path}: {line}")
 
 
 def with_sets(table: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nip_fn.config.codec import merge
+from nip_fn.config.study import ARM, Axis, Comparing, Level, Study, with_seeds
 from nip_fn.game.datapoint import SPLITS
 from nip_fn.game.protocol import Role
 from nip_fn.metrics.evaluation import accuracy, always_fails, gain
@@ -16,10 +17,11 @@ from nip_fn.metrics.oversight import balanced_accuracy, majority_class_share
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn_adapters import extensions
+from nip_fn_cli import sweep
 from nip_fn_cli.casting import is_protocol, parts, players, recast
-from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation
+from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation, usual_name
 from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.exits import command, or_exit
+from nip_fn_cli.exits import command, or_exit, run_name
 from nip_fn_cli.money import Money
 from nip_fn_cli.printing import print_rows, share
 from nip_fn_cli.session import warn_of_unused
@@ -96,6 +98,30 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
     _print(rows)
     first = evaluation.place / cells[0].folder
     print(f"\nTo look closer: {command('nip-fn', 'show', first)}")
+
+
+def eval_seeds(
+    flags: Flags,
+    choice: Choice,
+    seeds: int | tuple[int, ...],
+    prices: Path | None,
+    money: Money,
+    runs: Path,
+) -> None:
+    """Run the command with `--seeds`: a study whose arms are the cases."""
+    cases = _cases(flags, choice, runs)
+    cells = [case.cell for case in cases]
+    arms = Axis(ARM, tuple(Level(cell.folder, cell.given) for cell in cells))
+    alone = {case.verifiers: case.cell.folder for case in cases if case.protocol == BASELINE}
+    over = {
+        case.cell.folder: alone[case.verifiers]
+        for case in cases
+        if case.protocol != BASELINE and case.verifiers in alone
+    }
+    name = run_name(choice.name) or f"{usual_name('eval', cells)}-seeds"
+    study = with_seeds(Study(name, {}, (arms,), compare=Comparing(baseline=over)), seeds)
+    how = sweep.Choice(provider=flags.provider, prices=prices, json=choice.json)
+    sweep.run_study(study, runs / name, how, money)
 
 
 def tested_table(table: dict[str, Any], choice: Choice) -> dict[str, Any]:

@@ -73,8 +73,8 @@ def train(
     config: Annotated[
         Path | None,
         typer.Argument(
-            help="A .toml or .json file; what it leaves out depends on the model (nip-fn params).  "
-            "A configuration that the nip library saved is translated."
+            help="A .toml, .json or .yaml file; what it leaves out depends on the model (nip-fn "
+            "params).  A configuration of the nip library is translated."
         ),
     ] = None,
     trainer: Annotated[
@@ -255,6 +255,7 @@ def eval_(
     ] = None,
     skip_bad_rows: SkipOption = False,
     seed: Annotated[int | None, typer.Option(help="The seed of all randomness.")] = None,
+    seeds: SeedsOption = None,
     set_: SetOption = None,
     budget: BudgetOption = None,
     prices: PricesOption = None,
@@ -317,7 +318,7 @@ def eval_(
     """
     from nip_fn_cli.card import CardChoice, card_command
     from nip_fn_cli.config import Flags
-    from nip_fn_cli.eval import Choice, eval_command
+    from nip_fn_cli.eval import Choice, eval_command, eval_seeds
     from nip_fn_cli.money import money_or_die
     from nip_fn_cli.retest import retest_command
 
@@ -345,6 +346,13 @@ def eval_(
         json=json,
     )
     money = money_or_die(budget, prices)
+    numbers = seeds_or_die(seeds)
+    if numbers is not None:
+        single = {"--seed": seed, "--card": card, "--of": of_run}
+        for option in (option for option, given in single.items() if given):
+            die(Exit.USAGE, f"{option} is an option of tests with one seed; leave out --seeds")
+        eval_seeds(flags, choice, numbers, prices, money, runs)
+        return
     if card and of_run:
         die(Exit.USAGE, "a card is about one iteration of a run: write --card --from RUN@N")
     if card:
@@ -363,7 +371,10 @@ def eval_(
 def sweep(
     study: Annotated[
         Path,
-        typer.Argument(help="A .toml or .json file: a base configuration, and what varies in it."),
+        typer.Argument(
+            help="A .toml or .json file: a base configuration, and what varies in it; or a .yaml "
+            "file of experiments of the nip library."
+        ),
     ],
     seeds: SeedsOption = None,
     forest: Annotated[

@@ -1,6 +1,7 @@
 """Studies as they are written in files, and the plans of their cells."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,6 +9,13 @@ from msgspec.structs import replace
 from returns.result import Result, Success
 
 from nip_fn.config.codec import changes
+from nip_fn.config.compat.nip import nip_differences
+from nip_fn.config.compat.nip_experiment import (
+    base_config,
+    experiment_differences,
+    experiment_study,
+    is_nip_experiment,
+)
 from nip_fn.config.hosting import may_change
 from nip_fn.config.spelling import as_recorded
 from nip_fn.config.study import Cell, Study, as_name, cells, study_of
@@ -15,7 +23,7 @@ from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.overview import overview
 from nip_fn_adapters.store import CHECKPOINT
-from nip_fn_cli.config import parsed, read_table
+from nip_fn_cli.config import parsed, read_table, say_differences
 from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.session import New, plan, plan_fork, warn_of_unused
 
@@ -34,13 +42,25 @@ class Planned(NamedTuple):
 
 
 def read_study(path: Path, name: str | None = None) -> Result[Study, Problem]:
-    """The study in a TOML or JSON file, by the name of the file if no other is given."""
-    return (
-        parsed(path)
-        .bind(lambda table: _with_base(table, path.parent))
-        .bind(lambda table: study_of(name or as_name(path.stem) or "study", table))
-        .alt(lambda problem: problem.at(str(path)))
-    )
+    """The study in a file, by the name of the file if no other is given.
+
+    It may be an experiment of the nip library; whatever is otherwise here is told.
+    """
+    known = name or as_name(path.stem) or "study"
+
+    def read(table: dict[str, Any]) -> Result[Study, Problem]:
+        if is_nip_experiment(table):
+            return experiment_study(known, table).map(partial(_told, path, table))
+        return _with_base(table, path.parent).bind(lambda whole: study_of(known, whole))
+
+    return parsed(path).bind(read).alt(lambda problem: problem.at(str(path)))
+
+
+def _told(path: Path, table: dict[str, Any], study: Study) -> Study:
+    """The study, after what is otherwise than in the nip library was told."""
+    say_differences(path, experiment_differences(table))
+    say_differences(path, base_config(table).map(nip_differences).value_or(iter(())))
+    return study
 
 
 def _with_base(table: dict[str, Any], folder: Path) -> Result[dict[str, Any], Problem]:

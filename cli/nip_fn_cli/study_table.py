@@ -21,11 +21,13 @@ def outcome(run: Run, metrics: Iterable[str], prices: Prices) -> Outcome:
     rows = {stage: [dict(row.metrics) for row in run.state.rows if row.stage == stage]
             for stage in ("test", "sample")}  # fmt: skip
     last = rows["test"][-1] if rows["test"] else {}
+    # Of a run that trains, those that it trains on.
+    counted = rows["sample"] or rows["test"]
     return Outcome(
         {**named, AFTER: tests[-1]} if tests else {},
         {
             **{name: last.get(name) for name in metrics},
-            "replies": sum(row["replies"] for row in rows["sample"]),
+            "replies": sum(row["replies"] for row in counted),
             "seconds": sum(seconds for _, _, seconds in run.state.seconds),
             "dollars": dollars(run.state, prices),
         },
@@ -39,14 +41,17 @@ def print_study(table: Table, study: Study) -> None:
         print("\nrises in training")
         _print_contrasts(table.rises, study.compare.difference)
     if table.over_baseline:
-        print(f"\nover {study.compare.baseline}")
+        names = sorted({one.over for one in table.over_baseline})
+        print(f"\nover {' and '.join(names)}")
         _print_contrasts(table.over_baseline, study.compare.difference)
 
 
 def _print_rows(rows: Sequence[Row]) -> None:
     accuracies = dict.fromkeys(name for row in rows for name in row.accuracies)
     means = dict.fromkeys(name for row in rows for name in row.means)
-    titles = ("", "runs", *(f"{name} [95 %]" for name in accuracies), *means)
+    # Nothing was trained between two tests.
+    first = {} if BEFORE in accuracies else {AFTER: "accuracy"}
+    titles = ("", "runs", *(f"{first.get(name, name)} [95 %]" for name in accuracies), *means)
     told = [
         (
             row.label,

@@ -119,11 +119,13 @@ def _scripted(
 # The adapters are imported where they are wired: each kind needs packages of an extra that may not
 # be installed, and torch takes seconds.
 def _local(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
-    from nip_fn_adapters.local.models import is_on_hub, model_directory
+    from nip_fn_adapters.local.models import installed, is_on_hub, model_directory
     from nip_fn_adapters.local.publisher import local_publisher
     from nip_fn_adapters.local.sampler import local_sampler
     from nip_fn_adapters.local.tuner import local_tuner
 
+    # All of the extra, trained or not: one that was half installed would stop hours later.
+    or_exit(installed("torch", "transformers", "peft", "trl"))
     for agent in params.agents:
         # A model of the hub may have to be downloaded first, which the sampler does.
         if kind_of(agent) == "local" and not is_on_hub(agent.model_name):

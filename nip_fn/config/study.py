@@ -62,7 +62,8 @@ class Axis(Struct, frozen=True):
 class Comparing(Struct, frozen=True, forbid_unknown_fields=True):
     """The table of a study, and the differences that are tested."""
 
-    baseline: str | None = None  # the row that all others are compared with
+    # The row that all others are compared with, or each row's own.
+    baseline: str | dict[str, str] | None = None
     pool: tuple[str, ...] = ()  # axes that make no rows, as seeds make none
     metrics: tuple[str, ...] = ()  # of the last test, as further columns
     difference: Annotated[float, Meta(gt=0, le=1)] = 0.03  # of accuracies, for the note on power
@@ -162,7 +163,7 @@ def study_of(name: str, table: Mapping[str, Any]) -> Result[Study, Problem]:
     except msgspec.ValidationError as error:
         return Failure(_as_problem(error))
     return _axes(written).bind(
-        lambda axes: _checked(
+        lambda axes: checked(
             Study(
                 name,
                 written.base,
@@ -224,7 +225,7 @@ def _axes(written: _Written) -> Result[tuple[Axis, ...], Problem]:
 def _grid_axis(address: str, values: Any) -> Result[Axis, Problem]:
     return _values(f"grid.{address}", values).map(
         lambda known: Axis(
-            address, _distinct([Level(_label(address, v), nest(address, v)) for v in known])
+            address, distinct([Level(label_of(address, v), nest(address, v)) for v in known])
         )
     )
 
@@ -240,7 +241,7 @@ def _zip_axis(columns: Mapping[str, Any]) -> Result[tuple[Axis, ...], Problem]:
             problem = f"values that go together are not as many: {sizes}"
             return Failure(Problem(problem, "zip", "give each as many, or use [grid]"))
         levels = [_level(dict(zip(columns, row, strict=True))) for row in zip(*values, strict=True)]
-        return Success((Axis(ZIP, _distinct(levels)),))
+        return Success((Axis(ZIP, distinct(levels)),))
 
     return listed.bind(zipped)
 
@@ -253,7 +254,7 @@ def _values(address: str, values: Any) -> Result[tuple[Any, ...], Problem]:
 
 
 def _level(values: Mapping[str, Any]) -> Level:
-    label = "-".join(_label(address, value) for address, value in values.items())
+    label = "-".join(label_of(address, value) for address, value in values.items())
     return Level(label, _nested(values))
 
 
@@ -263,7 +264,7 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return reduce(merge, tables, empty)
 
 
-def _label(address: str, value: Any) -> str:
+def label_of(address: str, value: Any) -> str:
     """A word for a value: `lr-0.0001`, and of a model or a file the last part of its name."""
     name = address.rpartition(".")[2]
     words = value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -280,7 +281,7 @@ def as_name(words: str) -> str:
     return sub(r"[^A-Za-z0-9_.+-]+", "-", words).strip("-.")
 
 
-def _distinct(levels: list[Level]) -> tuple[Level, ...]:
+def distinct(levels: list[Level]) -> tuple[Level, ...]:
     """The levels, with numbers where two have one label."""
     labels = [level.label for level in levels]
     if len(set(labels)) == len(labels):
@@ -387,13 +388,21 @@ def row_of(study: Study, cell: Cell) -> str:
     return ", ".join(own) or study.name
 
 
+def baseline_of(study: Study, row: str) -> str | None:
+    """The row that a row is compared with; None if it is compared with none."""
+    found = study.compare.baseline
+    named = found.get(row) if isinstance(found, dict) else found
+    return None if named == row else named
+
+
 def replicate_of(study: Study, cell: Cell) -> tuple[str, ...]:
     """The place of a cell in its row: its seed, and what else is pooled."""
     pooled = (SEED, *study.compare.pool)
     return tuple(label for axis, label in cell.levels.items() if axis in pooled)
 
 
-def _checked(study: Study) -> Result[Study, Problem]:
+def checked(study: Study) -> Result[Study, Problem]:
+    """The study, or the first problem with it."""
     problem = next(_problems(study), None)
     return Failure(problem) if problem else Success(study)
 
@@ -421,10 +430,11 @@ def _problems(study: Study) -> Iterator[Problem]:
             yield Problem("no axis has this name", f"compare.pool: {axis}", f"known are {known}")
     every = cells(study)
     rows = list(dict.fromkeys(row_of(study, cell) for cell in every))
-    baseline = study.compare.baseline
-    if baseline is not None and baseline not in rows:
-        remedy = did_you_mean(baseline, rows) or f"known are {'; '.join(rows)}"
-        yield Problem("no row has this name", f"compare.baseline: {baseline}", remedy)
+    given = study.compare.baseline
+    for named in chain(*given.items()) if isinstance(given, dict) else (given,):
+        if named is not None and named not in rows:
+            remedy = did_you_mean(named, rows) or f"known are {'; '.join(rows)}"
+            yield Problem("no row has this name", f"compare.baseline: {named}", remedy)
     for label in (level.label for axis in study.axes for level in axis.levels):
         if label != as_name(label):
             remedy = f"write {as_name(label) or 'a word'}"

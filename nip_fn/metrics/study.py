@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from nip_fn.config.study import Cell, Study, cells, replicate_of, row_of
+from nip_fn.config.study import Cell, Study, baseline_of, cells, replicate_of, row_of
 from nip_fn.metrics.comparison import outcomes, shared_ids
 from nip_fn.metrics.evaluation import Verdicts
 from nip_fn.metrics.inference import (
@@ -131,14 +131,12 @@ def _rises(grouped: Mapping[str, list[Cell]], done: Mapping[str, Outcome]) -> It
 def _over_baseline(
     study: Study, grouped: Mapping[str, list[Cell]], done: Mapping[str, Outcome]
 ) -> Iterator[_Pair]:
-    """Each other row with the baseline, as far as both have the same seeds."""
-    baseline = study.compare.baseline
-    base = {replicate_of(study, cell): cell.name for cell in grouped.get(baseline or "", [])}
+    """Each row with its baseline, as far as both have the same seeds."""
     for label, own in grouped.items():
+        baseline = baseline_of(study, label)
+        base = {replicate_of(study, cell): cell.name for cell in grouped.get(baseline or "", [])}
         pairs = [
-            (cell.name, base[place])
-            for cell in own
-            if (place := replicate_of(study, cell)) in base and label != baseline
+            (cell.name, base[place]) for cell in own if (place := replicate_of(study, cell)) in base
         ]
         if pairs:
             ours = [done[own].tests[AFTER] for own, _ in pairs]

@@ -14,10 +14,11 @@ from nip_fn_adapters import load_run
 
 from .conftest import Finished, RunCli
 
-EVAL = (
-    "eval", "--provider", "dummy", "--seed", "3", "--set", "dataset_options.max_test_size=40",
+UNSEEDED = (
+    "eval", "--provider", "dummy", "--set", "dataset_options.max_test_size=40",
     "--set", "nip_protocol.max_message_rounds=5",
 )  # fmt: skip
+EVAL = (*UNSEEDED, "--seed", "3")
 
 
 def results(finished: Finished) -> list[dict[str, Any]]:
@@ -55,6 +56,36 @@ def test_the_numbers_are_those_of_the_recorded_runs(run_cli: RunCli) -> None:
             assert one["gain"] is None
         else:
             assert one["gain"]["value"] == pytest.approx(one["accuracy"]["value"] - solo)
+
+
+def test_seeds_of_an_evaluation_are_a_study_of_its_cases(run_cli: RunCli) -> None:
+    several = run_cli(*UNSEEDED, "--seeds", "2,5", "--run", "both", "--json")
+    assert several.returncode == 0, several.stderr
+    study = json.loads(several.stdout)
+    single = [
+        {one["protocol"]: one for one in results(run_cli(*UNSEEDED, "--seed", seed, "--json"))}
+        for seed in (2, 5)
+    ]
+    for row in study["rows"]:
+        means = [found[row["row"]]["accuracy"]["value"] for found in single]
+        assert row["accuracies"]["after"]["value"] == pytest.approx(sum(means) / 2)
+    (over,) = study["over_baseline"]
+    assert (over["row"], over["over"], over["runs"]) == ("nip", "solo_verifier", 2)
+    gains = [found["nip"]["gain"]["value"] for found in single]
+    assert over["value"] == pytest.approx(sum(gains) / 2)
+    printed = run_cli(*UNSEEDED, "--seeds", "2,5", "--run", "both")
+    assert "4 of them done before" in printed.stderr
+    for words in ("accuracy [95 %]", "over solo_verifier", "runs to see 3 points"):
+        assert words in printed.stdout
+
+
+def test_each_model_has_its_own_baseline_over_seeds_too(run_cli: RunCli) -> None:
+    models = ("--model", "a", "--model", "b")
+    study = json.loads(run_cli(*UNSEEDED, *models, "--seeds", 1, "--json").stdout)
+    over = {one["row"]: one["over"] for one in study["over_baseline"]}
+    assert over == {"nip-a": "solo_verifier-a", "nip-b": "solo_verifier-b"}
+    refused = run_cli(*UNSEEDED, "--seeds", 2, "--seed", 1)
+    assert (refused.returncode, "leave out --seeds" in refused.stderr) == (2, True)
 
 
 def test_models_are_compared_each_with_its_own_baseline(run_cli: RunCli) -> None:

@@ -3,12 +3,14 @@
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from nip_fn_cli.exits import Exit
 from tests.adapters.forked import forked_trainings
 from tests.cli.conftest import RunCli
 from tests.cli.test_train import digest_of
@@ -43,6 +45,17 @@ def test_the_embedded_default_trains_and_replays(run_cli: RunCli, tmp_path: Path
         files = {file.name for file in (tmp_path / "runs/a/adapters" / name).iterdir()}
         assert "adapter_model.safetensors" in files
         assert not any(name.endswith((".bin", ".pt", ".pkl")) for name in files)
+
+
+@pytest.mark.parametrize("package", ["torch", "trl"])
+def test_a_missing_package_is_named_before_anything_is_begun(
+    run_cli: RunCli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)  # type: ignore[arg-type]
+    refused = run_cli("train", *SMALL, "--run", "a")
+    assert refused.returncode == Exit.USAGE
+    assert f'the local model needs {package}; pip install "nip-fn[local]"' in refused.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.exhaustive

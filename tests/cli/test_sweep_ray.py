@@ -2,13 +2,15 @@
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import psutil
 import pytest
@@ -17,19 +19,59 @@ from nip_fn.run.events import JobCreated, Replied
 from nip_fn_adapters.runs import load_run
 
 from .conftest import plain_environment
-from .test_sweep import STUDY, digests
 
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(1200)]
 
-# Long enough to be killed in the middle.
-LONGER = {
-    "rl.num_iterations = 1": "rl.num_iterations = 3",
-    "rl.rollouts_per_iteration = 20": "rl.rollouts_per_iteration = 60",
-    "ei.rollouts_per_iteration = 20": "ei.rollouts_per_iteration = 200",
-}
+Part = Literal["driver", "worker", "node"]
+PARTS: tuple[Part, ...] = ("driver", "worker", "node")
+
+BASE = """
+[base]
+dataset = "builtin:arithmetic"
+agents._default.model_provider = "dummy"
+rl.num_iterations = 3
+rl.rollouts_per_iteration = 60
+malt.num_responses_per_timestep = 2
+nip_protocol.max_message_rounds = 3
+dataset_options.max_test_size = 20
+"""
+# Cells with the model that comes with the package, whose verifier is trained once in each.
+EMBEDDED = """
+[arms.tea]
+dataset = "builtin:tea"
+agents._default.model_provider = "local"
+rl.num_iterations = 1
+rl.rollouts_per_iteration = 8
+malt.num_responses_per_timestep = 3
+dataset_options.max_test_size = 8
+agents.prover.freeze_agent = true
+"""
+DUMMIES = """
+[arms.malt]
+
+[arms.ei]
+trainer = "ei"
+ei.rollouts_per_iteration = 200
+"""
+MORE_DUMMIES = """
+[arms.longer]
+nip_protocol.max_message_rounds = 5
+"""
+
 # By this Python: the environment with Ray need not be the one that has the script `nip-fn`.
-DRIVER = (sys.executable, "-c", "from nip_fn_cli.main import main; main()", "sweep", "s.toml")
+SWEEP = (sys.executable, "-c", "from nip_fn_cli.main import main; main()", "sweep", "s.toml")
+# Ray would wait 30 seconds for a node, and on a busy machine give up; the command waits longer.
+NODE = {
+    "wait": False,
+    "num_cpus": 1,
+    "node_ip_address": "127.0.0.1",
+    "object_store_memory": 80 << 20,
+}
+# Ray's own periods are ten times as long, and its patience with an answer ten seconds: a node that
+# is gone refuses the question at once, and one that is slow is not taken for it.
+NOTICE = {"health_check_period_ms": 300, "health_check_initial_delay_ms": 300}
+VARIABLES = ("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "RAY_TMPDIR")
 
 
 @pytest.fixture
@@ -42,23 +84,84 @@ def cluster() -> Iterator[Any]:
         from ray.cluster_utils import Cluster
 
         # No cell runs on the head, so that any node with cells may be removed.
-        made = Cluster(
-            initialize_head=True, head_node_args={**NODE, "num_cpus": 0, "include_dashboard": False}
-        )
-        made.nodes_of_cells = [made.add_node(**NODE) for _ in range(2)]
+        head = {**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": NOTICE}
+        made = Cluster(initialize_head=True, head_node_args=head)
+        for _ in range(2):
+            made.add_node(**NODE)
         yield made
         made.shutdown()
 
 
-NODE = {"num_cpus": 1, "node_ip_address": "127.0.0.1", "object_store_memory": 80 << 20}
+class Running(NamedTuple):
+    """A cell that runs: its name, the process of Ray that began it, and the node of that."""
+
+    cell: str
+    worker: psutil.Process
+    node: Any
 
 
-def driver(folder: Path, cluster: Any, *options: str) -> "subprocess.Popen[str]":
-    """The command on the cluster."""
-    variables = ("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "RAY_TMPDIR")
-    environment = {**plain_environment(folder), **{name: os.environ[name] for name in variables}}
+def running(cluster: Any) -> list[Running]:
+    """The cells that run on the nodes of a cluster."""
+    found = []
+    for node in cluster.worker_nodes:
+        with suppress(psutil.Error):
+            raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+            for process in raylet.children(recursive=True):
+                words = process.cmdline()
+                worker = process.parent()
+                if "nip_fn_adapters.serving.reaper" in words and "--run" in words and worker:
+                    found.append(Running(words[words.index("--run") + 1], worker, node))
+    return found
+
+
+class Swept:
+    """The command `nip-fn sweep --ray`, which is started again whenever its driver is killed."""
+
+    def __init__(self, folder: Path, cluster: Any) -> None:
+        self._folder, self._cluster = folder, cluster
+        self._driver = self._start()
+
+    def _start(self) -> "subprocess.Popen[str]":
+        return sweep(self._folder, "--ray", self._cluster.address)
+
+    def kill(self, part: Part, arm: str, growth: int, chance: random.Random) -> None:
+        """Kill a part that works on a cell of an arm, once the recordings have grown so much."""
+        least, hit = size(self._folder) + growth, False
+        while not hit:
+            assert self._driver.poll() is None, f"it ended before a {part} could be killed"
+            time.sleep(0.05)
+            cells = [one for one in running(self._cluster) if one.cell.startswith(arm)]
+            if cells and size(self._folder) >= least:
+                hit = self._kill(part, chance.choice(cells))
+
+    def _kill(self, part: Part, victim: Running) -> bool:
+        """True if it was alive until now."""
+        match part:
+            case "driver":
+                self._driver.kill()
+                alive = self._driver.wait() == -signal.SIGKILL
+                self._driver = self._start()
+                return alive
+            case "worker":
+                with suppress(psutil.NoSuchProcess):
+                    victim.worker.kill()
+                    return True
+                return False
+            case "node":
+                # Without a farewell; another one joins.
+                self._cluster.remove_node(victim.node, allow_graceful=False)
+                self._cluster.add_node(**NODE)
+                return True
+
+    def end(self) -> None:
+        ended(self._driver)
+
+
+def sweep(folder: Path, *options: str) -> "subprocess.Popen[str]":
+    """Start the command in a folder."""
+    environment = {**plain_environment(folder), **{name: os.environ[name] for name in VARIABLES}}
     return subprocess.Popen(
-        (*DRIVER, "--ray", cluster.address, *options),
+        (*SWEEP, *options),
         cwd=folder,
         env=environment,
         stdout=subprocess.PIPE,
@@ -67,103 +170,67 @@ def driver(folder: Path, cluster: Any, *options: str) -> "subprocess.Popen[str]"
     )
 
 
-def counts(place: Path) -> dict[str, tuple[int, int]]:
-    """(replies, trainings) in each recording: as many, if nothing was asked or trained twice."""
+def ended(process: "subprocess.Popen[str]") -> None:
+    told, _ = process.communicate(timeout=900)
+    assert process.returncode == 0, told
+
+
+def recordings(folder: Path) -> list[Path]:
+    return sorted(folder.glob("studies/s/*/checkpoint.msgpack"))
+
+
+def size(folder: Path) -> int:
+    """The bytes of all recordings."""
+    return sum(path.stat().st_size for path in recordings(folder))
+
+
+def facts(folder: Path) -> dict[str, tuple[str, int, int]]:
+    """(digest, replies, trainings) of each run; as many, if nothing was asked or trained twice."""
     found = {}
-    for path in place.glob("*/checkpoint.msgpack"):
-        events = load_run(path).unwrap().recording.events
-        kinds = [sum(isinstance(event, kind) for event in events) for kind in (Replied, JobCreated)]
-        found[path.parent.name] = (kinds[0], kinds[1])
+    for path in recordings(folder):
+        run = load_run(path).unwrap()
+        assert not run.faults
+        assert run.state.stage.name == "done"
+        kinds = [type(event) for event in run.recording.events]
+        found[path.parent.name] = (run.digest, kinds.count(Replied), kinds.count(JobCreated))
     return found
 
 
-def size(place: Path) -> int:
-    """The bytes of all recordings."""
-    return sum(path.stat().st_size for path in place.glob("*/checkpoint.msgpack"))
-
-
-def kill_driver(process: "subprocess.Popen[str]", cluster: Any) -> None:
-    process.kill()
-    process.wait()
-
-
-def kill_worker(process: "subprocess.Popen[str]", cluster: Any) -> None:
-    """Kill a worker of Ray that has started a cell."""
-    below = psutil.Process().children(recursive=True)
-    cells = [one for one in below if "nip_fn_adapters.serving.reaper" in cmdline(one)]
-    workers = [parent for one in cells if (parent := one.parent()) is not None]
-    if workers:
-        random.choice(workers).kill()
-
-
-def cmdline(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
-
-
-def remove_node(process: "subprocess.Popen[str]", cluster: Any) -> None:
-    """Remove a node without a farewell, and let another one join."""
-    node = cluster.nodes_of_cells.pop(0)
-    cluster.remove_node(node, allow_graceful=False)
-    cluster.nodes_of_cells.append(cluster.add_node(**NODE))
-
-
-KILLS: dict[str, Callable[["subprocess.Popen[str]", Any], None]] = {
-    "driver": kill_driver,
-    "worker": kill_worker,
-    "node": remove_node,
-}
-
-
-def swept(folder: Path, cluster: Any, kills: list[str], *options: str) -> str:
-    """What the last command printed, of those that were needed beside these kills."""
-    place = folder / "studies/s"
-    process = driver(folder, cluster, *options)
-    for kind in kills:
-        before = size(place)
-        while process.poll() is None and size(place) <= before + 20_000:
-            time.sleep(0.05)
-        KILLS[kind](process, cluster)
-        if process.poll() is not None:
-            process = driver(folder, cluster, *options)
-    told, _ = process.communicate(timeout=900)
-    assert process.returncode == 0, told
-    return told
-
-
-def written(folder: Path, seeds: int) -> Path:
-    text = STUDY.replace("seeds = 2", f"seeds = {seeds}")
-    for plain, longer in LONGER.items():
-        text = text.replace(plain, longer)
-    folder.mkdir()
-    (folder / "s.toml").write_text(text)
-    return folder
-
-
-def check(tmp_path: Path, cluster: Any, seeds: int, kills: list[str]) -> None:
+def check(
+    tmp_path: Path, cluster: Any, study: str, kills: list[tuple[Part, str, int]]
+) -> dict[str, tuple[str, int, int]]:
     """Every cell of a study that is killed ends as it does undisturbed, and asks nothing twice."""
-    quiet, killed = (written(tmp_path / name, seeds) for name in ("quiet", "killed"))
-    swept(killed, cluster, kills)
-    options = ("--jobs", "2")
-    done = subprocess.run((*DRIVER, *options), cwd=quiet, env=plain_environment(quiet), check=False)
-    assert done.returncode == 0
-    places = [folder / "studies/s" for folder in (quiet, killed)]
-    assert len(digests(places[0])) == 2 * seeds
-    assert digests(places[0]) == digests(places[1])
-    assert counts(places[0]) == counts(places[1])
+    folders = [tmp_path / "quiet", tmp_path / "killed"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "s.toml").write_text(study)
+    undisturbed = sweep(folders[0], "--jobs", "2")
+    swept, chance = Swept(folders[1], cluster), random.Random(17)
+    for part, arm, growth in kills:
+        swept.kill(part, arm, chance.randrange(growth), chance)
+    swept.end()
+    ended(undisturbed)
+    quiet, killed = map(facts, folders)
+    assert quiet == killed
+    return quiet
 
 
 def test_cells_end_as_undisturbed_where_driver_worker_and_node_are_lost(
     tmp_path: Path, cluster: Any
 ) -> None:
-    check(tmp_path, cluster, 2, ["worker", "node", "driver"])
+    kills: list[tuple[Part, str, int]] = [(part, "", 20_000) for part in PARTS]
+    assert len(check(tmp_path, cluster, f"seeds = 2\n{BASE}{DUMMIES}", kills)) == 4
 
 
 @pytest.mark.exhaustive
-def test_so_do_twelve_cells_and_ten_kills_at_random(tmp_path: Path, cluster: Any) -> None:
-    chance = random.Random(17)
-    kills = [*KILLS, *(chance.choice(list(KILLS)) for _ in range(8))]
-    chance.shuffle(kills)
-    check(tmp_path, cluster, 6, kills)
+def test_so_do_cells_with_models_and_eleven_are_killed(tmp_path: Path, cluster: Any) -> None:
+    """Twelve cells without a model and four with one: of these a part is killed five times."""
+    chance = random.Random(1)
+    arms = [("tea", 5_000)] * 5 + [("", 50_000)] * 6
+    parts = [*PARTS * 3, *chance.choices(PARTS, k=2)]
+    chance.shuffle(parts)
+    kills = [(part, *arm) for part, arm in zip(parts, arms, strict=True)]
+    study = f"seeds = 4\n{BASE}{EMBEDDED}{DUMMIES}{MORE_DUMMIES}"
+    found = check(tmp_path, cluster, study, kills)
+    assert len(found) == 16
+    assert [trainings for name, (_, _, trainings) in found.items() if "tea" in name] == [1] * 4

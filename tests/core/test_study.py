@@ -157,6 +157,7 @@ def test_every_cell_of_the_learning_experiment_is_a_configuration() -> None:
         ("[arms.a]\nrl.lr = 1\n[grid]\nrl.lr = [1]", "rl.lr: arm and rl.lr both set it"),
         ("[compare]\npool = ['x']\n[grid]\na.b = [1]", "compare.pool: x: no axis has this name"),
         ("[compare]\nbaseline = 'x'\n[arms.y]", "compare.baseline: x: no row has this name"),
+        ("[compare.baseline]\ny = 'x'\n[arms.y]", "compare.baseline: x: no row has this name"),
         ("[tests.t.agents.prover]\ntemperature = 0", "tests.t.agents: a test plays the agents as"),
         ("[arms.a]\n[arms.a-t-base]\n[tests.t]", "a-t-base: two cells have this name"),
     ],

@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -57,10 +58,19 @@ def require(*packages: str, extra: str = "local") -> Result[None, Problem]:
         try:
             import_module(package)
         except ImportError:
-            return Failure(
-                Problem(f"the local model needs {package}", remedy=f'pip install "nip-fn[{extra}]"')
-            )
+            return _needed(package, extra)
     return Success(None)
+
+
+def installed(*packages: str) -> Result[None, Problem]:
+    """The same as `require`, found out without importing them, which takes seconds."""
+    missing = next((package for package in packages if find_spec(package) is None), None)
+    return Success(None) if missing is None else _needed(missing)
+
+
+def _needed(package: str, extra: str = "local") -> Result[None, Problem]:
+    told = f"the local model needs {package}"
+    return Failure(Problem(told, remedy=f'pip install "nip-fn[{extra}]"'))
 
 
 def exit_on_failure(result: Result[T, Problem]) -> T:
