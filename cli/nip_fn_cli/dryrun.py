@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from returns.pipeline import is_successful
+
 from nip_fn import __version__
+from nip_fn.config.hosting import is_trained, kind_of
+from nip_fn.params.agent import agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import FORMAT, RunStarted
 from nip_fn_adapters.costs.forecast import SELECTED_SHARE, StageForecast, Workload, forecast
 from nip_fn_adapters.costs.prices import Prices, cost, price_of, sum_known
 from nip_fn_adapters.data.opening import Data
+from nip_fn_adapters.local.models import BUILTIN, cached_directory, require
 from nip_fn_cli.datasets import suitable_or_die, told
 from nip_fn_cli.exits import say
 from nip_fn_cli.money import Money, in_dollars, model_of
@@ -35,6 +40,7 @@ def dry_run(new: New, money: Money, rate: float, data: Data | None = None) -> No
     rows = forecast(start, data.source)
     _print(rows, new.params, money.prices, rate)
     _say_assumptions(new.params, rate)
+    say_memory(new.params)
     say_budget(_costs(rows, new.params, money.prices), money.budget)
 
 
@@ -130,6 +136,36 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+def say_memory(params: HyperParameters) -> None:
+    """Tell what memory trainings by us take, if the model's configuration is on this machine.
+
+    The built-in models are left out: they take less than a GB, and the imports seconds.
+    """
+    ours = [
+        agent
+        for agent in params.agents
+        if is_trained(params, agent)
+        and kind_of(agent) in ("local", "self-hosted")
+        and agent.model_name not in BUILTIN
+    ]
+    for group, agent in {agent_group(agent): agent for agent in ours}.items():
+        told = f"memory to train {group}"
+        folder = cached_directory(agent.model_name)
+        if folder is None or not is_successful(require("torch", "transformers", "peft")):
+            say(f"{told}: nip-fn doctor --model {agent.model_name} estimates it")
+            continue
+        from nip_fn_adapters.local.memory import training_memory
+
+        memory = training_memory(
+            str(folder),
+            lora_rank=agent.lora_rank if agent.use_lora else None,
+            checkpointing=agent.gradient_checkpointing,
+            numbers=agent.base_precision,
+        )
+        known = memory.unwrap() if is_successful(memory) else memory.failure()
+        say(f"{told}, on a machine such as this: {known}")
 
 
 def _say_assumptions(params: HyperParameters, rate: float) -> None:

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
@@ -97,6 +98,18 @@ def model_directory(name: str) -> Result[Path, Problem]:
             lasting=True,
         )
     )
+
+
+def cached_directory(name: str) -> Path | None:
+    """As `model_directory`, of what is on this machine; of the hub's perhaps its configuration."""
+    if not is_on_hub(name):
+        return model_directory(name).value_or(None)
+    if not is_successful(require("huggingface_hub")):
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(name, "config.json")
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def is_on_hub(name: str) -> bool:
