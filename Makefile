@@ -62,6 +62,7 @@ mutants: .venv/.ready
 	$(BIN)/python -m tests.tools.mutants --num 40 --depth all
 
 .venv/.ready: pyproject.toml constraints.txt
+	@echo "setting up .venv; this takes some minutes"
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[local,data,api,serve,ray,dev]"
 	touch $@
