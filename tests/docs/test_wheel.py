@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"nip_fn": "", "adapters/nip_fn_adapters": "adapters/", "cli/nip_fn_cli": "cli/"}
-EXTRAS = ("api", "data", "local", "serve")
+EXTRAS = ("api", "data", "local", "ray", "serve")
 SMALL = ("--set", "rl.rollouts_per_iteration=20", "--set", "dataset_options.max_test_size=20")
 MEGABYTES = 8.0  # four embedded models, 180 problems, and the code
 
@@ -111,7 +111,7 @@ def test_the_metadata_say_who_may_use_it_and_with_what(built: Mapping[str, Path]
     assert said["Author"]
     assert said["Keywords"]
     assert "Typing :: Typed" in said.get_all("Classifier", [])
-    assert {"local", "api", "serve", "data"} <= set(said.get_all("Provides-Extra", []))
+    assert set(EXTRAS) <= set(said.get_all("Provides-Extra", []))
 
 
 def test_an_empty_environment_grows_by_the_commands_that_doctor_gives(
