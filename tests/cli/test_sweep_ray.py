@@ -5,7 +5,6 @@ import random
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,6 +17,7 @@ import pytest
 from nip_fn.run.events import JobCreated, Replied
 from nip_fn_adapters.runs import load_run
 
+from ..adapters import clusters
 from .conftest import plain_environment
 
 pytest.importorskip("ray")
@@ -61,35 +61,16 @@ nip_protocol.max_message_rounds = 5
 
 # By this Python: the environment with Ray need not be the one that has the script `nip-fn`.
 SWEEP = (sys.executable, "-c", "from nip_fn_cli.main import main; main()", "sweep", "s.toml")
-# Ray would wait 30 seconds for a node, and on a busy machine give up; the command waits longer.
-NODE = {
-    "wait": False,
-    "num_cpus": 1,
-    "node_ip_address": "127.0.0.1",
-    "object_store_memory": 80 << 20,
-}
-# Ray's own periods are ten times as long, and its patience with an answer ten seconds: a node that
-# is gone refuses the question at once, and one that is slow is not taken for it.
-NOTICE = {"health_check_period_ms": 300, "health_check_initial_delay_ms": 300}
-VARIABLES = ("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "RAY_TMPDIR")
+NODE = {**clusters.NODE, "num_cpus": 1}
 
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
-    """A cluster of three nodes with a processor each, on the loopback alone."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        # Otherwise Ray takes "127.0.0.1" for the address of a network card.
-        patch.setenv("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        patch.setenv("RAY_TMPDIR", folder)
-        from ray.cluster_utils import Cluster
-
-        # No cell runs on the head, so that any node with cells may be removed.
-        head = {**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": NOTICE}
-        made = Cluster(initialize_head=True, head_node_args=head)
+    """A cluster of three nodes, two of which have room for a cell."""
+    with clusters.ray_cluster() as made:
         for _ in range(2):
             made.add_node(**NODE)
         yield made
-        made.shutdown()
 
 
 class Running(NamedTuple):
@@ -159,11 +140,11 @@ class Swept:
 
 def sweep(folder: Path, *options: str) -> "subprocess.Popen[str]":
     """Start the command in a folder."""
-    environment = {**plain_environment(folder), **{name: os.environ[name] for name in VARIABLES}}
+    of_ray = {name: os.environ[name] for name in clusters.VARIABLES}
     return subprocess.Popen(
         (*SWEEP, *options),
         cwd=folder,
-        env=environment,
+        env={**plain_environment(folder), **of_ray},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
