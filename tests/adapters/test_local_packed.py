@@ -23,11 +23,16 @@ from nip_fn_adapters.local import packed as packed_training
 from nip_fn_adapters.local.attention import attend_in_blocks
 from nip_fn_adapters.local.jobs import JobFiles, write_job
 from nip_fn_adapters.local.loading import load
-from nip_fn_adapters.local.models import load_base, load_model, token_log_probabilities
+from nip_fn_adapters.local.models import (
+    load_base,
+    load_model,
+    load_tokenizer,
+    token_log_probabilities,
+)
 from nip_fn_adapters.local.packed import Batch, backward, packing_problem, token_scores
 from nip_fn_adapters.local.plain import trl_trainer
 from nip_fn_adapters.local.reference import reference_scores
-from nip_fn_adapters.local.rows import Encoded
+from nip_fn_adapters.local.rows import Encoded, encode_rows
 from nip_fn_adapters.local.steps import plain_scores
 from nip_fn_adapters.local.train import Trained
 from nip_fn_adapters.local.weights import load_reference
@@ -206,6 +211,7 @@ def lineage(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
+HELD_OUT = tuple(PreferenceRow(*pair) for pair in tree("unseen", 3))
 METHODS = {"dpo": 0.0, "dpo with sft": 0.25, "sft": 0.0}
 
 
@@ -372,6 +378,11 @@ def test_a_whole_training_ends_where_trls_does(llama: Path, tmp_path: Path, meth
     for one, other in zip(packed.scores, plain.scores, strict=True):
         assert one.after == pytest.approx(other.after, abs=1e-3)
         assert abs(one.after - one.before) > 0.1
+    unseen = encode_rows(load_tokenizer(llama), HELD_OUT, None).rows
+    held_out = [plain_scores(one.model, unseen) for one in (packed, plain)]
+    for one, other in zip(*held_out, strict=True):
+        for reply, same in zip(one, other, strict=True):
+            assert reply.sum() == pytest.approx(same.sum(), abs=1e-3)
     report, expected = dict(packed.report), dict(plain.report)
     assert report.keys() == expected.keys()
     forwarded, tokens = report.pop("forwarded_tokens"), expected.pop("forwarded_tokens")
