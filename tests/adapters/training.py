@@ -29,6 +29,13 @@ machine_rank: 0
 main_process_port: 0
 mixed_precision: bf16
 """
+IN_PARTS = """
+fsdp_config:
+  fsdp_version: 2
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+  fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer
+  fsdp_state_dict_type: FULL_STATE_DICT
+"""
 CHOSEN, REJECTED = "bug: no.", "all is right"
 
 
@@ -80,8 +87,11 @@ def make_trainer(job: Job, files: JobFiles) -> tuple[Any, Encoded]:
     return trl_trainer(job, files, loaded), loaded.encoded
 
 
-def two_processes(folder: Path) -> TrainingSettings:
-    """Two processes on the CPU, by a configuration of accelerate that asks for bf16."""
+def two_processes(folder: Path, *, in_parts: bool = False) -> TrainingSettings:
+    """Two processes on the CPU, by a configuration of accelerate that asks for bf16.
+
+    Each holds the whole model, or, `in_parts`, a half of it (FSDP2).
+    """
     config = folder / "accelerate.yaml"
-    config.write_text(CPUS)
+    config.write_text(CPUS.replace("MULTI_GPU", "FSDP") + IN_PARTS if in_parts else CPUS)
     return TrainingSettings(config, threads=2)
