@@ -8,27 +8,24 @@ import pytest
 
 from nip_fn.run.events import JobFinished, Published, Replied
 
+from ..adapters import clusters
 from ..adapters.fleets import free_ports
 from ..adapters.serving import Server, ask
 from .test_end_to_end import MODEL, SMALL, ended, events, options_of, replays, some, train, until
 
 pytest.importorskip("ray")
 
-# Not 127.0.0.1, which Ray replaces by the machine's address in a network.
-NODE = {"node_ip_address": "127.0.0.2", "num_cpus": 2}  # for a vLLM and a training
+NODE = {**clusters.NODE, "num_cpus": 2}  # for a vLLM and a training
+LESS = ("--set", "dataset_options.max_test_size=8")
 
 
 @pytest.fixture
 def cluster() -> Iterator[Any]:
-    """A cluster whose head has no room for anything."""
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0})
-    yield made
-    made.shutdown()
+    """A cluster without a node."""
+    with clusters.ray_cluster() as made:
+        yield made
 
 
-@pytest.mark.exhaustive  # three vLLMs and a cluster: on two busy cores it has taken too long
 def test_a_run_ends_although_a_node_is_lost(
     cluster: Any, command: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -44,7 +41,7 @@ def test_a_run_ends_although_a_node_is_lost(
             replicas = server.ask("/vllm/status").json()["replicas"]
             return sum(replica["restarts"] for replica in replicas)
 
-        how = ("--trainer", "malt", "--iterations", "1", *SMALL, *options_of(port))
+        how = ("--trainer", "malt", "--iterations", "1", *SMALL, *LESS, *options_of(port))
         running = train(tmp_path, *how)
         try:
             until(lambda: len(some(Replied, events(tmp_path))) > 20, "there are replies")
