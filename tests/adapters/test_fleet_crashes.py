@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytest.importorskip("aiohttp")
@@ -68,6 +69,21 @@ def test_what_outlives_a_server_and_its_reaper_is_ended_by_the_next_server(
         assert (await fleet.status()).replicas[0].restarts == 0
 
     machine.do(doing)
+
+
+def test_a_command_ends_although_its_reaper_is_killed() -> None:
+    """As Ray kills the children of a worker that ends, and not their children."""
+    sleeping = (sys.executable, "-c", "import time; time.sleep(300)")
+    reaper = subprocess.Popen(
+        (sys.executable, "-m", "nip_fn_adapters.serving.reaper", *sleeping),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert reaper.stdout is not None
+    command = psutil.Process(int(reaper.stdout.readline()))
+    reaper.kill()
+    reaper.communicate()
+    assert psutil.wait_procs([command], timeout=60)[1] == []
 
 
 def test_a_port_that_an_earlier_server_still_has_is_waited_for(machine: Machine) -> None:

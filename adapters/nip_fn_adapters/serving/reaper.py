@@ -21,7 +21,7 @@ from contextlib import suppress
 
 GRACE = 10.0  # seconds in which a group may end by itself
 REAPING = 5.0  # seconds in which the kernel may take to end what was killed
-PR_SET_CHILD_SUBREAPER = 36  # of Linux's prctl
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # of Linux's prctl
 
 
 def main() -> None:
@@ -32,7 +32,11 @@ def main() -> None:
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     # The pipe is not inherited: this process must be the one that sees it end.
     command = subprocess.Popen(
-        sys.argv[1:], stdin=subprocess.DEVNULL, stdout=sys.stderr, process_group=0
+        sys.argv[1:],
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,
+        process_group=0,
+        preexec_fn=_end_with_parent,
     )
     # Passed on rather than obeyed: this process must outlive the group.
     signal.signal(signal.SIGTERM, lambda *_: _send(command.pid, signal.SIGTERM))
@@ -42,6 +46,12 @@ def main() -> None:
     _send(command.pid, signal.SIGKILL)
     _reap()
     sys.exit(code if code >= 0 else 128 - code)
+
+
+def _end_with_parent() -> None:
+    """Ask for SIGTERM at the reaper's own end: Ray kills what its workers have started."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _watch_pipe(group: int) -> None:
