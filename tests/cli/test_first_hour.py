@@ -260,7 +260,7 @@ MISTAKES = [
     Mistake(f"{TRAIN} nope.toml", 2, ("nope.toml", "No such file"), f"{TRAIN} my.toml"),
     Mistake(f"{TRAIN} syntax.toml", 2, ("syntax.toml", "line 1")),
     Mistake(f"{TRAIN} utf16.toml", 2, ("utf16.toml", "UTF-8")),
-    Mistake(f"{TRAIN} my.txt", 2, ("my.txt", ".toml or .json")),
+    Mistake(f"{TRAIN} my.txt", 2, ("my.txt", ".toml, .json or .yaml")),
     Mistake(f"{TRAIN} type.toml", 2, ("type.toml: rl.num_iterations", "`int`", "'three'", "8")),
     Mistake(f"{TRAIN} range.toml", 2, ("range.toml: rl.lr", "> 0.0", "-1.0")),
     Mistake(
