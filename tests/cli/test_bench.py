@@ -1,5 +1,6 @@
 """`nip-fn bench train`: the same training in several ways."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from .conftest import RunCli
 def test_a_model_is_trained_in_every_way(run_cli: RunCli) -> None:
     told = run_cli("bench", "train", "--model", "builtin:tiny", "--trees", "1")
     assert told.returncode == 0, told.stderr
-    rows = [line.split() for line in told.stdout.splitlines()[1:]]
+    rows = [re.split(r" {2,}", line.strip()) for line in told.stdout.splitlines()[1:]]
     assert [(name, way) for name, way, *_ in rows] == [("builtin:tiny", way) for way in WAYS]
     speeds = {way: [float(cell.replace(",", "")) for cell in cells] for _, way, *cells in rows}
     assert all(value > 0 for cells in speeds.values() for value in cells)
