@@ -32,9 +32,16 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-# ------------------------------------------------------------------- exhaustive tests are counted
+# ---------------------------------------------- exhaustive tests take their time, and are counted
 
 _left_out: set[str] = set()
+
+
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    for item in items:
+        # The limit is there for what hangs: on two busy cores minutes become quarters of an hour.
+        if item.get_closest_marker("exhaustive") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(2400))
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:

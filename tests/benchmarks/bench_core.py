@@ -34,7 +34,7 @@ def sampler(asked: nip.Request) -> tuple[nip.Completion, ...]:
 
 
 TRAINING: dict[str, Any] = {
-    "rl": {"num_iterations": 10**6, "rollouts_per_iteration": 50},
+    "rl": {"num_iterations": 10**5, "rollouts_per_iteration": 50},
     "malt": {"num_responses_per_timestep": 3},
     "nip_protocol": {"max_message_rounds": 5},
 }

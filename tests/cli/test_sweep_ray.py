@@ -21,7 +21,7 @@ from ..adapters import clusters
 from .conftest import plain_environment
 
 pytest.importorskip("ray")
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(2400)]
 
 Part = Literal["driver", "worker", "node"]
 PARTS: tuple[Part, ...] = ("driver", "worker", "node")
@@ -152,7 +152,7 @@ def sweep(folder: Path, *options: str) -> "subprocess.Popen[str]":
 
 
 def ended(process: "subprocess.Popen[str]") -> None:
-    told, _ = process.communicate(timeout=900)
+    told, _ = process.communicate(timeout=1800)
     assert process.returncode == 0, told
 
 
