@@ -13,7 +13,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,9 +137,11 @@ class _Node:
 class _RemoteProcess:
     """A vLLM on a node, and the server's port that leads to it."""
 
-    def __init__(self, actor: Any, log: str, gate: asyncio.Server) -> None:
-        """Take over the actor and the port."""
-        self._actor, self.log, self._gate = actor, log, gate
+    def __init__(
+        self, actor: Any, log: str, gate: asyncio.Server, links: set[asyncio.Task[None]]
+    ) -> None:
+        """Take over the actor, the port, and the connections that it passes on."""
+        self._actor, self.log, self._gate, self._links = actor, log, gate, links
 
     async def wait(self) -> Ended:
         """Its end, once nothing of it is left."""
@@ -152,6 +154,9 @@ class _RemoteProcess:
     async def end(self) -> None:
         """End it, and give its resources back."""
         self._gate.close()
+        # A node that is lost closes none of its connections.
+        for link in tuple(self._links):
+            link.cancel()
         with suppress(RayError, TimeoutError):
             await asyncio.wait_for(_value(self._actor.end.remote()), END_SECONDS)
         ray.kill(self._actor)
@@ -215,9 +220,10 @@ class RayCluster:
                 ray.kill(actor)
                 return Failure(begun.failure())
             at = begun.unwrap()
-            gate = await asyncio.start_server(_to(at), self._settings.host, launch.port)
+            links = set[asyncio.Task[None]]()
+            gate = await asyncio.start_server(_to(at, links), self._settings.host, launch.port)
             tell("")
-            return Success(_RemoteProcess(actor, at.log, gate))
+            return Success(_RemoteProcess(actor, at.log, gate, links))
         except (RayError, OSError) as error:
             ray.kill(actor)
             return Failure(LOST if isinstance(error, RayActorError) else one_line(error))
@@ -226,15 +232,19 @@ class RayCluster:
             raise
 
 
-def _to(at: _Address) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]:
-    """A handler that passes a connection on."""
+def _to(
+    at: _Address, links: set[asyncio.Task[None]]
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]:
+    """A handler that passes a connection on, and is one of `links` for as long as it does."""
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await reader.read(1 << 16):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
+        try:
+            with suppress(OSError):
+                while data := await reader.read(1 << 16):
+                    writer.write(data)
+                    await writer.drain()
+        finally:
+            writer.close()
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -242,9 +252,17 @@ def _to(at: _Address) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], 
         except OSError:
             writer.close()
             return
-        await asyncio.gather(copy(reader, back), copy(there, writer))
+        link = asyncio.ensure_future(_both(copy(reader, back), copy(there, writer)))
+        links.add(link)
+        link.add_done_callback(links.discard)
+        with suppress(asyncio.CancelledError):
+            await link
 
     return handle
+
+
+async def _both(one: Awaitable[None], other: Awaitable[None]) -> None:
+    await asyncio.gather(one, other)
 
 
 async def _value(reference: Any) -> Any:
