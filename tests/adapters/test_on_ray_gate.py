@@ -1,6 +1,7 @@
 """The port of a server that leads to a vLLM on another node."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_connections_to_a_lost_node_are_closed(monkeypatch: pytest.MonkeyPatch) 
         vllm = await asyncio.start_server(silent, "127.0.0.1", 0)
         host, port = vllm.sockets[0].getsockname()[:2]
         at = on_ray._Address(host, port, "")
-        links = set[asyncio.Task[None]]()
+        links = set[asyncio.Future[Any]]()
         gate = await asyncio.start_server(on_ray._to(at, links), "127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*gate.sockets[0].getsockname()[:2])
         writer.write(b"?")

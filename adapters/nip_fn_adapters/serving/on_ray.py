@@ -13,7 +13,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -138,7 +138,7 @@ class _RemoteProcess:
     """A vLLM on a node, and the server's port that leads to it."""
 
     def __init__(
-        self, actor: Any, log: str, gate: asyncio.Server, links: set[asyncio.Task[None]]
+        self, actor: Any, log: str, gate: asyncio.Server, links: set[asyncio.Future[Any]]
     ) -> None:
         """Take over the actor, the port, and the connections that it passes on."""
         self._actor, self.log, self._gate, self._links = actor, log, gate, links
@@ -220,7 +220,7 @@ class RayCluster:
                 ray.kill(actor)
                 return Failure(begun.failure())
             at = begun.unwrap()
-            links = set[asyncio.Task[None]]()
+            links = set[asyncio.Future[Any]]()
             gate = await asyncio.start_server(_to(at, links), self._settings.host, launch.port)
             tell("")
             return Success(_RemoteProcess(actor, at.log, gate, links))
@@ -233,7 +233,7 @@ class RayCluster:
 
 
 def _to(
-    at: _Address, links: set[asyncio.Task[None]]
+    at: _Address, links: set[asyncio.Future[Any]]
 ) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]:
     """A handler that passes a connection on, and is one of `links` for as long as it does."""
 
@@ -252,17 +252,13 @@ def _to(
         except OSError:
             writer.close()
             return
-        link = asyncio.ensure_future(_both(copy(reader, back), copy(there, writer)))
+        link = asyncio.gather(copy(reader, back), copy(there, writer))
         links.add(link)
         link.add_done_callback(links.discard)
         with suppress(asyncio.CancelledError):
             await link
 
     return handle
-
-
-async def _both(one: Awaitable[None], other: Awaitable[None]) -> None:
-    await asyncio.gather(one, other)
 
 
 async def _value(reference: Any) -> Any:
