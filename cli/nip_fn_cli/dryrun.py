@@ -15,7 +15,7 @@ from nip_fn_adapters.costs.prices import Prices, cost, price_of, sum_known
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.local.models import BUILTIN, cached_directory, require
 from nip_fn_cli.datasets import suitable_or_die, told
-from nip_fn_cli.exits import say
+from nip_fn_cli.exits import command, say
 from nip_fn_cli.money import Money, in_dollars, model_of
 from nip_fn_cli.printing import print_rows
 from nip_fn_cli.session import New
@@ -154,7 +154,8 @@ def say_memory(params: HyperParameters) -> None:
         told = f"memory to train {group}"
         folder = cached_directory(agent.model_name)
         if folder is None or not is_successful(require("torch", "transformers", "peft")):
-            say(f"{told}: nip-fn doctor --model {agent.model_name} estimates it")
+            doctor = command("nip-fn", "doctor", "--model", agent.model_name)
+            say(f"{told}: {doctor} estimates it")
             continue
         from nip_fn_adapters.local.memory import training_memory
 

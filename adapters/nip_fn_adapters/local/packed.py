@@ -141,7 +141,7 @@ def packing_problem(model: Any, encoded: Encoded) -> str:
         ]
     )
     is_coarse = model.dtype in (torch.bfloat16, torch.float16)
-    gap, allowed = (gaps.mean(), COARSE_NATS) if is_coarse else (gaps.max(), EXACT_NATS)
+    gap, allowed = (gaps.mean(), COARSE_NATS) if is_coarse else (gaps.max(initial=0.0), EXACT_NATS)
     if not gap <= allowed:
         return f"packed, a token's log-probability differs by {gap:.2g} nats"
     return ""
