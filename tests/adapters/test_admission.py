@@ -17,7 +17,7 @@ SERVERS = tuple(Endpoint(f"http://replica-{i}/v1", "") for i in range(4))
 
 
 def run(doing: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(asyncio.wait_for(doing, 10.0))
+    asyncio.run(asyncio.wait_for(doing, 60.0))
 
 
 async def acquired(queue: AdmissionQueue, prefix: str) -> Permit:

@@ -410,7 +410,7 @@ def test_a_connection_that_the_server_has_closed_is_no_failure() -> None:
     assert [answer.unwrap()[0].text for answer in answers] == ["Yes."] * 40
     assert asked.count(1) == 20, "each kept connection was closed by its second request"
     assert told == []
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 10
 
 
 # ------------------------------------------------------------------------------------ away

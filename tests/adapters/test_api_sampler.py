@@ -49,7 +49,7 @@ def test_siblings_come_from_one_request_and_are_paid_for_once(provider: Provider
     assert sum(reply.completion_tokens for reply in replies) == asked["completion_tokens"]
     assert all(reply.completion_tokens > 0 for reply in replies)
     assert {reply.request_id for reply in replies} == {asked["request_id"]}
-    assert all(0.04 < reply.seconds < 5 for reply in replies)
+    assert all(0.04 < reply.seconds < 60 for reply in replies)
     assert {(reply.model, reply.finish_reason) for reply in replies} == {("m", "stop")}
 
 
@@ -269,16 +269,18 @@ def test_a_limit_of_requests_in_flight_is_found(provider: Provider) -> None:
 
 
 def test_rate_limit_headers_keep_requests_within_the_quota(provider: Provider) -> None:
-    """The limit is 50 requests a second, 25 of them at once; nothing need be refused."""
-    provider.configure(requests_per_second=50.0, burst=25.0, rate_limit_headers=True)
-    patient = ClientSettings(bounds=Bounds(5, 1, 64))
-    sampler, began = make_sampler(provider.url, settings=patient), time.monotonic()
-    answers = ask(sampler, *(make_request(f"{i}") for i in range(125)))
-    seconds = time.monotonic() - began
-    assert all(len(answer.unwrap()) == 2 for answer in answers)
-    refused = [entry["status"] for entry in chats(provider)].count(429)
-    assert refused <= 6
-    assert seconds > 1.9
+    """The limit is 50 requests a second, 25 of them at once; few of 125 need be refused."""
+    patient, refused = ClientSettings(bounds=Bounds(5, 1, 64)), []
+    for headers in (True, False):
+        provider.reset(requests_per_second=50.0, burst=25.0, rate_limit_headers=headers)
+        sampler, began = make_sampler(provider.url, settings=patient), time.monotonic()
+        answers = ask(sampler, *(make_request(f"{i}") for i in range(125)))
+        seconds = time.monotonic() - began
+        assert all(len(answer.unwrap()) == 2 for answer in answers)
+        assert seconds > 1.9
+        refused.append([entry["status"] for entry in chats(provider)].count(429))
+    told, untold = refused
+    assert told < untold / 2
 
 
 # ------------------------------------------------------------------------------------ the end

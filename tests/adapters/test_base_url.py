@@ -34,7 +34,7 @@ async def _posted(served: str, base: str, times: int = 1) -> tuple[list[int], li
     await site.start()
     port = runner.addresses[0][1]
     endpoint = Endpoint(f"http://127.0.0.1:{port}{base}", "k")
-    chats = Chats(endpoint, timeout=10.0, connections=4, tell=told.append)
+    chats = Chats(endpoint, timeout=60.0, connections=4, tell=told.append)
     try:
         statuses = [(await chats.post(b"{}")).status for _ in range(times)]
     finally:
@@ -102,7 +102,7 @@ def test_requests_go_through_the_proxy_of_the_environment(monkeypatch: pytest.Mo
         async with _answering(ANSWER % b"") as (port, heads):
             monkeypatch.setenv("http_proxy", f"127.0.0.1:{port}")
             monkeypatch.setenv("no_proxy", "localhost")
-            chats = Chats(Endpoint("http://models.invalid/v1", "k"), timeout=10.0, connections=4)
+            chats = Chats(Endpoint("http://models.invalid/v1", "k"), timeout=60.0, connections=4)
             response = await chats.post(b"{}")
             await chats.aclose()
             return response, heads
@@ -116,7 +116,7 @@ def test_an_answer_that_is_not_compressed_as_it_says_is_malformed_and_not_cut() 
     async def ask() -> RequestFailure:
         async with _answering(ANSWER % b"Content-Encoding: gzip\r\n") as (port, _):
             endpoint = Endpoint(f"http://127.0.0.1:{port}/v1", "k")
-            chats = Chats(endpoint, timeout=10.0, connections=4)
+            chats = Chats(endpoint, timeout=60.0, connections=4)
             with pytest.raises(aiohttp.ClientError) as raised:
                 await chats.post(b"{}")
             await chats.aclose()

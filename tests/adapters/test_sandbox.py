@@ -93,7 +93,7 @@ def children(parent: int | None = None) -> Iterator[int]:
                 yield int(folder.name)
 
 
-def wait_until(true: Callable[[], bool], seconds: float = 5.0) -> None:
+def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it never came true"

@@ -41,7 +41,7 @@ def test_a_problem_is_told_while_replies_are_under_way_and_these_are_kept(tmp_pa
         if asked == 1:
             return Failure(Problem("the key is refused"))
         # Under way until the problem has been told: were it told at the end, nothing would be.
-        await asyncio.wait_for(told.wait(), timeout=10)
+        await asyncio.wait_for(told.wait(), timeout=60)
         return await play(request)
 
     with closing(store.create(tmp_path).unwrap()) as opened:

@@ -230,8 +230,8 @@ def test_a_second_signal_or_the_end_of_the_grace_stops_at_once(
     for _ in range(signals):
         process.send_signal(signal.SIGINT)
         time.sleep(0.5)
-    _, said = process.communicate(timeout=20)
-    assert time.monotonic() - began < 10
+    _, said = process.communicate(timeout=60)
+    assert time.monotonic() - began < 25
     assert f"(at most {float(grace):,.0f} s)" in said
     assert "Traceback" not in said
     assert process.returncode == Exit.INTERRUPTED

@@ -214,7 +214,7 @@ def test_a_sweep_that_is_killed_goes_on_and_asks_nothing_twice(
         process.send_signal(signal.SIGKILL)
         process.wait()
         # The processes of its cells end with it, too.
-        assert psutil.wait_procs(below, timeout=30)[1] == []
+        assert psutil.wait_procs(below, timeout=120)[1] == []
     last = run_cli(*slow)
     assert last.returncode == 0, last.stderr
     assert digests(place) == digests(swept[0] / "studies/s")

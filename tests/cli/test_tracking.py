@@ -181,7 +181,7 @@ def test_a_tracker_that_hangs_is_left_behind(
     began = time.monotonic()
     with tracked(["wandb"], run, told.append):
         pass
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 45
     (line,) = told
     assert "has not taken the run" in line
     assert f"nip-fn export {run} --to wandb" in line
