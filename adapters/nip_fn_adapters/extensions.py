@@ -203,17 +203,23 @@ def references(table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _scripts(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The strategies of scripted agents, by address."""
+    """The strategies of scripted agents and of scripts that others meet, by address."""
     agents = table.get("agents")
     named = agents if isinstance(agents, Mapping) else {}
     written = {name: own for name, own in named.items() if isinstance(own, Mapping)}
     shared = written.get(DEFAULT_AGENT, {})
     whole = {name: {**shared, **own} for name, own in written.items()}
-    return {
+    followed = {
         f"agents.{name}.{_STRATEGY}": own.get(_STRATEGY)
         for name, own in whole.items()
         if own.get("model_provider") == "scripted"
     }
+    met = {
+        f"agents.{name}.opponent_scripts.{place}": script
+        for name, own in whole.items()
+        for place, script in enumerate(own.get("opponent_scripts") or ())
+    }
+    return followed | met
 
 
 def _value_at(table: Mapping[str, Any], address: str) -> Any:

@@ -81,6 +81,8 @@ def wire(params: HyperParameters, run: Path) -> Models:
         The adapters.  Ends the command if one cannot be made: a key or a package is missing.
     """
     kinds, progress, meter = {kind_of(a) for a in params.agents}, ProgressForwarder(), Meter()
+    if any(agent.opponent_scripts for agent in params.agents):
+        kinds.add("scripted")
     models = {kind: _MODELS[kind](params, run, progress, meter) for kind in sorted(kinds)}
     if len(models) == 1:
         return next(iter(models.values()))._replace(progress=progress, meter=meter)
@@ -88,7 +90,8 @@ def wire(params: HyperParameters, run: Path) -> Models:
     by_group = {agent_group(agent): models[kind_of(agent)] for agent in params.agents}
 
     def sample(request: Request) -> Eventual[tuple[Completion | Unanswered, ...]]:
-        return by_agent[request.agent].sampler(request)
+        served = models["scripted"] if request.script else by_agent[request.agent]
+        return served.sampler(request)
 
     def tune(job: Job) -> Eventual[Tuned]:
         return by_group[job.group].tuner(job)

@@ -18,6 +18,7 @@ _RESET = (
     *("shared_model_group", "load_checkpoint_and_parameters", "checkpoint_run_id"),
     *("checkpoint_version", "checkpoint_agent", "update_schedule", "num_responses"),
     *("num_idle_responses", "pair_selection_method", "min_pair_margin", "opponent_pool"),
+    "opponent_scripts",
 )
 
 

@@ -15,6 +15,7 @@ from nip_fn.params.agent import (
     ContiguousPeriodicUpdateSchedule,
     agent_group,
     is_scripted,
+    meets_others,
 )
 from nip_fn.params.names import SELECTORS, TRAINERS, is_reference, unknown_name
 from nip_fn.params.run import HyperParameters
@@ -175,7 +176,19 @@ def _name_problems(params: HyperParameters) -> Iterator[Problem]:
             if is_scripted(one)
         ),
     )
-    for address, name, kind, known in names:
+    scripts = (
+        (
+            f"agents.{one.name}.opponent_scripts",
+            script,
+            "strategy",
+            tuple(strategies_for(params.dataset, spec.role)),
+        )
+        for one in params.agents
+        for script in one.opponent_scripts
+        for other, spec in zip(params.agents, protocol.agents, strict=True)
+        if other is not one
+    )
+    for address, name, kind, known in (*names, *scripts):
         if name not in known and not is_reference(name):
             yield unknown_name(address, name, kind, known)
     for agent in params.agents:
@@ -360,18 +373,20 @@ def _hosting_problems(params: HyperParameters) -> Iterator[Problem]:
 
 def _pool_problems(params: HyperParameters) -> Iterator[Problem]:
     """Problems with the pools of earlier models that agents are to meet."""
-    meeting = [agent for agent in params.agents if agent.opponent_pool]
+    meeting = [agent for agent in params.agents if meets_others(agent)]
     shares = sum(agent.opponent_pool_share for agent in meeting)
     if shares > 1:
         yield Problem(
-            f"{' and '.join(agent.name for agent in meeting)} meet earlier models in {shares:g} "
-            "times as many trees as there are",
+            f"{' and '.join(agent.name for agent in meeting)} meet earlier models or scripts in "
+            f"{shares:g} times as many trees as there are",
             "agents.*.opponent_pool_share",
             "let the shares of all agents add up to at most 1",
         )
     for agent in meeting:
         for other in params.agents:
-            if other is not agent and is_hosted(other) and is_trained(params, other):
+            if not agent.opponent_pool or other is agent:
+                continue
+            if is_hosted(other) and is_trained(params, other):
                 yield Problem(
                     f"earlier models of {other.name} cannot be met: a language-model server serves "
                     "only the last adapter of each model group",

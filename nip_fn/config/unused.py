@@ -10,7 +10,13 @@ from nip_fn.config.spelling import DUMMY
 from nip_fn.game.decision import NEITHER, SPECTRA
 from nip_fn.game.protocol import Protocol, Role, verifier_rounds
 from nip_fn.keys import key
-from nip_fn.params.agent import AgentParameters, ConstantUpdateSchedule, is_frozen, provider
+from nip_fn.params.agent import (
+    AgentParameters,
+    ConstantUpdateSchedule,
+    is_frozen,
+    meets_others,
+    provider,
+)
 from nip_fn.params.names import BUILT_IN_TRAINERS, is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import protocol_of
@@ -138,6 +144,7 @@ _RATES = (
     *(*_LORA, *_DEVICE),
 )
 _TRAINING = (*_RATES, *_DPO, "fine_tune_from_scratch", "stack_lora_adapters", "update_schedule")
+_OPPONENTS = ("opponent_pool", "opponent_scripts", "opponent_pool_share")
 _TREES = ("num_responses", "num_idle_responses", "pair_selection_method", "min_pair_margin")
 
 
@@ -169,8 +176,8 @@ def _of_agent(params: HyperParameters, agent: AgentParameters, role: Role) -> Fo
     if agent.fine_tune_from_scratch:
         yield "each training starts afresh", ("stack_lora_adapters",)
     if not params.rl.num_iterations:
-        yield "nothing is trained", ("freeze_agent", "opponent_pool", "opponent_pool_share")
-    if not agent.opponent_pool:
+        yield "nothing is trained", ("freeze_agent", *_OPPONENTS)
+    if not meets_others(agent):
         yield "opponent_pool is 0", ("opponent_pool_share",)
     yield from _of_trees(params, agent)
     if not agent.load_checkpoint_and_parameters:
@@ -198,7 +205,7 @@ def _of_trees(params: HyperParameters, agent: AgentParameters) -> Found:
             names = ("pair_selection_method", "min_pair_margin")
             yield "no agent is trained, and each gives one reply", names
         idle = is_frozen(agent) or agent.update_schedule != ConstantUpdateSchedule()
-        if not idle and not any(other.opponent_pool for other in params.agents):
+        if not idle and not any(map(meets_others, params.agents)):
             yield "it is trained in every iteration", ("num_idle_responses",)
 
 

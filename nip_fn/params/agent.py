@@ -220,10 +220,19 @@ class AgentParameters(Record, frozen=True):
             "tree trains only this agent. 0: it meets the latest models alone."
         ),
     ] = 0
+    opponent_scripts: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Strategies, named as a scripted agent's, that every other agent also "
+            "follows while this one samples, drawn as earlier models are. 'mimic' and 'repeat' "
+            "attack a verifier."
+        ),
+    ] = ()
     opponent_pool_share: Annotated[
         Share,
         Meta(
-            description="With opponent_pool: share of the trees in which it meets earlier models."
+            description="With opponent_pool or opponent_scripts: share of the trees in which it "
+            "meets earlier models or scripts."
         ),
     ] = 0.5
     fine_tune_from_scratch: Annotated[
@@ -336,6 +345,11 @@ def agent_group(agent: AgentParameters) -> str:
 def provider(agent: AgentParameters) -> str:
     """The agent's provider, as it is written; "dummy" if no model speaks for it."""
     return "dummy" if agent.use_dummy_api else OPTIONS[agent.model_provider]
+
+
+def meets_others(agent: AgentParameters) -> bool:
+    """True if the agent meets other opponents while it samples than the present models."""
+    return bool(agent.opponent_pool or agent.opponent_scripts)
 
 
 def is_scripted(agent: AgentParameters) -> bool:

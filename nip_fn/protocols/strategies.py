@@ -137,10 +137,9 @@ def strategies_for(dataset: str, role: Role) -> dict[str, Strategy]:
     return {**STRATEGIES, **WORLDS.get(dataset, {}).get(role, {})}
 
 
-def strategy_of(params: HyperParameters, agent: int) -> Strategy:
-    """The strategy that a scripted agent's `model_name` names; raises `KeyError` for no such."""
-    role = protocol_of(params).agents[agent].role
-    return strategies_for(params.dataset, role)[params.agents[agent].model_name]
+def strategy_of(params: HyperParameters, agent: int, name: str) -> Strategy:
+    """The strategy of that name for an agent; raises `KeyError` if its role has none such."""
+    return strategies_for(params.dataset, protocol_of(params).agents[agent].role)[name]
 
 
 def scripted_reply(

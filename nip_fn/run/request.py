@@ -13,12 +13,15 @@ from nip_fn.game.episode import Episode, may_decide, movers
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key
 from nip_fn.params.agent import max_tokens
+from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat, build_chat
 from nip_fn.protocols.registry import protocol_of
+from nip_fn.protocols.strategies import scripted_reply, strategy_of
 from nip_fn.run.events import SampleReplies
 from nip_fn.run.stages import Growing
-from nip_fn.run.state import RunState, adapter_of, episode_of
+from nip_fn.run.state import RunState, episode_of, player
 from nip_fn.training.groups import group_of
+from nip_fn.training.opponents import Script
 from nip_fn.trees.grow import node_at, reply_key
 
 T = TypeVar("T")
@@ -30,7 +33,7 @@ class Request(msgspec.Struct, frozen=True):
     """A chat, and a key for each reply to it that is wanted."""
 
     model: str
-    adapter: str | None  # None: the base model
+    adapter: str | None  # None: the base model, or a script
     chat: Chat
     keys: tuple[Key, ...]  # one for each reply: the same place always draws the same reply
     temperature: float | None  # None: the model's default, as for all that follows
@@ -44,6 +47,7 @@ class Request(msgspec.Struct, frozen=True):
     # The position itself, for scripts, which do not read the chat; None where there is no game.
     datapoint: Datapoint | None = None
     episode: Episode | None = None
+    script: str | None = None  # the strategy that replies; None: the model
 
 
 # A sampler as a pure function of the request: one completion for each of its keys, in their order.
@@ -66,10 +70,11 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     move = next(move for move in movers(protocol, episode) if move.agent == index)
     decides = may_decide(protocol, len(episode.rounds), index)
     datapoint = grown.datapoints[game.datapoint]
+    playing = player(state, game.key, index)
     tested = state.params.text_rl.test_temperature if grown.name == "test" else None
     return Request(
         model=group.model,
-        adapter=adapter_of(state, game.key, index),
+        adapter=None if isinstance(playing, Script) else playing,
         chat=build_chat(state.params, datapoint, episode, index),
         # From the places of the replies alone, so siblings get the same keys whether a provider
         # takes one request for all of them or one for each.
@@ -86,7 +91,25 @@ def request(state: RunState, effect: SampleReplies) -> Request:
         decisions=_decision_texts(protocol.spectrum) if decides else (),
         datapoint=datapoint,
         episode=episode,
+        script=playing.strategy if isinstance(playing, Script) else None,
     )
+
+
+def scripted_completions(params: HyperParameters, asked: Request) -> tuple[Completion, ...]:
+    """The replies of the script that a request names, at no cost and without a token.
+
+    Raises:
+        KeyError: No strategy of the agent's role has that name.
+        ValueError: The request names no script, or is not made within a game.
+    """
+    point, episode, script = asked.datapoint, asked.episode, asked.script
+    if point is None or episode is None or script is None:
+        raise ValueError("a script can only be asked within a game")
+    protocol = protocol_of(params)
+    agent = next(index for index, one in enumerate(params.agents) if one.name == asked.agent)
+    strategy = strategy_of(params, agent, script)
+    texts = (scripted_reply(strategy, protocol, point, episode, agent, key) for key in asked.keys)
+    return tuple(Completion(text, "stop", script) for text in texts)
 
 
 def with_temperature(

@@ -26,7 +26,7 @@ from nip_fn.run.events import (
     StageEnded,
     Train,
 )
-from nip_fn.run.request import PureSampler, request
+from nip_fn.run.request import PureSampler, request, scripted_completions
 from nip_fn.run.state import EMPTY, RunState
 from nip_fn.run.step import step
 
@@ -68,8 +68,9 @@ def pure_world(dataset: Dataset, sampler: PureSampler) -> Perform:
 
     Args:
         dataset: The data that `FetchBatch` fetches from.
-        sampler: The replies to a request.  A trained adapter changes nothing but
-            `Request.adapter`, so a sampler that is to learn looks at that.
+        sampler: The replies to a request of a model; scripts reply by themselves.  A trained
+            adapter changes nothing but `Request.adapter`, so a sampler that is to learn looks at
+            that.
     """
 
     def perform(state: RunState, effect: Effect) -> Iterable[Event]:
@@ -78,7 +79,12 @@ def pure_world(dataset: Dataset, sampler: PureSampler) -> Perform:
                 points = dataset.split(split)
                 return (BatchFetched(tuple(points[index] for index in indices)),)
             case SampleReplies(tree, ask):
-                completions = sampler(request(state, effect))
+                asked = request(state, effect)
+                completions = (
+                    sampler(asked)
+                    if asked.script is None
+                    else scripted_completions(state.params, asked)
+                )
                 return tuple(
                     Replied(tree, ask.path, ask.agent, index, ask.attempt, completion)
                     for index, completion in zip(ask.indices, completions, strict=True)

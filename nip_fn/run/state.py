@@ -9,12 +9,13 @@ from nip_fn.game.episode import Episode, reset
 from nip_fn.keys import Key, fold_in, key
 from nip_fn.metrics.formulas import Metrics
 from nip_fn.metrics.usage import Usage
+from nip_fn.params.agent import is_scripted
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import FORMAT, DatasetInfo
 from nip_fn.run.stages import Growing, JobState, NotStarted, Publishing, Stage, StageName, Training
 from nip_fn.training.groups import Group, group_of, is_due
-from nip_fn.training.opponents import model_of
+from nip_fn.training.opponents import Script, player_of
 from nip_fn.training.registry import trainer_of
 from nip_fn.training.trainer import SampleBatch
 from nip_fn.trees.grow import Forest, Rules, Turn
@@ -148,18 +149,27 @@ def _is_trained(state: RunState, turn: Turn) -> bool:
     """True if the agent is due, and plays its present model in that game."""
     group = group_of(state.groups, turn.agent)
     due = is_due(state.params, group, state.iteration)
-    return due and adapter_of(state, turn.game, turn.agent) == group.serving
+    return due and player(state, turn.game, turn.agent) == group.serving
 
 
 def adapter_of(state: RunState, game: Key, agent: int) -> str | None:
-    """The adapter that an agent plays with in a game of the stage; None: the base model."""
+    """The adapter that an agent plays with in a game of the stage; None: the base, or a script."""
+    playing = player(state, game, agent)
+    return None if isinstance(playing, Script) else playing
+
+
+def player(state: RunState, game: Key, agent: int) -> str | Script | None:
+    """The adapter (None: the base model) or the script by which an agent plays a game."""
+    own = state.params.agents[agent]
+    if is_scripted(own):
+        return Script(own.model_name)
     group = group_of(state.groups, agent)
     # The one that is served, which is not always the group's latest (with `switch_adapters` off the
     # control goes on sampling with the model that it began with), or one that was served before.
     # A test plays the present models alone.
     if state.stage.name == "test":
         return group.serving
-    return model_of(state.params, group, agent, game)
+    return player_of(state.params, group, agent, game)
 
 
 def is_tested(params: HyperParameters, iteration: int) -> bool:

@@ -26,6 +26,7 @@ from nip_fn.keys import DRAWS, Key, fold_in, key
 from nip_fn.metrics.formulas import Metrics
 from nip_fn.metrics.stage import lineage_metrics, opponent_metrics, rollout_metrics, stage_metrics
 from nip_fn.metrics.usage import Usage, reply_usage
+from nip_fn.params.agent import meets_others
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
 from nip_fn.run.digest import digest
@@ -447,7 +448,7 @@ def _grown(state: RunState, stage: Growing) -> RunState:
 def _metrics(batch: SampleBatch, selection: Selection | None) -> Metrics:
     protocol, pairs = batch.protocol, None if selection is None else selection.pairs
     weigh = GAME_WEIGHTS[batch.params.edition]
-    pooled = selection is not None and any(one.opponent_pool for one in batch.params.agents)
+    pooled = selection is not None and any(map(meets_others, batch.params.agents))
     earlier = batch.not_learnt_from(range(len(protocol.agents))) if pooled else ()
     return (
         *stage_metrics(protocol, batch.datapoints, batch.trees, pairs, weigh),

@@ -43,7 +43,7 @@ from nip_fn.run.events import (
     StageEnded,
     Train,
 )
-from nip_fn.run.request import Request, request
+from nip_fn.run.request import Request, request, scripted_completions
 from nip_fn.run.state import EMPTY, RunState
 from nip_fn.run.step import pending, step
 
@@ -162,7 +162,11 @@ def _branching(draw: st.DrawFn, most: int, pool_share: float | None) -> dict[str
     # Not both: the branching of a later tree would depend on which trainings take place, which no
     # forecast knows.
     if pool_share is not None:
-        pool = {"opponent_pool": draw(st.sampled_from([0, 1, 2]))}
+        scripts = draw(st.sampled_from([[], ["repeat"], ["mimic", "silent"]]))
+        pool = {
+            "opponent_pool": draw(st.sampled_from([0, 1, 2])),
+            "opponent_scripts": scripts,
+        }
         return {"num_responses": draw(own), **pool, "opponent_pool_share": pool_share}
     return {"num_responses": draw(own), "num_idle_responses": draw(own)}
 
@@ -334,7 +338,10 @@ def perform(setup: Setup, state: RunState, effect: Effect) -> Event:
             return BatchFetched(tuple(DATA[split][index] for index in indices))
         case SampleReplies(tree, ask):
             asked = request(state, effect)
-            completion = reply(asked, asked.keys[0], setup)
+            if asked.script is None:
+                completion = reply(asked, asked.keys[0], setup)
+            else:
+                (completion,) = scripted_completions(setup.params, asked)
             return Replied(tree, ask.path, ask.agent, ask.indices[0], ask.attempt, completion)
         case EndStage(iteration, stage):
             return StageEnded(iteration, stage, digest(state), 0.5)

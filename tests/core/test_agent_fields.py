@@ -226,6 +226,10 @@ def earlier_models_are_met() -> bool:
     return earlier_share(opponent_pool=2) > 0.25 and earlier_share() == 0
 
 
+def scripts_are_met() -> bool:
+    return earlier_share(opponent_scripts=["mimic"]) > 0.25
+
+
 def shares_of_trees_are_set() -> bool:
     return earlier_share(opponent_pool=2, opponent_pool_share=1.0) == 1
 
@@ -432,6 +436,7 @@ OWN: dict[str, Callable[[], bool]] = {
     "gradient_checkpointing": memory_can_be_traded,
     "base_precision": memory_can_be_traded,
     "opponent_pool": earlier_models_are_met,
+    "opponent_scripts": scripts_are_met,
     "opponent_pool_share": shares_of_trees_are_set,
 }
 

@@ -35,7 +35,7 @@ def played(prover: str, verifier: str, world: World, draw: int = 0) -> Rollout:
     rules, point = protocol_of(params), datapoint_of(world)
 
     def policy(episode: Episode, agent: int, key: Key) -> Completion:
-        strategy = strategy_of(params, agent)
+        strategy = strategy_of(params, agent, params.agents[agent].model_name)
         return Completion(scripted_reply(strategy, rules, point, episode, agent, key), "stop", "")
 
     (game,) = play(rules, [point], policy, key=key(draw))

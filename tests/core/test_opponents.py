@@ -12,7 +12,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.run.replay import replay
 from nip_fn.run.state import RunState
 from nip_fn.training.groups import Adapter, Group
-from nip_fn.training.opponents import is_learnt_from, learner, model_of
+from nip_fn.training.opponents import Script, is_learnt_from, learner, player_of
 from nip_fn.trees.tree import flatten, replies_in
 
 from .games import MANY_PAIRS, RETRIES, Setup, ends, events_of, make_params, play, shuffled
@@ -23,13 +23,13 @@ LINEAGE = tuple(Adapter(f"prover-{i}-x", i, None, None, "") for i in range(4))
 TRAINED = Group("prover", (PROVER,), "m", True, LINEAGE, serving="prover-3-x")
 
 
-def meeting(pool: int, share: float = 0.5) -> HyperParameters:
-    fields = {"opponent_pool": pool, "opponent_pool_share": share}
+def meeting(pool: int, share: float = 0.5, scripts: tuple[str, ...] = ()) -> HyperParameters:
+    fields = {"opponent_pool": pool, "opponent_pool_share": share, "opponent_scripts": scripts}
     return make_params({"agents": {"verifier": fields}})
 
 
-def played(params: HyperParameters, group: Group = TRAINED) -> Counter[str | None]:
-    return Counter(model_of(params, group, PROVER, game) for game in GAMES)
+def played(params: HyperParameters, group: Group = TRAINED) -> Counter[str | Script | None]:
+    return Counter(player_of(params, group, PROVER, game) for game in GAMES)
 
 
 def test_a_share_of_games_is_played_by_earlier_models_drawn_uniformly() -> None:
@@ -49,6 +49,16 @@ def test_the_base_model_is_the_first_of_all_models() -> None:
         "prover-1-x",
         "prover-2-x",
     }
+
+
+def test_scripts_are_drawn_as_earlier_models_are() -> None:
+    mimic, silent = Script("mimic"), Script("silent")
+    counts = played(meeting(pool=1, scripts=("mimic", "silent")))
+    assert set(counts) == {"prover-2-x", "prover-3-x", mimic, silent}
+    assert counts[mimic] == pytest.approx(100, abs=35)
+    assert counts[silent] == pytest.approx(100, abs=35)
+    untrained = Group("prover", (PROVER,), "m", True)
+    assert set(played(meeting(pool=0, scripts=("mimic",)), untrained)) == {None, mimic}
 
 
 def test_without_a_pool_or_an_earlier_model_the_present_one_plays() -> None:
@@ -104,6 +114,34 @@ def test_replies_of_earlier_models_are_recorded_under_their_names_and_train_nobo
             }
             assert not (earlier and PROVER in trained)
     assert len(met) >= 3  # the base model, and the adapters of two iterations
+
+
+def test_a_script_s_replies_are_the_strategy_s_and_train_only_who_meets_it() -> None:
+    table = {"agents": {"verifier": {"opponent_pool": 0, "opponent_scripts": ["silent"]}}}
+    for state in sampled(table):
+        grown = state.sampled
+        assert grown is not None
+        metrics = dict(state.rows[-1].metrics)
+        trained = {(one.tree, one.agent) for one in grown.selection.pairs}
+        silenced = set()
+        for index, tree in enumerate(map(flatten, grown.forest)):
+            said = {said.model: said for _, said in replies_in(tree) if said.agent == PROVER}
+            assert len(said) <= 1
+            if script := said.get("silent"):
+                silenced.add(index)
+                assert script.raw == "Answer: ..."
+                assert (index, PROVER) not in trained
+        # In a few games the verifier decides before the prover has spoken.
+        assert 0.1 < len(silenced) / 40 <= metrics["prover.earlier_share"] < 0.6
+        assert {(index, VERIFIER) for index in silenced} & trained
+
+
+@pytest.mark.parametrize("script", ["mimik", "asks_1"])
+def test_a_script_that_the_others_cannot_follow_is_refused(script: str) -> None:
+    table = {"dataset": "builtin:tea", "agents": {"verifier": {"opponent_scripts": [script]}}}
+    problem = from_dict(table).failure()
+    assert problem.address == "agents.verifier.opponent_scripts"
+    assert script in str(problem)
 
 
 def test_a_test_is_played_by_the_present_models() -> None:

@@ -442,7 +442,13 @@ def test_replies_come_from_the_adapter_that_was_published_last_or_from_an_oppone
             case Replied(agent=agent, completion=completion):
                 pools = [other.opponent_pool for at, other in enumerate(agents) if at != agent]
                 pool = max(pools, default=0) if before.state.stage.name == "sample" else 0
-                assert completion.model in models[agent][-1 - pool :]
+                scripts = {
+                    script
+                    for at, other in enumerate(agents)
+                    if at != agent and before.state.stage.name == "sample"
+                    for script in other.opponent_scripts
+                }
+                assert completion.model in scripts.union(models[agent][-1 - pool :])
             case Published(group=name, adapter=adapter, problem=""):
                 assert switching
                 group = next(g for g in before.state.groups if g.name == name)

@@ -41,7 +41,7 @@ def played(prover: str, verifier: str, world: World, draw: int = 0, rounds: int 
     rules, point = protocol_of(params), datapoint_of(world)
 
     def policy(episode: Episode, agent: int, key: Key) -> Completion:
-        strategy = strategy_of(params, agent)
+        strategy = strategy_of(params, agent, params.agents[agent].model_name)
         return Completion(scripted_reply(strategy, rules, point, episode, agent, key), "stop", "")
 
     (game,) = play(rules, [point], policy, key=key(draw))
@@ -102,7 +102,7 @@ def test_random_words_are_of_the_provers_own_view_and_of_no_other() -> None:
     point: Datapoint = datapoint_of(next(worlds(key(7), "test")))
     table = {"agents": {"prover": {"model_provider": "scripted", "model_name": "random"}}}
     params = from_dict(table).unwrap()
-    rules, strategy = protocol_of(params), strategy_of(params, 0)
+    rules, strategy = protocol_of(params), strategy_of(params, 0, params.agents[0].model_name)
     episode = Episode(key(0), point.label, point.stance, ((),))
     keys = (fold_in(key(8), draw) for draw in range(200))
     said = {

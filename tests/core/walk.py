@@ -133,6 +133,7 @@ VALUES: dict[str, tuple[object, ...]] = {
     "agents._default.num_responses": (2, (1, 2)),
     "agents._default.num_idle_responses": (2,),
     "agents._default.opponent_pool": (1,),
+    "agents._default.opponent_scripts": (("mimic",),),
     "agents._default.shared_model_group": ("both",),
     "agents._default.max_tokens_per_message": (7,),
     "malt.pair_selection_method": ("about_mean", "best_worst", "all"),

@@ -31,6 +31,7 @@ OWN_AGENT_FIELDS = (
     "base_precision",
     "opponent_pool",
     "opponent_pool_share",
+    "opponent_scripts",
     "checkpoint_agent",
 )
 
