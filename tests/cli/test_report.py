@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from importlib import resources
 from pathlib import Path
 from typing import TypeVar
 
@@ -115,6 +116,7 @@ def test_a_run_that_is_not_there_is_named(run_cli: RunCli) -> None:
 
 # ----------------------------------------------------------------------------------------- browser
 
+GRAVE = ("serious", "critical")
 OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -133,6 +135,28 @@ def test_a_browser_has_nothing_to_complain_of(home: Path, tmp_path: Path, run: s
             assert await page.run("typeof window.pwned") == "undefined"
             assert await page.run("document.title") == run
         assert complaints(page) == ([], [], [])
+
+    seen(tmp_path, look)
+
+
+@needs_chromium
+@pytest.mark.parametrize("dark", [False, True])
+def test_axe_finds_no_serious_obstacle(home: Path, tmp_path: Path, dark: bool) -> None:
+    """The rules of WCAG 2 that a program can check, with all that can be unfolded open."""
+    axe = resources.files("axe_core_python").joinpath("axe.min.js").read_text("utf-8")
+    compared = call_cli(home, "compare", "small@0", "small", "--html", "compared.html")
+    assert compared.returncode == 0, compared.stderr
+
+    async def look(page: Page) -> None:
+        for path in ("runs/small/report.html", "runs/<i>hostile/report.html", "compared.html"):
+            await page.screen(390 if dark else 1440, dark=dark)
+            await page.open((home / path).as_uri())
+            await page.run("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+            await page.run(axe)
+            told = await page.run("axe.run({resultTypes: ['violations']})")
+            assert told["passes"], "it looked at something"
+            grave = [one for one in told["violations"] if one["impact"] in GRAVE]
+            assert [(one["id"], one["nodes"][0]["html"]) for one in grave] == [], path
 
     seen(tmp_path, look)
 
