@@ -49,8 +49,9 @@ def test_nothing_outlives_a_server_that_does_not_close(
 def test_what_outlives_a_server_and_its_reaper_is_ended_by_the_next_server(
     machine: Machine,
 ) -> None:
-    """As where the kernel kills both because memory is short."""
-    arguments = (str(machine.folder), str(machine.port), "killed", *machine.settings().command)
+    """As where the kernel kills both because memory is short, and vLLM does not obey SIGTERM."""
+    command = machine.settings("--fake-deaf").command
+    arguments = (str(machine.folder), str(machine.port), "killed", *command)
     with subprocess.Popen(
         (sys.executable, "-c", SERVER, *arguments), stdout=subprocess.PIPE
     ) as old:

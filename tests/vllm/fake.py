@@ -9,6 +9,7 @@ is added to FAKE_FOLDER/PORT.jsonl; the number of its line is that of the start.
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -52,6 +53,7 @@ def options() -> argparse.Namespace:
     fakes.add_argument("--fake-fail-starts", type=int, default=0)  # that many starts fail
     fakes.add_argument("--fake-never", action="store_true")  # it never listens
     fakes.add_argument("--fake-hold", action="store_true")  # it listens once FOLDER/go is there
+    fakes.add_argument("--fake-deaf", action="store_true")  # it does not obey SIGTERM
     fakes.add_argument("--fake-crash-at", default="")  # an adapter that ends the process
     fakes.add_argument("--fake-skew", type=int)  # a port on which all scores are lower by 1
     parser.add_argument("--host", default="127.0.0.1")
@@ -179,6 +181,8 @@ class Handler(BaseHTTPRequestHandler):
 
 def main() -> None:
     chosen = options()
+    if chosen.fake_deaf:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     names = ("VLLM_", "CUDA_", "HF_", "DO_NOT_TRACK")
     environment = {name: value for name, value in os.environ.items() if name.startswith(names)}
     engine = subprocess.Popen([sys.executable, "-c", ENGINE])
