@@ -1,13 +1,49 @@
 """One walk through a grown forest: the counts that its metrics are made of."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.decision import Decision
 from nip_fn.game.episode import Utterance
+from nip_fn.game.protocol import Status
 from nip_fn.trees.rollouts import GameWeights, Rollout, leaf_games, leaf_probabilities
 from nip_fn.trees.tree import Tree, replies_in
+
+
+# Without the words: they are unpacked tree by tree, and those of all trees may fit no memory.
+class Ending(NamedTuple):
+    """The end of a game.
+
+    datapoint: the problem and solution that the game was about.
+    status: the status of the game.
+    decision: the decision that ended it; None if it ended otherwise.
+    num_rounds: the rounds that were played.
+    returns: `[A]` the sum of each agent's rewards, exactly rounded.
+    """
+
+    datapoint: Datapoint
+    status: Status
+    decision: Decision | None
+    num_rounds: int
+    returns: tuple[float, ...]
+
+
+class Effort(NamedTuple):
+    """Sums over an agent's replies, each taken once however many siblings share it.
+
+    Tokens are those of all attempts; `invalid` replies stayed unusable, those of `token_limit` were
+    cut there.
+    """
+
+    replies: int = 0
+    attempts: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    invalid: int = 0
+    token_limit: int = 0
 
 
 class ForestStats(NamedTuple):
@@ -16,15 +52,15 @@ class ForestStats(NamedTuple):
     games: one for each leaf, tree by tree.
     weights: of the games.
     num_nodes: the nodes of all trees, roots included.
-    replies: of each agent that gave any, each once however many siblings share it.
+    efforts: of each agent that gave a reply.
     turns: for each agent, the nodes at which it was asked.
     positions: for each agent and round, the nodes at which it gave two replies or more with words.
     """
 
-    games: tuple[Rollout, ...]
+    games: tuple[Ending, ...]
     weights: tuple[float, ...]
     num_nodes: int
-    replies: Mapping[int, Sequence[Utterance]]
+    efforts: Mapping[int, Effort]
     turns: Mapping[int, int]
     positions: Mapping[tuple[int, int], int]
 
@@ -33,26 +69,52 @@ def forest_stats(
     datapoints: Sequence[Datapoint], trees: Sequence[Tree], weigh: GameWeights = leaf_probabilities
 ) -> ForestStats:
     """The counts of a forest whose trees are about these datapoints."""
-    replies: defaultdict[int, list[Utterance]] = defaultdict(list)
+    games: list[Ending] = []
+    weights: list[float] = []
+    efforts: defaultdict[int, Effort] = defaultdict(Effort)
     turns: Counter[int] = Counter()
     positions: Counter[tuple[int, int]] = Counter()
     for tree in trees:
+        replies: defaultdict[int, list[Effort]] = defaultdict(list)
         words: Counter[tuple[int, int]] = Counter()  # (node, agent) -> replies with words
         for parent, said in replies_in(tree):
-            replies[said.agent].append(said)
+            replies[said.agent].append(_effort(said))
             # Adding False makes the entry all the same: an agent that was asked and wrote nothing
             # has had its turn, which the next line counts.
             words[parent, said.agent] += bool(said.raw.strip())
+        for agent, own in replies.items():
+            efforts[agent] = total_effort((efforts[agent], *own))
         turns.update(agent for _, agent in words)
         depths = tree.depth_N.tolist()
         positions.update((agent, depths[node]) for (node, agent), num in words.items() if num >= 2)
+        games.extend(map(_ending, leaf_games(tree, datapoints[tree.datapoint])))
+        weights.extend(weigh(tree))
     return ForestStats(
-        games=tuple(
-            game for tree in trees for game in leaf_games(tree, datapoints[tree.datapoint])
-        ),
-        weights=tuple(weight for tree in trees for weight in weigh(tree)),
+        games=tuple(games),
+        weights=tuple(weights),
         num_nodes=sum(tree.num_nodes for tree in trees),
-        replies=replies,
+        efforts=efforts,
         turns=turns,
         positions=positions,
     )
+
+
+def total_effort(efforts: Iterable[Effort]) -> Effort:
+    """The sum of efforts."""
+    return Effort(*map(sum, zip(*efforts, strict=True)))
+
+
+def _effort(said: Utterance) -> Effort:
+    return Effort(
+        1,
+        said.attempts,
+        said.prompt_tokens,
+        said.cached_tokens,
+        said.completion_tokens,
+        said.error is not None,
+        said.token_limit,
+    )
+
+
+def _ending(game: Rollout) -> Ending:
+    return Ending(game.datapoint, game.status, game.decision, len(game.rounds), game.returns)

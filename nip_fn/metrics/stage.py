@@ -11,9 +11,8 @@ from math import fsum
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import ACCEPT, NEITHER, NO_DECISION, REJECT
-from nip_fn.game.episode import Utterance
 from nip_fn.game.protocol import Protocol
-from nip_fn.metrics.forest import ForestStats, forest_stats
+from nip_fn.metrics.forest import Effort, Ending, ForestStats, forest_stats, total_effort
 from nip_fn.metrics.formulas import (
     LEAST_GAMES,
     Metrics,
@@ -70,7 +69,7 @@ def stage_metrics(
 # ------------------------------------------------------------------------------------------- games
 
 
-def verdict(game: Rollout) -> int:
+def verdict(game: Rollout | Ending) -> int:
     """The discrete decision that ended the game; `NO_DECISION` if it ended otherwise."""
     return game.decision.discrete if game.decision else NO_DECISION
 
@@ -78,7 +77,7 @@ def verdict(game: Rollout) -> int:
 _BALANCED = "balanced_accuracy", "balanced_accuracy_low", "balanced_accuracy_high"
 
 
-def _outcomes(games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
+def _outcomes(games: Sequence[Ending], weights: Sequence[float]) -> Metrics:
     """The ends of the games, each game taken with its weight.
 
     A game is right if it was decided as the label says; one that was decided as neither, ran out of
@@ -152,12 +151,12 @@ def _outcomes(games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
         ("truncated_share", ends["truncated"] / whole),
         ("aborted_share", ends["aborted"] / whole),
         ("decision_entropy", entropy(list(texts.values()))),
-        ("episode_length", mean([len(game.rounds) for game in games], weights)),
+        ("episode_length", mean([game.num_rounds for game in games], weights)),
         ("games", float(n)),
     )
 
 
-def _selective(protocol: Protocol, games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
+def _selective(protocol: Protocol, games: Sequence[Ending], weights: Sequence[float]) -> Metrics:
     """Selective accuracy and coverage: abstain if the decision is not sure enough.
 
     After El-Yaniv & Wiener, "On the Foundations of Noise-free Selective Classification", 2010.
@@ -182,15 +181,15 @@ def _selective(protocol: Protocol, games: Sequence[Rollout], weights: Sequence[f
     return tuple(metrics)
 
 
-def _rewards(protocol: Protocol, games: Sequence[Rollout], weights: Sequence[float]) -> Metrics:
+def _rewards(protocol: Protocol, games: Sequence[Ending], weights: Sequence[float]) -> Metrics:
     """AGENT.reward, AGENT.reward_std: mean and standard deviation over games of the agent's reward.
 
     The reward for a game is the sum over its rounds; each game is taken with its weight.
     """
     metrics: list[tuple[str, float]] = []
     for index, agent in enumerate(protocol.agents if games else ()):
-        # Not `game.returns`: a game that waits for its first reply has no rewards of any agent.
-        rewards = [fsum(reward[index] for reward in game.rewards) for game in games]
+        # A game that waits for its first reply has no rewards of any agent.
+        rewards = [game.returns[index] if game.returns else 0.0 for game in games]
         metrics.append((f"{agent.name}.reward", mean(rewards, weights)))
         metrics.append((f"{agent.name}.reward_std", deviation(rewards, weights)))
     return tuple(metrics)
@@ -210,33 +209,31 @@ def _effort(protocol: Protocol, seen: ForestStats) -> Metrics:
     AGENT.token_limit: replies cut at the limit
     AGENT.reply_length: mean number of tokens written at an attempt, failed or not
     """
-    every = [reply for own in seen.replies.values() for reply in own]
+    every = total_effort((Effort(), *seen.efforts.values()))
     metrics: list[tuple[str, float]] = [
         ("nodes", float(seen.num_nodes)),
-        ("replies", float(len(every))),
-        ("prompt_tokens", float(sum(reply.prompt_tokens for reply in every))),
-        ("cached_tokens", float(sum(reply.cached_tokens for reply in every))),
-        ("tokens", float(sum(reply.completion_tokens for reply in every))),
+        ("replies", float(every.replies)),
+        ("prompt_tokens", float(every.prompt_tokens)),
+        ("cached_tokens", float(every.cached_tokens)),
+        ("tokens", float(every.completion_tokens)),
     ]
     for index, agent in enumerate(protocol.agents):
-        own = _agent_effort(seen.replies.get(index, ()), seen.turns.get(index, 0))
+        own = _agent_effort(seen.efforts.get(index, Effort()), seen.turns.get(index, 0))
         metrics += [(f"{agent.name}.{name}", value) for name, value in own]
     return tuple(metrics)
 
 
-def _agent_effort(said: Sequence[Utterance], turns: int) -> Metrics:
-    attempts = sum(reply.attempts for reply in said)
-    tokens = sum(reply.completion_tokens for reply in said)
+def _agent_effort(own: Effort, turns: int) -> Metrics:
     return (
-        ("replies", float(len(said))),
-        ("requests", float(turns + attempts - len(said))),
-        ("prompt_tokens", float(sum(reply.prompt_tokens for reply in said))),
-        ("cached_tokens", float(sum(reply.cached_tokens for reply in said))),
-        ("tokens", float(tokens)),
-        ("retries", float(attempts - len(said))),
-        ("invalid", float(sum(reply.error is not None for reply in said))),
-        ("token_limit", float(sum(reply.token_limit for reply in said))),
-        *ratio("reply_length", tokens, attempts),
+        ("replies", float(own.replies)),
+        ("requests", float(turns + own.attempts - own.replies)),
+        ("prompt_tokens", float(own.prompt_tokens)),
+        ("cached_tokens", float(own.cached_tokens)),
+        ("tokens", float(own.completion_tokens)),
+        ("retries", float(own.attempts - own.replies)),
+        ("invalid", float(own.invalid)),
+        ("token_limit", float(own.token_limit)),
+        *ratio("reply_length", own.completion_tokens, own.attempts),
     )
 
 

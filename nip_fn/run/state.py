@@ -189,7 +189,7 @@ def sample_batch(state: RunState, grown: Growing) -> SampleBatch:
     """The trees of a stage as a trainer takes them."""
     # Whatever reads trees reads arrays.  The persistent nodes are for growing alone: a new reply
     # copies a path in them, where arrays would have to be copied whole.
-    trees = tuple(map(flatten, grown.forest))
+    trees = tuple(map(flatten, grown.forest.kept()))
     return SampleBatch(state.params, state.iteration, state.groups, grown.datapoints, trees)
 
 

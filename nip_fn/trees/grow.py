@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, product
 from math import isqrt
-from typing import Literal, NamedTuple, Self
+from typing import Literal, NamedTuple, NewType, Self
 from zlib import compress, decompress
 
 import msgspec
@@ -138,17 +138,20 @@ class GameTree(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
+PackedTree = NewType("PackedTree", bytes)  # compressed MessagePack of a `GameTree`
+
+
 class Forest(msgspec.Struct, frozen=True):
     """A persistent sequence of trees: to replace one copies about 2√n references, and not n.
 
     A tree that waits for nothing more is kept packed, and unpacked when it is looked at: as records
     a reply takes 1.3 kB, packed a tenth of that.
 
-    blocks: the trees, √n to a block; those that are packed as compressed MessagePack.
+    blocks: the trees, √n to a block.
     size: their number.
     """
 
-    blocks: tuple[tuple[GameTree | bytes, ...], ...] = ()
+    blocks: tuple[tuple[GameTree | PackedTree, ...], ...] = ()
     size: int = 0
 
     @classmethod
@@ -165,16 +168,20 @@ class Forest(msgspec.Struct, frozen=True):
 
     def __iter__(self) -> Iterator[GameTree]:
         """The trees in their order."""
-        return map(_unpacked, chain.from_iterable(self.blocks))
+        return map(unpacked, self.kept())
 
     def __getitem__(self, index: int) -> GameTree:
         """The tree at an index from 0 on; an IndexError if there is none."""
         block, place = self._place(index)
-        return _unpacked(self.blocks[block][place])
+        return unpacked(self.blocks[block][place])
+
+    def kept(self) -> Iterator[GameTree | PackedTree]:
+        """The trees in their order, as they are kept."""
+        return chain.from_iterable(self.blocks)
 
     def growing(self) -> Iterator[tuple[int, GameTree]]:
         """(index, tree) for each tree that still waits for replies."""
-        for index, tree in enumerate(chain.from_iterable(self.blocks)):
+        for index, tree in enumerate(self.kept()):
             if not isinstance(tree, bytes):
                 yield index, tree
 
@@ -182,7 +189,7 @@ class Forest(msgspec.Struct, frozen=True):
         """The forest with another tree at the index."""
         at, place = self._place(index)
         block = self.blocks[at]
-        kept = tree if tree.num_waiting else compress(_encode(tree), 1)
+        kept = tree if tree.num_waiting else PackedTree(compress(_encode(tree), 1))
         changed = (*block[:place], kept, *block[place + 1 :])
         return replace(self, blocks=(*self.blocks[:at], changed, *self.blocks[at + 1 :]))
 
@@ -196,7 +203,8 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(GameTree).decode
 
 
-def _unpacked(tree: GameTree | bytes) -> GameTree:
+def unpacked(tree: GameTree | PackedTree) -> GameTree:
+    """The tree as records."""
     return _decode(decompress(tree)) if isinstance(tree, bytes) else tree
 
 

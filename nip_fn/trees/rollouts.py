@@ -35,7 +35,8 @@ class Rollout(NamedTuple):
         """The decision that ended the game; None if it ended otherwise."""
         if self.status != "decided":
             return None
-        return next((said.decision for said in self.rounds[-1] if said.decision is not None), None)
+        last = (said.decision for turn in self.rounds[-1:] for said in turn)
+        return next((decision for decision in last if decision is not None), None)
 
     @property
     def returns(self) -> tuple[float, ...]:

@@ -3,7 +3,8 @@
 Letters for dimensions: N nodes, A agents, C children of one node.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from html import escape
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, Round, Utterance, reset
 from nip_fn.game.protocol import Status
 from nip_fn.keys import Key
-from nip_fn.trees.grow import GameTree, Node, Path, replies_of
+from nip_fn.trees.grow import GameTree, Node, PackedTree, Path, replies_of, unpacked
 
 ROOT = 0
 # NumPy takes -1 for the last element: compare with these, never index by them.
@@ -53,7 +54,7 @@ class Tree(NamedTuple):
     usable_NA: NDArray[np.bool_]  # [N, A]
     reward_NA: NDArray[np.float64]  # [N, A]
     status_N: tuple[Status, ...]
-    utterances_N: tuple[Round, ...]
+    utterances_N: Sequence[Round]
     path_N: tuple[Path, ...]
     num_waiting: int = 0
 
@@ -98,8 +99,44 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-def flatten(game: GameTree) -> Tree:
-    """The arrays of a tree; nodes that still wait for replies are leaves of it."""
+# An iteration may have 10,000 trees.  Their arrays take 130 bytes a node, the utterances ten times
+# as much, and those are read by few and tree by tree.
+class PackedRounds(Sequence[Round]):
+    """The utterances of a packed tree, node by node, unpacked when they are looked at."""
+
+    __slots__ = ("_size", "_tree")
+
+    def __init__(self, tree: PackedTree, size: int) -> None:
+        """Take a tree of `size` nodes."""
+        self._tree, self._size = tree, size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, node: Any) -> Any:
+        return _rounds(self._tree)[node]
+
+    def __iter__(self) -> Iterator[Round]:
+        return iter(_rounds(self._tree))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+
+@lru_cache(maxsize=256)
+def _rounds(tree: PackedTree) -> tuple[Round, ...]:
+    nodes = [unpacked(tree).root]
+    for node in nodes:
+        nodes.extend(node.children)
+    return tuple(node.utterances for node in nodes)
+
+
+def flatten(kept: GameTree | PackedTree) -> Tree:
+    """The arrays of a tree; nodes that still wait for replies are leaves of it.
+
+    Of a packed tree the utterances stay packed until they are looked at.
+    """
+    game = unpacked(kept)
     nodes: list[Node] = [game.root]
     parents: list[int] = [NO_PARENT]
     paths: list[Path] = [()]
@@ -131,7 +168,9 @@ def flatten(game: GameTree) -> Tree:
         usable_NA=read_only(np.array(usable, dtype=np.bool_)),
         reward_NA=read_only(np.array([node.reward for node in nodes], dtype=np.float64)),
         status_N=tuple(node.status for node in nodes),
-        utterances_N=tuple(node.utterances for node in nodes),
+        utterances_N=tuple(node.utterances for node in nodes)
+        if isinstance(kept, GameTree)
+        else PackedRounds(kept, len(nodes)),
         path_N=tuple(paths),
         num_waiting=sum(slot.said is None for node in nodes for slot in node.slots),
     )

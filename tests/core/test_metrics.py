@@ -36,7 +36,7 @@ from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Adapter, Group
 from nip_fn.trees.backup import mean_children
 from nip_fn.trees.grow import Node, Slot
-from nip_fn.trees.rollouts import GameWeights, Rollout, leaf_counts, leaf_probabilities
+from nip_fn.trees.rollouts import GameWeights, Rollout, leaf_counts, leaf_games, leaf_probabilities
 from nip_fn.trees.tree import Tree
 
 from .games import make_params
@@ -604,7 +604,7 @@ def test_the_counts_of_a_forest_are_those_of_its_trees(roots: list[Node]) -> Non
     nodes = [node for root in roots for node in walk(root)]
     assert seen.num_nodes == len(nodes)
     said = Counter(said.agent for node in nodes for said in node.utterances)
-    assert {agent: len(own) for agent, own in seen.replies.items()} == said
+    assert {agent: own.replies for agent, own in seen.efforts.items()} == said
     assert seen.positions == Counter(
         (at.agent, int(one.depth_N[at.parent]))
         for one in forest
@@ -633,8 +633,11 @@ def test_each_path_to_a_leaf_is_a_game(roots: list[Node]) -> None:
         for index, root in enumerate(roots)
         for _, *path in paths(root)
     ]
-    games = forest_stats(about, forest).games
-    assert list(games) == expected
+    games = [game for one in forest for game in leaf_games(one, about[one.datapoint])]
+    assert games == expected
+    ends = forest_stats(about, forest).games
+    assert [one.num_rounds for one in ends] == [len(game.rounds) for game in games]
+    assert [one.returns for one in ends] == [game.returns for game in games]
     for game in games:
         for agent, total in enumerate(game.returns):
             assert total == fsum(reward[agent] for reward in game.rewards)
