@@ -181,7 +181,7 @@ def _sizes(rows: list[list[list[int]]], max_tokens: float) -> Callable[[int], It
     ranked = sorted(range(len(entries)), key=lambda entry: entries[entry][0])
     ordered = [np.array(entries[entry][0]) for entry in ranked]
     # What two sequences share is the least that neighbours between them share.
-    shared = np.array([0, *(_common(*pair) for pair in pairwise(ordered))])
+    least = _range_minimum([0, *(_common(*pair) for pair in pairwise(ordered))])
     ranks: list[list[int]] = [[] for _ in rows]
     for rank, entry in enumerate(ranked):
         ranks[entries[entry][1]].append(rank)
@@ -191,15 +191,31 @@ def _sizes(rows: list[list[list[int]]], max_tokens: float) -> Callable[[int], It
         for row in range(start, len(rows)):
             for rank in ranks[row]:
                 at = bisect(among, rank)
-                before = shared[among[at - 1] + 1 : rank + 1].min() if at else 0
-                after = shared[rank + 1 : among[at] + 1].min() if at < len(among) else 0
-                size += len(ordered[rank]) - int(max(before, after))
+                before = least(among[at - 1] + 1, rank + 1) if at else 0
+                after = least(rank + 1, among[at] + 1) if at < len(among) else 0
+                size += len(ordered[rank]) - max(before, after)
                 among.insert(at, rank)
             if size > max_tokens and row > start:
                 return
             yield size
 
     return sizes
+
+
+def _range_minimum(values: list[int]) -> Callable[[int, int], int]:
+    """The function that gives the least of `values[start:end]`, in constant time.
+
+    By a sparse table: of each power of two, the least of so many values from each place on.
+    """
+    table = [values]
+    while 2 * (half := 1 << len(table) - 1) <= len(values):
+        table.append([min(pair) for pair in zip(table[-1], table[-1][half:], strict=False)])
+
+    def least(start: int, end: int) -> int:
+        row = (end - start).bit_length() - 1
+        return min(table[row][start], table[row][end - (1 << row)])
+
+    return least
 
 
 def tree_order(chats: Sequence[Chat], key: Key) -> tuple[int, ...]:

@@ -30,12 +30,17 @@ def attend_in_blocks(model: Any) -> Any:
     return model
 
 
+def in_blocks(model: Any) -> bool:
+    """True if the model's attention takes a forest's blocks."""
+    return bool(model.config._attn_implementation == NAME)
+
+
 def attention_inputs(model: Any, packed: Packed, device: Any) -> dict[str, Any]:
     """The inputs of a model that tell which tokens see which: blocks, or a mask of all pairs."""
     import torch
 
     size = len(packed.tokens)
-    if getattr(model, "module", model).config._attn_implementation == NAME:
+    if in_blocks(getattr(model, "module", model)):
         # With any mask of four dimensions transformers makes none of its own.  A model that did
         # not hand on the blocks would be told apart by its scores (`packing_problem`).
         mask = torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device).expand(1, 1, size, size)

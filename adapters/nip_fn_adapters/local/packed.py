@@ -14,7 +14,7 @@ import numpy as np
 
 from nip_fn.training.jobs import Job
 from nip_fn.training.packing import Packed, TokenRow, pack
-from nip_fn_adapters.local.attention import attend_in_blocks, attention_inputs
+from nip_fn_adapters.local.attention import attend_in_blocks, attention_inputs, in_blocks
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.loading import Loaded
 from nip_fn_adapters.local.models import (
@@ -81,11 +81,12 @@ def score(model: Any, packed: Packed) -> Scores:
 
 
 def forests(model: Any, rows: Sequence[TokenRow]) -> tuple[Packed, ...]:
-    """The rows packed for the model: in small forests if attention is much of its work."""
+    """The rows packed for the model: in small forests if each token meets all of its forest."""
     # A layer's matrices take about 24 · hidden² operations a token, its attention 4 · hidden for
-    # each token of the forest, which processors do more slowly, by a half.
+    # each token that it meets, which processors do more slowly, by a half.
     hidden = getattr(model.config.get_text_config(), "hidden_size", None)
-    return pack(rows, MAX_TOKENS, 1 / (4 * hidden) if hidden else 0.0)
+    # In blocks it meets its ancestors, in forests of any size: few large ones save start-up.
+    return pack(rows, MAX_TOKENS, 1 / (4 * hidden) if hidden and not in_blocks(model) else 0.0)
 
 
 def _scores(model: Any, rows: Sequence[TokenRow]) -> list[tuple[Floats, ...]]:
