@@ -15,7 +15,14 @@ from nip_fn_adapters.tracker import read_metrics
 from nip_fn_cli.consoles import Console
 from nip_fn_cli.exits import Exit, say
 
-ORDER = ("running", "stopped", "waiting", "done")  # in which states are shown, the last cut first
+EARLY = "stopped early"
+ORDER = (
+    "running",
+    "stopped",
+    "waiting",
+    EARLY,
+    "done",
+)  # in which states are shown, the last cut first
 
 
 def why(code: int, folder: Path) -> str:
@@ -33,7 +40,7 @@ class Board:
     ) -> None:
         """The cells in these folders, some of them done before; `well` are good exit codes."""
         self._folders, self._done, self._well = folders, done, well
-        self._told: Mapping[str, int | None] = {}
+        self._told: dict[str, tuple[str, int | None]] = {}
         self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
 
     def __enter__(self) -> "Board":
@@ -51,41 +58,58 @@ class Board:
         """Stop drawing."""
         self._live.stop()
 
-    def __call__(self, codes: Mapping[str, int | None]) -> None:
-        """Show the cells that were begun: their exit codes, None of those that run."""
+    def __call__(self, codes: Mapping[str, int | None], early: Mapping[str, str]) -> None:
+        """Show the cells.
+
+        Args:
+            codes: The exit codes of those that were begun, None of those that run.
+            early: The reasons why a search has stopped some.
+        """
+        states = {folder: self._state(folder.name, codes, early) for folder in self._folders}
         if self._live.is_started:
-            self._live.update(self._table(codes), refresh=True)
-        else:
-            for folder in self._folders:
-                name = folder.name
-                if name in codes and codes[name] != self._told.get(name, ...):
-                    say(
-                        f"{name}: {self._state(codes, folder)}  {self._says(codes, folder)}".strip()
-                    )
-        self._told = dict(codes)
+            self._live.update(self._table(states, codes, early), refresh=True)
+            return
+        for folder, state in states.items():
+            news = state, None if state == EARLY else codes.get(folder.name)
+            if news != self._told.get(folder.name) and (folder.name in codes or state == EARLY):
+                say(f"{folder.name}: {state}  {self._says(folder, codes, early)}".strip())
+            self._told[folder.name] = news
 
-    def _state(self, codes: Mapping[str, int | None], folder: Path) -> str:
-        name = folder.name
+    def _state(self, name: str, codes: Mapping[str, int | None], early: Mapping[str, str]) -> str:
+        code = codes.get(name)
+        if name in self._done or code in self._well:
+            return "done"
+        if name in early:
+            return EARLY
         if name not in codes:
-            return "done" if name in self._done else "waiting"
-        code = codes[name]
-        return "running" if code is None else "done" if code in self._well else "stopped"
+            return "waiting"
+        return "running" if code is None else "stopped"
 
-    def _says(self, codes: Mapping[str, int | None], folder: Path) -> str:
+    def _says(self, folder: Path, codes: Mapping[str, int | None], early: Mapping[str, str]) -> str:
         code = codes.get(folder.name)
-        if code is None:
-            return last_line(folder) if folder.name in codes else ""
-        return accuracies(folder) if code in self._well else why(code, folder)
+        match self._state(folder.name, codes, early):
+            case "running":
+                return last_line(folder)
+            case "stopped" if code is not None:
+                return why(code, folder)
+            case "done" if code is not None:
+                return accuracies(folder)
+        return early.get(folder.name, "")
 
-    def _table(self, codes: Mapping[str, int | None]) -> Table:
-        rows = [(self._state(codes, folder), folder) for folder in self._folders]
-        counts = {state: sum(own == state for own, _ in rows) for state in ORDER}
+    def _table(
+        self,
+        states: Mapping[Path, str],
+        codes: Mapping[str, int | None],
+        early: Mapping[str, str],
+    ) -> Table:
+        counts = {state: sum(own == state for own in states.values()) for state in ORDER}
         title = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
         table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
         for heading in ("cell", "state", ""):
             table.add_column(heading, no_wrap=True, overflow="ellipsis")
-        for state, folder in sorted(rows, key=lambda row: ORDER.index(row[0])):
-            table.add_row(*map(Text, (folder.name, state, self._says(codes, folder))))
+        for folder in sorted(states, key=lambda folder: ORDER.index(states[folder])):
+            says = self._says(folder, codes, early)
+            table.add_row(*map(Text, (folder.name, states[folder], says)))
         return table
 
 

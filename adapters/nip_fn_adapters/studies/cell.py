@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -67,7 +68,10 @@ def run_cell(
         child = _start(order, log)
     began(child)
     try:
-        return child.wait()
+        # Ray interrupts a task between two steps of Python, and would not wake a wait without end.
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return child.wait(POLL_SECONDS)
     except BaseException:
         child.send_signal(signal.SIGTERM)
         child.wait()

@@ -17,7 +17,7 @@ class LocalCrew:
         """Start nothing yet."""
         self._ended: SimpleQueue[Ended] = SimpleQueue()
         self._children: dict[str, Child] = {}
-        self._stopping = False
+        self._unwanted: set[str] = set()
 
     def start(self, name: str, order: Order) -> None:
         """Begin a cell."""
@@ -26,10 +26,10 @@ class LocalCrew:
     def _run(self, name: str, order: Order) -> None:
         def began(child: Child) -> None:
             self._children[name] = child
-            if self._stopping:  # it began while the others were stopped
+            if name in self._unwanted:  # it began as it was stopped
                 child.send_signal(signal.SIGTERM)
 
-        self._ended.put(Ended(name, run_cell(order, began, lambda: self._stopping)))
+        self._ended.put(Ended(name, run_cell(order, began, lambda: name in self._unwanted)))
 
     def ended(self, seconds: float) -> Sequence[Ended]:
         """The cells that have ended; waits so long for one."""
@@ -38,9 +38,9 @@ class LocalCrew:
             found.append(self._ended.get(timeout=seconds))
         return found
 
-    def stop(self) -> None:
-        """Stop all cells as Ctrl-C does."""
-        self._stopping = True
-        for child in list(self._children.values()):
-            if child.poll() is None:
-                child.send_signal(signal.SIGTERM)
+    def stop(self, name: str) -> None:
+        """Stop a cell as Ctrl-C does."""
+        self._unwanted.add(name)
+        child = self._children.get(name)
+        if child is not None and child.poll() is None:
+            child.send_signal(signal.SIGTERM)

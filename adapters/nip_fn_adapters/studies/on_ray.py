@@ -52,9 +52,9 @@ class RayCrew:
             return code
         return None
 
-    def stop(self) -> None:
-        """Stop all cells as Ctrl-C does."""
-        for reference in self._names:
+    def stop(self, name: str) -> None:
+        """Stop a cell as Ctrl-C does."""
+        for reference in [own for own, known in self._names.items() if known == name]:
             self._ray.cancel(reference)
 
 

@@ -24,8 +24,8 @@ class Crew(Protocol):
     def ended(self, seconds: float) -> Sequence[Ended]:
         """The cells that have ended since the last call; waits so long for one."""
 
-    def stop(self) -> None:
-        """Stop what was begun, as Ctrl-C does, and begin nothing of what was queued."""
+    def stop(self, name: str) -> None:
+        """Stop a cell as Ctrl-C does, or do not begin it if it is queued."""
 
 
 class Task(NamedTuple):
@@ -86,7 +86,7 @@ def run_all(
     spent: Callable[[str], float],
     well: Collection[int],
     over_budget: int,
-    look: Callable[[Mapping[str, int | None]], None],
+    look: Callable[[Mapping[str, int | None]], Collection[str]],
     stopping: Callable[[], bool],
 ) -> dict[str, int]:
     """Run cells; the exit code of each that has ended.
@@ -103,7 +103,7 @@ def run_all(
         well: The exit codes of cells that are done.
         over_budget: The exit code of a cell that has stopped at its budget.
         look: Called every half second with the cells that were begun: their exit codes, None of
-            those that run.
+            those that run; returns those of them that are to stop.
         stopping: True once no more cells are to be begun, and the others to stop.
     """
     codes: dict[str, int] = {}
@@ -115,7 +115,8 @@ def run_all(
         if stopping() and not stopped:
             stopped = True
             waiting = []
-            crew.stop()
+            for name in running:
+                crew.stop(name)
         while len(running) < hands and (task := _next(waiting, done)) is not None:
             share = budget.share(task.name, len(waiting))
             waiting.remove(task)
@@ -139,7 +140,8 @@ def run_all(
                 for task in again
                 if budget.allows_more(task.name, len(again), shares[task.name])
             ]
-        look({**codes, **dict.fromkeys(running)})
+        for name in look({**codes, **dict.fromkeys(running)}):
+            crew.stop(name)
     return codes
 
 
