@@ -1,5 +1,6 @@
 """The `nip-fn` command.  Each command imports its modules when it runs, so that help is instant."""
 
+import shlex
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -981,9 +982,9 @@ def serve(
 
     Ctrl-C stops it and every process that it started; when it is started again, it continues.
     """
-    from nip_fn_adapters.serving.settings import ServerSettings
+    from nip_fn_adapters.serving.settings import FleetSettings, ServerSettings
     from nip_fn_adapters.serving.training import TrainingSettings
-    from nip_fn_cli.serve import VllmOptions, serve_command, serves_on
+    from nip_fn_cli.serve import serve_command, serves_on
 
     if status is not None:
         from nip_fn_cli.serving_status import status_command
@@ -1001,7 +1002,16 @@ def serve(
         parallel_jobs=parallel_jobs,
         max_upload_bytes=max_upload_mb << 20,
     )
-    vllm = VllmOptions(vllm_command, vllm_args, vllm_port, replicas, max_model_len, start_limit)
+    vllm = FleetSettings(
+        command=tuple(shlex.split(vllm_command or "")),
+        folder=state.absolute() / "vllm",
+        host=host,
+        port=vllm_port,
+        replicas=replicas,
+        max_model_len=max_model_len,
+        extra=tuple(shlex.split(vllm_args)),
+        start_limit=start_limit,
+    )
     serve_command(settings, vllm, TrainingSettings(accelerate_config, push_to_hub), port, ray)
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,8 +30,13 @@ for process in pathlib.Path("/proc").glob("[0-9]*"):
 """
 
 
+# For a test that joins its cluster itself: by then Ray may have been imported by another test, and
+# would replace 127.0.0.1 by the machine's address in a network.
+JOINED = {**NODE, "node_ip_address": "127.0.0.2"}
+
+
 @contextmanager
-def ray_cluster() -> Iterator[Any]:
+def ray_cluster(node: Mapping[str, Any] = NODE) -> Iterator[Any]:
     """A cluster whose head has room for nothing, so that any node with work may be removed."""
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(dir="/tmp") as folder:
         reaper = subprocess.Popen((sys.executable, "-c", REAPER, folder), stdin=subprocess.PIPE)
@@ -40,7 +45,7 @@ def ray_cluster() -> Iterator[Any]:
         patch.setenv("RAY_TMPDIR", folder)
         from ray.cluster_utils import Cluster
 
-        head = {**NODE, "num_cpus": 0, "include_dashboard": False, "_system_config": NOTICE}
+        head = {**node, "num_cpus": 0, "include_dashboard": False, "_system_config": NOTICE}
         made = Cluster(initialize_head=True, head_node_args=head)
         try:
             yield made

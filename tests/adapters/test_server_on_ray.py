@@ -14,26 +14,24 @@ from nip_fn_adapters.serving.wire import Needs, RestartPolicy
 from nip_fn_cli.exits import Exit
 from nip_fn_cli.main import app
 
+from . import clusters
 from .fleets import Machine, online, until_status
 from .serving import TINY
 
 pytest.importorskip("ray")
 
-# Not 127.0.0.1, which Ray replaces by the machine's address in a network.
-NODE = {"node_ip_address": "127.0.0.2", "num_cpus": 1}
+NODE = {**clusters.JOINED, "num_cpus": 1}
 
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A cluster whose head has no room for anything."""
     import ray
-    from ray.cluster_utils import Cluster
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    made = Cluster(initialize_head=True, head_node_args={**NODE, "num_cpus": 0})
-    yield made
-    ray.shutdown()
-    made.shutdown()
+    with clusters.ray_cluster(NODE) as made:
+        yield made
+        ray.shutdown()
 
 
 def test_a_replica_whose_node_is_lost_comes_back_on_another_at_its_address(
@@ -73,3 +71,21 @@ def test_a_cluster_that_is_none_is_told(tmp_path: Path, address: str) -> None:
     ended = CliRunner().invoke(app, ("serve", *options))
     assert ended.exit_code == Exit.SYSTEM
     assert f"no Ray cluster answers at {address}" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ("num_machines: 2\nnum_processes: 3\n", "num_processes = 3 is no multiple of num_mach"),
+        ("num_machines: many\n", "Expected `int`, got `str` - at `$.num_machines`"),
+        ("[", "while parsing a flow node"),
+    ],
+)
+def test_machines_that_make_no_sense_are_told(tmp_path: Path, config: str, why: str) -> None:
+    file = tmp_path / "accelerate.yaml"
+    file.write_text(config)
+    options = ("--ray", "auto", "--state", str(tmp_path / "state"), "--accelerate-config")
+    ended = CliRunner().invoke(app, ("serve", *options, str(file), "--port", "0"))
+    assert ended.exit_code == Exit.USAGE
+    assert why in ended.stderr
+    assert str(file) in ended.stderr

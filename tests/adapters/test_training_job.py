@@ -3,8 +3,9 @@
 import asyncio
 import subprocess
 import sys
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -45,11 +46,16 @@ class Done(NamedTuple):
         return tuned
 
 
-def do(folder: Path, job: Job, settings: TrainingSettings) -> Done:
+def do(
+    folder: Path,
+    job: Job,
+    settings: TrainingSettings,
+    train: Callable[..., Coroutine[Any, Any, int]] = run_training,
+) -> Done:
     """Lay down the job under an id and train it."""
     files, starts = JobFiles(folder, ID), []
     write_job(files, job)
-    train_it = run_training(folder, ID, lambda: starts.append(read_progress(files)), settings)
+    train_it = train(folder, ID, lambda: starts.append(read_progress(files)), settings)
     code = asyncio.run(train_it)
     return Done(files, job, code, len(starts), starts[0] if starts else None)
 

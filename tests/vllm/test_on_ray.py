@@ -26,7 +26,6 @@ def cluster() -> Iterator[Any]:
         yield made
 
 
-@pytest.mark.exhaustive  # two real vLLMs on one machine: minutes when it is idle, else many more
 def test_a_run_ends_although_a_node_is_lost(
     cluster: Any, command: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect
-from nip_fn.training.jobs import CANARY_ABSOLUTE, CANARY_RELATIVE
+from nip_fn.training.jobs import Score, canary_problem
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.in_vllm import nip_fn_access as access
 from nip_fn_adapters.serving.machines import Gpus, Machines, Process, ThisMachine
@@ -187,8 +187,9 @@ class Fleet:
         )
 
         def agreed(scores: tuple[tuple[float, ...], ...]) -> Result[tuple[float, ...], Refusal]:
+            first = tuple(Score(one, one) for one in scores[0])
             for replica, own in zip(replicas, scores, strict=True):
-                if not _agree(scores[0], own):
+                if canary_problem(first, own):
                     told = f"{replica.name} does not score {model} as others do"
                     return Failure(Refusal(told, status=502))
             return Success(scores[0])
@@ -230,14 +231,11 @@ class Fleet:
     def _replica(self, needs: Needs, model: Path, port: int, gpus: tuple[str, ...]) -> Replica:
         settings = self._settings
         launch = Launch(
-            model=str(model),
-            served_name=needs.model_name,
-            port=port,
-            host=settings.host,
-            max_model_len=settings.max_model_len,
-            max_lora_rank=needs.max_lora_rank,
-            max_loras=needs.max_loras,
-            quantization=needs.quantization,
+            needs,
+            str(model),
+            port,
+            settings.host,
+            settings.max_model_len,
             tensor_parallel=max(1, len(gpus)),
             can_sleep=self._can_sleep,
             extra=(*_defaults(needs, gpus), *settings.extra),
@@ -275,14 +273,6 @@ def url_of(host: str, port: int) -> str:
     """The address at which this machine reaches a server that listens there."""
     here = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
     return f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
-
-
-def _agree(first: Sequence[float], other: Sequence[float]) -> bool:
-    """True if scores differ by no more than a canary allows."""
-    return all(
-        abs(one - two) <= CANARY_ABSOLUTE + CANARY_RELATIVE * abs(one)
-        for one, two in zip(first, other, strict=True)
-    )
 
 
 async def _all(calls: Iterable[Awaitable[T]]) -> list[T]:

@@ -158,6 +158,11 @@ def _environment(
         chosen["VLLM_SERVER_DEV_MODE"] = "1"
     if gpus:
         chosen["CUDA_VISIBLE_DEVICES"] = ",".join(gpus)
-    # Threads that spin while they wait take the cores from trainings and from one another.
-    usual = {"VLLM_CPU_KVCACHE_SPACE": "2", "OMP_WAIT_POLICY": "PASSIVE"}  # GiB
+    usual = {
+        "VLLM_CPU_KVCACHE_SPACE": "2",  # GiB
+        # Threads that spin while they wait take the cores from trainings and from one another.
+        "OMP_WAIT_POLICY": "PASSIVE",
+        # vLLM binds its threads to cores, all replicas of a machine to the same ones.
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    }
     return {**usual, **os.environ, **chosen}

@@ -44,7 +44,7 @@ class FleetSettings(NamedTuple):
 
     command: tuple[str, ...]  # starts vLLM's OpenAI server; options are appended
     folder: Path  # of its logs
-    key: str  # that vLLM asks for
+    key: str = ""  # that vLLM asks for
     host: str = "127.0.0.1"
     port: int = 8000  # of the first replica; the others follow
     replicas: int | None = None  # None: one for every few GPUs that hold the model

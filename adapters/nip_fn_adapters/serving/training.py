@@ -1,20 +1,24 @@
 """Training on the server's machine, through accelerate.
 
-`python -m nip_fn_adapters.serving.training RUN JOB THREADS [CONFIG]` is `accelerate launch` of
-`nip_fn_adapters.local.train`: one training, on all devices of accelerate's configuration.
+`python -m nip_fn_adapters.serving.training RUN JOB THREADS [OPTION ...]` is `accelerate launch` of
+`nip_fn_adapters.local.train` with these options: one training, on all devices of accelerate's
+configuration.
 """
 
 import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
+from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn_adapters.local.children import cores, die_with_parent, run_child, train_in_child
 from nip_fn_adapters.local.jobs import JobFiles, finished, read_job
-from nip_fn_adapters.local.models import exit_on_failure, require
+from nip_fn_adapters.local.models import exit_on_failure, first_line, require
 from nip_fn_adapters.local.progress import read_progress
 from nip_fn_adapters.local.tuner import CHILD
 from nip_fn_adapters.store import replace_file
@@ -26,6 +30,34 @@ class TrainingSettings(NamedTuple):
     accelerate_config: Path | None = None  # None: one process for each GPU, or one on the CPU
     hub_namespace: str | None = None  # a user or organisation to push finished adapters to
     threads: int = cores()
+    options: tuple[str, ...] = ()  # of `accelerate launch`, which override the configuration
+    machines: int = 1  # of a cluster, that share a training
+    gpus: int = 1  # of each of these machines, where they have any
+
+
+class _Configuration(msgspec.Struct):
+    """The fields of accelerate's configuration that say on what it trains."""
+
+    num_machines: Annotated[int, Meta(ge=1)] = 1
+    num_processes: Annotated[int, Meta(ge=1)] = 1  # of all machines together
+    use_cpu: bool = False
+
+
+def spread(settings: TrainingSettings) -> Result[TrainingSettings, Problem]:
+    """The settings, for the machines and the GPUs of accelerate's configuration."""
+    path = settings.accelerate_config
+    if path is None:
+        return Success(settings)
+    try:
+        config = msgspec.yaml.decode(path.read_bytes(), type=_Configuration)
+    except (OSError, msgspec.DecodeError) as error:
+        return Failure(Problem(first_line(error), str(path)))
+    machines, processes = config.num_machines, config.num_processes
+    if processes % machines:
+        told = f"num_processes = {processes} is no multiple of num_machines = {machines}"
+        return Failure(Problem(told, str(path), "give each machine as many processes as any other"))
+    gpus = 0 if config.use_cpu else processes // machines
+    return Success(settings._replace(machines=machines, gpus=gpus))
 
 
 async def run_training(
@@ -53,7 +85,8 @@ async def run_training(
 
     arguments = ["-m", __name__, str(files.run), name, str(settings.threads)]
     if settings.accelerate_config is not None:
-        arguments.append(str(settings.accelerate_config.absolute()))
+        config = str(settings.accelerate_config.absolute())
+        arguments += ["--config_file", config, *settings.options]
     code = await train_in_child(arguments, files, settings.threads, look)
     if settings.hub_namespace is not None:
         await _push(files, settings.hub_namespace)
@@ -73,11 +106,12 @@ async def _push(files: JobFiles, namespace: str) -> None:
 
 def main() -> None:
     """Run `accelerate launch` in this process, for the job that the arguments name."""
-    run, name, threads, *config = sys.argv[1:]
+    run, name, threads, *options = sys.argv[1:]
     die_with_parent()
     exit_on_failure(require("accelerate", "torch"))
-    path = config[0] if config else str(_one_process_a_device(JobFiles(Path(run), name)))
-    sys.argv[1:] = ["--config_file", path, "--module", CHILD, run, name, threads]
+    if not options:
+        options = ["--config_file", str(_one_process_a_device(JobFiles(Path(run), name)))]
+    sys.argv[1:] = [*options, "--module", CHILD, run, name, threads]
     # In this process, so that what is set above, to end with the parent, holds for the launcher.
     runpy.run_module("accelerate.commands.launch", run_name="__main__")
 

@@ -258,12 +258,8 @@ def end_token(model: Path) -> Result[str | int, Problem]:
 
 
 def shape_of(model: Path) -> ModelShape:
-    """The shape of the model in this folder, as far as its configuration tells.
-
-    A model that also reads images keeps the language model's configuration in `text_config`.
-    """
-    config = _read_object(model / "config.json")
-    config |= config.get("text_config", {})
+    """The shape of the model in this folder, as far as its configuration tells."""
+    config = model_config(model)
     numbers = {name: value for name, value in config.items() if isinstance(value, int) and value}
     heads = numbers.get("num_attention_heads", 1)
     size = sum(file.stat().st_size for file in model.glob("*.safetensors")) / 2**30
@@ -276,6 +272,15 @@ def shape_of(model: Path) -> ModelShape:
         tuple(value for name, value in numbers.items() if name.endswith("intermediate_size")),
         size / 2 if is_wide else size,
     )
+
+
+def model_config(model: Path) -> dict[str, Any]:
+    """The configuration of the language model in this folder; {} if there is none.
+
+    A model that also reads images keeps it in `text_config`.
+    """
+    config = _read_object(model / "config.json")
+    return {**config, **config.get("text_config", {})}
 
 
 def _read_object(path: Path) -> dict[str, Any]:

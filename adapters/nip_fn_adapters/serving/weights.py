@@ -17,6 +17,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect
 from nip_fn_adapters.local.weights import CONFIG, NOT_STACKED, WEIGHTS
+from nip_fn_adapters.serving.vllm import model_config
 
 MAX_HEADER = 64 << 20  # bytes of the header of a safetensors file
 MAX_CONFIG = 1 << 20  # bytes
@@ -240,11 +241,7 @@ def _base_shapes(base: Path) -> dict[str, tuple[int, ...]]:
 
 def _number_of_layers(base: Path) -> float:
     """The layers of the model; infinitely many if its configuration does not tell."""
-    try:
-        config = msgspec.json.decode((base / "config.json").read_bytes(), type=dict[str, Any])
-    except (FileNotFoundError, msgspec.DecodeError):
-        return math.inf
-    number = {**config, **config.get("text_config", {})}.get("num_hidden_layers")
+    number = model_config(base).get("num_hidden_layers")
     return number if isinstance(number, int) else math.inf
 
 

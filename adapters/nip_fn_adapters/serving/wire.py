@@ -162,14 +162,11 @@ class Refusal(Problem):
 class Launch(NamedTuple):
     """The settings that a vLLM process is started with."""
 
-    model: str  # a folder
-    served_name: str
+    needs: Needs
+    model: str  # the folder
     port: int
     host: str = "127.0.0.1"
     max_model_len: int | None = None  # tokens; None: the model's own limit
-    max_lora_rank: int = 16
-    max_loras: int = 1
-    quantization: Literal["bitsandbytes", "none"] = "none"
     tensor_parallel: int = 1  # GPUs that share the weights
     can_sleep: bool = False
     loras: tuple[tuple[str, str], ...] = ()  # (name, folder) of those to serve from the start
@@ -179,21 +176,22 @@ class Launch(NamedTuple):
 def vllm_arguments(launch: Launch) -> tuple[str, ...]:
     """The command-line options of vLLM's OpenAI server for these settings.
 
-    >>> "--enable-lora" in vllm_arguments(Launch("models/m", "m", 8000))
+    >>> "--enable-lora" in vllm_arguments(Launch(Needs("m"), "models/m", 8000))
     True
     """
+    needs = launch.needs
     options: list[str] = [
-        *("--model", launch.model, "--served-model-name", launch.served_name),
+        *("--model", launch.model, "--served-model-name", needs.model_name),
         *("--host", launch.host, "--port", str(launch.port)),
-        *("--enable-lora", "--max-lora-rank", str(lora_rank(launch.max_lora_rank))),
-        *("--max-loras", str(launch.max_loras)),
+        *("--enable-lora", "--max-lora-rank", str(lora_rank(needs.max_lora_rank))),
+        *("--max-loras", str(needs.max_loras)),
         *("--tensor-parallel-size", str(launch.tensor_parallel)),
         *("--middleware", "nip_fn_access.VllmAccess"),
     ]
     if launch.max_model_len is not None:
         options += ("--max-model-len", str(launch.max_model_len))
-    if launch.quantization != "none":
-        options += ("--quantization", launch.quantization)
+    if needs.quantization != "none":
+        options += ("--quantization", needs.quantization)
     if launch.can_sleep:
         options.append("--enable-sleep-mode")
     if launch.loras:

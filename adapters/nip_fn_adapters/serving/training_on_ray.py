@@ -1,0 +1,199 @@
+"""Trainings on the nodes of a Ray cluster: each on one node, or on more by accelerate's
+configuration (`num_machines`).
+
+On each of its nodes a training has an actor that starts `accelerate launch`, as a server does on
+its own machine.  Ray gives the actors of a training their GPUs at once, and takes all of them back
+together; the first one's address joins their processes.
+"""
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import ray
+from ray.exceptions import RayActorError
+from ray.util.placement_group import placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.local.children import LOOK_SECONDS
+from nip_fn_adapters.local.jobs import JobFiles, failure_reason, read_job
+from nip_fn_adapters.serving.on_ray import (
+    LOST,
+    NOTICE_SECONDS,
+    Files,
+    free_address,
+    needs,
+    num_gpus,
+    read_files,
+    write_files,
+)
+from nip_fn_adapters.serving.training import TrainingSettings, run_training
+from nip_fn_adapters.store import replace_file, sync_path
+
+TRIES = 4  # of a training, if its nodes are lost
+CONFIG = "accelerate.yaml"
+
+
+class _Look(NamedTuple):
+    """A training as it is now."""
+
+    progress: bytes
+    log: bytes  # printed since the last look
+
+
+class _Left(NamedTuple):
+    """The end of a training on one of its nodes."""
+
+    code: int
+    reason: str  # why it failed; "" if it did not
+    job: Files  # the files of the job's folder
+    adapters: Mapping[str, Files]  # that it made
+
+
+class _Trainer:
+    """A training's processes on the node where Ray has placed this actor."""
+
+    def __init__(self) -> None:
+        """Train nothing yet."""
+        self._files: JobFiles | None = None
+
+    def address(self) -> tuple[str, int]:
+        """An address at which the other nodes can reach this one."""
+        return free_address()
+
+    async def train(
+        self, name: str, job: Files, adapters: Mapping[str, Files], settings: TrainingSettings
+    ) -> _Left:
+        """The end of the training of a job with these files, which needs these adapters."""
+        with tempfile.TemporaryDirectory(prefix="nip-fn-training-") as folder:
+            files = self._files = JobFiles(Path(folder), name)
+            write_files(files.folder, job)
+            files.adapters.mkdir()
+            for adapter, content in adapters.items():
+                write_files(files.adapters / adapter, content)
+            if settings.accelerate_config is not None:
+                settings = settings._replace(accelerate_config=files.folder / CONFIG)
+            code = await run_training(files.run, name, lambda: None, settings)
+            made = [one for one in files.adapters.iterdir() if one.name not in adapters]
+            return _Left(
+                code,
+                failure_reason(files, code) if code else "",
+                read_files(files.folder),
+                {one.name: read_files(one) for one in made},
+            )
+
+    def look(self, read: int) -> _Look:
+        """The training as it is now; `read`: the bytes of its log that are known."""
+        if self._files is None:
+            return _Look(b"", b"")
+        progress, log = (
+            file.read_bytes() if file.exists() else b""
+            for file in (self._files.progress, self._files.log)
+        )
+        return _Look(progress, log[read:])
+
+
+async def train_on_ray(
+    folder: Path, name: str, started: Callable[[], None], settings: TrainingSettings
+) -> int:
+    """The exit code of a training on nodes, with its files here, as `training.run_training`.
+
+    If a node is lost, others train it.
+    """
+    files = JobFiles(folder.absolute(), name)
+    job, given = read_job(files), read_files(files.folder)
+    if settings.accelerate_config is not None:
+        given = {**given, CONFIG: settings.accelerate_config.read_bytes()}
+    adapters = {one: read_files(files.adapters / one) for one in {job.start, job.reference} if one}
+    for _ in range(TRIES):
+        files.log.write_bytes(b"")
+        try:
+            async with _trainers(settings) as trainers:
+                looking = asyncio.create_task(_follow(trainers[0], files, started))
+                try:
+                    left = await _train(trainers, settings, name, given, adapters)
+                finally:
+                    looking.cancel()
+        except RayActorError as error:
+            replace_file(files.failure, f"{LOST}: {one_line(error)}".encode())
+            continue
+        for adapter in left.adapters.keys() - {path.name for path in files.adapters.iterdir()}:
+            write_files(files.unfinished, left.adapters[adapter]).rename(files.adapters / adapter)
+            sync_path(files.adapters)
+        write_files(files.folder, left.job)
+        return left.code
+    return 1
+
+
+@asynccontextmanager
+async def _trainers(settings: TrainingSettings) -> AsyncIterator[Sequence[Any]]:
+    """An actor on each node of a training; nothing of them is left afterwards."""
+    gpus = settings.gpus if num_gpus() else 0
+    bundle = {"GPU": gpus} if gpus else {"CPU": 1}
+    group = placement_group([bundle] * settings.machines, strategy="SPREAD")
+    try:
+        yield [
+            ray.remote(_Trainer)
+            .options(
+                **needs(gpus), scheduling_strategy=PlacementGroupSchedulingStrategy(group, place)
+            )
+            .remote()
+            for place in range(settings.machines)
+        ]
+    finally:
+        remove_placement_group(group)
+
+
+async def _train(
+    trainers: Sequence[Any],
+    settings: TrainingSettings,
+    name: str,
+    given: Files,
+    adapters: Mapping[str, Files],
+) -> _Left:
+    """The files that a training leaves: on its first node, or on the one for which it failed."""
+    joined: tuple[str, ...] = ()
+    if len(trainers) > 1:
+        host, port = await trainers[0].address.remote()
+        joined = ("--main_process_ip", host, "--main_process_port", str(port))
+    ends = []
+    for rank, trainer in enumerate(trainers):
+        options = (*joined, "--machine_rank", str(rank))
+        own = settings._replace(options=options)
+        ends.append(trainer.train.remote(name, given, adapters, own))
+    failed: list[_Left] = []
+    waiting = set(map(asyncio.ensure_future, ends))
+    try:
+        while waiting:
+            # Without the one that failed, others may wait for as long as their libraries let them.
+            limit = NOTICE_SECONDS if failed else None
+            done, waiting = await asyncio.wait(
+                waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                break
+            failed += [end.result() for end in done if end.result().code]
+    finally:
+        for end in waiting:
+            end.cancel()
+    # One that is killed breaks the others' connections, and they may notice it first.
+    killed = [left for left in failed if left.reason.startswith("killed")]
+    first: _Left = (killed or failed or [await ends[0]])[0]
+    return first
+
+
+async def _follow(trainer: Any, files: JobFiles, started: Callable[[], None]) -> None:
+    """Write down a training's progress and its log until this is cancelled."""
+    with suppress(RayActorError):  # its end is noticed otherwise
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            look: _Look = await trainer.look.remote(files.log.stat().st_size)
+            if look.progress:
+                replace_file(files.progress, look.progress)
+                started()
+            with files.log.open("ab") as log:
+                log.write(look.log)
