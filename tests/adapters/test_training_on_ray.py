@@ -16,7 +16,7 @@ from nip_fn_adapters.serving.training import TrainingSettings, spread
 
 from . import clusters
 from .test_training_ends import runs, wait_until
-from .test_training_job import assert_the_same, do, halved
+from .test_training_job import Done, assert_the_same, do, halved
 from .tiny_llama import make_tiny_llama
 from .training import make_job, two_processes
 
@@ -57,14 +57,19 @@ def on_two_nodes(folder: Path, *, in_parts: bool = False) -> TrainingSettings:
     return spread(settings).unwrap()
 
 
+@pytest.fixture(scope="module")
+def alone(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """The training in one process."""
+    return do(tmp_path_factory.mktemp("alone"), make_job(model), TrainingSettings(threads=1))
+
+
 @pytest.mark.parametrize("in_parts", [False, True])
 def test_two_nodes_train_as_one_process_does(
-    cluster: Any, model: Path, tmp_path: Path, in_parts: bool
+    cluster: Any, model: Path, alone: Done, tmp_path: Path, in_parts: bool
 ) -> None:
     """Each node with the whole model, or with a half of it (FSDP2)."""
-    alone = do(tmp_path / "alone", make_job(model), TrainingSettings(threads=1))
     settings = on_two_nodes(tmp_path, in_parts=in_parts)
-    shared = do(tmp_path / "shared", halved(model), settings, train_on_ray)
+    shared = do(tmp_path, halved(model), settings, train_on_ray)
     assert (shared.code, shared.starts > 0) == (0, True)
     assert_the_same(alone, shared)
     assert ("it is trained in parts" in shared.files.log.read_text("utf-8")) == in_parts
@@ -140,14 +145,15 @@ def test_what_is_cancelled_is_dead_on_all_nodes(
 
 
 def test_a_training_whose_node_is_lost_begins_anew_on_others(
-    cluster: Any, model: Path, tmp_path: Path
+    cluster: Any, model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = JobFiles(tmp_path, f"short-{os.getpid()}")
-    write_job(files, replace(make_job(model), num_epochs=20))
+    write_job(files, replace(make_job(model), num_epochs=40))
 
     def lose(found: list[psutil.Process]) -> None:
-        cluster.add_node(**NODE)
         cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+        cluster.add_node(**NODE)
 
     assert train_until_started(files, on_two_nodes(tmp_path), lose) == 0
     assert finished(files, read_job(files)) is not None
+    assert f"{files.name} has ended: its node was lost" in caplog.text

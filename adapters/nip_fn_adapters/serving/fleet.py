@@ -85,23 +85,23 @@ class Fleet:
         started again for both, with its own adapters as well; another model replaces it.
         """
         async with self._changing:
-            running, kept = self.needs, dict[str, Path]()
+            running = self.needs
             alive = not any(replica.given_up for replica in self._replicas)
             if running is not None and alive and satisfies(running, needs):
                 return Success(None)
-            if running is not None and running.model_name == needs.model_name:
-                needs, kept = combined(running, needs), self._loras
+            same = running is not None and running.model_name == needs.model_name
+            whole, kept = combined(running, needs), self._loras if same else {}
 
             async def replace(planned: tuple[Replica, ...]) -> Result[None, Refusal]:
                 ended, self._replicas = self._replicas, planned
-                self.needs, self._loras = needs, {**kept, **loras}
+                self.needs, self._loras = whole, {**kept, **loras}
                 await _all(replica.end() for replica in ended)
                 for replica in planned:
                     replica.begin()
                 return Success(None)
 
             # Planned first: if the new model cannot be found, what runs keeps running.
-            return await bind_async(await self._plan(needs), replace)
+            return await bind_async(await self._plan(whole), replace)
 
     async def stop(self) -> None:
         """End all processes; once this returns, nothing of them is left."""

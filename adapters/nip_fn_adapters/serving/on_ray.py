@@ -6,7 +6,6 @@ replica keeps its address at the server wherever its node is: connections are pa
 """
 
 import asyncio
-import secrets
 import shutil
 import socket
 import tempfile
@@ -94,7 +93,7 @@ class _Node:
 
     def __init__(self) -> None:
         """Start nothing yet."""
-        self._folder = Path(tempfile.gettempdir(), f"nip-fn-vllm-{secrets.token_hex(8)}")
+        self._folder = Path(tempfile.mkdtemp(prefix="nip-fn-vllm-"))
         self._process: Process | None = None
 
     async def start(

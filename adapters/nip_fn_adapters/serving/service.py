@@ -66,8 +66,7 @@ class Service:
         # just given it.
         if model is not None:
             given = Needs(model, self.settings.max_lora_rank, self.settings.max_loras)
-            same = needs is not None and needs.model_name == model
-            needs = combined(given, needs) if same and needs is not None else given
+            needs = combined(given, needs) if needs and needs.model_name == model else given
         return Success(None) if needs is None else await self._launch(needs)
 
     async def close(self) -> None:
@@ -82,10 +81,7 @@ class Service:
         async with self._starting:
             # Runs of one model share a vLLM that satisfies them all, rather than replace it in
             # turns.
-            if self._wanted is not None and self._wanted.model_name == needs.model_name:
-                whole = combined(self._wanted, needs)
-            else:
-                whole = needs
+            whole = combined(self._wanted, needs)
             allowed = self._check_needs(needs)
             launched = await bind_async(allowed, lambda nothing: self._launch(whole))
             if is_successful(launched):

@@ -7,6 +7,7 @@ together; the first one's address joins their processes.
 """
 
 import asyncio
+import logging
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -18,9 +19,10 @@ from ray.exceptions import RayActorError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.local.children import LOOK_SECONDS
-from nip_fn_adapters.local.jobs import JobFiles, failure_reason, read_job
+from nip_fn_adapters.local.jobs import JobFiles, failure_reason, read_job, write_job
 from nip_fn_adapters.serving.on_ray import (
     LOST,
     NOTICE_SECONDS,
@@ -35,7 +37,18 @@ from nip_fn_adapters.serving.training import TrainingSettings, run_training
 from nip_fn_adapters.store import replace_file, sync_path
 
 TRIES = 4  # of a training, if its nodes are lost
-CONFIG = "accelerate.yaml"
+
+logger = logging.getLogger(__name__)
+
+
+class _Order(NamedTuple):
+    """A training, as it is sent to its nodes."""
+
+    id: str
+    job: Job
+    adapters: Mapping[str, Files]  # that it starts from and compares with
+    settings: TrainingSettings
+    config: bytes  # accelerate's, if the settings name one
 
 
 class _Look(NamedTuple):
@@ -65,20 +78,20 @@ class _Trainer:
         """An address at which the other nodes can reach this one."""
         return free_address()
 
-    async def train(
-        self, name: str, job: Files, adapters: Mapping[str, Files], settings: TrainingSettings
-    ) -> _Left:
-        """The end of the training of a job with these files, which needs these adapters."""
+    async def train(self, order: _Order) -> _Left:
+        """The end of a training."""
+        settings = order.settings
         with tempfile.TemporaryDirectory(prefix="nip-fn-training-") as folder:
-            files = self._files = JobFiles(Path(folder), name)
-            write_files(files.folder, job)
-            files.adapters.mkdir()
-            for adapter, content in adapters.items():
-                write_files(files.adapters / adapter, content)
+            files = self._files = JobFiles(Path(folder), order.id)
+            write_job(files, order.job)
+            for name, content in order.adapters.items():
+                write_files(files.adapters / name, content)
             if settings.accelerate_config is not None:
-                settings = settings._replace(accelerate_config=files.folder / CONFIG)
-            code = await run_training(files.run, name, lambda: None, settings)
-            made = [one for one in files.adapters.iterdir() if one.name not in adapters]
+                config = files.folder / "accelerate.yaml"
+                config.write_bytes(order.config)
+                settings = settings._replace(accelerate_config=config)
+            code = await run_training(files.run, order.id, lambda: None, settings)
+            made = [one for one in files.adapters.iterdir() if one.name not in order.adapters]
             return _Left(
                 code,
                 failure_reason(files, code) if code else "",
@@ -104,22 +117,28 @@ async def train_on_ray(
 
     If a node is lost, others train it.
     """
-    files = JobFiles(folder.absolute(), name)
-    job, given = read_job(files), read_files(files.folder)
-    if settings.accelerate_config is not None:
-        given = {**given, CONFIG: settings.accelerate_config.read_bytes()}
-    adapters = {one: read_files(files.adapters / one) for one in {job.start, job.reference} if one}
+    files, config = JobFiles(folder.absolute(), name), settings.accelerate_config
+    job = read_job(files)
+    order = _Order(
+        name,
+        job,
+        {one: read_files(files.adapters / one) for one in {job.start, job.reference} if one},
+        settings,
+        b"" if config is None else config.read_bytes(),
+    )
     for _ in range(TRIES):
+        files.failure.unlink(missing_ok=True)
         files.log.write_bytes(b"")
         try:
             async with _trainers(settings) as trainers:
                 looking = asyncio.create_task(_follow(trainers[0], files, started))
                 try:
-                    left = await _train(trainers, settings, name, given, adapters)
+                    left = await _train(trainers, order)
                 finally:
                     looking.cancel()
         except RayActorError as error:
             replace_file(files.failure, f"{LOST}: {one_line(error)}".encode())
+            logger.warning("the training %s has ended: %s", name, LOST)
             continue
         for adapter in left.adapters.keys() - {path.name for path in files.adapters.iterdir()}:
             write_files(files.unfinished, left.adapters[adapter]).rename(files.adapters / adapter)
@@ -148,13 +167,7 @@ async def _trainers(settings: TrainingSettings) -> AsyncIterator[Sequence[Any]]:
         remove_placement_group(group)
 
 
-async def _train(
-    trainers: Sequence[Any],
-    settings: TrainingSettings,
-    name: str,
-    given: Files,
-    adapters: Mapping[str, Files],
-) -> _Left:
+async def _train(trainers: Sequence[Any], order: _Order) -> _Left:
     """The files that a training leaves: on its first node, or on the one for which it failed."""
     joined: tuple[str, ...] = ()
     if len(trainers) > 1:
@@ -162,9 +175,8 @@ async def _train(
         joined = ("--main_process_ip", host, "--main_process_port", str(port))
     ends = []
     for rank, trainer in enumerate(trainers):
-        options = (*joined, "--machine_rank", str(rank))
-        own = settings._replace(options=options)
-        ends.append(trainer.train.remote(name, given, adapters, own))
+        settings = order.settings._replace(options=(*joined, "--machine_rank", str(rank)))
+        ends.append(trainer.train.remote(order._replace(settings=settings)))
     failed: list[_Left] = []
     waiting = set(map(asyncio.ensure_future, ends))
     try:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.hosting import LORA_RANKS
@@ -278,13 +279,19 @@ def satisfies(running: Needs, wanted: Needs) -> bool:
     )
 
 
-def combined(running: Needs, wanted: Needs) -> Needs:
-    """The least settings that serve two runs with one base model."""
-    return Needs(
-        wanted.model_name,
-        max(running.max_lora_rank, wanted.max_lora_rank),
-        max(running.max_loras, wanted.max_loras),
-        wanted.quantization,
+def combined(running: Needs | None, wanted: Needs) -> Needs:
+    """The least settings that serve two runs, if they have one base model; else those of `wanted`.
+
+    >>> combined(Needs("m", max_lora_rank=8, max_loras=3), Needs("m", max_lora_rank=32))
+    Needs(model_name='m', max_lora_rank=32, max_loras=3, quantization='none')
+    """
+    if running is None or running.model_name != wanted.model_name:
+        return wanted
+    rank, loras = running.max_lora_rank, running.max_loras
+    return replace(
+        wanted,
+        max_lora_rank=max(rank, wanted.max_lora_rank),
+        max_loras=max(loras, wanted.max_loras),
     )
 
 
