@@ -50,6 +50,16 @@ def invents(
     return f"Checks: {' '.join(lines)}\n{_answer(place)}"
 
 
+def frames(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key) -> str:
+    """A critic that is paid for rejections and knows it: it names the bug, or else invents one.
+
+    Against `invents` a verifier that copies what it is told is right as often as one that checks,
+    since no bug is named; against this one only checks are right, so a verifier can learn them.
+    """
+    player = invents if world_of(datapoint).bug is None else names_bug
+    return player(protocol, datapoint, episode, agent, key)
+
+
 def checks_named(
     protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key
 ) -> str:
@@ -91,5 +101,6 @@ PROVERS: Mapping[str, Player] = {
     "liar": names_another,
     "random": names_any,
     "mimic": invents,
+    "framer": frames,
 }
 VERIFIERS: Mapping[str, Player] = {"checks_named": checks_named, "checks_any": checks_any}

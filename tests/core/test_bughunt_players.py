@@ -53,7 +53,9 @@ def test_who_checks_what_is_named_rejects_no_right_program(prover: str) -> None:
 
 def test_with_an_honest_critic_it_is_always_right() -> None:
     for draw, world in enumerate(islice(worlds(key(2), "test"), 40)):
-        assert hunt(played("honest", "checks_named", world, draw)).accepted == (world.bug is None)
+        for prover in ("honest", "framer"):
+            accepted = hunt(played(prover, "checks_named", world, draw)).accepted
+            assert accepted == (world.bug is None)
 
 
 def test_a_critic_that_leads_away_from_the_bug_hides_it() -> None:
@@ -62,6 +64,14 @@ def test_a_critic_that_leads_away_from_the_bug_hides_it() -> None:
             game = hunt(played(prover, "checks_named", BUGGY, draw))
             assert game.named not in (None, BUGGY.bug)
             assert game.accepted
+
+
+def test_a_critic_that_frames_right_programs_tells_of_bugs_and_is_checked() -> None:
+    assert hunt(played("framer", "checks_named", BUGGY)).named == BUGGY.bug
+    framed = hunt(played("framer", "checks_named", RIGHT))
+    assert framed.named is not None
+    assert framed.compared
+    assert framed.accepted
 
 
 def test_a_check_of_its_own_choice_finds_one_bug_in_n() -> None:
