@@ -1,8 +1,9 @@
 """`nip-fn attack`: the provers that mislead the frozen verifier of a run the most."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import msgspec
 from nip_fn import __version__
 from nip_fn.config.codec import to_dict
 from nip_fn.config.hosting import kind_of
+from nip_fn.config.study import seeds_axis
 from nip_fn.errors import Problem
 from nip_fn.params.names import is_reference, unknown_name
 from nip_fn.params.run import HyperParameters
@@ -22,14 +24,14 @@ from nip_fn.run.replay import Replayed
 from nip_fn_adapters import extensions, store
 from nip_fn_adapters.costs.forecast import forecast
 from nip_fn_adapters.costs.spending import dollars as dollars_of
-from nip_fn_adapters.runs import load_run, start_of
+from nip_fn_adapters.runs import Run, load_run, start_of
 from nip_fn_adapters.store import CHECKPOINT
-from nip_fn_cli.attack_cases import OWN, Case, Choice, cases_of, resolved
-from nip_fn_cli.attack_report import Row, report_of, rows_of
+from nip_fn_cli.attack_cases import Case, Choice, cases_of, resolved
+from nip_fn_cli.attack_report import Row, over_seeds, report_of, rows_of
 from nip_fn_cli.cells import played
 from nip_fn_cli.datasets import open_or_die
 from nip_fn_cli.dryrun import COLUMNS, cells
-from nip_fn_cli.exits import Exit, command, die, or_exit, run_name
+from nip_fn_cli.exits import Exit, command, die, or_exit, run_name, said_once
 from nip_fn_cli.loading import first_adapters
 from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_cli.printing import print_rows, share
@@ -37,6 +39,7 @@ from nip_fn_cli.replay import print_game, print_problem
 from nip_fn_cli.session import New, create, reopen
 
 ATTACKS = "attacks"  # the folder of a run that holds them
+APART = 10_000  # the seeds of the trainings of one seed, so that none is that of another
 
 
 def choice_of(strategies: str | None, best_of: str, **others: Any) -> Choice:
@@ -55,42 +58,67 @@ def _listed(text: str, nothing: str) -> tuple[str, ...]:
     return () if parts == (nothing,) else tuple(dict.fromkeys(parts))
 
 
-def attack_command(path: Path, choice: Choice, money: Money, runs: Path) -> None:
-    """Run the command; given again, it resumes where an earlier one was stopped."""
+def attack_command(
+    path: Path, choice: Choice, seeds: int | tuple[int, ...] | None, money: Money, runs: Path
+) -> None:
+    """Run the command; given again, it resumes where an earlier one was stopped.
+
+    With `seeds` it is as many attacks, each in a folder of its own, and one table of them.
+    """
     attacked = or_exit(load_run(path, runs), Exit.RUN)
     _check(attacked.params, choice)
-    cases = list(cases_of(attacked, choice))
-    plans = [_plan(case) for case in cases]
-    name = run_name(choice.name, "--name") or _name(choice, plans)
+    with said_once():
+        attacks = [
+            [(case, _plan(case)) for case in cases] for cases in _attacks(attacked, choice, seeds)
+        ]
+    name = run_name(choice.name, "--name") or _name(choice, [new for _, new in attacks[0]], seeds)
     place = attacked.path.parent / ATTACKS / name
+    every = list(chain.from_iterable(attacks))
     if choice.dry:
-        _forecast(cases, plans, money)
+        _forecast(every, money)
         return
-    for new in plans:
+    for _, new in every:
         check_budget(new.params, money)
-    rows: list[Row] = []
+    rows_S: list[list[Row]] = []
     spent: list[float | None] = []
     gone = 0.0
-    for case, new in zip(cases, plans, strict=True):
-        # One budget for the whole command: what a run leaves is for those behind it.
-        left = money if money.budget is None else money._replace(budget=money.budget - gone)
-        folder = place / case.folder
-        played = _play(case, new, folder, left)
-        rows += rows_of(case, folder, played.stages[-1], attacked.params)
-        own = money_of_run(money, folder)
-        spent.append(dollars_of(played.state, own.prices))
-        gone += spent_at_most(played.state, folder, own)
+    for attack in attacks:
+        rows_S.append([])
+        for case, new in attack:
+            # One budget for the whole command: what a run leaves is for those behind it.
+            left = money if money.budget is None else money._replace(budget=money.budget - gone)
+            folder = place / case.folder
+            played = _play(case, new, folder, left)
+            rows_S[-1] += rows_of(case, folder, played.stages[-1], attacked.params)
+            own = money_of_run(money, folder)
+            spent.append(dollars_of(played.state, own.prices))
+            gone += spent_at_most(played.state, folder, own)
     report = {
         "run": str(attacked.path.parent),
         "iteration": attacked.state.iteration if choice.iteration is None else choice.iteration,
         "attacks": str(place),
-        **report_of(rows, attacked.params),
+        **report_of(over_seeds(rows_S), attacked.params),
         "dollars": None if None in spent else sum(dollars or 0.0 for dollars in spent),
     }
     if choice.json:
         print(json.dumps(msgspec.to_builtins(report), indent=2, ensure_ascii=False))
     else:
-        _print(report, place)
+        _print(report)
+
+
+def _attacks(
+    attacked: Run, choice: Choice, seeds: int | tuple[int, ...] | None
+) -> Iterator[list[Case]]:
+    """The cases of the attack, or of that of each seed, which have a folder for themselves."""
+    if seeds is None:
+        yield list(cases_of(attacked, choice))
+        return
+    for level in seeds_axis(seeds).levels:
+        own = choice._replace(seed=level.table["seed"])
+        yield [
+            case._replace(folder=f"{level.label}/{case.folder}")
+            for case in cases_of(attacked, own, apart=APART)
+        ]
 
 
 def _check(params: HyperParameters, choice: Choice) -> None:
@@ -116,11 +144,15 @@ def _check(params: HyperParameters, choice: Choice) -> None:
             die(Exit.USAGE, Problem(problem, "--starts", "leave trainings out with --starts 0"))
 
 
-def _name(choice: Choice, plans: Sequence[New]) -> str:
-    """A name that no other options have, and none with other models; printing does not matter."""
+def _name(choice: Choice, plans: Sequence[New], seeds: int | tuple[int, ...] | None) -> str:
+    """A name that no other options have, and none with other models; printing does not matter.
+
+    Nor does the number of seeds, so that others can be added.
+    """
     asked = choice._replace(name=None, json=False, dry=False)
     models = [new.lineages for new in plans]
-    return f"attack-{blake2b(msgspec.json.encode((asked, models)), digest_size=4).hexdigest()}"
+    known = blake2b(msgspec.json.encode((asked, models)), digest_size=4).hexdigest()
+    return f"attack-{known}" if seeds is None else f"attack-{known}-seeds"
 
 
 def _plan(case: Case) -> New:
@@ -129,10 +161,10 @@ def _plan(case: Case) -> New:
     return New(params, case.loaded, groups, or_exit(extensions.sources(to_dict(params))))
 
 
-def _forecast(cases: Sequence[Case], plans: Sequence[New], money: Money) -> None:
+def _forecast(plans: Sequence[tuple[Case, New]], money: Money) -> None:
     """Print what each run would ask for, and what it would cost."""
     rows = []
-    for case, new in zip(cases, plans, strict=True):
+    for case, new in plans:
         data = open_or_die(new.params)
         start = RunStarted(new.params, data.info, __version__, new.lineages, format=FORMAT)
         counted = cells(forecast(start, data.source), new.params, money.prices, rate=1.0)
@@ -155,14 +187,17 @@ def _play(case: Case, new: New, folder: Path, money: Money) -> Replayed:
     return played(session, folder, f"{case.prover} ({case.folder}):", money)
 
 
-def _print(report: dict[str, Any], place: Path) -> None:
-    titles = ("prover", "accepts right [95 %]", "accepts wrong [95 %]", "datapoints x games")
+def _print(report: dict[str, Any]) -> None:
+    first = report["provers"][0]["runs"]
+    runs = ("runs",) if len(first) > 1 else ()
+    titles = ("prover", *runs, "accepts right [95 %]", "accepts wrong [95 %]", "datapoints x games")
     rows = []
     for row in report["provers"]:
         agents = f" ({', '.join(row['agents'])})" if _two_sided(report) and row["agents"] else ""
         estimates = (_estimate(row[name]) for name in ("accepts_right", "accepts_wrong"))
         size = f"{row['datapoints']:,} x {row['games']}"
-        rows.append((f"{row['prover']}{agents}", *estimates, size))
+        number = tuple(str(len(row[name])) for name in runs)
+        rows.append((f"{row['prover']}{agents}", *number, *estimates, size))
     print_rows(titles, rows)
     print()
     lines = (
@@ -187,7 +222,7 @@ def _print(report: dict[str, Any], place: Path) -> None:
         print(f"\nThe worst case: {worst['prover']}, {about}")
         print_problem(worst)
         print_game(worst)
-    print(f"\nTo look closer: {command('nip-fn', 'show', place / OWN)}")
+    print(f"\nTo look closer: {command('nip-fn', 'show', first[0])}")
 
 
 def _two_sided(report: dict[str, Any]) -> bool:

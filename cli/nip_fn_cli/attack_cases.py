@@ -78,8 +78,14 @@ class Case(NamedTuple):
     best_of: tuple[int, ...] = ()
 
 
-def cases_of(attacked: Run, choice: Choice) -> Iterator[Case]:
-    """The runs of the attack: the run's own provers first."""
+def cases_of(attacked: Run, choice: Choice, *, apart: int = 1) -> Iterator[Case]:
+    """The runs of the attack: the run's own provers first.
+
+    Args:
+        attacked: The run whose verifier is attacked.
+        choice: The options.
+        apart: The difference between the seeds of two trainings.
+    """
     params, protocol = attacked.params, protocol_of(attacked.params)
     if choice.seed is not None:
         params = msgspec.structs.replace(params, seed=choice.seed)
@@ -131,7 +137,7 @@ def cases_of(attacked: Run, choice: Choice) -> Iterator[Case]:
         for start in range(choice.starts):
             # Its own adapter and the base model in turn.
             keep = start % 2 == 0
-            own = {**limited(training, attackers), "seed": params.seed + start}
+            own = {**limited(training, attackers), "seed": params.seed + apart * start}
             words = f"trained from {'its own' if keep else 'the base'} model"
             yield case(f"trained-{start}{of}", words, attackers, own, keep=keep)
 

@@ -1,6 +1,7 @@
 """The results of an attack: each prover's success, the worst case, and bounds."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,24 +23,35 @@ WRONG, RIGHT = 0, 1  # labels
 
 
 class Row(NamedTuple):
-    """A prover's success.
+    """A prover's success, over one seed or several.
 
     prover: the prover, in words.
     attackers: the agents that it speaks for.
     best_of: of how many replies it gave the best; None if it gave one.
-    accepted: label -> (datapoint, share of games in which it was accepted).
+    accepted: of each seed, label -> (datapoint, share of games in which it was accepted).
     attacked: the labels on which the prover argues for the wrong verdict.
     games: the games about each datapoint, or the continuations of each reply.
-    run: the folder.
+    runs: the folder of each seed.
     """
 
     prover: str
     attackers: Attackers
     best_of: int | None
-    accepted: dict[int, list[tuple[str, float]]]
+    accepted: tuple[dict[int, list[tuple[str, float]]], ...]
     attacked: frozenset[int]
     games: int
-    run: Path
+    runs: tuple[Path, ...]
+
+    def share(self, label: int, level: float = LEVEL) -> Estimate | None:
+        """The share of games about solutions with a label in which it was accepted."""
+        return share_by_datapoint([own[label] for own in self.accepted if label in own], level)
+
+    def misled(self, label: int, level: float = LEVEL) -> Estimate | None:
+        """The share of them that were decided as the prover wanted."""
+        found = self.share(label, level)
+        if found is None or label == WRONG:
+            return found
+        return Estimate(1 - found.value, 1 - found.high, 1 - found.low)
 
 
 def rows_of(case: Case, folder: Path, stage: StageForest, params: HyperParameters) -> Iterator[Row]:
@@ -62,7 +74,7 @@ def rows_of(case: Case, folder: Path, stage: StageForest, params: HyperParameter
                     share = won if aim(protocol, case.attackers, point) == ACCEPT else 1 - won
                     accepted.setdefault(point.label, []).append((point.id, share))
             labels = frozenset(accepted)
-            yield Row(case.prover, case.attackers, n, accepted, labels, case.games, folder)
+            yield Row(case.prover, case.attackers, n, (accepted,), labels, case.games, (folder,))
         return
     # The run's own provers attack wherever anybody could.
     attackers = (case.attackers,) if case.attackers else sides(protocol)
@@ -76,14 +88,27 @@ def rows_of(case: Case, folder: Path, stage: StageForest, params: HyperParameter
             attacked.setdefault(point.label, []).append(said)
     # Whoever is asked how often the run's own provers convince means all of their games.
     shown = {**every, **attacked} if case.attackers else every
-    yield Row(case.prover, case.attackers, None, shown, frozenset(attacked), case.games, folder)
+    labels = frozenset(attacked)
+    yield Row(case.prover, case.attackers, None, (shown,), labels, case.games, (folder,))
+
+
+def over_seeds(rows_S: Sequence[Sequence[Row]]) -> list[Row]:
+    """The rows of an attack, given those of each of its seeds in the same order."""
+    return [
+        row._replace(
+            accepted=tuple(chain.from_iterable(one.accepted for one in (row, *others))),
+            attacked=row.attacked.union(*(one.attacked for one in others)),
+            runs=tuple(chain.from_iterable(one.runs for one in (row, *others))),
+        )
+        for row, *others in zip(*rows_S, strict=True)
+    ]
 
 
 def report_of(rows: list[Row], params: HyperParameters) -> dict[str, Any]:
     """The facts of an attack, from the rows of all its runs, the run's own provers first."""
     blamed = _worst(rows, WRONG) or _worst(rows, RIGHT)
     return {
-        "completeness": _dict(share_by_datapoint(rows[0].accepted.get(RIGHT, []), LEVEL)),
+        "completeness": _dict(rows[0].share(RIGHT)),
         "soundness_error": _bound(rows, WRONG),
         "completeness_under_attack": _bound(rows, RIGHT),
         "provers": [_shown(row, params) for row in rows],
@@ -100,16 +125,11 @@ def _against(rows: list[Row], label: int) -> list[Row]:
     return [row for row in rows if label in row.attacked]
 
 
-def _misled(row: Row, label: int) -> list[tuple[str, float]]:
-    """(datapoint, share of games that were decided as the prover wanted)."""
-    return [(name, share if label == WRONG else 1 - share) for name, share in row.accepted[label]]
-
-
 def _worst(rows: list[Row], label: int) -> Row | None:
     """The prover that misleads the verifier the most."""
 
     def misled(row: Row) -> float:
-        found = share_by_datapoint(_misled(row, label), LEVEL)
+        found = row.misled(label)
         return found.value if found else 0.0
 
     return max(_against(rows, label), key=misled, default=None)
@@ -121,7 +141,7 @@ def _bound(rows: list[Row], label: int) -> dict[str, Any] | None:
     if worst is None:
         return None
     level = 1 - (1 - LEVEL) / len(against)
-    found = [share_by_datapoint(_misled(row, label), level) for row in against]
+    found = [row.misled(label, level) for row in against]
     value, low, high = largest([one for one in found if one])
     if label == RIGHT:
         value, low, high = 1 - value, 1 - high, 1 - low
@@ -135,10 +155,10 @@ def _named(row: Row) -> str:
 
 def _shown(row: Row, params: HyperParameters) -> dict[str, Any]:
     estimates = {
-        name: share_by_datapoint(row.accepted.get(label, []), LEVEL)
+        name: row.share(label)
         for name, label in (("accepts_right", RIGHT), ("accepts_wrong", WRONG))
     }
-    played = {name for found in row.accepted.values() for name, _ in found}
+    played = {name for own in row.accepted for found in own.values() for name, _ in found}
     return {
         "prover": _named(row),
         "agents": [params.agents[at].name for at in row.attackers],
@@ -147,7 +167,7 @@ def _shown(row: Row, params: HyperParameters) -> dict[str, Any]:
         "attacks": [("wrong", "right")[label] for label in sorted(row.attacked)],
         "datapoints": len(played),
         "games": row.games,
-        "run": str(row.run),
+        "runs": list(map(str, row.runs)),
     }
 
 
@@ -156,9 +176,8 @@ def _example(row: Row, params: HyperParameters) -> dict[str, Any] | None:
 
     None if it never did.
     """
-    protocol, path = protocol_of(params), row.run / CHECKPOINT
+    protocol = protocol_of(params)
     attackers = (row.attackers,) if row.attackers else sides(protocol)
-    shares = {name: share for label in row.attacked for name, share in _misled(row, label)}
 
     def is_misled(game: Rollout) -> bool:
         point, key = game.datapoint, game.key
@@ -167,12 +186,22 @@ def _example(row: Row, params: HyperParameters) -> dict[str, Any] | None:
             for own in attackers
         )
 
-    # Replayed once more, so that the trees of all runs need not be in memory until here.
-    stage = replay_recording(path, read_recording(path)).stages[-1]
-    found = [game for game in stage.games() if is_misled(game)]
-    if not found:
-        return None
-    game = max(found, key=lambda game: shares[game.datapoint.id])
-    views = {"views": dict(game.datapoint.views)} if game.datapoint.views else {}
-    about = {"prover": _named(row), "run": str(row.run)}
-    return {**about, **transcript(params, game), **views}
+    def shares(accepted: dict[int, list[tuple[str, float]]]) -> dict[str, float]:
+        return {
+            name: share if label == WRONG else 1 - share
+            for label in row.attacked
+            for name, share in accepted.get(label, [])
+        }
+
+    seeds = [(shares(own), run) for own, run in zip(row.accepted, row.runs, strict=True)]
+    for misled, run in sorted(seeds, key=lambda one: max(one[0].values(), default=0), reverse=True):
+        # Replayed once more, so that the trees of all runs need not be in memory until here.
+        path = run / CHECKPOINT
+        stage = replay_recording(path, read_recording(path)).stages[-1]
+        found = [game for game in stage.games() if is_misled(game)]
+        if found:
+            game = max(found, key=lambda game: misled[game.datapoint.id])
+            views = {"views": dict(game.datapoint.views)} if game.datapoint.views else {}
+            about = {"prover": _named(row), "run": str(run)}
+            return {**about, **transcript(params, game), **views}
+    return None

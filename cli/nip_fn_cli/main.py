@@ -496,6 +496,7 @@ def attack(
     seed: Annotated[
         int | None, typer.Option(help="The seed of all randomness; that of the run if left out.")
     ] = None,
+    seeds: SeedsOption = None,
     set_: SetOption = None,
     dry_run: DryRunOption = False,
     budget: BudgetOption = None,
@@ -532,7 +533,10 @@ def attack(
         json=json,
         dry=dry_run,
     )
-    attack_command(run, choice, money_or_die(budget, prices), runs)
+    numbers = seeds_or_die(seeds)
+    if numbers is not None and seed is not None:
+        die(Exit.USAGE, "--seed is an option of a single attack; leave out --seeds")
+    attack_command(run, choice, numbers, money_or_die(budget, prices), runs)
 
 
 @command()

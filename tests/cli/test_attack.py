@@ -10,8 +10,13 @@ from typing import Any
 
 import pytest
 
+from nip_fn.game.decision import ACCEPT
+from nip_fn.metrics.exploits import share_by_datapoint
+from nip_fn.metrics.inference import LEVEL
+from nip_fn.metrics.stage import verdict
 from nip_fn.protocols.strategies import STRATEGIES
 from nip_fn.worlds.tea import blind_guess
+from nip_fn_adapters.runs import load_run
 
 from .conftest import Finished, RunCli, call_cli
 
@@ -82,7 +87,7 @@ def test_the_numbers_are_those_of_the_recorded_runs(run_cli: RunCli) -> None:
     rows = {row["prover"]: row for row in found["provers"]}
     for name in ("own", "silent", "liar", "forger"):
         row = rows[name]
-        (iteration,) = facts(run_cli, row["run"])["iterations"]
+        (iteration,) = facts(run_cli, *row["runs"])["iterations"]
         # Right solutions are judged rightly where they are accepted; of wrong ones, those that were
         # never decided are neither.
         assert row["accepts_right"]["value"] == pytest.approx(iteration["test.accuracy_1"])
@@ -140,10 +145,53 @@ def test_the_same_command_goes_on_after_a_kill_and_plays_nothing_twice(
     assert sizes_in(attacked / "attacks/killed") == sizes
 
 
+def test_seeds_are_as_many_attacks_and_one_table(attacked: Path, run_cli: RunCli) -> None:
+    few = (
+        "--datapoints", "8", "--games", "2", "--best-of", "4", "--starts", "2", "--iterations", "1",
+        "--set", "rl.rollouts_per_iteration=30", "--strategies", "liar",
+    )  # fmt: skip
+    report(run_cli("attack", "a", *few, "--seeds", "1", "--json"))
+    (place,) = (attacked / "attacks").iterdir()
+    before = sizes_in(place)
+    found = report(run_cli("attack", "a", *few, "--seeds", "2", "--json"))
+    # Others are added, and what was played is not played again.
+    after = sizes_in(place)
+    assert {path: after[path] for path in before} == before
+    assert len(after) == 2 * len(before) == 10
+    tested = {path: load_run(path).unwrap() for path in after}
+    assert len({run.params.seed for path, run in tested.items() if "trained" in str(path)}) == 4
+    for seed in (1, 2):
+        options = (*few, "--starts", "0", "--seed", seed, "--name", seed, "--json")
+        single = report(run_cli("attack", "a", *options))
+        for row, ours in zip(single["provers"], found["provers"][:3], strict=True):
+            (own,) = row["runs"]
+            whole = facts(run_cli, own)["digest"]
+            assert facts(run_cli, ours["runs"][seed - 1])["digest"] == whole
+    own = [run.stages("test")[-1] for path, run in tested.items() if path.parent.name == "own"]
+    outcomes = [
+        [
+            (game.datapoint.id, float(verdict(game) == ACCEPT))
+            for game in stage.games()
+            if game.datapoint.label == 1
+        ]
+        for stage in own
+    ]
+    assert found["completeness"] == share_by_datapoint(outcomes, LEVEL)._asdict()  # type: ignore[union-attr]
+    told = run_cli("attack", "a", *few, "--seeds", "2")
+    assert told.stdout.splitlines()[0].split()[:2] == ["prover", "runs"]
+    assert f"nip-fn show {place.relative_to(attacked.parents[1])}/seed-1/own" in told.stdout
+    refused = run_cli("attack", "a", "--seeds", "2", "--seed", "1")
+    assert (refused.returncode, "leave out --seeds" in refused.stderr) == (2, True)
+
+
 def without_places(found: Any) -> Any:
     match found:
         case dict():
-            return {k: without_places(v) for k, v in found.items() if k not in ("run", "attacks")}
+            return {
+                k: without_places(v)
+                for k, v in found.items()
+                if k not in ("run", "runs", "attacks")
+            }
         case list():
             return [without_places(one) for one in found]
     return found
