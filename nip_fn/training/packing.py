@@ -82,11 +82,11 @@ def pack(rows: Sequence[TokenRow], max_tokens: float, attention: float = 0.0) ->
         raise ValueError("a row has no prompt")
     order = sorted(range(len(rows)), key=lambda row: rows[row].sequences)
     cuts = _cuts([rows[row].sequences for row in order], max_tokens, attention)
-    return tuple(_forest(rows, order[start:end]) for start, end in pairwise(cuts))
+    return tuple(forest(rows, order[start:end]) for start, end in pairwise(cuts))
 
 
-def _forest(rows: Sequence[TokenRow], members: list[int]) -> Packed:
-    """The forest of some of the rows."""
+def forest(rows: Sequence[TokenRow], members: Sequence[int]) -> Packed:
+    """The one forest of some of the rows; the reply of a row without a prompt begins at a root."""
     sequences = [
         (sequence, row, reply)
         for row in sorted(members)

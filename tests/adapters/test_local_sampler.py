@@ -25,7 +25,7 @@ from nip_fn.run.request import Request
 from nip_fn_adapters.local.decode import DecodeRequest, Timings, decode
 from nip_fn_adapters.local.draw import nucleus, penalise
 from nip_fn_adapters.local.models import Policy, encode_chat, load_policy, log_probability
-from nip_fn_adapters.local.sampler import local_sampler
+from nip_fn_adapters.local.sampler import _batches, _Row, local_sampler
 
 from .tiny_llama import CONTEXT, ask, chat, make_tiny_llama
 
@@ -351,6 +351,55 @@ def test_replies_that_end_by_themselves_and_those_that_are_cut(model: Path, tmp_
         assert (whole.text or "").startswith(short.text or "")
 
 
+def test_prompts_read_as_a_forest_give_the_replies_of_prompts_read_apart(policy: Policy) -> None:
+    """Prompts that share a beginning, are equal, or hold one another, and the shortest there is."""
+    texts = ["", "a", "a", "ab", "abc", "b" * 40, "b" * 39 + "c", "x"]
+    prompts = [encode_chat(policy.tokenizer, chat(text)) for text in texts]
+    prompts += [prompts[0][:1], prompts[5][:20]]
+    batch = [
+        DecodeRequest(tokens, tuple(fold_in(key(7), i, j) for j in range(3)), 1.0, 8 + 2 * i)
+        for i, tokens in enumerate(prompts)
+    ]
+    assert policy.reads_forests
+    apart = decode(policy._replace(reads_forests=False), batch, Timings())
+    assert decode(policy, batch, Timings()) == apart
+    assert decode(policy, batch[::-1], Timings())[::-1] == apart
+    assert [decode(policy, [asked], Timings())[0] for asked in batch] == apart
+
+
+def test_a_prompts_token_is_forwarded_once(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, real = list[int](), policy.model.forward
+
+    def forward(tokens: torch.Tensor, **inputs: object) -> object:
+        read.append(tokens.numel())
+        return real(tokens, **inputs)
+
+    monkeypatch.setattr(policy.model, "forward", forward)
+    prompts = [encode_chat(policy.tokenizer, chat("same" * 5 + end)) for end in "abcd"]
+    distinct = {tuple(tokens[: i + 1]) for tokens in prompts for i in range(len(tokens))}
+    batch = [DecodeRequest(tokens, (key(i),), 1.0, 4) for i, tokens in enumerate(prompts)]
+    decode(policy, batch, Timings())
+    assert read[0] == len(distinct) < sum(map(len, prompts)) / 2
+
+
+def test_a_model_that_cannot_read_forests_answers_as_it_would_by_itself(tmp_path: Path) -> None:
+    """Its attention was chosen: `eager` adds a mask instead of obeying it."""
+    model = make_tiny_llama(tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "attn_implementation": "eager"}))
+    policy = load_policy(str(model), Path("nowhere"), None).unwrap()
+    assert not policy.reads_forests
+    batch = [
+        DecodeRequest(encode_chat(policy.tokenizer, chat("right" + "?" * i)), (key(0),), 0.0, 12)
+        for i in range(4)
+    ]
+    for asked, (reply,) in zip(batch, decode(policy, batch, Timings()), strict=True):
+        before = list(asked.tokens)
+        for token in reply.tokens:
+            assert token == int(next_logits(policy, before).argmax())
+            before.append(token)
+
+
 def test_a_reply_says_who_wrote_it_and_what_it_cost(model: Path, tmp_path: Path) -> None:
     sampler = local_sampler(tmp_path)
     request = ask(model, "abc")
@@ -463,3 +512,20 @@ def test_importing_the_adapters_loads_no_heavy_package() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("max_tokens", [1, 300, 1000])
+def test_batches_hold_all_rows_and_no_more_tokens_than_allowed(max_tokens: int) -> None:
+    sizes = [(1 + i % 3, 5 + 7 * i % 90, 1 + 11 * i % 40) for i in range(60)]
+    rows = [
+        _Row(i, DecodeRequest([0] * length, (key(i),) * width, 1.0, limit))
+        for i, (width, length, limit) in enumerate(sizes)
+    ]
+    batches = list(_batches(rows, 8, max_tokens))
+    assert sorted(row.place for batch in batches for row in batch) == list(range(60))
+    for batch in batches:
+        (width,) = {len(row.encoded.keys) for row in batch}
+        prompt = max(len(row.encoded.tokens) for row in batch)
+        reply = max(row.encoded.max_tokens for row in batch)
+        assert len(batch) <= 8
+        assert len(batch) == 1 or len(batch) * (prompt + width * reply) <= max_tokens

@@ -10,6 +10,7 @@ Letters of shapes: P chats, K replies to each, T prompt tokens, S steps, V vocab
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from nip_fn.keys import Key
 from nip_fn_adapters.local.draw import choose, penalise
 from nip_fn_adapters.local.models import Policy
+from nip_fn_adapters.local.prefill import read_forest, roomy_cache
 
 # Chats whose replies are complete leave the batch once at most this share of it still runs: each
 # time, the cache is copied.
@@ -83,26 +85,28 @@ def decode(
     one draw in a million.
     """
     import torch
-    from transformers import DynamicCache
 
     width, num_steps = len(batch[0].keys), max(request.max_tokens for request in batch)
     drawn = torch.zeros(len(batch), width, num_steps, dtype=torch.long)
     counts = torch.zeros(len(batch), width, dtype=torch.long)
     ended = torch.zeros(len(batch), width, dtype=torch.bool)
     with torch.inference_mode():
-        cache = DynamicCache()
+        cache = roomy_cache(width * num_steps)
         prompts, seen, live = _begin(policy, batch, num_steps)
         stops = torch.tensor(policy.stops, device=prompts.device)
-        logits = _forward(
-            policy,
-            timings,
-            prompts,
-            attention_mask=seen,
-            # Padding does not count: a prompt's positions begin at its first token.
-            position_ids=(seen.cumsum(1) - 1).clamp(min=0),
-            past_key_values=cache,
-            logits_to_keep=1,
-        ).expand(-1, width, -1)
+        forward = partial(_forward, policy, timings)
+        if policy.reads_forests:
+            logits = read_forest(policy, forward, [request.tokens for request in batch], cache)
+        else:
+            logits = forward(
+                prompts,
+                attention_mask=seen,
+                # Padding does not count: a prompt's positions begin at its first token.
+                position_ids=(seen.cumsum(1) - 1).clamp(min=0),
+                past_key_values=cache,
+                logits_to_keep=1,
+            )
+        logits = logits.expand(-1, width, -1)
         for step in range(num_steps):
             if live.penalty is not None:
                 logits = penalise(logits, live.said, live.penalty)
@@ -121,9 +125,7 @@ def decode(
             if len(running) <= KEEP_WHOLE * len(live.row):
                 cache.batch_select_indices(running)
                 tokens, live = tokens[running], _keep(live, running)
-            logits = _forward(
-                policy,
-                timings,
+            logits = forward(
                 tokens,
                 attention_mask=live.mask[..., : prompts.shape[1] + width * (step + 1)],
                 position_ids=(live.length + step).expand(-1, width),

@@ -51,6 +51,7 @@ class Policy(NamedTuple):
     context: int | None  # its longest prompt and reply, in tokens; None: not known
     stops: tuple[int, ...]  # the tokens that end a reply
     defaults: Defaults
+    reads_forests: bool = False  # exactly (`packed.reads_forests`), so that prompts are shared
 
 
 def require(*packages: str, extra: str = "local") -> Result[None, Problem]:
@@ -144,6 +145,8 @@ def load_policy(model: str, adapters: Path, adapter: str | None) -> Result[Polic
 
 
 def _load(base: Path, adapter: Path | None) -> Result[Policy, Problem]:
+    from nip_fn_adapters.local.packed import reads_forests
+
     try:
         model, tokenizer = load_model(base, adapter), load_tokenizer(base)
     except (OSError, ValueError, RuntimeError) as error:
@@ -153,7 +156,8 @@ def _load(base: Path, adapter: Path | None) -> Result[Policy, Problem]:
         told = f"{base} has layers without full attention"
         return Failure(Problem(told, remedy="serve it with vLLM instead"))
     stops, defaults = _stops(model, tokenizer), _defaults(model)
-    policy = Policy(model.eval(), tokenizer, context_of(model), stops, defaults)
+    shares = reads_forests(model.eval())
+    policy = Policy(model, tokenizer, context_of(model), stops, defaults, shares)
     return check_tokenizer(base, tokenizer).map(lambda _: policy)
 
 

@@ -6,6 +6,7 @@ of supervised fine-tuning.  One thing differs, and not in expectation: a token t
 share has one draw of LoRA's dropout.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.loading import Loaded
 from nip_fn_adapters.local.models import (
     FULL_ATTENTION,
+    context_of,
     first_line,
     is_sharded,
     precision,
@@ -146,6 +148,14 @@ def packing_problem(model: Any, encoded: Encoded) -> str:
     if not gap <= allowed:
         return f"packed, a token's log-probability differs by {gap:.2g} nats"
     return ""
+
+
+def reads_forests(model: Any) -> bool:
+    """True if the model scores a small forest as it does its rows, one by one."""
+    rows = [TokenRow([0, 1], ([2, 3, 1], [3, 2])), TokenRow([0, 1, 2], ([2], [0]))]
+    return not packing_problem(
+        model, Encoded(rows, [(), ()], context_of(model) or sys.maxsize, 0, 0)
+    )
 
 
 class Batch(NamedTuple):

@@ -47,8 +47,8 @@ def local_sampler(
     *,
     threads: int | None = None,
     max_models: int = 4,
-    max_batch_rows: int = 96,
-    max_batch_tokens: int = 16384,
+    max_batch_rows: int = 256,
+    max_batch_tokens: int = 65536,
 ) -> "LocalSampler":
     """A sampler for model folders and built-in models.
 
@@ -58,7 +58,8 @@ def local_sampler(
             threads that wait for one another stall when anything competes with them.
         max_models: The most models that stay loaded.
         max_batch_rows: The most chats in a batch.
-        max_batch_tokens: The most prompt tokens in a batch, padding included.
+        max_batch_tokens: The most tokens in a batch: prompts, padding included, and replies as long
+            as they may be.
     """
     return LocalSampler(adapters, threads, max_models, max_batch_rows, max_batch_tokens)
 
@@ -267,16 +268,17 @@ def _too_long(policy: Policy, request: Request, num_tokens: int) -> Problem:
 
 def _batches(rows: Sequence[_Row], max_rows: int, max_tokens: int) -> Iterator[list[_Row]]:
     """Rows with equally many replies, sorted by length so that little is padded."""
-    batch: list[_Row] = []
+    batch, longest = list[_Row](), 0
     for row in sorted(rows, key=_width_and_length):
         width, length = _width_and_length(row)
+        longest = max(longest, row.encoded.max_tokens)
         if batch and (
             width != len(batch[0].encoded.keys)
             or len(batch) == max_rows
-            or length * (len(batch) + 1) > max_tokens
+            or (length + width * longest) * (len(batch) + 1) > max_tokens
         ):
             yield batch
-            batch = []
+            batch, longest = [], row.encoded.max_tokens
         batch.append(row)
     if batch:
         yield batch
