@@ -10,6 +10,7 @@ order in which they came.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import chain, product
 from math import isqrt
 from typing import Literal, NamedTuple, NewType, Self
@@ -139,6 +140,7 @@ class GameTree(msgspec.Struct, frozen=True, array_like=True):
 
 
 PackedTree = NewType("PackedTree", bytes)  # compressed MessagePack of a `GameTree`
+UNPACKED = 256  # packed trees that are held unpacked after they were looked at
 
 
 class Forest(msgspec.Struct, frozen=True):
@@ -205,7 +207,14 @@ _decode = msgspec.msgpack.Decoder(GameTree).decode
 
 def unpacked(tree: GameTree | PackedTree) -> GameTree:
     """The tree as records."""
-    return _decode(decompress(tree)) if isinstance(tree, bytes) else tree
+    return tree if isinstance(tree, GameTree) else _unpack(tree)
+
+
+# Metrics, selection and digests read the trees of a stage one after the other: of an ordinary stage
+# each is unpacked once, and of a large one no more than so many are held.
+@lru_cache(maxsize=UNPACKED)
+def _unpack(tree: PackedTree) -> GameTree:
+    return _decode(decompress(tree))
 
 
 # (the game so far, the agent that speaks, key) -> its reply; the key is consumed.

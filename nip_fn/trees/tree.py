@@ -15,7 +15,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, Round, Utterance, reset
 from nip_fn.game.protocol import Status
 from nip_fn.keys import Key
-from nip_fn.trees.grow import GameTree, Node, PackedTree, Path, replies_of, unpacked
+from nip_fn.trees.grow import UNPACKED, GameTree, Node, PackedTree, Path, replies_of, unpacked
 
 ROOT = 0
 # NumPy takes -1 for the last element: compare with these, never index by them.
@@ -123,7 +123,7 @@ class PackedRounds(Sequence[Round]):
         return isinstance(other, Sequence) and tuple(self) == tuple(other)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=UNPACKED)
 def _rounds(tree: PackedTree) -> tuple[Round, ...]:
     nodes = [unpacked(tree).root]
     for node in nodes:

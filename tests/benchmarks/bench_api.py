@@ -84,14 +84,14 @@ def play(
 ) -> Played:
     """Sample a forest, recording it."""
     provider.configure(decision_rate=forest.decision_rate)
-    params, before = _params(forest), provider.counters()
+    params, before = parameters(forest), provider.counters()
     server = Endpoint(provider.url, "none")
     served = ApiModel((server,), replies_per_request=how)
     sampler = api_sampler({agent.name: served for agent in params.agents}, settings)
     watch = _Watch()
     with TemporaryDirectory() as folder:
         opened = store.create(Path(folder) / "run").unwrap()
-        data = in_memory(_data(forest.trees))
+        data = in_memory(dataset(forest.trees))
         tuner, publisher = dummy.dummy_tuner(), dummy.serve_at_once
         world = World(sampler, tuner, publisher, data.source, opened, _no_tracker)
         first = (RunStarted(params, data.info, "0", format=FORMAT),)
@@ -119,7 +119,7 @@ class _Watch:
             self.cpu = time.process_time() - self._began[1]
 
 
-def _params(forest: Forest) -> HyperParameters:
+def parameters(forest: Forest) -> HyperParameters:
     return from_dict(
         {
             "rl": {"num_iterations": 1, "rollouts_per_iteration": forest.trees},
@@ -130,7 +130,7 @@ def _params(forest: Forest) -> HyperParameters:
     ).unwrap()
 
 
-def _data(size: int) -> Dataset:
+def dataset(size: int) -> Dataset:
     points = tuple(
         make_datapoint(f"p{i}", f"Sum the numbers, but {i}.\n" * 10, "    x = x + 1\n" * 20, i % 2)
         for i in range(size)

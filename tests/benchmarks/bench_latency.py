@@ -3,16 +3,26 @@
 The fake provider is a process of its own on this machine, and replies to each request after just so
 long.  In a forest every reply waits for those above it, so no run is faster than its critical path:
 depth times latency.  What a run takes longer is processor time, of the run or of the provider.
+Beside each run stand the same requests by aiohttp alone: no run can come nearer on this machine.
 
     python -m tests.benchmarks.bench_latency           what `make bench` shows, in half a minute
     python -m tests.benchmarks.bench_latency --full    three repetitions of each, and their minimum
 """
 
+import asyncio
 import sys
+import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import aiohttp
+import msgspec
+
+import nip_fn as nip
+from nip_fn.run.request import Request
+from nip_fn_adapters.api.replies import Capabilities, body_of
 from nip_fn_cli.recordings import rare_collections
-from tests.benchmarks.bench_api import Forest, Played, play
+from tests.benchmarks.bench_api import Forest, Played, dataset, parameters, play
 from tests.provider import Provider
 
 
@@ -44,16 +54,65 @@ def _measure(provider: Provider, case: Case, repeats: int) -> tuple[str, str]:
     provider.configure(latency=case.latency)
     # The least disturbed: other programs can only make a run slower.
     best = min((play(provider, case.forest) for _ in range(repeats)), key=lambda one: one.wall)
-    each = best.cpu / best.requests
+    bodies = bodies_of(case.forest)
+    bare = min(request_all(provider, case.forest.trees, bodies) for _ in range(repeats))
     return (
         f"{case.forest}, {case.latency * 1e3:,.0f} ms a reply: {best.requests:,} requests",
-        f"{_ratio(best, case):.2f} x the critical path of {best.depth} replies (aim {case.aim:g}); "
-        f"{each * 1e6:.0f} µs of this process a request",
+        f"{_ratio(best, case):.2f} x the critical path of {best.depth} replies (aim {case.aim:g}), "
+        f"aiohttp alone {_ratio(bare, case):.2f} x; {_each(best)} and {_each(bare)} µs of this "
+        "process a request",
     )
 
 
 def _ratio(played: Played, case: Case) -> float:
     return played.wall / (played.depth * case.latency)
+
+
+def _each(played: Played) -> str:
+    return f"{played.cpu / played.requests * 1e6:.0f}"
+
+
+def bodies_of(forest: Forest) -> list[bytes]:
+    """The body of a request in each round of such a game."""
+    bodies: dict[int, bytes] = {}
+
+    def sampler(asked: Request) -> tuple[nip.Completion, ...]:
+        place = len(asked.episode.rounds) if asked.episode else 0
+        bodies.setdefault(place, body_of(asked, asked.keys, Capabilities(), caches=False))
+        text = "Question for Expert: what becomes of the last element of the list?"
+        return tuple(nip.Completion(text, "stop", "m") for _ in asked.keys)
+
+    data = dataset(1)
+    first = nip.started(parameters(forest._replace(trees=1)), data)
+    for _ in nip.simulate(first, nip.pure_world(data, sampler)):
+        pass
+    return [bodies[place] for place in sorted(bodies)]
+
+
+def request_all(provider: Provider, trees: int, bodies: Sequence[bytes]) -> Played:
+    """The same requests without a run: each reply leads to a request of the next round."""
+    return asyncio.run(_request_all(f"{provider.url}/chat/completions", trees, bodies))
+
+
+async def _request_all(url: str, trees: int, bodies: Sequence[bytes]) -> Played:
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer none"}
+    requests = 0
+
+    async def grow(depth: int) -> None:
+        nonlocal requests
+        requests += 1
+        async with session.post(url, data=bodies[depth]) as response:
+            answer = msgspec.json.decode(await response.read())
+        if depth + 1 < len(bodies):
+            await asyncio.gather(*(grow(depth + 1) for _ in answer["choices"]))
+
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0), headers=headers
+    ) as session:
+        wall, cpu = time.perf_counter(), time.process_time()
+        await asyncio.gather(*(grow(0) for _ in range(trees)))
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return Played(wall, cpu, requests, 0, len(bodies))
 
 
 if __name__ == "__main__":
