@@ -14,8 +14,15 @@ from nip_fn.errors import Problem, collect
 from nip_fn.training.jobs import Score, canary_problem
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.in_vllm import nip_fn_access as access
-from nip_fn_adapters.serving.machines import Gpus, Machines, Process, ThisMachine
-from nip_fn_adapters.serving.replica import Adapters, Replica
+from nip_fn_adapters.serving.machines import (
+    Adapters,
+    Gpus,
+    Machines,
+    Process,
+    Tell,
+    ThisMachine,
+)
+from nip_fn_adapters.serving.replica import Replica
 from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.vllm import Vllm, end_token, shape_of
 from nip_fn_adapters.serving.wire import (
@@ -241,7 +248,7 @@ class Fleet:
             extra=(*_defaults(needs, gpus), *settings.extra),
         )
 
-        async def start(loras: Adapters, tell: Callable[[str], None]) -> Result[Process, str]:
+        async def start(loras: Adapters, tell: Tell) -> Result[Process, str]:
             return await self._machines.start(launch, gpus, loras, tell)
 
         limit = min(ANSWER_LIMIT, settings.start_limit)

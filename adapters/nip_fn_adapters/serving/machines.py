@@ -20,6 +20,9 @@ from nip_fn_adapters.serving.wire import Launch, Refusal, vllm_arguments
 
 POLL_SECONDS = 0.2  # between two looks at a port that is taken
 
+Adapters = Callable[[], Mapping[str, Path]]  # the folders of those that are to be served now
+Tell = Callable[[str], None]  # is given what a start has to wait for
+
 
 class Process(Protocol):
     """A vLLM that runs."""
@@ -56,16 +59,11 @@ class Machines(Protocol):
         """The GPUs; a refusal if vLLM cannot be started at all."""
 
     async def start(
-        self,
-        launch: Launch,
-        gpus: Sequence[str],
-        loras: Callable[[], Mapping[str, Path]],
-        tell: Callable[[str], None],
+        self, launch: Launch, gpus: Sequence[str], loras: Adapters, tell: Tell
     ) -> Result[Process, str]:
         """A vLLM that has begun to start, on so many GPUs; or why it could not.
 
-        It will answer at this machine's port `launch.port`, with these adapters.  `tell` is given
-        what the start has to wait for.
+        It will answer at this machine's port `launch.port`, with these adapters.
         """
 
 
@@ -89,11 +87,7 @@ class ThisMachine:
         return Success(Gpus(names, min((gpu.total for gpu in memory), default=0.0)))
 
     async def start(
-        self,
-        launch: Launch,
-        gpus: Sequence[str],
-        loras: Callable[[], Mapping[str, Path]],
-        tell: Callable[[str], None],
+        self, launch: Launch, gpus: Sequence[str], loras: Adapters, tell: Tell
     ) -> Result[Process, str]:
         """A vLLM that has begun to start; or why it could not."""
         log = self._settings.log(launch.port)
@@ -103,7 +97,7 @@ class ThisMachine:
             return Failure(taken)
         return start_vllm(self._settings, launch, gpus, loras(), log)
 
-    async def _until_port_is_free(self, port: int, tell: Callable[[str], None]) -> str:
+    async def _until_port_is_free(self, port: int, tell: Tell) -> str:
         """Return "" once the port can be had; or why not, after `port_limit`.
 
         A vLLM whose server was killed has the port until its reaper has ended it.  To count that as

@@ -10,7 +10,7 @@ import shutil
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from returns.result import Failure, Result, Success
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.gpus import gpu_memory
-from nip_fn_adapters.serving.machines import Gpus, Process, start_vllm
+from nip_fn_adapters.serving.machines import Adapters, Gpus, Process, Tell, start_vllm
 from nip_fn_adapters.serving.processes import Ended
 from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.wire import Launch, Refusal
@@ -219,11 +219,7 @@ class RayCluster:
         return Success(Gpus(names, min((gpu.total for gpu in memory), default=0.0)))
 
     async def start(
-        self,
-        launch: Launch,
-        gpus: Sequence[str],
-        loras: Callable[[], Mapping[str, Path]],
-        tell: Callable[[str], None],
+        self, launch: Launch, gpus: Sequence[str], loras: Adapters, tell: Tell
     ) -> Result[Process, str]:
         """A vLLM that has begun to start on a node; or why it could not."""
         end = time.monotonic() + NOTICE_SECONDS
@@ -236,9 +232,7 @@ class RayCluster:
                 return begun
             await asyncio.sleep(1.0)
 
-    async def _start_once(
-        self, launch: Launch, gpus: int, loras: Callable[[], Mapping[str, Path]]
-    ) -> Result[Process, str]:
+    async def _start_once(self, launch: Launch, gpus: int, loras: Adapters) -> Result[Process, str]:
         actor = ray.remote(_Node).options(**needs(gpus), scheduling_strategy="SPREAD").remote()
         with ExitStack() as undo:
             undo.callback(ray.kill, actor)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from nip_fn_adapters.serving.machines import Process
+from nip_fn_adapters.serving.machines import Adapters, Process, Tell
 from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.vllm import Vllm
 from nip_fn_adapters.serving.wire import (
@@ -29,10 +29,8 @@ WATCH_SECONDS = 10.0  # between two questions whether its engine is alive
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Adapters = Callable[[], Mapping[str, Path]]
-# Begins to start a process that serves these adapters, or says why it cannot; and tells what that
-# has to wait for.
-Start = Callable[[Adapters, Callable[[str], None]], Awaitable[Result[Process, str]]]
+# Begins to start a process that serves these adapters, or says why it cannot.
+Start = Callable[[Adapters, Tell], Awaitable[Result[Process, str]]]
 
 
 class _Run:
