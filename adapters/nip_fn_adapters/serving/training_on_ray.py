@@ -37,6 +37,7 @@ from nip_fn_adapters.serving.training import TrainingSettings, run_training
 from nip_fn_adapters.store import replace_file, sync_path
 
 TRIES = 4  # of a training, if its nodes are lost
+ROOM_SECONDS = 10.0  # after which it is told that a training waits for others to end
 
 logger = logging.getLogger(__name__)
 
@@ -155,6 +156,10 @@ async def _trainers(settings: TrainingSettings) -> AsyncIterator[Sequence[Any]]:
     bundle = {"GPU": gpus} if gpus else {"CPU": 1}
     group = placement_group([bundle] * settings.machines, strategy="SPREAD")
     try:
+        if not await asyncio.to_thread(group.wait, ROOM_SECONDS):
+            each = f"{gpus} GPUs" if gpus else "a core"
+            told = "a training waits for room on the Ray cluster: %d times %s"
+            logger.warning(told, settings.machines, each)
         yield [
             ray.remote(_Trainer)
             .options(
