@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from nip_fn_adapters.cluster import join
 from nip_fn_adapters.local.children import cores
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.gpus import visible_gpus
@@ -58,7 +59,8 @@ def serve_command(
     train: Callable[..., Awaitable[int]] = run_training
     if cluster is not None:
         training = or_exit(spread(training), Exit.USAGE)
-        train = _join(cluster)
+        or_exit(join(cluster), Exit.SYSTEM)
+        from nip_fn_adapters.serving.training_on_ray import train_on_ray as train
 
     def make_service() -> Service:
         fleet = None
@@ -101,20 +103,6 @@ def _command(settings: ServerSettings, given: tuple[str, ...]) -> tuple[str, ...
         return or_exit(found, Exit.ADAPTER)
     found.alt(lambda problem: say(f"nip-fn serve: this server can only train: {problem}"))
     return found.value_or(None)
-
-
-def _join(cluster: str) -> "Callable[..., Awaitable[int]]":
-    """A way to train on the Ray cluster at that address, which is joined now."""
-    try:
-        from nip_fn_adapters.serving import on_ray, training_on_ray
-    except ModuleNotFoundError as error:
-        die(Exit.USAGE, f"--ray needs {error.name}: pip install 'nip-fn[ray]'")
-    try:
-        on_ray.connect(cluster)
-    except (OSError, ValueError):  # refused, or no address
-        remedy = "start one (ray start --head), or correct the address"
-        die(Exit.SYSTEM, f"--ray: no Ray cluster answers at {cluster}; {remedy}")
-    return training_on_ray.train_on_ray
 
 
 def _fleet(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from nip_fn_adapters.cluster import join
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.fleet import Fleet
 from nip_fn_adapters.serving.wire import Needs, RestartPolicy
@@ -37,13 +38,13 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_a_replica_whose_node_is_lost_comes_back_on_another_at_its_address(
     cluster: Any, tmp_path: Path
 ) -> None:
-    from nip_fn_adapters.serving.on_ray import RayCluster, connect
+    from nip_fn_adapters.serving.on_ray import RayCluster
 
     machine = Machine(tmp_path)
     settings = machine.settings(replicas=2, restarts=RestartPolicy(first_wait=0.01, most=1))
     first = cluster.add_node(**NODE)
     cluster.add_node(**NODE)
-    connect(cluster.address)
+    join(cluster.address).unwrap()
 
     async def doing() -> None:
         fleet = Fleet(settings, model_directory, RayCluster(settings, for_training=0))

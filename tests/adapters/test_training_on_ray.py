@@ -11,6 +11,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from nip_fn_adapters.cluster import join
 from nip_fn_adapters.local.jobs import JobFiles, failure_reason, finished, read_job, write_job
 from nip_fn_adapters.serving.training import TrainingSettings, spread
 
@@ -22,7 +23,6 @@ from .training import make_job, two_processes
 
 pytest.importorskip("ray")
 
-from nip_fn_adapters.serving.on_ray import connect
 from nip_fn_adapters.serving.training_on_ray import train_on_ray
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("trainings")]
@@ -38,7 +38,7 @@ def cluster() -> Iterator[Any]:
     with clusters.ray_cluster(NODE) as made:
         made.add_node(**NODE)
         made.add_node(**NODE)
-        connect(made.address)
+        join(made.address).unwrap()
         yield made
         ray.shutdown()
 

@@ -36,19 +36,6 @@ LOST = "its node was lost"
 Files = Mapping[str, bytes]  # of one folder, by name
 
 
-def connect(address: str) -> None:
-    """Join the cluster at that address ("auto": one that was started on this machine).
-
-    Raises:
-        OSError: There is none.
-    """
-    if address != "auto":
-        # Ray itself asks an address at which nobody answers for minutes.
-        host, _, port = address.rpartition(":")
-        socket.create_connection((host, int(port)), timeout=10.0).close()
-    ray.init(address=address, namespace="nip-fn", log_to_driver=False, logging_level="warning")
-
-
 def read_files(folder: Path) -> Files:
     """The files of a folder."""
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}

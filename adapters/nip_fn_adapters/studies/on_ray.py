@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from returns.result import Failure, Result, Success
+from returns.result import Result
 
 from nip_fn.config.study import Resources
 from nip_fn.errors import Problem
+from nip_fn_adapters.cluster import join
 from nip_fn_adapters.studies.cell import Order, run_cell
 from nip_fn_adapters.studies.running import Ended
-
-LOCAL = "local"  # the address of a cluster of this machine alone, for as long as the command lasts
 
 
 class RayCrew:
@@ -59,19 +58,11 @@ class RayCrew:
 
 
 def ray_crew(address: str, resources: Resources) -> Result[RayCrew, Problem]:
-    """The crew of a Ray cluster; "local" starts one on this machine, "auto" finds one."""
-    try:
+    """The crew of the Ray cluster at that address, which this process joins."""
+
+    def crew(joined: None) -> RayCrew:
         import ray
-    except ImportError:
-        remedy = "install it: pip install 'nip-fn[ray]'"
-        return Failure(Problem("Ray is not installed", "--ray", remedy))
-    own = {"include_dashboard": False} if address == LOCAL else {}
-    try:
-        ray.init(
-            address=address, log_to_driver=False, logging_level="error", namespace="nip-fn", **own
-        )
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        told = str(error).strip().splitlines()[0]
-        remedy = f"start one with ray start --head, or run here with --ray {LOCAL}"
-        return Failure(Problem(f"no Ray cluster answers: {told}", f"--ray {address}", remedy))
-    return Success(RayCrew(ray, resources))
+
+        return RayCrew(ray, resources)
+
+    return join(address).map(crew)
