@@ -57,7 +57,7 @@ def print_search(found: Mapping[str, Any]) -> None:
             ],
         )
     if stopped:
-        print("\nstopped early")
+        print("\nstopped early; the rows above are of the other runs alone")
         print_rows(
             ("", "after iteration", metric),
             [(one["cell"], str(one["iteration"]), f"{one['value']:.4g}") for one in stopped],

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.codec import flatten
-from nip_fn.config.study import DRAW, Level, Search, Study, cells, nested
+from nip_fn.config.study import DRAW, Axis, Level, Search, Study, cells, nested
 from nip_fn.errors import Problem
 
 
@@ -70,13 +70,13 @@ def in_force(
     was decided by them is decided again.  Values that were suggested stay those of their draws.
     """
     begun = Begun(search, study.draws.spaces if study.draws else {})
-    last = max((at for at, one in enumerate(entries) if isinstance(one, Begun)), default=0)
     chosen = tuple(one for one in entries if isinstance(one, Suggested))
-    if entries and entries[last] == begun:
-        kept = tuple(one for one in entries[last + 1 :] if not isinstance(one, Suggested))
-        return Success((begun, *chosen, *kept))
-    spaces = [one.spaces for one in entries if isinstance(one, Begun)]
-    if chosen and spaces[-1] != begun.spaces:
+    before = [(at, one) for at, one in enumerate(entries) if isinstance(one, Begun)]
+    last, known = before[-1] if before else (0, begun)
+    if known == begun:
+        results = (one for one in entries[last + 1 :] if not isinstance(one, Suggested))
+        return Success((begun, *chosen, *results))
+    if chosen and known.spaces != begun.spaces:
         told = "draws were chosen among other values before"
         remedy = "write [random] as it was, or give the study another --name"
         return Failure(Problem(told, "random", remedy))
@@ -86,15 +86,13 @@ def in_force(
 def with_suggested(study: Study, entries: Iterable[Entry]) -> Study:
     """The study with the values that were suggested in place of those that were drawn."""
     found = {one.draw: nested(one.values) for one in entries if isinstance(one, Suggested)}
-    axes = tuple(
-        replace(
-            axis, levels=tuple(Level(v.label, found.get(v.label, v.table)) for v in axis.levels)
-        )
-        if axis.name == DRAW
-        else axis
-        for axis in study.axes
-    )
-    return replace(study, axes=axes)
+
+    def own(axis: Axis) -> Axis:
+        if axis.name != DRAW:
+            return axis
+        return Axis(DRAW, tuple(Level(v.label, found.get(v.label, v.table)) for v in axis.levels))
+
+    return replace(study, axes=tuple(map(own, study.axes)))
 
 
 def last_results(entries: Iterable[Entry]) -> dict[str, Reported]:
@@ -128,12 +126,6 @@ def values_of(study: Study) -> dict[str, dict[str, Any]]:
         if axis.name == DRAW
         for level in axis.levels
     }
-
-
-def best(search: Search, known: Sequence[Tried]) -> Tried | None:
-    """The draw with the best result, the first of several; None if there is none."""
-    sign = 1 if search.mode == "max" else -1
-    return max(known, key=lambda one: sign * one.result, default=None)
 
 
 def result_of(search: Search, row: Mapping[str, Any]) -> float | None:

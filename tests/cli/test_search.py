@@ -100,6 +100,13 @@ def test_asha_stops_a_cell_that_falls_behind_and_it_replays(
     assert json.loads(again.stdout) == found
     assert "6 cells, 3 of them done before, 1 stopped early" in again.stderr
     assert (place / SEARCH).read_bytes() == log
+    # By another metric the same recordings are judged again.
+    other = 'metric = "test.no_decision_rate"\nmode = "min"\n'
+    written(tmp_path, f"{ARMS}{other}{TESTED}")
+    (again_stopped,) = json.loads(run_cli("sweep", "s.toml", "--json").stdout)["search"]["stopped"]
+    rate = bad["iterations"][1]["test.no_decision_rate"]
+    assert again_stopped == {"cell": "bad", "iteration": 1, "value": rate}
+    assert (place / SEARCH).read_bytes().startswith(log)
 
 
 @pytest.mark.xdist_group("ray")
@@ -132,7 +139,8 @@ def follows(folder: Path) -> list[str]:
 
 def check_kills(folder: Path, run_cli: RunCli, kills: int, start: Callable[[], Any]) -> None:
     """A search whose driver is killed so often loses nothing, and asks nothing twice."""
-    place = written(folder, DRAWS)
+    draws = kills + 1
+    place = written(folder, DRAWS.replace("num = 3", f"num = {draws}"))
     for kill in range(kills):
         driver = start()
         # Each in the middle of another cell.
@@ -141,7 +149,7 @@ def check_kills(folder: Path, run_cli: RunCli, kills: int, start: Callable[[], A
         driver.send_signal(signal.SIGKILL)
         assert driver.wait() == -signal.SIGKILL
     ended(start())
-    assert follows(folder) == ["Begun", *["Suggested", *["Reported"] * 3, "Ended"] * 3]
+    assert follows(folder) == ["Begun", *["Suggested", *["Reported"] * 3, "Ended"] * draws]
     known = facts(folder)
     for name, found in known.items():
         whole = run_cli("train", place / name / "given.json", "--run", name)
@@ -149,14 +157,14 @@ def check_kills(folder: Path, run_cli: RunCli, kills: int, start: Callable[[], A
         plain = load_run(folder / "runs" / name).unwrap()
         replies = sum(isinstance(event, Replied) for event in plain.recording.events)
         assert found[:2] == (plain.digest, replies)
-    assert len(known) == 3
+    assert len(known) == draws
 
 
 def test_a_search_whose_driver_is_killed_goes_on_with_the_same_draws(
     tmp_path: Path, run_cli: RunCli, start: Callable[..., Any]
 ) -> None:
     pytest.importorskip("optuna")
-    check_kills(tmp_path, run_cli, 2, lambda: start("sweep", "s.toml"))
+    check_kills(tmp_path, run_cli, 1, lambda: start("sweep", "s.toml"))
 
 
 @pytest.mark.exhaustive
@@ -177,6 +185,8 @@ def test_a_metric_that_no_run_has_stops_the_study_after_a_cell(
     assert refused.returncode == 2
     assert "test.acuracy" in refused.stderr
     assert "did you mean 'test.accuracy'?" in refused.stderr
+    again = run_cli("sweep", "s.toml")
+    assert (again.returncode, "did you mean 'test.accuracy'?" in again.stderr) == (2, True)
     assert not (place / "bad").exists()
 
 

@@ -110,10 +110,10 @@ class Searching:
             self._append(last)
             if stop:
                 return
-        if done:
-            self._append(Ended(name))
-        if done and last is None:
+        if done and not last_results(self.entries):  # nor has any cell before
             self.problem = _without_result(self.search, name, rows)
+        elif done:
+            self._append(Ended(name))
 
     def _append(self, entry: Entry) -> None:
         _write(self._log, entry)
