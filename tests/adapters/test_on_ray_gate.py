@@ -9,7 +9,7 @@ pytest.importorskip("ray")
 from nip_fn_adapters.serving.on_ray import Gate
 
 
-def test_connections_to_a_lost_node_are_closed() -> None:
+def test_connections_to_a_lost_node_are_closed(caplog: pytest.LogCaptureFixture) -> None:
     """It closes none itself, and a request would wait for its answer until its time is over."""
 
     async def doing() -> bytes:
@@ -31,3 +31,4 @@ def test_connections_to_a_lost_node_are_closed() -> None:
         return answer
 
     assert asyncio.run(doing()) == b""
+    assert not caplog.records

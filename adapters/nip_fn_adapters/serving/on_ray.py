@@ -143,7 +143,8 @@ class Gate:
         assert link is not None
         self._links.add(link)
         try:
-            with suppress(OSError), closing(writer):
+            # Python 3.11 prints a traceback for the handler of a connection that is cancelled.
+            with suppress(OSError, asyncio.CancelledError), closing(writer):
                 there, back = await asyncio.open_connection(*self._to)
                 await asyncio.gather(_copy(reader, back), _copy(there, writer))
         finally:
