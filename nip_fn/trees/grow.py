@@ -273,7 +273,7 @@ def insert(
     for parent, rank in zip(spine[-2::-1], given.path[::-1], strict=True):
         children = (*parent.children[:rank], grown, *parent.children[rank + 1 :])
         grown = msgspec.structs.replace(parent, children=children)
-    return grown, tuple(ask._replace(path=given.path + ask.path) for ask in asks)
+    return grown, asks
 
 
 def after(episode: Episode, *nodes: Node) -> Episode:
@@ -292,12 +292,11 @@ def node_at(node: Node, episode: Episode, path: Path) -> tuple[Node, Episode]:
     return spine[-1], after(episode, *spine[1:])
 
 
-def pending_requests(node: Node) -> Iterator[ReplyRequest]:
-    """Everything that the tree waits for, in the order of its paths, breadth last."""
-    yield from _asks(node.slots)
+def pending_requests(node: Node, path: Path = ()) -> Iterator[ReplyRequest]:
+    """Everything that the tree at `path` waits for, in the order of its paths, breadth last."""
+    yield from _asks(node.slots, path)
     for rank, child in enumerate(node.children):
-        for ask in pending_requests(child):
-            yield ask._replace(path=(rank, *ask.path))
+        yield from pending_requests(child, (*path, rank))
 
 
 def _empty_slots(rules: Rules, episode: Episode) -> tuple[Slot, ...]:
@@ -327,18 +326,14 @@ def _fill(
     slots = (*node.slots[:place], slot, *node.slots[place + 1 :])
     node = msgspec.structs.replace(node, slots=slots)
     if slot.said is None:
-        return node, (ReplyRequest((), given.agent, (given.index,), slot.attempts),)
+        return node, (ReplyRequest(given.path, given.agent, (given.index,), slot.attempts),)
     # The children open as soon as this node's own slots are filled: no barrier between nodes or
     # trees, so a forest takes the time of its depth, not of its size.
     if any(slot.said is None for slot in slots):
         return node, ()
     children = _branch(rules, slots, episode)
-    asks = (
-        ask._replace(path=(rank,))
-        for rank, child in enumerate(children)
-        for ask in _asks(child.slots)
-    )
-    return msgspec.structs.replace(node, children=children), tuple(asks)
+    asks = (_asks(child.slots, (*given.path, rank)) for rank, child in enumerate(children))
+    return msgspec.structs.replace(node, children=children), tuple(chain.from_iterable(asks))
 
 
 def _waits_for(slot: Slot) -> int | None:
@@ -456,8 +451,8 @@ def _branch(rules: Rules, slots: tuple[Slot, ...], episode: Episode) -> tuple[No
     return tuple(children)
 
 
-def _asks(slots: tuple[Slot, ...]) -> Iterator[ReplyRequest]:
-    """The empty slots by agent and attempt, as few requests as possible."""
+def _asks(slots: tuple[Slot, ...], path: Path) -> Iterator[ReplyRequest]:
+    """The empty slots of the node at `path` by agent and attempt, as few requests as possible."""
     groups: dict[tuple[int, int], list[int]] = {}
     seen: dict[int, int] = {}
     for slot in slots:
@@ -467,4 +462,4 @@ def _asks(slots: tuple[Slot, ...]) -> Iterator[ReplyRequest]:
             # is a part of each reply's key.
             groups.setdefault((slot.agent, slot.attempts), []).append(index)
     for (agent, attempt), indices in groups.items():
-        yield ReplyRequest((), agent, tuple(indices), attempt)
+        yield ReplyRequest(path, agent, tuple(indices), attempt)

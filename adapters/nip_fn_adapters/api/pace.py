@@ -221,7 +221,7 @@ def failed(pace: Pace, number: float, now: float, *, reached: bool = True) -> Pa
 
 def present(pace: Pace) -> Pace:
     """The pace after any other answer: it shows that the server is there."""
-    return pace._replace(seen=True, lost=0)
+    return pace if pace.seen and not pace.lost else pace._replace(seen=True, lost=0)
 
 
 def _rest(doublings: int) -> float:
@@ -275,10 +275,12 @@ def _later(new: Quota | None, old: Quota | None) -> Quota | None:
 
 def _quota(headers: Mapping[str, str], what: str, at: float, consumed: float) -> Quota | None:
     remaining = _number(headers.get(f"x-ratelimit-remaining-{what}", ""))
+    if remaining is None:
+        return None
     limit = _number(headers.get(f"x-ratelimit-limit-{what}", ""))
     reset = seconds(headers.get(f"x-ratelimit-reset-{what}", ""))
     # Without a time of reset the rate is unknown, and a quota of 0 would hold the run for ever.
-    if remaining is None or reset is None:
+    if reset is None:
         return None
     return Quota(max(remaining, limit or 0.0), remaining, reset, at, consumed)
 
