@@ -99,8 +99,8 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
-# An iteration may have 10,000 trees.  Their arrays take 130 bytes a node, the utterances ten times
-# as much, and those are read by few and tree by tree.
+# An iteration may have 10,000 trees.  Their arrays take 140 bytes a node, utterances of a line each
+# four times as much, and those are read by few, tree by tree.
 class PackedRounds(Sequence[Round]):
     """The utterances of a packed tree, node by node, unpacked when they are looked at."""
 

@@ -2,6 +2,7 @@ from fractions import Fraction
 from math import isnan
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,7 @@ from nip_fn.game.datapoint import make_datapoint
 from nip_fn.keys import key
 from nip_fn.training.registry import BACKUPS
 from nip_fn.trees.backup import Backup
-from nip_fn.trees.grow import GameTree, Node, node_at
+from nip_fn.trees.grow import Forest, GameTree, Node, node_at
 from nip_fn.trees.tree import (
     NO_PARENT,
     ROOT,
@@ -75,6 +76,22 @@ def test_the_arrays_hold_the_tree_breadth_first(root: Node) -> None:
         assert episode_at(tree, i, make_datapoint("p", "q", "s", 1)) == episode
         if i != ROOT:
             assert tree.path_N[tree.parent_N[i]] == path[:-1]
+
+
+@given(st.lists(trees(REWARDS), min_size=1, max_size=3))
+def test_a_tree_that_is_kept_packed_has_the_same_arrays_and_utterances(roots: list[Node]) -> None:
+    games = [GameTree(index, key(index), root) for index, root in enumerate(roots)]
+    forest = Forest.of(games)
+    for index, game in enumerate(games):
+        forest = forest.replaced(index, game)
+    for kept, game in zip(forest.kept(), games, strict=True):
+        assert isinstance(kept, bytes)
+        packed, tree = flatten(kept), flatten(game)
+        assert packed.utterances_N == tree.utterances_N
+        assert tree.utterances_N == packed.utterances_N
+        assert len(packed.utterances_N) == len(list(packed.utterances_N)) == tree.num_nodes
+        for one, other in zip(packed, tree, strict=True):
+            assert (one == other).all() if isinstance(one, np.ndarray) else one == other
 
 
 @given(trees(REWARDS))
