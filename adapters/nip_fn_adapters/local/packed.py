@@ -41,7 +41,7 @@ from nip_fn_adapters.local.steps import (
     plain_scores,
 )
 
-MAX_TOKENS = 4096  # of a forest: memory grows with it
+MAX_TOKENS = 2048  # of a forest: memory grows with it
 MAX_NORM = 1.0
 # A packed token may differ by this many nats: far above rounding, far below what a mask that the
 # model does not obey would do.  In 16 bits, with which single tokens differ by a tenth and more, it
