@@ -155,17 +155,18 @@ SCHEDULES = st.sampled_from(
 )
 
 
-def _branching(draw: st.DrawFn, most: int, pool_share: float | None) -> dict[str, Any]:
+def _branching(draw: st.DrawFn, name: str, most: int, pool_share: float | None) -> dict[str, Any]:
     """Perhaps numbers of replies of an agent's own, for each of its turns, and opponents."""
     numbers = st.lists(st.integers(1, most), min_size=1, max_size=3)
     own = st.sampled_from([None, None, None]) | st.integers(1, most) | numbers
     # Not both: the branching of a later tree would depend on which trainings take place, which no
     # forecast knows.
     if pool_share is not None:
-        scripts = draw(st.sampled_from([[], ["repeat"], ["mimic", "silent"]]))
+        # Scripted verifiers would decide when they like, or never.
+        scripts = [[], ["repeat"], ["mimic", "silent"]] if name == "verifier" else [[]]
         pool = {
             "opponent_pool": draw(st.sampled_from([0, 1, 2])),
-            "opponent_scripts": scripts,
+            "opponent_scripts": draw(st.sampled_from(scripts)),
         }
         return {"num_responses": draw(own), **pool, "opponent_pool_share": pool_share}
     return {"num_responses": draw(own), "num_idle_responses": draw(own)}
@@ -195,7 +196,7 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
                 **shared,
             },
             **{
-                name: {"freeze_agent": f, **_branching(draw, branching, pool_share)}
+                name: {"freeze_agent": f, **_branching(draw, name, branching, pool_share)}
                 for name, f in zip(names, frozen, strict=True)
             },
         },

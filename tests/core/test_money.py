@@ -353,6 +353,22 @@ def test_no_run_without_retries_asks_for_more(setup: Setup) -> None:
             assert spent.tokens.trained <= trained[row.iteration, spent.name]
 
 
+def test_a_script_costs_nothing() -> None:
+    met = {"opponent_scripts": ["silent"], "opponent_pool_share": 0.5}
+    tables = {"rl": {"num_iterations": 1}}, {"agents": {"verifier": met}}
+    without, scripted = (
+        {
+            (line.stage, line.name): line.most
+            for line in forecast(RunStarted(make_params(*some), DATASET, ""), draw)
+        }
+        for some in (tables[:1], tables)
+    )
+    played, model = scripted["sample", "prover"], without["sample", "prover"]
+    assert 0.3 < played.prompt / model.prompt < 0.7
+    assert 0.3 < played.completion / model.completion < 0.7
+    assert scripted["test", "prover"] == without["test", "prover"]
+
+
 FILLED = Assumptions(0.0, lambda agent: 12, True, 1.0, True)
 
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from nip_fn.game.episode import may_decide, movers
 from nip_fn.game.protocol import Move, Protocol
 from nip_fn.game.reply import Completion
-from nip_fn.keys import key
+from nip_fn.keys import Key, key
 from nip_fn.params.agent import AgentParameters, agent_group, max_tokens
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
@@ -31,11 +31,11 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import BatchFetched, FetchBatch, RunStarted
 from nip_fn.run.ports import Source
 from nip_fn.run.stages import Fetching, Growing, StageName
-from nip_fn.run.state import EMPTY, RunState, episode_of, is_tested, rules
+from nip_fn.run.state import EMPTY, RunState, episode_of, is_tested, player, rules
 from nip_fn.run.step import pending, step
 from nip_fn.training.groups import Adapter, Group, group_of, is_due
 from nip_fn.training.jobs import MIN_EXAMPLES
-from nip_fn.training.opponents import is_learnt_from, learner
+from nip_fn.training.opponents import Script, is_learnt_from, learner
 from nip_fn.training.registry import replacement_of, trainer_of
 from nip_fn.training.tokens import CHARACTERS_A_TOKEN, estimated_prompt
 from nip_fn.training.trainer import SampleBatch, trained_agents
@@ -185,12 +185,19 @@ def _stage_trees(state: RunState, source: Source) -> _StageTrees:
         rounds = range(protocol.max_message_rounds)
         moves = (protocol.schedule(number, game.key) for number in rounds)
         # An agent that meets earlier models is the only one whose replies are compared there.
-        kinds.setdefault((learner(state.params, game.key), *moves), []).append(tree)
+        kind = learner(state.params, game.key), _scripted(state, game.key), *moves
+        kinds.setdefault(kind, []).append(tree)
     samples = []
     for alike in kinds.values():
         some = alike[:: ceil(len(alike) / SAMPLED_TREES)]
         samples += [(len(alike) / len(some), tree) for tree in some]
     return _StageTrees(state, grown, tuple(samples))
+
+
+def _scripted(state: RunState, game: Key) -> frozenset[int]:
+    """The agents whose part a script plays in a game."""
+    agents = range(len(state.params.agents))
+    return frozenset(agent for agent in agents if isinstance(player(state, game, agent), Script))
 
 
 # ---------------------------------------------------------------------------------------- sampling
@@ -213,10 +220,12 @@ def _workloads(trees: _StageTrees, assumed: Assumptions) -> list[Workload]:
     agents = trees.state.params.agents
     parts: list[list[Workload]] = [[] for _ in agents]
     for weight, tree in trees.samples:
+        scripted = _scripted(trees.state, trees.grown.forest[tree].key)
         for points in decision_points(trees.state, trees.grown, tree, assumed):
             agent, times = agents[points.agent], weight * points.number
             requests = points.k if asks_singly(agent, surely=not assumed.single) else 1
-            once = (requests, points.k, requests * points.prompt, points.k * assumed.tokens(agent))
+            tokens = requests * points.prompt, points.k * assumed.tokens(agent)
+            once = (requests, points.k, *((0, 0) if points.agent in scripted else tokens))
             parts[points.agent].append(Workload(*(times * count for count in once)))
     return [Workload(*map(fsum, zip(*own, strict=True))) for own in parts]
 
