@@ -120,7 +120,7 @@ def _parameters(record: inspect.Type | None, section: str, prefix: str) -> Itera
         if field.name == "model_provider":  # as it is written, which is not as it is recorded
             kind = inspect.LiteralType((*OPTIONS.values(), DUMMY))
         match kind:
-            case inspect.VarTupleType(item_type=item):
+            case inspect.VarTupleType(item_type=inspect.StructType() as item):
                 yield from _parameters(item, f"{address}.{AGENT}", f"{address}.{AGENT}.")
             case inspect.StructType():
                 yield from _parameters(kind, address, f"{address}.")
@@ -160,6 +160,8 @@ def _words(kind: inspect.Type) -> str:
         case inspect.StructType(cls=cls, tag=tag, fields=fields):
             names = ", ".join(field.name for field in fields)
             return f"table {tag or cls.__name__} ({names})" if names else f"table {tag}"
+        case inspect.VarTupleType(item_type=item):
+            return f"list of {_words(item)}"
         case inspect.NoneType():
             return "none"
     return next(words for plain, words in PLAIN if isinstance(kind, plain))
@@ -239,7 +241,9 @@ def schema() -> dict[str, Any]:
         else field
         for name, field in root["properties"].items()
     }
-    return {"$schema": _DIALECT, **root, "properties": properties, "$defs": defs}
+    whole = {"$schema": _DIALECT, **root, "properties": properties, "$defs": defs}
+    plain: dict[str, Any] = json.loads(json.dumps(whole))  # defaults may be tuples
+    return plain
 
 
 def _with_tags(name: str, part: dict[str, Any]) -> dict[str, Any]:

@@ -224,8 +224,8 @@ class AgentParameters(Record, frozen=True):
         tuple[str, ...],
         Meta(
             description="Strategies, named as a scripted agent's, that every other agent also "
-            "follows while this one samples, drawn as earlier models are. 'mimic' and 'repeat' "
-            "attack a verifier."
+            "follows while this one samples, drawn as earlier models are: 'repeat' or, "
+            "in the bug hunt, 'framer' attack a verifier."
         ),
     ] = ()
     opponent_pool_share: Annotated[
