@@ -217,7 +217,8 @@ def _scripts(table: Mapping[str, Any]) -> dict[str, Any]:
     met = {
         f"agents.{name}.opponent_scripts.{place}": script
         for name, own in whole.items()
-        for place, script in enumerate(own.get("opponent_scripts") or ())
+        if isinstance(scripts := own.get("opponent_scripts"), list | tuple)
+        for place, script in enumerate(scripts)
     }
     return followed | met
 

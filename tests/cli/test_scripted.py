@@ -106,3 +106,11 @@ def test_a_strategy_that_cannot_play_ends_the_command_in_one_line(
     assert refused.returncode == code
     last = refused.stderr.splitlines()[-1]
     assert all(word in last for word in words), refused.stderr
+
+
+@pytest.mark.parametrize("written", ["5", "mimic"])
+def test_opponents_that_are_no_list_are_refused_in_one_line(run_cli: RunCli, written: str) -> None:
+    refused = run_cli("train", *SMALL, "--set", f"agents.verifier.opponent_scripts={written}")
+    assert refused.returncode == 2
+    (line,) = refused.stderr.splitlines()
+    assert "agents.verifier.opponent_scripts: expected `array`" in line
