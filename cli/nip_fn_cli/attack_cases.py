@@ -170,7 +170,7 @@ def _labels(table: dict[str, Any]) -> list[int]:
     """The labels of the datapoints that are played."""
     params = resolved(table)
     data, split = open_or_die(params), params.test_dataset_split
-    say(told(data))
+    say(told(data, params))
     most = params.dataset_options.max_test_size or 0
     found = data.source(split, range(min(most, data.info.size(split))))
     return [point.label for point in found]

@@ -24,7 +24,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.pool import in_order
 from nip_fn_cli.config import Flags, overrides, resolve
-from nip_fn_cli.datasets import left_out, open_or_die
+from nip_fn_cli.datasets import left_out, open_or_die, told
 from nip_fn_cli.exits import Exit, command, die, or_exit, say
 from nip_fn_cli.printing import print_rows
 from nip_fn_cli.showing import print_problem
@@ -65,6 +65,7 @@ def stats_command(params: HyperParameters, *, tokenizer: str | None, as_json: bo
         report = {**asdict(data.report), "info": asdict(data.info), "lengths_in": unit}
         print(msgspec.json.encode({**report, "splits": [*map(_table, found)]}).decode())
         return
+    print(told(data, params))
     _print_statistics(found, (*views,), unit)
     for line in left_out(data):
         print(line)
@@ -118,6 +119,7 @@ def _print_statistics(found: Iterable[SplitStatistics], views: tuple[str, ...], 
 def check_command(params: HyperParameters, proving: Proving, *, prove: bool) -> None:
     """Check a data set; end with a code of its own where something is wrong."""
     data = open_or_die(params, most_shown=1000)
+    print(told(data, params))
     faults = 0
     for line in leaks(data.solutions()):
         faults += 1
@@ -141,7 +143,8 @@ def _prove(data: Data, proving: Proving) -> int:
     # Looked at first, so that data without tests need no sandbox.
     first = next(tested, None)
     if first is None:
-        print("no solution has tests, so no label is proven")
+        if data.report.kind == "code":  # of answers in words nobody expects any
+            print("no solution has tests, so no label is proven")
         return 0
     sandbox = sandbox_or_die(proving)
     counts: Counter[bool] = Counter()

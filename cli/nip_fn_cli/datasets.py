@@ -1,6 +1,6 @@
 """Opening a data set for a command, which ends if the data set cannot be used."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from typing import NoReturn
@@ -9,23 +9,49 @@ from rich.text import Text
 
 from nip_fn.config.data_checks import class_problems, view_problems
 from nip_fn.errors import Problem
+from nip_fn.game.datapoint import Kind, Split
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.step import data_problems
-from nip_fn_adapters.data.building import REASONS, BadRows
+from nip_fn_adapters.data.building import REASONS, BadRows, Balance
 from nip_fn_adapters.data.opening import Data, open_data
 from nip_fn_cli.consoles import Console
 from nip_fn_cli.exits import Exit, die, say
 
 MOST_SHOWN = 20
+FEW = 20  # held-out datapoints, below which an accuracy of 50 % has an interval of over 40 points
+TAKEN_FOR: dict[Kind, str] = {"code": "programs", "prose": "answers in prose"}
 
 
-def told(data: Data) -> str:
-    """A line about a data set: its size and its balance, split by split."""
-    splits = (
-        f"{one.right + one.buggy:,} {one.split} ({one.right / (one.right + one.buggy):.0%} right)"
-        for one in data.report.balance
-    )
-    return f"data {data.info.name}: {', '.join(splits)}"
+def told(data: Data, params: HyperParameters) -> str:
+    """A line about a data set: what it is taken for, and the size and balance of each split."""
+    taken_for = "claims with views" if any(data.report.views) else TAKEN_FOR[data.report.kind]
+    splits = map(_split_told, data.report.balance, chosen(data, params))
+    return f"data {data.info.name}, {taken_for}: {', '.join(splits)}"
+
+
+def _split_told(whole: Balance, part: Balance) -> str:
+    size, used = whole.right + whole.buggy, part.right + part.buggy
+    count = f"{size:,}" if used == size else f"{used:,} of {size:,}"
+    few = "; few" if used == size < FEW and whole.split != "train" else ""
+    return f"{count} {whole.split} ({part.right / used:.0%} right{few})"
+
+
+def chosen(data: Data, params: HyperParameters) -> tuple[Balance, ...]:
+    """The balance of the datapoints that are used of each split, within the limits on their number.
+
+    A limit takes the first datapoints of a split.
+    """
+    options = params.dataset_options
+    limits = {"train": options.max_train_size, params.test_dataset_split: options.max_test_size}
+
+    def limited(whole: Balance) -> Balance:
+        limit = limits.get(whole.split)
+        if limit is None or limit >= whole.right + whole.buggy:
+            return whole
+        right = sum(point.label for point in data.source(whole.split, range(limit)))
+        return Balance(whole.split, right, limit - right)
+
+    return tuple(map(limited, data.report.balance))
 
 
 def open_or_die(params: HyperParameters, most_shown: int = MOST_SHOWN) -> Data:
@@ -44,16 +70,21 @@ def suitable_or_die(params: HyperParameters, data: Data | None = None) -> Data:
     `data`, a part of one that was chosen, goes before it, and may be of one class.
     """
     opened = data or open_or_die(params)
-    classes = {one.split: (one.right, one.buggy) for one in opened.report.balance}
-    one_class = list(class_problems(params, classes)) if data is None else []
+    whole, used = _classes(opened.report.balance), _classes(chosen(opened, params))
+    limited = [split for split in whole if whole[split] != used[split]]
+    one_class = [] if data else list(class_problems(params, used, limited))
     # Whoever trains nothing may well test on one class alone: on bugs, on a single row.
-    refused = one_class if params.rl.num_iterations else []
+    refused = class_problems(params, whole) if params.rl.num_iterations and data is None else ()
     problems = data_problems(params, opened.info), view_problems(params, opened.report.views)
     for problem in chain(*problems, refused):
         die(Exit.USAGE, problem)
     for problem in one_class:
         say(f"nip-fn: warning: {problem}")
     return opened
+
+
+def _classes(balances: Iterable[Balance]) -> dict[Split, tuple[int, int]]:
+    return {one.split: (one.right, one.buggy) for one in balances}
 
 
 def left_out(data: Data) -> Iterator[str]:

@@ -35,7 +35,7 @@ def dry_run(new: New, money: Money, rate: float, data: Data | None = None) -> No
     `data` goes before the data set of its parameters.
     """
     data = suitable_or_die(new.params, data)
-    say(told(data))
+    say(told(data, new.params))
     start = RunStarted(new.params, data.info, __version__, new.lineages, format=FORMAT)
     rows = forecast(start, data.source)
     _print(rows, new.params, money.prices, rate)

@@ -93,7 +93,7 @@ def train_command(
         check_budget(new.params, money)  # before there is a folder: a refusal leaves nothing behind
         folder = runs / (name or _free_name(runs, new.params))
         session = create(folder, new)
-    say(told(session.data))
+    say(told(session.data, session.params))
     say(f"configuration {params_hash(session.params)}, run {folder}")
     own = ("--run", folder.name, "--runs", folder.parent, *_changes(session))
     again = command("nip-fn", "train", "--resume", *own)

@@ -10,7 +10,7 @@ from returns.result import Failure, Result, Success, safe
 
 from nip_fn.code.programs import Tests, read_checks, shown
 from nip_fn.errors import Problem, collect
-from nip_fn.game.datapoint import Datapoint, Split, make_datapoint, text_hash
+from nip_fn.game.datapoint import Datapoint, Kind, Split, make_datapoint, text_hash
 
 # The split that a row asks for; "held out" leaves open whether to validation or to test.
 SplitHint = Literal["train", "validation", "test", "held out"]
@@ -49,6 +49,7 @@ class LabelledSolution(msgspec.Struct, frozen=True):
     wanted: SplitHint | None = None  # the split it is meant for; None: any
     origin: Origin | None = None  # of a bug
     views: tuple[tuple[str, str], ...] = ()  # (role or agent's name, what it alone is shown)
+    kind: Kind = "code"  # of its whole data set
 
 
 class PlacedSolution(NamedTuple):
@@ -62,7 +63,12 @@ class PlacedSolution(NamedTuple):
 def datapoint_of(solution: LabelledSolution) -> Datapoint:
     """The datapoint that agents play about."""
     point = make_datapoint(
-        solution.problem_id, solution.question, solution.solution, solution.label, solution.views
+        solution.problem_id,
+        solution.question,
+        solution.solution,
+        solution.label,
+        solution.views,
+        solution.kind,
     )
     return point if solution.stance is None else replace(point, stance=solution.stance)
 
@@ -116,6 +122,7 @@ def write_row(solution: LabelledSolution) -> dict[str, Any]:
     """The row that `read_row` reads back."""
     row = msgspec.to_builtins(solution)
     row["split"] = row.pop("wanted")
+    del row["kind"]  # no column: it follows from all rows
     row["views"] = dict(solution.views) or None
     return {name: value for name, value in row.items() if value not in (None, "")}
 

@@ -3,7 +3,7 @@
 Rows that share a key (the problem, the wording of its question, the normalised syntax tree of the
 solution) belong together, and so do rows that each belong with a third.  All of such a group are in
 one split, so nothing can be learnt by heart from one split and asked in another.  Of rows with
-views these are a part of the wording, and a solution beside them is no code.
+views these are a part of the wording, and a solution beside them is no code; nor is one in prose.
 """
 
 from collections import defaultdict
@@ -22,15 +22,21 @@ class LeakKeys(NamedTuple):
     keys: tuple[str, ...]  # what it must not share with rows of other splits; the first names it
     wanted: SplitHint | None = None
 
+    def without_code(self) -> "LeakKeys":
+        """The keys of the same row, if its solution is no program."""
+        name, wording, _ = self.keys
+        return self._replace(keys=(name, wording, wording))
+
 
 def marks_of(solution: LabelledSolution) -> LeakKeys:
     """The keys that a solution must not share with those of other splits."""
     # Three ways to be the same: by name, by wording and by code.  A data set that repeats a problem
     # under another name would leak through any single one.
     wording = wording_hash(solution.question, solution.views)
-    # Beside views a solution is a text like any other: an answer such as "42" to two questions does
-    # not make one problem of them.
-    same = wording if solution.views else fingerprint(solution.solution)
+    # Beside views, or in prose, a solution is a text like any other: an answer such as "42" to two
+    # questions does not make one problem of them.
+    is_code = solution.kind == "code" and not solution.views
+    same = fingerprint(solution.solution) if is_code else wording
     return LeakKeys((solution.problem_id, wording, same), solution.wanted)
 
 

@@ -17,13 +17,17 @@ def needed_splits(params: HyperParameters) -> tuple[Split, ...]:
 
 
 def class_problems(
-    params: HyperParameters, classes: Mapping[Split, tuple[int, int]]
+    params: HyperParameters,
+    classes: Mapping[Split, tuple[int, int]],
+    limited: Collection[Split] = (),
 ) -> Iterator[Problem]:
-    """A problem for each needed split in which all datapoints have the same label.
+    """A problem for each needed split of which all datapoints that are used have the same label.
 
     Args:
         params: The run's parameters.
-        classes: The numbers of datapoints with label 1 and 0 of each split that holds any.
+        classes: The numbers of datapoints with label 1 and 0 of each split that holds any, within
+            the limits on their number.
+        limited: The splits of which a limit leaves some out.
     """
     if params.dataset_options.only_label is not None:  # asked for
         return
@@ -32,9 +36,13 @@ def class_problems(
         if bool(ones) != bool(zeros):
             yield Problem(
                 f"all {ones + zeros:,} datapoints in {split!r} have label {int(not zeros)}, so "
-                "that a verifier needs no more than to say it",
+                "that a verifier needs no more than to say it"
+                if ones + zeros > 1
+                else f"the only datapoint in {split!r} has label {ones}",
                 "dataset",
-                "`nip-fn data stats` tells what was left out: rows that share a problem_id, a "
+                "use more of them: raise the limit (--limit, dataset_options.max_test_size)"
+                if split in limited
+                else "`nip-fn data stats` tells what was left out: rows that share a problem_id, a "
                 "question or the code of a solution are one problem; give rows that are not about "
                 "code views, or a problem_id each",
             )
@@ -74,9 +82,10 @@ def view_problems(params: HyperParameters, views: Collection[tuple[str, ...]]) -
         if version == "views" and not all(
             agent.name in names or agent.role in names for names in views
         ):
+            names = " or ".join(map(repr, dict.fromkeys((agent.name, agent.role))))
+            has = "not all of its datapoints have" if any(views) else "none of its datapoints has"
             yield Problem(
-                f"not all of its datapoints have a view of {agent.name!r} or {agent.role!r}, which "
-                "prompts of version 'views' show",
+                f"{has} a view of {names}, which prompts of version 'views' show",
                 "dataset",
                 f"give each row one (column view.{agent.role}), or choose another "
                 "code_validation.system_prompt_version",

@@ -9,6 +9,9 @@ import msgspec
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
+# What `solution` is: a Python program, or an answer in words, which no prompt calls a program.
+Kind = Literal["code", "prose"]
+
 
 # The hash is cached because the prompts' caches are keyed by datapoints, whose texts are long.
 class Datapoint(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
@@ -21,11 +24,12 @@ class Datapoint(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True
     problem_id: str  # datapoints of one problem never straddle two splits
     question: str
     solution: str
-    label: int  # 1 the solution is right, 0 it has a bug
+    label: int  # 1 the solution is right, 0 it is wrong
     stance: int  # the side a prover with a randomised stance takes: 0 reject, 1 accept
     # (role or agent's name, what it alone is shown).  Left out of the encoding where there are
     # none, so that data without views keeps its hashes.
     views: tuple[tuple[str, str], ...] = ()
+    kind: Kind = "code"  # left out of the encoding likewise
 
     def view(self, *names: str) -> str:
         """The view of the first of `names` (of an agent, then of its role) that has one, or ""."""
@@ -44,6 +48,7 @@ def make_datapoint(
     solution: str,
     label: int,
     views: tuple[tuple[str, str], ...] = (),
+    kind: Kind = "code",
 ) -> Datapoint:
     """A datapoint with its content hash as id and its stance.
 
@@ -56,6 +61,7 @@ def make_datapoint(
         solution: The solution, "" where there is none.
         label: 1 if the claim is true, else 0.
         views: (role or agent's name, what it alone is shown).
+        kind: "code" if the solution is a Python program, "prose" if it is an answer in words.
     """
     # Encoded and not joined: a text that moved from the end of one field to the beginning of the
     # next would leave a joined text as it was.
@@ -71,6 +77,7 @@ def make_datapoint(
         # both.
         stance=sha256(coin).digest()[-1] & 1,
         views=views,
+        kind=kind,
     )
 
 

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from nip_fn.game.datapoint import Kind
 from nip_fn.params.base import Count, Natural, Record, Share
 
 
@@ -28,6 +29,14 @@ class DatasetParameters(Record, frozen=True):
         Meta(
             description="Use only problems of this difficulty. For APPS and buggy-apps set "
             "code_validation.apps_difficulty instead."
+        ),
+    ] = None
+    kind: Annotated[
+        Kind | None,
+        Meta(
+            description='What the solutions are, which decides the wording of the prompts: "code" '
+            'for Python programs, "prose" for answers in words. None: "code" if any has tests or '
+            'at least half of them are Python programs, else "prose".'
         ),
     ] = None
     balance_classes: Annotated[

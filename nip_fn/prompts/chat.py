@@ -212,6 +212,8 @@ def system_variables(
         "question": datapoint.question,
         "solution": datapoint.solution,
         "view": datapoint.view(spec.name, spec.role),
+        "kind": datapoint.kind,
+        "subject": "code" if datapoint.kind == "code" else "answer",
         "max_questions": max_questions,
     }
 

@@ -17,11 +17,12 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
+from nip_fn.code.kinds import Evidence, evidence, kind_of
 from nip_fn.code.programs import Tests
 from nip_fn.code.solutions import LabelledSolution, SplitHint, datapoint_of
 from nip_fn.code.splitting import LeakKeys, Shares, marks_of, splits
 from nip_fn.errors import Problem
-from nip_fn.game.datapoint import SPLITS, Datapoint, Split, content_hash, text_hash
+from nip_fn.game.datapoint import SPLITS, Datapoint, Kind, Split, content_hash, text_hash
 from nip_fn.params.data import DatasetParameters
 from nip_fn.run.events import DatasetInfo
 from nip_fn_adapters.data.sources import AUTO, RowSource
@@ -40,20 +41,15 @@ CREATE TABLE tests (number INTEGER PRIMARY KEY, hash TEXT UNIQUE, tests BLOB);
 CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB);
 """
 
-# Positions from 0 by rank; with balance, labels take turns and surplus rows get none.
-_IN_ORDER = """
-UPDATE points SET position = ordered.position FROM (
-    SELECT place, ROW_NUMBER() OVER (PARTITION BY split ORDER BY rank) - 1 AS position
-    FROM points WHERE split IS NOT NULL
-) AS ordered WHERE points.place = ordered.place
-"""
+# Positions from 0: by rank, labels in turn as long as both last, so that the first N are balanced
+# whatever N.  The surplus of one label comes after them, or gets none.
 _IN_TURN = """
-UPDATE points SET position = 2 * numbered.number + label FROM (
+UPDATE points SET position = iif(number < least, 2 * number + label, least + number) FROM (
     SELECT place, ROW_NUMBER() OVER (PARTITION BY label ORDER BY rank) - 1 AS number
     FROM points WHERE split = :split
-) AS numbered WHERE points.place = numbered.place AND numbered.number < (
-    SELECT MIN(SUM(label = 0), SUM(label = 1)) FROM points WHERE split = :split
-)
+) AS numbered, (
+    SELECT MIN(SUM(label = 0), SUM(label = 1)) AS least FROM points WHERE split = :split
+) WHERE points.place = numbered.place AND (number < least OR NOT :balance)
 """
 
 
@@ -93,6 +89,7 @@ class Report(msgspec.Struct, frozen=True):
     left_out: tuple[LeftOut, ...] = ()  # rows that could be read, but are in no split
     unused: tuple[str, ...] = ()  # columns that nothing is read from
     views: tuple[tuple[str, ...], ...] = ((),)  # sets of roles or agents that rows have views of
+    kind: Kind = "code"  # of the solutions
 
 
 class BadRows(msgspec.Struct, frozen=True):
@@ -116,18 +113,22 @@ def build(
             counted = ", ".join(f"{count} {kind}" for kind, count in rows.counts.items())
             problem = f"none of its rows can be used ({counted or 'it has none'})"
             return Failure(Problem(problem, source.name))
-        _place(db, rows.keys, options)
+        kind = options.kind or kind_of(rows.evidence)
+        # Read as the keys of programs, before all rows told what they are.
+        keys = rows.keys if kind == "code" else [one.without_code() for one in rows.keys]
+        _place(db, keys, options)
         out = rows.left_out
         out["crossing"] += _labels(db, "split IS NULL")
         out["surplus"] += _labels(db, "split NOT NULL AND position IS NULL")
         report = Report(
-            info=_describe(db, source.name),
+            info=_describe(db, source.name, kind),
             balance=_balance(db),
             rows=rows.counts.total(),
             bad=rows.counts["bad"],
             left_out=tuple(LeftOut(why, out[why][1], out[why][0]) for why in REASONS if out[why]),
             unused=source.unused,
             views=tuple(sorted(rows.views)),
+            kind=kind,
         )
         db.execute("INSERT INTO facts VALUES ('report', ?)", (msgspec.msgpack.encode(report),))
         db.execute("CREATE UNIQUE INDEX by_position ON points (split, position)")
@@ -143,17 +144,19 @@ class _Rows(NamedTuple):
     views: set[tuple[str, ...]]  # sets of roles or agents that rows have views of
     left_out: defaultdict[Reason, Counter[int]]  # by label
     bad: list[Problem]  # the first bad rows
+    evidence: Counter[Evidence]  # of the kind of the solutions
 
 
 def _read(db: sqlite3.Connection, source: RowSource, options: DatasetParameters) -> _Rows:
     """Take in all rows."""
-    rows = _Rows([], Counter(), set(), defaultdict(Counter), [])
+    rows = _Rows([], Counter(), set(), defaultdict(Counter), [], Counter())
     for place, found in source.rows():
         match found.bind(lambda one: _take(db, one, len(rows.keys), options)):
             case Success(LeakKeys() as keys):
                 rows.counts["kept"] += 1
                 rows.keys.append(keys)
                 rows.views.add(names_of(found.unwrap()))
+                rows.evidence[evidence(found.unwrap())] += 1
             case Success(left):
                 reason: Reason = left
                 rows.counts[REASONS[reason]] += 1
@@ -214,10 +217,8 @@ def _place(db: sqlite3.Connection, marks: list[LeakKeys], options: DatasetParame
     db.executemany("UPDATE points SET split = ? WHERE place = ?", zip(chosen, count()))
     if options.only_split is not None:
         db.execute("DELETE FROM points WHERE split IS NULL")  # not left out, but not asked for
-    if options.balance_classes:
-        db.executemany(_IN_TURN, [{"split": split} for split in SPLITS])
-    else:
-        db.execute(_IN_ORDER)
+    balance = options.balance_classes
+    db.executemany(_IN_TURN, [{"split": split, "balance": balance} for split in SPLITS])
 
 
 def _chosen(marks: list[LeakKeys], options: DatasetParameters) -> tuple[Split | None, ...]:
@@ -248,7 +249,7 @@ def _balance(db: sqlite3.Connection) -> tuple[Balance, ...]:
     return tuple(Balance(split, right, buggy) for split, right, buggy in found if right is not None)
 
 
-def _describe(db: sqlite3.Connection, name: str) -> DatasetInfo:
+def _describe(db: sqlite3.Connection, name: str, kind: Kind) -> DatasetInfo:
     """The facts of the data that a run records."""
 
     def points() -> Iterator[Datapoint]:
@@ -258,7 +259,7 @@ def _describe(db: sqlite3.Connection, name: str) -> DatasetInfo:
                 "ORDER BY position",
                 (split,),
             )
-            yield from (datapoint_of(decode_solution(row[0])) for row in found)
+            yield from (datapoint_of(decode_solution(row[0], kind)) for row in found)
 
     sizes = dict(db.execute("SELECT split, COUNT(position) FROM points GROUP BY split"))
     return DatasetInfo(
@@ -270,6 +271,6 @@ def _describe(db: sqlite3.Connection, name: str) -> DatasetInfo:
     )
 
 
-def decode_solution(data: bytes) -> LabelledSolution:
-    """A solution as the file holds it; its tests lie elsewhere."""
-    return msgspec.msgpack.decode(data, type=LabelledSolution)
+def decode_solution(data: bytes, kind: Kind) -> LabelledSolution:
+    """A solution of a data set of that kind, as the file holds it; its tests lie elsewhere."""
+    return replace(msgspec.msgpack.decode(data, type=LabelledSolution), kind=kind)

@@ -6,7 +6,8 @@ import shutil
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from functools import cache, partial
 from hashlib import blake2b
@@ -19,10 +20,11 @@ from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
 from nip_fn.code.builtin import arithmetic
+from nip_fn.code.kinds import evidence, kind_of
 from nip_fn.code.programs import Tests
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
 from nip_fn.errors import Problem
-from nip_fn.game.datapoint import SPLITS, Datapoint, Dataset, Split, content_hash, text_hash
+from nip_fn.game.datapoint import SPLITS, Datapoint, Dataset, Kind, Split, content_hash, text_hash
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import DatasetInfo
@@ -34,7 +36,7 @@ from nip_fn_adapters.data.files import Unreadable, digest_of
 from nip_fn_adapters.data.sources import RowSource, chosen_split, open_source
 
 # Goes up whenever the same rows are laid out otherwise.
-LAYOUT = 5
+LAYOUT = 6
 
 # The built-in data sets never change with a run's seed: the same name is the same data.
 BUILTIN_SEED = 0
@@ -103,14 +105,46 @@ def _open_all(params: HyperParameters) -> Result[Data, Problem | BadRows]:
     if params.dataset in _GENERATED:
         return _only(only, _generated(params.dataset)).map(in_memory)
     if "dataset" in extensions.references({"dataset": params.dataset}):
-        loaded = extensions.load_dataset(params.dataset, params.dataset_options)
-        return loaded.bind(partial(_only, only)).map(in_memory)
+        options = params.dataset_options
+        loaded = extensions.load_dataset(params.dataset, options)
+        own = loaded.map(partial(_of_its_kind, kind=options.kind)).map(_in_turn)
+        return own.bind(partial(_only, only)).map(in_memory)
     match open_source(params.dataset, params.code_validation, only):
         case Success(rows):
             return _laid_out(params, rows)
         case Failure(problem):
             return Failure(problem.at("dataset"))
     raise AssertionError("a result is a success or a failure")
+
+
+def _of_its_kind(dataset: Dataset, kind: Kind | None) -> Dataset:
+    """The data set with `kind` at each datapoint; None: that which follows from them.
+
+    Datapoints that say themselves that they are in prose are left as they are.
+    """
+    points = [point for split in SPLITS for point in dataset.split(split)]
+    if kind is None and any(point.kind == "prose" for point in points):
+        return dataset
+    chosen = kind or kind_of(Counter(evidence(_labelled(point)) for point in points))
+    return _mapped(dataset, lambda points: (replace(point, kind=chosen) for point in points))
+
+
+def _in_turn(dataset: Dataset) -> Dataset:
+    """The data set with labels in turn as long as both last, so that a limit takes as many."""
+
+    def mixed(points: Sequence[Datapoint]) -> Iterator[Datapoint]:
+        zeros, ones = ([point for point in points if point.label == label] for label in (0, 1))
+        yield from chain(*zip(zeros, ones, strict=False))
+        yield from max(zeros, ones, key=len)[min(len(zeros), len(ones)) :]
+
+    return _mapped(dataset, mixed)
+
+
+def _mapped(
+    dataset: Dataset, change: Callable[[Sequence[Datapoint]], Iterable[Datapoint]]
+) -> Dataset:
+    """The data set with the datapoints of each split changed."""
+    return Dataset(dataset.name, **{split: tuple(change(dataset.split(split))) for split in SPLITS})
 
 
 def _only(only: str | None, dataset: Dataset) -> Result[Dataset, Problem]:
@@ -191,7 +225,8 @@ def _sweep(folder: Path) -> None:
 
 
 def _from_file(path: Path) -> Data:
-    return Data(_report(path), _source(path), lambda: _solutions(path))
+    report = _report(path)
+    return Data(report, _source(path, report.kind), lambda: _solutions(path, report.kind))
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -206,18 +241,18 @@ def _report(path: Path) -> Report:
     return msgspec.msgpack.decode(row[0], type=Report)
 
 
-def _source(path: Path) -> Source:
+def _source(path: Path, kind: Kind) -> Source:
     db = _connect(path)
 
     def draw(split: Split, indices: Sequence[int]) -> tuple[Datapoint, ...]:
         query = "SELECT solution FROM points WHERE split = ? AND position = ?"
         found = (db.execute(query, (split, index)).fetchone() for index in indices)
-        return tuple(datapoint_of(decode_solution(row[0])) for row in found)
+        return tuple(datapoint_of(decode_solution(row[0], kind)) for row in found)
 
     return draw
 
 
-def _solutions(path: Path) -> Iterator[PlacedSolution]:
+def _solutions(path: Path, kind: Kind) -> Iterator[PlacedSolution]:
     db = _connect(path)
     query = (
         "SELECT id, solution, tests.tests FROM points LEFT JOIN tests ON tests.number = "
@@ -226,7 +261,7 @@ def _solutions(path: Path) -> Iterator[PlacedSolution]:
     for split in SPLITS:
         for name, solution, tests in db.execute(query, (split,)):
             known = None if tests is None else msgspec.msgpack.decode(tests, type=Tests)
-            yield PlacedSolution(split, name, replace(decode_solution(solution), tests=known))
+            yield PlacedSolution(split, name, replace(decode_solution(solution, kind), tests=known))
 
 
 # Worlds that are generated rather than read, each in the sizes that it comes in.
@@ -273,7 +308,8 @@ def in_memory(dataset: Dataset) -> Data:
         if points[split]
     )
     views = {tuple(sorted(dict(point.views))) for point in everything} or {()}
-    report = Report(info, balance, rows=len(everything), views=tuple(sorted(views)))
+    kind: Kind = "prose" if any(point.kind == "prose" for point in everything) else "code"
+    report = Report(info, balance, rows=len(everything), views=tuple(sorted(views)), kind=kind)
     return Data(report, draw, solutions)
 
 
@@ -285,4 +321,5 @@ def _labelled(point: Datapoint) -> LabelledSolution:
         problem_id=point.problem_id,
         stance=point.stance,
         views=point.views,
+        kind=point.kind,
     )
