@@ -36,6 +36,7 @@ from nip_fn.config.spelling import as_recorded
 from nip_fn.errors import Problem, collect
 from nip_fn.keys import Key, fold_in, key, randint, uniform
 from nip_fn.params.run import DEFAULT_AGENT
+from nip_fn.protocols.registry import PROTOCOLS, agent_names
 
 SEED, ARM, ZIP, DRAW = "seed", "arm", "zip", "draw"
 
@@ -419,11 +420,31 @@ def cells(study: Study) -> tuple[Cell, ...]:
 
 
 def _trained(study: Study) -> Iterator[Cell]:
-    for levels in product(*(axis.levels for axis in study.axes)):
-        labels = {axis.name: level.label for axis, level in zip(study.axes, levels, strict=True)}
+    levels = [level for axis in study.axes for level in axis.levels]
+    players = _players([study.base, *(level.table for level in levels)])
+    for chosen in product(*(axis.levels for axis in study.axes)):
+        labels = {axis.name: level.label for axis, level in zip(study.axes, chosen, strict=True)}
         name = "-".join(labels.values()) or study.name
-        table = reduce(merge, (level.table for level in levels), study.base)
-        yield Cell(name, labels, as_recorded(table))
+        table = reduce(merge, (level.table for level in chosen), study.base)
+        yield Cell(name, labels, as_recorded(_without_others(table, players)))
+
+
+def _players(tables: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """The agents of each protocol that the tables name; none of protocols of one's own."""
+    named = {str(table.get("interaction_protocol")) for table in tables}
+    return {name: agent_names(name) for name in sorted(named & set(PROTOCOLS))}
+
+
+def _without_others(
+    table: dict[str, Any], players: Mapping[str, tuple[str, ...]]
+) -> dict[str, Any]:
+    """A cell's table without the agents that only protocols of other cells have."""
+    own = players.get(table.get("interaction_protocol", ""))
+    if own is None or "agents" not in table:
+        return table
+    others = set(chain(*players.values())) - set(own)
+    kept = {name: fields for name, fields in table["agents"].items() if name not in others}
+    return {**table, "agents": kept}
 
 
 def _with_tests(study: Study, cell: Cell) -> Iterator[Cell]:

@@ -33,6 +33,28 @@ def test_json_says_what_toml_says(tmp_path: Path) -> None:
     assert read(toml) == read(same) == {"seed": 3, "rl": {"lr": 0.5}}
 
 
+JSON5 = """// A configuration as people write it: 'both' quotes, tabs, "names" without any.
+{
+	seed: 7, // the first
+	'dataset': 'it\\'s a "file" // no comment', /* two
+	lines */
+	"rl": {lr: 1e-4, num_iterations: 0x2,},
+	agents:{_default:{api_base_url: "http://localhost:1/v1", use_dummy_api: true, temperature: .5}},
+}
+"""
+
+
+def test_json5_has_comments_and_its_own_quotes(tmp_path: Path) -> None:
+    told = config.read_table(written(tmp_path, JSON5, "c.json5")).unwrap()
+    agent = {"api_base_url": "http://localhost:1/v1", "use_dummy_api": True, "temperature": 0.5}
+    assert told == {
+        "seed": 7,
+        "dataset": 'it\'s a "file" // no comment',
+        "rl": {"lr": 1e-4, "num_iterations": 2},
+        "agents": {"_default": agent},
+    }
+
+
 def test_our_own_table_with_types_is_read_as_it_is(tmp_path: Path) -> None:
     params = construct_test_params("mnip")
     file = written(tmp_path, json.dumps(to_dict(params, type_tags=True)))
@@ -69,10 +91,11 @@ def test_a_saved_configuration_trains(run_cli: RunCli, tmp_path: Path) -> None:
         ("c.json", "[" * 100_000, ["not valid JSON"]),
         ("c.toml", "a = " + "[" * 5_000, ["not valid TOML"]),
         ("c.yaml", "a: [", ["not valid YAML"]),
+        ("c.json5", "{a: [", ["not valid JSON5"]),
         ("c.yaml", "- 1", ["expected a table"]),
         ("c.yml", "[" * 5_000, ["not valid YAML"]),
-        ("c.ini", "a: 1", [".toml, .json or .yaml"]),
-        ("c", "", [".toml, .json or .yaml"]),
+        ("c.ini", "a: 1", [".toml, .json, .json5 or .yaml"]),
+        ("c", "", [".toml, .json, .json5 or .yaml"]),
         ("c.json", json.dumps(merge(V2, {"trainer": "spg"})), ["trainer", "spg"]),
         ("c.json", json.dumps(merge(V2, nest("rl.zzz", 1))), ["rl.zzz", "no such parameter"]),
         ("c.json", json.dumps(merge(V2, nest("rl.frames_per_batch", 0))), ["rl.frames_per_batch"]),

@@ -101,6 +101,46 @@ def test_each_cell_of_a_grid_is_the_experiment_with_its_values() -> None:
     assert list(found.values()) == [next(iter(every(one).values())) for one in singles]
 
 
+def test_the_cells_of_a_grid_may_be_games_with_other_provers() -> None:
+    protocols = ["adp", "merlin_arthur", "solo_verifier"]
+    temperatures = [0.5, 1.0]
+    found = every(
+        grid(
+            interaction_protocol=protocols,
+            prover={"model": "OpenAI/gpt-4o-2024-08-06", "temperature": temperatures},
+        )
+    )
+    singles = [
+        single(
+            interaction_protocol=protocol,
+            prover={"model": "OpenAI/gpt-4o-2024-08-06", "temperature": temperature},
+        )
+        for temperature in temperatures  # as SHIPPED names the prover first
+        for protocol in protocols
+    ]
+    assert list(found.values()) == [next(iter(every(one).values())) for one in singles]
+
+
+def test_names_that_the_script_had_before_mean_the_same() -> None:
+    nested = grid(
+        verifier={"model": "OpenAI/v", "freeze": True, "decision_spectrum": "likert_scale_5"},
+        prover={"model": "OpenAI/p", "temperature": [0.5, 1.0], "max_words": 50},
+    )
+    flat = {
+        "trainer": "pure_text_malt",
+        "num_iterations": 8,
+        "verifier_model": "OpenAI/v",
+        "freeze_verifier": True,
+        "verifier_decision_scale": "likert_scale_5",
+        "prover_model": "OpenAI/p",
+        "prover_temperature": [0.5, 1.0],
+        "prover_max_words": 50,
+    }
+    assert list(every({"kind": "grid", "parameters": flat}).values()) == list(every(nested).values())
+    betas = every(grid(dpo_beta=[0.1, 0.3])).values()
+    assert [{agent.dpo_beta for agent in one.agents} for one in betas] == [{0.1}, {0.3}]
+
+
 def test_the_verifier_and_each_prover_have_their_own() -> None:
     one = next(
         iter(
@@ -132,7 +172,8 @@ def test_the_verifier_and_each_prover_have_their_own() -> None:
         (single(learning_rate=[1, 2]), "parameters.learning_rate: expected a value, got [1, 2]"),
         (grid(seed=[]), "parameters.seed: expected a value, got []; name at least one"),
         (single(verifier={"model": "gpt"}), "parameters.verifier.model: expected a provider"),
-        (grid(interaction_protocol=["nip", "debate"]), "write a file for each of them"),
+        (grid(freeze_verifer=True), "did you mean 'freeze_verifier'?"),
+        (grid(dpo_beta=1.0, prover={"dpo_beta": 0.5}), "parameters.dpo_beta: prover.dpo_beta is its"),
         (grid(interaction_protocol="chess"), "parameters.interaction_protocol: 'chess'"),
         (single(trainer="ppo"), "trainer: 'ppo' is refused"),
     ],

@@ -71,6 +71,22 @@ def test_a_cell_is_a_combination_of_one_value_of_each_axis() -> None:
     }
 
 
+def test_each_cell_has_the_agents_of_its_own_game() -> None:
+    games = study("""
+    [base.agents]
+    verifier.model_name = "v"
+    prover.model_name = "p"
+    prover0.model_name = "p0"
+    prover1.model_name = "p1"
+    [grid]
+    interaction_protocol = ["adp", "debate", "solo_verifier"]
+    """)
+    cast = [{agent.name: agent.model_name for agent in from_dict(cell.table).unwrap().agents}
+            for cell in cells(games)]  # fmt: skip
+    provers = {"prover0": "p0", "prover1": "p1"}
+    assert cast == [{"prover": "p", "verifier": "v"}, {**provers, "verifier": "v"}, {"verifier": "v"}]
+
+
 def test_rows_leave_out_seeds_and_what_is_pooled() -> None:
     whole = study(WHOLE)
     last = cells(whole)[-1]

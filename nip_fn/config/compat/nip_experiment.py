@@ -113,6 +113,17 @@ PARAMETERS: dict[str, _Parameter] = {
     "prover.invalid_response_penalty": _Parameter(None, (_PENALTY,)),
 }
 
+# Names that its script has had before, and the parameters that they set.  With either name a value
+# in a list is one value of an axis.
+_NESTED = [name for name in PARAMETERS if "." in name]
+ALIASES: dict[str, tuple[str, ...]] = {
+    **{name.replace(".", "_", 1): (name,) for name in _NESTED},
+    "freeze_verifier": ("verifier.freeze",),
+    "freeze_prover": ("prover.freeze",),
+    "verifier_decision_scale": ("verifier.decision_spectrum",),
+    "dpo_beta": ("verifier.dpo_beta", "prover.dpo_beta"),
+}
+
 
 def is_nip_experiment(table: Mapping[str, Any]) -> bool:
     """True if the table is a file of an experiment of the *nip* library."""
@@ -126,7 +137,7 @@ def experiment_config(table: Mapping[str, Any]) -> Result[dict[str, Any], Proble
         for address in _varying(given):
             told = Problem("it has several values", f"parameters.{address}", "use nip-fn sweep")
             return Failure(told)
-        return _config(_first(given))
+        return _config(_first(given), _provers(given))
 
     return _given(table).bind(config)
 
@@ -141,8 +152,9 @@ def experiment_study(name: str, table: Mapping[str, Any]) -> Result[Study, Probl
         first = _first(given)
         # Seeds last, as in every study: what varies most slowly begins the names of the cells.
         varying = sorted(_varying(given), key=SEED.__eq__)
-        axes = collect(_axis(address, given[address], first) for address in varying)
-        base = _config(first).bind(from_nip_config)
+        provers = _provers(given)
+        axes = collect(_axis(address, given[address], first, provers) for address in varying)
+        base = _config(first, provers).bind(from_nip_config)
         return base.bind(
             lambda ours: axes.bind(
                 lambda found: checked(Study(name, merge(default_table(), ours), found))
@@ -154,7 +166,7 @@ def experiment_study(name: str, table: Mapping[str, Any]) -> Result[Study, Probl
 
 def base_config(table: Mapping[str, Any]) -> Result[dict[str, Any], Problem]:
     """The library's configuration of the first combination, for what is told of all of them."""
-    return _given(table).map(_first).bind(_config)
+    return _given(table).map(_first).bind(lambda first: _config(first, _provers(first)))
 
 
 def experiment_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
@@ -162,8 +174,7 @@ def experiment_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
     given: dict[str, Any] = _given(table).value_or({})
     if given.get("max_train_size") not in (None, [None]):
         yield Problem("is honoured; there it has no effect", "parameters.max_train_size")
-    protocols = given.get("interaction_protocol")
-    if "mnip" in (protocols if isinstance(protocols, list) else [protocols]):
+    if "mnip" in _protocols(given):
         told = "hold in mnip, too; there it has its own defaults"
         yield Problem(told, "parameters.min_message_rounds, parameters.max_message_rounds")
 
@@ -179,9 +190,12 @@ def _given(table: Mapping[str, Any]) -> Result[dict[str, Any], Problem]:
     given = flatten(parameters)
     for address, value in given.items():
         where = f"parameters.{address}"
-        if address not in PARAMETERS:
-            known = did_you_mean(address, list(PARAMETERS))
+        if address not in PARAMETERS and address not in ALIASES:
+            known = did_you_mean(address, [*PARAMETERS, *ALIASES])
             return Failure(Problem("the nip library's script has no such parameter", where, known))
+        if others := [name for name in ALIASES.get(address, ()) if name in given]:
+            told = f"{others[0]} is its other name, and is set too"
+            return Failure(Problem(told, where, "keep one"))
         if isinstance(value, list) and (kind != "grid" or not value):
             remedy = 'write kind: "grid"' if value else "name at least one"
             return Failure(Problem(f"expected a value, got {value!r}", where, remedy))
@@ -198,39 +212,52 @@ def _first(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _axis(address: str, values: list[Any], others: Mapping[str, Any]) -> Result[Axis, Problem]:
+def _protocols(given: Mapping[str, Any]) -> list[Any]:
+    named = given.get("interaction_protocol", PARAMETERS["interaction_protocol"].default)
+    return named if isinstance(named, list) else [named]
+
+
+def _provers(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The provers of all protocols in a file: a cell leaves out those that its own has not."""
+    names = (PROVERS.get(protocol, ()) for protocol in _protocols(given))
+    return tuple(dict.fromkeys(chain.from_iterable(names)))
+
+
+def _axis(
+    address: str, values: list[Any], others: Mapping[str, Any], provers: tuple[str, ...]
+) -> Result[Axis, Problem]:
     """The axis of one parameter: what its values change in our configuration."""
     if address == SEED:
         return Success(seeds_axis(values))
     ours = collect(
-        _config({**others, address: value}).bind(from_nip_config).map(flatten) for value in values
+        _config({**others, address: value}, provers).bind(from_nip_config).map(flatten)
+        for value in values
     )
 
-    def levels(tables: tuple[dict[str, Any], ...]) -> Result[Axis, Problem]:
-        if len(set(map(frozenset, tables))) > 1:
-            problem = "its values have different provers"
-            remedy = "write a file for each of them"
-            return Failure(Problem(problem, f"parameters.{address}", remedy))
+    def axis(tables: tuple[dict[str, Any], ...]) -> Axis:
         moved = [name for name in tables[0] if any(one[name] != tables[0][name] for one in tables)]
         written = (
             Level(label_of(address, value), together(nest(name, one[name]) for name in moved))
             for value, one in zip(values, tables, strict=True)
         )
-        return Success(Axis(address, distinct(list(written))))
+        return Axis(address, distinct(list(written)))
 
-    return ours.bind(levels)
+    return ours.map(axis)
 
 
-def _config(given: Mapping[str, Any]) -> Result[dict[str, Any], Problem]:
+def _config(
+    given: Mapping[str, Any], provers: tuple[str, ...]
+) -> Result[dict[str, Any], Problem]:
     """The library's configuration for one combination of values."""
-    values = {name: given.get(name, parameter.default) for name, parameter in PARAMETERS.items()}
+    named = {name: value for one, value in given.items() for name in ALIASES.get(one, (one,))}
+    values = {name: named.get(name, parameter.default) for name, parameter in PARAMETERS.items()}
     protocol = values["interaction_protocol"]
     if protocol not in PROVERS:
         remedy = f"use {', '.join(PROVERS)}"
         return Failure(
             Problem(f"{protocol!r} is refused", "parameters.interaction_protocol", remedy)
         )
-    agents = {"verifier": ("verifier",), "prover": PROVERS[protocol]}
+    agents = {"verifier": ("verifier",), "prover": provers}
     values["provers_share_model"] = "provers_group" if values["provers_share_model"] else None
     leaves: Iterable[tuple[str, Any]] = chain.from_iterable(
         ((address, value) for address in PARAMETERS[name].to) for name, value in values.items()
