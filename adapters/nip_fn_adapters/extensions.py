@@ -156,6 +156,9 @@ def _member(reference: str, module: ModuleType, name: str) -> Result[Any, Proble
 
 def _broken(reference: str, error: Exception) -> Problem:
     """The problem of a source that raises, with the place at which it does."""
+    if isinstance(error, SyntaxError):  # raised by Python's own frames; it knows its place itself
+        place = f"{error.filename}, line {error.lineno}"
+        return Problem(f"{type(error).__name__}: {error.msg} ({place})", reference, "correct it")
     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename != __file__]
     place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
     return Problem(f"{type(error).__name__}: {error}{place}", reference, "correct its source")

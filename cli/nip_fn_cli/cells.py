@@ -94,7 +94,9 @@ class Evaluation:
         # One budget for the whole command: what a cell leaves is for those behind it.
         budget = self._money.budget
         left = self._money._replace(budget=None if budget is None else budget - self._spent)
-        replayed = played(session, folder, f"{cell.folder}: {told(session.data, session.params)}", left)
+        replayed = played(
+            session, folder, f"{cell.folder}: {told(session.data, session.params)}", left
+        )
         money = money_of_run(self._money, folder)
         self._spent += spent_at_most(replayed.state, folder, money)
         return Tested(replayed, dollars(replayed.state, money.prices))

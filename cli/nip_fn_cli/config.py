@@ -197,7 +197,7 @@ def with_sets(table: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
 
 
 def _parse_set(assignment: str) -> Result[dict[str, Any], Problem]:
-    """The table of one `a.b=value`; the value is TOML, and a bare word is a string."""
+    """The table of one `a.b=value`; the value is TOML or JSON, and a bare word is a string."""
     address, equals, text = assignment.partition("=")
     if not equals or not all(address.strip().split(".")):
         return Failure(
@@ -210,9 +210,19 @@ def _parse_set(assignment: str) -> Result[dict[str, Any], Problem]:
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        # A bare word counts as text: nobody wants to quote it once for TOML and once for the shell.
-        value = text.strip()
+        value = _json_or_text(text.strip())
     return Success(nest(address.strip(), value))
+
+
+def _json_or_text(text: str) -> Any:
+    """The table or list that a text of JSON stands for; any other text as it is."""
+    # A bare word counts as text: nobody wants to quote it once for TOML and once for the shell.
+    if not text.startswith(("{", "[")):
+        return text
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):  # a template may begin with a brace, too
+        return text
 
 
 def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from rich.text import Text
 
+from nip_fn.code.solutions import SAVE_AS_UTF_8
 from nip_fn.config.data_checks import class_problems, view_problems
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Kind, Split
@@ -105,9 +106,15 @@ def _shown(name: str) -> AbstractContextManager[object]:
 def _die_of(bad: Problem | BadRows, most_shown: int) -> NoReturn:
     if isinstance(bad, Problem):
         die(Exit.USAGE, str(bad))
-    for row in bad.first[:most_shown]:
+    # A file in another encoding has such a row for each accent: the first stands for all.
+    others = [row for row in bad.first if row.remedy != SAVE_AS_UTF_8]
+    if len(others) < len(bad.first):
+        first = next(row for row in bad.first if row.remedy == SAVE_AS_UTF_8)
+        least = "" if len(bad.first) == bad.count else "at least "
+        say(f"{first} ({least}{_rows(len(bad.first) - len(others))} of the kind)")
+    for row in others[:most_shown]:
         say(str(row))
-    more = bad.count - min(most_shown, len(bad.first))
+    more = bad.count - len(bad.first) + len(others[most_shown:])
     rest = f" ({more} of them not shown)" if more else ""
     die(
         Exit.USAGE,

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nip_fn.config.codec import merge
+from nip_fn.config.codec import changes, merge
 from nip_fn.config.study import ARM, Axis, Comparing, Level, Study, with_seeds
+from nip_fn.errors import Problem
 from nip_fn.game.datapoint import SPLITS
 from nip_fn.game.protocol import Role
 from nip_fn.metrics.evaluation import accuracy, always_fails, gain
@@ -17,11 +18,13 @@ from nip_fn.metrics.oversight import balanced_accuracy, majority_class_share
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn_adapters import extensions
+from nip_fn_adapters.overview import overview
+from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli import sweep
 from nip_fn_cli.casting import is_protocol, parts, players, recast
 from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation, usual_name
 from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.exits import command, or_exit, run_name
+from nip_fn_cli.exits import Exit, command, die, or_exit, run_name
 from nip_fn_cli.money import Money
 from nip_fn_cli.printing import print_rows, share
 from nip_fn_cli.session import warn_of_unused
@@ -89,6 +92,8 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
     cells = [case.cell for case in cases]
     warn_of_unused(overrides(flags), flags.provider, [cell.new for cell in cells])
     evaluation = open_evaluation(cells, choice.name, "eval", flags.provider, money, runs)
+    for problem in _other_data(evaluation.place, cells):
+        die(Exit.USAGE, problem)
     results = [Result(case, evaluation.play(case.cell)) for case in cases]
     evaluation.say_recorded()
     rows = [_row(one, results) for one in results]
@@ -98,6 +103,22 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
     _print(rows)
     first = evaluation.place / cells[0].folder
     print(f"\nTo look closer: {command('nip-fn', 'show', first)}")
+
+
+def _other_data(place: Path, cells: list[Cell]) -> Iterator[Problem]:
+    """A problem if the evaluation that has this name already tests other datapoints.
+
+    Further models and games on the same datapoints are welcome beside its own.
+    """
+    own = {cell.folder for cell in cells}
+    for path in sorted(place.glob(f"*/{CHECKPOINT}")):
+        recorded = overview(path.parent, path.parent.name).params
+        if recorded is None or path.parent.name in own:  # the same test differs in better words
+            continue
+        for address, (before, now) in changes(recorded, cells[0].new.params).items():
+            if address.startswith(("dataset", "test_dataset_split")):
+                told = f"{path.parent.name} was tested there with {address} = {before}, not {now}"
+                yield Problem(told, str(place), "give this test another name (--run NAME)")
 
 
 def eval_seeds(

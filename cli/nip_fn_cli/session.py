@@ -208,7 +208,10 @@ def warn_of_unused(given: dict[str, Any], provider: str | None, planned: Iterabl
     before, after = flatten(given), flatten(with_provider(given, provider))
     sources = (".model_provider", ".use_dummy_api")
     for address in sorted(name for name in before if name.endswith(sources)):
-        if len({PROVIDERS.get(table[address], table[address]) for table in (before, after)}) > 1:
+        # That no random replies were asked for is what most files say, and all that are completed
+        # by the defaults.
+        values = {PROVIDERS.get(table[address], table[address]) for table in (before, after)}
+        if len(values) > 1 and before[address] is not False:
             say(f"nip-fn: warning: without effect, since --provider goes before it: {address}")
     for unused in told(given, [new.params for new in planned]):
         say(f"nip-fn: warning: {unused}")

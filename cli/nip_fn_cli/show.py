@@ -6,6 +6,7 @@ from shlex import quote
 from typing import Any
 
 from nip_fn.config.codec import ABSENT, unusual
+from nip_fn.config.unused import without_effect
 from nip_fn.errors import Problem
 from nip_fn.export.games import KINDS
 from nip_fn.game.decision import ACCEPT, NEITHER, REJECT
@@ -99,7 +100,7 @@ def _facts(run: Run) -> dict[str, Any]:
         "run": str(run.path.parent),
         "state": f"{ended}, iteration {state.iteration} of {params.rl.num_iterations}",
         "game": params.interaction_protocol,
-        "trainer": params.trainer,
+        **({"trainer": params.trainer} if params.rl.num_iterations else {}),
         "data": f"{state.dataset.name} ({params.dataset})",
         "models": ", ".join(f"{name} {model}" for name, model in models.items()),
         "seed": params.seed,
@@ -109,11 +110,13 @@ def _facts(run: Run) -> dict[str, Any]:
 
 
 def _changed(params: HyperParameters) -> dict[str, Any]:
-    """The parameters that differ from the defaults of the same game, by address.
+    """The parameters that differ from the defaults of the same game, and act in it, by address.
 
     What is the same for all agents is told once, at `agents.*`.
     """
     found = {address: own for address, (own, _) in unusual(params).items() if own != ABSENT}
+    for address in without_effect(params, found):
+        del found[address]
     for address, value in list(found.items()):
         place, _, field = address.rpartition(".")
         others = [f"agents.{agent.name}.{field}" for agent in params.agents]

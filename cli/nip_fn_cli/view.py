@@ -19,7 +19,7 @@ def view_command(given: Path, port: int, *, money: Money, runs: Path) -> None:
         die(Exit.USAGE, f'nip-fn view needs {error.name}: pip install "nip-fn[serve]"')
     path = or_exit(checkpoint_file(given, runs), Exit.RUN)
     followed = or_exit(follow(path), Exit.MISMATCH)
-    bound = or_exit(bind(HOST, port), Exit.SYSTEM)
+    bound = or_exit(bind(HOST, port, "choose another --port; 0 is any that is free"), Exit.SYSTEM)
 
     def ready(port: int) -> None:
         print(f"http://{HOST}:{port}", flush=True)

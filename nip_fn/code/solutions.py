@@ -16,6 +16,7 @@ from nip_fn.game.datapoint import Datapoint, Kind, Split, make_datapoint, text_h
 SplitHint = Literal["train", "validation", "test", "held out"]
 
 TEXT = "a text"
+SAVE_AS_UTF_8 = "save the file in UTF-8"
 
 _T = TypeVar("_T")
 
@@ -135,8 +136,7 @@ def read_text(value: object) -> Result[str, Problem]:
         # JSON can spell lone surrogates, which no prompt could be sent with.
         value.encode()
     except UnicodeEncodeError as error:
-        problem = f"character {error.start + 1} is no Unicode (save the file in UTF-8)"
-        return Failure(Problem(problem))
+        return Failure(Problem(f"character {error.start + 1} is not UTF-8", remedy=SAVE_AS_UTF_8))
     if not value.strip():
         return Failure(Problem("is empty"))
     return Success(value.replace("\r\n", "\n").replace("\r", "\n"))

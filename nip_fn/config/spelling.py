@@ -55,7 +55,9 @@ def as_recorded(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def agent_as_recorded(name: str, fields: Mapping[str, Any]) -> Result[dict[str, Any], Problem]:
-    """The fields of an agent with its provider as a record has it."""
+    """The fields of an agent with its provider, and the number of a version, as a record has it."""
+    if type(number := fields.get("checkpoint_version")) is int:
+        fields = {**fields, "checkpoint_version": str(number)}
     written = fields.get("model_provider")
     if written is None:
         return Success(dict(fields))

@@ -66,6 +66,12 @@ def told(given: Mapping[str, Any], runs: Iterable[HyperParameters]) -> tuple[Unu
     return tuple(Unused(reason, tuple(addresses)) for reason, addresses in lines.items())
 
 
+def without_effect(params: HyperParameters, addresses: Iterable[str]) -> set[str]:
+    """Those of the addresses whose parameters have no effect in a run, whatever their value."""
+    reasons = _reasons(params)
+    return {address for address in addresses if _reason(reasons, address)}
+
+
 def _players(given: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a written configuration that says who plays what."""
     agents = {

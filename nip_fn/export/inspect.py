@@ -6,8 +6,11 @@ node; every other child is a branch, anchored at its parent.  Written for the fo
 read by Inspect 0.3.285.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
+from math import sqrt
+from statistics import fmean, stdev
 from typing import Any
 
 from nip_fn.game.decision import ACCEPT, NO_DECISION, REJECT
@@ -68,7 +71,14 @@ def inspect_log(stage: StageForest, run: str, digest: str) -> dict[str, Json | l
         }
         for one in samples
     ]
-    header = {"version": VERSION, "status": "success", "eval": about, "results": results}
+    stats = {"model_usage": _model_usage(event for one in samples for event in one["events"])}
+    header = {
+        "version": VERSION,
+        "status": "success",
+        "eval": about,
+        "results": results,
+        "stats": stats,
+    }
     return {
         "_journal/start.json": {"version": VERSION, "eval": about, "plan": {}},
         **{f"samples/{one['id']}_epoch_{one['epoch']}.json": one for one in samples},
@@ -95,12 +105,17 @@ def _scores(samples: list[Json]) -> tuple[str, ...]:
 
 
 def _score(name: str, samples: list[Json]) -> Json:
-    """The headline number of a score: the mean, of verdicts the share of right ones."""
+    """The headline number of a score: the mean, of verdicts the share of right ones.
+
+    Its standard error is that of independent samples, s / √n.
+    """
     found = [one["scores"][name]["value"] for one in samples if name in one["scores"]]
     numbers = [float(value == "C") if isinstance(value, str) else value for value in found]
     title = "accuracy" if any(isinstance(value, str) for value in found) else "mean"
-    value = sum(numbers) / len(numbers)
-    metrics = {title: {"name": title, "value": value}}
+    values = {title: fmean(numbers)}
+    if numbers[1:]:
+        values["stderr"] = stdev(numbers) / sqrt(len(numbers))
+    metrics = {key: {"name": key, "value": value} for key, value in values.items()}
     return {"name": name, "scorer": name, "metrics": metrics, "scored_samples": len(numbers)}
 
 
@@ -163,8 +178,18 @@ def _sample(stage: StageForest, index: int, epoch: int) -> Json:
             "tree": index,
             "views": dict(point.views),
         },
+        "model_usage": _model_usage(events.told),
         "events": events.told,
     }
+
+
+def _model_usage(events: Iterable[Json]) -> dict[str, dict[str, int]]:
+    """The tokens of all replies among the events, failed attempts included, by model."""
+    totals: dict[str, Counter[str]] = {}
+    for event in events:
+        if event["event"] == "model":
+            totals.setdefault(event["model"], Counter()).update(event["output"]["usage"])
+    return {model: dict(total) for model, total in totals.items()}
 
 
 def _told(event: Json) -> Json:

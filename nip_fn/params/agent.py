@@ -123,7 +123,8 @@ class AgentParameters(Record, frozen=True):
         str,
         Meta(
             description='The base model; with "local" a folder or "builtin:tiny", with "scripted" '
-            "the name of a strategy, such as honest, liar or silent, or one of your own."
+            "the name of a strategy, such as honest, liar or silent, or one of your own. An API "
+            "has to be told one: the default is that of files that the nip library saved."
         ),
     ] = "gpt-4o-mini-2024-07-18"
     language_model_server_scheme_host: Annotated[

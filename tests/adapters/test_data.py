@@ -242,6 +242,66 @@ def test_the_builtin_problems_are_split_as_others_are(options: dict[str, Any]) -
         check_balance(laid)
 
 
+def test_a_limit_takes_as_many_of_each_label_as_long_as_both_last(folder: Path) -> None:
+    rows = [{"question": f"q{n}", "solution": f"f({n})", "label": int(n < 10)} for n in range(40)]
+    path = to_jsonl(folder / "own.jsonl", rows)
+    for name in (str(path), f"{_module(folder, rows)}:POINTS"):
+        data = opened(name, only_split="all")
+        labels = [point.label for point in data.source("test", range(40))]
+        assert labels == [0, 1] * 10 + [0] * 20
+
+
+def _module(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    """A file of Python that makes the rows' datapoints."""
+    path = folder / "points.py"
+    path.write_text(
+        "from nip_fn import make_datapoint\n"
+        f"POINTS = [make_datapoint(r['question'], **r) for r in {rows!r}]\n"
+    )
+    return path
+
+
+PROSE = [
+    {"question": f"Is {n} even?", "solution": "It is not, I fear.", "label": n % 2}
+    for n in range(40)
+]
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind"),
+    [
+        (PROSE, "prose"),
+        ([{**row, "solution": str(n)} for n, row in enumerate(PROSE)], "prose"),
+        (own_rows(), "code"),
+        ([*own_rows(10), *PROSE[:20]], "code"),  # half of them
+        ([*[{**row, "tests": None} for row in own_rows(9)], *PROSE], "prose"),
+    ],
+)
+def test_a_data_set_is_code_or_prose_as_a_whole(folder: Path, rows: Any, kind: str) -> None:
+    path = to_jsonl(folder / "own.jsonl", rows)
+    data = opened(path)
+    assert data.report.kind == kind
+    for split in SPLITS:
+        points = data.source(split, range(data.info.size(split)))
+        assert {point.kind for point in points} <= {kind}
+    other = "code" if kind == "prose" else "prose"
+    said = opened(path, kind=other)
+    assert said.source("train", (0,))[0].kind == said.report.kind == other
+    assert said.info.hash != data.info.hash  # a run is not resumed in other words
+
+
+def test_equal_answers_to_two_questions_are_two_problems_in_prose(folder: Path) -> None:
+    data = opened(to_jsonl(folder / "own.jsonl", PROSE))  # all have one answer
+    assert min(data.info.train_size, data.info.validation_size, data.info.test_size) > 0
+    assert not list(leaks(data.solutions()))
+
+
+def test_datapoints_of_ones_own_are_taken_for_what_they_are(folder: Path) -> None:
+    path = _module(folder, PROSE)
+    assert opened(f"{path}:POINTS").report.kind == "prose"
+    assert opened(f"{path}:POINTS", kind="code").source("train", (0,))[0].kind == "code"
+
+
 @pytest.mark.parametrize("loader", LOADERS)
 def test_a_data_set_has_more_than_one_split(loader: str, made: Callable[[str], Path]) -> None:
     assert len({one.split for one in opened(made(loader)).solutions()}) > 1

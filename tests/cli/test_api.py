@@ -1,6 +1,7 @@
 """The command with models behind an API: at the fake provider, over real HTTP."""
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.events import Replied
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
@@ -116,6 +118,37 @@ def test_every_provider_plays(
     assert done.returncode == 0, done.stderr
     bodies = [entry["body"] for entry in provider.log()]
     assert all(("prompt_cache_key" in body) == (name == "openai") for body in bodies)
+
+
+GAMES = [name for name in PROTOCOLS if name != "multi_channel_test"]
+
+# Words of prompts about programs, which answers in words are not.
+OF_CODE = re.compile(r"python|code|program|bug|particular lines|```", re.I)
+
+
+def test_no_prompt_about_an_answer_in_prose_speaks_of_code(
+    run_cli: RunCli, provider: Provider, tmp_path: Path
+) -> None:
+    """Under every game, for every agent, in tests, trainings and the card."""
+    rows = [
+        {"question": f"Is {n} even?", "solution": f"It is, as {n} says.", "label": int(n % 2 == 0)}
+        for n in range(40)
+    ]
+    (tmp_path / "own.jsonl").write_text("".join(map("{}\n".format, map(json.dumps, rows))))
+    where = ("--provider", "openai", "--base-url", provider.url, "--dataset", "own.jsonl")
+    games = [word for game in GAMES for word in ("--protocol", game)]
+    tested = run_cli("eval", "--model", "m", *games, "--limit", "2", *where, OPENAI_API_KEY=KEY)
+    assert tested.returncode == 0, tested.stderr
+    assert "own.jsonl, answers in prose: 2 of 40 test (50% right)" in tested.stderr
+    little = ("--set", "rl.rollouts_per_iteration=2", "--set", "dataset_options.max_test_size=2")
+    trained = run_cli("train", *FROZEN, *little, *where, "--run", "r", OPENAI_API_KEY=KEY)
+    assert trained.returncode == 0, trained.stderr
+    assert "data own.jsonl, answers in prose: " in trained.stderr
+    retested = run_cli("eval", "--of", "r", OPENAI_API_KEY=KEY)
+    assert retested.returncode == 0, retested.stderr
+    prompts = [entry["body"]["messages"][0]["content"] for entry in provider.log()]
+    assert len(set(prompts)) >= 2 * len(GAMES)
+    assert not [prompt for prompt in prompts if OF_CODE.search(prompt)]
 
 
 def test_models_are_compared(run_cli: RunCli, provider: Provider) -> None:

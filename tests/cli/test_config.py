@@ -8,8 +8,9 @@ import pytest
 import typer
 
 from nip_fn.config.codec import get, merge, nest, to_dict
+from nip_fn.params.agent import ContiguousPeriodicUpdateSchedule
 from nip_fn.testing.params import construct_test_params
-from nip_fn_cli.config import Flags, overrides, resolve
+from nip_fn_cli.config import Flags, overrides, read_table, resolve
 from nip_fn_cli.exits import Exit
 from tests.cli.conftest import SMALL, RunCli
 from tests.core.test_nip_config import V1, V2
@@ -45,7 +46,7 @@ JSON5 = """// A configuration as people write it: 'both' quotes, tabs, "names" w
 
 
 def test_json5_has_comments_and_its_own_quotes(tmp_path: Path) -> None:
-    told = config.read_table(written(tmp_path, JSON5, "c.json5")).unwrap()
+    told = read_table(written(tmp_path, JSON5, "c.json5")).unwrap()
     agent = {"api_base_url": "http://localhost:1/v1", "use_dummy_api": True, "temperature": 0.5}
     assert told == {
         "seed": 7,
@@ -53,6 +54,19 @@ def test_json5_has_comments_and_its_own_quotes(tmp_path: Path) -> None:
         "rl": {"lr": 1e-4, "num_iterations": 2},
         "agents": {"_default": agent},
     }
+
+
+def test_a_value_of_set_may_be_json_and_a_version_a_number(tmp_path: Path) -> None:
+    schedule = '{"_type": "ContiguousPeriodicUpdateSchedule", "period": 2, "start": 0, "stop": 1}'
+    given = (
+        f"agents.verifier.update_schedule={schedule}",
+        "agents.verifier.checkpoint_version=3",
+        "agents.verifier.system_prompt_template={{ question }}",
+    )
+    agent = resolve(overrides(Flags(sets=given))).agents[1]
+    assert agent.update_schedule == ContiguousPeriodicUpdateSchedule(period=2, start=0, stop=1)
+    assert agent.checkpoint_version == "3"
+    assert agent.system_prompt_template == "{{ question }}"
 
 
 def test_our_own_table_with_types_is_read_as_it_is(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -257,6 +258,36 @@ def test_of_very_many_bad_rows_some_are_shown_and_all_counted(
         assert len(told) == shown
         assert "3,000 bad rows" in last
         assert f"{3000 - shown} of them not shown" in last
+
+
+def test_a_file_in_another_encoding_is_one_line(run_cli: RunCli, tmp_path: Path) -> None:
+    accents = "".join(f"café {n},oui,1\n" for n in range(3000))
+    (tmp_path / "a.csv").write_bytes(f"question,solution,label\n{accents}q,a,2\n".encode("latin-1"))
+    told, last = run_cli("data", "check", "a.csv").stderr.splitlines()
+    assert told.startswith("a.csv, row 1, question: character 4 is not UTF-8; save the file in UTF")
+    assert told.endswith("(at least 1,000 bad rows of the kind)")
+    assert "3,001 bad rows (2001 of them not shown)" in last
+    (tmp_path / "a.jsonl").write_bytes(
+        b'{"question": "\xe9"}\n' * 2 + b'{\n{"label": 1, "question": "q", "solution": "s"}\n'
+    )
+    both = run_cli("data", "check", "a.jsonl").stderr
+    assert "line 1, row: not UTF-8; save the file in UTF-8 (2 bad rows of" in both
+    assert "line 3, row: not JSON" in both
+
+
+def test_check_tells_what_a_data_set_is_taken_for(run_cli: RunCli, tmp_path: Path) -> None:
+    prose = [{"question": f"{n}?", "solution": "It is.", "label": n % 2} for n in range(300)]
+    write(tmp_path / "a.jsonl", prose)
+    done = run_cli("data", "check", "a.jsonl")
+    assert done.returncode == 0, done.stderr
+    told, last = done.stdout.splitlines()
+    assert re.match(r"data a.jsonl, answers in prose: \d+ train \(\d+% right\), ", told)
+    assert last == "a.jsonl: no fault found"  # and not a word of tests
+    as_code = run_cli("data", "check", "a.jsonl", "--set", "dataset_options.kind=code")
+    assert "data a.jsonl, programs: " in as_code.stdout
+    assert "no solution has tests" in as_code.stdout
+    write(tmp_path / "small.jsonl", prose[:40])
+    assert "% right; few)" in run_cli("data", "check", "small.jsonl").stdout
 
 
 @pytest.mark.parametrize(

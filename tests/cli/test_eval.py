@@ -5,6 +5,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,11 +147,24 @@ def test_a_file_of_one_row_is_tested(run_cli: RunCli, tmp_path: Path, label: int
     path = rows_of(tmp_path / "one.jsonl", label)
     run = run_cli("eval", "--provider", "dummy", "--dataset", path, "--run", "one")
     assert run.returncode == 0, run.stderr
-    assert "all 1 datapoints in 'test' have label" in run.stderr
+    assert f"the only datapoint in 'test' has label {label}" in run.stderr
     assert "1 x 1" in run.stdout
     bounds = [float(n) for n in re.findall(r"[-+]?\d+\.\d", run.stdout)]
     assert all(-100 <= bound <= 100 for bound in bounds)
     assert run_cli("replay", "runs/one/nip").returncode == 0
+
+
+def test_one_name_holds_tests_of_the_same_datapoints(run_cli: RunCli) -> None:
+    run = partial(run_cli, "eval", "--provider", "dummy", "--dataset", "builtin:arithmetic",
+                  "--run", "mine", "--protocol")  # fmt: skip
+    assert run("nip", "--limit", "4").returncode == 0
+    assert run("adp", "--limit", "4").returncode == 0  # another game beside it
+    other = run("debate", "--limit", "5")
+    assert other.returncode == 2
+    assert "runs/mine: adp was tested there with dataset_options.max_test_size = 4" in other.stderr
+    shown = run_cli("show", "mine/nip").stdout
+    assert "dataset_options.max_test_size = 4" in shown
+    assert not re.search("trainer|ei.lr|rollouts_per_iteration", shown)
 
 
 ALWAYS_REJECTS = """

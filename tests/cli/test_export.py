@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import subprocess
 import zipfile
 from pathlib import Path
@@ -133,6 +134,19 @@ def test_an_inspect_log_holds_each_reply_once_and_branches_where_the_tree_does(
             accuracy = dict(run.state.rows[0].metrics)["accuracy"]
             if stage.iteration == 0:
                 assert shown["verdict"]["accuracy"]["value"] == pytest.approx(accuracy)
+                n = len(samples)
+                error = math.sqrt(accuracy * (1 - accuracy) / (n - 1))
+                assert shown["verdict"]["stderr"]["value"] == pytest.approx(error)
+        usage = header["stats"]["model_usage"].values()
+        said = [said for tree in stage.batch.trees for turn in tree.utterances_N for said in turn]
+        for name, field in (
+            ("input_tokens", "prompt_tokens"),
+            ("output_tokens", "completion_tokens"),
+        ):
+            total = sum(getattr(one, field) for one in said)
+            assert sum(one[name] for one in usage) == total
+            of_samples = [one for sample in samples for one in sample["model_usage"].values()]
+            assert sum(one[name] for one in of_samples) == total
 
 
 @pytest.mark.skipif(not INSPECT.exists(), reason="Inspect is not installed (make .venv-inspect)")

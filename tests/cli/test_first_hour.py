@@ -134,6 +134,7 @@ FILES = {
     "columns.jsonl": '{"prompt": "q", "answer": "a"}\n',
     "label.jsonl": PLAIN + row(7, label="maybe"),
     "my.txt": "question",
+    "broken.py": "import nip_fn\ndef game(:\n",
     "syntax.toml": "[rl\nlr = 1\n",
     "protocol.toml": 'protocol = "debate"\n',
     "model.toml": 'model = "builtin:tiny"\n',
@@ -260,7 +261,12 @@ MISTAKES = [
     Mistake(f"{TRAIN} nope.toml", 2, ("nope.toml", "No such file"), f"{TRAIN} my.toml"),
     Mistake(f"{TRAIN} syntax.toml", 2, ("syntax.toml", "line 1")),
     Mistake(f"{TRAIN} utf16.toml", 2, ("utf16.toml", "UTF-8")),
-    Mistake(f"{TRAIN} my.txt", 2, ("my.txt", ".toml, .json or .yaml")),
+    Mistake(f"{TRAIN} my.txt", 2, ("my.txt", ".toml, .json, .json5 or .yaml")),
+    Mistake(
+        f"{TRAIN} --protocol broken.py:GAME",
+        2,
+        ("interaction_protocol: broken.py:GAME: SyntaxError: ", "broken.py, line 2); correct it"),
+    ),
     Mistake(f"{TRAIN} type.toml", 2, ("type.toml: rl.num_iterations", "`int`", "'three'", "8")),
     Mistake(f"{TRAIN} range.toml", 2, ("range.toml: rl.lr", "> 0.0", "-1.0")),
     Mistake(

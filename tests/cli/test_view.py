@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
@@ -15,6 +16,7 @@ from nip_fn_adapters.following import Followed, follow
 
 from ..tools.browser import Page, chromium, complaints
 from ..tools.hostile_run import hostile_events
+from .conftest import RunCli
 from .test_report import needs_chromium
 
 EVENTS = hostile_events()
@@ -29,6 +31,16 @@ def recording(tmp_path: Path) -> Path:
     path.parent.mkdir(parents=True)
     path.write_bytes(b"".join(FRAMES[:HALF]) + FRAMES[HALF][:7])
     return path
+
+
+def test_a_port_in_use_is_told_with_an_option_that_view_has(
+    recording: Path, run_cli: RunCli
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run_cli("view", "goes-on", "--port", port)
+    assert done.returncode == 10
+    assert f"127.0.0.1:{port}: Address already in use; choose another --port; " in done.stderr
 
 
 def go_on(path: Path) -> None:

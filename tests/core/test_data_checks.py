@@ -73,6 +73,18 @@ def test_views_that_no_prompt_shows_are_a_problem() -> None:
     assert not list(view_problems(params(), [()]))
 
 
+def test_data_without_any_view_are_told_so_in_words() -> None:
+    problem, _ = view_problems(params(**VIEWS), [()])
+    assert "none of its datapoints has a view of 'prover', which" in problem.problem
+
+
+def test_a_limit_that_leaves_one_label_is_told_with_another_remedy() -> None:
+    tested = params(text_rl={"test_scheme": "all"}, rl={"num_iterations": 0})
+    (problem,) = class_problems(tested, {"test": (0, 1)}, ["test"])
+    assert "the only datapoint in 'test' has label 0" in problem.problem
+    assert "--limit" in problem.remedy
+
+
 def test_an_agent_without_a_view_is_a_problem_where_prompts_show_it() -> None:
     some = [BOTH, ("verifier",)]
     (problem,) = view_problems(params(**VIEWS), some)

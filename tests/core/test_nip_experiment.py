@@ -136,7 +136,9 @@ def test_names_that_the_script_had_before_mean_the_same() -> None:
         "prover_temperature": [0.5, 1.0],
         "prover_max_words": 50,
     }
-    assert list(every({"kind": "grid", "parameters": flat}).values()) == list(every(nested).values())
+    assert list(every({"kind": "grid", "parameters": flat}).values()) == list(
+        every(nested).values()
+    )
     betas = every(grid(dpo_beta=[0.1, 0.3])).values()
     assert [{agent.dpo_beta for agent in one.agents} for one in betas] == [{0.1}, {0.3}]
 
@@ -173,7 +175,10 @@ def test_the_verifier_and_each_prover_have_their_own() -> None:
         (grid(seed=[]), "parameters.seed: expected a value, got []; name at least one"),
         (single(verifier={"model": "gpt"}), "parameters.verifier.model: expected a provider"),
         (grid(freeze_verifer=True), "did you mean 'freeze_verifier'?"),
-        (grid(dpo_beta=1.0, prover={"dpo_beta": 0.5}), "parameters.dpo_beta: prover.dpo_beta is its"),
+        (
+            grid(dpo_beta=1.0, prover={"dpo_beta": 0.5}),
+            "parameters.dpo_beta: prover.dpo_beta is its",
+        ),
         (grid(interaction_protocol="chess"), "parameters.interaction_protocol: 'chess'"),
         (single(trainer="ppo"), "trainer: 'ppo' is refused"),
     ],

@@ -84,7 +84,11 @@ def test_each_cell_has_the_agents_of_its_own_game() -> None:
     cast = [{agent.name: agent.model_name for agent in from_dict(cell.table).unwrap().agents}
             for cell in cells(games)]  # fmt: skip
     provers = {"prover0": "p0", "prover1": "p1"}
-    assert cast == [{"prover": "p", "verifier": "v"}, {**provers, "verifier": "v"}, {"verifier": "v"}]
+    assert cast == [
+        {"prover": "p", "verifier": "v"},
+        {**provers, "verifier": "v"},
+        {"verifier": "v"},
+    ]
 
 
 def test_rows_leave_out_seeds_and_what_is_pooled() -> None:

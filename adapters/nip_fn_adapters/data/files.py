@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import msgspec
 from returns.result import Failure, Result, Success
 
+from nip_fn.code.solutions import SAVE_AS_UTF_8
 from nip_fn.errors import Problem
 
 BATCH = 1000  # rows of a Parquet file in memory at a time
@@ -43,7 +44,9 @@ def jsonl_rows(path: Path) -> Rows:
 def _json_object(line: bytes) -> Row:
     try:
         value = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError:
+        return Failure(Problem("not UTF-8", remedy=SAVE_AS_UTF_8))
+    except (msgspec.DecodeError, RecursionError) as error:
         return Failure(Problem(f"not JSON: {error}"))
     if not isinstance(value, dict):
         return Failure(Problem(f"a {type(value).__name__}, not an object"))

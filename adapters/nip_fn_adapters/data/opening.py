@@ -107,8 +107,8 @@ def _open_all(params: HyperParameters) -> Result[Data, Problem | BadRows]:
     if "dataset" in extensions.references({"dataset": params.dataset}):
         options = params.dataset_options
         loaded = extensions.load_dataset(params.dataset, options)
-        own = loaded.map(partial(_of_its_kind, kind=options.kind)).map(_in_turn)
-        return own.bind(partial(_only, only)).map(in_memory)
+        own = loaded.map(partial(_of_its_kind, kind=options.kind))
+        return own.bind(partial(_only, only)).map(_in_turn).map(in_memory)
     match open_source(params.dataset, params.code_validation, only):
         case Success(rows):
             return _laid_out(params, rows)

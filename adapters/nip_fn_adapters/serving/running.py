@@ -54,7 +54,9 @@ def kept_key(state: Path) -> str:
     return file.read_text("ascii")
 
 
-def bind(host: str, port: int) -> Result[socket.socket, Problem]:
+def bind(
+    host: str, port: int, remedy: str = "choose another --host or --port"
+) -> Result[socket.socket, Problem]:
     """A socket at this address; port 0 is any that is free."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -65,8 +67,7 @@ def bind(host: str, port: int) -> Result[socket.socket, Problem]:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        told = Problem(str(error.strerror), f"{host}:{port}", "choose another --host or --port")
-        return Failure(told)
+        return Failure(Problem(str(error.strerror), f"{host}:{port}", remedy))
     return Success(bound)
 
 

@@ -245,9 +245,7 @@ def _axis(
     return ours.map(axis)
 
 
-def _config(
-    given: Mapping[str, Any], provers: tuple[str, ...]
-) -> Result[dict[str, Any], Problem]:
+def _config(given: Mapping[str, Any], provers: tuple[str, ...]) -> Result[dict[str, Any], Problem]:
     """The library's configuration for one combination of values."""
     named = {name: value for one, value in given.items() for name in ALIASES.get(one, (one,))}
     values = {name: named.get(name, parameter.default) for name, parameter in PARAMETERS.items()}
