@@ -93,7 +93,9 @@ def analyse_command(name: str, flags: Flags, choice: Choice, money: Money, runs:
     cells = [one.cell for one in inquiries]
     warn_of_unused(overrides(flags), flags.provider, [cell.new for cell in cells])
     place = run.path.parent / ANALYSES
-    evaluation = open_evaluation(cells, choice.name, "analysis", flags.provider, money, place)
+    evaluation = open_evaluation(
+        cells, choice.name, "analysis", flags.provider, money, place, "--name"
+    )
     tested = [evaluation.play(one.cell, data=one.data) for one in inquiries]
     evaluation.say_recorded()
     if choice.json:

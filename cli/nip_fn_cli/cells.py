@@ -65,9 +65,10 @@ class Tested(NamedTuple):
 class Evaluation:
     """The cells of one evaluation, played one after the other within one budget."""
 
-    def __init__(self, place: Path, provider: str | None, money: Money) -> None:
-        """An evaluation whose runs lie in `place`."""
+    def __init__(self, place: Path, provider: str | None, money: Money, option: str) -> None:
+        """An evaluation whose runs lie in `place`, which `option` of its command names."""
         self.place = place
+        self._option = option
         self._provider = provider
         self._money = money
         self._spent = 0.0
@@ -108,7 +109,8 @@ class Evaluation:
             which = f"{before} of {before + now} tests were" if now else "all tests were"
             say(
                 f"nip-fn: {which} played before; their recorded replies in {self.place} are shown, "
-                "and no model was asked; to ask again, give the evaluation another name (--run)"
+                "and no model was asked; to ask again, give the evaluation another name "
+                f"({self._option})"
             )
 
 
@@ -145,6 +147,7 @@ def open_evaluation(
     provider: str | None,
     money: Money,
     runs: Path,
+    option: str = "--run",
 ) -> Evaluation:
     """The evaluation that consists of some cells, none of which is played yet.
 
@@ -155,6 +158,7 @@ def open_evaluation(
         provider: The provider of all agents.
         money: The prices and the budget.
         runs: The folder of all runs.
+        option: The command's option for the name.
 
     Returns:
         The evaluation.  Ends the command if two cells have one folder, or a price is unknown.
@@ -166,7 +170,8 @@ def open_evaluation(
     # All of them before the first is played: a refusal must not come after hours.
     for cell in cells:
         check_budget(cell.new.params, money)
-    return Evaluation(runs / (run_name(name) or usual_name(kind, cells)), provider, money)
+    place = runs / (run_name(name, option) or usual_name(kind, cells))
+    return Evaluation(place, provider, money, option)
 
 
 def usual_name(kind: str, cells: Iterable[Cell]) -> str:

@@ -119,7 +119,7 @@ def _die_of(bad: Problem | BadRows, most_shown: int) -> NoReturn:
     die(
         Exit.USAGE,
         f"{_rows(bad.count)}{rest}; nothing was begun; correct them, or leave them out with "
-        "--skip-bad-rows",
+        "--skip-bad-rows (in a study: dataset_options.skip_bad_rows = true)",
     )
 
 

@@ -40,7 +40,7 @@ def class_problems(
                 if ones + zeros > 1
                 else f"the only datapoint in {split!r} has label {ones}",
                 "dataset",
-                "use more of them: raise the limit (--limit, dataset_options.max_test_size)"
+                "use more of them: raise dataset_options.max_test_size (--limit of nip-fn eval)"
                 if split in limited
                 else "`nip-fn data stats` tells what was left out: rows that share a problem_id, a "
                 "question or the code of a solution are one problem; give rows that are not about "
