@@ -407,7 +407,7 @@ def _of_data(params: HyperParameters) -> Found:
     apps = "apps_difficulty", "apps_solution_number", "apps_exclude_flagged"
     name = params.dataset
     if name in GENERATED:
-        names = (*options, *shares)
+        names = (*options, *shares, "kind")
         yield f"{name} is generated as it is", tuple(f"dataset_options.{n}" for n in names)
     elif is_reference(name):
         yield f"{name} gives its own rows", tuple(f"dataset_options.{n}" for n in options)

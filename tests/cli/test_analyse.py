@@ -54,6 +54,7 @@ def test_an_analysis_is_a_recorded_run(analyse: RunCli, tmp_path: Path) -> None:
     again = analyse(*DUMMY, "--analyser", "follow_up", "--name", "mine", "--json")
     assert again.stdout == done.stdout
     assert "no model was asked" in again.stderr
+    assert "(--name)" in again.stderr  # the option that this command has
 
 
 def test_all_analysers_and_ones_own_make_a_table(analyse: RunCli, tmp_path: Path) -> None:
