@@ -93,6 +93,7 @@ def test_a_saved_configuration_trains(run_cli: RunCli, tmp_path: Path) -> None:
     options = (*SMALL, *few, "--run", "a")
     done = run_cli("train", file, *options)
     assert done.returncode == 0, done.stderr
+    assert "use_dummy_api" not in done.stderr  # which the file does not contain
     resumed = run_cli("train", file, *options, "--resume")
     assert resumed.returncode == 0, resumed.stderr
 
