@@ -60,9 +60,11 @@ def make_request(place: str = "here", num: int = 2, **changes: Any) -> Request:
     return Request(**{**given, **changes})
 
 
-def make_sampler(*urls: str, settings: ClientSettings = QUICK, **how: Any) -> ApiSampler:
+def make_sampler(
+    *urls: str, settings: ClientSettings = QUICK, key: str = KEY, **how: Any
+) -> ApiSampler:
     """A sampler for two agents that are served at all of these addresses."""
-    servers = tuple(Endpoint(url, KEY) for url in urls)
+    servers = tuple(Endpoint(url, key) for url in urls)
     served = ApiModel(servers, **{"key_variable": "OPENAI_API_KEY", **how})
     return api_sampler({"verifier": served, "prover": served}, settings)
 

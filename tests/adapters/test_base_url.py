@@ -9,9 +9,12 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from nip_fn_adapters.api.endpoints import Chats, Endpoint, Response
+from nip_fn_adapters.api.clients import Chats, Response
+from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.problems import failure_of
 from nip_fn_adapters.api.retries import RequestFailure
+
+from .proxying import set_proxy
 
 
 async def _posted(served: str, base: str, times: int = 1) -> tuple[list[int], list[str], list[str]]:
@@ -100,8 +103,7 @@ async def _answering(answer: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
 def test_requests_go_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> tuple[Response, list[bytes]]:
         async with _answering(ANSWER % b"") as (port, heads):
-            monkeypatch.setenv("http_proxy", f"127.0.0.1:{port}")
-            monkeypatch.setenv("no_proxy", "localhost")
+            set_proxy(monkeypatch, http_proxy=f"127.0.0.1:{port}", no_proxy="localhost")
             chats = Chats(Endpoint("http://models.invalid/v1", "k"), timeout=60.0, connections=4)
             response = await chats.post(b"{}")
             await chats.aclose()
@@ -110,6 +112,7 @@ def test_requests_go_through_the_proxy_of_the_environment(monkeypatch: pytest.Mo
     response, (head,) = asyncio.run(ask())
     assert (response.status, response.body) == (200, b"{}")
     assert head.startswith(b"POST http://models.invalid/v1/chat/completions ")
+    assert head.count(b"Bearer k") == 1, "for the server, and not for the proxy as well"
 
 
 def test_an_answer_that_is_not_compressed_as_it_says_is_malformed_and_not_cut() -> None:

@@ -20,7 +20,8 @@ from returns.result import Result, Success
 from nip_fn.errors import Problem
 from nip_fn_adapters.api import replies
 from nip_fn_adapters.api.admission import Permit
-from nip_fn_adapters.api.endpoints import Chats, Endpoint
+from nip_fn_adapters.api.clients import Chats
+from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.jobs import RUN, TAG
 from nip_fn_adapters.api.ledger import identity
 from nip_fn_adapters.api.pace import Bounds
@@ -43,6 +44,7 @@ WINDOW = "24h"
 # Within OpenAI's limits on one batch.
 MOST_ROWS, MOST_BYTES = 50_000, 90_000_000
 ROW_OVERHEAD = 200  # bytes of a row around the request's own body
+ANSWER_OVERHEAD = 1 << 14  # bytes of a row around the replies, at most
 ENDED = ("completed", "failed", "expired", "cancelled")
 
 # A request may be part of several batches, each of which may take a day.
@@ -69,6 +71,7 @@ class BatchNote(msgspec.Struct, frozen=True):
     url: str  # of its server
     model: str
     ids: tuple[str, ...]  # of its requests
+    most_bytes: int  # of its answers
     asked: float  # when, in s since 1970
     id: str | None = None  # the provider's; None: no answer has come yet
     failed: tuple[str, ...] = ()  # requests that it did not answer
@@ -87,6 +90,7 @@ RowOutcome = Row | RequestFailure | Problem  # Problem: no other batch would cha
 
 class _Waiting(NamedTuple):
     body: bytes
+    most_bytes: int  # of its answer
     outcome: "asyncio.Future[RowOutcome]"
 
 
@@ -135,7 +139,8 @@ class BatchSampler(ApiSampler):
         # The keys tell apart requests with equal bodies, and are the same in a resumed run.
         place = b"".join((request.agent.encode(), *wanted.keys, body))
         name = blake2b(place, digest_size=12).hexdigest()
-        outcome = await self._batches_of(server, wanted).outcome(name, body)
+        most_bytes = ANSWER_OVERHEAD + replies.most_bytes(request, len(wanted.keys))
+        outcome = await self._batches_of(server, wanted).outcome(name, body, most_bytes)
         if not isinstance(outcome, Row):
             return outcome, {}
         if outcome.status != 200:
@@ -180,10 +185,13 @@ class _Batches:
         self._gathering: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[None]] = set()
 
-    async def outcome(self, name: str, body: bytes) -> RowOutcome:
-        """The outcome of the request with that id and body, once a batch has it."""
+    async def outcome(self, name: str, body: bytes, most_bytes: int) -> RowOutcome:
+        """The outcome of the request with that id and body, once a batch has it.
+
+        An answer to it has at most `most_bytes`.
+        """
         outcome: asyncio.Future[RowOutcome] = asyncio.get_running_loop().create_future()
-        self._waiting[name] = _Waiting(body, outcome)
+        self._waiting[name] = _Waiting(body, most_bytes, outcome)
         if self._gathering is None or self._gathering.done():
             self._gathering = asyncio.create_task(self._gather())
         return await outcome
@@ -243,7 +251,8 @@ class _Batches:
         tag = f"nip-fn-{blake2b(seed.encode(), digest_size=10).hexdigest()}"
         # Written before the batch is created: after a crash between the two, the batch is looked
         # for by this tag.
-        note = BatchNote(tag, self._task.server.url, self._model, ids, asked=0.0)
+        most_bytes = replies.SHORT_ANSWER + sum(waiting.most_bytes for waiting in part.values())
+        note = BatchNote(tag, self._task.server.url, self._model, ids, most_bytes, asked=0.0)
         self._write(note)
         return note
 
@@ -268,9 +277,10 @@ class _Batches:
                 waiting.outcome.set_result(outcomes[name])
 
     async def _outcomes(self, note: BatchNote, part: _Wave) -> Mapping[str, RowOutcome]:
-        client = (await self._chats()).client
-        batch = await self._ended_batch(client, note.tag, part)
-        answers = await bind_async(batch, partial(self._answers, client, note.tag, part))
+        chats = await self._chats()
+        batch = await self._ended_batch(chats.client, note.tag, part)
+        reader = chats.client_for(note.most_bytes)
+        answers = await bind_async(batch, partial(self._answers, reader, note.tag, part))
         return answers.lash(lambda problem: Success(dict.fromkeys(part, problem))).unwrap()
 
     async def _answers(

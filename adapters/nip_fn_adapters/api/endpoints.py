@@ -1,11 +1,11 @@
-"""The servers of agents' models: their addresses, their keys, and HTTP clients for them."""
+"""The servers of agents' models: their addresses, their keys, and the proxies on the way."""
 
-import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -19,14 +19,6 @@ OPENROUTER = "https://openrouter.ai/api/v1"
 KEY_VARIABLES = {"OpenAI": "OPENAI_API_KEY", "OpenRouter": "OPENROUTER_API_KEY"}
 
 BASE_URL_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_API_BASE")  # the newer name first
-
-# Far less than a request may take: a server that is there accepts at once, even if its reply then
-# takes minutes.
-CONNECT_SECONDS = 15.0  # limit for establishing a connection
-
-# Less than the 5 s of uvicorn (vLLM) and Node: a request is lost if it meets a connection that its
-# server is closing.
-KEEP_ALIVE_SECONDS = 4.0
 
 # Sent to servers that need no key: the openai client refuses an empty one.
 NO_KEY = "EMPTY"
@@ -48,9 +40,10 @@ def endpoints_of(
 ) -> Result[tuple[Endpoint, ...], Problem]:
     """The servers among which an agent's requests are shared.
 
-    Failure: an address is not one, or the key is missing.
+    Failure: an address is not one, the key is missing, or no proxy of that kind can be used.
     """
-    urls, problem = base_urls(agent), address_problem(agent)
+    urls = base_urls(agent)
+    problem = address_problem(agent) or next(filter(None, map(_proxy_problem, urls)), None)
     if problem is not None:
         return Failure(problem)
     return _key(agent, environment).map(lambda key: tuple(Endpoint(url, key) for url in urls))
@@ -84,7 +77,8 @@ def usual_base_url(environment: Mapping[str, str]) -> tuple[str, str] | None:
     return next(((name, url) for name, url in named if url), None)
 
 
-def _has_no_path(url: str) -> bool:
+def has_no_path(url: str) -> bool:
+    """True if the address ends with its host."""
     return urlsplit(url).path in ("", "/")
 
 
@@ -124,6 +118,56 @@ def _key(agent: AgentParameters, environment: Mapping[str, str]) -> Result[str, 
     )
 
 
+class Proxy(NamedTuple):
+    """A proxy that the environment names.  Its text does not show its password."""
+
+    url: str
+    variable: str
+
+    def __str__(self) -> str:
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]} ({self.variable})"
+
+
+def proxy_of(url: str) -> Proxy | None:
+    """The proxy through which an address is reached; None if it is reached directly."""
+    parts, proxies = urlsplit(url), getproxies()
+    name = parts.scheme if proxies.get(parts.scheme) else "all"
+    proxy = proxies.get(name)
+    if not proxy or proxy_bypass(parts.netloc):
+        return None
+    return Proxy(proxy if "://" in proxy else f"http://{proxy}", f"{name.upper()}_PROXY")
+
+
+def _proxy_problem(url: str) -> Problem | None:
+    proxy = proxy_of(url)
+    if proxy is None or re.match(r"https?://[^/]", proxy.url):
+        return None
+    host = urlsplit(url).hostname
+    return Problem(
+        f"it is to be reached through the proxy {proxy}, and only HTTP proxies can be used",
+        address=url,
+        remedy=f"name one like http://HOST:PORT in {proxy.variable}, or add {host} to NO_PROXY",
+    )
+
+
+def clear_text_warning(endpoint: Endpoint) -> str:
+    """A warning that the key can be read on its way; "" if it cannot be."""
+    parts, proxy = urlsplit(endpoint.url), proxy_of(endpoint.url)
+    stays = proxy is None and _is_loopback(parts.hostname or "")
+    if parts.scheme == "https" or endpoint.key == NO_KEY or stays:
+        return ""
+    way = f", through the proxy {proxy}" if proxy else ""
+    return f"the API key is sent to {endpoint.url} unencrypted{way}; use https, or a tunnel"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
+
+
 def environment(folder: Path = Path()) -> dict[str, str]:
     """The environment variables; those of the process override those of the folder's .env."""
     file = folder / ".env"
@@ -133,137 +177,3 @@ def environment(folder: Path = Path()) -> dict[str, str]:
 
     # What is set for one command is meant for it, and must not be overridden by a file.
     return {**{k: v for k, v in dotenv_values(file).items() if v is not None}, **os.environ}
-
-
-def make_client(endpoint: Endpoint, *, timeout: float, connections: int) -> Any:
-    """An `openai.AsyncOpenAI` that never retries by itself: `api.retries` alone decides.
-
-    `timeout` is in seconds, for each request; at most `connections` are open at a time.
-    """
-    import openai
-
-    return openai.AsyncOpenAI(
-        base_url=endpoint.url,
-        api_key=endpoint.key,
-        max_retries=0,
-        timeout=_timeout(timeout),
-        http_client=_http(endpoint, connections),
-    )
-
-
-class Response(NamedTuple):
-    """A server's answer, whatever its status; the names of headers are found in any case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
-class Chats:
-    """A server's chat completions, requested as its `client`, an `openai.AsyncOpenAI`, would.
-
-    Address and headers are the client's.  But the client builds them anew for each request, which
-    took half of the processor time of a request, and wraps aiohttp, which took a quarter.
-    """
-
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        timeout: float,
-        connections: int,
-        tell: Callable[[str], None] = lambda line: None,
-    ) -> None:
-        """Take the arguments of `make_client`; `tell` is given a line about what is odd.
-
-        To be made while an event loop runs, and closed with `aclose`.
-        """
-        import aiohttp
-
-        self.client = make_client(endpoint, timeout=timeout, connections=connections)
-        self._base, self._tell = endpoint.url, tell
-        # An address that ends with its host is tried as it is, and then with what most servers
-        # have after it.
-        bases = [endpoint.url] + ([f"{endpoint.url}/v1"] if _has_no_path(endpoint.url) else [])
-        self._urls = [f"{base}/chat/completions" for base in bases]
-        # The client marks a header that is to be left out by an object in place of its text.
-        own = {**self.client.default_headers, **self.client.auth_headers}
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=connections,
-                keepalive_timeout=KEEP_ALIVE_SECONDS,
-                ssl=_ssl(endpoint),
-            ),
-            headers={name: text for name, text in own.items() if isinstance(text, str)},
-            timeout=aiohttp.ClientTimeout(
-                connect=timeout,
-                sock_connect=min(timeout, CONNECT_SECONDS),
-                sock_read=timeout,
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            proxy=_proxy(endpoint.url),
-        )
-
-    async def post(self, body: bytes) -> Response:
-        """The answer to that JSON."""
-        url, *others = self._urls
-        response = await self._send(url, body)
-        if not others or response.status not in (404, 405):
-            return response
-        second = await self._send(others[0], body)
-        if second.status not in (404, 405) and others[0] != self._urls[0]:
-            self._urls = others
-            self._tell(f"{self._base} is not the address of an API, but {self._base}/v1 is")
-        return second
-
-    async def _send(self, url: str, body: bytes) -> Response:
-        async with self._session.post(url, data=body) as response:
-            return Response(response.status, response.headers, await response.read())
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._session.close()
-        await self.client.close()
-
-
-def _proxy(url: str) -> str | None:
-    """The proxy that the environment names for an address, as for the client."""
-    # aiohttp can read the environment itself, but does so in a thread for each request.
-    parts, named = urlsplit(url), getproxies()
-    proxy = named.get(parts.scheme) or named.get("all")
-    if not proxy or proxy_bypass(parts.netloc):
-        return None
-    return proxy if "://" in proxy else f"http://{proxy}"
-
-
-def _ssl(endpoint: Endpoint) -> Any:
-    import httpx2
-
-    # Without TLS there is nothing to verify, and certificates take 60 ms to load.
-    return httpx2.create_ssl_context() if endpoint.url.startswith("https:") else False
-
-
-def _timeout(seconds: float) -> Any:
-    import httpx2
-
-    return httpx2.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
-
-
-def _http(endpoint: Endpoint, connections: int) -> Any:
-    """The HTTP transport, through aiohttp.
-
-    It takes half the time of the client's own transport, and a fifth with hundreds of connections.
-    """
-    import httpx2
-    import openai
-
-    # OPENAI_LOG sets only the level of the client's own logger.
-    logging.getLogger("httpx2").setLevel(logging.getLogger("openai").level)
-    # As many are kept open as may be in use: requests come in waves, and each wave would otherwise
-    # connect anew.
-    limits = httpx2.Limits(
-        max_connections=connections,
-        max_keepalive_connections=connections,
-        keepalive_expiry=KEEP_ALIVE_SECONDS,
-    )
-    return openai.DefaultAioHttpClient(limits=limits, verify=_ssl(endpoint))

@@ -13,7 +13,7 @@ from nip_fn.errors import Problem
 from nip_fn.keys import fold_in, key
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.problems import describe, failure_of, remedy_for
-from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.api.replies import UNREADABLE, one_line
 from nip_fn_adapters.api.retries import (
     Attempt,
     GiveUp,
@@ -49,7 +49,7 @@ class RetryTask(NamedTuple):
             began = time.monotonic()
             try:
                 return Success(await call())
-            except ValueError as error:
+            except UNREADABLE as error:
                 # Not a bug of ours: a gateway answers with a page of HTML while its server
                 # restarts.
                 failure = RequestFailure("malformed", message=one_line(error))

@@ -10,6 +10,7 @@ import openai
 from aiohttp.http_exceptions import ContentEncodingError
 
 from nip_fn.errors import Problem
+from nip_fn_adapters.api.clients import RequestError
 from nip_fn_adapters.api.endpoints import NO_KEY, Endpoint
 from nip_fn_adapters.api.pace import seconds
 from nip_fn_adapters.api.replies import one_line, read_refusal
@@ -19,6 +20,7 @@ _CAUSES: dict[FailureKind, str] = {
     "rate_limit": "the server takes no more requests",
     "server": "the server fails",
     "connection": "the server cannot be reached",
+    "proxy": "the proxy does not lead to the server",
     "timeout": "the server does not answer in time",
     "conflict": "the server is busy",
     "malformed": "the server does not answer in the JSON of OpenAI's API",
@@ -27,6 +29,7 @@ _CAUSES: dict[FailureKind, str] = {
     "key": "the server refuses the API key",
     "quota": "the account has no credit left",
     "model": "the server does not have what is requested",
+    "moved": "the server sends requests to another address",
     "too_large": "the server finds the prompt too long",
     "filtered": "the server refuses the prompt for its content",
     "refused": "the server refuses the request",
@@ -34,6 +37,8 @@ _CAUSES: dict[FailureKind, str] = {
 
 _REMEDIES: dict[FailureKind, str] = {
     "connection": "check the address (api_base_url), and that the server runs",
+    "proxy": "name another proxy there, or the server's host in NO_PROXY",
+    "moved": "check the address (--base-url)",
     "malformed": "check the address (api_base_url): it ends in /v1 or the like",
     "quota": "add credit to the account",
     "model": "check --base-url, which --resume takes, too, and the name of the model, which only a "
@@ -68,6 +73,8 @@ def failure_of(error: Exception) -> RequestFailure:
     cause: BaseException = error
     while not isinstance(cause, _TOLD_APART) and cause.__cause__ is not None:
         cause = cause.__cause__
+    if isinstance(cause, RequestError):
+        return cause.failure
     if isinstance(cause, TimeoutError) and not isinstance(cause, aiohttp.ConnectionTimeoutError):
         return RequestFailure("timeout")
     if isinstance(cause.__cause__, ContentEncodingError):
@@ -75,7 +82,7 @@ def failure_of(error: Exception) -> RequestFailure:
     if isinstance(cause, aiohttp.ClientPayloadError):
         return RequestFailure("truncated", message="the connection closed before its end")
     if isinstance(cause, _MALFORMED):
-        return RequestFailure("malformed", message=one_line(cause))
+        return RequestFailure("malformed", message=one_line(getattr(cause, "message", cause)))
     reached = not isinstance(error, httpx2.ConnectError) and not isinstance(cause, _NOT_CONNECTED)
     dropped = isinstance(cause, aiohttp.ServerDisconnectedError | ConnectionResetError)
     message = one_line(cause)
@@ -84,7 +91,7 @@ def failure_of(error: Exception) -> RequestFailure:
 
 # A status line or a compressed body that is none.
 _MALFORMED = (aiohttp.ClientResponseError, httpx2.DecodingError)
-_TOLD_APART = (TimeoutError, aiohttp.ClientPayloadError, *_MALFORMED)
+_TOLD_APART = (RequestError, TimeoutError, aiohttp.ClientPayloadError, *_MALFORMED)
 
 
 def failure_in(body: bytes, status: int, headers: Mapping[str, str]) -> RequestFailure:
@@ -140,4 +147,6 @@ def remedy_for(failure: RequestFailure, key_variable: str | None) -> str:
             "name the environment variable that holds the key, as in --set "
             "agents._default.api_key_variable=VARIABLE (which --resume takes, too)"
         )
+    if failure.moved_to:
+        return f"if you trust it, give --base-url {failure.moved_to}, which --resume takes, too"
     return _REMEDIES.get(failure.kind, "")

@@ -15,7 +15,7 @@ from returns.result import Failure, Result
 from nip_fn.errors import Problem
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Publisher, Served
-from nip_fn_adapters.api.endpoints import make_client
+from nip_fn_adapters.api.clients import make_client
 from nip_fn_adapters.api.tuner import Timeouts, Training
 
 DEFAULT_TIMEOUTS = Timeouts(poll=5.0, limit=600.0)  # from the end of a job until its model answers

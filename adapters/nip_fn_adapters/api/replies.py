@@ -22,6 +22,14 @@ SEED_BITS = 31  # positive in any provider's integers
 
 LONGEST_LINE = 300  # characters that are shown of a server's own words
 
+# Raised by decoders for what is not JSON of the expected form, or is nested too deeply.
+UNREADABLE = (ValueError, RecursionError)
+
+# Of an answer, for each token that is requested: a character of four bytes may be written as twelve
+# (\ud83d\ude00), and some tokens are long.
+BYTES_PER_TOKEN = 64
+SHORT_ANSWER = 1 << 20  # bytes that any answer may have
+
 _REASONS: dict[str | None, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -149,6 +157,11 @@ def prefix_of(request: Request) -> str:
     return f"{request.agent}-{digest}"
 
 
+def most_bytes(request: Request, num_replies: int) -> int:
+    """The most bytes that so many replies to the request may take, without what is around them."""
+    return BYTES_PER_TOKEN * request.max_tokens * num_replies
+
+
 def learn(known: Capabilities, failure: RequestFailure) -> Capabilities | None:
     """The server's capabilities as a refusal corrects them; None if it is about the request itself.
 
@@ -204,9 +217,9 @@ def differences(before: Capabilities, after: Capabilities) -> Iterator[str]:
 
 
 def read_answer(
-    content: bytes, headers: Mapping[str, str], request: Request, most: int
+    content: bytes, headers: Mapping[str, str], request: Request, most: int, status: int = 200
 ) -> Answered | RequestFailure:
-    """The replies in the body of an answer with status 200, in the order of their indices.
+    """The replies in the body of an answer that is no error, in the order of their indices.
 
     A choice whose finish reason is "error" (OpenRouter: the model failed midway) is no reply.
 
@@ -215,30 +228,63 @@ def read_answer(
         headers: by name, in lower case; they hold the id of the request.
         request: what was requested, for the model's name where the answer has none.
         most: replies to keep; some servers make more than were requested.
+        status: of the answer, below 300.
 
     Returns:
         The replies with `seconds` left at 0, or why there is none.
     """
+    text = _json_of(content)
+    if not text:
+        return RequestFailure("empty", status)
     try:
-        body = _DECODER.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        body = _decode(text)
+    except UNREADABLE as error:
         # Told apart by msgspec's own words: it has one exception for both.
         kind: FailureKind = "truncated" if "truncated" in str(error) else "malformed"
-        return RequestFailure(kind, 200, one_line(error))
+        return RequestFailure(kind, status, one_line(error))
     if not body.choices:
-        return _no_choices(body)
+        return _no_choices(body, status)
     # Servers list choices in any order, some of them without an index.
     choices = sorted(body.choices, key=lambda choice: choice.index or 0)
     whole = [choice for choice in choices if choice.finish_reason != "error"]
     if not whole:
-        return RequestFailure("truncated", 200, "it failed while it wrote the reply")
+        return RequestFailure("truncated", status, "it failed while it wrote the reply")
     return Answered(_completions(body, whole[:most], headers, request), len(choices))
 
 
-def _no_choices(body: _Body) -> RequestFailure:
+def _json_of(content: bytes) -> bytes:
+    """The JSON in a body, as a strict decoder takes it; b"" if there is none."""
+    text = content.removeprefix(b"\xef\xbb\xbf").lstrip()
+    while text.startswith(b":"):
+        # OpenRouter keeps connections open with comments of event streams, ": OPENROUTER ...".
+        text = text.partition(b"\n")[2].lstrip()
+    return text
+
+
+def _decode(text: bytes) -> _Body:
+    try:
+        return _DECODER.decode(text)
+    except ValueError:
+        if b"\\u" not in text:
+            raise
+        return _DECODER.decode(_ESCAPES.sub(_without_half, text))
+
+
+# Escapes, from left to right: pairs of surrogates, lone ones, and all others.
+_ESCAPES = re.compile(
+    rb"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|(\\u[dD][89a-fA-F][\da-fA-F]{2})|\\."
+)
+
+
+def _without_half(escape: "re.Match[bytes]") -> bytes:
+    """The escape; of half a character, as in a reply that was cut, the replacement character."""
+    return b"\\ufffd" if escape[1] else escape[0]
+
+
+def _no_choices(body: _Body, status: int) -> RequestFailure:
     # Gateways answer 200 and put the model's own error, with its status as code, into the body.
     if body.error is None:
-        return RequestFailure("empty", 200)
+        return RequestFailure("empty", status)
     code = body.error.code
     status = code if isinstance(code, int) and 400 <= code < 600 else 500
     return _of_error(body.error, status)
@@ -248,7 +294,7 @@ def read_refusal(content: bytes, status: int) -> RequestFailure:
     """The failure that the body of an answer with an error status describes."""
     try:
         error = _DECODER.decode(content).error or _Error()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         error = _Error()
     return _of_error(error, status)
 

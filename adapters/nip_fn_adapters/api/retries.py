@@ -14,6 +14,7 @@ FailureKind = Literal[
     "rate_limit",  # too many requests
     "server",  # it failed, is overloaded, or a gateway before it is
     "connection",  # it could not be reached, or closed the connection
+    "proxy",  # the proxy before it could not be reached, or did not let the request through
     "timeout",  # it did not answer in time
     "conflict",  # it was busy with something that excludes the request
     "malformed",  # its answer is not what the API specifies
@@ -22,6 +23,7 @@ FailureKind = Literal[
     "key",  # it does not know the key, or the key may not do this
     "quota",  # the account has no credit left
     "model",  # it has no such model, or no such address
+    "moved",  # it leads to another server
     "too_large",  # the prompt is longer than the model's context, or than the server takes
     "filtered",  # it refuses the prompt for its content
     "refused",  # it refuses the request for any other part of it
@@ -34,6 +36,7 @@ TRANSIENT: frozenset[FailureKind] = frozenset(
         "rate_limit",
         "server",
         "connection",
+        "proxy",
         "timeout",
         "conflict",
         "malformed",
@@ -72,6 +75,7 @@ _KINDS: dict[int, FailureKind] = {
     403: "key",
     404: "model",
     405: "model",
+    407: "proxy",
     408: "timeout",
     409: "conflict",
     413: "too_large",
@@ -89,6 +93,7 @@ class RequestFailure(NamedTuple):
     message: str = ""  # one line, in the words of the server or of the connection
     code: str = ""
     param: str = ""
+    moved_to: str = ""  # the base address to which it leads; "" if it has none
     retry_after: float | None = None  # seconds
     reached: bool = True  # False: it surely never reached a model
     dropped: bool = False  # the connection broke after the request was sent, before any answer
@@ -218,7 +223,7 @@ def own_outage(history: Sequence[Attempt], policy: RetryPolicy) -> Outage | None
     Any status but a gateway's may be the server's word about this very request.
     """
     last = history[-1]
-    if last.kind != "connection" and last.status not in GATEWAY:
+    if last.kind not in ("connection", "proxy") and last.status not in GATEWAY:
         return None
     return Outage(sum(one.seconds + one.waited for one in history), policy.max_outage)
 

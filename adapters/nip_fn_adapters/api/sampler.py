@@ -25,7 +25,8 @@ from nip_fn.run.ports import Unanswered
 from nip_fn.run.request import Request
 from nip_fn_adapters.api import pace, problems, replies, retries
 from nip_fn_adapters.api.admission import AdmissionQueue, Permit
-from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Chats, Endpoint, endpoints_of
+from nip_fn_adapters.api.clients import Chats
+from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Endpoint, endpoints_of
 from nip_fn_adapters.api.pace import Bounds, Pace
 from nip_fn_adapters.api.persist import WORTH_TELLING
 from nip_fn_adapters.api.replies import Answered, Capabilities
@@ -47,7 +48,7 @@ CHARACTERS = 4  # per token, about
 DEVIANT_ANSWERS = 4
 INVALID = "counted as an invalid reply"
 STALE_SECONDS = 1.0  # within which a closed connection refuses what is sent over it
-OUTAGES: frozenset[FailureKind] = frozenset({"server", "connection", "rate_limit"})
+OUTAGES: frozenset[FailureKind] = frozenset({"server", "connection", "proxy", "rate_limit"})
 
 
 class ApiModel(NamedTuple):
@@ -279,13 +280,15 @@ class ApiSampler:
             # that sends a byte now and then never exceeds.
             async with asyncio.timeout(self._settings.timeout):
                 chats = await self._client(server)
-                response = await chats.post(content)
+                text_bytes = replies.most_bytes(wanted.request, len(wanted.keys))
+                response = await chats.post(content, max(replies.SHORT_ANSWER, text_bytes))
         except (aiohttp.ClientError, OSError) as error:
             return problems.failure_of(error), {}
         status, headers, body = response
-        if status != 200:
+        if status >= 300:
             return problems.failure_in(body, status, headers), headers
-        return replies.read_answer(body, headers, wanted.request, len(wanted.keys)), headers
+        number = len(wanted.keys)
+        return replies.read_answer(body, headers, wanted.request, number, status), headers
 
     async def _client(self, server: Endpoint) -> Chats:
         """The client of a server, the same until the event loop ends."""
@@ -441,7 +444,7 @@ def _pace_after(
     match got.kind:
         case "rate_limit":
             return pace.refused(before, in_flight, number, now, got.retry_after or 0.0, quotas)
-        case "server" | "connection":
+        case "server" | "connection" | "proxy":
             return pace.failed(before, number, now, reached=got.status is not None)
         case "timeout":
             return before  # it may be there or not

@@ -17,7 +17,8 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.run.ports import FailedTraining, Tuned, Tuner
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.api import jobs
-from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Endpoint, endpoints_of, make_client
+from nip_fn_adapters.api.clients import make_client
+from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Endpoint, endpoints_of
 from nip_fn_adapters.api.jobs import Intent, Remote
 from nip_fn_adapters.api.ledger import LedgerNote, drop_note, identity, read_note, write_note
 from nip_fn_adapters.api.persist import RetryTask

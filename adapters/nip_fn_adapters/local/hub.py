@@ -3,16 +3,16 @@
 `python -m nip_fn_adapters.local.hub FOLDER NAMESPACE` pushes an adapter.
 """
 
-import json
 import os
 import re
 import sys
 from pathlib import Path
 
+import msgspec
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.api.replies import UNREADABLE, one_line
 from nip_fn_adapters.local.children import die_with_parent
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -112,9 +112,16 @@ def _fault(folder: Path) -> str:
         return ""
     if not index.is_file():
         return "it has no weights as safetensors, and others may hold code"
-    shards = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+    try:
+        shards = set(msgspec.json.decode(index.read_bytes(), type=_Index).weight_map.values())
+    except UNREADABLE as error:
+        return f"its {index.name} cannot be read ({one_line(error)})"
     missing = sorted(shard for shard in shards if not (folder / shard).is_file())
     return f"{missing[0]} is missing" if missing else ""
+
+
+class _Index(msgspec.Struct):
+    weight_map: dict[str, str]  # the file of each weight
 
 
 def repository(namespace: str, adapter: str) -> str:

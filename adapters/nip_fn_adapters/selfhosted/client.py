@@ -16,10 +16,11 @@ import openai
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn_adapters.api.endpoints import Endpoint, make_client
+from nip_fn_adapters.api.clients import MOST_BYTES, make_client
+from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.persist import RetryTask
-from nip_fn_adapters.api.problems import describe, failure_of
-from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.api.problems import describe, failure_of, remedy_for
+from nip_fn_adapters.api.replies import UNREADABLE, one_line
 from nip_fn_adapters.api.retries import TRANSIENT, RequestFailure, RetryPolicy, kind_of
 from nip_fn_adapters.serving.wire import Refusal, Version, compatibility
 
@@ -31,6 +32,7 @@ REFUSING = frozenset({"model", "too_large", "refused", "conflict"})
 UNABLE = (502, 503)
 
 CHUNK = 1 << 20  # bytes of a file that are sent at a time
+MOST_ADAPTER = 16 << 30  # bytes of a file that is fetched
 ADDRESS = "language_model_server_scheme_host and language_model_server_port"
 
 
@@ -153,7 +155,10 @@ class Client(NamedTuple):
         given = {"content": content} if content else {}
         # A client for each request: they are few, and a kept connection would break with a server
         # that is started again.
-        async with make_client(self.server, timeout=timeout, connections=1) as client:
+        most_bytes = MOST_ADAPTER if into is bytes else MOST_BYTES
+        async with make_client(
+            self.server, timeout=timeout, connections=1, finds_base=False, most_bytes=most_bytes
+        ) as client:
             send = getattr(client, method)
             try:
                 answer = await send(path, cast_to=httpx2.Response, options=options, **given)
@@ -168,7 +173,7 @@ class Client(NamedTuple):
             return Success(answer.content)
         try:
             return Success(msgspec.json.decode(answer.content or b"null", type=into))
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             said = f"it does not answer as one does: {one_line(error)}"
             return Failure(Refusal(said, status=answer.status_code))
 
@@ -185,7 +190,7 @@ def _detail(answer: httpx2.Response) -> str:
     """The line that the server gives with an error; "" if another program answers for it."""
     try:
         return one_line(msgspec.json.decode(answer.content, type=_Error).detail)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ""
 
 
@@ -199,4 +204,6 @@ def _remedy_for(failure: RequestFailure, key_variable: str | None) -> str:
         return f"check {key_variable}, in the environment or in a file .env, here and there"
     if failure.kind == "connection":
         return f"check that nip-fn serve runs there, and {ADDRESS}"
-    return ""
+    if failure.kind == "moved":
+        return f"check {ADDRESS}"
+    return remedy_for(failure, key_variable) if failure.kind == "proxy" else ""

@@ -14,7 +14,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect
 from nip_fn.prompts.chat import plain
-from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.api.replies import UNREADABLE, one_line
 from nip_fn_adapters.pool import in_order
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.in_vllm.nip_fn_access import LIVENESS
@@ -200,7 +200,7 @@ class Vllm(NamedTuple):
     def _read(self, body: bytes, into: type[T]) -> Result[T, Refusal]:
         try:
             return Success(msgspec.json.decode(body, type=into))
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             return Failure(Refusal(f"{self.name} answers nonsense: {one_line(error)}", status=502))
 
     async def _post(
@@ -233,7 +233,7 @@ def _reason(status: int, body: bytes) -> str:
     """vLLM's own words about an error; of an error in a worker, only the worker's."""
     try:
         message = msgspec.json.decode(body, type=_Refused).error.message
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return f"status {status}: {one_line(body.decode('utf-8', errors='replace'))}"
     of_worker = _OF_WORKER.search(message)
     return one_line(of_worker.group(1) if of_worker else message)
