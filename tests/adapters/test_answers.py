@@ -26,6 +26,8 @@ from nip_fn_adapters.api.problems import failure_of
 from nip_fn_adapters.api.replies import Answered, read_answer
 from nip_fn_adapters.api.retries import RequestFailure
 from nip_fn_adapters.api.sampler import ApiModel
+from nip_fn_adapters.selfhosted.client import Client
+from nip_fn_adapters.serving.wire import Version
 
 from ..provider import Provider
 from .sampling import KEY, ask, is_readable, make_request, make_sampler, patient
@@ -235,13 +237,18 @@ def test_what_is_nested_too_deeply_is_malformed(job: Job, tmp_path: Path) -> Non
         answer, _ = sampled(answering(DEEP, status))
         assert is_readable(answer.failure())
 
-    async def train() -> Any:
+    async def train() -> tuple[Problem, Problem]:
         async with serving(answering(DEEP, **{"Content-Type": "application/json"})) as url:
-            return (await asyncio.to_thread(tune, tmp_path, f"{url}/v1", job))[0]
+            trained = await asyncio.to_thread(tune, tmp_path, f"{url}/v1", job)
+            client = Client(Endpoint(url, KEY), "NIP_FN_SERVER_TOKEN")
+            asked = await client.call("asking for its version", "get", "/version", Version)
+            return trained[0].failure(), asked.failure()
 
-    said = asyncio.run(train()).failure()
-    assert "does not answer in the JSON" in str(said)
-    assert is_readable(said)
+    trained, asked = asyncio.run(train())
+    assert "does not answer in the JSON" in str(trained)
+    assert "does not answer as one does" in str(asked)
+    for said in (trained, asked):
+        assert is_readable(said)
 
 
 # ------------------------------------------------------------------------------------ forms

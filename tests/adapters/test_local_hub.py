@@ -150,6 +150,7 @@ def test_half_a_model_in_the_cache_is_completed(hub: Hub, model: Path, tmp_path:
         ("org/gated", "accept its terms"),
         ("org/pickled", "no weights as safetensors"),
         ("org/half", "model-00002-of-00002.safetensors is missing"),
+        ("org/deep", "its model.safetensors.index.json cannot be read"),
         ("a--b/../c", "is no model"),
         ("org/na--me", "'org/na--me'"),
     ],
@@ -166,6 +167,10 @@ def test_what_cannot_be_had_is_told_in_one_line_that_names_it(
             "config.json": b"{}",
             "model-00001-of-00002.safetensors": b"x",
             "model.safetensors.index.json": json.dumps(index).encode(),
+        },
+        "org/deep": {
+            "config.json": b"{}",
+            "model.safetensors.index.json": b'{"x": ' + b"[" * 100_000 + b"]" * 100_000,
         },
     }
     hub.gated = {"org/gated"}

@@ -84,7 +84,7 @@ class Connection:
         # An address that ends with its host is tried as it is, and then with what most servers
         # have after it.
         guesses = finds_base and has_no_path(endpoint.url)
-        self._bases = (endpoint.url, *([f"{endpoint.url}/v1"] if guesses else []))
+        self._base, self._guess = endpoint.url, f"{endpoint.url}/v1" if guesses else None
         # The session has no headers of its own: aiohttp shows those to the proxy, too.
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -123,22 +123,23 @@ class Connection:
         Raises:
             RequestError: the answer is too long, leads elsewhere, or is the proxy's.
         """
-        bases = self._bases
-        for base in bases:
-            response = await self._follow(method, base, path, headers, body, most_bytes)
+        base, guess = self._base, self._guess
+        response = await self._follow(method, base, path, headers, body, most_bytes)
+        if guess is None:
+            return response
+        if _is_elsewhere(response):
+            response = await self._follow(method, guess, path, headers, body, most_bytes)
             if not _is_elsewhere(response):
-                self._settle(base, response.status)
-                break
+                self._settle(guess)
+        elif response.status < 300:  # a refusal may come from a gateway that has no such path
+            self._settle(base)
         return response
 
-    def _settle(self, base: str, status: int) -> None:
-        """Keep to the address of the API, once it is certain."""
-        guess = base != self.endpoint.url
-        # A refusal, such as of too many requests, may also come from a gateway in front of it.
-        if len(self._bases) > 1 and (guess or status < 300):
-            self._bases = (base,)
-            if guess:
-                self._tell(f"{self.endpoint.url} is not the address of an API, but {base} is")
+    def _settle(self, base: str) -> None:
+        """Keep to the address of the API, which has been found."""
+        if base != self._base:
+            self._tell(f"{self._base} is not the address of an API, but {base} is")
+        self._base, self._guess = base, None
 
     async def _follow(self, method: str, base: str, path: str, *request: Any) -> Response:
         """The answer at the end of all redirects, none of which leaves the server."""
