@@ -94,7 +94,8 @@ class Connection:
             ),
             timeout=aiohttp.ClientTimeout(
                 connect=timeout,
-                sock_connect=min(timeout, CONNECT_SECONDS),
+                # Before the whole time is up, so that it is known that nothing was sent.
+                sock_connect=min(timeout / 2, CONNECT_SECONDS),
                 sock_read=timeout,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),

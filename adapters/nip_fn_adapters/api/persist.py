@@ -13,7 +13,7 @@ from nip_fn.errors import Problem
 from nip_fn.keys import fold_in, key
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.problems import describe, failure_of, remedy_for
-from nip_fn_adapters.api.replies import UNREADABLE, one_line
+from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.api.retries import (
     Attempt,
     GiveUp,
@@ -22,6 +22,7 @@ from nip_fn_adapters.api.retries import (
     decide,
     own_outage,
 )
+from nip_fn_adapters.decoding import UNREADABLE
 
 T = TypeVar("T")
 

@@ -17,13 +17,11 @@ from nip_fn.prompts.chat import Message
 from nip_fn.run.request import Request
 from nip_fn_adapters.api.retries import FailureKind, RequestFailure, kind_of
 from nip_fn_adapters.api.rows import message_of
+from nip_fn_adapters.decoding import UNREADABLE, decode
 
 SEED_BITS = 31  # positive in any provider's integers
 
 LONGEST_LINE = 300  # characters that are shown of a server's own words
-
-# Raised by decoders for what is not JSON of the expected form, or is nested too deeply.
-UNREADABLE = (ValueError, RecursionError)
 
 # Of an answer, for each token that is requested: a character of four bytes may be written as twelve
 # (\ud83d\ude00), and some tokens are long.
@@ -233,11 +231,10 @@ def read_answer(
     Returns:
         The replies with `seconds` left at 0, or why there is none.
     """
-    text = _json_of(content)
-    if not text:
+    if not content.strip():
         return RequestFailure("empty", status)
     try:
-        body = _decode(text)
+        body = decode(content, _DECODER)
     except UNREADABLE as error:
         # Told apart by msgspec's own words: it has one exception for both.
         kind: FailureKind = "truncated" if "truncated" in str(error) else "malformed"
@@ -252,35 +249,6 @@ def read_answer(
     return Answered(_completions(body, whole[:most], headers, request), len(choices))
 
 
-def _json_of(content: bytes) -> bytes:
-    """The JSON in a body, as a strict decoder takes it; b"" if there is none."""
-    text = content.removeprefix(b"\xef\xbb\xbf").lstrip()
-    while text.startswith(b":"):
-        # OpenRouter keeps connections open with comments of event streams, ": OPENROUTER ...".
-        text = text.partition(b"\n")[2].lstrip()
-    return text
-
-
-def _decode(text: bytes) -> _Body:
-    try:
-        return _DECODER.decode(text)
-    except ValueError:
-        if b"\\u" not in text:
-            raise
-        return _DECODER.decode(_ESCAPES.sub(_without_half, text))
-
-
-# Escapes, from left to right: pairs of surrogates, lone ones, and all others.
-_ESCAPES = re.compile(
-    rb"\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}|(\\u[dD][89a-fA-F][\da-fA-F]{2})|\\."
-)
-
-
-def _without_half(escape: "re.Match[bytes]") -> bytes:
-    """The escape; of half a character, as in a reply that was cut, the replacement character."""
-    return b"\\ufffd" if escape[1] else escape[0]
-
-
 def _no_choices(body: _Body, status: int) -> RequestFailure:
     # Gateways answer 200 and put the model's own error, with its status as code, into the body.
     if body.error is None:
@@ -293,7 +261,7 @@ def _no_choices(body: _Body, status: int) -> RequestFailure:
 def read_refusal(content: bytes, status: int) -> RequestFailure:
     """The failure that the body of an answer with an error status describes."""
     try:
-        error = _DECODER.decode(content).error or _Error()
+        error = decode(content, _DECODER).error or _Error()
     except UNREADABLE:
         error = _Error()
     return _of_error(error, status)

@@ -12,7 +12,8 @@ import msgspec
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn_adapters.api.replies import UNREADABLE, one_line
+from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.decoding import UNREADABLE
 from nip_fn_adapters.local.children import die_with_parent
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)

@@ -20,8 +20,9 @@ from nip_fn_adapters.api.clients import MOST_BYTES, make_client
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.persist import RetryTask
 from nip_fn_adapters.api.problems import describe, failure_of, remedy_for
-from nip_fn_adapters.api.replies import UNREADABLE, one_line
+from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.api.retries import TRANSIENT, RequestFailure, RetryPolicy, kind_of
+from nip_fn_adapters.decoding import UNREADABLE
 from nip_fn_adapters.serving.wire import Refusal, Version, compatibility
 
 T = TypeVar("T")

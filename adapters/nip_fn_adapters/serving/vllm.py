@@ -14,7 +14,8 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect
 from nip_fn.prompts.chat import plain
-from nip_fn_adapters.api.replies import UNREADABLE, one_line
+from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.decoding import UNREADABLE
 from nip_fn_adapters.pool import in_order
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.in_vllm.nip_fn_access import LIVENESS
