@@ -4,6 +4,7 @@ on loopback.
 
 import asyncio
 import gzip
+import shlex
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -104,8 +105,8 @@ def test_a_prompt_is_not_sent_where_nobody_named(status: int) -> None:
     assert asked == []
     assert said.endswith(
         f"the server sends requests to another address ({status}): "
-        f"{elsewhere}/v2/chat/completions; if you trust it, give --base-url {elsewhere}/v2, which "
-        "--resume takes, too"
+        f"{elsewhere}/v2/chat/completions; if you trust it, run or resume with "
+        f"--base-url {elsewhere}/v2"
     )
     assert is_readable(said)
 
@@ -129,7 +130,20 @@ def test_a_redirect_within_the_server_is_followed_unless_it_loses_the_prompt() -
         assert f"--base-url {url}/new/v1" in str(answer.failure())
 
 
-@pytest.mark.parametrize("location", ["http://[", "mailto:a@b", "/v1/chat/completions"])
+def test_an_address_that_is_pasted_runs_nothing() -> None:
+    answer, _ = sampled(
+        answering(b"", 307, Location="http://a.invalid/;$(touch x);'/chat/completions")
+    )
+    _, _, pasted = str(answer.failure()).partition(" --base-url ")
+    (address,) = shlex.split(pasted)
+    assert address.startswith("http://a.invalid/;$(")
+    assert pasted == shlex.quote(address)
+
+
+LONG = "https://a.invalid/" + "x" * 10_000 + "/chat/completions"
+
+
+@pytest.mark.parametrize("location", ["http://[", "mailto:a@b", "/v1/chat/completions", LONG])
 def test_a_redirect_to_nowhere_is_a_readable_line(location: str) -> None:
     answer, _ = sampled(answering(b"", 307, Location=location))
     assert "another address" in str(answer.failure())
@@ -157,7 +171,7 @@ def test_trainings_and_batches_are_not_led_elsewhere_either(job: Job, tmp_path: 
                 return [str(batch.failure()), str(trained[0].failure())]
 
     for said in asyncio.run(ask_both()):
-        assert "if you trust it, give --base-url http://127.0.0.1:" in said
+        assert "if you trust it, run or resume with --base-url http://127.0.0.1:" in said
         assert is_readable(said)
     assert asked == []
 

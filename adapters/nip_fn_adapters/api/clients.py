@@ -34,6 +34,7 @@ MOST_BYTES = 64 << 20  # of an answer's body, unless the caller knows better
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS = 5
+_LONGEST_ADDRESS = 200  # characters that are shown of one
 # Headers of a request that aiohttp chooses, and of an answer that are not true of its read body.
 _CHOSEN = frozenset({"accept-encoding", "connection", "host", "transfer-encoding"})
 _UNTRUE = frozenset({"content-encoding", "content-length", "transfer-encoding"})
@@ -219,8 +220,9 @@ def _moved(status: int, target: URL, path: str) -> RequestFailure:
     # Without the query, which may hold a secret.
     plain = str(target.with_query(None).with_fragment(None).with_user(None))
     wanted = urlsplit(path).path
-    base = plain.removesuffix(wanted) if plain.endswith(wanted) else ""
-    return RequestFailure("moved", status, plain, moved_to=base)
+    fits = plain.endswith(wanted) and len(plain) <= _LONGEST_ADDRESS
+    base = plain.removesuffix(wanted) if fits else ""
+    return RequestFailure("moved", status, plain[:_LONGEST_ADDRESS], moved_to=base)
 
 
 class _Transport(httpx2.AsyncBaseTransport):

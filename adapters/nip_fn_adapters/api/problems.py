@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from shlex import quote
 
 import aiohttp
 import httpx2
@@ -89,8 +90,8 @@ def failure_of(error: Exception) -> RequestFailure:
     return RequestFailure("connection", message=message, reached=reached, dropped=dropped)
 
 
-# A status line or a compressed body that is none.
-_MALFORMED = (aiohttp.ClientResponseError, httpx2.DecodingError)
+# An answer whose head is none.
+_MALFORMED = (aiohttp.ClientResponseError,)
 _TOLD_APART = (RequestError, TimeoutError, aiohttp.ClientPayloadError, *_MALFORMED)
 
 
@@ -148,5 +149,6 @@ def remedy_for(failure: RequestFailure, key_variable: str | None) -> str:
             "agents._default.api_key_variable=VARIABLE (which --resume takes, too)"
         )
     if failure.moved_to:
-        return f"if you trust it, give --base-url {failure.moved_to}, which --resume takes, too"
+        # Quoted, since it is the server's word, and will be pasted into a shell.
+        return f"if you trust it, run or resume with --base-url {quote(failure.moved_to)}"
     return _REMEDIES.get(failure.kind, "")
