@@ -14,6 +14,23 @@ OPEN = frozenset({"/health", "/version"})  # to everyone
 KEY_VARIABLE = "VLLM_API_KEY"
 LOCAL_VARIABLE = "NIP_FN_LOCAL_ONLY"  # set if vLLM answers this machine alone
 LIVENESS = "/liveness"
+# All of vLLM's routes that are answered: what nip-fn asks for, and the list of models.  The others
+# replace weights, call functions of the engine, or let a client's image be fetched from an address;
+# each version of vLLM brings new ones, so they are not listed as forbidden.
+VLLM_ROUTES = frozenset(
+    {
+        ("GET", "/health"),
+        ("GET", LIVENESS),
+        ("GET", "/v1/models"),
+        ("POST", "/tokenize"),
+        ("POST", "/v1/chat/completions"),
+        ("POST", "/v1/completions"),
+        ("POST", "/v1/load_lora_adapter"),
+        ("POST", "/v1/unload_lora_adapter"),
+        ("POST", "/sleep"),  # it and the next one: only of a vLLM that no other machine reaches
+        ("POST", "/wake_up"),
+    }
+)
 
 
 class Access:
@@ -53,9 +70,9 @@ class Access:
 class VllmAccess:
     """The middleware of vLLM, whose own key guards no more than /v1 and a few other paths.
 
-    Whoever reached its port could otherwise replace adapters (POST /adapters), or sample for free
-    (/invocations).  It also answers `LIVENESS`, through the engine: vLLM's /health is answered by
-    the process that serves HTTP, however long its engine has been hanging.
+    It lets `VLLM_ROUTES` through to clients with the key, and answers that no other path exists.
+    It also answers `LIVENESS`, through the engine: vLLM's /health is answered by the process that
+    serves HTTP, however long its engine has been hanging.
     """
 
     def __init__(self, app: Any) -> None:
@@ -66,6 +83,10 @@ class VllmAccess:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request, or let it through."""
+        route = scope.get("method", scope["type"]), scope.get("path")
+        if scope["type"] != "lifespan" and route not in VLLM_ROUTES:
+            await _refuse(scope, send, 404, "nip-fn lets no request through to this path of vLLM")
+            return
         await self._access(scope, receive, send)
 
     async def _answer(self, scope: Any, receive: Any, send: Any) -> None:
@@ -73,8 +94,11 @@ class VllmAccess:
             await self._app(scope, receive, send)
             return
         # A question that costs the engine nothing, and that it answers between two steps.
-        is_sleeping = await scope["app"].state.engine_client.is_sleeping()
-        await _send(send, 200, {"is_sleeping": is_sleeping})
+        state = scope["app"].state
+        is_sleeping = await state.engine_client.is_sleeping()
+        model = state.vllm_config.model_config
+        dtype = model.quantization or str(model.dtype).removeprefix("torch.")
+        await _send(send, 200, {"is_sleeping": is_sleeping, "dtype": dtype})
 
 
 def is_loopback(host: str) -> bool:
