@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from nip_fn_adapters.studies.cell import last_line
+from nip_fn_adapters.studies.cell import is_queued, last_line
 from nip_fn_adapters.tracker import read_metrics
 from nip_fn_cli.consoles import Console
 from nip_fn_cli.exits import Exit, say
@@ -18,6 +18,7 @@ from nip_fn_cli.exits import Exit, say
 EARLY = "stopped early"
 ORDER = (
     "running",
+    "queued",
     "stopped",
     "waiting",
     EARLY,
@@ -62,10 +63,10 @@ class Board:
         """Show the cells.
 
         Args:
-            codes: The exit codes of those that were begun, None of those that run.
+            codes: The exit codes of those that were begun, None of those that run or are queued.
             early: The reasons why a search has stopped some.
         """
-        states = {folder: self._state(folder.name, codes, early) for folder in self._folders}
+        states = {folder: self._state(folder, codes, early) for folder in self._folders}
         if self._live.is_started:
             self._live.update(self._table(states, codes, early), refresh=True)
             return
@@ -75,19 +76,23 @@ class Board:
                 say(f"{folder.name}: {state}  {self._says(folder, codes, early)}".strip())
             self._told[folder.name] = news
 
-    def _state(self, name: str, codes: Mapping[str, int | None], early: Mapping[str, str]) -> str:
-        code = codes.get(name)
+    def _state(
+        self, folder: Path, codes: Mapping[str, int | None], early: Mapping[str, str]
+    ) -> str:
+        name, code = folder.name, codes.get(folder.name)
         if name in self._done or code in self._well:
             return "done"
         if name in early:
             return EARLY
         if name not in codes:
             return "waiting"
-        return "running" if code is None else "stopped"
+        if code is not None:
+            return "stopped"
+        return "queued" if is_queued(folder) else "running"
 
     def _says(self, folder: Path, codes: Mapping[str, int | None], early: Mapping[str, str]) -> str:
         code = codes.get(folder.name)
-        match self._state(folder.name, codes, early):
+        match self._state(folder, codes, early):
             case "running":
                 return last_line(folder)
             case "stopped" if code is not None:

@@ -24,9 +24,9 @@ from nip_fn_adapters.costs.forecast import forecast
 from nip_fn_adapters.overview import overview
 from nip_fn_adapters.runs import load_run
 from nip_fn_adapters.store import CHECKPOINT, replace_file
-from nip_fn_adapters.studies.cell import Order
+from nip_fn_adapters.studies.cell import Order, hand_over
 from nip_fn_adapters.studies.local import LocalCrew
-from nip_fn_adapters.studies.on_ray import ray_crew
+from nip_fn_adapters.studies.on_ray import obstacle_on_ray, ray_crew
 from nip_fn_adapters.studies.running import Budget, Crew, Task, run_all
 from nip_fn_adapters.studies.searching import Searching, open_search, read_search
 from nip_fn_adapters.studies.tune import missing
@@ -201,6 +201,8 @@ def _run(
     crew: Crew = LocalCrew()
     if choice.ray is not None:
         crew = or_exit(ray_crew(choice.ray, study.resources), Exit.SYSTEM)
+        if obstacle := obstacle_on_ray(study.resources):
+            say(f"nip-fn: {obstacle}: the cells stay queued until one has ([resources])")
     board = Board([one.folder for one in plans], done, WELL)
 
     def look(codes: Mapping[str, int | None]) -> Collection[str]:
@@ -229,7 +231,7 @@ def _run(
 
 def _task(one: Planned, place: Path, choice: Choice, searching: Searching | None) -> Task:
     def order(share: float | None) -> Order:
-        one.folder.mkdir(parents=True, exist_ok=True)
+        hand_over(one.folder)
         given = one.folder.absolute() / GIVEN
         cell = searching.cell(one.cell.name) if searching else one.cell
         replace_file(given, msgspec.json.format(msgspec.json.encode(cell.written)))

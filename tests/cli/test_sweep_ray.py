@@ -16,6 +16,7 @@ import pytest
 
 from nip_fn.run.events import JobCreated, Replied
 from nip_fn_adapters.runs import load_run
+from nip_fn_cli.exits import Exit
 
 from ..adapters import clusters
 from .conftest import plain_environment
@@ -215,3 +216,17 @@ def test_so_do_cells_with_models_and_eleven_are_killed(tmp_path: Path, cluster: 
     found = check(tmp_path, cluster, study, kills)
     assert len(found) == 16
     assert [trainings for name, (_, _, trainings) in found.items() if "tea" in name] == [1] * 4
+
+
+def test_cells_that_no_node_can_hold_are_told_and_stay_queued(tmp_path: Path, cluster: Any) -> None:
+    (tmp_path / "s.toml").write_text(f"{BASE}{DUMMIES}\n[resources]\ncpus = 8\n")
+    running = sweep(tmp_path, "--ray", cluster.address)
+    told = []
+    assert running.stdout is not None
+    for line in running.stdout:
+        told.append(line)
+        if "queued" in line and "ei-" in line:
+            running.send_signal(signal.SIGINT)
+    assert running.wait() == Exit.INTERRUPTED, told
+    assert "needs 8 CPUs, and the largest node of the Ray cluster has 1:" in "".join(told)
+    assert not any("running" in line for line in told)

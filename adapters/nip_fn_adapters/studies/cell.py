@@ -19,6 +19,7 @@ from nip_fn_adapters.serving import reaper
 from nip_fn_adapters.store import CHECKPOINT
 
 LOG = "log"  # in the folder of a cell: all that its commands have said
+BEGUN = "begun"  # beside it once somebody has begun the cell, which was queued before
 POLL_SECONDS = 0.2
 TAIL = 1 << 14  # bytes at the end of a log in which its last line is looked for
 
@@ -58,6 +59,7 @@ def run_cell(
     """
     folder = Path(order.folder)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / BEGUN).touch()
     with (folder / LOG).open("ab") as log:
         # The lock is of the open file, which the cell's processes inherit: it is free when the last
         # of them has ended, whoever has killed whom.
@@ -76,6 +78,17 @@ def run_cell(
         child.send_signal(signal.SIGTERM)
         child.wait()
         raise
+
+
+def is_queued(folder: Path) -> bool:
+    """True if nobody has begun the cell in that folder since it was handed over."""
+    return not (folder / BEGUN).exists()
+
+
+def hand_over(folder: Path) -> None:
+    """Make the folder of a cell that is queued from now on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / BEGUN).unlink(missing_ok=True)
 
 
 def _locks(file: BinaryIO) -> bool:

@@ -5,7 +5,7 @@ installed on all of them.  A task whose node or worker is lost is begun again by
 resumes the recording; the tasks of a driver that is lost end, and the next one begins them again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -55,6 +55,42 @@ class RayCrew:
         """Stop a cell as Ctrl-C does."""
         for reference in [own for own, known in self._names.items() if known == name]:
             self._ray.cancel(reference)
+
+
+def obstacle_on_ray(resources: Resources) -> str:
+    """The reason why no node of the cluster that was joined can hold a cell; "" if one can."""
+    import ray
+
+    return obstacle(resources, [node["Resources"] for node in ray.nodes() if node["Alive"]])
+
+
+def obstacle(resources: Resources, nodes: Sequence[Mapping[str, float]]) -> str:
+    """The reason why none of these nodes can ever hold a cell; "" if one can.
+
+    Args:
+        resources: Of a cell.
+        nodes: The resources of each node, by Ray's names; memory in bytes.
+
+    >>> obstacle(Resources(cpus=8), [{"CPU": 1.0}, {"CPU": 2.0}])
+    'a cell needs 8 CPUs, and the largest node of the Ray cluster has 2'
+    """
+    needed = {
+        "CPU": ("CPUs", resources.cpus, 1),
+        "GPU": ("GPUs", resources.gpus, 1),
+        "memory": ("GB of memory", resources.memory_gb, 2**30),
+    }
+
+    def holds(node: Mapping[str, float], names: Collection[str]) -> bool:
+        return all(node.get(name, 0.0) >= needed[name][1] * needed[name][2] for name in names)
+
+    if any(holds(node, needed) for node in nodes):
+        return ""
+    for name, (unit, number, size) in needed.items():
+        if not any(holds(node, [name]) for node in nodes):
+            largest = max((node.get(name, 0.0) for node in nodes), default=0.0) / size
+            each = f"a cell needs {number:g} {unit}"
+            return f"{each}, and the largest node of the Ray cluster has {largest:.3g}"
+    return "no node of the Ray cluster has at once all that a cell needs"
 
 
 def ray_crew(address: str, resources: Resources) -> Result[RayCrew, Problem]:
