@@ -38,7 +38,8 @@ from nip_fn.run.ports import FailedTraining, Served, Tuned, Unanswered, World
 from nip_fn.run.request import request
 from nip_fn.run.state import RunState
 from nip_fn.run.step import pending, step
-from nip_fn.training.jobs import Job, canary_problem
+from nip_fn.training.canary import canary_problem
+from nip_fn.training.jobs import Job
 
 Answer = Result[tuple[Event | Unanswered, ...], Problem]
 
@@ -283,16 +284,16 @@ def _published(effect: Publish, served: Served, *, stops: bool) -> Answer:
 
     An adapter is refused by its publisher, or by the canary: the wrong model seems to answer.
     """
-    problem = served.problem or canary_problem(effect.expected, served.scores)
+    problem = served.problem or canary_problem(effect.expected, served.scores, served.dtype)
     if not problem:
-        return Success((Published(effect.group, effect.adapter, served.scores),))
+        published = Published(effect.group, effect.adapter, served.scores, dtype=served.dtype)
+        return Success((published,))
     if not stops:
         return Success((Published(effect.group, effect.adapter, problem=str(problem)),))
     return Failure(
         Problem(
             f"{effect.adapter} is refused for {effect.group}: {problem}",
-            remedy="to leave such adapters out, start a new run with "
-            "--set text_rl.refused_adapters=skip",
+            remedy="to go on without such adapters: --resume --set text_rl.refused_adapters=skip",
         )
     )
 

@@ -953,8 +953,8 @@ def serve(
         bool | None,
         typer.Option(
             "--keep-serving/--no-keep-serving",
-            help="Serve while a training runs.  The default is yes without a GPU, and no with one: "
-            "the training needs its memory.",
+            help="Serve while a training runs.  The default is yes without a GPU, and on a Ray "
+            "cluster with room for both; otherwise no: the training needs the GPU's memory.",
         ),
     ] = None,
     parallel_jobs: Annotated[
@@ -988,7 +988,7 @@ def serve(
     """
     from nip_fn_adapters.serving.settings import FleetSettings, ServerSettings
     from nip_fn_adapters.serving.training import TrainingSettings
-    from nip_fn_cli.serve import serve_command, serves_on
+    from nip_fn_cli.serve import serve_command
 
     if status is not None:
         from nip_fn_cli.serving_status import status_command
@@ -1002,7 +1002,6 @@ def serve(
         max_lora_rank=max_lora_rank,
         host=host,
         keep_adapters=keep_adapters,
-        keep_serving=serves_on(keep_serving, ray),
         parallel_jobs=parallel_jobs,
         max_upload_bytes=max_upload_mb << 20,
     )
@@ -1016,7 +1015,8 @@ def serve(
         extra=tuple(shlex.split(vllm_args)),
         start_limit=start_limit,
     )
-    serve_command(settings, vllm, TrainingSettings(accelerate_config, push_to_hub), port, ray)
+    training = TrainingSettings(accelerate_config, push_to_hub)
+    serve_command(settings, vllm, training, port, ray, keep_serving)
 
 
 @command()

@@ -1,7 +1,8 @@
 """`nip-fn serve`: the language-model server, which runs vLLM and trainings on its machine."""
 
 import os
-from collections.abc import Awaitable, Callable
+import pwd
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,14 +22,7 @@ if TYPE_CHECKING:
     from nip_fn_adapters.serving.fleet import Fleet
 
 T = TypeVar("T")
-
-
-def serves_on(wanted: bool | None, cluster: str | None) -> bool:
-    """True if vLLM keeps serving while a training runs.
-
-    By default if neither has a GPU, or on a Ray cluster, where each has its own.
-    """
-    return (cluster is not None or not visible_gpus()) if wanted is None else wanted
+PEOPLE = range(1000, 60000)  # their user ids; the system's own accounts have others
 
 
 def serve_command(
@@ -37,10 +31,12 @@ def serve_command(
     training: TrainingSettings,
     port: int,
     cluster: str | None,
+    keep_serving: bool | None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; vLLM and trainings run here, or on a Ray cluster.
 
-    Without a command for vLLM, it is searched for.
+    Without a command for vLLM, it is searched for.  If not told whether to keep serving while a
+    training runs, vLLM does where each has what it needs.
     """
     try:
         from nip_fn_adapters.serving import running
@@ -57,10 +53,20 @@ def serve_command(
     bound = or_exit(running.bind(settings.host, port), Exit.SYSTEM)
 
     train: Callable[..., Awaitable[int]] = run_training
-    if cluster is not None:
+    if cluster is None:
+        keep_serving = not visible_gpus() if keep_serving is None else keep_serving
+    else:
         training = or_exit(spread(training), Exit.USAGE)
         or_exit(join(cluster), Exit.SYSTEM)
+        from nip_fn_adapters.serving.on_ray import keeps_serving
         from nip_fn_adapters.serving.training_on_ray import train_on_ray as train
+
+        machines = settings.parallel_jobs * training.machines
+        beside = or_exit(keeps_serving(keep_serving, machines, training.gpus), Exit.USAGE)
+        if keep_serving is None and not beside:
+            say("nip-fn serve: no room for vLLM beside trainings on the cluster: they take turns")
+        keep_serving = beside
+    settings = settings._replace(keep_serving=keep_serving)
 
     def make_service() -> Service:
         fleet = None
@@ -119,9 +125,26 @@ def _fleet(
     return Fleet(vllm, model_directory, RayCluster(vllm, for_training))
 
 
+def other_users(accounts: Iterable[pwd.struct_passwd], user: int) -> list[str]:
+    """The names of the people who have an account on this machine, but for that user."""
+    return [
+        account.pw_name
+        for account in accounts
+        if account.pw_uid in PEOPLE
+        and account.pw_uid != user
+        and not account.pw_shell.endswith(("/nologin", "/false"))
+    ]
+
+
 def _greet(settings: ServerSettings, vllm_port: int, port: int) -> None:
     """Print the server's address on stdout, for programs, and a line for people."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     print(f"http://{host}:{port}", flush=True)
+    others = other_users(pwd.getpwall(), os.getuid())
+    if settings.token is None and others:
+        say(
+            f"nip-fn serve: warning: all users of this machine may use this server ({others[0]} "
+            f"is one of {len(others)} others); with {TOKEN_VARIABLE} set, only who knows it may"
+        )
     model = settings.model or "the first model that is asked for"
     say(f"nip-fn serve: {model} on vLLM's port {vllm_port}; jobs and adapters: {settings.state}")

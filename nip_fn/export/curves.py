@@ -245,7 +245,7 @@ def _of_stages(state: RunState) -> Iterator[Chart]:
         "Canary",
         canaries,
         number,
-        "Largest distance, in nats, between what was trained "
+        "Mean distance of a token's log-probability, in nats, between what was trained "
         "and what answers after the switch of adapters.",
     )
     lengths = _series(state, "test", (("", "episode_length"),))

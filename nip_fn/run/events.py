@@ -5,8 +5,9 @@ import msgspec
 from nip_fn.game.datapoint import Datapoint, Split
 from nip_fn.game.reply import Completion
 from nip_fn.params.run import HyperParameters
+from nip_fn.training.canary import FLOAT32, Score
 from nip_fn.training.groups import Adapter
-from nip_fn.training.jobs import Job, Probe, Score
+from nip_fn.training.jobs import Job, Probe
 from nip_fn.trees.grow import Path, ReplyRequest
 
 # The format that new runs are recorded in; `replay` reads this one and all before it.
@@ -99,7 +100,7 @@ class JobFinished(RecordedEvent, frozen=True, array_like=True, tag="job_finished
     job: str
     adapter: str | None
     report: tuple[tuple[str, float], ...] = ()  # (name, value), as the trainer measured
-    scores: tuple[Score, ...] = ()  # of the job's probes
+    scores: tuple[Score, ...] = ()  # of the tokens of the job's probes
     problem: str = ""  # why there is no adapter
 
 
@@ -108,8 +109,9 @@ class Published(RecordedEvent, frozen=True, array_like=True, tag="published"):
 
     group: str
     adapter: str
-    scores: tuple[float, ...] = ()  # log-probabilities of the probes under what is served
+    scores: tuple[float, ...] = ()  # log-probabilities of the probes' tokens, as it is served
     problem: str = ""  # why it is not served
+    dtype: str = FLOAT32  # of what is served: torch's name, or that of a quantization
 
 
 class Extended(RecordedEvent, frozen=True, array_like=True, tag="extended"):

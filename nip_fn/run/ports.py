@@ -12,7 +12,8 @@ from nip_fn.game.reply import Completion
 from nip_fn.run.events import Publish
 from nip_fn.run.request import Request
 from nip_fn.run.state import Row
-from nip_fn.training.jobs import Job, Score
+from nip_fn.training.canary import FLOAT32, Score
+from nip_fn.training.jobs import Job
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -86,11 +87,13 @@ class Tuner(Protocol):
 class Served(NamedTuple):
     """The result of publishing an adapter.
 
-    scores: log-probabilities of the probes under the model that answers now.
+    scores: log-probabilities of the probes' tokens under the model that answers now.
+    dtype: the numbers of that model: torch's name, or that of a quantization.
     problem: the reason why the adapter is refused (it is poisoned, or the like); "" if served.
     """
 
     scores: tuple[float, ...] = ()
+    dtype: str = FLOAT32
     problem: str = ""
 
 

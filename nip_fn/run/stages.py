@@ -6,7 +6,8 @@ import msgspec
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import Key
-from nip_fn.training.jobs import Job, Score
+from nip_fn.training.canary import Score
+from nip_fn.training.jobs import Job
 from nip_fn.training.trainer import Rows, Selection
 from nip_fn.trees.grow import Forest
 
@@ -67,7 +68,7 @@ class JobState(msgspec.Struct, frozen=True, array_like=True):
     scores: tuple[Score, ...] = ()
     problem: str = ""  # the reason why it failed, or why its adapter was refused
     published: bool = False  # true once its adapter is served, or refused
-    canary: tuple[float, ...] = ()  # scores of the probes under what is served
+    canary: tuple[float, ...] = ()  # of the probes' tokens, under what is served
 
 
 class Training(msgspec.Struct, frozen=True):

@@ -75,13 +75,14 @@ from nip_fn.run.state import (
     sample_batch,
     stage_key,
 )
+from nip_fn.training.canary import canary_metrics
 from nip_fn.training.groups import (
     Adapter,
     Group,
     is_due,
     make_groups,
 )
-from nip_fn.training.jobs import MIN_EXAMPLES, Job, canary_metrics, make_job, row_metrics
+from nip_fn.training.jobs import MIN_EXAMPLES, Job, make_job, row_metrics
 from nip_fn.training.registry import trainer_of
 from nip_fn.training.tokens import trained_tokens
 from nip_fn.training.trainer import SampleBatch, Selection

@@ -1,4 +1,4 @@
-"""Training jobs: rows, settings, probes, and the canary that compares them with what is served."""
+"""Training jobs: rows, settings, and probes."""
 
 from hashlib import blake2b
 from typing import Literal, NamedTuple
@@ -15,6 +15,7 @@ from nip_fn.params.agent import (
 )
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat
+from nip_fn.training.canary import NUM_PROBES
 from nip_fn.training.groups import Group, Method
 
 # A group with fewer rows than this is not trained in that iteration: OpenAI's API refuses them, and
@@ -22,72 +23,11 @@ from nip_fn.training.groups import Group, Method
 MIN_EXAMPLES = 10
 
 
-# Replies that are scored before and after a training, and again once it is served.
-NUM_PROBES = 4
-
-
 class Probe(NamedTuple):
     """A reply to a chat, to be scored."""
 
     chat: Chat
     reply: str
-
-
-class Score(msgspec.Struct, frozen=True, array_like=True):
-    """The log-probability of a probe, in nats, before and after a training."""
-
-    before: float
-    after: float
-
-
-# How far, in nats, a served model's score may be from the trainer's: absolute, and per nat.
-CANARY_ABSOLUTE, CANARY_RELATIVE = 0.05, 0.01
-# A served model is stale if it is that many times nearer to the model before the training.
-CANARY_STALE = 4
-
-
-def canary_problem(expected: tuple[Score, ...], served: tuple[float, ...]) -> str | None:
-    """The reason why the served model cannot be the one that was trained; None if it may be.
-
-    A provider that cannot score replies gives no scores, and there is nothing to compare.
-    """
-    # No scores at all mean a provider that cannot score; a different number of them is a bug.
-    pairs = tuple(zip(expected, served, strict=bool(served)))
-    for index, (score, value) in enumerate(pairs):
-        allowed = CANARY_ABSOLUTE + CANARY_RELATIVE * abs(score.after)
-        # Both tests are written with `not`, because NaN, which an adapter with broken weights
-        # scores, passes no comparison.  Being near the earlier score is allowed here: a training
-        # may hardly move a single probe, so that question is put to all of them together below.
-        if not min(abs(value - score.after), abs(value - score.before)) <= allowed:
-            return (
-                f"probe {index} has log-probability {value:.3f} under what is served, but "
-                f"{score.after:.3f} under what was trained: another model seems to answer"
-            )
-    from_after = max((abs(value - score.after) for score, value in pairs), default=0.0)
-    from_before = max((abs(value - score.before) for score, value in pairs), default=0.0)
-    if not from_before * CANARY_STALE >= from_after:
-        return (
-            f"its log-probabilities are {from_after:.3f} nats from those of what was trained and "
-            f"{from_before:.3f} from the earlier ones: the model from before the training answers"
-        )
-    return None
-
-
-def canary_metrics(
-    expected: tuple[Score, ...], served: tuple[float, ...]
-) -> tuple[tuple[str, float], ...]:
-    """Log-probability gaps of the probes after a switch of adapter, in nats.
-
-    Empty if the provider cannot score replies.
-
-    canary_gap: max |served - trained|
-    canary_shift: max |trained - before|
-    """
-    if not expected or not served:
-        return ()
-    gaps = [abs(value - score.after) for score, value in zip(expected, served, strict=True)]
-    shifts = [abs(score.after - score.before) for score in expected]
-    return ("canary_gap", max(gaps)), ("canary_shift", max(shifts))
 
 
 class PreferenceRow(msgspec.Struct, frozen=True, omit_defaults=True, tag="preference"):

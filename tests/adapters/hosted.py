@@ -16,7 +16,8 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from nip_fn.run.ports import Progress
-from nip_fn.training.jobs import Job, Score
+from nip_fn.training.canary import Score
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.serving.wire import (
     AdapterInfo,
     JobInfo,

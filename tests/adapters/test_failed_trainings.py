@@ -36,7 +36,7 @@ def test_a_killed_training_stops_the_run_which_trains_it_when_it_is_resumed(
         with killing_trainings(EVERY) as killed:
             failed = run(folder, local_tuner(folder, parallel=1), dummy.serve_at_once, params)
         assert isinstance(failed.failure(), FailedTraining)
-        assert "failed (killed by SIGKILL); see " in str(failed.failure())
+        assert "failed (killed by SIGKILL" in str(failed.failure())
         assert len(killed) >= tries
     resumed = run(folder, dummy.dummy_tuner(), dummy.serve_at_once, params).unwrap()
     straight = run(tmp_path / "b", dummy.dummy_tuner(), dummy.serve_at_once, params).unwrap()

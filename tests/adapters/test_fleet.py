@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from nip_fn.prompts.chat import Message
+from nip_fn.training.canary import PROBE_TOKENS
 from nip_fn_adapters.serving import gpus
 from nip_fn_adapters.serving.fleet import Fleet
 from nip_fn_adapters.serving.wire import GpuMemory, Needs, ProbeText, Refusal, RestartPolicy
@@ -141,20 +142,22 @@ def test_an_adapter_that_is_refused_is_served_nowhere(machine: Machine) -> None:
     machine.do(doing, replicas=2)
 
 
-def expected(model: str, probe: ProbeText = PROBE) -> float:
+def expected(model: str, probe: ProbeText = PROBE) -> list[float]:
     chat = [{"role": said.role, "content": said.content} for said in probe.chat]
-    before, score = fake.chat_tokens(chat), 0.0
-    for token in [*fake.tokens_of(probe.reply), fake.END]:
+    before, scores = fake.chat_tokens(chat), list[float]()
+    for token in [*fake.tokens_of(probe.reply), fake.END][:PROBE_TOKENS]:
         if len(before) < fake.LENGTH:
-            score += fake.log_probability(model, before, token)
+            scores.append(fake.log_probability(model, before, token))
             before = [*before, token]
-    return score
+    return scores
 
 
-def test_scores_are_of_whole_replies_with_their_end(machine: Machine) -> None:
-    room = fake.LENGTH - len(fake.chat_tokens([{"role": "user", "content": ""}]))
-    user = (Message("user", ""),)
+def test_scores_are_of_the_tokens_of_replies_and_of_their_ends(machine: Machine) -> None:
+    said = "x" * (fake.LENGTH // 2)
+    room = fake.LENGTH - len(fake.chat_tokens([{"role": "user", "content": said}]))
+    user = (Message("user", said),)
     probes = [
+        ProbeText((Message("user", ""),), "x" * (PROBE_TOKENS + 5)),
         PROBE,
         ProbeText(PROBE.chat, ""),
         ProbeText(user, "x" * (room - 1)),  # fills the model
@@ -166,11 +169,18 @@ def test_scores_are_of_whole_replies_with_their_end(machine: Machine) -> None:
         await online(fleet)
         (await fleet.load("one", machine.adapter("one"))).unwrap()
         for adapter in (None, "one"):
-            scores = (await fleet.score(adapter, probes)).unwrap()
-            model = adapter or "m/base"
-            assert scores == pytest.approx([expected(model, probe) for probe in probes])
-            assert scores[-1] == 0.0
-            assert scores[2] != scores[3]
+            scored = (await fleet.score(adapter, probes)).unwrap()
+            each = [expected(adapter or "m/base", probe) for probe in probes]
+            assert [len(scores) for scores in each] == [
+                PROBE_TOKENS,
+                len(PROBE.reply) + 1,
+                1,
+                room,
+                room,
+                0,
+            ]
+            assert scored.scores == pytest.approx([score for scores in each for score in scores])
+            assert scored.dtype == "float32"
         problem = refusal(await fleet.score("two", probes))
         assert problem.status == 502
         assert "does not exist" in str(problem)

@@ -20,13 +20,12 @@ from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import (
     load_policy,
     load_tokenizer,
-    log_probability,
     model_directory,
 )
 
 from .fake_hub import COMMIT, Hub, fake_hub
 from .tiny_llama import chat, make_tiny_llama
-from .training import CHOSEN, make_job, make_trainer, rows, supervised_rows, tune
+from .training import CHOSEN, log_probability, make_job, make_trainer, rows, supervised_rows, tune
 
 # One worker: these share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")
@@ -42,13 +41,13 @@ import asyncio, sys
 from pathlib import Path
 import msgspec
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local.models import load_policy, log_probability
+from nip_fn_adapters.local.models import load_policy, probe_scores
 from nip_fn_adapters.local.tuner import local_tuner
 run = Path(sys.argv[1])
 job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
 left = asyncio.run(local_tuner(run)(job)).unwrap()
 policy = load_policy(job.model, run / "adapters", left.adapter).unwrap()
-print(left.scores[0].after, log_probability(policy, *job.probes[0]))
+print(left.scores[0].after, probe_scores(policy, job.probes)[0])
 """
 
 

@@ -16,6 +16,7 @@ from torch.nn.functional import logsigmoid
 
 from nip_fn.prompts.chat import Chat, Message
 from nip_fn.training import packing
+from nip_fn.training.canary import canary_metrics
 from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow, TrainingRow
 from nip_fn.training.packing import Packed, TokenRow
 from nip_fn_adapters.local import attention, train, weights
@@ -377,7 +378,7 @@ def test_a_whole_training_ends_where_trls_does(llama: Path, tmp_path: Path, meth
     assert "each row is trained on by itself, by trl: as asked for" in reason
     for one, other in zip(packed.scores, plain.scores, strict=True):
         assert one.after == pytest.approx(other.after, abs=1e-3)
-        assert abs(one.after - one.before) > 0.1
+    assert dict(canary_metrics(packed.scores, (0.0,) * len(packed.scores)))["canary_shift"] > 0.01
     unseen = encode_rows(load_tokenizer(llama), HELD_OUT, None).rows
     held_out = [plain_scores(one.model, unseen) for one in (packed, plain)]
     for one, other in zip(*held_out, strict=True):

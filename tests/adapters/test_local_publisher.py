@@ -7,20 +7,21 @@ import pytest
 from msgspec.structs import replace
 
 from nip_fn.run.events import Publish
-from nip_fn.run.ports import Tuned
-from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow, canary_problem
+from nip_fn.run.ports import Served, Tuned
+from nip_fn.training.canary import FLOAT32, NUM_PROBES, canary_problem
+from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
 from nip_fn_adapters.local.models import (
     encode_chat,
     encode_reply,
     load_policy,
-    log_probability,
+    probe_scores,
     token_log_probabilities,
 )
 from nip_fn_adapters.local.publisher import local_publisher
 from nip_fn_adapters.local.sampler import local_sampler
 
 from .tiny_llama import CONTEXT, chat, make_tiny_llama
-from .training import CHOSEN, REJECTED, make_job, rows, tune
+from .training import CHOSEN, REJECTED, log_probability, make_job, rows, tune
 
 # One worker: these share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")
@@ -44,12 +45,11 @@ def tuned(
     return run, job, tune(run, job)[0].unwrap()
 
 
-def published(run: Path, effect: Publish) -> tuple[float, ...]:
+def published(run: Path, effect: Publish) -> Served:
     """The scores of what is served."""
 
-    async def publish() -> tuple[float, ...]:
-        answer = await local_publisher(local_sampler(run / "adapters"))(effect)
-        return answer.unwrap().scores
+    async def publish() -> Served:
+        return (await local_publisher(local_sampler(run / "adapters"))(effect)).unwrap()
 
     return asyncio.run(publish())
 
@@ -65,9 +65,9 @@ def test_what_is_served_scores_the_probes_as_the_trainer_did(
 ) -> None:
     run, job, result = tuned
     served = published(run, effect_of(job, result))
-    assert len(served) == len(result.scores) == len(job.probes) == 4
-    assert served == pytest.approx([score.after for score in result.scores], abs=1e-3)
-    assert canary_problem(result.scores, served) is None
+    assert len(job.probes) == NUM_PROBES
+    assert served.scores == pytest.approx([score.after for score in result.scores], abs=1e-3)
+    assert canary_problem(result.scores, served.scores, served.dtype) is None
     assert dict(result.report)["truncated"] == 1
 
 
@@ -76,17 +76,9 @@ def test_the_scores_before_are_those_of_what_the_training_began_with(
 ) -> None:
     """Of the base, and for a further training of the adapter; a stale server would be noticed."""
     run, job, result = tuned
-    sampler = local_sampler(run / "adapters")
-
-    async def score() -> list[float]:
-        return [
-            (await sampler.log_probability(job.model, None, chat, reply)).unwrap()
-            for chat, reply in job.probes
-        ]
-
-    base = asyncio.run(score())
+    base = probe_scores(load_policy(job.model, run / "adapters", None).unwrap(), job.probes)
     assert base == pytest.approx([score.before for score in result.scores], abs=1e-3)
-    assert "before the training" in (canary_problem(result.scores, tuple(base)) or "")
+    assert "before the training" in (canary_problem(result.scores, base, FLOAT32) or "")
     further = replace(job, name="verifier-1", start=result.adapter, num_epochs=1)
     again = tune(run, further)[0].unwrap()
     before = [score.before for score in again.scores]
@@ -110,5 +102,5 @@ def test_a_score_is_of_the_tokens_that_the_model_holds(tmp_path: Path) -> None:
     reply = encode_reply(policy.tokenizer, CHOSEN)[: CONTEXT - len(prompt)]
     assert len(reply) == 4
     expected = float(token_log_probabilities(policy.model, prompt, reply).sum())
-    assert log_probability(policy, chat(LONG), CHOSEN) == expected
+    assert log_probability(policy, chat(LONG), CHOSEN) == pytest.approx(expected)
     assert log_probability(policy, chat(LONG + "xxxx"), CHOSEN) == 0.0

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
@@ -20,11 +20,12 @@ from transformers import RepetitionPenaltyLogitsProcessor
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
-from nip_fn.run.ports import Sampler
+from nip_fn.run.ports import Sampler, Served
 from nip_fn.run.request import Request
+from nip_fn.training.jobs import Probe
 from nip_fn_adapters.local.decode import DecodeRequest, Timings, decode
 from nip_fn_adapters.local.draw import nucleus, penalise
-from nip_fn_adapters.local.models import Policy, encode_chat, load_policy, log_probability
+from nip_fn_adapters.local.models import Policy, encode_chat, load_policy, log_probabilities
 from nip_fn_adapters.local.sampler import _batches, _Row, local_sampler
 
 from .tiny_llama import CONTEXT, ask, chat, make_tiny_llama
@@ -467,24 +468,25 @@ def test_few_models_stay_loaded_and_an_evicted_one_answers_as_before(
     assert [reply.text for reply in one] != [reply.text for reply in two]
 
 
-def test_log_probability_is_the_sum_over_the_tokens_of_the_reply(
-    model: Path, policy: Policy, tmp_path: Path
-) -> None:
+def test_probes_are_scored_token_by_token(model: Path, policy: Policy, tmp_path: Path) -> None:
     reply = "no bug."
     prompt, tokens = encode_chat(policy.tokenizer, chat("a")), [*reply, "<end>"]
-    total = 0.0
+    expected = []
     for token in policy.tokenizer.convert_tokens_to_ids(tokens):
         with torch.inference_mode():
             logits = policy.model(torch.tensor([prompt])).logits[0, -1]
-        total += float(torch.log_softmax(logits, -1)[token])
+        expected.append(float(torch.log_softmax(logits, -1)[token]))
         prompt = [*prompt, token]
-    assert log_probability(policy, chat("a"), reply) == pytest.approx(total, abs=1e-3)
-    asked = local_sampler(tmp_path).log_probability(str(model), None, chat("a"), reply)
-    assert asyncio.run(_value(asked)).unwrap() == pytest.approx(total, abs=1e-3)
+    assert log_probabilities(policy, chat("a"), reply) == pytest.approx(expected, abs=1e-3)
+    assert log_probabilities(policy, chat("a"), reply, limit=2) == pytest.approx(expected[:2])
 
+    async def score() -> Served:
+        probes = (Probe(chat("a"), reply),) * 2
+        return (await local_sampler(tmp_path).score_probes(str(model), None, probes)).unwrap()
 
-async def _value(asked: Awaitable[Result[float, Problem]]) -> Result[float, Problem]:
-    return await asked
+    served = asyncio.run(score())
+    assert served.scores == pytest.approx(2 * expected, abs=1e-3)
+    assert served.dtype == "float32"
 
 
 def test_a_missing_package_is_named_with_the_command_that_mends_it() -> None:

@@ -16,12 +16,11 @@ from nip_fn_adapters.local.models import (
     load_base,
     load_policy,
     load_tokenizer,
-    log_probability,
 )
 from nip_fn_adapters.local.rows import encode_rows
 
 from .tiny_llama import chat, make_tiny_llama
-from .training import CHOSEN, make_job, make_trainer, supervised_rows, tune
+from .training import CHOSEN, log_probability, make_job, make_trainer, supervised_rows, tune
 
 # One worker: these share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")

@@ -32,7 +32,6 @@ from nip_fn_adapters.local.models import (
     load_base,
     load_policy,
     load_tokenizer,
-    log_probability,
 )
 from nip_fn_adapters.local.rows import encode_rows
 from nip_fn_adapters.local.train import loss_problem
@@ -40,7 +39,16 @@ from nip_fn_adapters.local.tuner import local_tuner
 
 from .forked import forked_trainings
 from .tiny_llama import chat, make_tiny_llama
-from .training import CHOSEN, REJECTED, make_job, make_trainer, rows, supervised_rows, tune
+from .training import (
+    CHOSEN,
+    REJECTED,
+    log_probability,
+    make_job,
+    make_trainer,
+    rows,
+    supervised_rows,
+    tune,
+)
 
 # One worker: these share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")

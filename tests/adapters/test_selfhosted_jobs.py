@@ -88,7 +88,8 @@ def test_probes_are_scored(server: FakeServer, tmp_path: Path) -> None:
     session = Session(server, tmp_path / "run")
     assert session.publish(effect) == Success(Served((AFTER,) * len(job.probes)))
     server.refused = {job.name: "it has NaN"}
-    assert Session(server, tmp_path / "run").publish(effect) == Success(Served((), "it has NaN"))
+    poisoned = Session(server, tmp_path / "run").publish(effect)
+    assert poisoned == Success(Served(problem="it has NaN"))
 
 
 # ------------------------------------------------------------------------------------ trainings

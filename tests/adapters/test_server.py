@@ -311,7 +311,7 @@ def test_it_says_what_happens_and_how_it_is(tmp_path: Path) -> None:
     ] == [
         "is starting",
         "is online",
-        "has ended: killed by SIGKILL",
+        "has ended: killed by SIGKILL, perhaps by the kernel because memory was short",
         "is starting",
         "is online",
         "was stopped",

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nip_fn.prompts.chat import Message
-from nip_fn.training.jobs import Score
+from nip_fn.training.canary import Score
 from nip_fn_adapters.serving.wire import ProbeText, PublishAdapter
 
 from .serving import (
@@ -146,7 +146,8 @@ def test_publishing_serves_and_scores(server: Server, sound: Path) -> None:
     assert answer.status == 200, answer.body
     served = answer.json()
     assert served["name"] == "first"
-    assert len(served["scores"]) == len(PROBES)
+    assert len(served["scores"]) > len(PROBES)  # of each token
+    assert served["dtype"] == "float32"
     assert "first" in answering(server)
     assert listed(server)["first"]["owners"] == ["run-a"]
     assert publish(server, "first", "run-a").json() == served  # and again
@@ -175,7 +176,7 @@ def test_what_scores_otherwise_than_it_was_trained_to_is_not_served(
     assert publish(server, "good", "run-d", expected=right).status == 200
     for expected, why in [
         (tuple(Score(score - 3, score + 3) for score in scores), "another model seems to answer"),
-        (right[:1], "as many scores"),
+        (right[:1], "another tokenizer"),
     ]:
         answer = publish(server, "stale", "run-d", expected=expected)
         assert answer.status == 422

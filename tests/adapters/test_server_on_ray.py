@@ -1,23 +1,29 @@
 """A fake vLLM on two simulated nodes of a real Ray cluster, one of which is lost."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from nip_fn_adapters.cluster import join
+from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.fleet import Fleet
+from nip_fn_adapters.serving.service import Service
+from nip_fn_adapters.serving.settings import ServerSettings
+from nip_fn_adapters.serving.training import TrainingSettings
 from nip_fn_adapters.serving.wire import Needs, RestartPolicy
 from nip_fn_cli.exits import Exit
 from nip_fn_cli.main import app
 
 from . import clusters
-from .fleets import Machine, online, until_status
+from .fleets import Machine, online, refusal, until, until_status
 from .serving import TINY
+from .training import make_job
 
 pytest.importorskip("ray")
 
@@ -64,6 +70,93 @@ def test_a_replica_whose_node_is_lost_comes_back_on_another_at_its_address(
             await fleet.close()
 
     asyncio.run(doing())
+
+
+def test_the_log_of_what_always_crashes_is_at_the_server_and_named(
+    cluster: Any, tmp_path: Path
+) -> None:
+    from nip_fn_adapters.serving.on_ray import RayCluster
+
+    machine = Machine(tmp_path)
+    settings = machine.settings("--fake-fail-starts", "9", restarts=RestartPolicy(most=0))
+    cluster.add_node(**NODE)
+    join(cluster.address).unwrap()
+
+    async def doing() -> str:
+        fleet = Fleet(settings, model_directory, RayCluster(settings, for_training=0))
+        try:
+            (await fleet.start(Needs(TINY), {})).unwrap()
+            return str(refusal(await fleet.load("a", machine.adapter("a"))))
+        finally:
+            await fleet.close()
+
+    reason = asyncio.run(doing())
+    log = Path(reason.rpartition("; see ")[2])
+    assert "ValueError: no memory is left" in reason
+    assert "ValueError: no memory is left" in log.read_text()
+
+
+def test_vllm_and_trainings_take_turns_on_the_only_gpu(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU is one in name; a training that waited for it would wait for ever."""
+    from nip_fn_adapters.serving.on_ray import RayCluster, keeps_serving
+    from nip_fn_adapters.serving.training_on_ray import trainers_on_ray
+
+    machine = Machine(tmp_path)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    cluster.add_node(**{**NODE, "num_gpus": 1})
+    join(cluster.address).unwrap()
+    assert "--keep-serving" in str(keeps_serving(True, 1, 1).failure())
+    keep_serving = keeps_serving(None, 1, 1).unwrap()
+
+    async def train(folder: Path, name: str, started: Callable[[], None]) -> int:
+        async with trainers_on_ray(TrainingSettings()) as trainers:
+            await trainers[0].address.remote()
+        JobFiles(folder, name).log.write_text("it had the GPU")
+        return 1
+
+    async def doing() -> None:
+        vllm = machine.settings()
+        server = ServerSettings(tmp_path / "state", keep_serving=keep_serving)
+        fleet = Fleet(vllm, model_directory, RayCluster(vllm, for_training=int(keep_serving)))
+        service = Service(server, fleet, train)
+        working = asyncio.create_task(service.queue.work())
+        try:
+            (await service.start(Needs(TINY))).unwrap()
+            await until_status(fleet, "online")
+            job = msgspec.structs.replace(make_job(Path(TINY)), model=TINY)
+            service.put_job("job", job).unwrap()
+            await until(lambda: service.queue.info("job").status == "failed")
+            assert "it had the GPU" in service.queue.info("job").reason
+            await until_status(fleet, "online")
+            assert len([*tmp_path.glob("*.jsonl")]) == 2  # starts, each at a port of its own
+        finally:
+            working.cancel()
+            await service.close()
+
+    asyncio.run(doing())
+
+
+def test_replicas_that_the_cluster_has_no_gpus_for_are_refused(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nip_fn_adapters.serving.on_ray import RayCluster
+
+    machine = Machine(tmp_path)
+    settings = machine.settings(replicas=2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    cluster.add_node(**{**NODE, "num_gpus": 2})
+    join(cluster.address).unwrap()
+
+    async def doing() -> str:
+        fleet = Fleet(settings, model_directory, RayCluster(settings, for_training=1))
+        try:
+            return str(refusal(await fleet.start(Needs(TINY), {})))
+        finally:
+            await fleet.close()
+
+    assert "2 replicas take 2 GPUs, and 1 are there" in asyncio.run(doing())
 
 
 @pytest.mark.parametrize("address", ["127.0.0.2:1", "nowhere"])

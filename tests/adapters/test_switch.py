@@ -13,7 +13,8 @@ from nip_fn.run.events import FORMAT, Event, Publish, RunStarted
 from nip_fn.run.ports import Publisher, Served, Tuned, Tuner, World
 from nip_fn.run.replay import replay
 from nip_fn.run.state import EMPTY, RunState
-from nip_fn.training.jobs import NUM_PROBES, Job, Score, canary_problem
+from nip_fn.training.canary import NUM_PROBES, Score
+from nip_fn.training.jobs import Job
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
@@ -84,12 +85,12 @@ def run(
 
 
 def test_a_switch_to_what_was_trained_goes_on_and_is_measured(tmp_path: Path) -> None:
-    state = run(tmp_path / "a", scored_tuner(), serving(AFTER + 0.01)).unwrap()
+    state = run(tmp_path / "a", scored_tuner(), serving(AFTER + 0.004)).unwrap()
     assert state.stage.name == "done"
     rows = [dict(row.metrics) for row in state.rows if row.stage == "publish"]
     assert len(rows) == 2
     for row in rows:
-        assert row["verifier.canary_gap"] == pytest.approx(0.01)
+        assert row["verifier.canary_gap"] == pytest.approx(0.004)
         assert row["verifier.canary_shift"] == pytest.approx(AFTER - BEFORE)
 
 
@@ -118,13 +119,3 @@ def test_a_failed_training_keeps_the_adapter_before_it(tmp_path: Path) -> None:
     (verifier,) = (group for group in state.groups if group.name == "verifier")
     assert [adapter.iteration for adapter in verifier.lineage] == [0]
     assert verifier.serving == verifier.lineage[0].name
-
-
-def test_scores_are_compared_within_a_tolerance() -> None:
-    expected = (Score(-7.0, -3.0), Score(-100.0, -100.2))
-    assert canary_problem(expected, (-3.05, -100.0)) is None
-    assert canary_problem(expected, ()) is None
-    assert "probe 1" in (canary_problem(expected, (-3.0, -97.0)) or "")
-    assert "before" in (canary_problem((Score(-50.0, -49.8),), (-50.0,)) or "")  # a small training
-    assert canary_problem((Score(-50.0, -49.8),), (-49.83,)) is None
-    assert canary_problem((Score(-50.0, -50.0),), (-50.0,)) is None  # which changed nothing

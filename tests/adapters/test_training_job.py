@@ -15,7 +15,7 @@ from nip_fn.run.ports import Progress, Tuned
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.local import models
 from nip_fn_adapters.local.jobs import JobFiles, failure_reason, finished, write_job
-from nip_fn_adapters.local.models import load_policy, log_probability
+from nip_fn_adapters.local.models import load_policy, probe_scores
 from nip_fn_adapters.local.progress import read_progress
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
 
@@ -126,8 +126,8 @@ def test_one_adapter_comes_out_and_serves_as_the_trainer_says(
     assert folder.name == done.left.adapter
     assert folder.name.startswith(f"{done.job.name}-")
     policy = load_policy(done.job.model, done.files.adapters, folder.name).unwrap()
-    for probe, score in zip(done.job.probes, done.left.scores, strict=True):
-        assert log_probability(policy, *probe) == pytest.approx(score.after, abs=1e-3)
+    after = [score.after for score in done.left.scores]
+    assert probe_scores(policy, done.job.probes) == pytest.approx(after, abs=1e-3)
     assert done.starts == 1
     assert {path.name for path in done.files.folder.iterdir()} <= {
         *("job.msgpack", "result.json", "log.txt", "progress.json", "accelerate.json"),

@@ -7,10 +7,12 @@ from typing import Any
 from returns.result import Result
 
 from nip_fn.errors import Problem
+from nip_fn.prompts.chat import Chat
 from nip_fn.run.ports import Tuned
 from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.loading import load
+from nip_fn_adapters.local.models import Policy, log_probabilities
 from nip_fn_adapters.local.plain import trl_trainer
 from nip_fn_adapters.local.rows import Encoded
 from nip_fn_adapters.local.tuner import local_tuner
@@ -37,6 +39,11 @@ fsdp_config:
   fsdp_state_dict_type: FULL_STATE_DICT
 """
 CHOSEN, REJECTED = "bug: no.", "all is right"
+
+
+def log_probability(policy: Policy, chat: Chat, reply: str) -> float:
+    """Of a reply and its end, in nats."""
+    return sum(log_probabilities(policy, chat, reply))
 
 
 def rows(number: int) -> tuple[PreferenceRow, ...]:

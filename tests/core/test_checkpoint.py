@@ -27,7 +27,7 @@ from nip_fn.run.events import (
     RunStarted,
     StageEnded,
 )
-from nip_fn.training.jobs import Score
+from nip_fn.training.canary import Score
 
 from .games import DATASET, Setup, make_params, setups
 

@@ -31,7 +31,8 @@ from nip_fn.run.replay import replay
 from nip_fn.run.stages import Growing, Publishing, Training
 from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import pending, scan, step
-from nip_fn.training.jobs import MIN_EXAMPLES, Score, SupervisedRow
+from nip_fn.training.canary import Score
+from nip_fn.training.jobs import MIN_EXAMPLES, SupervisedRow
 from nip_fn.training.registry import trainer_of
 from nip_fn.trees.tree import flatten
 

@@ -20,7 +20,7 @@ from typing import Any
 
 END = 2  # the token of END_TEXT; other tokens are characters
 END_TEXT = "<|end|>"
-OPEN = ("/health", "/version")  # all else asks for the key, as nip-fn's middleware does
+OPEN = ("/health",)  # all else asks for the key, as nip-fn's middleware does
 LENGTH = 96  # tokens that the model holds
 ENGINE = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
 
@@ -121,7 +121,7 @@ class Handler(BaseHTTPRequestHandler):
             case "/health":
                 return {}
             case "/liveness":
-                return {"is_sleeping": server.is_sleeping}
+                return {"is_sleeping": server.is_sleeping, "dtype": "float32"}
             case "/v1/models":
                 return {"data": [{"id": name} for name in (self._base, *server.loras)]}
             case "/v1/load_lora_adapter":
@@ -195,9 +195,9 @@ def main() -> None:
     with record.open("a", encoding="utf-8") as file:
         file.write(json.dumps(started) + "\n")
     if len(record.read_text("utf-8").splitlines()) <= chosen.fake_fail_starts:
-        print(
-            "(EngineCore pid=1) ERROR 11-21 [core.py:1] ValueError: no memory is left", flush=True
-        )
+        before = "(EngineCore pid=1) ERROR 11-21 [core.py:1] "
+        print(f"{before}Traceback (most recent call last):", flush=True)
+        print(f"{before}ValueError: no memory is left", flush=True)
         raise RuntimeError("Engine core initialization failed. See root cause above.")
     while chosen.fake_never or (chosen.fake_hold and not (chosen.fake_folder / "go").exists()):
         time.sleep(0.05)

@@ -31,6 +31,7 @@ from nip_fn.keys import Key, fold_in, key, randint
 from nip_fn.prompts.chat import Chat, Message
 from nip_fn.training.jobs import Job, PreferenceRow
 from nip_fn.training.packing import TokenRow, pack
+from nip_fn_adapters.endings import exit_reason
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.loading import Folders, Loaded
 from nip_fn_adapters.local.models import (
@@ -76,8 +77,8 @@ def measure(
             command = (sys.executable, "-m", __name__, *arguments)
             done = subprocess.run(command, capture_output=True, text=True)
             if done.returncode:
-                last = next(iter(done.stderr.splitlines()[-1:]), f"exit code {done.returncode}")
-                return Failure(Problem(f"the training of {model}, {way}, ended: {last}"))
+                reason = exit_reason(done.returncode, done.stderr)
+                return Failure(Problem(f"the training of {model}, {way}, ended: {reason}"))
             found[way].append(Speed(*json.loads(done.stdout.splitlines()[-1])))
     return Success(
         {

@@ -17,6 +17,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn.training.packing import pack
+from nip_fn_adapters.endings import exit_reason
 from nip_fn_adapters.local.children import train_in_child
 from nip_fn_adapters.local.jobs import JobFiles, failure_reason, finished, read_job
 from nip_fn_adapters.local.models import context_of, load_base, load_tokenizer, model_directory
@@ -53,7 +54,7 @@ def measure_run(run: Path, repeats: int, threads: int) -> Result[dict[str, Cost]
                 done = subprocess.run(command, capture_output=True, text=True)
                 seconds = _processor_seconds() - before
                 if done.returncode:
-                    return Failure(Problem(f"{way}: {done.stderr.splitlines()[-1]}"))
+                    return Failure(Problem(f"{way}: {exit_reason(done.returncode, done.stderr)}"))
                 cost = Cost(len(names), seconds, _read(Path(folder), names), distinct)
             costs[way] = min(costs.get(way, cost), cost, key=lambda cost: cost.seconds)
     return Success(costs)

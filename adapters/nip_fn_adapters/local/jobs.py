@@ -16,7 +16,9 @@ from pathlib import Path
 import msgspec
 
 from nip_fn.run.ports import Tuned
-from nip_fn.training.jobs import Job, Score
+from nip_fn.training.canary import Score
+from nip_fn.training.jobs import Job
+from nip_fn_adapters.endings import exit_reason, signal_reason
 from nip_fn_adapters.store import replace_file
 
 
@@ -94,11 +96,11 @@ def failure_reason(files: JobFiles, code: int) -> str:
     printed = files.log.read_text("utf-8", errors="replace").splitlines()
     line = next((line.strip() for line in reversed(printed) if re.search(r"\w", line)), "")
     killed = re.search(r"\bSIG[A-Z]+\b", line)  # a launcher says so of its worker
-    if code < 0 or killed:
-        return f"killed by {killed[0] if killed else signal.Signals(-code).name}"
-    if files.failure.exists():
+    if killed:
+        return signal_reason(signal.Signals[killed[0]])
+    if code > 0 and files.failure.exists():
         return files.failure.read_text("utf-8")
-    return line or f"exit code {code}"
+    return exit_reason(code, "\n".join(printed))
 
 
 def finished(files: JobFiles, job: Job) -> Tuned | None:

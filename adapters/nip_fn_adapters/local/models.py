@@ -6,9 +6,10 @@ Importing this module loads none of the heavy packages; calling its functions do
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -18,6 +19,8 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem
 from nip_fn.params.agent import Precision
 from nip_fn.prompts.chat import Chat, plain
+from nip_fn.training.canary import PROBE_TOKENS
+from nip_fn.training.jobs import Probe
 from nip_fn_adapters.local.hub import HUB_ID, hub_model
 
 PACKAGE = Path(__file__).parent.parent
@@ -309,15 +312,26 @@ def encode_reply(tokenizer: Any, reply: str) -> list[int]:
     return [*tokenizer.encode(reply, add_special_tokens=False), tokenizer.eos_token_id]
 
 
-def log_probability(policy: Policy, chat: Chat, reply: str) -> float:
-    """The log-probability (in nats, at temperature 1) of the reply and its end after the chat.
+def log_probabilities(
+    policy: Policy, chat: Chat, reply: str, limit: int | None = None
+) -> list[float]:
+    """The log-probabilities (in nats, at temperature 1) of the tokens of a reply and its end.
 
-    Tokens past the model's context are left out, as they are in training.
+    Tokens past `limit` and past the model's context are left out, the latter as in training.
     """
     prompt = encode_chat(policy.tokenizer, chat)
     room = None if policy.context is None else max(0, policy.context - len(prompt))
-    tokens = encode_reply(policy.tokenizer, reply)[:room]
-    return float(token_log_probabilities(policy.model, prompt, tokens).sum()) if tokens else 0.0
+    tokens = encode_reply(policy.tokenizer, reply)[:room][:limit]
+    if not tokens:
+        return []
+    return list(map(float, token_log_probabilities(policy.model, prompt, tokens)))
+
+
+def probe_scores(policy: Policy, probes: Iterable[Probe]) -> tuple[float, ...]:
+    """The log-probabilities of the probes' first `PROBE_TOKENS` tokens, one after the other."""
+    return tuple(
+        chain(*(log_probabilities(policy, *probe, limit=PROBE_TOKENS) for probe in probes))
+    )
 
 
 def token_log_probabilities(model: Any, prompt: list[int], reply: list[int]) -> Any:

@@ -2,7 +2,7 @@
 
 from returns.result import Result
 
-from nip_fn.errors import Problem, collect
+from nip_fn.errors import Problem
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Publisher, Served
 from nip_fn_adapters.local.sampler import LocalSampler
@@ -16,10 +16,6 @@ def local_publisher(sampler: LocalSampler) -> Publisher:
     """
 
     async def publish(effect: Publish) -> Result[Served, Problem]:
-        scores = [
-            await sampler.log_probability(effect.model, effect.adapter, chat, reply)
-            for chat, reply in effect.probes
-        ]
-        return collect(scores).map(Served)
+        return await sampler.score_probes(effect.model, effect.adapter, effect.probes)
 
     return publish

@@ -16,8 +16,9 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect
 from nip_fn.game.reply import Completion
-from nip_fn.prompts.chat import Chat
+from nip_fn.run.ports import Served
 from nip_fn.run.request import Request
+from nip_fn.training.jobs import Probe
 from nip_fn_adapters.local import models
 from nip_fn_adapters.local.decode import DecodedReply, DecodeRequest, Timings, decode
 from nip_fn_adapters.local.models import Policy
@@ -98,16 +99,16 @@ class LocalSampler:
         answers = await asyncio.gather(*parts)
         return collect(answers).map(lambda parts: tuple(chain(*parts)))
 
-    async def log_probability(
-        self, model: str, adapter: str | None, chat: Chat, reply: str
-    ) -> Result[float, Problem]:
-        """The log-probability (in nats) of the reply and its end token after the chat."""
+    async def score_probes(
+        self, model: str, adapter: str | None, probes: Sequence[Probe]
+    ) -> Result[Served, Problem]:
+        """The log-probabilities of the probes' tokens, and the numbers of the model."""
 
-        def score() -> Result[float, Problem]:
-            policy = self._policy((model, adapter))
-            return policy.map(lambda found: models.log_probability(found, chat, reply))
+        def score(policy: Policy) -> Served:
+            dtype = str(policy.model.dtype).removeprefix("torch.")
+            return Served(models.probe_scores(policy, probes), dtype)
 
-        return await self._in_worker(score)
+        return await self._in_worker(lambda: self._policy((model, adapter)).map(score))
 
     def _wait(self, request: Request) -> "asyncio.Future[Answer]":
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

@@ -18,7 +18,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nip_fn.training.jobs import Job, Score
+from nip_fn.training.canary import Score
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.children import die_with_parent
 from nip_fn_adapters.local.jobs import JobFiles, JobResult, job_hash, read_job, write_result
 from nip_fn_adapters.local.loading import folders_of, load
@@ -28,7 +29,7 @@ from nip_fn_adapters.local.models import (
     context_of,
     exit_on_failure,
     first_line,
-    log_probability,
+    probe_scores,
     require,
 )
 from nip_fn_adapters.local.packed import packing_problem, train_packed
@@ -153,10 +154,10 @@ def _last_epoch(steps: tuple[Step, ...]) -> Figures:
     return Figures(*(sum(values) / len(last) for values in zip(*last, strict=True)))
 
 
-def _probe(job: Job, model: Any, tokenizer: Any) -> list[float]:
-    """The log-probability, in nats, of each of the job's probes."""
+def _probe(job: Job, model: Any, tokenizer: Any) -> tuple[float, ...]:
+    """The log-probabilities, in nats, of the tokens of the job's probes."""
     policy = Policy(model.eval(), tokenizer, context_of(model), stops=(), defaults=Defaults())
-    return [log_probability(policy, chat, reply) for chat, reply in job.probes]
+    return probe_scores(policy, job.probes)
 
 
 def loss_problem(losses: list[float], last_epoch: float) -> str:

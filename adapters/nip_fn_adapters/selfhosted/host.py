@@ -21,7 +21,8 @@ from nip_fn.config.hosting import is_hosted, server_url
 from nip_fn.errors import Problem, collect
 from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.params.run import HyperParameters
-from nip_fn.training.jobs import Probe, Score
+from nip_fn.training.canary import Score
+from nip_fn.training.jobs import Probe
 from nip_fn_adapters.api.endpoints import Endpoint, endpoints_of
 from nip_fn_adapters.api.ledger import identity
 from nip_fn_adapters.results import bind_async

@@ -24,7 +24,7 @@ def hosted_publisher(groups: Mapping[str, Host]) -> Publisher:
             return await host.publish(effect.group, effect.adapter, effect.probes, effect.expected)
 
         answer = await bind_async(await host.online(), send)
-        return answer.map(lambda served: Served(served.scores)).lash(_poisoned)
+        return answer.map(lambda served: Served(served.scores, served.dtype)).lash(_poisoned)
 
     return publish
 

@@ -11,7 +11,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect
-from nip_fn.training.jobs import Score, canary_problem
+from nip_fn.training.canary import Score, canary_problem
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.in_vllm import nip_fn_access as access
 from nip_fn_adapters.serving.machines import (
@@ -24,7 +24,7 @@ from nip_fn_adapters.serving.machines import (
 )
 from nip_fn_adapters.serving.replica import Replica
 from nip_fn_adapters.serving.settings import FleetSettings
-from nip_fn_adapters.serving.vllm import Vllm, end_token, shape_of
+from nip_fn_adapters.serving.vllm import Scored, Vllm, end_token, shape_of
 from nip_fn_adapters.serving.wire import (
     Launch,
     Needs,
@@ -174,8 +174,8 @@ class Fleet:
 
     async def score(
         self, adapter: str | None, probes: Sequence[ProbeText]
-    ) -> Result[tuple[float, ...], Refusal]:
-        """The log-probability in nats of each probe's reply and its end.
+    ) -> Result[Scored, Refusal]:
+        """The log-probabilities of the tokens of the probes' replies and their ends.
 
         Args:
             adapter: The adapter that scores; None: the base model.
@@ -193,13 +193,13 @@ class Fleet:
             replica.ask(lambda vllm: vllm.scores(model, end, probes)) for replica in replicas
         )
 
-        def agreed(scores: tuple[tuple[float, ...], ...]) -> Result[tuple[float, ...], Refusal]:
-            first = tuple(Score(one, one) for one in scores[0])
-            for replica, own in zip(replicas, scores, strict=True):
-                if canary_problem(first, own):
-                    told = f"{replica.name} does not score {model} as others do"
-                    return Failure(Refusal(told, status=502))
-            return Success(scores[0])
+        def agreed(answers: tuple[Scored, ...]) -> Result[Scored, Refusal]:
+            first = tuple(Score(score, score) for score in answers[0].scores)
+            for replica, scored in zip(replicas, answers, strict=True):
+                if canary_problem(first, *scored):
+                    problem = f"{replica.name} does not score {model} as others do"
+                    return Failure(Refusal(problem, status=502))
+            return Success(answers[0])
 
         return collect(answers).bind(agreed)
 
@@ -227,11 +227,16 @@ class Fleet:
         return found.alt(partial(_refusal, 404)).bind(partial(self._make_replicas, needs))
 
     def _make_replicas(self, needs: Needs, model: Path) -> Result[tuple[Replica, ...], Refusal]:
+        shares = gpu_shares(shape_of(model), *self._gpus, self._settings.replicas)
+        taken, there = sum(map(len, shares)), len(self._gpus.names)
+        if taken > there and not self._machines.can_share:
+            problem = f"{len(shares)} replicas take {taken} GPUs, and {there} are there for them"
+            return Failure(Refusal(problem, "--replicas", "ask for fewer", status=409))
+
         def make(end: str | int) -> tuple[Replica, ...]:
             self._end_token = end
-            shares = gpu_shares(shape_of(model), *self._gpus, self._settings.replicas)
-            given = enumerate(shares, start=self._settings.port)
-            return tuple(self._replica(needs, model, port, gpus) for port, gpus in given)
+            ports = enumerate(shares, start=self._settings.port)
+            return tuple(self._replica(needs, model, port, gpus) for port, gpus in ports)
 
         return end_token(model).map(make).alt(partial(_refusal, 422))
 

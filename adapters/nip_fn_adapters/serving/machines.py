@@ -14,7 +14,7 @@ from returns.result import Failure, Result, Success
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.serving.gpus import gpu_memory, visible_gpus
 from nip_fn_adapters.serving.in_vllm import nip_fn_access as access
-from nip_fn_adapters.serving.processes import Ended, OwnedProcess, end_orphans
+from nip_fn_adapters.serving.processes import OwnedProcess, end_orphans
 from nip_fn_adapters.serving.settings import FleetSettings, check_port
 from nip_fn_adapters.serving.wire import Launch, Refusal, vllm_arguments
 
@@ -31,8 +31,11 @@ class Process(Protocol):
     def log(self) -> str:
         """The place of its log, for messages."""
 
-    async def wait(self) -> Ended:
-        """Its end, once nothing of it is left."""
+    def note_life(self) -> None:
+        """Take what it has printed so far for no cause of its end: it answers."""
+
+    async def wait(self) -> str:
+        """The reason of its end, once nothing of it is left."""
 
     async def end(self) -> None:
         """End it, and all that it has started."""
@@ -55,6 +58,10 @@ class Machines(Protocol):
     def can_sleep(self) -> bool:
         """True if a vLLM can lend its GPUs' memory without its end."""
 
+    @property
+    def can_share(self) -> bool:
+        """True if several vLLMs can have the same GPU."""
+
     async def look(self) -> Result[Gpus, Refusal]:
         """The GPUs; a refusal if vLLM cannot be started at all."""
 
@@ -70,7 +77,7 @@ class Machines(Protocol):
 class ThisMachine:
     """Starts vLLMs here."""
 
-    can_sleep = True
+    can_sleep = can_share = True
 
     def __init__(self, settings: FleetSettings) -> None:
         """Start nothing yet."""

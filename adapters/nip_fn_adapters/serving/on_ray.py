@@ -20,17 +20,19 @@ from ray.exceptions import RayActorError, RayError
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
+from nip_fn.errors import Problem
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.gpus import gpu_memory
 from nip_fn_adapters.serving.machines import Adapters, Gpus, Process, Tell, start_vllm
-from nip_fn_adapters.serving.processes import Ended
+from nip_fn_adapters.serving.processes import rotate
 from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.wire import Launch, Refusal
 from nip_fn_adapters.store import replace_file
 
 END_SECONDS = 30.0  # for a vLLM to end when it is asked
 NOTICE_SECONDS = 120.0  # in which Ray notices that a node is gone
+LOOK_SECONDS = 2.0  # between two looks at vLLM's log
 LOST = "its node was lost"
 
 Files = Mapping[str, bytes]  # of one folder, by name
@@ -62,17 +64,40 @@ def num_gpus() -> int:
     return int(ray.cluster_resources().get("GPU", 0))
 
 
+def keeps_serving(chosen: bool | None, machines: int, gpus: int) -> Result[bool, Problem]:
+    """True if vLLM keeps its resources while trainings run.
+
+    Args:
+        chosen: By the user; None: if the cluster has room for both.
+        machines: Those that all trainings take at one time.
+        gpus: The GPUs that each of these takes; without any in the cluster, it takes a core.
+    """
+    unit, for_training = ("GPU", machines * gpus) if num_gpus() else ("CPU", machines)
+    number = int(ray.cluster_resources().get(unit, 0))
+    # Of a cluster that is still empty nothing is known.
+    has_room = not 0 < number <= for_training
+    if chosen and not has_room:
+        return Failure(
+            Problem(
+                f"the Ray cluster has {number} {unit}, and trainings take {for_training}: with "
+                "vLLM beside them they would wait for ever",
+                "--keep-serving",
+                "leave it out, so that they take turns, or add a node",
+            )
+        )
+    return Success(has_room if chosen is None else chosen)
+
+
 def needs(gpus: int) -> dict[str, int]:
     """The resources of an actor with so many GPUs; without any, it needs a core."""
     return {"num_gpus": gpus, "num_cpus": 0 if gpus else 1}
 
 
 class _Address(NamedTuple):
-    """The address of a vLLM in the cluster, and its log."""
+    """The address of a vLLM in the cluster."""
 
     host: str
     port: int
-    log: str
 
 
 class _Node:
@@ -81,6 +106,7 @@ class _Node:
     def __init__(self) -> None:
         """Start nothing yet."""
         self._folder = Path(tempfile.mkdtemp(prefix="nip-fn-vllm-"))
+        self._log = self._folder / "vllm.log"
         self._process: Process | None = None
 
     async def start(
@@ -94,25 +120,37 @@ class _Node:
         launch = launch._replace(model=str(model.unwrap()), host=host, port=port)
         loras = {name: await self.place(name, files) for name, files in adapters.items()}
         gpus = tuple(map(str, ray.get_gpu_ids()))
-        begun = start_vllm(settings, launch, gpus, loras, self._folder / "vllm.log")
+        begun = start_vllm(settings, launch, gpus, loras, self._log)
         if not is_successful(begun):
             return Failure(begun.failure())
         self._process = begun.unwrap()
-        return Success(_Address(host, port, f"{host}:{self._process.log}"))
+        return Success(_Address(host, port))
 
     async def place(self, name: str, files: Files) -> Path:
         """Write an adapter down; the folder that it is in then."""
         return await asyncio.to_thread(write_files, self._folder / "adapters" / name, files)
 
-    async def wait(self) -> Ended:
-        """The end of vLLM."""
+    def printed(self, read: int) -> bytes:
+        """All that vLLM has printed after the first `read` bytes."""
+        return self._log.read_bytes()[read:]
+
+    def note_life(self) -> None:
+        """Take what vLLM has printed so far for no cause of its end."""
+        assert self._process is not None
+        self._process.note_life()
+
+    async def wait(self) -> str:
+        """The reason of vLLM's end."""
         assert self._process is not None
         return await self._process.wait()
 
-    async def end(self) -> None:
-        """End vLLM, and leave nothing."""
+    async def stop(self) -> None:
+        """End vLLM."""
         if self._process is not None:
             await self._process.end()
+
+    async def clear(self) -> None:
+        """Leave no files."""
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
 
 
@@ -161,24 +199,53 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 class _RemoteProcess:
     """A vLLM on a node, and the server's port that leads to it."""
 
-    def __init__(self, actor: Any, log: str, gate: Gate) -> None:
-        """Take over the actor and the port."""
-        self._actor, self.log, self._gate = actor, log, gate
+    def __init__(self, actor: Any, log: Path, gate: Gate) -> None:
+        """Take over the actor and the port; all that it prints is copied to a new file `log`."""
+        self._actor, self._log, self._gate = actor, log, gate
+        log.parent.mkdir(parents=True, exist_ok=True)
+        rotate(log)
+        log.touch()
+        # While it runs: a node that is lost takes its files along.
+        self._following = asyncio.create_task(self._follow())
 
-    async def wait(self) -> Ended:
-        """Its end, once nothing of it is left."""
+    @property
+    def log(self) -> str:
+        """The path of the copy of its log, on this machine."""
+        return str(self._log)
+
+    def note_life(self) -> None:
+        """Take what it has printed so far for no cause of its end: it answers."""
+        self._actor.note_life.remote()
+
+    async def wait(self) -> str:
+        """The reason of its end, once nothing of it is left."""
         try:
-            ended: Ended = await self._actor.wait.remote()
+            reason: str = await self._actor.wait.remote()
         except RayActorError:
-            return Ended(LOST, LOST)
-        return ended
+            return LOST
+        return reason
 
     async def end(self) -> None:
         """End it, and give its resources back."""
         self._gate.close()
+        self._following.cancel()
         with suppress(RayError, TimeoutError):
-            await asyncio.wait_for(self._actor.end.remote(), END_SECONDS)
+            async with asyncio.timeout(END_SECONDS):
+                await self._actor.stop.remote()
+                await self._copy_log()
+                await self._actor.clear.remote()
         ray.kill(self._actor)
+
+    async def _follow(self) -> None:
+        with suppress(RayError):  # its end is noticed otherwise
+            while True:
+                await self._copy_log()
+                await asyncio.sleep(LOOK_SECONDS)
+
+    async def _copy_log(self) -> None:
+        printed = await self._actor.printed.remote(self._log.stat().st_size)
+        with self._log.open("ab") as file:
+            file.write(printed)
 
     async def place(self, name: str, folder: Path) -> Path:
         """The folder in which it finds an adapter that is in `folder` here."""
@@ -192,6 +259,7 @@ class RayCluster:
     """Starts vLLMs on the nodes of the cluster that this process has joined."""
 
     can_sleep = False  # Ray would still hold the GPUs for the one that sleeps
+    can_share = False
 
     def __init__(self, settings: FleetSettings, for_training: int) -> None:
         """Start nothing yet; `for_training`: GPUs that are left to trainings."""
@@ -236,4 +304,4 @@ class RayCluster:
             except (RayError, OSError) as error:
                 return Failure(LOST if isinstance(error, RayActorError) else one_line(error))
             undo.pop_all()
-            return Success(_RemoteProcess(actor, at.log, gate))
+            return Success(_RemoteProcess(actor, self._settings.log(launch.port), gate))

@@ -1,8 +1,7 @@
-"""Commands that end with this process, through `reaper`, and the reasons why they end."""
+"""Commands that end with this process, through `reaper`."""
 
 import asyncio
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -10,27 +9,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil  # type: ignore[import-untyped]
 
-from nip_fn_adapters.api.replies import one_line
+from nip_fn_adapters.endings import exit_reason
 from nip_fn_adapters.serving import reaper
 
 LOGS_KEPT = 5  # of one name, the newest included
 TAIL = 1 << 18  # bytes at the end of a log that are searched for an error
-
-# The last line of a Python traceback, without what logging puts before it.
-_ERROR = re.compile(r"\b(?:[\w.]*(?:Error|Exception)|error|Value error)[:,] \S.*")
-# Errors of vLLM that only say that there was another one before.
-_EMPTY = re.compile(r"root cause|stack trace above|EngineDeadError")
-
-
-class Ended(NamedTuple):
-    """The end of a command."""
-
-    reason: str  # the signal that ended it, or its last error
-    error: str  # the last error in its log
 
 
 class OwnedProcess:
@@ -43,9 +29,9 @@ class OwnedProcess:
             OSError: the process or the file cannot be created.
         """
         self._group: int | None = None  # the command's process group; None: not known yet
-        self._log = log
+        self._log, self._survived = log, 0
         log.parent.mkdir(parents=True, exist_ok=True)
-        _rotate(log)
+        rotate(log)
         with log.open("wb") as file:
             # Not asyncio's subprocess: it kills a process whose handle is collected as garbage, and
             # a killed reaper ends nothing.
@@ -64,11 +50,15 @@ class OwnedProcess:
         """The path of its log."""
         return str(self._log)
 
-    async def wait(self) -> Ended:
-        """Its end, once nothing of the process group is left."""
+    def note_life(self) -> None:
+        """Take what it has printed so far for no cause of its end: it answers."""
+        self._survived = self._log.stat().st_size
+
+    async def wait(self) -> str:
+        """The reason of its end, once nothing of the process group is left."""
         # Several may wait, and one that is cancelled must not end the watching for the others.
         code = await asyncio.shield(self._watching)
-        return Ended(exit_reason(code, self._log), last_error(self._log))
+        return exit_reason(code, _printed(self._log, self._survived))
 
     async def place(self, name: str, folder: Path) -> Path:
         """The folder itself: the command sees what this process sees."""
@@ -122,7 +112,7 @@ def _group_file(log: Path) -> Path:
     return log.with_suffix(".group")
 
 
-def _rotate(log: Path) -> None:
+def rotate(log: Path) -> None:
     """Make room for a new log; the last ones are kept as LOG.1, LOG.2 and so on."""
     names = [log, *(log.with_name(f"{log.name}.{i}") for i in range(1, LOGS_KEPT))]
     for newer, older in reversed(list(pairwise(names))):
@@ -130,20 +120,8 @@ def _rotate(log: Path) -> None:
             newer.replace(older)
 
 
-def exit_reason(code: int, log: Path) -> str:
-    """The signal that ended a command, or the last telling error in its log."""
-    # A negative code is of a reaper that was killed itself; it reports signals as a shell does.
-    number = -code if code < 0 else code - 128
-    if number in {*signal.Signals}:
-        return f"killed by {signal.Signals(number).name}"
-    return f"{last_error(log)} (exit code {code})"
-
-
-def last_error(log: Path) -> str:
-    """The last error in a log that is not about an earlier one; else its last line."""
+def _printed(log: Path, survived: int) -> str:
+    """The end of a log, past the bytes that the command survived."""
     with log.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-        lines = file.read().decode("utf-8", errors="replace").strip().splitlines()
-    errors = [match.group() for match in map(_ERROR.search, lines) if match is not None]
-    telling = [error for error in errors if not _EMPTY.search(error)]
-    return one_line((telling or errors or lines or ["it printed nothing"])[-1])
+        file.seek(max(survived, file.seek(0, os.SEEK_END) - TAIL))
+        return file.read().decode("utf-8", errors="replace")

@@ -162,7 +162,10 @@ class Replica:
                 return Failure(Refusal(absent, status=503))
             run = self._run
             answer = await call(self._vllm)
-            if is_successful(answer) or run is None or not await self._ends(run):
+            if is_successful(answer) or run is None:
+                return answer
+            if not await self._ends(run):
+                run.process.note_life()
                 return answer
         if self.given_up:
             return Failure(Refusal(self._reason, status=503))
@@ -229,14 +232,14 @@ class Replica:
         logger.info("%s is starting; its log is %s", self.name, process.log)
         watching = asyncio.create_task(self._watch(run))
         try:
-            ended = await process.wait()
+            reason = await process.wait()
         finally:
             watching.cancel()
             self._run = None
             self._settled.clear()
             await process.end()
             run.over.set()
-        return f"{run.fault}: {ended.error}" if run.fault else ended.reason
+        return run.fault or reason
 
     def _delayed(self, reason: str) -> None:
         self._reason = reason
@@ -250,7 +253,7 @@ class Replica:
                     await asyncio.sleep(POLL_SECONDS)
             logger.info("%s is online after %.0f s", self.name, time.monotonic() - begun)
             await self._settle(run)
-            await self._until_it_hangs()
+            await self._until_it_hangs(run)
             run.fault = f"its engine answered nothing for {self._settings.hang_limit:g} s"
         except TimeoutError:
             run.fault = f"it was not online within {limit:g} s"
@@ -263,10 +266,13 @@ class Replica:
             await self.unload(adapter)
         self._settled.set()
 
-    async def _until_it_hangs(self) -> None:
+    async def _until_it_hangs(self, run: _Run) -> None:
         """Return once its engine answers nothing, although it is awake."""
         while True:
             await self._awake.wait()
-            if await self._vllm.hangs(self._settings.hang_limit) and self._awake.is_set():
+            is_alive = await self._vllm.is_alive(self._settings.hang_limit)
+            if is_alive is None and self._awake.is_set():
                 return
+            if is_alive:
+                run.process.note_life()
             await asyncio.sleep(min(WATCH_SECONDS, self._settings.hang_limit))

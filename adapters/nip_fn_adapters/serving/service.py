@@ -15,7 +15,8 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.config.hosting import LORA_RANKS
 from nip_fn.errors import Problem
-from nip_fn.training.jobs import Job, canary_problem
+from nip_fn.training.canary import canary_problem
+from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.models import BUILTIN, is_on_hub, model_directory
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.adapter_store import AdapterStore
@@ -23,6 +24,7 @@ from nip_fn_adapters.serving.fleet import NOT_STARTED, Fleet
 from nip_fn_adapters.serving.gpus import gpu_memory
 from nip_fn_adapters.serving.queue import Put, Queue, Train
 from nip_fn_adapters.serving.settings import NO_VLLM, ServerSettings
+from nip_fn_adapters.serving.vllm import Scored
 from nip_fn_adapters.serving.weights import check_adapter, read_config
 from nip_fn_adapters.serving.wire import (
     NAME_PATTERN,
@@ -213,8 +215,6 @@ class Service:
         folder = self.adapters.folder(name)
         if folder is None:
             return Failure(_no_adapter(name))
-        if asked.expected and len(asked.expected) != len(asked.probes):
-            return Failure(Refusal("as many scores are expected as there are probes, or none"))
         async with self._serving:
             fleet = self._fleet
             needs = None if fleet is None else fleet.needs
@@ -234,21 +234,21 @@ class Service:
         # An adapter that another owner is served stays, however it scores now.
         was_served = name in self.adapters.ledger.owners.values()
 
-        async def score(nothing: None) -> Result[tuple[float, ...], Refusal]:
+        async def score(nothing: None) -> Result[Scored, Refusal]:
             scored = await fleet.score(name, asked.probes)
             checked = scored.bind(partial(_check_scores, name, asked))
             if not is_successful(checked) and not was_served:
                 await fleet.unload(name)
             return checked
 
-        async def assign(scores: tuple[float, ...]) -> Result[ServedAdapter, Refusal]:
+        async def assign(scored: Scored) -> Result[ServedAdapter, Refusal]:
             # Only now: the owner keeps its last adapter until the new one has passed every check.
             before = self.adapters.assign(asked.owner, name)
             logger.info("%s answers for %s, in place of %s", name, asked.owner, before or "none")
             if before is not None:
                 await fleet.unload(before)
             self.adapters.prune(self.queue.needed())
-            return Success(ServedAdapter(name, scores))
+            return Success(ServedAdapter(name, *scored))
 
         return await bind_async(await bind_async(await fleet.load(name, folder), score), assign)
 
@@ -321,12 +321,10 @@ def _check(folder: Path, needs: Needs) -> Result[None, Problem]:
     return model_directory(model).bind(lambda base: check_adapter(folder, model, base, rank))
 
 
-def _check_scores(
-    name: str, asked: PublishAdapter, scores: tuple[float, ...]
-) -> Result[tuple[float, ...], Refusal]:
+def _check_scores(name: str, asked: PublishAdapter, scored: Scored) -> Result[Scored, Refusal]:
     """The scores; a failure if they are not those of the model that was trained."""
-    problem = canary_problem(asked.expected, scores) if asked.expected else None
-    return Failure(_not_served(name, Problem(problem))) if problem else Success(scores)
+    problem = canary_problem(asked.expected, *scored) if asked.expected else None
+    return Failure(_not_served(name, Problem(problem))) if problem else Success(scored)
 
 
 def _may_be_chosen(model: str) -> bool:

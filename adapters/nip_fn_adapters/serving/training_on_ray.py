@@ -131,7 +131,7 @@ async def train_on_ray(
         files.failure.unlink(missing_ok=True)
         files.log.write_bytes(b"")
         try:
-            async with _trainers(settings) as trainers:
+            async with trainers_on_ray(settings) as trainers:
                 looking = asyncio.create_task(_follow(trainers[0], files, started))
                 try:
                     left = await _train(trainers, order)
@@ -150,7 +150,7 @@ async def train_on_ray(
 
 
 @asynccontextmanager
-async def _trainers(settings: TrainingSettings) -> AsyncIterator[Sequence[Any]]:
+async def trainers_on_ray(settings: TrainingSettings) -> AsyncIterator[Sequence[Any]]:
     """An actor on each node of a training; nothing of them is left afterwards."""
     gpus = settings.gpus if num_gpus() else 0
     bundle = {"GPU": gpus} if gpus else {"CPU": 1}

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from contextlib import aclosing
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect
 from nip_fn.prompts.chat import plain
+from nip_fn.training.canary import PROBE_TOKENS
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.decoding import UNREADABLE
 from nip_fn_adapters.pool import in_order
@@ -54,6 +56,20 @@ class _Refused(msgspec.Struct):
     error: _Error
 
 
+class _Live(msgspec.Struct):
+    dtype: str
+
+
+class Scored(NamedTuple):
+    """The log-probabilities of the probes' tokens, in nats, one probe after the other.
+
+    dtype: the numbers of vLLM's model: torch's name, or that of a quantization.
+    """
+
+    scores: tuple[float, ...]
+    dtype: str
+
+
 class Vllm(NamedTuple):
     """The client of one vLLM.
 
@@ -86,17 +102,16 @@ class Vllm(NamedTuple):
         except aiohttp.ClientError as error:
             return "other_error", one_line(error)
 
-    async def hangs(self, limit: float) -> bool:
-        """True if its engine gives no answer within so many seconds; its end is no hanging."""
+    async def is_alive(self, limit: float) -> bool | None:
+        """True if its engine answers; None if it hangs: no answer, and no end, within `limit` s."""
         try:
             timeout = aiohttp.ClientTimeout(total=limit)
             async with self.http.get(f"{self.url}{LIVENESS}", timeout=timeout) as answer:
-                await answer.read()
+                return answer.status == 200
         except TimeoutError:
-            return True
+            return None
         except aiohttp.ClientError:
-            pass
-        return False
+            return False
 
     async def load(self, name: str, folder: Path) -> Result[None, Refusal]:
         """Serve the adapter in `folder` under this name."""
@@ -119,15 +134,19 @@ class Vllm(NamedTuple):
 
     async def scores(
         self, model: str, end: str | int, probes: Sequence[ProbeText]
-    ) -> Result[tuple[float, ...], Refusal]:
-        """The log-probability in nats of each probe's reply and its end under `model`.
+    ) -> Result[Scored, Refusal]:
+        """The log-probabilities of the tokens of the probes' replies and their ends under `model`.
 
-        `end` is the end token, or its text.  Tokens past the model's context are left out.
+        `end` is the end token, or its text.  Of each probe, tokens past `PROBE_TOKENS` and past the
+        model's context are left out.
         """
 
-        async def score(end: int) -> Result[tuple[float, ...], Refusal]:
-            scores = [await self._score(model, end, probe) for probe in probes]
-            return collect(scores)
+        async def score(end: int) -> Result[Scored, Refusal]:
+            scores = collect([await self._score(model, end, probe) for probe in probes])
+            live = (await self._ask("get", LIVENESS)).bind(lambda body: self._read(body, _Live))
+            return Result.do(
+                Scored(tuple(chain(*tokens)), told.dtype) for tokens in scores for told in live
+            )
 
         return await bind_async(await self._end_token(model, end), score)
 
@@ -140,17 +159,19 @@ class Vllm(NamedTuple):
             lambda body: Success(body.tokens[0]) if len(body.tokens) == 1 else Failure(several)
         )
 
-    async def _score(self, model: str, end: int, probe: ProbeText) -> Result[float, Refusal]:
+    async def _score(
+        self, model: str, end: int, probe: ProbeText
+    ) -> Result[tuple[float, ...], Refusal]:
         # Chat and reply are tokenized apart, as the trainer does it: together, tokens could merge
         # where they meet, and the scores would differ.
         asked = {"model": model, "messages": plain(probe.chat), "add_generation_prompt": True}
         chat = await self._tokens(asked)
         reply = await self._tokens({"model": model, "prompt": probe.reply})
 
-        async def score(found: tuple[_Tokens, _Tokens]) -> Result[float, Refusal]:
+        async def score(found: tuple[_Tokens, _Tokens]) -> Result[tuple[float, ...], Refusal]:
             prompt, tokens = found[0].tokens, [*found[1].tokens, end]
             room = max(0, found[0].max_model_len - len(prompt))
-            return await self._log_probability(model, prompt, tokens[:room])
+            return await self._token_scores(model, prompt, tokens[:room][:PROBE_TOKENS])
 
         return await bind_async(Result.do((c, r) for c in chat for r in reply), score)
 
@@ -159,10 +180,10 @@ class Vllm(NamedTuple):
         answer = await self._post("/tokenize", {**asked, "add_special_tokens": False})
         return answer.bind(lambda body: self._read(body, _Tokens))
 
-    async def _log_probability(
+    async def _token_scores(
         self, model: str, prompt: list[int], reply: list[int]
-    ) -> Result[float, Refusal]:
-        """The log-probability in nats of the tokens `reply`, one request for each.
+    ) -> Result[tuple[float, ...], Refusal]:
+        """The log-probabilities in nats of the tokens `reply`, one request for each.
 
         Not as `prompt_logprobs` in one request: vLLM's engine for CPUs dies of those while adapters
         are loaded and other requests are under way.
@@ -172,13 +193,13 @@ class Vllm(NamedTuple):
             position, token = at
             return await self._token_score(model, [*prompt, *reply[:position]], token)
 
-        total: Result[float, Refusal] = Success(0.0)
+        scores: list[Result[float, Refusal]] = []
         async with aclosing(in_order(enumerate(reply), score, CONCURRENCY)) as scored:
-            async for _, one in scored:
-                total = Result.do(so_far + new for so_far in total for new in one)
-                if not is_successful(total):
+            async for _, answer in scored:
+                scores.append(answer)
+                if not is_successful(answer):
                     break
-        return total
+        return collect(scores)
 
     async def _token_score(
         self, model: str, before: list[int], token: int
@@ -207,11 +228,17 @@ class Vllm(NamedTuple):
     async def _post(
         self, path: str, body: dict[str, Any], *, refused: int = 502
     ) -> Result[bytes, Refusal]:
+        return await self._ask("post", path, msgspec.json.encode(body), refused=refused)
+
+    async def _ask(
+        self, method: str, path: str, body: bytes = b"", *, refused: int = 502
+    ) -> Result[bytes, Refusal]:
         """The body of vLLM's answer; `refused`: the status of a refusal if vLLM refuses."""
         try:
-            async with self.http.post(
+            async with self.http.request(
+                method,
                 self.url + path,
-                data=msgspec.json.encode(body),
+                data=body,
                 headers={"Content-Type": "application/json"},
                 timeout=aiohttp.ClientTimeout(total=self.limit),
             ) as answer:

@@ -18,7 +18,7 @@ from nip_fn.config.hosting import LORA_RANKS
 from nip_fn.errors import Problem
 from nip_fn.prompts.chat import Message
 from nip_fn.run.ports import Progress
-from nip_fn.training.jobs import Score
+from nip_fn.training.canary import FLOAT32, Score
 
 # Names of adapters, jobs and owners are parts of paths and of URLs.
 # A `$` alone would admit a line end after the name.
@@ -74,14 +74,15 @@ class PublishAdapter(Body, frozen=True):
 
     owner: Name  # a group of a run: RUN-GROUP
     probes: Annotated[tuple[ProbeText, ...], Meta(max_length=16)] = ()
-    expected: tuple[Score, ...] = ()  # of the probes; () if the trainer did not score them
+    expected: tuple[Score, ...] = ()  # of the probes' tokens; () if the trainer did not score them
 
 
 class ServedAdapter(msgspec.Struct, frozen=True):
     """An adapter that answers now, and its scores."""
 
     name: str
-    scores: tuple[float, ...]  # the probes' log-probabilities in nats, each of its whole reply
+    scores: tuple[float, ...]  # the log-probabilities of the probes' tokens, in nats
+    dtype: str = FLOAT32  # of vLLM's model: torch's name, or that of a quantization
 
 
 class AdapterInfo(msgspec.Struct, frozen=True):
@@ -146,7 +147,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     log: tuple[str, ...] = ()  # the last lines that the training printed
     adapter: str | None = None  # its name; None before the end, and if the training diverged
     report: tuple[tuple[str, float], ...] = ()  # as `Tuned.report`
-    scores: tuple[Score, ...] = ()  # of the job's probes, before and after it
+    scores: tuple[Score, ...] = ()  # of the tokens of the job's probes
     problem: str = ""  # why a training that ended left no adapter (it diverged)
 
 
