@@ -1,7 +1,7 @@
 """`nip-fn serve --status URL`: a language-model server's vLLM, memory, trainings and adapters."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 from returns.result import Result
@@ -23,6 +23,8 @@ from nip_fn_cli.printing import console
 
 T = TypeVar("T")
 SECONDS = 10.0  # for the server to answer
+WIDTH = 96  # columns, at most
+SHOWN = 5  # adapters that are not served
 Line = tuple[str, str, str]  # of what, its name, its state
 
 
@@ -47,7 +49,8 @@ def status_command(url: str) -> None:
     table.add_column(overflow="fold")
     for line in lines_of(told):
         table.add_row(*line)
-    console().print(table)
+    out = console()
+    out.print(table, width=min(WIDTH, out.width))
 
 
 async def _ask(client: Client) -> Result[Told, Problem]:
@@ -79,7 +82,7 @@ def lines_of(told: Told) -> Iterator[Line]:
     yield "disk", "", f"{machine.disk_free:.1f} GiB free"
     for title, rows in (
         ("trainings", map(_job, told.jobs)),
-        ("adapters", map(_adapter, told.adapters)),
+        ("adapters", _adapters(told.adapters)),
     ):
         for name, state in rows:
             yield title, name, state
@@ -93,6 +96,16 @@ def _job(job: JobInfo) -> tuple[str, str]:
     place = f"{job.place} before it" if job.place else ""
     left = job.adapter or job.problem or job.reason
     return job.id, _words(job.status, progress or "", place, left)
+
+
+def _adapters(adapters: Sequence[AdapterInfo]) -> Iterator[tuple[str, str]]:
+    """All adapters that are served, and some of the others."""
+    yield from (_adapter(adapter) for adapter in adapters if adapter.owners)
+    others = [adapter for adapter in adapters if not adapter.owners]
+    yield from map(_adapter, others[:SHOWN])
+    if more := others[SHOWN:]:
+        size = sum(adapter.bytes for adapter in more) / 2**20
+        yield f"{len(more)} more", f"replaced, or not served; {size:.1f} MiB"
 
 
 def _adapter(adapter: AdapterInfo) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from returns.result import Success
 from nip_fn.training.jobs import Job
 from nip_fn_adapters.local.jobs import JobFiles
 from nip_fn_adapters.local.models import model_directory
-from nip_fn_adapters.serving.weights import check_adapter, read_contents
+from nip_fn_adapters.serving.weights import MAX_TENSORS, check_adapter, read_contents
 
 from .serving import CONFIG, TINY, WEIGHTS, config, lora, write_adapter
 from .training import make_job, tune
@@ -37,6 +37,16 @@ def problem(folder: Path, max_rank: int = 16) -> str:
 
 def test_a_sound_adapter_passes(tmp_path: Path) -> None:
     assert problem(write_adapter(tmp_path / "sound", lora())) == ""
+
+
+def test_more_tensors_than_a_model_has_are_refused_before_they_are_looked_at(
+    tmp_path: Path,
+) -> None:
+    """Every entry is broken: not one was read."""
+    folder = write_adapter(tmp_path / "many", lora())
+    header = json.dumps({f"tensor-{number}": 0 for number in range(MAX_TENSORS + 1)}).encode()
+    (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(header)) + header)
+    assert problem(folder) == f"{WEIGHTS} has more than 50,000 tensors"
 
 
 @pytest.mark.xdist_group("trainings")

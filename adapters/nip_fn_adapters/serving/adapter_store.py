@@ -21,6 +21,8 @@ from returns.result import Failure, Result, Success
 from nip_fn_adapters.serving.wire import AdapterFile, AdapterInfo, Needs, Refusal
 from nip_fn_adapters.store import replace_file, sync_path
 
+# Adapters that were uploaded and not served: their clients send them again if they need to.
+MAX_UPLOADED = 20
 FILES: tuple[AdapterFile, ...] = get_args(AdapterFile)
 
 
@@ -157,15 +159,29 @@ class AdapterStore:
             retired[owner] = (*(one for one in retired.get(owner, ()) if one != last), last)
         self.record(replace(self.ledger, owners=kept, retired=retired))
 
-    def prune(self, needed: Collection[str]) -> None:
-        """Delete retired adapters, except the newest of each owner and those that are `needed`."""
+    def prune(self, needed: Collection[str], trained: Collection[str]) -> None:
+        """Delete the retired adapters but the newest of each owner, and the oldest uploads.
+
+        Args:
+            needed: Adapters that stay, whatever they are.
+            trained: Those that were trained here: of one that waits to be served there may be no
+                other copy.
+        """
         retired = self.ledger.retired
         newest = {n for names in retired.values() for n in names[max(0, len(names) - self._keep) :]}
-        gone = {name for names in retired.values() for name in names}
-        gone -= {*newest, *needed, *self.ledger.owners.values()}
+        replaced = {name for names in retired.values() for name in names}
+        stay = {*needed, *self.ledger.owners.values()}
+        gone = replaced - newest - stay
+        gone.update(self._uploaded(stay | replaced | {*trained})[MAX_UPLOADED:])
         for name in sorted(gone):
             if self.folder(name) is not None:
                 self.remove(name)
-        if gone:
+        if gone & replaced:
             left = {o: tuple(n for n in names if n not in gone) for o, names in retired.items()}
             self.record(replace(self.ledger, retired=left))
+
+    def _uploaded(self, others: Collection[str]) -> list[str]:
+        """The adapters that were uploaded and have not been served, newest first."""
+        folders = [path for path in self._adapters.iterdir() if path.name not in others]
+        folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        return [path.name for path in folders]

@@ -145,7 +145,7 @@ def _upload(limit: int) -> HTTPRouteHandler:
         service: Service, name: PathName, file: AdapterFile, request: Request[Any, Any, Any]
     ) -> None:
         """Upload one of an adapter's two files; the adapter is there once both are."""
-        _granted(await service.adapters.put(name, file, request.stream()))
+        _granted(await service.put_adapter(name, file, request.stream()))
 
     return put_adapter
 

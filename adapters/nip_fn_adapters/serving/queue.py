@@ -123,6 +123,11 @@ class Queue:
         """The adapters that jobs which have not ended start from or have as their reference."""
         return {name for ticket in self._open() for name in ticket.needs}
 
+    def trained(self) -> set[str]:
+        """The adapters that jobs have left."""
+        tuned = (ticket.tuned for ticket in self._tickets.values())
+        return {result.adapter for result in tuned if result and result.adapter}
+
     def infos(self) -> tuple[JobInfo, ...]:
         """All jobs, in their order, without their logs."""
         return tuple(self.info(job_id, lines=0) for job_id in self._tickets)

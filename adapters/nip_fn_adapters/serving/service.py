@@ -28,6 +28,7 @@ from nip_fn_adapters.serving.vllm import Scored
 from nip_fn_adapters.serving.weights import check_adapter, read_config
 from nip_fn_adapters.serving.wire import (
     NAME_PATTERN,
+    AdapterFile,
     Machine,
     Needs,
     PublishAdapter,
@@ -247,10 +248,21 @@ class Service:
             logger.info("%s answers for %s, in place of %s", name, asked.owner, before or "none")
             if before is not None:
                 await fleet.unload(before)
-            self.adapters.prune(self.queue.needed())
+            self._prune()
             return Success(ServedAdapter(name, *scored))
 
         return await bind_async(await bind_async(await fleet.load(name, folder), score), assign)
+
+    async def put_adapter(
+        self, name: str, file: AdapterFile, content: AsyncIterator[bytes]
+    ) -> Result[None, Refusal]:
+        """Store one of an adapter's files, in place of the oldest uploads if there are many."""
+        put = await self.adapters.put(name, file, content)
+        self._prune()
+        return put
+
+    def _prune(self) -> None:
+        self.adapters.prune(self.queue.needed(), self.queue.trained())
 
     def remove(self, name: str) -> Result[None, Refusal]:
         """Delete an adapter that nobody needs."""
