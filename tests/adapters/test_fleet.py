@@ -5,6 +5,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from returns.result import Result, Success
 
 pytest.importorskip("aiohttp")
 
@@ -12,6 +13,7 @@ from nip_fn.prompts.chat import Message
 from nip_fn.training.canary import PROBE_TOKENS
 from nip_fn_adapters.serving import gpus
 from nip_fn_adapters.serving.fleet import Fleet
+from nip_fn_adapters.serving.machines import Gpus, ThisMachine
 from nip_fn_adapters.serving.wire import GpuMemory, Needs, ProbeText, Refusal, RestartPolicy
 
 from ..vllm import fake
@@ -186,6 +188,25 @@ def test_scores_are_of_the_tokens_of_replies_and_of_their_ends(machine: Machine)
         assert "does not exist" in str(problem)
 
     machine.do(doing)
+
+
+class OneGpu(ThisMachine):
+    """A machine that has a GPU, in name, which vLLMs cannot share: as of a Ray cluster."""
+
+    can_share = False
+
+    async def look(self) -> Result[Gpus, Refusal]:
+        return Success(Gpus(("0",), 80.0))
+
+
+def test_replicas_that_there_are_no_gpus_for_are_refused(machine: Machine) -> None:
+    settings = machine.settings(replicas=2)
+
+    async def doing() -> Refusal:
+        fleet = Fleet(settings, machine.find, OneGpu(settings))
+        return refusal(await fleet.start(NEEDS, {}))
+
+    assert "2 replicas take 2 GPUs, and 1 are there" in str(asyncio.run(doing()))
 
 
 def test_a_replica_that_scores_otherwise_is_named(machine: Machine) -> None:

@@ -138,27 +138,6 @@ def test_vllm_and_trainings_take_turns_on_the_only_gpu(
     asyncio.run(doing())
 
 
-def test_replicas_that_the_cluster_has_no_gpus_for_are_refused(
-    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from nip_fn_adapters.serving.on_ray import RayCluster
-
-    machine = Machine(tmp_path)
-    settings = machine.settings(replicas=2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    cluster.add_node(**{**NODE, "num_gpus": 2})
-    join(cluster.address).unwrap()
-
-    async def doing() -> str:
-        fleet = Fleet(settings, model_directory, RayCluster(settings, for_training=1))
-        try:
-            return str(refusal(await fleet.start(Needs(TINY), {})))
-        finally:
-            await fleet.close()
-
-    assert "2 replicas take 2 GPUs, and 1 are there" in asyncio.run(doing())
-
-
 @pytest.mark.parametrize("address", ["127.0.0.2:1", "nowhere"])
 def test_a_cluster_that_is_none_is_told(tmp_path: Path, address: str) -> None:
     options = ("--ray", address, "--state", str(tmp_path / "state"), "--port", "0")

@@ -218,6 +218,7 @@ def test_so_do_cells_with_models_and_eleven_are_killed(tmp_path: Path, cluster: 
     assert [trainings for name, (_, _, trainings) in found.items() if "tea" in name] == [1] * 4
 
 
+@pytest.mark.exhaustive
 def test_cells_that_no_node_can_hold_are_told_and_stay_queued(tmp_path: Path, cluster: Any) -> None:
     (tmp_path / "s.toml").write_text(f"{BASE}{DUMMIES}\n[resources]\ncpus = 8\n")
     running = sweep(tmp_path, "--ray", cluster.address)
@@ -225,7 +226,7 @@ def test_cells_that_no_node_can_hold_are_told_and_stay_queued(tmp_path: Path, cl
     assert running.stdout is not None
     for line in running.stdout:
         told.append(line)
-        if "queued" in line and "ei-" in line:
+        if line.startswith("ei: queued"):
             running.send_signal(signal.SIGINT)
     assert running.wait() == Exit.INTERRUPTED, told
     assert "needs 8 CPUs, and the largest node of the Ray cluster has 1:" in "".join(told)
