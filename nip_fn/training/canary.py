@@ -4,7 +4,6 @@ The trainer's log-probabilities of some replies' tokens are compared with those 
 """
 
 import math
-import sys
 from typing import Any
 
 import msgspec
@@ -58,8 +57,7 @@ def canary_problem(
         share, error = _share(np.asarray(served) - before, after - before)
     if abs(share) + SIGNIFICANT * error < 0.5:
         return f"{distance}: the model from before the training answers"
-    # Written so that NaN is not within any bound.
-    within = gap <= ALLOWED_NATS.get(dtype, sys.float_info.max)
+    within = math.isfinite(gap) and gap <= ALLOWED_NATS.get(dtype, math.inf)
     if not within or share + SIGNIFICANT * error < 0.5:
         return f"{distance}, and it is served in {dtype}: another model seems to answer"
     return None
