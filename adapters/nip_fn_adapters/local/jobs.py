@@ -96,7 +96,7 @@ def failure_reason(files: JobFiles, code: int) -> str:
     printed = files.log.read_text("utf-8", errors="replace").splitlines()
     line = next((line.strip() for line in reversed(printed) if re.search(r"\w", line)), "")
     killed = re.search(r"\bSIG[A-Z]+\b", line)  # a launcher says so of its worker
-    if killed:
+    if killed and killed[0] in signal.Signals.__members__:
         return signal_reason(signal.Signals[killed[0]])
     if code > 0 and files.failure.exists():
         return files.failure.read_text("utf-8")
