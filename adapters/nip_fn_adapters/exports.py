@@ -16,6 +16,7 @@ from nip_fn.export.rows import trl_row
 from nip_fn.training.jobs import TrainingRow, method_of
 from nip_fn_adapters.api.rows import training_file
 from nip_fn_adapters.runs import Columns, Run
+from nip_fn_adapters.store import below
 from nip_fn_adapters.transcripts import written
 
 # (a run, an existing folder) -> the files that were written there.
@@ -37,7 +38,7 @@ def to_trl(run: Run, folder: Path) -> Iterator[Path]:
     """
     found: dict[Path, list[bytes]] = {}
     for iteration, group, rows in _trained(run):
-        lines = found.setdefault(folder / f"{group}-{method_of(rows)}.jsonl", [])
+        lines = found.setdefault(below(folder, f"{group}-{method_of(rows)}.jsonl"), [])
         lines += [_line({"iteration": iteration, **trl_row(row)}) for row in rows]
     for path, lines in found.items():
         path.write_bytes(b"".join(lines))
@@ -47,7 +48,7 @@ def to_trl(run: Run, folder: Path) -> Iterator[Path]:
 def to_openai(run: Run, folder: Path) -> Iterator[Path]:
     """The files that OpenAI's fine-tuning takes, one for each training."""
     for iteration, group, rows in _trained(run):
-        path = folder / f"{group}-{method_of(rows)}-{iteration}.jsonl"
+        path = below(folder, f"{group}-{method_of(rows)}-{iteration}.jsonl")
         path.write_bytes(training_file(rows))
         yield path
 
@@ -55,7 +56,7 @@ def to_openai(run: Run, folder: Path) -> Iterator[Path]:
 def to_csv(run: Run, folder: Path) -> Iterator[Path]:
     """Tables of games, rounds, pairs, metrics and usage."""
     for name, table in TABLES.items():
-        columns, path = table(run), folder / f"{name}.csv"
+        columns, path = table(run), below(folder, f"{name}.csv")
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(columns)
@@ -69,7 +70,7 @@ def to_parquet(run: Run, folder: Path) -> Iterator[Path]:
     from pyarrow import parquet
 
     for name, table in TABLES.items():
-        path = folder / f"{name}.parquet"
+        path = below(folder, f"{name}.parquet")
         parquet.write_table(pyarrow.table(table(run)), path)
         yield path
 
@@ -77,7 +78,7 @@ def to_parquet(run: Run, folder: Path) -> Iterator[Path]:
 def to_arrays(run: Run, folder: Path) -> Iterator[Path]:
     """The games of each stage as the arrays of `nip_fn.to_arrays`; "" where there is no text."""
     for stage in run.stages():
-        path = folder / f"{stage.stage}-{stage.iteration}.npz"
+        path = below(folder, f"{stage.stage}-{stage.iteration}.npz")
         arrays = run.to_arrays(stage.stage, stage.iteration)
         plain = {name: _plain(array) for name, array in arrays.items()}
         np.savez_compressed(path, allow_pickle=False, **plain)
@@ -97,7 +98,7 @@ def to_yaml(run: Run, folder: Path) -> Iterator[Path]:
 def to_inspect(run: Run, folder: Path) -> Iterator[Path]:
     """A log of each stage for `inspect view`."""
     for stage in run.stages():
-        path = folder / f"{run.path.parent.name}_{stage.stage}-{stage.iteration}.eval"
+        path = below(folder, f"{run.path.parent.name}_{stage.stage}-{stage.iteration}.eval")
         with zipfile.ZipFile(path, "w") as archive:
             for name, content in inspect_log(stage, run.path.parent.name, run.digest).items():
                 # Without the time of writing, so that the same run gives the same bytes.
@@ -139,7 +140,7 @@ def _line(record: dict[str, Any]) -> bytes:
 
 def _transcripts(run: Run, folder: Path, kind: str) -> Iterator[Path]:
     for stage in run.stages():
-        path = folder / f"{stage.stage}-{stage.iteration}.{kind}"
+        path = below(folder, f"{stage.stage}-{stage.iteration}.{kind}")
         records = run.transcripts(stage.stage, stage.iteration)
         path.write_text(written(list(records), kind), encoding="utf-8")
         yield path

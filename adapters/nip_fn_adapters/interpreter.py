@@ -15,6 +15,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
+from nip_fn.params.names import is_plain_name
 from nip_fn.params.training import grace_seconds
 from nip_fn.run import checkpoint
 from nip_fn.run.digest import digest
@@ -253,7 +254,7 @@ class _Loop:
         for _ in range(TRAINING_TRIES if policy == "retry" else 1):
             match await self._world.tuner(job):
                 case Success(done):
-                    return Success((_finished(job.name, done),))
+                    return _finished(job.name, done)
                 case Failure(problem):
                     if not isinstance(problem, FailedTraining):
                         return Failure(problem)
@@ -275,8 +276,12 @@ def _replies(
     )
 
 
-def _finished(job: str, done: Tuned) -> JobFinished:
-    return JobFinished(job, done.adapter, done.report, done.scores, done.problem)
+def _finished(job: str, done: Tuned) -> Answer:
+    """The event of a training's end; a failure if its adapter has a name that no file can have."""
+    if done.adapter is not None and not is_plain_name(done.adapter):
+        problem = f"its adapter {done.adapter!r} has a name that no folder can have"
+        return Failure(Problem(problem, job, "train it at another provider", lasting=True))
+    return Success((JobFinished(job, done.adapter, done.report, done.scores, done.problem),))
 
 
 def _published(effect: Publish, served: Served, *, stops: bool) -> Answer:

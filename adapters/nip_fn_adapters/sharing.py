@@ -19,7 +19,7 @@ from nip_fn.export.card import PLACE, model_card
 from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.exports import to_csv, to_parquet, to_trl
 from nip_fn_adapters.runs import Run, load_run
-from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.store import CHECKPOINT, below
 
 ADAPTERS = "adapters"
 WANDB = "wandb:"
@@ -37,23 +37,24 @@ _TOKEN = "HF_TOKEN"
 def to_hf(run: Run, folder: Path, place: str = PLACE) -> Iterator[Path]:
     """The run as a repository of the Hugging Face hub: recording, adapters, tables and a card."""
     home = run.path.parent
-    shutil.copyfile(run.path, folder / CHECKPOINT)
-    yield folder / CHECKPOINT
-    (folder / "config.toml").write_text(to_toml(run.params), encoding="utf-8")
-    yield folder / "config.toml"
+    yield Path(shutil.copyfile(run.path, below(folder, CHECKPOINT)))
+    config = below(folder, "config.toml")
+    config.write_text(to_toml(run.params), encoding="utf-8")
+    yield config
     for group in run.state.groups:
         for adapter in group.lineage:
-            trained = home / ADAPTERS / adapter.name
+            trained = below(home, ADAPTERS, adapter.name)
             if trained.is_dir():  # an API keeps its own
-                target = folder / ADAPTERS / adapter.name
+                target = below(folder, ADAPTERS, adapter.name)
                 yield Path(shutil.copytree(trained, target, dirs_exist_ok=True))
-    data = folder / "data"
+    data = below(folder, "data")
     data.mkdir(exist_ok=True)
     yield from (to_parquet if find_spec("pyarrow") else to_csv)(run, data)
     yield from to_trl(run, data)
     card = model_card(home.resolve().name, run.replayed, version=__version__, place=place)
-    (folder / "README.md").write_text(card, encoding="utf-8")
-    yield folder / "README.md"
+    readme = below(folder, "README.md")
+    readme.write_text(card, encoding="utf-8")
+    yield readme
 
 
 def push(folder: Path, place: str) -> Result[str, Problem]:
@@ -147,7 +148,7 @@ def _from_wandb(place: str, folder: Path) -> Result[None, Problem]:
             return Failure(derived.failure())
         for group in derived.unwrap().state.groups:
             for adapter in group.lineage:
-                root = str(folder / ADAPTERS / adapter.name)
+                root = str(below(folder, ADAPTERS, adapter.name))
                 fetch(f"{project}/{adapter.name}:latest").download(root=root)  # type: ignore[attr-defined]
     except Exception as error:  # of somebody else's program
         remedy = "log in (wandb login), and name a run that was tracked to its end"

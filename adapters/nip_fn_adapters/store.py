@@ -5,6 +5,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EPERM
 from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
+from nip_fn.params.names import is_plain_name
 from nip_fn.run import checkpoint
 from nip_fn.run.checkpoint import Recording
 
@@ -146,6 +148,18 @@ def _continued(store: AppendStore, recording: Recording) -> Reopened:
         store.append(checkpoint.header())
         store.sync()
     return Reopened(store, recording)
+
+
+def below(folder: Path, *names: str) -> Path:
+    """The path that names out of a recording have in a folder.
+
+    Raises:
+        PermissionError: It would lie elsewhere: a name is no plain one, or a link leads away.
+    """
+    path = folder.joinpath(*names)
+    if not all(map(is_plain_name, names)) or not path.resolve().is_relative_to(folder.resolve()):
+        raise PermissionError(EPERM, f"leads out of {folder}; nothing was written", str(path))
+    return path
 
 
 def replace_file(path: Path, data: bytes) -> None:

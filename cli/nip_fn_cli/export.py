@@ -7,6 +7,7 @@ from pathlib import Path
 from nip_fn.errors import Problem
 from nip_fn_adapters.exports import EXPORTERS
 from nip_fn_adapters.sharing import push, to_hf
+from nip_fn_adapters.store import below
 from nip_fn_adapters.tracking import SINKS, send
 from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.loading import load_once
@@ -35,13 +36,13 @@ def export_command(
     if "parquet" in formats and find_spec("pyarrow") is None:
         die(Exit.USAGE, Problem("needs pyarrow", "--to parquet", "pip install 'nip-fn[data]'"))
     run = or_exit(load_once(name, runs), Exit.RUN)
-    target = out or run.path.parent / "export"
+    target = out or below(run.path.parent, "export")
     for kind in formats:
         if kind in SINKS:
             number = or_exit(send(kind, run.path.parent), Exit.ADAPTER)
             print(f"{kind}: {number} records")
             continue
-        folder = target / kind
+        folder = below(target, kind)
         folder.mkdir(parents=True, exist_ok=True)
         named = partial(to_hf, place=place) if place and kind == "hf" else EXPORTS[kind]
         files = list(named(run, folder))

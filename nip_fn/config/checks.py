@@ -14,6 +14,7 @@ from nip_fn.params.agent import (
     AgentParameters,
     ContiguousPeriodicUpdateSchedule,
     agent_group,
+    group_name_problems,
     is_scripted,
     meets_others,
 )
@@ -105,6 +106,7 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
     yield from _split_problems(params)
     yield from _size_problems(params)
     yield from _turn_problems(params)
+    yield from group_name_problems(params.agents)
     yield from group_problems(params.agents)
     yield from _hosting_problems(params)
     yield from _pool_problems(params)

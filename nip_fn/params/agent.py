@@ -5,11 +5,14 @@ or to Weights & Biases.  They stay in the record because recordings and saved co
 them; `nip_fn.config.checks` refuses any other value, with the reason.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from nip_fn.errors import Problem
 from nip_fn.params.base import Count, Natural, Positive, Record, Share
+from nip_fn.params.names import name_problem
 
 Provider = Literal["OpenAI", "SelfHosted", "OpenRouter", "local", "scripted"]
 # As they are written in files and on the command line, and as messages spell them.
@@ -341,6 +344,15 @@ class AgentParameters(Record, frozen=True):
 def agent_group(agent: AgentParameters) -> str:
     """The name of the shared model group that the agent belongs to."""
     return agent.shared_model_group or agent.name
+
+
+def group_name_problems(agents: Iterable[AgentParameters]) -> Iterator[Problem]:
+    """A problem for each model group whose name is not plain: files are named after groups."""
+    for agent in agents:
+        if agent.shared_model_group is not None:
+            address = f"agents.{agent.name}.shared_model_group"
+            if problem := name_problem(agent.shared_model_group, address):
+                yield problem
 
 
 def provider(agent: AgentParameters) -> str:

@@ -23,6 +23,10 @@ SELECTORS: dict[str, Any] = {}
 REFERENCE = r"^(?!builtin:|hf:)([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py):[A-Za-z_]\w*$"
 
 
+# File systems allow 255 bytes; a group's or an adapter's name has others before or after it.
+MOST_NAME = 200
+
+
 def is_reference(name: str) -> bool:
     """True if the name refers to a value of the user's own.
 
@@ -32,6 +36,28 @@ def is_reference(name: str) -> bool:
     (False, False)
     """
     return re.match(REFERENCE, name) is not None
+
+
+def is_plain_name(name: str) -> bool:
+    """True if a file or folder can be called that: no path, visible, and not too long.
+
+    >>> is_plain_name("prover-0-dda01a5f"), is_plain_name("ft:gpt-4o-mini:lab::9b")
+    (True, True)
+    >>> any(map(is_plain_name, ("", "..", "a/b", "/etc/passwd", "a\\\\b", "\\x1b[2J", "a" * 201)))
+    False
+    """
+    # Recordings may come from strangers, and some of their names become those of files.  What does
+    # not print has no place in one either: nobody would see where it is written.
+    is_word = name.isprintable() and not set(name) & set("/\\") and bool(name.strip(". "))
+    return is_word and len(name.encode()) <= MOST_NAME
+
+
+def name_problem(name: str, address: str) -> Problem | None:
+    """The problem of a name that is not plain (see `is_plain_name`); None if it is."""
+    if is_plain_name(name):
+        return None
+    remedy = "choose a word of letters, digits, - and _"
+    return Problem(f"{name[:MOST_NAME]!r} cannot be the name of a file", address, remedy)
 
 
 def name_schema(known: Sequence[str]) -> dict[str, Any]:

@@ -26,7 +26,8 @@ from nip_fn.keys import DRAWS, Key, fold_in, key
 from nip_fn.metrics.formulas import Metrics
 from nip_fn.metrics.stage import lineage_metrics, opponent_metrics, rollout_metrics, stage_metrics
 from nip_fn.metrics.usage import Usage, reply_usage
-from nip_fn.params.agent import meets_others
+from nip_fn.params.agent import group_name_problems, meets_others
+from nip_fn.params.names import name_problem
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
 from nip_fn.run.digest import digest
@@ -196,6 +197,8 @@ def _start(event: RunStarted) -> RunState:
     # An adapter of an earlier run stands in the lineage as if it had been trained here: it samples,
     # and trainings start from it.
     loaded = dict(event.loaded)
+    for adapter in loaded.values():
+        _check_adapter(adapter.name)
     groups = tuple(
         replace(group, lineage=(loaded[group.name],), serving=loaded[group.name].name)
         if group.name in loaded
@@ -221,6 +224,13 @@ def _agent_problems(params: HyperParameters) -> Iterator[Problem]:
     names = agent_names(params.interaction_protocol)
     if tuple(agent.name for agent in params.agents) != names:
         yield Problem(f"its agents are not {', '.join(names)}", "agents")
+    yield from group_name_problems(params.agents)
+
+
+def _check_adapter(name: str) -> None:
+    """Raise `ValueError` if an adapter has a name that is not plain: its folder has it, too."""
+    if problem := name_problem(name, "adapter"):
+        raise ValueError(str(problem))
 
 
 def data_problems(params: HyperParameters, dataset: DatasetInfo) -> Iterator[Problem]:
@@ -496,6 +506,8 @@ def _training(state: RunState, stage: Training, event: JobCreated | JobFinished)
             changed = replace(under_way, created=True)
             return _with_job(state, stage, at, changed), (Train(under_way.job),)
         case JobFinished() if under_way.created and not under_way.ended:
+            if event.adapter is not None:
+                _check_adapter(event.adapter)
             changed = replace(
                 under_way,
                 ended=True,

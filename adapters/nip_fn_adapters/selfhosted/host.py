@@ -133,11 +133,11 @@ class Host:
 
     async def fetch(self, adapter: str) -> Result[None, Problem]:
         """Copy an adapter into the run's folder: a run that is moved goes on at any server."""
+        if not re.fullmatch(NAME_PATTERN, adapter):
+            return Failure(Problem(f"{self.client.server.url} names an adapter {adapter!r}"))
         folder = self.run / "adapters" / adapter
         if folder.is_dir():
             return Success(None)
-        if not re.fullmatch(NAME_PATTERN, adapter):
-            return Failure(Problem(f"{self.client.server.url} names an adapter {adapter!r}"))
         unfinished = folder.with_name(f".{adapter}")
         unfinished.mkdir(parents=True, exist_ok=True)
         for file in get_args(AdapterFile):
