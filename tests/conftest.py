@@ -1,7 +1,8 @@
 """Settings of all tests.
 
 Hypothesis draws the same examples in every run: profile `fast` in `make test`, `full` otherwise;
-`EXPLORE=1` draws new ones, and more.  No test writes to the user's cache.
+`EXPLORE=1` draws new ones, and more.  No test writes to the user's cache
+or configuration.
 """
 
 import os
@@ -29,6 +30,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NIP_FN_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
 
 

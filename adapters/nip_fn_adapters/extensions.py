@@ -3,6 +3,9 @@
 A protocol, a trainer, a pair selector, an agent's strategy and a data set may be such references,
 on the command line and in a configuration.  A run records each of them with a hash of its source,
 so that a replay can say when the source is missing or has changed.
+
+To load a reference is to run code, and a reference may come from a stranger's recording.  So code
+runs only if its source, by its hash, is one that the user has named before (see `trust`).
 """
 
 import importlib
@@ -11,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import blake2b
+from importlib.machinery import ModuleSpec, PathFinder
 from modulefinder import ModuleFinder
 from pathlib import Path
 from traceback import extract_tb
@@ -18,6 +22,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
+from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.code.splitting import LeakKeys, Shares, splits
@@ -29,8 +34,10 @@ from nip_fn.params.names import is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.protocols.strategies import STRATEGIES
+from nip_fn.run.checkpoint import ReadError
 from nip_fn.training.registry import SELECTORS, TRAINERS
 from nip_fn.training.trainer import Trainer
+from nip_fn_adapters.trust import HOW, is_remembered, remember, texts, trusts_all
 
 Sources = tuple[tuple[str, str], ...]  # (reference, hash of its source), by reference
 
@@ -68,18 +75,61 @@ class _Location(NamedTuple):
 # ----------------------------------------------------------------------------------------- loading
 
 
-def load(reference: str) -> Result[Extension, Problem]:
+def load(
+    reference: str, *, trust: bool = False, recorded: str | None = None
+) -> Result[Extension, Problem]:
     """The value that `package.module:NAME` or `file.py:NAME` refers to.
 
     A module is looked for in the working directory, too; a file is run anew at every call.
+
+    Args:
+        reference: The reference.
+        trust: Run code that the user has not named before, too.
+        recorded: The hash of the source that a run was recorded with, if it is known.
     """
     name = reference.rpartition(":")[2]
-    return _locate(reference).bind(
-        lambda at: (
+
+    def run(at: _Location) -> Result[Extension, Problem]:
+        source = _hash(at)  # before anything is imported
+        if not (trust or trusts_all() or is_remembered(_mark(reference, source))):
+            return Failure(_unknown_code(reference, at, source, recorded))
+        remember([_mark(reference, source)])
+        return (
             _import(reference, at)
             .bind(lambda module: _member(reference, module, name))
-            .map(lambda value: Extension(reference, value, _hash(at)))
+            .map(lambda value: Extension(reference, value, source))
         )
+
+    return _locate(reference).bind(run)
+
+
+def named(table: Mapping[str, Any]) -> None:
+    """Remember the sources that a table refers to, written by the user: their code may run."""
+    # At any address: which of them is a reference depends on options that are not known yet.
+    written = {text for _, text in texts(table) if is_reference(text)}
+    sources = {reference: source_hash(reference) for reference in written}
+    remember(_mark(name, one.unwrap()) for name, one in sources.items() if is_successful(one))
+
+
+def _mark(reference: str, source: str) -> str:
+    # With the name: another value of the same file may be a function that does something else.
+    return f"{source} {reference.rpartition(':')[2]}"
+
+
+def _unknown_code(reference: str, at: _Location, source: str, recorded: str | None) -> Problem:
+    """The problem of code that the user has not named, of which nothing was run."""
+    if recorded not in (None, source):
+        return ReadError(
+            f"{_changed(str(recorded), source)}, and was not loaded",
+            reference,
+            f"restore the source, or derive the run by the present one with {HOW}",
+            kind="misfit",
+        )
+    return ReadError(
+        f"the recording names code that you have not named before, and it was not run ({at.path})",
+        reference,
+        f"read it, then run it with {HOW}",
+        kind="untrusted",
     )
 
 
@@ -95,11 +145,8 @@ def _locate(reference: str) -> Result[_Location, Problem]:
         if path.is_file():
             return Success(_Location(path, path.parent, ""))
         return Failure(Problem(f"there is no file {where}", reference, RESTORE))
-    try:
-        with _importable(Path.cwd()):
-            spec = importlib.util.find_spec(where)
-    except Exception as error:  # the package's own `__init__` may raise anything
-        return Failure(_broken(reference, error))
+    with _importable(Path.cwd()):
+        spec = _spec(where)
     if spec is None or not spec.origin or not spec.origin.endswith(".py"):
         return Failure(
             Problem(
@@ -111,6 +158,18 @@ def _locate(reference: str) -> Result[_Location, Problem]:
     path = Path(spec.origin)
     depth = where.count(".") + (path.name == "__init__.py")
     return Success(_Location(path, path.parents[depth], where))
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    """Where a module is; unlike `importlib.util.find_spec` it imports no package around it."""
+    top, *parts = module.split(".")
+    found = (finder.find_spec(top, None) for finder in sys.meta_path)
+    spec = next(filter(None, found), None)
+    for part in parts:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(part, list(spec.submodule_search_locations))
+    return spec
 
 
 def _import(reference: str, at: _Location) -> Result[ModuleType, Problem]:
@@ -185,7 +244,7 @@ def _imported(at: _Location) -> set[Path]:
             finder.import_hook(at.module)
         else:
             finder.run_script(str(at.path))
-    except (SyntaxError, ImportError):  # loading it says so in better words
+    except Exception:  # whatever a file that is no Python leads to: loading it says so
         return set()
     files = (module.__file__ for module in finder.modules.values())  # type: ignore[attr-defined]
     return {Path(file).absolute() for file in files if file}
@@ -233,16 +292,25 @@ def _value_at(table: Mapping[str, Any], address: str) -> Any:
     return value
 
 
-def register(table: Mapping[str, Any]) -> Result[None, Problem]:
+def register(
+    table: Mapping[str, Any], *, trust: bool = False, recorded: Sources = ()
+) -> Result[None, Problem]:
     """Make the protocol, trainer, selector and strategies of a written configuration known.
 
     They take the place of what was registered under the same references before.  A data set has no
     registry: see `load_dataset`.
+
+    Args:
+        table: The configuration.
+        trust: Run code that the user has not named before, too.
+        recorded: The sources that a run with this configuration was recorded with.
     """
-    written = references(table)
+    then = dict(recorded)
     return collect(
-        load(reference).bind(_REGISTER.get(address, _register_strategy)).alt(_at(address))
-        for address, reference in written.items()
+        load(reference, trust=trust, recorded=then.get(reference))
+        .bind(_REGISTER.get(address, _register_strategy))
+        .alt(_at(address))
+        for address, reference in references(table).items()
         if address != "dataset"
     ).map(lambda _: None)
 
@@ -410,6 +478,10 @@ def sources(table: Mapping[str, Any]) -> Result[Sources, Problem]:
     return collect(map(source_hash, names)).map(lambda found: tuple(zip(names, found, strict=True)))
 
 
+def _changed(then: str, now: str) -> str:
+    return f"its source has changed since the run was started (recorded {then}, now {now})"
+
+
 def changed_sources(recorded: Sources) -> tuple[Problem, ...]:
     """A problem for each recorded source that has changed since.
 
@@ -417,7 +489,7 @@ def changed_sources(recorded: Sources) -> tuple[Problem, ...]:
     """
     return tuple(
         Problem(
-            f"its source has changed since the run was started (recorded {then}, now {now})",
+            _changed(then, now),
             reference,
             "restore the source, or start a new run with --run NAME",
         )

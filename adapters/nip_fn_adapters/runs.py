@@ -5,6 +5,7 @@
 >>> pandas.DataFrame(run.games())  # doctest: +SKIP
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
 from numpy.typing import NDArray
 from returns.result import Failure, Result, Success
 
@@ -335,12 +337,15 @@ class Run:
         return f"<table>{facts}</table><table><tr>{head}</tr>{rows}</table>"
 
 
-def load_run(path: Path | str, runs: Path | str = "runs") -> Result[Run, Problem]:
+def load_run(
+    path: Path | str, runs: Path | str = "runs", *, trust: bool = False
+) -> Result[Run, Problem]:
     """A recorded run, derived again.
 
     Args:
         path: A run's folder, its checkpoint file, or its name.
         runs: The folder in which a name is looked for.
+        trust: Run the Python code that the recording names, even if you never named it yourself.
 
     Returns:
         The run, also one that has not ended or whose last event is torn.  A failure says why there
@@ -351,7 +356,7 @@ def load_run(path: Path | str, runs: Path | str = "runs") -> Result[Run, Problem
     return file.bind(
         lambda found: begun(found).bind(
             # A torn tail is no reason to refuse: whoever looks at a run under way finds one.
-            lambda recording: derive(recording).map(
+            lambda recording: derive(recording, trust=trust).map(
                 lambda replayed: Run(found, recording, replayed, changed_sources(recording))
             )
         )
@@ -389,18 +394,55 @@ def known_runs(runs: Path) -> str:
     return f"the runs in {runs} are: {', '.join(names)}" if names else f"there is no run in {runs}"
 
 
-def derive(recording: Recording) -> Result[Replayed, Problem]:
-    """All that a recording leads to; its own protocol, trainer and selector are loaded first."""
-    # A recording names what is loaded, and never holds it: one from somebody else can run no code
-    # but what is installed here, or lies in the working directory.
+def derive(recording: Recording, *, trust: bool = False) -> Result[Replayed, Problem]:
+    """All that a recording leads to; its own protocol, trainer and selector are loaded first.
+
+    With `trust` their code is run whoever wrote it; otherwise only code that the user has named.
+    """
     loading: Result[None, Problem] = Success(None)
     for begun in beginnings(recording):
-        loading = loading.bind(partial(_register, to_dict(begun.params)))
-    return loading.bind(lambda _: replay(recording.events))
+        loading = loading.bind(partial(_register, begun, trust))
+    derived = loading.bind(lambda _: _replayed(recording))
+    return derived.map(partial(_with_causes, recording)).alt(partial(_with_cause, recording))
 
 
-def _register(table: dict[str, Any], _: None) -> Result[None, Problem]:
-    return extensions.register(table).bind(lambda _: extensions.known(table))
+def _replayed(recording: Recording) -> Result[Replayed, Problem]:
+    try:
+        return replay(recording.events)
+    except Exception as error:
+        # The bug of a source that was edited since is no bug of this program.
+        if not changed_sources(recording):
+            raise
+        return Failure(ReadError(f"{type(error).__name__}: {error}", kind="misfit"))
+
+
+def _register(begun: RunStarted | Forked, trust: bool, _: None) -> Result[None, Problem]:
+    table = to_dict(begun.params)
+    return extensions.register(table, trust=trust, recorded=begun.sources).bind(
+        lambda _: extensions.known(table)
+    )
+
+
+def _with_causes(recording: Recording, replayed: Replayed) -> Replayed:
+    """The run; its faults name the sources that have changed since it was started."""
+    state = replayed.state
+    causes = "; ".join(map(str, changed_sources(recording))) if state.faults else ""
+    if not causes:
+        return replayed
+    faults = tuple(f"{fault}; {causes}" for fault in state.faults)
+    return replayed._replace(state=replace(state, faults=faults))
+
+
+def _with_cause(recording: Recording, problem: Problem) -> Problem:
+    """The problem of a run that cannot be derived, with the sources that have changed since."""
+    # Its event, or its traceback, would be a riddle to somebody who has edited his protocol.
+    changed = [one for one in changed_sources(recording) if one.problem not in problem.problem]
+    if not changed:
+        return problem
+    causes = "; ".join(f"{one.address}: {one.problem}" for one in changed)
+    return dataclasses.replace(
+        problem, problem=f"{problem.problem}; {causes}", remedy=changed[0].remedy
+    )
 
 
 def changed_sources(recording: Recording) -> tuple[Problem, ...]:

@@ -16,7 +16,7 @@ from nip_fn.protocols.sides import Attackers, only_label, sides, speak_alone
 from nip_fn.protocols.strategies import strategies_for
 from nip_fn_adapters import extensions
 from nip_fn_adapters.runs import Run
-from nip_fn_cli.config import resolve, with_sets
+from nip_fn_cli.config import named, resolve, with_sets
 from nip_fn_cli.datasets import open_or_die, told
 from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.loading import Loaded, version_name
@@ -156,6 +156,7 @@ def _with_sets(table: dict[str, Any], sets: tuple[str, ...]) -> dict[str, Any]:
 
 def _strategies(params: HyperParameters, choice: Choice) -> tuple[str, ...]:
     if choice.strategies is not None:
+        named({"opponent_scripts": choice.strategies})
         return choice.strategies
     # One of a file is a configuration's own: it may be meant for the verifier.
     known = strategies_for(params.dataset, "prover")

@@ -11,6 +11,7 @@ from nip_fn.errors import Problem
 from nip_fn.params.agent import agent_group
 from nip_fn.run.state import RunState
 from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.trust import server_problem
 from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.recordings import read_recording, replay_recording
 
@@ -20,6 +21,8 @@ def cancel_command(run: Path) -> None:
     folder = run.parent if run.name == CHECKPOINT else run
     path = folder / CHECKPOINT
     state = replay_recording(path, read_recording(path)).state
+    if problem := server_problem(state.params):
+        die(Exit.USAGE, problem)
     kinds = {kind_of(agent) for agent in state.params.agents if not agent.freeze_agent}
     jobs: list[str] = []
     try:

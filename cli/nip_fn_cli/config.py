@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import yaml
 from msgspec.structs import replace
+from returns.functions import tap
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.codec import (
@@ -31,6 +32,8 @@ from nip_fn.config.spelling import DUMMY, as_recorded, provider_of
 from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters, provider
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
+from nip_fn_adapters import extensions
+from nip_fn_adapters.trust import remember, servers_in
 from nip_fn_cli.exits import Exit, die, or_exit, say
 
 
@@ -72,7 +75,14 @@ def overrides(flags: Flags) -> dict[str, Any]:
     table = with_sets(reduce(merge, given, table), flags.sets)
     for problem in shape_problems(table.get("agents", {})):
         die(Exit.USAGE, problem)
+    named(options)
     return as_recorded(table)
+
+
+def named(table: Mapping[str, Any]) -> None:
+    """Remember the code and the servers that the user has written into a table (see `trust`)."""
+    extensions.named(table)
+    remember(servers_in(table))
 
 
 def read_table(path: Path) -> Result[dict[str, Any], Problem]:
@@ -91,16 +101,9 @@ def read_table(path: Path) -> Result[dict[str, Any], Problem]:
 
 def parsed(path: Path) -> Result[dict[str, Any], Problem]:
     """The table in a TOML, JSON, JSON5 or YAML file, whatever it is about."""
-    match path.suffix:
-        case ".toml":
-            return _text(path).bind(_toml)
-        case ".json":
-            return _text(path).bind(_json)
-        case ".json5":
-            return _text(path).bind(_json5)
-        case ".yaml" | ".yml":
-            return _text(path).bind(_yaml)
-    remedy = "use one in .toml, .json, .json5 or .yaml"
+    if path.suffix in _READERS:
+        return _text(path).bind(_READERS[path.suffix]).map(tap(named))
+    remedy = f"use one in {', '.join(_READERS)}"
     return Failure(Problem("the kind of file is unknown", remedy=remedy))
 
 
@@ -162,6 +165,9 @@ def _yaml(text: str) -> Result[dict[str, Any], Problem]:
     return Success(table)
 
 
+_READERS = {".toml": _toml, ".json": _json, ".json5": _json5, ".yaml": _yaml, ".yml": _yaml}
+
+
 def _translated(table: dict[str, Any], path: Path) -> Result[dict[str, Any], Problem]:
     """The table, or its translation if it is one of the nip library's."""
     if is_nip_experiment(table):
@@ -185,8 +191,9 @@ def say_differences(path: Path, lines: Iterable[Problem]) -> None:
 
 def with_sets(table: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
     """The table with each `a.b=value` of --set laid over it; ends the command if it cannot."""
-    given = [or_exit(_parse_set(assignment)) for assignment in sets]
-    return merge(table, together(given))
+    given = together([or_exit(_parse_set(assignment)) for assignment in sets])
+    named(given)
+    return merge(table, given)
 
 
 def _parse_set(assignment: str) -> Result[dict[str, Any], Problem]:
@@ -243,10 +250,11 @@ def with_base_url(params: HyperParameters) -> HyperParameters:
     """
     from nip_fn_adapters.api.endpoints import environment, usual_base_url
 
-    named = usual_base_url(environment())
-    if named is None:
+    usual = usual_base_url(environment())
+    if usual is None:
         return params
-    variable, url = named
+    variable, url = usual
+    named({"api_base_url": url})
     agents = tuple(
         replace(agent, api_base_url=url) if _is_at_openai(agent) else agent
         for agent in params.agents

@@ -23,7 +23,7 @@ from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli import sweep
 from nip_fn_cli.casting import is_protocol, parts, players, recast
 from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation, usual_name
-from nip_fn_cli.config import Flags, overrides
+from nip_fn_cli.config import Flags, named, overrides
 from nip_fn_cli.exits import Exit, command, die, or_exit, run_name
 from nip_fn_cli.money import Money
 from nip_fn_cli.printing import print_rows, share
@@ -222,13 +222,14 @@ def _cases(flags: Flags, choice: Choice, runs: Path) -> list[Case]:
     protocols = dict.fromkeys(
         choice.protocols or (table.get("interaction_protocol", "nip"), BASELINE)
     )
+    named({"interaction_protocol": choice.protocols})
     for protocol in protocols:  # those of one's own, whose agents must be known
         or_exit(extensions.register({"interaction_protocol": protocol}))
     cases: dict[HyperParameters, Case] = {}
     for model in dict.fromkeys(choice.models) or (None,):
         for protocol in protocols:
-            named = {} if model is None else {"agents": {"_default": {"model_name": model}}}
-            given = of_protocol(merge(table, named), protocol, choice, protocols)
+            played = {} if model is None else {"agents": {"_default": {"model_name": model}}}
+            given = of_protocol(merge(table, played), protocol, choice, protocols)
             folder = folder_of(protocol, *([] if model is None else [model]))
             cell = cell_of(folder, given, flags.provider, runs)
             # Models that differ in the provers alone share the verifier alone.

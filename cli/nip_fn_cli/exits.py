@@ -42,6 +42,8 @@ _READ_EXITS = {
     "newer": Exit.NEWER,
     "corrupt": Exit.CORRUPT,
     "empty": Exit.TRUNCATED,
+    "misfit": Exit.MISMATCH,
+    "untrusted": Exit.USAGE,
 }
 
 
@@ -96,7 +98,11 @@ def run_name(name: str | None, option: str = "--run") -> str | None:
 
     Otherwise `../x` would write beside that folder, and no list of runs would show it.
     """
-    if name is not None and (name in ("", ".", "..") or "/" in name or "\0" in name):
+    if name is None:
+        return None
+    from nip_fn.params.names import is_plain_name
+
+    if not is_plain_name(name):
         from nip_fn.errors import Problem
 
         last = name.rstrip("/").rpartition("/")[2]

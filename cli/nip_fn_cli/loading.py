@@ -15,6 +15,8 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 from nip_fn.training.groups import Adapter, group_of
 from nip_fn_adapters.runs import Run, checkpoint_file, load_run
+from nip_fn_adapters.store import below
+from nip_fn_adapters.trust import trusts_all
 from nip_fn_cli.serving_child import OWN_SERVER
 
 
@@ -89,10 +91,10 @@ def first_adapters(
 def copy_adapters(names: Iterable[str], earlier: Path, run: Path) -> None:
     """Give the run its own copies of an earlier run's adapters, so that this may be deleted."""
     for name in names:
-        target = run / "adapters" / name
+        target = below(run, "adapters", name)
         # An adapter lies with its run, or with the language-model server that the run started.
         for place in (earlier, earlier / OWN_SERVER):
-            source = place / "adapters" / name
+            source = below(place, "adapters", name)
             if source.is_dir() and not target.exists():
                 shutil.copytree(source, target)
 
@@ -100,14 +102,16 @@ def copy_adapters(names: Iterable[str], earlier: Path, run: Path) -> None:
 def load_once(name: str, runs: Path) -> Result[Run, Problem]:
     """The run as `load_run` gives it, derived only once while its recording does not change."""
     return checkpoint_file(Path(name), runs).bind(
-        lambda path: _derived(path.resolve(), path.stat().st_size, path.stat().st_mtime_ns)
+        lambda path: _derived(
+            path.resolve(), path.stat().st_size, path.stat().st_mtime_ns, trusts_all()
+        )
     )
 
 
 # A card loads two agents of one run in each of its cells, and a long run takes a minute to derive.
 @lru_cache(maxsize=8)
-def _derived(path: Path, size: int, changed: int) -> Result[Run, Problem]:
-    return load_run(path)
+def _derived(path: Path, size: int, changed: int, trust: bool) -> Result[Run, Problem]:
+    return load_run(path, trust=trust)
 
 
 def _load(agent: str, fields: dict[str, Any], runs: Path) -> Result[Loaded, Problem]:
@@ -132,6 +136,9 @@ def _loaded_from(run: Run, agent: str, fields: dict[str, Any]) -> Result[Loaded,
         return Failure(Problem(problem, where, there))
     lineage = group_of(run.state.groups, members.index(source)).lineage
     recorded = {**to_dict(run.params)["agents"][source], "name": agent}
+    if recorded["system_prompt_template"] is None:
+        # The text of a template is recorded.  A path alone would have a file read here, and sent.
+        recorded["system_prompt_template_path"] = None
     return (
         adapter_version(lineage, fields.get("checkpoint_version", "latest"))
         .alt(lambda problem: problem.at(f"agents.{agent}.checkpoint_version"))

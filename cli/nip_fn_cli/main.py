@@ -24,6 +24,7 @@ from nip_fn_cli.options import (
     SeedsOption,
     SetOption,
     SkipOption,
+    TrustOption,
     listed,
     seeds_or_die,
 )
@@ -153,6 +154,7 @@ def train(
         ),
     ] = None,
     runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
     """Train agents and record everything; print a table of the iterations at the end."""
     from nip_fn_cli.config import Flags
@@ -269,6 +271,7 @@ def eval_(
         ),
     ] = None,
     runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
     of_run: Annotated[
         str | None,
         typer.Option(
@@ -419,6 +422,7 @@ def sweep(
         Path, typer.Option("--studies", help="The folder that holds the studies.", metavar="FOLDER")
     ] = Path("studies"),
     json: JsonOption = False,
+    trust: TrustOption = False,
 ) -> None:
     """Run all cells of a study, and print what differs between them.
 
@@ -506,6 +510,7 @@ def attack(
         typer.Option(help="A name for the attack; made from its options if left out."),
     ] = None,
     runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
     """Attack the verifier of a run: which prover misleads it most, and how often?
@@ -580,6 +585,7 @@ def analyse(
         typer.Option(help="A name for the analysis; made from its parameters if left out."),
     ] = None,
     runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
     json: JsonOption = False,
 ) -> None:
     """Let a model judge the dialogues of a run: of how many is a statement true?
@@ -637,6 +643,7 @@ def replay(
     prices: PricesOption = None,
     json: JsonOption = False,
     runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
     """Derive a run again from its recorded events, compare the digests, and print its results.
 
@@ -682,6 +689,7 @@ def show(
     ] = None,
     json: JsonOption = False,
     runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
     """Show a run on one screen, or list its games that were decided wrongly, undecided or cut."""
     from nip_fn_cli.show import show_command
@@ -718,6 +726,7 @@ def export(
         ),
     ] = None,
     runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
     """Write a run in the formats of other programs, and print the paths of the files."""
     from nip_fn_cli.export import export_command
@@ -739,6 +748,7 @@ def pull(
         typer.Option("--run", help="A new name for the run; its own if left out.", metavar="NAME"),
     ] = None,
     runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
     """Download a shared run: its recording and its adapters.
 
@@ -779,6 +789,7 @@ def compare(
     ] = None,
     json: JsonOption = False,
     runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
     """Compare the last tests of two runs, or of two sets of runs, problem by problem.
 
@@ -811,6 +822,7 @@ def report(
     ] = False,
     prices: PricesOption = None,
     runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
     """Write a run as an HTML page: its curves, trees, games, models and costs.
 
@@ -833,6 +845,7 @@ def view(
     ] = 8640,
     prices: PricesOption = None,
     runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
     """Serve the report of a run to browsers on this machine, while the run goes on.
 
@@ -847,6 +860,7 @@ def view(
 @command()
 def cancel(
     run: Annotated[Path, typer.Argument(help="The run's folder.", metavar="RUN")],
+    trust: TrustOption = False,
 ) -> None:
     """Cancel the fine-tuning jobs that a run has under way at a provider.
 

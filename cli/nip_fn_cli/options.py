@@ -10,6 +10,25 @@ from nip_fn_cli.exits import Exit, die
 RunsOption = Annotated[
     Path, typer.Option("--runs", help="The folder that holds the runs.", metavar="FOLDER")
 ]
+
+
+def _trust(ctx: typer.Context, wanted: bool) -> None:
+    if wanted:
+        from nip_fn_adapters.trust import trusting
+
+        ctx.with_resource(trusting())
+
+
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        callback=_trust,
+        expose_value=False,
+        help="Run the Python code, and ask the servers, that a recording names, even if you have "
+        "never named them yourself.",
+    ),
+]
 SkipOption = Annotated[
     bool, typer.Option("--skip-bad-rows", help="Skip and count rows that cannot be read.")
 ]

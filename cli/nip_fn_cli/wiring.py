@@ -31,6 +31,7 @@ from nip_fn_adapters.api.endpoints import address_problem
 from nip_fn_adapters.api.pace import Bounds
 from nip_fn_adapters.api.retries import RetryPolicy
 from nip_fn_adapters.costs.budget import Meter, within_budget
+from nip_fn_adapters.trust import server_problem
 from nip_fn_cli.exits import Exit, die, or_exit, say
 
 # Descriptors that a process needs besides its connections: the checkpoint, data sets, child
@@ -80,6 +81,8 @@ def wire(params: HyperParameters, run: Path) -> Models:
     Returns:
         The adapters.  Ends the command if one cannot be made: a key or a package is missing.
     """
+    if problem := server_problem(params):
+        die(Exit.USAGE, problem)
     kinds, progress, meter = {kind_of(a) for a in params.agents}, ProgressForwarder(), Meter()
     if any(agent.opponent_scripts for agent in params.agents):
         kinds.add("scripted")

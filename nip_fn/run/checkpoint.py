@@ -37,9 +37,14 @@ _decode = msgspec.msgpack.Decoder(Event).decode
 
 @dataclass(frozen=True)
 class ReadError(Problem):
-    """The reason why bytes cannot be read as a checkpoint; its address is left to the reader."""
+    """The reason why a recording cannot be read; its address is left to the reader.
 
-    kind: Literal["foreign", "newer", "corrupt", "empty"] = "corrupt"
+    kind: the file is no checkpoint ("foreign"), of a newer version, damaged, or holds no event; an
+        event fits nothing that this version and the run's own sources derive ("misfit"); or it
+        names code that nobody here has trusted yet ("untrusted").
+    """
+
+    kind: Literal["foreign", "newer", "corrupt", "empty", "misfit", "untrusted"] = "corrupt"
 
 
 class Recording(NamedTuple):

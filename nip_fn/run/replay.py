@@ -15,6 +15,7 @@ from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
+from nip_fn.run.checkpoint import ReadError
 from nip_fn.run.events import BatchFetched, Event, StageEnded
 from nip_fn.run.reuse import SELECTION_PARAMETERS, is_among
 from nip_fn.run.stages import Growing, NotStarted, Purpose
@@ -126,7 +127,8 @@ def replay(events: Iterable[Event], onto: Replayed = NOTHING) -> Result[Replayed
         # there, and numbers or texts that no run has.
         except (ValueError, LookupError, ArithmeticError, MemoryError, RecursionError) as error:
             kind, why = type(event).__name__, " ".join(str(error).split()) or type(error).__name__
-            return Failure(Problem(f"event {count} ({kind}) does not fit: {why[:MOST_TOLD]}"))
+            told = f"event {count} ({kind}) does not fit: {why[:MOST_TOLD]}"
+            return Failure(ReadError(told, kind="misfit"))
         count += 1
     return Success(Replayed(state, tuple(stages), count))
 

@@ -56,6 +56,8 @@ def test_a_protocol_of_ones_own_is_trained_recorded_and_replayed(
     trained(run_cli, "--protocol", game)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
+        assert "you have not named before" in str(load_run("a").failure())
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))  # the command's
         run = load_run("a").unwrap()
     assert run.protocol.name == "mine"
     assert max(run.games()["rounds"]) == 3
@@ -70,11 +72,16 @@ def test_a_protocol_that_has_changed_is_named_and_not_resumed(
     trained(run_cli, "--protocol", game)
     file = tmp_path / game.partition(":")[0]
     file.write_text(file.read_text() + "# another comment\n")
-    replayed = run_cli("replay", "runs/a")
+    changed = "its source has changed since the run was started (recorded "
+    refused = run_cli("replay", "runs/a")
+    assert refused.returncode == 8
+    assert f"{game}: {changed}" in refused.stderr
+    assert "and was not loaded; restore the source, or " in refused.stderr
+    replayed = run_cli("replay", "runs/a", "--trust")
     assert replayed.returncode == 0
-    assert "warning" in replayed.stderr
-    assert game in replayed.stderr
-    assert "its source has changed since the run was started (recorded " in replayed.stderr
+    assert f"warning: {game}: {changed}" in replayed.stderr
+    # It has been named now.
+    assert run_cli("replay", "runs/a").returncode == 0
     checkpoint = tmp_path / "runs/a/checkpoint.msgpack"
     before = checkpoint.read_bytes()
     refused = run_cli("train", "--resume", "--run", "a")
@@ -115,6 +122,7 @@ def test_a_data_set_of_ones_own_is_split_by_problem(run_cli: RunCli, tmp_path: P
     assert facts["dataset"] == "data.py:POINTS"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))  # the command's
         data = load_dataset("data.py:POINTS", DatasetParameters()).unwrap()
     sizes = [len(split) for split in (data.train, data.validation, data.test)]
     assert sum(sizes) == 80
@@ -164,7 +172,7 @@ def test_a_module_is_found_in_the_working_directory(run_cli: RunCli, tmp_path: P
     ("option", "reference", "words"),
     [
         ("--protocol", "nowhere.py:GAME", ["interaction_protocol", "nowhere.py:GAME", "no file"]),
-        ("--protocol", "no_such_package.x:GAME", ["no_such_package.x", "No module"]),
+        ("--protocol", "no_such_package.x:GAME", ["no_such_package.x", "no module"]),
         ("--protocol", "mine.py:GAM", ["mine.py:GAM", "defines no GAM", "GAME"]),
         ("--protocol", "mine.py:NUMBER", ["mine.py:NUMBER", "type int"]),
         ("--protocol", "mine.py:GAME", ["mine.py:GAME", "type int", "a Protocol"]),
@@ -196,8 +204,8 @@ def test_a_redefined_protocol_takes_the_place_of_the_old_one(tmp_path: Path) -> 
             "from nip_fn.protocols.nip import nip\n"
             f"def GAME(params): return nip(params)._replace(name={name!r})\n"
         )
-        assert load(f"{file}:GAME").unwrap().reference == f"{file}:GAME"
-        register({"interaction_protocol": f"{file}:GAME"}).unwrap()
+        assert load(f"{file}:GAME", trust=True).unwrap().reference == f"{file}:GAME"
+        register({"interaction_protocol": f"{file}:GAME"}).unwrap()  # named by now
         from nip_fn.params.run import HyperParameters
 
         assert PROTOCOLS[f"{file}:GAME"](HyperParameters()).name == name
