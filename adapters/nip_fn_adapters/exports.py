@@ -2,15 +2,15 @@
 
 import csv
 import json
+import re
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nip_fn.export.arrays import TEXT
+from nip_fn.export.arrays import plain_arrays
 from nip_fn.export.inspect import inspect_log
 from nip_fn.export.rows import trl_row
 from nip_fn.training.jobs import TrainingRow, method_of
@@ -54,13 +54,13 @@ def to_openai(run: Run, folder: Path) -> Iterator[Path]:
 
 
 def to_csv(run: Run, folder: Path) -> Iterator[Path]:
-    """Tables of games, rounds, pairs, metrics and usage."""
+    """Tables of games, rounds, pairs, metrics and usage, in which no text is a formula."""
     for name, table in TABLES.items():
         columns, path = table(run), below(folder, f"{name}.csv")
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             writer.writerow(columns)
-            writer.writerows(zip(*columns.values(), strict=True))
+            writer.writerows(map(_inert, row) for row in zip(*columns.values(), strict=True))
         yield path
 
 
@@ -76,11 +76,10 @@ def to_parquet(run: Run, folder: Path) -> Iterator[Path]:
 
 
 def to_arrays(run: Run, folder: Path) -> Iterator[Path]:
-    """The games of each stage as the arrays of `nip_fn.to_arrays`; "" where there is no text."""
+    """The games of each stage as the arrays of `nip_fn.to_arrays`, each distinct text once."""
     for stage in run.stages():
         path = below(folder, f"{stage.stage}-{stage.iteration}.npz")
-        arrays = run.to_arrays(stage.stage, stage.iteration)
-        plain = {name: _plain(array) for name, array in arrays.items()}
+        plain = plain_arrays(run.to_arrays(stage.stage, stage.iteration))
         np.savez_compressed(path, allow_pickle=False, **plain)
         yield path
 
@@ -127,11 +126,15 @@ def _trained(run: Run) -> Iterator[tuple[int, str, tuple[TrainingRow, ...]]]:
                 yield stage.iteration, group, rows
 
 
-def _plain(array: NDArray[Any]) -> NDArray[Any]:
-    # NumPy writes texts of variable length as pickles, which nobody should have to load.
-    if array.dtype != TEXT:
-        return array
-    return np.array([text or "" for text in array.ravel()], dtype=str).reshape(array.shape)
+def _inert(cell: Any) -> Any:
+    """The cell; a text that a spreadsheet would run as a formula begins with an apostrophe.
+
+    >>> [_inert(cell) for cell in ("=1+1", " @SUM(A1)", "yes - no", -1.5, None)]
+    ["'=1+1", "' @SUM(A1)", 'yes - no', -1.5, None]
+    """
+    # Models and data may write anything.  Spreadsheets skip blanks, and read full-width signs, too.
+    is_formula = isinstance(cell, str) and re.match(r"\s*[=+\-@＝＋－＠]|[\t\r\n]", cell)
+    return f"'{cell}" if is_formula else cell
 
 
 def _line(record: dict[str, Any]) -> bytes:

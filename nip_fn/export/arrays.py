@@ -1,10 +1,10 @@
 """Whole games as the arrays of the *nip* library: one row for each round of each game.
 
-Letters for dimensions: R rollouts, T rounds at most, C channels, A agents, P = 2(TC + 10) messages
-of a prompt; the 3 texts of a message are its content, its role, and the name of who speaks.
+Letters for dimensions: R rollouts, T rounds at most, C channels, A agents; of plain arrays, N texts
+of B bytes in all, K prompts of M messages in all.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,12 +14,13 @@ from nip_fn.game.decision import NO_DECISION
 from nip_fn.game.episode import Episode, Utterance, play_round, reset
 from nip_fn.game.protocol import Protocol, game_seed
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import build_chat
+from nip_fn.prompts.chat import Chat, Message, build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.trees.rollouts import Rollout
 
-# The type that the *nip* library stores, so that scripts written for its rollouts read these.
-TEXT = np.dtypes.StringDType(na_object=None)
+# References to texts and chats that equal cells share: games of a tree have most words in common.
+# The *nip* library stores `StringDType`, which holds a copy in each cell.
+TEXT = np.object_
 NO_AGENT = -1
 
 
@@ -50,7 +51,7 @@ COLUMNS = (
     Column("raw_decision", "RTA", TEXT, None),
     Column("message", "RTAC", TEXT, None),
     Column("raw_message", "RTA", TEXT, None),
-    Column("prompt", "RTAP3", TEXT, None),
+    Column("prompt", "RTA", TEXT, None),
     # For the same reason padding is valid: only a reply can be invalid.
     Column("valid_response", "RTA", np.bool_, True),
     Column("retry_count", "RTAC", np.int64, 0),
@@ -86,7 +87,7 @@ def to_arrays(params: HyperParameters, rollouts: Sequence[Rollout]) -> dict[str,
         raw_decision         [R, T, A]        its words, "" where an agent speaks undecided
         message              [R, T, A, C]     what it says in each channel
         raw_message          [R, T, A]        the model's text, untouched
-        prompt               [R, T, A, P, 3]  the chat that it was shown: content, role, name
+        prompt               [R, T, A]        the chat that it was shown, a tuple of `Message`s
         valid_response       [R, T, A]        False only for a reply that could not be used
         retry_count          [R, T, A, C]     its unusable attempts, the same in every channel
         token_limit          [R, T, A, C]     whether it was cut, the same in every channel
@@ -105,8 +106,7 @@ def to_arrays(params: HyperParameters, rollouts: Sequence[Rollout]) -> dict[str,
     `(done | terminated) & ~padding`.  What was decided, invalid or paid can be read without a mask:
     padding holds decision 2, NaN, a valid response, and reward 0.
 
-    Texts are `StringDType(na_object=None)`, `None` where there is none.  NumPy saves these as
-    pickles: `np.load` reads them with `allow_pickle=True` only.
+    Texts and prompts are objects, `None` where there is none: see `plain_arrays` for files.
 
     Raises `ValueError` where a rollout is not a whole game of the protocol that `params` ask for.
     """
@@ -116,6 +116,8 @@ def to_arrays(params: HyperParameters, rollouts: Sequence[Rollout]) -> dict[str,
         column.name: np.full([sizes[d] for d in column.shape], column.empty, dtype=column.dtype)
         for column in COLUMNS
     }
+    messages: dict[Message, Message] = {}
+    chats: dict[Chat, Chat] = {}
     for index, rollout in enumerate(rollouts):
         try:
             positions = _positions(protocol, rollout)
@@ -126,17 +128,58 @@ def to_arrays(params: HyperParameters, rollouts: Sequence[Rollout]) -> dict[str,
         _write_game(game, rollout)
         for t, turn in enumerate(rollout.rounds):
             for said in turn:
-                chat = build_chat(params, rollout.datapoint, positions[t], said.agent)
-                messages = [(message.content, message.role, message.name) for message in chat]
-                game["prompt"][t, said.agent, : len(messages)] = messages
+                built = build_chat(params, rollout.datapoint, positions[t], said.agent)
+                # One object for all equal ones: prompts repeat their beginnings, and siblings all.
+                chat = tuple(messages.setdefault(message, message) for message in built)
+                game["prompt"][t, said.agent] = chats.setdefault(chat, chat)
                 _write_said(game, t, said)
     return arrays
+
+
+def plain_arrays(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays of `to_arrays` as numbers alone, which NumPy saves and loads without pickles.
+
+    A cell of text holds the text's index, and one of `prompt` the prompt's; -1 where there is none.
+    Each distinct text is held once:
+
+        text_bytes       [B]     all texts in UTF-8, one after the other
+        text_ends        [N]     the byte at which each text ends
+        prompt_messages  [M, 3]  the texts of each message of all prompts: content, role, name
+        prompt_ends      [K]     the message at which each prompt ends
+    """
+    texts: dict[str, int] = {}
+    prompts: dict[Chat, int] = {}
+
+    def indices(array: NDArray[Any], known: dict[Any, int]) -> NDArray[np.int32]:
+        cells = (-1 if cell is None else known.setdefault(cell, len(known)) for cell in array.flat)
+        return np.fromiter(cells, np.int32, array.size).reshape(array.shape)
+
+    plain = {
+        name: indices(array, prompts if name == "prompt" else texts)
+        if array.dtype == TEXT
+        else array
+        for name, array in arrays.items()
+    }
+    rows = [(one.content, one.role, one.name) for chat in prompts for one in chat]
+    messages = indices(np.array(rows, dtype=TEXT).reshape(-1, 3), texts)
+    encoded = bytearray()
+    ends = []
+    for text in texts:
+        encoded += text.encode()
+        ends.append(len(encoded))
+    return {
+        **plain,
+        "text_bytes": np.frombuffer(encoded, np.uint8),
+        "text_ends": np.array(ends, np.int64),
+        "prompt_messages": messages,
+        "prompt_ends": np.cumsum([len(chat) for chat in prompts], dtype=np.int64),
+    }
 
 
 def _sizes(protocol: Protocol) -> dict[str, int]:
     """The length of every dimension but R."""
     T, C, A = protocol.max_message_rounds, len(protocol.channels), len(protocol.agents)
-    return {"T": T, "C": C, "A": A, "P": 2 * (T * C + 10), "3": 3}
+    return {"T": T, "C": C, "A": A}
 
 
 def _positions(protocol: Protocol, rollout: Rollout) -> tuple[Episode, ...]:

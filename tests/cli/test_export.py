@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nip_fn_adapters import load_run
+from nip_fn.export.arrays import TEXT
+from nip_fn_adapters import exports, load_run
 from nip_fn_adapters.runs import Columns
 
 from .conftest import SMALL, RunCli, call_cli
@@ -98,15 +99,46 @@ def test_openai_takes_the_rows(exported: Path) -> None:
         assert row["preferred_output"] != row["non_preferred_output"]
 
 
+FORMULAS = (
+    *("=1+1", '=HYPERLINK("http://a.example";"b")', "+1+1", "-1+1", "@SUM(A1)", "\t=1+1", "\r=1+1"),
+    *("  =1+1", "\n@A1", "\u00a0=1+1", "＝1+1"),
+)
+WORDS = ("yes", "a = b", "'", "1+1", "é", "")
+
+
+def test_no_text_of_a_table_is_a_formula(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyarrow import csv as arrow
+
+    texts = [*FORMULAS, *WORDS]
+    columns: Columns = {"text": texts, "number": [-1.5] * len(texts), "none": [None] * len(texts)}
+    monkeypatch.setattr(exports, "TABLES", {"games": lambda run: columns})
+    (file,) = exports.to_csv(load_run(exported).unwrap(), tmp_path)
+    with file.open(newline="") as opened:
+        rows = list(csv.reader(opened))[1:]
+    assert [row[0] for row in rows] == [*(f"'{text}" for text in FORMULAS), *WORDS]
+    assert {tuple(row[1:]) for row in rows} == {("-1.5", "")}
+    options = arrow.ParseOptions(newlines_in_values=True)
+    read = arrow.read_csv(file, parse_options=options)
+    assert read["text"].to_pylist() == [row[0] for row in rows]
+    assert set(read["number"].to_pylist()) == {-1.5}
+
+
 def test_arrays_load_without_pickle(exported: Path) -> None:
     run = load_run(exported).unwrap()
     with np.load(exported / "export" / "arrays" / "test-0.npz", allow_pickle=False) as arrays:
         wanted = run.to_arrays("test", 0)
-        assert set(arrays) == set(wanted)
+        assert set(wanted) < set(arrays)
         for name, array in wanted.items():
             assert arrays[name].shape == array.shape
-            if array.dtype.kind != "T":
+            if array.dtype != TEXT:
                 np.testing.assert_array_equal(arrays[name], array)
+        ends, spoken = arrays["text_ends"], arrays["raw_message"]
+        texts = [bytes(text).decode() for text in np.split(arrays["text_bytes"], ends[:-1])]
+    assert [texts[index] for index in spoken[spoken >= 0]] == [
+        text for text in wanted["raw_message"].flat if text is not None
+    ]
 
 
 def test_an_inspect_log_holds_each_reply_once_and_branches_where_the_tree_does(

@@ -1,4 +1,5 @@
 import re
+import tracemalloc
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nip_fn.export.arrays import COLUMNS, to_arrays
+from nip_fn.export.arrays import COLUMNS, TEXT, plain_arrays, to_arrays
 from nip_fn.game.datapoint import Datapoint, make_datapoint
 from nip_fn.game.decision import SPECTRA
 from nip_fn.game.episode import Episode, Round, movers, reset
@@ -17,7 +18,7 @@ from nip_fn.game.protocol import Protocol, game_seed
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in, key, randint, uniform
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import build_chat
+from nip_fn.prompts.chat import Message, build_chat
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
 from nip_fn.trees.grow import Policy, ReplyRequest, Rules, grow
 from nip_fn.trees.rollouts import Rollout, leaf_games
@@ -129,11 +130,6 @@ def last_real(arrays: Arrays) -> NDArray[np.bool_]:
     """`[R, T]` whether a row is the last that was played."""
     last: NDArray[np.bool_] = (arrays["done"] | arrays["terminated"]) & ~arrays["padding"]
     return last
-
-
-def chat_rows(prompt: NDArray[Any]) -> list[tuple[str | None, ...]]:
-    """The rows of `[P, 3]` that hold a message."""
-    return [tuple(row) for row in prompt.tolist() if row != [None, None, None]]
 
 
 # ------------------------------------------------------------------------------- worked out by hand
@@ -315,8 +311,7 @@ def test_shapes_and_types_with_and_without_games(name: str) -> None:
     T, C, A = protocol.max_message_rounds, len(protocol.channels), len(protocol.agents)
     games = random_games(params, key(1))
     for R, arrays in ((0, to_arrays(params, ())), (2, to_arrays(params, games * 2))):
-        P = 2 * (T * C + 10)
-        sizes = {"R": R, "T": T, "C": C, "A": A, "P": P, "3": 3}
+        sizes = {"R": R, "T": T, "C": C, "A": A}
         assert list(arrays) == [column.name for column in COLUMNS]
         for column in COLUMNS:
             assert arrays[column.name].shape == tuple(sizes[d] for d in column.shape)
@@ -383,12 +378,10 @@ def prompts_are_the_chats_of_whoever_speaks(played: Played, arrays: Arrays) -> N
             )
             speaking = {said.agent for turn in game.rounds[t : t + 1] for said in turn}
             for agent in range(prompts.shape[2]):
-                chat = (
-                    build_chat(params, game.datapoint, episode, agent) if agent in speaking else ()
-                )
-                shown = [(message.content, message.role, message.name) for message in chat]
-                assert chat_rows(prompts[r, t, agent]) == shown
-                assert chat_rows(prompts[r, t, agent, : len(chat)]) == shown
+                shown = None
+                if agent in speaking:
+                    shown = build_chat(params, game.datapoint, episode, agent)
+                assert prompts[r, t, agent] == shown
 
 
 def a_row_remembers_the_rounds_before_it_and_no_others(played: Played, arrays: Arrays) -> None:
@@ -521,16 +514,54 @@ def test_a_wrong_end_or_number_of_rewards_is_refused() -> None:
 # ---------------------------------------------------------------------------------------- on a disk
 
 
-def test_texts_are_saved_as_pickles(tmp_path: Path) -> None:
-    arrays, file = to_arrays(*nip_games()), tmp_path / "games.npz"
-    with pytest.warns(UserWarning, match="pickle"):
-        np.savez(file, allow_pickle=True, **arrays)
-    with np.load(file, allow_pickle=True) as loaded:
-        for name, array in arrays.items():
-            assert loaded[name].dtype == array.dtype
-            np.testing.assert_array_equal(loaded[name].tolist(), array.tolist())
-    with np.load(file) as loaded, pytest.raises(ValueError, match="allow_pickle"):
-        loaded["message"]
+def read_back(file: Path) -> Arrays:
+    """The arrays in a file, read as docs/evaluation.md says."""
+    games = np.load(file)
+    encoded = np.split(games["text_bytes"], games["text_ends"][:-1])
+    texts = [bytes(text).decode() for text in encoded] + [None]
+    chats = np.split(games["prompt_messages"], games["prompt_ends"][:-1])
+    prompts = [tuple(Message(texts[r], texts[c], texts[n]) for c, r, n in chat) for chat in chats]
+
+    def objects(name: str) -> NDArray[Any]:
+        values = [*prompts, None] if name == "prompt" else texts
+        cells = np.empty(games[name].size, dtype=TEXT)
+        for place, index in enumerate(games[name].flat):
+            cells[place] = values[index]
+        return cells.reshape(games[name].shape)
+
+    return {
+        column.name: objects(column.name) if column.dtype == TEXT else games[column.name]
+        for column in COLUMNS
+    }
+
+
+@pytest.mark.parametrize("num", [0, 3])
+def test_what_is_saved_without_pickles_is_read_back(tmp_path: Path, num: int) -> None:
+    params, games = nip_games()
+    arrays, file = to_arrays(params, games[:num]), tmp_path / "games.npz"
+    np.savez(file, allow_pickle=False, **plain_arrays(arrays))
+    loaded = read_back(file)
+    assert list(loaded) == list(arrays)
+    for name, array in arrays.items():
+        assert loaded[name].shape == array.shape
+        np.testing.assert_array_equal(loaded[name], array)
+
+
+def test_memory_is_in_proportion_to_the_text() -> None:
+    # One text much longer than the others, of which a cell of fixed width would be a copy each.
+    params = make_params({"nip_protocol": {"max_message_rounds": 6}})
+
+    def speak(ask: ReplyRequest, index: int) -> str:
+        at = len(ask.path)
+        return f"{at} {ask.path} {index} " + "x" * (200_000 if at == 1 else 50 * at)
+
+    games = games_of(params, speak, branching=lambda moves: 2)
+    tracemalloc.start()
+    plain = plain_arrays(to_arrays(params, games))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(games) == 32
+    assert peak < 4 * plain["text_bytes"].size + 500_000, (peak, plain["text_bytes"].size)
 
 
 def test_texts_are_kept_to_the_last_character() -> None:
@@ -540,4 +571,4 @@ def test_texts_are_kept_to_the_last_character() -> None:
     arrays = to_arrays(params, games_of(params, speak))
     assert arrays["raw_message"][0, 0, 1] == text
     assert arrays["message_history"][0, 2, :, 0].tolist() == [text, text, None]
-    assert text in [content for content, *_ in chat_rows(arrays["prompt"][0, 2, 1])]
+    assert text in [message.content for message in arrays["prompt"][0, 2, 1]]
