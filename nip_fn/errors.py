@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from returns.pipeline import is_successful
+from returns.primitives.exceptions import UnwrapFailedError
 from returns.result import Result, Success
 
 T = TypeVar("T")
 E = TypeVar("E")
 
 
-# An exception, so that `.unwrap()` of a failure shows the message as the cause of its error;
-# nothing in this package raises it.
+# An exception, so that `.unwrap()` of a failure raises its error from it; nothing in this package
+# raises it.
 @dataclass(frozen=True)
 class Problem(Exception):
     """The reason why something that was asked for cannot be done.
@@ -44,6 +45,18 @@ class Problem(Exception):
         data.jsonl: rows: it is empty
         """
         return replace(self, address=f"{address}: {self.address}" if self.address else address)
+
+
+def _text_of_failure(error: UnwrapFailedError) -> str:
+    """The problem in a failure that was unwrapped; "" where it holds anything else."""
+    held = getattr(error.halted_container, "_inner_value", None)
+    return str(held) if isinstance(held, Problem) else ""
+
+
+# The library's own error has no text.  Whoever unwraps in a notebook or logs the error would have
+# to find the problem in the traceback of its cause; a subclass of `Failure`, which is final, would
+# be lost at the next `.alt`.
+UnwrapFailedError.__str__ = _text_of_failure  # type: ignore[assignment, method-assign]
 
 
 # The answer of every port: a result that is to be awaited, with a problem if it fails.

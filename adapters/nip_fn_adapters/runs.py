@@ -193,7 +193,8 @@ class Run:
         right, 0 buggy), confidence (-1 to 1), correct, end, rounds, and `reward.AGENT` in all.
         Decision, confidence and correct are None in games that were not decided.
         """
-        return _columns(self._game_row(game) for game in self.rollouts())
+        rewards = (f"reward.{agent.name}" for agent in self.protocol.agents)
+        return _columns((*_GAME, *rewards), (self._game_row(game) for game in self.rollouts()))
 
     def rounds(self) -> Columns:
         """Columns with a row for each utterance of each game.
@@ -204,7 +205,7 @@ class Run:
 
         Games of one tree share the utterances of their common rounds: to count tokens, use `usage`.
         """
-        return _columns(row for game in self.rollouts() for row in self._round_rows(game))
+        return _columns(_ROUND, (row for game in self.rollouts() for row in self._round_rows(game)))
 
     def pairs(self) -> Columns:
         """Columns with a row for each preference pair that was selected.
@@ -212,15 +213,17 @@ class Run:
         iteration, datapoint, tree, agent, parent (its node in the tree), chosen and rejected (the
         texts), chosen_value and rejected_value (expected rewards).
         """
-        return _columns(row for one in self.stages("sample") for row in self._pair_rows(one))
+        stages = self.stages("sample")
+        return _columns(_PAIR, (row for stage in stages for row in self._pair_rows(stage)))
 
     def metrics(self) -> Columns:
         """Columns with a row for each metric of each stage: iteration, stage, name, value."""
-        return _columns(
+        rows = (
             {"iteration": row.iteration, "stage": row.stage, "name": name, "value": value}
             for row in self.state.rows
             for name, value in row.metrics
         )
+        return _columns(("iteration", "stage", "name", "value"), rows)
 
     def usage(self, prices: Prices | None = None) -> Columns:
         """Columns with a row for each agent, or each trained group, of each stage that has ended.
@@ -231,7 +234,7 @@ class Run:
         """
         given = prices_of_run(self.path.parent).value_or(PriceTable())
         known = prices or Prices(given, listed_prices())
-        return _columns(
+        rows = (
             {
                 "iteration": row.iteration,
                 "stage": row.stage,
@@ -246,6 +249,7 @@ class Run:
             for row in self.state.rows
             for spent in stage_expenses(self.params, row, known)
         )
+        return _columns(_USAGE, rows)
 
     def _game_row(self, game: RecordedGame) -> dict[str, Any]:
         rollout, decision = game.rollout, game.rollout.decision
@@ -473,12 +477,28 @@ def _place(game: RecordedGame) -> dict[str, Any]:
     }
 
 
-def _columns(rows: Iterable[dict[str, Any]]) -> Columns:
-    """The records, all with the same fields, as one list for each field."""
-    columns: Columns = {}
+_PLACE = ("iteration", "stage", "datapoint", "tree", "game")
+_GAME = (*_PLACE, "label", "decision", "confidence", "correct", "end", "rounds")
+_ROUND = (
+    *(*_PLACE, "round", "agent", "text", "error", "decision", "attempts", "model"),
+    *("prompt_tokens", "completion_tokens", "reward"),
+)
+_PAIR = (
+    *("iteration", "datapoint", "tree", "agent", "parent", "chosen", "rejected"),
+    *("chosen_value", "rejected_value"),
+)
+_USAGE = (
+    *("iteration", "stage", "name", "model", "prompt_tokens", "cached_tokens"),
+    *("completion_tokens", "trained_tokens", "dollars"),
+)
+
+
+def _columns(names: Iterable[str], rows: Iterable[dict[str, Any]]) -> Columns:
+    """The records as one list for each of their fields, which are there without any record, too."""
+    columns: Columns = {name: [] for name in names}
     for row in rows:
         for name, value in row.items():
-            columns.setdefault(name, []).append(value)
+            columns[name].append(value)
     return columns
 
 

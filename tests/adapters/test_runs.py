@@ -4,10 +4,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from returns.primitives.exceptions import UnwrapFailedError
+from returns.result import Failure
 
+from nip_fn.config.codec import from_dict
 from nip_fn.game.decision import NO_DECISION
+from nip_fn.run import checkpoint
 from nip_fn.run.digest import digest
 from nip_fn_adapters import Run, load_run
+from nip_fn_adapters.runs import begun
 from nip_fn_adapters.store import CHECKPOINT
 
 
@@ -23,6 +28,24 @@ def test_a_run_is_found_by_its_folder_its_file_and_its_name(recorded_run: Path, 
     problem = load_run("another", runs=recorded_run.parent).failure()
     assert "no such run" in str(problem)
     assert name in str(problem)
+
+
+def test_unwrapping_a_failure_shows_its_problem(recorded_run: Path) -> None:
+    with pytest.raises(UnwrapFailedError, match=r"^another: there is no such run; the runs in "):
+        load_run("another", runs=recorded_run.parent).unwrap()
+    with pytest.raises(UnwrapFailedError, match=r"^seed: "):  # any result of ours
+        from_dict({"seed": "many"}).unwrap()
+    with pytest.raises(UnwrapFailedError, match=r"^$"):
+        Failure("of another library").unwrap()
+
+
+def test_a_run_that_was_stopped_at_once_has_all_columns(recorded_run: Path, tmp_path: Path) -> None:
+    whole, recording = load_run(recorded_run).unwrap(), begun(recorded_run / CHECKPOINT).unwrap()
+    (tmp_path / CHECKPOINT).write_bytes(checkpoint.write(recording.events[:1]))
+    stopped = load_run(tmp_path).unwrap()
+    for table in (Run.games, Run.rounds, Run.pairs, Run.metrics, Run.usage):
+        assert table(stopped) == {name: [] for name in table(whole)}
+        assert list(table(stopped)) == list(table(whole))
 
 
 def test_a_damaged_file_is_a_problem_and_a_torn_one_is_a_shorter_run(
