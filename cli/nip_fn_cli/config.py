@@ -103,7 +103,7 @@ def parsed(path: Path) -> Result[dict[str, Any], Problem]:
     """The table in a TOML, JSON, JSON5 or YAML file, whatever it is about."""
     if path.suffix in _READERS:
         return _text(path).bind(_READERS[path.suffix]).map(tap(named))
-    remedy = f"use one in {', '.join(_READERS)}"
+    remedy = "use one in .toml, .json, .json5 or .yaml"
     return Failure(Problem("the kind of file is unknown", remedy=remedy))
 
 
