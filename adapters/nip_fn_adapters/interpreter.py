@@ -133,8 +133,7 @@ class _Loop:
     def record(self, *events: Event) -> None:
         """Append events, in one write, then step through them."""
         # In this order: a state that is ahead of its recording could not be resumed, while an event
-        # that was appended and not stepped is stepped by the next session.  In one write: replies
-        # of one request are paid together, and a killed process should not lose some of them.
+        # that was appended and not stepped is stepped by the next session.
         self._world.store.append(b"".join(map(checkpoint.frame, events)))
         for event in events:
             self._step(event)
@@ -240,7 +239,7 @@ class _Loop:
         match effect:
             case SampleReplies():
                 sampled = await self._world.sampler(request(self.state, effect))
-                return sampled.map(lambda completions: _replies(effect, completions))
+                return sampled.map(lambda completions: _replied(effect, completions))
             case Train(job):
                 return await self._train(job)
             case Publish():
@@ -263,17 +262,21 @@ class _Loop:
         return Failure(problem)
 
 
-def _replies(
+def _replied(
     effect: SampleReplies, completions: tuple[Completion | Unanswered, ...]
 ) -> tuple[Replied | Unanswered, ...]:
-    """An event for each completion that came, in the order in which they were asked for."""
+    """The event of the completions that came, if any did, and each place without one."""
     tree, ask = effect.tree, effect.ask
-    return tuple(
-        done
-        if isinstance(done, Unanswered)
-        else Replied(tree, ask.path, ask.agent, index, ask.attempt, _encodable(done))
+    missing = tuple(done for done in completions if isinstance(done, Unanswered))
+    came = [
+        (index, _encodable(done))
         for index, done in zip(ask.indices, completions, strict=True)
-    )
+        if not isinstance(done, Unanswered)
+    ]
+    if not came:
+        return missing
+    (index, first), *others = came
+    return Replied(tree, ask.path, ask.agent, index, ask.attempt, first, tuple(others)), *missing
 
 
 def _finished(job: str, done: Tuned) -> Answer:

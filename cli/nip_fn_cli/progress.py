@@ -79,9 +79,9 @@ class Display:
         """Show an event; `state` is the one after it."""
         self._state = state
         if isinstance(event, Replied):
-            self._done += 1
+            self._done += len(event.completions)
             self._asked = self._done + num_waiting(state)
-            self._tokens += event.completion.completion_tokens
+            self._tokens += sum(reply.completion_tokens for _, reply in event.completions)
             # A look at all trees, so at times that are ever further apart.
             if self._done >= max(ENOUGH, 2 * self._surveyed):
                 self._surveyed = self._done

@@ -246,7 +246,7 @@ def _forked(
     adapters = (adapter.name for group in fork.state.groups for adapter in group.lineage)
     copy_adapters(adapters, fork.folder, folder)
     appending.begin(b"".join(map(frame, fork.events)))
-    replies = sum(isinstance(event, Replied) for event in fork.events)
+    replies = sum(len(event.completions) for event in fork.events if isinstance(event, Replied))
     say(f"from {fork.folder}, iteration {fork.iteration}: {replies:,} replies are used again")
     return Session(appending, models, fork.state, data, ())
 

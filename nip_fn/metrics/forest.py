@@ -53,7 +53,7 @@ class ForestStats(NamedTuple):
     weights: of the games.
     num_nodes: the nodes of all trees, roots included.
     efforts: of each agent that gave a reply.
-    turns: for each agent, the nodes at which it was asked.
+    requests: for each agent, one for each attempt at any of its replies at a node.
     positions: for each agent and round, the nodes at which it gave two replies or more with words.
     """
 
@@ -61,7 +61,7 @@ class ForestStats(NamedTuple):
     weights: tuple[float, ...]
     num_nodes: int
     efforts: Mapping[int, Effort]
-    turns: Mapping[int, int]
+    requests: Mapping[int, int]
     positions: Mapping[tuple[int, int], int]
 
 
@@ -72,19 +72,20 @@ def forest_stats(
     games: list[Ending] = []
     weights: list[float] = []
     efforts: defaultdict[int, Effort] = defaultdict(Effort)
-    turns: Counter[int] = Counter()
+    requests: Counter[int] = Counter()
     positions: Counter[tuple[int, int]] = Counter()
     for tree in trees:
         replies: defaultdict[int, list[Effort]] = defaultdict(list)
         words: Counter[tuple[int, int]] = Counter()  # (node, agent) -> replies with words
+        attempts: Counter[tuple[int, int]] = Counter()  # (node, agent) -> the most at a reply
         for parent, said in replies_in(tree):
             replies[said.agent].append(_effort(said))
-            # Adding False makes the entry all the same: an agent that was asked and wrote nothing
-            # has had its turn, which the next line counts.
             words[parent, said.agent] += bool(said.raw.strip())
+            attempts[parent, said.agent] = max(attempts[parent, said.agent], said.attempts)
         for agent, own in replies.items():
             efforts[agent] = total_effort((efforts[agent], *own))
-        turns.update(agent for _, agent in words)
+        for (_, agent), number in attempts.items():
+            requests[agent] += number
         depths = tree.depth_N.tolist()
         positions.update((agent, depths[node]) for (node, agent), num in words.items() if num >= 2)
         games.extend(map(_ending, leaf_games(tree, datapoints[tree.datapoint])))
@@ -94,7 +95,7 @@ def forest_stats(
         weights=tuple(weights),
         num_nodes=sum(tree.num_nodes for tree in trees),
         efforts=efforts,
-        turns=turns,
+        requests=requests,
         positions=positions,
     )
 

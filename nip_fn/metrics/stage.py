@@ -204,7 +204,7 @@ def _effort(protocol: Protocol, seen: ForestStats) -> Metrics:
     nodes: positions in the trees, roots included
     AGENT.replies, AGENT.tokens: replies used, tokens written (failed attempts included)
     AGENT.prompt_tokens, AGENT.cached_tokens: tokens sent, and those of them that were cached
-    AGENT.requests: one for all its replies at a position, and one for each retry
+    AGENT.requests: one for all its replies at a position, and one for all retries that follow it
     AGENT.retries: failed attempts;  AGENT.invalid: replies that stayed unusable
     AGENT.token_limit: replies cut at the limit
     AGENT.reply_length: mean number of tokens written at an attempt, failed or not
@@ -218,15 +218,15 @@ def _effort(protocol: Protocol, seen: ForestStats) -> Metrics:
         ("tokens", float(every.completion_tokens)),
     ]
     for index, agent in enumerate(protocol.agents):
-        own = _agent_effort(seen.efforts.get(index, Effort()), seen.turns.get(index, 0))
+        own = _agent_effort(seen.efforts.get(index, Effort()), seen.requests.get(index, 0))
         metrics += [(f"{agent.name}.{name}", value) for name, value in own]
     return tuple(metrics)
 
 
-def _agent_effort(own: Effort, turns: int) -> Metrics:
+def _agent_effort(own: Effort, requests: int) -> Metrics:
     return (
         ("replies", float(own.replies)),
-        ("requests", float(turns + own.attempts - own.replies)),
+        ("requests", float(requests)),
         ("prompt_tokens", float(own.prompt_tokens)),
         ("cached_tokens", float(own.cached_tokens)),
         ("tokens", float(own.completion_tokens)),

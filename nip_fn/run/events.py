@@ -62,8 +62,12 @@ class BatchFetched(RecordedEvent, frozen=True, array_like=True, tag="drawn"):
 
 # The address is complete, because replies to concurrent requests arrive in any order and a replay
 # has no requests to match them with.
+#
+# The replies to one request are one event: they are billed together, so a crash that kept some of
+# them would have the prompt paid for again, and the resumed run would differ from an undisturbed
+# one.
 class Replied(RecordedEvent, frozen=True, array_like=True, tag="replied"):
-    """One completion, for one slot of one node of one tree."""
+    """The completions that a request brought, each for one slot of one node of one tree."""
 
     tree: int
     path: Path
@@ -71,6 +75,12 @@ class Replied(RecordedEvent, frozen=True, array_like=True, tag="replied"):
     index: int
     attempt: int
     completion: Completion
+    others: tuple[tuple[int, Completion], ...] = ()  # (index, completion), if there were several
+
+    @property
+    def completions(self) -> tuple[tuple[int, Completion], ...]:
+        """(index, completion) of every reply."""
+        return (self.index, self.completion), *self.others
 
 
 class StageEnded(RecordedEvent, frozen=True, array_like=True, tag="stage_done"):
@@ -162,7 +172,7 @@ class FetchBatch(msgspec.Struct, frozen=True):
 
 
 class SampleReplies(msgspec.Struct, frozen=True):
-    """Sample replies for a node of a tree; answered by a `Replied` for each index."""
+    """Sample replies for a node of a tree; answered by `Replied`."""
 
     tree: int
     ask: ReplyRequest

@@ -85,10 +85,9 @@ def pure_world(dataset: Dataset, sampler: PureSampler) -> Perform:
                     if asked.script is None
                     else scripted_completions(state.params, asked)
                 )
-                return tuple(
-                    Replied(tree, ask.path, ask.agent, index, ask.attempt, completion)
-                    for index, completion in zip(ask.indices, completions, strict=True)
-                )
+                (first, completion), *others = zip(ask.indices, completions, strict=True)
+                answered = (tree, ask.path, ask.agent, first, ask.attempt, completion)
+                return (Replied(*answered, tuple(others)),)
             case EndStage(iteration, stage):
                 return (StageEnded(iteration, stage, digest(state), 0.0),)
             case CreateJob(job):

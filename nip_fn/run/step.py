@@ -87,7 +87,16 @@ from nip_fn.training.jobs import MIN_EXAMPLES, Job, make_job, row_metrics
 from nip_fn.training.registry import trainer_of
 from nip_fn.training.tokens import trained_tokens
 from nip_fn.training.trainer import SampleBatch, Selection
-from nip_fn.trees.grow import Forest, GameTree, ReplyArrival, insert, new_tree, pending_requests
+from nip_fn.trees.grow import (
+    Forest,
+    GameTree,
+    ReplyArrival,
+    ReplyRequest,
+    insert,
+    new_tree,
+    num_waiting_at,
+    pending_requests,
+)
 from nip_fn.trees.rollouts import GAME_WEIGHTS, dialogue_of
 from nip_fn.worlds import MEASURES
 
@@ -417,11 +426,13 @@ def _reply(state: RunState, stage: Growing, event: Replied) -> Stepped:
     index = event.tree
     if not 0 <= index < len(stage.forest):
         raise ValueError(f"no tree {index} grows in stage {stage.name!r}")
-    arrival = ReplyArrival(event.path, event.agent, event.index, event.attempt, event.completion)
-    game = stage.forest[index]
-    root, requests = insert(rules(state), game.root, episode_of(stage, index), arrival)
-    # A retry asks for one reply again and leaves the count as it is; a new round adds its slots.
-    more = sum(len(request.indices) for request in requests) - 1
+    game, episode, how = stage.forest[index], episode_of(stage, index), rules(state)
+    root, requests = game.root, tuple[ReplyRequest, ...]()
+    for slot, completion in event.completions:
+        arrival = ReplyArrival(event.path, event.agent, slot, event.attempt, completion)
+        root, asks = insert(how, root, episode, arrival)
+        requests += asks
+    more = num_waiting_at(root, event.path) - num_waiting_at(game.root, event.path)
     game = replace(game, root=root, num_waiting=game.num_waiting + more)
     forest = stage.forest.replaced(index, game)
     stage = replace(stage, forest=forest, num_waiting=stage.num_waiting + more)

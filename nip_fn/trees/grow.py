@@ -284,6 +284,13 @@ def after(episode: Episode, *nodes: Node) -> Episode:
     return msgspec.structs.replace(episode, rounds=rounds, status=nodes[-1].status)
 
 
+def num_waiting_at(node: Node, path: Path) -> int:
+    """The number of empty slots at the node that `path` leads to, and at its children."""
+    for rank in path:
+        node = node.children[rank]
+    return sum(slot.said is None for one in (node, *node.children) for slot in one.slots)
+
+
 def node_at(node: Node, episode: Episode, path: Path) -> tuple[Node, Episode]:
     """The node that `path` leads to from `node`, and the game there."""
     spine = [node]
@@ -293,7 +300,7 @@ def node_at(node: Node, episode: Episode, path: Path) -> tuple[Node, Episode]:
 
 
 def pending_requests(node: Node, path: Path = ()) -> Iterator[ReplyRequest]:
-    """Everything that the tree at `path` waits for, in the order of its paths, breadth last."""
+    """All requests that the tree at `path` waits for, in the order of its paths, breadth last."""
     yield from _asks(node.slots, path)
     for rank, child in enumerate(node.children):
         yield from pending_requests(child, (*path, rank))
@@ -325,15 +332,18 @@ def _fill(
     slot = _attempt(rules, node.slots[place], episode, given.completion)
     slots = (*node.slots[:place], slot, *node.slots[place + 1 :])
     node = msgspec.structs.replace(node, slots=slots)
-    if slot.said is None:
-        return node, (ReplyRequest(given.path, given.agent, (given.index,), slot.attempts),)
     # The children open as soon as this node's own slots are filled: no barrier between nodes or
     # trees, so a forest takes the time of its depth, not of its size.
     if any(slot.said is None for slot in slots):
-        return node, ()
+        asks = _asks(slots, given.path)
+        # With the last reply of an attempt, and not with each that fails: which of them share a
+        # request, and pay its prompt once, is then the same live and after a crash.
+        return node, tuple(
+            ask for ask in asks if ask.agent == given.agent and ask.attempt > given.attempt
+        )
     children = _branch(rules, slots, episode)
-    asks = (_asks(child.slots, (*given.path, rank)) for rank, child in enumerate(children))
-    return msgspec.structs.replace(node, children=children), tuple(chain.from_iterable(asks))
+    opened = (_asks(child.slots, (*given.path, rank)) for rank, child in enumerate(children))
+    return msgspec.structs.replace(node, children=children), tuple(chain.from_iterable(opened))
 
 
 def _waits_for(slot: Slot) -> int | None:
@@ -452,14 +462,15 @@ def _branch(rules: Rules, slots: tuple[Slot, ...], episode: Episode) -> tuple[No
 
 
 def _asks(slots: tuple[Slot, ...], path: Path) -> Iterator[ReplyRequest]:
-    """The empty slots of the node at `path` by agent and attempt, as few requests as possible."""
-    groups: dict[tuple[int, int], list[int]] = {}
+    """A request for each agent that the node at `path` waits for, of its earliest attempt."""
+    # The attempt is a part of each reply's key, so slots that have failed a different number of
+    # times cannot share a request.  Those that have failed more often wait for the others.
+    waiting: dict[int, dict[int, list[int]]] = {}
     seen: dict[int, int] = {}
     for slot in slots:
         index = seen[slot.agent] = seen.get(slot.agent, -1) + 1
         if slot.said is None:
-            # Slots that have failed a different number of times cannot share a request: the attempt
-            # is a part of each reply's key.
-            groups.setdefault((slot.agent, slot.attempts), []).append(index)
-    for (agent, attempt), indices in groups.items():
-        yield ReplyRequest(path, agent, tuple(indices), attempt)
+            waiting.setdefault(slot.agent, {}).setdefault(slot.attempts, []).append(index)
+    for agent, indices in waiting.items():
+        attempt = min(indices)
+        yield ReplyRequest(path, agent, tuple(indices[attempt]), attempt)

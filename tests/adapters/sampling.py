@@ -30,6 +30,7 @@ from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.store import CHECKPOINT
 
+from ..core.games import one_by_one
 from ..provider import Provider
 
 KEY = "sk-test-5e0d7b13c9"  # as the fake provider's `key`: to be in no file and no message
@@ -152,7 +153,7 @@ class Game:
     def replies(self) -> list[Replied]:
         """What is recorded."""
         events = store.read(self.folder / CHECKPOINT).unwrap().events
-        return [event for event in events if isinstance(event, Replied)]
+        return one_by_one(events)
 
     def contents(self) -> dict[tuple[Any, ...], Completion]:
         """Every recorded reply by its place, without what differs from one run to the next."""

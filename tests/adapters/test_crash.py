@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from nip_fn.run.digest import digest
-from nip_fn.run.events import JobFinished, Replied
+from nip_fn.run.events import JobFinished
 from nip_fn.run.ports import Store
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 
+from ..core.games import one_by_one
 from .conftest import SmallSession
 
 
@@ -37,7 +38,7 @@ class DyingStore:
 
 def _replies(folder: Path) -> int:
     recording = store.read(folder / CHECKPOINT).unwrap()
-    return sum(isinstance(event, Replied) for event in recording.events)
+    return len(one_by_one(recording.events))
 
 
 class MeasuringStore:

@@ -8,7 +8,7 @@ from returns.result import Failure, Result
 
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
-from nip_fn.run.events import FORMAT, Replied, RunStarted
+from nip_fn.run.events import FORMAT, RunStarted
 from nip_fn.run.ports import Unanswered, World
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY
@@ -16,6 +16,7 @@ from nip_fn_adapters import dummy, store
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 
+from ..core.games import one_by_one
 from .conftest import no_tracker, small_dataset, small_params
 
 
@@ -25,7 +26,7 @@ def test_a_problem_is_told_while_replies_are_under_way_and_these_are_kept(tmp_pa
 
     def replies() -> int:
         events = store.read(tmp_path / store.CHECKPOINT).unwrap().events
-        return sum(isinstance(event, Replied) for event in events)
+        return len(one_by_one(events))
 
     def tell(line: str) -> None:
         lines.append((line, replies()))

@@ -66,7 +66,8 @@ def play(
             state, effects = nip.step(state, event)
             elapsed = time.process_time() - began
             if isinstance(event, Replied):
-                times.append(elapsed)
+                replies = len(event.completions)
+                times.extend([elapsed / replies] * replies)
             events.append(event)
             queue.extend(effects)
         answers = perform(state, queue.popleft())

@@ -77,7 +77,7 @@ class Watch:
         self.count, self._size, self._stop = 0, size, stop
 
     def __call__(self, state: RunState, event: Event) -> None:
-        self.count += isinstance(event, Replied)
+        self.count += len(event.completions) if isinstance(event, Replied) else 0
         most = self._size.replies
         if self.count >= most if most else isinstance(event, StageEnded):
             self._stop.set()

@@ -150,7 +150,7 @@ class _Watch:
         if isinstance(event, BatchFetched):
             self._began = time.perf_counter()
         elif isinstance(event, Replied):
-            self.tokens += event.completion.completion_tokens
+            self.tokens += sum(reply.completion_tokens for _, reply in event.completions)
         elif isinstance(event, StageEnded) and event.stage == "sample":
             self.seconds = time.perf_counter() - self._began
 

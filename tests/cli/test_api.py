@@ -17,6 +17,7 @@ from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 from nip_fn_cli.exits import Exit
 
+from ..core.games import one_by_one
 from ..provider import Provider
 from .conftest import COMMAND, Finished, RunCli
 
@@ -84,7 +85,7 @@ def traces(folder: Path, *finished: Finished) -> list[str]:
 
 def recorded(run: Path) -> list[Replied]:
     events = store.read(run / CHECKPOINT).unwrap().events
-    return [event for event in events if isinstance(event, Replied)]
+    return one_by_one(events)
 
 
 # ------------------------------------------------------------------------------------ runs

@@ -9,10 +9,11 @@ from random import Random
 
 import pytest
 
-from nip_fn.run.events import JobCreated, Replied
+from nip_fn.run.events import JobCreated
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 
+from ..core.games import one_by_one
 from ..provider import Provider
 from .conftest import COMMAND, RunCli
 
@@ -61,7 +62,7 @@ def test_nothing_recorded_is_asked_again_and_each_job_is_created_once(
         log, jobs = provider.log(), provider.jobs()
     assert kills == kills_wanted
     events = store.read(run / CHECKPOINT).unwrap().events
-    recorded = {e.completion.request_id for e in events if isinstance(e, Replied)}
+    recorded = {reply.completion.request_id for reply in one_by_one(events)}
     chats = [entry for entry in log if entry["kind"] == "chat"]
     done: set[str] = set()
     for entry in chats:

@@ -11,10 +11,10 @@ from random import Random
 
 import pytest
 
-from nip_fn.run.events import Replied
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 
+from ..core.games import one_by_one
 from ..provider import Provider
 from .conftest import COMMAND, Finished, RunCli
 
@@ -100,5 +100,5 @@ def check(provider: Provider, run: Path) -> None:
     assert set(Counter(str(row["body"]) for row in rows).values()) == {1}
     (checkpoint,) = run.rglob(CHECKPOINT)
     events = store.read(checkpoint).unwrap().events
-    recorded = {event.completion.request_id for event in events if isinstance(event, Replied)}
+    recorded = {reply.completion.request_id for reply in one_by_one(events)}
     assert recorded <= {f"chatcmpl-{int(row['request_id'].removeprefix('req_')):x}" for row in rows}

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from nip_fn.game.verdict import find_decision
-from nip_fn.run.events import BatchFetched, Replied
+from nip_fn.run.events import BatchFetched
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
 
 from ..adapters.hosted import FakeServer
 from ..adapters.scripted_llama import make_scripted_llama
+from ..core.games import one_by_one
 from ..provider import Provider
 from .conftest import Finished, RunCli
 
@@ -51,11 +52,10 @@ def decided(folder: Path) -> list[bool]:
     events = store.read(folder / CHECKPOINT).unwrap().events
     (points,) = (event.datapoints for event in events if isinstance(event, BatchFetched))
     said: dict[int, int] = {}
-    for event in events:
-        if isinstance(event, Replied):
-            found = find_decision(event.completion.text or "", "accept_reject").unwrap()
-            if found is not None:
-                said[event.tree] = found.discrete
+    for reply in one_by_one(events):
+        found = find_decision(reply.completion.text or "", "accept_reject").unwrap()
+        if found is not None:
+            said[reply.tree] = found.discrete
     return [said[tree] == point.label for tree, point in enumerate(points)]
 
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from nip_fn.config.search import Entry, Reported, Suggested, tried
-from nip_fn.run.events import Replied
 from nip_fn_adapters.runs import load_run
 from nip_fn_adapters.studies import tune
 from nip_fn_adapters.studies.searching import SEARCH, read_search
@@ -19,6 +18,7 @@ from nip_fn_adapters.studies.tune import suggest
 from nip_fn_cli.studies import read_study
 
 from ..adapters import clusters
+from ..core.games import one_by_one
 from .conftest import RunCli
 from .test_sweep_ray import NODE, ended, facts, sweep
 
@@ -155,7 +155,7 @@ def check_kills(folder: Path, run_cli: RunCli, kills: int, start: Callable[[], A
         whole = run_cli("train", place / name / "given.json", "--run", name)
         assert whole.returncode == 0, whole.stderr
         plain = load_run(folder / "runs" / name).unwrap()
-        replies = sum(isinstance(event, Replied) for event in plain.recording.events)
+        replies = len(one_by_one(plain.recording.events))
         assert found[:2] == (plain.digest, replies)
     assert len(known) == draws
 

@@ -14,11 +14,12 @@ from typing import Any, Literal, NamedTuple
 import psutil
 import pytest
 
-from nip_fn.run.events import JobCreated, Replied
+from nip_fn.run.events import JobCreated
 from nip_fn_adapters.runs import load_run
 from nip_fn_cli.exits import Exit
 
 from ..adapters import clusters
+from ..core.games import one_by_one
 from .conftest import plain_environment
 
 pytest.importorskip("ray")
@@ -173,8 +174,9 @@ def facts(folder: Path) -> dict[str, tuple[str, int, int]]:
         run = load_run(path).unwrap()
         assert not run.faults
         assert run.state.stage.name == "done"
-        kinds = [type(event) for event in run.recording.events]
-        found[path.parent.name] = (run.digest, kinds.count(Replied), kinds.count(JobCreated))
+        events = run.recording.events
+        jobs = sum(isinstance(event, JobCreated) for event in events)
+        found[path.parent.name] = (run.digest, len(one_by_one(events)), jobs)
     return found
 
 

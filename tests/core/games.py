@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from nip_fn.config.codec import from_dict, merge
 from nip_fn.game.datapoint import Datapoint, Split, make_datapoint
@@ -439,6 +440,16 @@ def _go_on(setup: Setup, state: RunState, waiting: tuple[Effect, ...], order: Or
         in_flight.extend(singles(effects))
         moments.append(Moment(event, state, singles(effects), tuple(in_flight)))
     return tuple(moments)
+
+
+def one_by_one(events: Iterable[Event]) -> list[Replied]:
+    """The replies among the events, each as an event of its own."""
+    return [
+        replace(event, index=index, completion=completion, others=())
+        for event in events
+        if isinstance(event, Replied)
+        for index, completion in event.completions
+    ]
 
 
 def events_of(run: Play) -> tuple[Event, ...]:

@@ -48,6 +48,7 @@ DATAPOINTS = st.builds(
 SCORES = st.lists(st.builds(Score, NUMBER, NUMBER), max_size=3).map(tuple)
 REPORTS = st.lists(st.tuples(TEXT, NUMBER), max_size=3).map(tuple)
 PATHS = st.lists(st.integers(0, 9), max_size=4).map(tuple)
+SIBLINGS = st.lists(st.tuples(NATURAL, COMPLETIONS), max_size=2).map(tuple)
 EVENTS: dict[type, st.SearchStrategy[Event]] = {
     RunStarted: st.builds(
         RunStarted,
@@ -56,7 +57,7 @@ EVENTS: dict[type, st.SearchStrategy[Event]] = {
         version=TEXT,
     ),
     BatchFetched: st.builds(BatchFetched, st.lists(DATAPOINTS, max_size=3).map(tuple)),
-    Replied: st.builds(Replied, NATURAL, PATHS, NATURAL, NATURAL, NATURAL, COMPLETIONS),
+    Replied: st.builds(Replied, NATURAL, PATHS, NATURAL, NATURAL, NATURAL, COMPLETIONS, SIBLINGS),
     StageEnded: st.builds(StageEnded, NATURAL, TEXT, TEXT, NUMBER),
     JobCreated: st.builds(JobCreated, TEXT, TEXT),
     JobFinished: st.builds(JobFinished, TEXT, st.none() | TEXT, REPORTS, SCORES, TEXT),

@@ -79,19 +79,17 @@ def test_a_prompt_that_is_refused_is_not_asked_again(reason: FinishReason) -> No
 def test_an_unusable_reply_is_asked_for_again_until_the_attempts_are_used_up() -> None:
     how = rules(attempts=3)
     root = new_tree(how, GAME)
+    verdict = said("Decision: reject")
+    root, _ = insert(how, root, GAME, ReplyArrival((), VERIFIER, 1, 0, verdict))
     for attempt in (1, 2):
         root, asks = insert(
             how, root, GAME, ReplyArrival((), VERIFIER, 0, attempt - 1, said("", "content_filter"))
         )
-        assert asks == (ReplyRequest((), VERIFIER, (0,), attempt),)
-        assert set(pending_requests(root)) == {
-            ReplyRequest((), VERIFIER, (0,), attempt),
-            ReplyRequest((), VERIFIER, (1,), 0),
-        }
+        assert asks == (ReplyRequest((), VERIFIER, (0,), attempt),) == (*pending_requests(root),)
     root, asks = insert(
         how, root, GAME, ReplyArrival((), VERIFIER, 0, 2, said("Decision: maybe", "length"))
     )
-    assert asks == ()
+    assert {ask.path for ask in asks} == {(0,)}  # the game goes on
     heard = root.slots[0].said
     assert heard is not None
     assert (heard.error, heard.attempts, heard.raw) == ("invalid_decision", 3, "Decision: maybe")
@@ -109,12 +107,28 @@ def test_a_reply_after_failures_is_a_reply_like_any_other_with_the_cost_of_all()
     assert (heard.error, heard.attempts, heard.completion_tokens) == (None, 2, 6)
 
 
-def test_slots_that_wait_for_the_same_attempt_are_asked_for_together() -> None:
-    how = rules(attempts=3)
+def test_replies_that_failed_are_asked_for_again_in_one_request_once_their_siblings_are_in() -> (
+    None
+):
+    """Or live retries and those of a resumed run would share requests, and prompts, otherwise."""
+    how = rules(attempts=3)._replace(branching=lambda moves: 3)
     root = new_tree(how, GAME)
-    for index in (1, 0):
-        root, _ = insert(how, root, GAME, ReplyArrival((), VERIFIER, index, 0, said(None)))
-    assert list(pending_requests(root)) == [ReplyRequest((), VERIFIER, (0, 1), 1)]
+    texts = {
+        (0, 0): None,
+        (2, 0): None,
+        (1, 0): "Why?",
+        (2, 1): None,
+        (0, 1): "Why?",
+        (2, 2): "So?",
+    }
+    requests = [*pending_requests(root)]
+    for (index, attempt), text in texts.items():
+        arrival = ReplyArrival((), VERIFIER, index, attempt, said(text))
+        root, asks = insert(how, root, GAME, arrival)
+        requests += asks
+    retries = [ReplyRequest((), VERIFIER, (0, 2), 1), ReplyRequest((), VERIFIER, (2,), 2)]
+    assert requests[:3] == [ReplyRequest((), VERIFIER, (0, 1, 2), 0), *retries]
+    assert requests[3:] == [*pending_requests(root)]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice, pairwise
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,10 @@ from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run import checkpoint
 from nip_fn.run.digest import _changed, digest
 from nip_fn.run.events import (
+    FORMAT,
     BatchFetched,
+    Effect,
+    Event,
     FetchBatch,
     JobFinished,
     Published,
@@ -28,6 +32,7 @@ from nip_fn.run.events import (
     StageEnded,
 )
 from nip_fn.run.replay import replay
+from nip_fn.run.request import request
 from nip_fn.run.stages import Growing, Publishing, Training
 from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import pending, scan, step
@@ -41,6 +46,7 @@ from .games import (
     DATA,
     DATASET,
     MANY_PAIRS,
+    RETRIES,
     Moment,
     Order,
     Play,
@@ -52,6 +58,7 @@ from .games import (
     make_params,
     perform,
     play,
+    reply,
     resume,
     setups,
     shuffled,
@@ -243,6 +250,52 @@ def test_a_run_stopped_anywhere_goes_on_to_the_same_end_and_asks_for_nothing_twi
         for iteration, stage, e in replies_of((*kept, *rest))
     ]
     assert len(places) == len(set(places))
+
+
+def billed(setup: Setup, state: RunState, effect: Effect) -> Event:
+    """The answer to an effect from a provider that bills the prompt of a request once."""
+    if not isinstance(effect, SampleReplies):
+        return perform(setup, state, effect)
+    asked = request(state, effect)
+    first, *others = (reply(asked, key, setup) for key in asked.keys)
+    index, *indices = effect.ask.indices
+    unbilled = tuple((i, replace(r, prompt_tokens=0)) for i, r in zip(indices, others, strict=True))
+    path, agent, attempt = effect.ask.path, effect.ask.agent, effect.ask.attempt
+    return Replied(effect.tree, path, agent, index, attempt, first, unbilled)
+
+
+def billed_run(
+    setup: Setup, state: RunState, effects: Iterable[Effect], order: Order
+) -> tuple[tuple[Event, ...], RunState]:
+    """The events from a state to the end of the run, and its last state."""
+    events, in_flight = [], list(effects)
+    while in_flight:
+        events.append(billed(setup, state, in_flight.pop(order(len(in_flight)))))
+        state, asked = step(state, events[-1])
+        in_flight.extend(asked)
+    return tuple(events), state
+
+
+def test_a_run_cut_at_any_byte_ends_as_if_it_had_not_been_down_to_the_tokens_that_it_paid() -> None:
+    """Siblings share requests as they would have, and a request is recorded whole or not at all."""
+    table = {
+        "rl": {"num_iterations": 1, "rollouts_per_iteration": 2},
+        "malt": {"num_responses_per_timestep": 5},
+        "text_rl": {"test_scheme": "none"},
+    }
+    setup = BUSY._replace(params=make_params(MANY_PAIRS, RETRIES, table), invalid_rate=0.1)
+    start = RunStarted(setup.params, DATASET, "0.2.0", format=FORMAT)
+    state, effects = step(EMPTY, start)
+    events, whole = billed_run(setup, state, effects, shuffled(1))
+    retried = [e for e in events if isinstance(e, Replied) and e.attempt and e.others]
+    assert retried, "no two siblings failed"
+    data, random = checkpoint.write((start, *events)), Random(2)
+    first = len(checkpoint.write((start,)))
+    for cut in (random.randrange(first, len(data)) for _ in range(100)):
+        *_, state = scan(checkpoint.read(data[:cut]).unwrap().events)
+        _, last = billed_run(setup, state, pending(state), shuffled(cut))
+        assert digest(last) == digest(whole)
+        assert last.rows == whole.rows
 
 
 def test_a_done_run_waits_for_nothing() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
-from nip_fn.run.events import Event, JobCreated, JobFinished, Published, Replied, RunStarted
+from nip_fn.run.events import Event, JobCreated, JobFinished, Published, RunStarted
 from nip_fn.training.canary import canary_metrics
 from nip_fn_adapters import store
 from nip_fn_adapters.store import CHECKPOINT
@@ -23,6 +23,7 @@ from nip_fn_cli.exits import Exit
 from ..adapters.fleets import free_ports
 from ..adapters.serving import Server
 from ..cli.conftest import COMMAND, Finished
+from ..core.games import one_by_one
 
 MODEL = "builtin:tiny"
 SMALL = (
@@ -127,7 +128,7 @@ def test_two_iterations_of_malt(server: Server, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     replays(tmp_path, done.stdout)
     recorded = events(tmp_path)
-    replies, finished = some(Replied, recorded), some(JobFinished, recorded)
+    replies, finished = one_by_one(recorded), some(JobFinished, recorded)
     published = some(Published, recorded)
     # Siblings come from one request.
     requests = Counter(reply.completion.request_id for reply in replies)
@@ -148,9 +149,9 @@ def test_two_iterations_of_malt(server: Server, tmp_path: Path) -> None:
     agents = [agent.name for agent in some(RunStarted, recorded)[0].params.agents]
     last = {one.group: one.adapter for one in published}
     at_end = recorded[recorded.index(published[-1]) :]
-    for reply in some(Replied, at_end):
+    for reply in one_by_one(at_end):
         assert reply.completion.model == last[agents[reply.agent]]
-    assert {reply.agent for reply in some(Replied, at_end)} == {0, 1}
+    assert {reply.agent for reply in one_by_one(at_end)} == {0, 1}
     assert last.keys() == {"prover", "verifier"}
     jobs = ask(server, "/training/jobs")
     assert [job["status"] for job in jobs] == ["succeeded"] * len(finished)
@@ -166,7 +167,7 @@ def test_one_iteration_of_expert_iteration(server: Server, tmp_path: Path) -> No
     recorded = events(tmp_path)
     adapters = {one.adapter for one in some(Published, recorded)}
     assert adapters
-    assert adapters <= {reply.completion.model for reply in some(Replied, recorded)}
+    assert adapters <= {reply.completion.model for reply in one_by_one(recorded)}
 
 
 def test_models_are_compared_without_training(server: Server, tmp_path: Path) -> None:
@@ -187,7 +188,7 @@ def test_vllm_the_server_and_the_client_are_killed(server: Server, tmp_path: Pat
     how = ("--trainer", "malt", "--iterations", "2", *SMALL, *options(server))
     running = train(tmp_path, *how)
     try:
-        until(lambda: len(some(Replied, events(tmp_path))) > 20, "there are replies")
+        until(lambda: len(one_by_one(events(tmp_path))) > 20, "there are replies")
         vllm(server).kill()
         until(lambda: any(job["status"] == "running" for job in jobs()), "a job runs")
         server.kill()
@@ -205,7 +206,7 @@ def test_vllm_the_server_and_the_client_are_killed(server: Server, tmp_path: Pat
     assert recorded[: len(kept)] == kept
     places = Counter(
         (reply.completion.model, reply.tree, reply.path, reply.agent, reply.index, reply.attempt)
-        for reply in some(Replied, recorded)
+        for reply in one_by_one(recorded)
         if reply.completion.model != MODEL
     )
     assert places
@@ -253,7 +254,7 @@ def test_a_poisoned_adapter_is_refused(server: Server, tmp_path: Path, refused: 
     replays(tmp_path, done.stdout)
     [published] = some(Published, events(tmp_path))
     assert ("not a finite number" in published.problem) == (refused == "skip")
-    sampled = {reply.completion.model for reply in some(Replied, events(tmp_path))}
+    sampled = {reply.completion.model for reply in one_by_one(events(tmp_path))}
     assert sampled == ({MODEL} if refused == "skip" else {MODEL, left["adapter"]})
 
 
@@ -280,7 +281,7 @@ def test_a_run_with_a_server_of_its_own_and_one_that_goes_on_from_it(
     )
     tested = ended(start(tmp_path, "train", *how, *load, "--run", "b"))
     assert tested.returncode == 0, tested.stderr
-    replies = some(Replied, store.read(tmp_path / "runs" / "b" / CHECKPOINT).unwrap().events)
+    replies = one_by_one(store.read(tmp_path / "runs" / "b" / CHECKPOINT).unwrap().events)
     assert {reply.completion.model for reply in replies} == {MODEL, published.adapter}
     with socket.socket() as probe:  # the servers went with their runs
         assert probe.connect_ex(("127.0.0.1", port)) != 0

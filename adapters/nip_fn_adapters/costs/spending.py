@@ -62,8 +62,11 @@ def dollars(state: RunState, prices: Prices) -> float | None:
 def dollars_of(state: RunState, event: Event, prices: Prices) -> float | None:
     """The cost that an event adds; `state` is the one before or after it."""
     match event:
-        case Replied(tree=tree, agent=index, completion=done):
-            tokens = Tokens(done.prompt_tokens, done.cached_tokens, done.completion_tokens)
+        case Replied(tree=tree, agent=index):
+            tokens = total(
+                Tokens(reply.prompt_tokens, reply.cached_tokens, reply.completion_tokens)
+                for _, reply in event.completions
+            )
             agent, tuned = state.params.agents[index], _is_tuned(state, state.forest[tree], index)
             return cost(tokens, price_of(prices, agent, tuned=tuned))
         case JobFinished():
