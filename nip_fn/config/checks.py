@@ -24,6 +24,7 @@ from nip_fn.prompts.chat import system_variables
 from nip_fn.prompts.render import render_text
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.strategies import strategies_for
+from nip_fn.select.rollouts import as_written
 
 _NO_NETWORK = "it configures networks other than language models, which nip-fn does not train"
 _NO_WANDB = (
@@ -215,11 +216,12 @@ def _size_problems(params: HyperParameters) -> Iterator[Problem]:
             "rl.frames_per_batch",
             f"write {frames - frames % rounds or rounds}",
         )
-    shares = params.dataset_options.validation_share + params.dataset_options.test_share
+    options = params.dataset_options
+    shares = as_written(options.validation_share) + as_written(options.test_share)
     if shares >= 1:
         yield Problem(
-            f"validation_share and test_share add up to {shares:g}, which leaves nothing to train "
-            "on",
+            f"validation_share and test_share add up to {float(shares):g}, which leaves nothing to "
+            "train on",
             "dataset_options",
             "let them add up to less than 1",
         )
@@ -314,8 +316,8 @@ def _lora_problems(agent: AgentParameters) -> Iterator[Problem]:
         yield Problem("lora_alpha and lora_alpha_scale are both set", where, "keep one")
     if agent.lora_alpha is None and agent.lora_alpha_scale is None:
         yield Problem("neither lora_alpha nor lora_alpha_scale is set", where, "set one")
-    alpha = agent.lora_rank * (agent.lora_alpha_scale or 1.0)
-    if alpha < 1 or alpha != round(alpha):
+    alpha = agent.lora_rank * as_written(agent.lora_alpha_scale or 1.0)
+    if alpha < 1 or alpha.denominator != 1:
         yield Problem(
             f"{agent.lora_alpha_scale} times the rank, {agent.lora_rank}, is not a whole number of "
             "at least 1",
@@ -376,11 +378,11 @@ def _hosting_problems(params: HyperParameters) -> Iterator[Problem]:
 def _pool_problems(params: HyperParameters) -> Iterator[Problem]:
     """Problems with the pools of earlier models that agents are to meet."""
     meeting = [agent for agent in params.agents if meets_others(agent)]
-    shares = sum(agent.opponent_pool_share for agent in meeting)
+    shares = sum(as_written(agent.opponent_pool_share) for agent in meeting)
     if shares > 1:
         yield Problem(
             f"{' and '.join(agent.name for agent in meeting)} meet earlier models or scripts in "
-            f"{shares:g} times as many trees as there are",
+            f"{float(shares):g} times as many trees as there are",
             "agents.*.opponent_pool_share",
             "let the shares of all agents add up to at most 1",
         )

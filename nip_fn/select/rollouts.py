@@ -4,7 +4,8 @@ A rule is `(return_D, key) -> indices`; the key is consumed.  Letters for dimens
 """
 
 from collections.abc import Callable, Sequence
-from math import fsum
+from fractions import Fraction
+from math import floor, fsum
 
 import msgspec
 
@@ -12,6 +13,15 @@ from nip_fn.keys import LOTS, Draws, Key, fold_in
 from nip_fn.select.pairs import TOLERANCE
 
 RolloutRule = Callable[[Sequence[float], Key], tuple[int, ...]]
+
+
+def as_written(value: float) -> Fraction:
+    """The decimal number that a float was read from, to count shares exactly.
+
+    >>> int(0.29 * 100), int(as_written(0.29) * 100)
+    (28, 29)
+    """
+    return Fraction(repr(float(value)))
 
 
 class SelectedRollout(msgspec.Struct, frozen=True, array_like=True):
@@ -75,7 +85,7 @@ def weighted(
             return ()
         # An empty batch has no weights to normalise, hence the return before.
         weight_D = sampling_weights(return_D, minimum=minimum, epsilon=epsilon, tolerance=tolerance)
-        size = round(factor * len(return_D))
+        size = round(as_written(factor) * len(return_D))
         if not replace:
             size = min(size, sum(weight > 0 for weight in weight_D))
         # Sorted, so that the training rows, which follow this order, do not show in which order
@@ -129,7 +139,7 @@ def with_true_labels(
     """
     # Set aside before anything is selected: a replaced verdict is right by construction, whatever
     # the dialogue earned, and the rule is about what was earned.
-    num_replaced = int(share * len(return_D))
+    num_replaced = floor(as_written(share) * len(return_D))
     # The *nip* library seeds this draw with `hash` of the agent's name, which differs in every
     # process.
     order = draws.permutation(fold_in(key, "replace"), len(return_D)) if num_replaced else ()

@@ -13,7 +13,7 @@ replay derives it, and the recorded utterances name the models that did play.
 from typing import NamedTuple
 
 from nip_fn.keys import Key, fold_in, randint, uniform
-from nip_fn.params.agent import meets_others
+from nip_fn.params.agent import is_scripted, meets_others
 from nip_fn.params.run import HyperParameters
 from nip_fn.training.groups import Group
 
@@ -53,7 +53,8 @@ def player_of(params: HyperParameters, group: Group, agent: int, game: Key) -> s
         `opponent_pool` says; the base model is the first of all.
     """
     learns = learner(params, game)
-    if learns is None or learns == agent:
+    # A scripted agent follows its script in every game: it has no earlier models.
+    if learns is None or learns == agent or is_scripted(params.agents[agent]):
         return group.serving
     own = params.agents[learns]
     known = (None, *(adapter.name for adapter in group.lineage))

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+from nip_fn.select.rollouts import as_written
+
 Schedule = Callable[[int], float]
 
 
@@ -10,15 +12,22 @@ def constant(value: float) -> Schedule:
     return lambda iteration: value
 
 
-# The two ways in which the *nip* library anneals, with its formulas.
+# The two ways in which the *nip* library anneals, with its formulas.  Exactly rounded: in floats
+# 0.7 - 2 · 0.1 is less than a half, and a half of 22 rollouts would be 10.
 def linear(start: float, rate: float) -> Schedule:
-    """max(start - iteration · rate, 0)."""
-    return lambda iteration: max(start - iteration * rate, 0.0)
+    """max(start - iteration · rate, 0).
+
+    >>> linear(0.7, 0.1)(2)
+    0.5
+    """
+    first, lost = as_written(start), as_written(rate)
+    return lambda iteration: float(max(first - iteration * lost, 0))
 
 
 def exponential(start: float, rate: float) -> Schedule:
     """start · (1 - rate)^iteration."""
-    return lambda iteration: float(start * (1 - rate) ** iteration)
+    first, kept = as_written(start), 1 - as_written(rate)
+    return lambda iteration: float(first * kept**iteration)
 
 
 def periodic(period: int, start: int, stop: int) -> Schedule:

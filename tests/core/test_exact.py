@@ -2,12 +2,15 @@
 
 from fractions import Fraction
 from itertools import product
+from math import floor
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from returns.pipeline import is_successful
 
+from nip_fn.config.codec import from_dict
 from nip_fn.game.decision import SPECTRA, SpectrumName
 from nip_fn.game.episode import Utterance
 from nip_fn.keys import key
@@ -27,7 +30,8 @@ from nip_fn.select.pairs import (
     every,
     interval,
 )
-from nip_fn.select.rollouts import above, sampling_weights
+from nip_fn.select.rollouts import above, sampling_weights, weighted, with_true_labels
+from nip_fn.training.schedules import exponential, linear
 from nip_fn.trees.grow import Node
 
 from .games import make_params
@@ -36,6 +40,40 @@ from .trees import flat
 PROTOCOL = protocol_of(make_params())  # the verifier's rewards lie in [-1, 1]
 SPECTRUM: list[SpectrumName] = ["likert_scale_6", "likert_scale_7", "out_of_10", "out_of_100"]
 SHARES = ["0", "0.05", "0.1", "0.2", "0.25", "0.3"]
+
+# --------------------------------------------------------------------------------------- shares
+
+HUNDREDTHS = st.integers(0, 100)
+
+
+@given(HUNDREDTHS, HUNDREDTHS, st.integers(0, 9), st.integers(1, 99))
+def test_the_share_of_verdicts_that_are_replaced_is_exact(
+    start: int, rate: int, iteration: int, num: int
+) -> None:
+    """In floats 0.7 - 2 · 0.1 is below a half, and a half of 22 verdicts would be 10."""
+    exact = Fraction(max(start - iteration * rate, 0), 100)
+    share = linear(start / 100, rate / 100)(iteration)
+    _, replaced = with_true_labels([1.0] * num, above(0.0), share, key(0))
+    assert len(replaced) == floor(exact * num)
+    decayed = Fraction(start, 100) * Fraction(100 - rate, 100) ** iteration
+    assert exponential(start / 100, rate / 100)(iteration) == float(decayed)
+
+
+@given(HUNDREDTHS.filter(bool), st.integers(1, 99))
+def test_the_number_of_weighted_draws_is_exact(factor: int, num: int) -> None:
+    drawn = weighted(factor / 100)([1.0] * num, key(0))
+    assert len(drawn) == round(Fraction(factor * num, 100))
+
+
+@given(HUNDREDTHS.filter(bool), st.integers(1, 200))
+def test_a_scale_of_loras_alpha_is_refused_unless_it_makes_a_whole_number(
+    scale: int, rank: int
+) -> None:
+    """0.29 of rank 100 is 29, and in floats a little less."""
+    agent = {"lora_rank": rank, "lora_alpha_scale": scale / 100}
+    refused = not is_successful(from_dict({"agents": {"_default": agent}}))
+    assert refused == (scale * rank % 100 != 0)
+
 
 # -------------------------------------------------------------------------------------- rewards
 

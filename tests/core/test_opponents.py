@@ -136,6 +136,13 @@ def test_a_script_s_replies_are_the_strategy_s_and_train_only_who_meets_it() -> 
         assert {(index, VERIFIER) for index in silenced} & trained
 
 
+def test_no_earlier_model_is_counted_where_a_scripted_agent_follows_its_script() -> None:
+    scripted = {"model_provider": "scripted", "model_name": "honest"}
+    pools = {"opponent_pool": 2, "opponent_scripts": ["silent"], "opponent_pool_share": 1.0}
+    for state in sampled({"agents": {"prover": scripted, "verifier": pools}}):
+        assert dict(state.rows[-1].metrics)["prover.earlier_share"] == 0
+
+
 @pytest.mark.parametrize("script", ["mimik", "asks_1"])
 def test_a_script_that_the_others_cannot_follow_is_refused(script: str) -> None:
     table = {"dataset": "builtin:tea", "agents": {"verifier": {"opponent_scripts": [script]}}}

@@ -1,6 +1,7 @@
 """Expert Iteration: the dialogues that are imitated, and the rows that they become."""
 
 from collections import Counter
+from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
@@ -143,7 +144,7 @@ def test_a_share_of_verdicts_is_replaced_and_never_those_that_are_imitated(
     returns: list[float], share: float, draws: Any, seed: int
 ) -> None:
     picked, replaced = with_true_labels(returns, above(0.0), share, key(seed), DRAWS[draws])
-    assert len(replaced) == len(set(replaced)) == int(share * len(returns))
+    assert len(replaced) == len(set(replaced)) == int(Fraction(str(share)) * len(returns))
     assert list(picked) == [i for i, r in enumerate(returns) if r >= 0 and i not in replaced]
     assert set(replaced) <= set(range(len(returns)))
 
