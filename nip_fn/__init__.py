@@ -97,6 +97,7 @@ from nip_fn.select.reestimate import reestimated
 from nip_fn.select.rollouts import RolloutRule, SelectedRollout, above, weighted
 from nip_fn.testing.check import ProtocolError, check_protocol
 from nip_fn.testing.params import construct_test_params
+from nip_fn.testing.trainers import TrainerError, check_trainer
 from nip_fn.training.compose import accumulate, masked, sequence
 from nip_fn.training.ei import ei
 from nip_fn.training.groups import Adapter, Group, make_groups
@@ -188,6 +189,7 @@ __all__ = [
     "Strategy",
     "SupervisedRow",
     "Trainer",
+    "TrainerError",
     "Tree",
     "Turn",
     "Update",
@@ -215,6 +217,7 @@ __all__ = [
     "cap",
     "chain",
     "check_protocol",
+    "check_trainer",
     "checking_rate",
     "children_of",
     "completeness",

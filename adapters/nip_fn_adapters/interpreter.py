@@ -30,6 +30,7 @@ from nip_fn.run.events import (
     JobFinished,
     Publish,
     Published,
+    Refuse,
     Replied,
     SampleReplies,
     StageEnded,
@@ -110,7 +111,7 @@ class _Loop:
         problems: list[Problem] = []
         try:
             while not (stop.is_set() or problems):
-                self._dispatch_all()
+                problems += self._dispatch_all()
                 if not self._in_flight:
                     break
                 problems += await self._take_answers(stopping)
@@ -149,8 +150,8 @@ class _Loop:
                 if (row.iteration, row.stage) == (event.iteration, event.stage):
                     self._world.tracker(row, event.seconds)
 
-    def _dispatch_all(self) -> None:
-        """Perform the effects that need no waiting, and start the others as tasks."""
+    def _dispatch_all(self) -> list[Problem]:
+        """Perform the effects that need no waiting, start the others as tasks; why one cannot."""
         while self.effects:
             match self.effects.popleft():
                 case FetchBatch(split, indices):
@@ -165,6 +166,9 @@ class _Loop:
                     task = asyncio.ensure_future(self._answer(effect))
                     task.add_done_callback(self._answered.put_nowait)
                     self._in_flight[task] = effect
+                case Refuse(problem):
+                    return [problem]
+        return []
 
     async def _take_answers(self, deadline: "asyncio.Task[bool]") -> list[Problem]:
         """Wait for an answer, at most until `deadline` is done; record all that have arrived."""

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint, Split
 from nip_fn.game.reply import Completion
 from nip_fn.params.run import HyperParameters
@@ -207,4 +208,10 @@ class Publish(msgspec.Struct, frozen=True):
     expected: tuple[Score, ...]  # () where the trainer could not tell
 
 
-Effect = FetchBatch | SampleReplies | EndStage | CreateJob | Train | Publish
+class Refuse(msgspec.Struct, frozen=True):
+    """End the run, which cannot go on from this state; answered by nothing."""
+
+    problem: Problem
+
+
+Effect = FetchBatch | SampleReplies | EndStage | CreateJob | Train | Publish | Refuse

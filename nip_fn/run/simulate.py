@@ -20,6 +20,7 @@ from nip_fn.run.events import (
     JobFinished,
     Publish,
     Published,
+    Refuse,
     Replied,
     RunStarted,
     SampleReplies,
@@ -43,13 +44,19 @@ def simulate(start: RunStarted, perform: Perform) -> Iterator[tuple[Event, RunSt
     Args:
         start: The first event.
         perform: The world, as a function: the events that answer an effect.
+
+    Raises:
+        ValueError: The run cannot go on; its cause is the `Problem`.
     """
     state, effects = step(EMPTY, start)
     yield start, state
     waiting = deque(effects)
     while waiting:
         # First come, first served is a choice of convenience: any order ends in the same state.
-        for event in perform(state, waiting.popleft()):
+        effect = waiting.popleft()
+        if isinstance(effect, Refuse):
+            raise ValueError(str(effect.problem)) from effect.problem
+        for event in perform(state, effect):
             state, effects = step(state, event)
             waiting.extend(effects)
             yield event, state
@@ -99,5 +106,7 @@ def pure_world(dataset: Dataset, sampler: PureSampler) -> Perform:
                 return (JobFinished(job.name, f"{job.name}-{mark}"),)
             case Publish(group, _, adapter):
                 return (Published(group, adapter),)
+            case Refuse():
+                return ()
 
     return perform

@@ -46,6 +46,7 @@ from nip_fn.run.events import (
     JobFinished,
     Publish,
     Published,
+    Refuse,
     Replied,
     RunStarted,
     SampleReplies,
@@ -83,7 +84,7 @@ from nip_fn.training.groups import (
     is_due,
     make_groups,
 )
-from nip_fn.training.jobs import MIN_EXAMPLES, Job, make_job, row_metrics
+from nip_fn.training.jobs import MIN_EXAMPLES, Job, make_job, row_metrics, rows_problem
 from nip_fn.training.registry import trainer_of
 from nip_fn.training.tokens import trained_tokens
 from nip_fn.training.trainer import SampleBatch, Selection
@@ -155,6 +156,12 @@ def pending(state: RunState) -> tuple[Effect, ...]:
                 for request in pending_requests(game.root)
             )
         case Training(jobs=jobs):
+            # Before any of them is created, so that nothing is paid for a part of an update.
+            refusals = (
+                rows_problem(state.params.trainer, one.job.group, one.job.rows) for one in jobs
+            )
+            if refusal := next(filter(None, refusals), None):
+                return (Refuse(refusal),)
             return tuple(
                 Train(job.job) if job.created else CreateJob(job.job)
                 for job in jobs

@@ -1,1 +1,1 @@
-"""Conformance tests for protocols, and parameters for tests."""
+"""Conformance tests for protocols and trainers, and parameters for tests."""

@@ -158,7 +158,7 @@ def _play(protocol: Protocol, key: Key) -> PlayedGame:
             moves = protocol.schedule(len(path), key)
             move = next(move for move in moves if move.agent == agent)
             place = fold_in(own, len(path), agent)
-            text = _speak(protocol, len(path), move, (invalid, decides), place)
+            text = random_text(protocol, len(path), move, (invalid, decides), place)
             given = ReplyArrival(path, agent, 0, 0, Completion(text, "stop", model="random"))
             root, _ = insert(rules, root, start, given)
     node, nodes = root, []
@@ -168,7 +168,7 @@ def _play(protocol: Protocol, key: Key) -> PlayedGame:
     return PlayedGame(start, root, tuple(nodes), node_at(root, start, (0,) * len(nodes))[1])
 
 
-def _speak(
+def random_text(
     protocol: Protocol,
     round: int,
     move: Move,

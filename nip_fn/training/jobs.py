@@ -1,10 +1,12 @@
 """Training jobs: rows, settings, and probes."""
 
+from collections import Counter
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from nip_fn.errors import Problem
 from nip_fn.keys import Key, fold_in, seed_of
 from nip_fn.params.agent import (
     AgentParameters,
@@ -51,6 +53,21 @@ TrainingRow = PreferenceRow | SupervisedRow
 def method_of(rows: tuple[TrainingRow, ...]) -> Method:
     """The training method for rows of that kind."""
     return "sft" if rows and isinstance(rows[0], SupervisedRow) else "dpo"
+
+
+def rows_problem(trainer: str, group: str, rows: tuple[TrainingRow, ...]) -> Problem | None:
+    """The reason why no training can take a trainer's rows for a group; None if one can."""
+    # Whoever is trained on both kinds by one loss learns to imitate the rejected replies, too.
+    counts = Counter(type(row).__name__ for row in rows)
+    if len(counts) <= 1:
+        return None
+    kinds = " and ".join(f"{number:,} {kind}" for kind, number in counts.items())
+    return Problem(
+        f"its update has {kinds} for the group {group!r}, and a training takes rows of one kind",
+        f"trainer {trainer}",
+        "let it make one kind in an iteration (nip_fn.sequence)",
+        lasting=True,
+    )
 
 
 def row_metrics(rows: tuple[TrainingRow, ...]) -> tuple[tuple[str, float], ...]:

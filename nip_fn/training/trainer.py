@@ -117,7 +117,8 @@ class Selection(NamedTuple):
 class Update(NamedTuple, Generic[S]):
     """The outcome of a trainer's update.
 
-    rows: training rows by the name of their group; all rows of a group are of one kind.
+    rows: training rows by the name of their group; a run ends where those of a group are of several
+        kinds.
     state: the trainer's next state.
     metrics: (name, value) pairs to log with the iteration.
     selection: what was selected from the trees.

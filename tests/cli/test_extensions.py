@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from nip_fn.params.data import DatasetParameters
+from nip_fn.run.events import JobCreated
 from nip_fn_adapters import load_run
 from nip_fn_adapters.extensions import load, load_dataset, register, source_hash
+from nip_fn_cli.exits import Exit
 
 from .conftest import SMALL, RunCli
 
@@ -135,6 +137,38 @@ def test_a_trainer_of_ones_own_is_trained_and_replayed(run_cli: RunCli, tmp_path
     )
     facts = trained(run_cli, "--trainer", "own_trainer.py:TRAINER")
     assert facts["iterations"][0]["sample.verifier.pairs"] > 0  # type: ignore[index]
+
+
+MIXED = """
+import nip_fn as nip
+
+COMPARES = nip.malt(nip.chain(nip.every()), k=3)
+
+def update(batch, state, key):
+    made = COMPARES.update(batch, state, key)
+    rows = {
+        group: (*(nip.SupervisedRow(row.prompt, row.chosen) for row in own[:3]), *own[3:])
+        for group, own in made.rows.items()
+    }
+    return made._replace(rows=rows)
+
+T = COMPARES._replace(update=update)
+"""
+
+
+def test_a_trainer_that_mixes_kinds_of_rows_is_refused_before_anything_is_trained(
+    run_cli: RunCli, tmp_path: Path
+) -> None:
+    (tmp_path / "mixed.py").write_text(MIXED)
+    for words in (("--trainer", "mixed.py:T", *SMALL, "--run", "a"), ("--resume", "--run", "a")):
+        refused = run_cli("train", *words)
+        assert refused.returncode == Exit.ADAPTER, refused.stderr
+        line = refused.stderr.strip().splitlines()[-1]
+        assert "trainer mixed.py:T: its update has 3 SupervisedRow and " in line
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        recording = load_run("a").unwrap().recording
+    assert not any(isinstance(event, JobCreated) for event in recording.events)
 
 
 def test_a_selector_of_ones_own_selects_and_reselects(run_cli: RunCli, tmp_path: Path) -> None:

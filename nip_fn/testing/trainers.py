@@ -1,0 +1,111 @@
+"""`check_trainer`, the conformance suite of trainers, built in or your own."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from nip_fn.config.codec import from_dict
+from nip_fn.game.datapoint import make_datapoint
+from nip_fn.game.episode import Episode, movers, reset
+from nip_fn.game.reply import Completion
+from nip_fn.keys import Key, fold_in, key
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.testing.check import random_text
+from nip_fn.testing.laws import Violation
+from nip_fn.training.groups import make_groups
+from nip_fn.training.jobs import rows_problem
+from nip_fn.training.trainer import SampleBatch, Trainer, Update
+from nip_fn.trees.grow import Rules, grow
+from nip_fn.trees.tree import flatten
+
+HABITS = (0.1, 0.4)  # shares of invalid replies, and of decisions where they count
+
+TrainerLaw = Callable[[SampleBatch, Update[Any]], Iterator[Violation]]
+
+
+class TrainerError(AssertionError):
+    """A trainer breaks a law; the message has one line for each violation."""
+
+
+def rows_of_a_group_are_of_one_kind(batch: SampleBatch, update: Update[Any]) -> Iterator[Violation]:
+    """No group gets rows to imitate and pairs to compare in one iteration."""
+    for name, rows in update.rows.items():
+        if problem := rows_problem("", name, rows):
+            yield Violation("update", problem.problem, problem.remedy)
+
+
+def rows_are_for_groups_of_the_run(batch: SampleBatch, update: Update[Any]) -> Iterator[Violation]:
+    """Every group that gets rows is a group of the run; those of another would be lost."""
+    names = [group.name for group in batch.groups]
+    for name in update.rows:
+        if name not in names:
+            yield Violation(f"group {name!r}", "there is no such group", f"it is one of {names}")
+
+
+TRAINER_LAWS: tuple[TrainerLaw, ...] = (
+    rows_of_a_group_are_of_one_kind,
+    rows_are_for_groups_of_the_run,
+)
+
+
+def check_trainer(
+    trainer: Trainer[Any],
+    params: HyperParameters | None = None,
+    *,
+    iterations: int = 4,
+    num_trees: int = 24,
+    seed: int = 0,
+) -> None:
+    """Check that a trainer's updates obey every law, on trees of random replies.
+
+    Args:
+        trainer: The trainer.
+        params: Of the runs in which it is to be used; by default, those of a game of `nip`.
+        iterations: Updates in a row; more, if the trainer changes its ways later.
+        num_trees: Trees in each of them.
+        seed: Of the replies; the same one checks the same trees.
+
+    Raises:
+        TrainerError: With one line for each violation: the law, the iteration, what to do.
+    """
+    params = from_dict({}).unwrap() if params is None else params
+    groups, lines = make_groups(params), dict[str, None]()
+    state = trainer.init(groups)
+    for iteration in range(iterations):
+        place = fold_in(key(seed), "check", iteration)
+        batch = _batch(trainer, state, params, iteration, num_trees, place)
+        update = trainer.update(batch, state, fold_in(place, "update"))
+        for law in TRAINER_LAWS:
+            for where, problem, remedy in law(batch, update):
+                name = law.__name__.replace("_", " ")
+                lines[f"iteration {iteration}: {name}: {where}: {problem}; {remedy}"] = None
+        state = update.state
+    if lines:
+        raise TrainerError("\n".join(lines))
+
+
+def _batch(
+    trainer: Trainer[Any],
+    state: Any,
+    params: HyperParameters,
+    iteration: int,
+    num_trees: int,
+    place: Key,
+) -> SampleBatch:
+    """Trees of random replies, half of them about right solutions; `place` is consumed."""
+    protocol = protocol_of(params)
+    rules = Rules(protocol, partial(trainer.branching, state), (1,) * len(protocol.agents))
+
+    def policy(episode: Episode, agent: int, reply_key: Key) -> Completion:
+        move = next(move for move in movers(protocol, episode) if move.agent == agent)
+        text = random_text(protocol, len(episode.rounds), move, HABITS, reply_key)
+        return Completion(text, "stop", model="random")
+
+    points = tuple(
+        make_datapoint(f"problem {index // 2}", "Is it right?", f"solution {index}", index % 2)
+        for index in range(num_trees)
+    )
+    starts = (reset(point, fold_in(place, index)) for index, point in enumerate(points))
+    trees = (grow(rules, start, policy, datapoint=index) for index, start in enumerate(starts))
+    return SampleBatch(params, iteration, make_groups(params), points, tuple(map(flatten, trees)))

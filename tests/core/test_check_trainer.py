@@ -1,0 +1,74 @@
+"""Updates whose rows no training can take are refused where they are made, and by the checks."""
+
+import pytest
+
+import nip_fn as nip
+from nip_fn.run.events import FORMAT, Effect, Event, JobCreated, Refuse, RunStarted
+from nip_fn.run.replay import replay
+from nip_fn.run.state import RunState
+from nip_fn.run.step import pending
+from nip_fn.testing.trainers import TrainerError, check_trainer
+from nip_fn.training.registry import TRAINERS, trainer_of
+from nip_fn.training.trainer import Trainer
+
+from .games import DATASET, MANY_PAIRS, Setup, make_params, perform, singles
+
+COMPARES = trainer_of(make_params(MANY_PAIRS))
+
+
+def _mixed(batch: nip.SampleBatch, state: object, key: nip.Key) -> nip.Update[object]:
+    """MALT's rows, the first three of each group to be imitated instead."""
+    update = COMPARES.update(batch, state, key)
+    rows = {
+        group: (*(nip.SupervisedRow(row.prompt, row.chosen) for row in own[:3]), *own[3:])
+        for group, own in update.rows.items()
+        for own in [tuple(row for row in own if isinstance(row, nip.PreferenceRow))]
+    }
+    return update._replace(rows=rows)
+
+
+MIXED: Trainer[object] = COMPARES._replace(update=_mixed)
+
+
+@pytest.fixture
+def mixed(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setitem(TRAINERS, "mixed.py:T", lambda params: MIXED)
+    return "mixed.py:T"
+
+
+def test_a_run_ends_before_a_training_on_mixed_rows_is_asked_for(mixed: str) -> None:
+    """They were trained on as if all were to be imitated, rejected replies among them."""
+    setup = Setup(make_params(MANY_PAIRS, {"trainer": mixed}), decision_rate=0.5)
+    start = RunStarted(setup.params, DATASET, "0.2.0", format=FORMAT)
+    events: list[Event] = [start]
+
+    def answer(state: RunState, effect: Effect) -> list[Event]:
+        events.extend(answers := [perform(setup, state, one) for one in singles([effect])])
+        return answers
+
+    with pytest.raises(ValueError, match="3 SupervisedRow and") as raised:
+        list(nip.simulate(start, answer))
+    problem = raised.value.__cause__
+    assert isinstance(problem, nip.Problem)
+    assert problem.address == "trainer mixed.py:T"
+    assert " PreferenceRow for the group 'prover'" in problem.problem
+    assert not any(isinstance(event, JobCreated) for event in events)
+    assert pending(replay(events).unwrap().state) == (Refuse(problem),)
+
+
+def test_the_checks_of_trainers_find_mixed_rows_and_groups_that_are_not_there() -> None:
+    with pytest.raises(TrainerError, match=r"rows of a group are of one kind: update: .* 3 Super"):
+        check_trainer(MIXED)
+
+    def elsewhere(batch: nip.SampleBatch, state: object, key: nip.Key) -> nip.Update[object]:
+        return nip.Update({"nobody": COMPARES.update(batch, state, key).rows["prover"]}, state)
+
+    with pytest.raises(TrainerError, match="group 'nobody': there is no such group; it is one of"):
+        check_trainer(COMPARES._replace(update=elsewhere))
+
+
+@pytest.mark.parametrize("name", ["malt", "ei"])
+@pytest.mark.parametrize("warm_up", [0, 2])
+def test_the_trainers_that_are_built_in_pass_their_checks(name: str, warm_up: int) -> None:
+    params = make_params({"trainer": name, "malt": {"num_initial_ei_iterations": warm_up}})
+    check_trainer(trainer_of(params), params, num_trees=8)
