@@ -35,6 +35,7 @@ from nip_fn.config.schema import did_you_mean
 from nip_fn.config.spelling import as_recorded
 from nip_fn.errors import Problem, collect
 from nip_fn.keys import Key, fold_in, key, randint, uniform
+from nip_fn.params.base import LARGEST, NotNegative
 from nip_fn.params.run import DEFAULT_AGENT
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 
@@ -74,9 +75,9 @@ class Comparing(Struct, frozen=True, forbid_unknown_fields=True):
 class Resources(Struct, frozen=True, forbid_unknown_fields=True):
     """The resources of a cell, where many machines share the work."""
 
-    cpus: Annotated[float, Meta(ge=0)] = 1
-    gpus: Annotated[float, Meta(ge=0)] = 0
-    memory_gb: Annotated[float, Meta(ge=0)] = 0
+    cpus: NotNegative = 1
+    gpus: NotNegative = 0
+    memory_gb: NotNegative = 0
 
 
 class Search(Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,7 +90,7 @@ class Search(Struct, frozen=True, forbid_unknown_fields=True):
     # Cells are compared after so many iterations, then after `reduction_factor` times as many, and
     # so on; each time the best of them go on, one of `reduction_factor`.
     grace_period: Annotated[int, Meta(ge=1)] = 1
-    reduction_factor: Annotated[float, Meta(gt=1)] = 4
+    reduction_factor: Annotated[float, Meta(gt=1, le=LARGEST)] = 4
 
     @property
     def stage(self) -> str:
@@ -191,7 +192,7 @@ class _Written(Struct, forbid_unknown_fields=True):
     zip: dict[str, Any] = field(default_factory=dict)
     random: dict[str, Any] = field(default_factory=dict)
     tests: dict[str, dict[str, Any]] = field(default_factory=dict)
-    budget: Annotated[float, Meta(ge=0)] | None = None
+    budget: NotNegative | None = None
     compare: Comparing = Comparing()
     resources: Resources = Resources()
     forest: str | None = None

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from nip_fn.errors import Problem
-from nip_fn.params.base import Count, Natural, Positive, Record, Share
+from nip_fn.params.base import Count, Natural, NotNegative, Positive, Record, Share, Temperature
 from nip_fn.params.names import name_problem
 
 Provider = Literal["OpenAI", "SelfHosted", "OpenRouter", "local", "scripted"]
@@ -36,10 +36,10 @@ class LrFactors(Record, frozen=True):
 
     actor: Annotated[Positive, Meta(description="Factor for the language model.")] = 1.0
     critic: Annotated[
-        float, Meta(description="Must be 1.0: language models have no value network.")
+        Positive, Meta(description="Must be 1.0: language models have no value network.")
     ] = 1.0
     body: Annotated[
-        float, Meta(description="Must be 1.0: language models have no shared body.")
+        Positive, Meta(description="Must be 1.0: language models have no shared body.")
     ] = 1.0
 
 
@@ -112,7 +112,7 @@ class AgentParameters(Record, frozen=True):
         bool, Meta(description="Must be true: applies to tensor agents only.")
     ] = True
     orthogonal_initialisation_gain: Annotated[
-        float, Meta(description="Must be 1.0: applies to tensor agents only.")
+        Positive, Meta(description="Must be 1.0: applies to tensor agents only.")
     ] = 1.0
     model_provider: Annotated[
         Provider,
@@ -176,7 +176,7 @@ class AgentParameters(Record, frozen=True):
         Meta(description="Agents with the same group share a model. None: a model of its own."),
     ] = None
     temperature: Annotated[
-        Annotated[float, Meta(ge=0.0)] | None,
+        Temperature | None,
         Meta(description="Sampling temperature; excludes top_p. None: the model's default."),
     ] = None
     top_p: Annotated[
@@ -210,7 +210,7 @@ class AgentParameters(Record, frozen=True):
         ),
     ] = None
     min_pair_margin: Annotated[
-        Annotated[float, Meta(ge=0.0)] | None,
+        NotNegative | None,
         Meta(
             description="With malt: smallest difference of expected reward between this agent's "
             "chosen and rejected reply. None: malt.min_pair_margin."

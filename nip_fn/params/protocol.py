@@ -6,7 +6,7 @@ from msgspec import Meta
 
 from nip_fn.game.decision import SpectrumName
 from nip_fn.game.protocol import ForceGuess
-from nip_fn.params.base import Count, Record
+from nip_fn.params.base import Count, Record, Reward
 
 
 class CommonProtocolParameters(Record, frozen=True):
@@ -31,33 +31,33 @@ class CommonProtocolParameters(Record, frozen=True):
         ),
     ] = None
     prover_reward: Annotated[
-        float, Meta(description="Reward of a prover whose verdict the verifier decides for.")
+        Reward, Meta(description="Reward of a prover whose verdict the verifier decides for.")
     ] = 1.0
     prover_invalid_response_penalty: Annotated[
-        float | None,
+        Reward | None,
         Meta(
             description="Reward of a prover for an invalid reply, which then ends the game. "
             "None: the game continues, without a reward for the reply."
         ),
     ] = None
     verifier_reward: Annotated[
-        float, Meta(description="Reward of the verifier for a correct decision.")
+        Reward, Meta(description="Reward of the verifier for a correct decision.")
     ] = 1.0
     verifier_incorrect_penalty: Annotated[
-        float, Meta(description="Reward of the verifier for a wrong decision.")
+        Reward, Meta(description="Reward of the verifier for a wrong decision.")
     ] = -1.0
     verifier_neither_accept_nor_reject_reward: Annotated[
-        float | None,
+        Reward | None,
         Meta(
             description="Reward of the verifier for an undecided verdict. "
             "None: half-way between a correct and a wrong one."
         ),
     ] = None
     verifier_terminated_penalty: Annotated[
-        float, Meta(description="Reward of the verifier if its last turn brings no decision.")
+        Reward, Meta(description="Reward of the verifier if its last turn brings no decision.")
     ] = -1.0
     verifier_no_guess_reward: Annotated[
-        float,
+        Reward,
         Meta(description="Reward of the verifier for each earlier turn without a decision."),
     ] = 0.0
     shared_reward: Annotated[

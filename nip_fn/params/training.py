@@ -4,7 +4,17 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from nip_fn.params.base import Count, Natural, Positive, Record, Share
+from nip_fn.params.base import (
+    Count,
+    LearningRate,
+    Natural,
+    NotNegative,
+    Positive,
+    Record,
+    Reward,
+    Share,
+    Temperature,
+)
 from nip_fn.params.names import PAIR_RULES, name_schema
 from nip_fn.trees.grow import SimultaneousBranching
 
@@ -38,7 +48,7 @@ class RlParameters(Record, frozen=True):
         ),
     ] = None
     # The *nip* library's default is 0.003, far too high for a language model.
-    lr: Annotated[Positive, Meta(description="Learning rate.")] = 1e-5
+    lr: Annotated[LearningRate, Meta(description="Learning rate.")] = 1e-5
     num_epochs: Annotated[
         Count, Meta(description="Epochs over the training data of an iteration.")
     ] = 3
@@ -105,7 +115,7 @@ class TextRlParameters(Record, frozen=True):
         Positive, Meta(description="The same for a server that has never answered.")
     ] = 60.0
     stop_grace_seconds: Annotated[
-        Annotated[float, Meta(ge=0.0, le=1e6)] | None,
+        NotNegative | None,
         Meta(
             description="Seconds for which replies that are under way are waited for when a run "
             "is stopped (Ctrl-C) or fails. None: request_timeout_seconds."
@@ -157,7 +167,7 @@ class TextRlParameters(Record, frozen=True):
         ),
     ] = "stop"
     test_temperature: Annotated[
-        Annotated[float, Meta(ge=0.0)] | None,
+        Temperature | None,
         Meta(
             description="Sampling temperature of all agents in tests, instead of temperature and "
             "top_p. 0: greedy. None: as in training."
@@ -178,7 +188,7 @@ class PureTextEiParameters(Record, frozen=True):
         Count | None,
         Meta(description="Datapoints sampled per iteration of EI. None: as in rl."),
     ] = None
-    lr: Annotated[Positive | None, Meta(description="Learning rate of EI. None: rl.lr.")] = None
+    lr: Annotated[LearningRate | None, Meta(description="Learning rate of EI. None: rl.lr.")] = None
     rollout_selection_method: Annotated[
         RolloutSelection,
         Meta(
@@ -187,14 +197,14 @@ class PureTextEiParameters(Record, frozen=True):
         ),
     ] = "threshold"
     reward_threshold: Annotated[
-        float, Meta(description="With threshold: smallest total reward of a selected dialogue.")
+        Reward, Meta(description="With threshold: smallest total reward of a selected dialogue.")
     ] = 0.9
     weighting_sample_size_factor: Annotated[
-        Positive,
+        Annotated[float, Meta(gt=0.0, le=100.0)],
         Meta(description="With weighted_sampling: number of draws as a share of all dialogues."),
     ] = 0.5
     weighting_minimum: Annotated[
-        float | None,
+        Reward | None,
         Meta(
             description="Reward of weight zero; lower rewards are raised to it. None: the "
             "smallest reward."
@@ -202,7 +212,7 @@ class PureTextEiParameters(Record, frozen=True):
     ] = None
     weighting_use_replacement: Annotated[bool, Meta(description="Draw with replacement.")] = True
     weighting_epsilon: Annotated[
-        Annotated[float, Meta(ge=0.0)],
+        NotNegative,
         Meta(description="Smoothing: this over the number of dialogues is added to every weight."),
     ] = 0.01
 
@@ -239,11 +249,10 @@ class PureTextMaltParameters(Record, frozen=True):
         Meta(description="With interval: smallest difference, as a share of the reward range."),
     ] = 0.1
     min_pair_margin: Annotated[
-        float,
+        NotNegative,
         Meta(
             description="Smallest difference of expected reward between the chosen and the "
-            "rejected reply.",
-            ge=0.0,
+            "rejected reply."
         ),
     ] = 0.0
     deduplicate_pairs: Annotated[

@@ -22,13 +22,12 @@ MOST_REPLIES = 1_000  # of an agent at one position
 MOST_GAMES = 1_000_000  # of one stage
 MOST_DATAPOINTS = 1_000_000  # that a run draws from
 MOST_ITERATIONS = 100_000
-MOST_DRAWS = 100.0  # of weighted sampling, for each dialogue
 
 
 class _Size(NamedTuple):
     address: str
-    number: float
-    most: float
+    number: int
+    most: int
     unit: str
 
 
@@ -60,8 +59,6 @@ def _sizes(params: HyperParameters, dataset: DatasetInfo) -> Iterator[_Size]:
     yield _Size("rl.rollouts_per_iteration", rl.rollouts_per_iteration or 0, MOST_GAMES, "games")
     yield _Size("rl.frames_per_batch", rl.frames_per_batch or 0, MOST_GAMES, "rounds")
     yield _Size("ei.rollouts_per_iteration", ei.rollouts_per_iteration or 0, MOST_GAMES, "games")
-    draws = ei.weighting_sample_size_factor
-    yield _Size("ei.weighting_sample_size_factor", draws, MOST_DRAWS, "draws for each dialogue")
     yield _Size(
         "malt.num_responses_per_timestep",
         params.malt.num_responses_per_timestep,

@@ -1,6 +1,7 @@
 """Schedules: values `int -> float` of an iteration, counted from 0."""
 
 from collections.abc import Callable
+from fractions import Fraction
 
 from nip_fn.select.rollouts import as_written
 
@@ -21,7 +22,7 @@ def linear(start: float, rate: float) -> Schedule:
     0.5
     """
     first, lost = as_written(start), as_written(rate)
-    return lambda iteration: float(max(first - iteration * lost, 0))
+    return lambda iteration: float(max(first - iteration * lost, Fraction(0)))
 
 
 def exponential(start: float, rate: float) -> Schedule:

@@ -100,6 +100,7 @@ def test_runs_without_a_name_do_not_meet(run_cli: RunCli, tmp_path: Path) -> Non
     [
         (["--set", "rl.num_iteration=2"], ["rl.num_iteration:", "num_iterations"]),
         (["--set", "rl.lr=-1"], ["rl.lr"]),
+        (["--set", "protocol_common.prover_reward=inf"], ["protocol_common.prover_reward"]),
         (["--set", "rl.lr"], ["rl.lr", "="]),
         (["--set", "agents.provr.lora_rank=2"], ["provr", "prover"]),
         (["--set", "agents=5"], ["agents", "table"]),

@@ -6,7 +6,7 @@ from math import floor
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from returns.pipeline import is_successful
 
@@ -47,6 +47,7 @@ HUNDREDTHS = st.integers(0, 100)
 
 
 @given(HUNDREDTHS, HUNDREDTHS, st.integers(0, 9), st.integers(1, 99))
+@example(70, 10, 2, 22)
 def test_the_share_of_verdicts_that_are_replaced_is_exact(
     start: int, rate: int, iteration: int, num: int
 ) -> None:
@@ -60,16 +61,18 @@ def test_the_share_of_verdicts_that_are_replaced_is_exact(
 
 
 @given(HUNDREDTHS.filter(bool), st.integers(1, 99))
+@example(35, 90)
 def test_the_number_of_weighted_draws_is_exact(factor: int, num: int) -> None:
     drawn = weighted(factor / 100)([1.0] * num, key(0))
     assert len(drawn) == round(Fraction(factor * num, 100))
 
 
 @given(HUNDREDTHS.filter(bool), st.integers(1, 200))
+@example(7, 100)
 def test_a_scale_of_loras_alpha_is_refused_unless_it_makes_a_whole_number(
     scale: int, rank: int
 ) -> None:
-    """0.29 of rank 100 is 29, and in floats a little less."""
+    """0.07 of rank 100 is 7, and in floats a little more."""
     agent = {"lora_rank": rank, "lora_alpha_scale": scale / 100}
     refused = not is_successful(from_dict({"agents": {"_default": agent}}))
     assert refused == (scale * rank % 100 != 0)

@@ -30,7 +30,7 @@ def test_any_text_and_any_number_survive(text: str, number: float, count: int) -
     schedule = {"_type": "ContiguousPeriodicUpdateSchedule", "period": count, "start": 0}
     params = make_params(
         {"agents": {"prover": {**own, "update_schedule": {**schedule, "stop": count}}}},
-        {"rl": {"lr": number}},
+        {"protocol_common": {"prover_reward": number}},
     )
     assert from_dict(tomllib.loads(to_toml(params))).unwrap() == params
 
