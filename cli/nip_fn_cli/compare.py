@@ -12,7 +12,7 @@ from nip_fn.config.codec import changes
 from nip_fn.errors import Problem
 from nip_fn.export.comparison import view_comparison
 from nip_fn.export.page import render_comparison
-from nip_fn.metrics.comparison import Change, Comparison, Pairing, compare
+from nip_fn.metrics.comparison import LEAST_TRAININGS, Change, Comparison, Pairing, compare
 from nip_fn.metrics.evaluation import Verdicts, verdicts
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.replay import StageForest
@@ -126,7 +126,13 @@ def _record(sides: tuple[Side, Side], found: Comparison, pair: Pairing) -> dict[
     return {
         "first": {"runs": sides[0].runs, "accuracy": finite(found.first)},
         "second": {"runs": sides[1].runs, "accuracy": finite(found.second)},
-        "difference": finite(found.difference),
+        "difference": {
+            **finite(found.difference),
+            "over": "problems" if found.is_of_two_models else "problems and trainings",
+            "p": found.p,
+            "p_flip": None if found.is_of_two_models else found.difference.p_flip,
+            "p_these_two_models": found.difference.p if found.is_of_two_models else None,
+        },
         "paired_by": pair,
         "datapoints": found.datapoints,
         "datapoints_left_out": found.left_out,
@@ -157,7 +163,7 @@ def _print(out: Console, sides: tuple[Side, Side], found: Comparison, pair: Pair
     # An interval of Student's may reach beyond what a difference of shares can be.
     value, low, high = (100 * max(-1.0, min(end, 1.0)) for end in found.difference[:3])
     out.print(
-        f"difference  {value:+.1f} [{low:+.1f}, {high:+.1f}] points, {_p(found.difference.p)}",
+        f"difference  {value:+.1f} [{low:+.1f}, {high:+.1f}] points, {_p(found)}",
         soft_wrap=True,
     )
     for line in _basis(found, pair):
@@ -181,10 +187,7 @@ def _page(sides: tuple[Side, Side], found: Comparison, pair: Pairing) -> str:
         (sides[0].given, sides[1].given),
         found,
         points,
-        notes=[
-            f"{line[0].upper()}{line[1:]}."
-            for line in (_p(found.difference.p), *_basis(found, pair))
-        ],
+        notes=[f"{line[0].upper()}{line[1:]}." for line in (_p(found), *_basis(found, pair))],
         parameters=_changed(sides),
         data=_record(sides, found, pair),
     )
@@ -196,19 +199,26 @@ def _basis(found: Comparison, pair: Pairing) -> Iterator[str]:
     first, second = found.seeds
     paired = "paired by seed" if pair == "seed" else "seeds not paired"
     yield (
-        f"over {found.datapoints:,} problems; one run a side tells nothing of other seeds"
-        if first == second == 1
+        f"over {found.datapoints:,} problems, of these two models alone: one training a side tells "
+        "nothing of other seeds"
+        if found.is_of_two_models
         else f"over {found.datapoints:,} problems and {first} and {second} runs, {paired}"
     )
     if found.left_out:
         yield f"{found.left_out:,} problems that only some tests have are left out"
     if found.detectable < float("inf"):
         finest = f"{100 * found.detectable:.1f} points or more"
-        yield f"a comparison like this finds {finest} in four of five cases"
+        between = " between two models" if found.is_of_two_models else ""
+        yield f"a comparison like this finds {finest}{between} in four of five cases"
 
 
-def _p(value: float) -> str:
-    return f"p = {value:.2g}" if value >= 0.001 else "p < 0.001"
+def _p(found: Comparison) -> str:
+    """The p-value, and of what it is one, if not of trainings."""
+    value = found.difference.p
+    if found.p is None and not found.is_of_two_models:
+        return f"p = - (from {LEAST_TRAININGS} trainings a side on)"
+    name = "p (these two models)" if found.is_of_two_models else "p"
+    return f"{name} = {value:.2g}" if value >= 0.001 else f"{name} < 0.001"
 
 
 def _count(things: Sequence[object], name: str) -> str:

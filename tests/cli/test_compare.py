@@ -34,13 +34,21 @@ def test_two_sides_are_compared_problem_by_problem(tested: RunCli) -> None:
     assert found["second"]["runs"] == ["honest-1", "honest-2"]
     assert (found["paired_by"], found["datapoints"]) == ("seed", 40)
     assert found["difference"]["low"] > 0.1
+    assert (found["difference"]["over"], found["difference"]["p"]) == (
+        "problems and trainings",
+        None,
+    )
     assert found["difference"]["value"] == pytest.approx(
         found["second"]["accuracy"]["value"] - found["first"]["accuracy"]["value"]
     )
     assert [one["name"] for one in found["parameters"]] == ["agents.prover.model_name"]
     shown = tested("compare", "random-1", "honest-1").stdout
     assert "agents.prover.model_name: random → honest" in shown
-    assert "one run a side tells nothing of other seeds" in shown
+    assert "points, p (these two models) < 0.001" in shown
+    assert "of these two models alone: one training a side tells nothing of other seeds" in shown
+    single = json.loads(tested("compare", "random-1", "honest-1", "--json").stdout)["difference"]
+    assert (single["over"], single["p"]) == ("problems", None)
+    assert single["p_these_two_models"] < 0.001
 
 
 @pytest.mark.parametrize(

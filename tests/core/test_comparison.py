@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from nip_fn.metrics.comparison import Change, compare
+from nip_fn.metrics.comparison import LEAST_TRAININGS, Change, Pairing, compare
 from nip_fn.metrics.evaluation import Verdicts
 from nip_fn.metrics.inference import paired_difference, unpaired_difference
 
@@ -64,3 +65,32 @@ def test_the_detectable_difference_falls_with_the_number_of_runs() -> None:
 
     few, many = (compare(side(seeds), side(seeds), "datapoint") for seeds in (3, 12))
     assert 0 < many.detectable < few.detectable
+
+
+@pytest.mark.parametrize("pair", ["seed", "datapoint"])
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_a_p_over_trainings_is_small_by_chance_in_no_more_cases_than_it_says(
+    seeds: int, pair: Pairing
+) -> None:
+    """Two sides of one configuration, whose seeds differ by 3.5 points, on 400 problems."""
+    rng = np.random.default_rng(seeds)
+    ids = tuple(map(str, range(400)))
+
+    def side(ease_P: NDArray[np.float64]) -> list[Verdicts]:
+        shares = rng.normal(0.8, 0.035, size=seeds)
+        right_SP = rng.random((seeds, 400)) < shares[:, None] + ease_P
+        return [Verdicts(ids, tuple(right_P.astype(int).tolist()), 1) for right_P in right_SP]
+
+    found = [
+        compare(side(ease_P), side(ease_P), pair) for ease_P in rng.normal(0, 0.15, (200, 400))
+    ]
+    # 5 %, and two standard errors of a share of 200.
+    assert sum(one.p < 0.05 for one in found if one.p is not None) / 200 < 0.05 + 0.03
+
+
+@pytest.mark.parametrize("seeds", [(1, 1), (1, 5), (2, 2)])
+def test_a_difference_of_too_few_trainings_has_no_p_over_trainings(seeds: tuple[int, int]) -> None:
+    """Or it would be below 0.05 by chance in 30, 22 and 8 of 100 such cases."""
+    sides = ([verdicts(0, 0, 1, 1, 0, 1)] * number for number in seeds)
+    found = compare(*sides, "datapoint")
+    assert (found.p, found.is_of_two_models) == (None, seeds == (1, 1))
