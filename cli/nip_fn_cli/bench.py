@@ -63,7 +63,7 @@ def train(
     print_rows(titles, table, keys=2)
     say(
         "seconds are of the processor, on a GPU of the clock; plain: trl; both it and packed score "
-        "the reference first and the KL at the end, their steps alone do not"
+        "the reference first and the policy at the end, their steps alone do not"
     )
 
 

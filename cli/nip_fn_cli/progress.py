@@ -17,7 +17,7 @@ from nip_fn.run.ports import Progress
 from nip_fn.run.stages import Growing, NotStarted
 from nip_fn.run.state import RunState, is_tested
 from nip_fn.training.groups import is_due
-from nip_fn.training.jobs import MIN_EXAMPLES
+from nip_fn.training.jobs import MIN_EXAMPLES, fall_of_a_chosen_reply
 from nip_fn.trees.grow import Node
 from nip_fn_cli.consoles import Console
 from nip_fn_cli.exits import command
@@ -139,6 +139,8 @@ class Display:
             self._say(f"training {event.job} failed, its group keeps its model: {event.problem}")
         elif last is not None and not sys.stderr.isatty():
             self._say(training(event.job, replace(last, seconds_left=None)))
+        if warning := fall_of_a_chosen_reply(dict(event.report)):
+            self._say(f"nip-fn: warning: training {event.job}: {warning}")
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()

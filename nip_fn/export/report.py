@@ -32,6 +32,7 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.digest import digest
 from nip_fn.run.replay import Replayed, summary
 from nip_fn.run.stages import Growing
+from nip_fn.training.jobs import fall_of_a_chosen_reply
 
 
 def view_run(
@@ -247,11 +248,20 @@ def _training(measured: Mapping[str, float]) -> tuple[str, ...]:
     ways = (
         ("{rows:,.0f} rows", ("rows",)),
         ("loss {loss_first:.4g} to {loss_last:.4g}", ("loss_first", "loss_last")),
-        ("KL {kl:.3g}", ("kl",)),
+        (
+            "mean ln(policy / reference) of the chosen replies {chosen_log_ratio:+.3g} nats",
+            ("chosen_log_ratio",),
+        ),
         ("canary gap {canary_gap:.2g}", ("canary_gap",)),
     )
-    return tuple(
-        told.format(**measured) for told, names in ways if all(name in measured for name in names)
+    warning = fall_of_a_chosen_reply(measured)
+    return (
+        *(
+            told.format(**measured)
+            for told, names in ways
+            if all(map(measured.__contains__, names))
+        ),
+        *((f"warning: {warning}",) if warning else ()),
     )
 
 

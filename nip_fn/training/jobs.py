@@ -1,6 +1,7 @@
 """Training jobs: rows, settings, and probes."""
 
 from collections import Counter
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Literal, NamedTuple
 
@@ -67,6 +68,20 @@ def rows_problem(trainer: str, group: str, rows: tuple[TrainingRow, ...]) -> Pro
         f"trainer {trainer}",
         "let it make one kind in an iteration (nip_fn.sequence)",
         lasting=True,
+    )
+
+
+FELL = 10.0  # nats by which a chosen reply may become less likely without a word
+
+
+def fall_of_a_chosen_reply(report: Mapping[str, float]) -> str:
+    """A warning, if a training made one of its chosen replies much less likely; else ""."""
+    least = report.get("chosen_log_ratio_min", 0.0)
+    if least >= -FELL:
+        return ""
+    return (
+        f"a chosen reply's log-probability fell by {-least:,.0f} nats; if replies get worse, lower "
+        "rl.lr or rl.num_epochs, or raise agents._default.dpo_sft_weight"
     )
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
@@ -19,7 +20,7 @@ from nip_fn_adapters.local.models import (
     load_tokenizer,
 )
 from nip_fn_adapters.local.rows import encode_rows
-from nip_fn_adapters.local.steps import kl_per_reply, plain_scores
+from nip_fn_adapters.local.steps import log_ratios, plain_scores
 
 from .tiny_llama import chat, make_tiny_llama
 from .training import CHOSEN, REJECTED, make_job, make_trainer, tune
@@ -115,7 +116,7 @@ def test_loss_and_gradients_are_those_of_plain_torch(
     assert any(float(weight.grad.abs().max()) > 1e-3 for weight in compared.values())
 
 
-def test_the_kl_is_nought_at_the_reference_and_as_computed_by_hand_elsewhere(
+def test_the_log_ratio_of_a_chosen_reply_is_the_sum_over_its_tokens_computed_by_hand(
     run_and_job: tuple[Path, Job, str, str],
 ) -> None:
     run, job, first, _ = run_and_job
@@ -125,17 +126,22 @@ def test_the_kl_is_nought_at_the_reference_and_as_computed_by_hand_elsewhere(
     row = PreferenceRow(chat("ab"), "no", REJECTED)
     encoded = encode_rows(tokenizer, (row,), None)
     own, named = (plain_scores(model, encoded.rows) for model in (policy, reference))
-    assert kl_per_reply(named, named) == 0
+    assert log_ratios(named, named) == (0.0,)
     prompt, expected = encode_chat(tokenizer, row.prompt), 0.0
     for token in encode_reply(tokenizer, "no"):
         with torch.no_grad():
             of_policy, of_reference = (
-                float(model(torch.tensor([prompt])).logits[0, -1].double().softmax(-1)[token])
+                float(model(torch.tensor([prompt])).logits[0, -1].double().log_softmax(-1)[token])
                 for model in (policy, reference)
             )
-        ratio = of_reference / of_policy
-        expected += ratio - 1 - float(torch.tensor(ratio, dtype=torch.float64).log())
+        expected += of_policy - of_reference
         prompt = [*prompt, token]
-    assert expected > 0.1
-    assert kl_per_reply(own, named) == pytest.approx(expected, rel=1e-4)
-    assert kl_per_reply(own * 200, named * 200) == pytest.approx(expected, rel=1e-4)
+    assert abs(expected) > 0.1
+    assert log_ratios(own, named) == (pytest.approx(expected, rel=1e-4),)
+
+
+def test_a_log_ratio_grows_with_the_logarithm_of_a_probability_and_not_with_its_inverse() -> None:
+    """One chosen token that became 22,000 times less likely made a "KL" of 22,000 nats."""
+    policy, reference = np.log([0.9, 1e-5]), np.log([0.9, 0.22])
+    (ratio,) = log_ratios([(policy, policy)], [(reference, reference)])
+    assert ratio == pytest.approx(-10.0, abs=0.01)

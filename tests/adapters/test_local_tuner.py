@@ -118,7 +118,8 @@ def test_a_report_holds_finite_numbers(trained: Trained) -> None:
     assert report["loss_last"] < report["loss_first"]
     assert report["reward_accuracy"] > 0.9
     assert report["reward_margin"] > 0
-    assert report["kl"] > 0.1
+    assert report["chosen_log_ratio"] >= report["chosen_log_ratio_min"]
+    assert report["chosen_log_ratio"] > 0.1
     prompt, replies = 16 + sum(range(24)) / 24, len(CHOSEN) + len(REJECTED) + 2
     assert report["train_tokens"] == 2 * 24 * (2 * prompt + replies)
 

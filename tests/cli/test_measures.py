@@ -19,7 +19,9 @@ from .test_scripted import scripted
 PAGE = (Path(__file__).parents[2] / "docs" / "measures.md").read_text("utf-8")
 
 # Trainings of today's own trainer report these; the recorded trainings are older.
-NEWER = {"NAME.forwarded_tokens"}
+# Only in recordings of 0.1 and 0.2: an estimate of a KL on replies that were not the policy's.
+OLDER = {"NAME.kl"}
+NEWER = {"NAME.forwarded_tokens", "NAME.chosen_log_ratio", "NAME.chosen_log_ratio_min"}
 
 TEST = ("--repeats", "1", "--set", "dataset_options.max_test_size=12")
 
@@ -88,7 +90,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
 
 
 def test_every_metric_is_documented(logged: set[str]) -> None:
-    assert logged - documented() == set()
+    assert logged - documented() == OLDER
 
 
 def test_every_documented_metric_is_logged(logged: set[str]) -> None:

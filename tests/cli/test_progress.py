@@ -6,15 +6,16 @@ import re
 import subprocess
 import sys
 
+import pytest
 from msgspec.structs import replace
 
 from nip_fn.config.codec import from_dict
 from nip_fn.keys import key
-from nip_fn.run.events import StageEnded
+from nip_fn.run.events import JobFinished, StageEnded
 from nip_fn.run.stages import Done, Fetching, Growing, Training
 from nip_fn.run.state import Row, RunState
 from nip_fn.trees.grow import Forest
-from nip_fn_cli.progress import ended, place, seconds_left
+from nip_fn_cli.progress import Display, ended, place, seconds_left
 
 FOLLOWING = """
 from nip_fn.run.ports import Progress
@@ -51,6 +52,18 @@ def test_a_training_is_followed_on_a_terminal() -> None:
     shown = os.read(leader, 1 << 16).decode()
     os.close(leader)
     assert "training verifier-0: step 3/10, loss 0.61, about 12 s left" in shown
+
+
+@pytest.mark.parametrize("least", [-9.9, -21.4])
+def test_a_chosen_reply_that_a_training_made_much_less_likely_is_warned_of(
+    least: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = (("chosen_log_ratio", 0.2), ("chosen_log_ratio_min", least))
+    state = RunState(stage=Training(None, ()))  # type: ignore[arg-type]
+    with Display(state) as display:
+        display(state, JobFinished("verifier-0", "verifier-0-a", report))
+    warning = "training verifier-0: a chosen reply's log-probability fell by 21 nats"
+    assert (warning in capsys.readouterr().err) == (least < -10)
 
 
 def test_nothing_is_told_before_it_is_known() -> None:

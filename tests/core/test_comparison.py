@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nip_fn.metrics.comparison import LEAST_TRAININGS, Change, Pairing, compare
+from nip_fn.metrics.comparison import Change, Pairing, compare
 from nip_fn.metrics.evaluation import Verdicts
 from nip_fn.metrics.inference import paired_difference, unpaired_difference
 

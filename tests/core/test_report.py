@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import nip_fn as nip
 from nip_fn.export import page as pages
@@ -25,10 +26,12 @@ from nip_fn.export.svg import NUM_BINS, Chart, Point, Series, draw_chart, value_
 from nip_fn.export.views import ForestView, Limits, Node, RunView, outcome_of, short_names
 from nip_fn.export.visible import visible
 from nip_fn.run import checkpoint
+from nip_fn.run.events import JobFinished
 from nip_fn.run.replay import Replayed
 from nip_fn.trees.rollouts import leaf_games, leaf_probabilities
 
 from ..tools.hostile_run import TEXTS, hostile_events
+from .games import BUSY, events_of, play
 
 RECORDED = sorted((Path(__file__).parents[1] / "recorded").glob("*/*.msgpack"))
 NAMED = {"debate", "ei-weighted", "malt-product-mnip", "multi-channel", "adp", "solo-verifier"}
@@ -241,6 +244,19 @@ def test_what_changed_between_tests_is_what_the_games_say() -> None:
     assert changes is not None
     assert (changes.gained, changes.lost) == (len(right[1] - right[0]), len(right[0] - right[1]))
     assert [name for name, _, _ in changes.rows] == ["test 0", "test 1", "test 2"]
+
+
+def test_a_training_says_how_far_its_chosen_replies_moved_and_warns_of_one_that_fell() -> None:
+    report = (("chosen_log_ratio", -0.25), ("chosen_log_ratio_min", -21.4))
+    events = (
+        replace(event, report=report) if isinstance(event, JobFinished) else event
+        for event in events_of(play(BUSY))
+    )
+    for group in view(nip.replay(events).unwrap()).groups:
+        for adapter in group.adapters:
+            shown = " · ".join(adapter.numbers)
+            assert "mean ln(policy / reference) of the chosen replies -0.25 nats" in shown
+            assert "warning: a chosen reply's log-probability fell by 21 nats" in shown
 
 
 def test_a_run_that_has_just_begun_has_a_page() -> None:

@@ -4,7 +4,8 @@ Each way trains the same trees, shaped as MALT's, in processes that alternate:
 
 plain         trl, which reads every row by itself
 plain steps   its steps alone
-packed        `train_packed`, with the reference policy's scores before and the KL after it
+packed        `train_packed`, with the reference policy's scores before and the log-ratios
+              after it
 packed steps  its steps alone
 limit         for each step a pass over its distinct tokens, forward and backward, as texts of one
               length

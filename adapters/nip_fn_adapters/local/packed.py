@@ -37,7 +37,7 @@ from nip_fn_adapters.local.steps import (
     batches,
     chosen_rows,
     evenly,
-    kl_per_reply,
+    log_ratios,
     plain_scores,
 )
 
@@ -202,12 +202,12 @@ def train_packed(job: Job, files: JobFiles, loaded: Loaded) -> Done:
             told = ", ".join(f"{name} {value:.4g}" for name, value in figures._asdict().items())
             print(f"step {step + 1}/{number}: {told}")
             follow(step + 1, figures.loss)
-    kl = 0.0
+    ratios: tuple[float, ...] = ()
     if job.method == "dpo":
         with accelerator.autocast():
             policy = token_scores(bare(accelerator, wrapped), chosen_rows(loaded.encoded))
-        kl = kl_per_reply(policy, evenly(reference))
-    return Done(model, wrapped, accelerator, tuple(steps), kl)
+        ratios = log_ratios(policy, evenly(reference))
+    return Done(model, wrapped, accelerator, tuple(steps), ratios)
 
 
 def backward(job: Job, model: Any, accelerator: Any, batch: Batch) -> tuple[Figures, int]:

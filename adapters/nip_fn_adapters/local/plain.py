@@ -22,7 +22,7 @@ from nip_fn_adapters.local.steps import (
     bare,
     chosen_rows,
     evenly,
-    kl_per_reply,
+    log_ratios,
     plain_scores,
 )
 
@@ -55,15 +55,16 @@ def train_plain(job: Job, files: JobFiles, loaded: Loaded) -> Done:
     trainer.train()
     shutil.rmtree(files.folder / "trainer", ignore_errors=True)
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
-    kl = 0.0
+    ratios: tuple[float, ...] = ()
     if job.method == "dpo":
         rows, model = chosen_rows(loaded.encoded), bare(trainer.accelerator, trainer.model)
         if is_sharded():
             reference = plain_scores(bare(trainer.accelerator, trainer.ref_model), rows)
         else:
             reference = evenly(trainer.reference)
-        kl = kl_per_reply(plain_scores(model, rows), reference)
-    return Done(trainer.model, trainer.model_wrapped, trainer.accelerator, _steps(job, logs), kl)
+        ratios = log_ratios(plain_scores(model, rows), reference)
+    steps = _steps(job, logs)
+    return Done(trainer.model, trainer.model_wrapped, trainer.accelerator, steps, ratios)
 
 
 def _steps(job: Job, logs: list[dict[str, float]]) -> tuple[Step, ...]:

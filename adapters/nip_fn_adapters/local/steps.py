@@ -15,7 +15,7 @@ from nip_fn_adapters.local.rows import Encoded
 Floats = NDArray[np.float64]
 T = TypeVar("T")
 Order = tuple[int, ...]
-KL_ROWS = 64  # the KL is estimated from at most this many rows: each costs two forward passes
+RATED_ROWS = 64  # rows whose log-ratios are reported, at most: each costs two forward passes
 
 
 class Done(NamedTuple):
@@ -25,7 +25,7 @@ class Done(NamedTuple):
     wrapped: Any  # the model as accelerate has wrapped it up
     accelerator: Any
     steps: tuple["Step", ...]
-    kl: float  # per reply; supervised: 0
+    log_ratios: tuple[float, ...]  # of chosen replies; supervised: ()
 
 
 class Figures(NamedTuple):
@@ -87,13 +87,13 @@ def plain_scores(model: Any, rows: Sequence[TokenRow]) -> list[tuple[Floats, ...
 
 
 def chosen_rows(encoded: Encoded) -> list[TokenRow]:
-    """Rows that the KL is estimated from, with their chosen replies only."""
+    """Rows whose log-ratios are reported, with their chosen replies only."""
     return [row._replace(replies=row.replies[:1]) for row in evenly(encoded.rows)]
 
 
 def evenly(rows: list[T]) -> list[T]:
     """Some of a job's rows, evenly spaced: those of one tree are neighbours, and much alike."""
-    return rows[:: -(-len(rows) // KL_ROWS)]
+    return rows[:: -(-len(rows) // RATED_ROWS)]
 
 
 def bare(accelerator: Any, model: Any) -> Any:
@@ -106,19 +106,17 @@ def bare(accelerator: Any, model: Any) -> Any:
     return accelerator.unwrap_model(model, keep_fp32_wrapper=False).eval()
 
 
-def kl_per_reply(
+def log_ratios(
     policy: Sequence[tuple[Floats, ...]], reference: Sequence[tuple[Floats, ...]]
-) -> float:
-    """An estimate of KL(policy ‖ reference) per reply, in nats, on the data's chosen replies.
-
-    The k3 estimator of Schulman (2020, "Approximating KL divergence"), r − 1 − ln r with
-    r = reference / policy, for each token of a reply; their sum over it; the mean over the rows.
-    It is never negative.  The replies are the data's, not the policy's own, so it is biased to the
-    extent that the policy would reply otherwise.
+) -> tuple[float, ...]:
+    """ln(policy / reference) of each row's chosen reply, in nats: below 0, it became less likely.
 
     Args:
         policy: The log-probability of each token of each row's chosen reply, which comes first.
         reference: The same under the reference policy.
     """
-    ratios = [named[0] - own[0] for own, named in zip(policy, reference, strict=True)]
-    return float(np.mean([np.sum(np.expm1(ratio) - ratio) for ratio in ratios]))
+    # No divergence: the replies are the data's and not the policy's, and no estimator of a KL is
+    # one on them.  Schulman's k3 gave thousands of nats for one token that became unlikely.
+    return tuple(
+        float(np.sum(own[0] - named[0])) for own, named in zip(policy, reference, strict=True)
+    )

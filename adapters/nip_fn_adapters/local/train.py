@@ -144,7 +144,8 @@ def _report(job: Job, encoded: Encoded, done: Done) -> Report:
         *report,
         ("reward_accuracy", last_epoch.accuracy),
         ("reward_margin", last_epoch.margin),
-        ("kl", done.kl),
+        ("chosen_log_ratio", sum(done.log_ratios) / len(done.log_ratios)),
+        ("chosen_log_ratio_min", min(done.log_ratios)),
     )
 
 
