@@ -128,7 +128,7 @@ def _record(sides: tuple[Side, Side], found: Comparison, pair: Pairing) -> dict[
         "second": {"runs": sides[1].runs, "accuracy": finite(found.second)},
         "difference": {
             **finite(found.difference),
-            "over": "problems" if found.is_of_two_models else "problems and trainings",
+            "interval_over": "problems" if found.is_of_two_models else "problems and trainings",
             "p": found.p,
             "p_flip": None if found.is_of_two_models else found.difference.p_flip,
             "p_these_two_models": found.difference.p if found.is_of_two_models else None,

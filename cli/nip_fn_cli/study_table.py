@@ -87,7 +87,7 @@ def _print_contrasts(found: Sequence[Contrast], smallest: float) -> None:
         # An interval of Student's may reach beyond what a difference of shares can be.
         value, low, high = (100 * max(-1.0, min(end, 1.0)) for end in one.difference[:3])
         interval = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
-        p = (f"{number:.2g}" for number in (one.difference.p, one.p))
+        p = ("-" if number is None else f"{number:.2g}" for number in (one.p, one.p_holm))
         rows.append((one.label, str(one.cells), interval, *p, _needed(one)))
     print_rows(titles, rows)
 
@@ -124,7 +124,8 @@ def _contrast(one: Contrast) -> dict[str, Any]:
         "over": one.over,
         "runs": one.cells,
         **_finite(one.difference._asdict()),
-        "p_holm": one.p,
+        "p": one.p,
+        "p_holm": one.p_holm,
         "runs_needed": one.seeds,
     }
 

@@ -64,7 +64,7 @@ class Comparison(NamedTuple):
     @property
     def p(self) -> float | None:
         """The p-value over trainings and problems; None where trainings are too few for one."""
-        return self.difference.p if min(self.seeds) >= LEAST_TRAININGS else None
+        return p_over_trainings(self.difference, min(self.seeds))
 
     @property
     def gained(self) -> tuple[Change, ...]:
@@ -75,6 +75,11 @@ class Comparison(NamedTuple):
     def lost(self) -> tuple[Change, ...]:
         """The datapoints that the first side decides rightly more often."""
         return tuple(change for change in self.changes if change.second < change.first)
+
+
+def p_over_trainings(difference: Difference, trainings: int) -> float | None:
+    """The p-value of a difference of so many trainings a side; None if they are too few for one."""
+    return difference.p if trainings >= LEAST_TRAININGS else None
 
 
 def compare(first: Sequence[Verdicts], second: Sequence[Verdicts], pair: Pairing) -> Comparison:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from nip_fn.config.study import Cell, Study, baseline_of, cells, replicate_of, row_of
-from nip_fn.metrics.comparison import outcomes, shared_ids
+from nip_fn.metrics.comparison import outcomes, p_over_trainings, shared_ids
 from nip_fn.metrics.evaluation import Verdicts
 from nip_fn.metrics.inference import (
     Difference,
@@ -50,8 +50,9 @@ class Contrast(NamedTuple):
     label: of the row.
     over: what it is compared with: the row before training, or the baseline.
     cells: the number of pairs.
-    difference: with its interval and its own p-values.
-    p: corrected for the number of contrasts of its kind (Holm).
+    difference: with its interval.
+    p: over trainings; None of too few of them.
+    p_holm: corrected for the number of contrasts of its kind that have a p (Holm).
     seeds: cells with which `Study.compare.difference` would be found in four of five studies; None
       if more cells alone would not do, or if a single one tells nothing of that.
     """
@@ -60,7 +61,8 @@ class Contrast(NamedTuple):
     over: str
     cells: int
     difference: Difference
-    p: float
+    p: float | None
+    p_holm: float | None
     seeds: int | None
 
 
@@ -149,10 +151,21 @@ def _contrasts(pairs: Sequence[_Pair], smallest: float) -> tuple[Contrast, ...]:
         ids = shared_ids([*ours, *theirs])
         sides.append((outcomes(ours, ids), outcomes(theirs, ids)))
     found = [paired_difference(ours_SP, theirs_SP) for ours_SP, theirs_SP in sides]
-    corrected = holm([one.p for one in found])
+    p_values = [
+        p_over_trainings(one, len(ours_SP)) for one, (ours_SP, _) in zip(found, sides, strict=True)
+    ]
+    corrected = iter(holm([p for p in p_values if p is not None]))
     return tuple(
-        Contrast(label, over, len(ours), one, p, seeds_needed(ours_SP - theirs_SP, smallest))
+        Contrast(
+            label=label,
+            over=over,
+            cells=len(ours),
+            difference=one,
+            p=p,
+            p_holm=None if p is None else next(corrected),
+            seeds=seeds_needed(ours_SP - theirs_SP, smallest),
+        )
         for (label, over, ours, _), one, p, (ours_SP, theirs_SP) in zip(
-            pairs, found, corrected, sides, strict=True
+            pairs, found, p_values, sides, strict=True
         )
     )

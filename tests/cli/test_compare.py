@@ -34,7 +34,7 @@ def test_two_sides_are_compared_problem_by_problem(tested: RunCli) -> None:
     assert found["second"]["runs"] == ["honest-1", "honest-2"]
     assert (found["paired_by"], found["datapoints"]) == ("seed", 40)
     assert found["difference"]["low"] > 0.1
-    assert (found["difference"]["over"], found["difference"]["p"]) == (
+    assert (found["difference"]["interval_over"], found["difference"]["p"]) == (
         "problems and trainings",
         None,
     )
@@ -47,7 +47,7 @@ def test_two_sides_are_compared_problem_by_problem(tested: RunCli) -> None:
     assert "points, p (these two models) < 0.001" in shown
     assert "of these two models alone: one training a side tells nothing of other seeds" in shown
     single = json.loads(tested("compare", "random-1", "honest-1", "--json").stdout)["difference"]
-    assert (single["over"], single["p"]) == ("problems", None)
+    assert (single["interval_over"], single["p"]) == ("problems", None)
     assert single["p_these_two_models"] < 0.001
 
 

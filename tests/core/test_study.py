@@ -248,7 +248,8 @@ def test_differences_are_paired_by_seed_and_their_p_values_corrected() -> None:
 
     rises = [paired_difference(matrix(a, "after"), matrix(a, "before")) for a in "abc"]
     assert [one.difference for one in table.rises] == rises
-    assert [one.p for one in table.rises] == list(holm([one.p for one in rises]))
+    assert [one.p for one in table.rises] == [one.p for one in rises]
+    assert [one.p_holm for one in table.rises] == list(holm([one.p for one in rises]))
     over = [paired_difference(matrix(a, "after"), matrix("a", "after")) for a in "bc"]
     assert [(one.label, one.over) for one in table.over_baseline] == [("b", "a"), ("c", "a")]
     assert [one.difference for one in table.over_baseline] == over
@@ -261,6 +262,7 @@ def test_only_seeds_that_both_have_are_compared() -> None:
         del done[name]
     table = tabulate(whole, done)
     assert [(one.label, one.cells) for one in table.over_baseline] == [("b", 1), ("c", 2)]
+    assert {(one.p, one.p_holm) for one in table.over_baseline} == {(None, None)}
     assert table.over_baseline[0].difference == paired_difference(
         [done["b-seed-2"].tests["after"].accuracies], [done["a-seed-2"].tests["after"].accuracies]
     )
