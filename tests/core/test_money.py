@@ -51,7 +51,7 @@ from nip_fn_adapters.costs.prices import (
 )
 from nip_fn_adapters.costs.spending import dollars, dollars_of, run_expenses, stage_expenses
 
-from .games import BUSY, DATA, DATASET, Setup, make_params, play, setups, shuffled
+from .games import BUSY, DATA, DATASET, MANY_PAIRS, Setup, make_params, play, setups, shuffled
 
 NONE = PriceTable()
 LISTED = Prices(NONE, listed_prices())
@@ -291,6 +291,24 @@ def test_after_a_training_replies_cost_what_the_fine_tuned_model_does() -> None:
             else:
                 assert one.dollars == one.tokens.prompt * (1 if row.iteration == 0 else 1000)
     assert {row.stage for row in state.rows} >= {"test", "sample", "train"}
+
+
+def test_the_cost_of_an_agent_that_played_several_models_is_that_of_all_of_them() -> None:
+    """Unknown if the price of one of them is."""
+    met = {"agents": {"_default": {"opponent_pool": 3, "opponent_pool_share": 0.45}}}
+    state = play(Setup(make_params(MANY_PAIRS, met), decision_rate=0.5))[-1].state
+    tuned = PriceTable({}, {"gpt-4o-mini": Price(1e9, 0.0, training=1e3)})
+    both = PriceTable({"gpt-4o-mini": Price(1e6, 0.0)}, tuned.fine_tuned)
+    (row,) = [row for row in state.rows if (row.iteration, row.stage) == (1, "sample")]
+    known = stage_expenses(state.params, row, Prices(NONE, both))
+    assert [one.name for one in known] == ["prover", "verifier"]
+    for index, one in enumerate(known):
+        used = [use for use in row.usage if use.agent == index]
+        assert len(used) == 2
+        assert one.tokens.prompt == sum(use.prompt for use in used)
+        assert one.dollars == sum(use.prompt * (1000 if use.adapter else 1) for use in used)
+    unknown = stage_expenses(state.params, row, Prices(NONE, tuned))
+    assert [one.dollars for one in unknown] == [None, None]
 
 
 # -------------------------------------------------------------------------------- what it will cost

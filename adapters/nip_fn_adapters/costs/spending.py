@@ -4,7 +4,7 @@ Tokens are recorded; dollars are derived from them wherever they are shown, so t
 price table corrects old runs, too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import ceil
 from typing import NamedTuple
 
@@ -44,8 +44,12 @@ class _Use(NamedTuple):
 
 
 def stage_expenses(params: HyperParameters, row: Row, prices: Prices) -> tuple[Expense, ...]:
-    """The expenses of a stage that has ended: by agent, or by group after a training."""
-    return tuple(_priced(use, prices) for use in _recorded(params, row))
+    """The expenses of a stage that has ended: one for each agent, or group after a training."""
+    # An agent that played several models, or a group that had several trainings, has one of each.
+    parts: dict[str, list[Expense]] = {}
+    for use in _recorded(params, row):
+        parts.setdefault(use.name, []).append(_priced(use, prices))
+    return tuple(map(_summed, parts.values()))
 
 
 def run_expenses(state: RunState, prices: Prices) -> tuple[Expense, ...]:
@@ -188,6 +192,13 @@ def _is_tuned(state: RunState, game: GameTree, agent: int) -> bool:
 def _leads(params: HyperParameters) -> dict[str, AgentParameters]:
     """One agent of each group, by the group's name; a group's agents share the model."""
     return {agent_group(agent): agent for agent in params.agents}
+
+
+def _summed(expenses: Sequence[Expense]) -> Expense:
+    return expenses[0]._replace(
+        tokens=total(expense.tokens for expense in expenses),
+        dollars=sum_known(expense.dollars for expense in expenses),
+    )
 
 
 def _priced(use: _Use, prices: Prices) -> Expense:
