@@ -178,7 +178,10 @@ def lost_line(amount: float) -> str:
     """The line about answers that were lost, for people; "" if there were none."""
     if amount < CENT_OF_A_CENT:
         return ""
-    return f"at most {in_dollars(amount)} more may have been billed, for answers that were lost"
+    return (
+        f"at most {in_dollars(amount)} more may have been billed, for answers that were lost: of "
+        "requests that broke off, or at which a gateway failed after as long as an answer takes"
+    )
 
 
 def print_spending(state: RunState, prices: Prices) -> None:

@@ -348,24 +348,69 @@ def test_a_shorter_number_overwrites_a_longer_one(tmp_path: Path) -> None:
         assert read_unrecorded(tmp_path).unwrap() == amount
 
 
+ONCE = RetryPolicy(max_attempts=1, max_outage=0.0, max_unreached=0.0)
+
+
+def charged_once(url: str) -> float:
+    """The dollars for one request that is sent once."""
+    budget = Budget(1e6)
+    settings = ClientSettings(policy=ONCE, meter=at_price(budget), timeout=2.0)
+    sampler = api_sampler({"verifier": ApiModel((Endpoint(url, "key"),))}, settings)
+    assert isinstance(asyncio.run(_of(sampler, ask())), Failure)
+    assert budget.lost == budget.spent
+    return budget.spent
+
+
 def test_what_may_have_been_billed_is_charged_and_a_clear_refusal_is_not() -> None:
-    once, charged = RetryPolicy(max_attempts=1, max_outage=0.0, max_unreached=0.0), {}
-
-    async def lose(url: str) -> float:
-        budget = Budget(1e6)
-        settings = ClientSettings(policy=once, meter=at_price(budget))
-        served = {"verifier": ApiModel((Endpoint(url, "key"),))}
-        assert isinstance(await api_sampler(served, settings)(ask()), Failure)
-        return budget.spent
-
+    charged = {}
     with Provider() as provider:
-        for fault in ("500", "401", "504", "malformed", "lost", "reset-mid-body", "empty-choices"):
+        for fault in ("500", "401", "503", "malformed", "lost", "reset-mid-body", "empty-choices"):
             provider.reset(faults=[{"fault": fault}])
-            charged[fault] = asyncio.run(lose(provider.url)) > 0
-    charged["nobody there"] = asyncio.run(lose(provider.url)) > 0
+            charged[fault] = charged_once(provider.url) > 0
+    charged["nobody there"] = charged_once(provider.url) > 0
     assert [name for name, is_charged in charged.items() if not is_charged] == [
-        "500", "401", "nobody there",
+        "500", "401", "503", "nobody there",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("status", ["502", "504"])
+def test_a_gateway_is_charged_for_what_took_as_long_as_an_answer(status: str) -> None:
+    async def charged(url: str, fault: str) -> float:
+        budget = Budget(1e6)
+        settings = ClientSettings(policy=ONCE, meter=at_price(budget))
+        sampler = api_sampler({"verifier": ApiModel((Endpoint(url, "key"),))}, settings)
+        provider.configure(faults=[{"fault": fault, "match": {"kind": "chat", "after": 2}}])
+        (await sampler(ask(0))).unwrap()
+        (await sampler(ask(1))).unwrap()
+        before = budget.spent
+        assert isinstance(await sampler(ask(2)), Failure)
+        return budget.spent - before
+
+    with Provider(latency=0.3) as provider:
+        at_once = asyncio.run(charged(provider.url, status))
+        late = asyncio.run(charged(provider.url, f"{status}-after"))
+        assert at_once == 0.0
+        assert late > 0.0
+        provider.reset(faults=[{"fault": status}])
+        assert charged_once(provider.url) == 0.0  # before any answer
+
+
+def test_only_what_was_lost_is_said_to_be() -> None:
+    """Not an answer that has come and is about to be recorded."""
+    request = ask()
+    most = cost(upper_bound(request), DEAR) or 0.0
+    budget = Budget(1.5 * most)
+
+    async def story() -> None:
+        first = await wrapped(Vendor(budget, 1), budget)(request)
+        paid = budget.spent
+        assert isinstance(first, Success)
+        assert paid > 0
+        assert not await budget.reserve(2 * most)
+        assert "lost" not in str(budget.refusal)
+        assert budget.unrecorded == pytest.approx(paid)
+
+    asyncio.run(story())
 
 
 def job(rows: int) -> Job:

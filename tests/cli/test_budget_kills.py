@@ -36,8 +36,9 @@ def losing(fault: str, share: float) -> dict[str, Any]:
 
 TRUNCATED = losing("reset-mid-body", 0.1)
 MALFORMED, LOST = losing("malformed", 0.3), losing("lost", 0.3)
+GATEWAY = losing("502-after", 0.3)
 # One number is drawn for each request, so the second strikes at what the first has left of it.
-ALL = (TRUNCATED, losing("malformed", 0.2), LOST)
+ALL = (TRUNCATED, losing("malformed", 0.2), LOST, losing("504-after", 0.4))
 
 
 class Ended(NamedTuple):
@@ -107,6 +108,7 @@ def bill(provider: Provider) -> float:
                 (10, (TRUNCATED,)),
                 (10, (MALFORMED,)),
                 (10, (LOST,)),
+                (10, (GATEWAY,)),
             ]
         ),
     ],

@@ -3,7 +3,8 @@
 Before the request is looked at: a status ("429", "500", "404-model", ...), "timeout" (no answer
 ever), "reset", "slow" (the answer comes `seconds` late), "die" (the server's process ends).
 In a chat's answer: see `chat.py`.  After the request was carried out: "malformed" (the JSON is
-cut), "reset-mid-body", "lost" (reset before the first byte), "timeout-after", "die-after".
+cut), "reset-mid-body", "lost" (reset before the first byte), "timeout-after", "die-after",
+"502-after" and "504-after" (a gateway has lost the answer).
 """
 
 from collections import Counter
@@ -16,8 +17,9 @@ import msgspec
 from .settings import Fault, Match
 
 BEFORE = frozenset({"timeout", "reset", "slow", "die"})
-AFTER = frozenset({"malformed", "reset-mid-body", "lost", "timeout-after", "die-after"})
-UNANSWERED = (AFTER | {"reset"}) - {"malformed"}
+GATEWAYS = {"502-after": 502, "504-after": 504}
+UNANSWERED = frozenset({"reset", "reset-mid-body", "lost", "timeout-after", "die-after"})
+AFTER = (UNANSWERED - {"reset"}) | {"malformed"} | GATEWAYS.keys()
 IN_CHAT = frozenset(
     {
         "empty-choices", "null-content", "empty-content", "content_filter", "length", "refusal",

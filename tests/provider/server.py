@@ -16,7 +16,7 @@ from aiohttp import web
 
 from . import batches, jobs
 from .chat import ChatRequest, Prefixes, Usage, complete, refusal_of
-from .faults import BAD, BEFORE, ERRORS, IN_CHAT, UNANSWERED, Asked, Error, Faults
+from .faults import BAD, BEFORE, ERRORS, GATEWAYS, IN_CHAT, UNANSWERED, Asked, Error, Faults
 from .record import Came, Left, Log, Objects
 from .settings import Fault, Settings, updated
 
@@ -268,6 +268,8 @@ class Server:
         if fault in ("reset", "lost"):
             _reset(request)
             return web.Response()
+        if fault in GATEWAYS:
+            return web.Response(status=GATEWAYS[fault], body=b"<html></html>")
         body = answer.body[: len(answer.body) // 2] if fault == "malformed" else answer.body
         headers = self._headers(answer, came)
         if fault == "reset-mid-body":

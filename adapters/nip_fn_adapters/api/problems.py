@@ -47,10 +47,11 @@ _REMEDIES: dict[FailureKind, str] = {
     "too_large": "set fewer rounds or shorter messages, or use a model with a longer context",
 }
 
-_NOT_CONNECTED = (
+# Raised only before a request is sent: by a look-up of a name, a certificate, a route.
+_NOT_SENT = (
     aiohttp.ClientConnectorError,
     aiohttp.ConnectionTimeoutError,
-    ConnectionRefusedError,
+    httpx2.ConnectError,
 )
 
 
@@ -71,12 +72,17 @@ def failure_of(error: Exception) -> RequestFailure:
             retry_after=retry_after(error.response.headers, datetime.now(UTC)),
         )
     # The client wraps time-outs and refused connections alike; only the causes tell them apart.
-    cause: BaseException = error
-    while not isinstance(cause, _TOLD_APART) and cause.__cause__ is not None:
-        cause = cause.__cause__
+    causes: list[BaseException] = [error]
+    while (cause := causes[-1].__cause__) is not None:
+        causes.append(cause)
+    cause = next((cause for cause in causes if isinstance(cause, _TOLD_APART)), causes[-1])
     if isinstance(cause, RequestError):
         return cause.failure
-    if isinstance(cause, TimeoutError) and not isinstance(cause, aiohttp.ConnectionTimeoutError):
+    # Whoever wraps knows that nothing was sent; the innermost cause may be any error of a socket.
+    if any(isinstance(cause, _NOT_SENT) for cause in causes):
+        message = next(filter(None, map(one_line, reversed(causes))), "")
+        return RequestFailure("connection", message=message, reached=False)
+    if isinstance(cause, TimeoutError):
         return RequestFailure("timeout")
     if isinstance(cause.__cause__, ContentEncodingError):
         return RequestFailure("malformed", message="its body is not compressed as it says")
@@ -84,10 +90,8 @@ def failure_of(error: Exception) -> RequestFailure:
         return RequestFailure("truncated", message="the connection closed before its end")
     if isinstance(cause, _MALFORMED):
         return RequestFailure("malformed", message=one_line(getattr(cause, "message", cause)))
-    reached = not isinstance(error, httpx2.ConnectError) and not isinstance(cause, _NOT_CONNECTED)
     dropped = isinstance(cause, aiohttp.ServerDisconnectedError | ConnectionResetError)
-    message = one_line(cause)
-    return RequestFailure("connection", message=message, reached=reached, dropped=dropped)
+    return RequestFailure("connection", message=one_line(cause), dropped=dropped)
 
 
 # An answer whose head is none.

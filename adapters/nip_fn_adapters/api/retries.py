@@ -99,19 +99,37 @@ class RequestFailure(NamedTuple):
     dropped: bool = False  # the connection broke after the request was sent, before any answer
 
 
-# Their senders wait for a model that may have answered after all.
+# Their senders waited for a model, which may have answered after all, or found nobody there.
 _GATEWAY_STATUSES = (502, 504, 524)
 
+# Sooner than this share of the shortest time in which a model has answered, none has.
+TOO_SOON = 0.5
+UNKNOWN_SECONDS = 2.0  # taken for that time until there is an answer
 
-def may_be_billed(failure: RequestFailure) -> bool:
+
+def may_be_billed(
+    failure: RequestFailure, seconds: float, shortest: float = UNKNOWN_SECONDS
+) -> bool:
     """True if the provider may bill the request all the same: only its answer was lost.
 
-    >>> [may_be_billed(RequestFailure("server", status)) for status in (200, 503, 504, None)]
+    A gateway whose server is away says so at once, again and again while an outage lasts: those
+    are not billed.  One that says so after as long as an answer takes may have lost an answer.
+
+    Args:
+        failure: of the request.
+        seconds: from the request to the failure.
+        shortest: seconds of the fastest answer of the model so far.
+
+    >>> [may_be_billed(RequestFailure("server", status), 9.0) for status in (200, 503, 504, None)]
     [True, False, True, True]
+    >>> [may_be_billed(RequestFailure("server", status), 0.9) for status in (200, 503, 504, None)]
+    [True, False, False, True]
     """
     if failure.status is None:
         return failure.reached
-    return failure.status < 300 or failure.status in _GATEWAY_STATUSES
+    if failure.status in _GATEWAY_STATUSES:
+        return seconds >= TOO_SOON * shortest
+    return failure.status < 300
 
 
 class Attempt(NamedTuple):

@@ -151,6 +151,7 @@ class ApiSampler:
         self._chats: dict[Endpoint, tuple[Chats, AsyncIterator[Chats]]] = {}
         self._capabilities: defaultdict[tuple[Endpoint, str], Capabilities]
         self._capabilities = defaultdict(Capabilities)
+        self._shortest: dict[tuple[Endpoint, str], float] = {}  # seconds of the fastest answer
         # Answers in a row with another number of replies than was requested.
         self._deviant: Counter[tuple[Endpoint, str]] = Counter()
         self._reported_at: dict[tuple[Endpoint, str], float] = {}
@@ -233,14 +234,17 @@ class ApiSampler:
         began = time.monotonic()
         with reserved.unwrap() as charge:
             got, headers = await self._exchange(server, wanted, used)
-            charge.bill(_billed(got))
+            seconds = time.monotonic() - began
+            shortest = self._shortest.get((server, wanted.model), retries.UNKNOWN_SECONDS)
+            charge.bill(_billed(got, seconds, shortest))
         if isinstance(got, Problem):
             return Failure(got)
-        seconds = time.monotonic() - began
         if _is_stale(got, seconds) and not before.was_stale:
             return before._replace(pause=0.0, was_stale=True)
         self._update_pace(permit, got, headers)
         if isinstance(got, Answered):
+            place = server, wanted.model
+            self._shortest[place] = min(seconds, self._shortest.get(place, seconds))
             self._check_number(wanted, server, got.num_choices)
             return Success(tuple(replace(one, seconds=seconds) for one in got.completions))
         withheld = replies.withheld(got, wanted.request, wanted.keys)
@@ -400,8 +404,10 @@ def _completion_or_reason(place: Completion | Problem | None) -> Completion | Un
     return Unanswered(str(place) if place else "")
 
 
-def _billed(got: Answered | RequestFailure | Problem) -> Tokens | None:
-    """The tokens that an exchange is billed for; None if that is not known."""
+def _billed(
+    got: Answered | RequestFailure | Problem, seconds: float, shortest: float
+) -> Tokens | None:
+    """The tokens that an exchange of so many seconds is billed for; None if that is not known."""
     match got:
         case Answered(completions):
             tokens = tokens_of(completions)
@@ -410,7 +416,7 @@ def _billed(got: Answered | RequestFailure | Problem) -> Tokens | None:
             is_counted = tokens.prompt > 0 and (tokens.completion > 0 or not written)
             return tokens if is_counted else None
         case RequestFailure():
-            return None if retries.may_be_billed(got) else Tokens()
+            return None if retries.may_be_billed(got, seconds, shortest) else Tokens()
     return Tokens()
 
 

@@ -73,7 +73,7 @@ class Budget:
             lost: what may have been billed to them beyond that, as they noted it.
             note: keeps that number from now on.
         """
-        self.limit, self.spent = limit, recorded + lost
+        self.limit, self.spent, self.lost = limit, recorded + lost, lost
         self.refusal: Problem | None = None  # why nothing more is sent
         self._recorded = recorded
         self._note, self._noted = note, lost
@@ -85,7 +85,9 @@ class Budget:
 
     @property
     def unrecorded(self) -> float:
-        """The dollars that were charged for answers of which none is recorded."""
+        """The dollars that were charged and are not recorded: for answers that were lost, or that
+        are about to be recorded.
+        """
         return max(0.0, self.spent - self._recorded)
 
     async def reserve(self, most: float, *, durable: bool = False) -> bool:
@@ -111,13 +113,16 @@ class Budget:
                 self.settle(most, 0.0, durable=durable)
             raise
 
-    def settle(self, most: float, spent: float, *, durable: bool = False) -> None:
-        """Replace a reservation of `most` dollars by the real cost."""
+    def settle(
+        self, most: float, spent: float, *, durable: bool = False, lost: bool = False
+    ) -> None:
+        """Replace a reservation of `most` dollars by what was spent, for nothing if `lost`."""
         self._under_way -= 1
         # Set to zero rather than subtracted to it, so that rounding errors cannot add up.
         self._reserved = self._reserved - most if self._under_way else 0.0
         self._at_risk = self._at_risk - (0.0 if durable else most) if self._under_way else 0.0
         self.spent += spent
+        self.lost += spent if lost else 0.0
         self._schedule()
 
     def record(self, dollars: float) -> None:
@@ -183,9 +188,7 @@ class Budget:
         return self._reserved + waiting.most <= left and (waiting.durable or in_bounds)
 
     def _used_up(self, most: float) -> Problem:
-        lost = f" (${self.unrecorded:.4f} for answers that were lost)" * (
-            self.unrecorded > ROUNDING
-        )
+        lost = f" (${self.lost:.4f} for answers that were lost)" * (self.lost > ROUNDING)
         return Problem(
             f"${self.spent:.4f} of the budget of ${self.limit:g} are spent{lost}, and the next "
             f"request could cost ${most:.4f}"
@@ -225,12 +228,12 @@ class Charge:
         self._budget, self._price, self._most, self._durable = budget, price, most, durable
         self._learn = learn
         # A resumed run finds what is durable again, so that nothing of it is lost by an early end.
-        self._cost = 0.0 if durable else most
+        self._cost, self._lost = (0.0 if durable else most), True
 
     def bill(self, tokens: Tokens | None) -> None:
         """Take the cost of these tokens for that of the request; None: they are not known."""
         known = None if tokens is None else cost(tokens, self._price)
-        self._cost = self._most if known is None else known
+        self._cost, self._lost = (self._most, True) if known is None else (known, False)
         if tokens is not None and tokens.prompt:
             self._learn(tokens)
 
@@ -246,7 +249,7 @@ class Charge:
     ) -> None:
         """Settle the reservation."""
         if self._most:
-            self._budget.settle(self._most, self._cost, durable=self._durable)
+            self._budget.settle(self._most, self._cost, durable=self._durable, lost=self._lost)
 
 
 class Meter:
