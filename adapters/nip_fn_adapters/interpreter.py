@@ -6,6 +6,7 @@ whatever is lost can be asked for again and whatever is paid for can be looked u
 """
 
 import asyncio
+import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -16,7 +17,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.params.names import is_plain_name
-from nip_fn.params.training import grace_seconds
+from nip_fn.params.training import TextRlParameters, grace_seconds
 from nip_fn.run import checkpoint
 from nip_fn.run.digest import digest
 from nip_fn.run.events import (
@@ -59,6 +60,7 @@ async def interpret(
     stop: asyncio.Event | None = None,
     observe: Observer = lambda state, event: None,
     tell: Callable[[str], None] = lambda line: None,
+    text_rl: TextRlParameters | None = None,
 ) -> Result[RunState, Problem]:
     """Run from `state` until the run is done, `stop` is set, or an adapter fails.
 
@@ -70,6 +72,8 @@ async def interpret(
             long as `grace_seconds` says.
         observe: Called after each event.
         tell: Told at once why the run stops, if replies are still waited for.
+        text_rl: What this session does about failures, and how long it waits, as these parameters
+            say; None: as the run's do.  What follows from them is recorded, event by event.
 
     Returns:
         The last state, all of which is recorded; its stage says if the run is done.  A failure is
@@ -78,7 +82,7 @@ async def interpret(
     Raises:
         OSError: The store refuses to append.
     """
-    loop = _Loop(state, world, observe, tell)
+    loop = _Loop(state, world, observe, tell, text_rl)
     for event in first:
         loop.record(event)
     # A resumed state brings no effects: they were returned when its events were first stepped, and
@@ -92,9 +96,14 @@ class _Loop:
     """The one mutable thing in a run: the effects that are queued or in flight."""
 
     def __init__(
-        self, state: RunState, world: World, observe: Observer, tell: Callable[[str], None]
+        self,
+        state: RunState,
+        world: World,
+        observe: Observer,
+        tell: Callable[[str], None],
+        text_rl: TextRlParameters | None,
     ) -> None:
-        self.state = state
+        self.state, self._session_text_rl = state, text_rl
         self.effects: deque[Effect] = deque()
         self._world = world
         self._observe = observe
@@ -218,7 +227,7 @@ class _Loop:
         """Record the replies that still arrive within the grace: they may be paid for."""
         problems: list[Problem] = []
         self._world.drain()
-        seconds = grace_seconds(self.state.params.text_rl)
+        seconds = grace_seconds(self._text_rl)
         if causes and self._is_sampling():
             self._tell(
                 f"{causes[0]}; waiting for the replies that are under way (at most {seconds:,.0f} "
@@ -230,6 +239,10 @@ class _Loop:
             problems += await self._take_answers(grace)
         grace.cancel()
         return problems
+
+    @property
+    def _text_rl(self) -> TextRlParameters:
+        return self._session_text_rl or self.state.params.text_rl
 
     def _is_sampling(self) -> bool:
         return any(isinstance(effect, SampleReplies) for effect in self._in_flight.values())
@@ -248,12 +261,12 @@ class _Loop:
                 return await self._train(job)
             case Publish():
                 published = await self._world.publisher(effect)
-                stops = self.state.params.text_rl.refused_adapters == "stop"
+                stops = self._text_rl.refused_adapters == "stop"
                 return published.bind(lambda served: _published(effect, served, stops=stops))
 
     async def _train(self, job: Job) -> Answer:
         """The event of a training's end, or a failure if the run is to stop there."""
-        policy = self.state.params.text_rl.failed_trainings
+        policy = self._text_rl.failed_trainings
         for _ in range(TRAINING_TRIES if policy == "retry" else 1):
             match await self._world.tuner(job):
                 case Success(done):
@@ -263,7 +276,8 @@ class _Loop:
                         return Failure(problem)
         if policy == "skip":
             return Success((JobFinished(job.name, None, problem=str(problem)),))
-        return Failure(problem)
+        skip = "to go on without it, resume with --set text_rl.failed_trainings=skip"
+        return Failure(dataclasses.replace(problem, remedy=problem.remedy or skip))
 
 
 def _replied(
@@ -305,7 +319,7 @@ def _published(effect: Publish, served: Served, *, stops: bool) -> Answer:
     return Failure(
         Problem(
             f"{effect.adapter} is refused for {effect.group}: {problem}",
-            remedy="to go on without such adapters: --resume --set text_rl.refused_adapters=skip",
+            remedy="to leave such adapters out, resume with --set text_rl.refused_adapters=skip",
         )
     )
 

@@ -35,19 +35,28 @@ def cancel_command(run: Path) -> None:
         die(Exit.USAGE, Problem(missing, remedy='install it with: pip install "nip-fn[api]"'))
     for job in jobs:
         print(f"cancelled {job}")
-    if not jobs:
+    if jobs:
+        say("resuming the run trains again; with --set text_rl.failed_trainings=skip it does not")
+    else:
         print(f"{folder} has no job under way at a provider")
 
 
 def _at_providers(state: RunState, folder: Path) -> Result[Iterable[str], Problem]:
     from nip_fn_adapters.api.endpoints import environment
-    from nip_fn_adapters.api.tuner import cancel_jobs, trainings
+    from nip_fn_adapters.api.tuner import cancel_jobs, delete_files, trainings
 
     groups = or_exit(trainings(state.params, environment()))
     trained = (agent for agent in state.params.agents if not agent.freeze_agent)
     own = {agent_group(agent) for agent in trained if kind_of(agent) == "api"}
     at_providers = {name: one for name, one in groups.items() if name in own}
-    return asyncio.run(cancel_jobs(folder, at_providers))
+    awaited = [one.job.name for one in state.jobs if not one.ended]
+
+    async def cancel() -> Result[tuple[str, ...], Problem]:
+        cancelled = await cancel_jobs(folder, at_providers)
+        await delete_files(folder, at_providers, awaited, say)
+        return cancelled
+
+    return asyncio.run(cancel())
 
 
 def _at_servers(state: RunState, folder: Path) -> Result[Iterable[str], Problem]:

@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, reduce
@@ -23,10 +23,10 @@ from nip_fn.config.unused import told
 from nip_fn.errors import Problem
 from nip_fn.params.names import is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
-from nip_fn.params.training import grace_seconds
+from nip_fn.params.training import TextRlParameters, grace_seconds
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.checkpoint import Recording, frame
-from nip_fn.run.events import FORMAT, Event, Extended, Replied, RunStarted
+from nip_fn.run.events import FORMAT, Event, Extended, Replied, RunStarted, StageEnded
 from nip_fn.run.fork import fork_point
 from nip_fn.run.ports import World
 from nip_fn.run.reuse import fork_problem
@@ -79,6 +79,17 @@ class Session(NamedTuple):
     data: Data
     first: tuple[RunStarted | Extended, ...]
     changes: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def text_rl(self) -> TextRlParameters:
+        """The parameters by which this session waits, and goes on after failures."""
+        prefix = "text_rl."
+        changed = {
+            address.removeprefix(prefix): value
+            for address, value in self.changes
+            if address.startswith(prefix)
+        }
+        return replace(self.params.text_rl, **changed)
 
     @property
     def params(self) -> HyperParameters:
@@ -310,8 +321,8 @@ def _reopened(
     if recorded:
         problem = Problem(
             f"{recorded[0]} differs from the run's",
-            remedy="a resumed run keeps its parameters, but for its servers, keys and limits: "
-            "leave the option out, or start a new run",
+            remedy="a resumed run keeps its parameters, but for its servers, keys, limits and what "
+            "it does about failures: leave the option out, or start a new run",
         )
         die(Exit.USAGE, problem)
     data = data or open_or_die(state.params)
@@ -379,8 +390,9 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
             models.progress.follow = display.follow
         if session.params.text_rl.save_transcripts:
             observers.append(TranscriptFiles(folder))
+        tidying = _Tidying(session.state, models.tidy)
         try:
-            result = asyncio.run(_interpret(session, world, observers))
+            result = asyncio.run(_interpret(session, world, [*observers, tidying], tidying))
         except OSError as error:
             die_of_system(error, f"what was recorded before is kept, resume with: {again}")
         finally:
@@ -401,8 +413,32 @@ def run_session(session: Session, folder: Path, again: str, money: Money) -> Run
     return result.unwrap()
 
 
+class _Tidying:
+    """Deletes what was uploaded for a stage once the stage is over, as an observer of events."""
+
+    def __init__(self, state: RunState, tidy: Callable[[RunState], Awaitable[None]]) -> None:
+        self._state, self._tidy = state, tidy
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def __call__(self, state: RunState, event: Event) -> None:
+        self._state = state
+        if isinstance(event, StageEnded):
+            self._tasks.append(asyncio.ensure_future(self._try(state)))
+
+    async def close(self) -> None:
+        """Return once all is deleted that no resumed run needs."""
+        await asyncio.gather(*self._tasks)
+        await self._try(self._state)
+
+    async def _try(self, state: RunState) -> None:
+        try:
+            await self._tidy(state)
+        except OSError as error:  # of the notes about them; no run ends for files that are left
+            say(f"nip-fn: warning: uploaded files may be left at the provider: {error}")
+
+
 async def _interpret(
-    session: Session, world: World, observers: Iterable[Observer]
+    session: Session, world: World, observers: Iterable[Observer], tidying: _Tidying
 ) -> Result[RunState, Problem]:
     """Interpret the run so that the first Ctrl-C stops it cleanly and the second one at once."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
@@ -412,7 +448,7 @@ async def _interpret(
             observer(state, event)
 
     def on_signal() -> None:
-        seconds = grace_seconds(session.params.text_rl)
+        seconds = grace_seconds(session.text_rl)
         say(
             f"stopping after the replies that are under way (at most {seconds:,.0f} s); press "
             "Ctrl-C again to stop at once"
@@ -424,6 +460,14 @@ async def _interpret(
     # SIGTERM, too: it is what batch systems send some seconds before they kill.
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
-    return await interpret(
-        session.state, world, first=session.first, stop=stop, observe=observe, tell=say
+    result = await interpret(
+        session.state,
+        world,
+        first=session.first,
+        stop=stop,
+        observe=observe,
+        tell=say,
+        text_rl=session.text_rl,
     )
+    await tidying.close()
+    return result

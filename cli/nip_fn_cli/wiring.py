@@ -1,7 +1,7 @@
 """The adapters of a run, as its agents ask for them."""
 
 import resource
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +25,8 @@ from nip_fn.run.ports import (
     nothing_to_drain,
 )
 from nip_fn.run.request import Request
+from nip_fn.run.stages import Growing
+from nip_fn.run.state import RunState
 from nip_fn.training.jobs import Job
 from nip_fn_adapters import dummy, scripted
 from nip_fn_adapters.api.endpoints import address_problem
@@ -39,6 +41,10 @@ from nip_fn_cli.exits import Exit, die, or_exit, say
 OTHER_FILES = 128
 
 
+async def nothing_to_tidy(state: RunState) -> None:
+    """A `tidy` that does nothing, for adapters that upload nothing."""
+
+
 class Models(NamedTuple):
     """The adapters that sample and train.
 
@@ -48,6 +54,8 @@ class Models(NamedTuple):
     drain: see `World`.
     progress: forwards the progress of trainings; None if the tuner reports none.
     meter: charges the sampler's requests to a budget, once there is one.
+    tidy: deletes what was uploaded and, in that state of the run, is not needed any more; to be
+        called between stages and at the end of a session.
     """
 
     sampler: Sampler
@@ -56,6 +64,7 @@ class Models(NamedTuple):
     drain: Callable[[], None] = nothing_to_drain
     progress: "ProgressForwarder | None" = None
     meter: Meter | None = None
+    tidy: Callable[[RunState], Awaitable[None]] = nothing_to_tidy
 
 
 class ProgressForwarder:
@@ -106,7 +115,11 @@ def wire(params: HyperParameters, run: Path) -> Models:
         for one in models.values():
             one.drain()
 
-    return Models(sample, tune, publish, drain, progress, meter)
+    async def tidy(state: RunState) -> None:
+        for one in models.values():
+            await one.tidy(state)
+
+    return Models(sample, tune, publish, drain, progress, meter, tidy)
 
 
 def _dummy(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
@@ -178,11 +191,11 @@ def _self_hosted(
 
 def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
     try:
-        from nip_fn_adapters.api.batches import Times, batch_sampler
+        from nip_fn_adapters.api.batches import BatchSampler, Times, batch_sampler
         from nip_fn_adapters.api.endpoints import environment
         from nip_fn_adapters.api.publisher import api_publisher
         from nip_fn_adapters.api.sampler import ClientSettings, api_sampler, served_by
-        from nip_fn_adapters.api.tuner import Timeouts, api_tuner, trainings
+        from nip_fn_adapters.api.tuner import Timeouts, api_tuner, delete_files, trainings
     except ModuleNotFoundError as error:
         die(Exit.USAGE, _missing("models behind an API need", error))
     check_apis(params)
@@ -213,8 +226,24 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter:
         if batched == {True}
         else api_sampler(served, settings)
     )
-    tuner = api_tuner(run, groups, timeouts=timeouts, wandb_project=wandb_project, tell=say)
-    return Models(sampler, tuner, api_publisher(groups, tell=say), sampler.drain)
+    tuner = api_tuner(
+        run,
+        groups,
+        timeouts=timeouts,
+        wandb_project=wandb_project,
+        again=own.failed_trainings != "skip",
+        tell=say,
+    )
+
+    async def tidy(state: RunState) -> None:
+        awaited = [one.job.name for one in state.jobs if not one.ended]
+        # The replies of batches are surely recorded once their stage is over.
+        if isinstance(sampler, BatchSampler) and not isinstance(state.stage, Growing):
+            await sampler.delete_files()
+        await delete_files(run, groups, awaited, say)
+
+    publisher = api_publisher(groups, tell=say)
+    return Models(sampler, tuner, publisher, sampler.drain, tidy=tidy)
 
 
 def _policy(own: TextRlParameters) -> RetryPolicy:

@@ -154,15 +154,17 @@ class TextRlParameters(Record, frozen=True):
         RefusedAdapters,
         Meta(
             description="If a trained adapter cannot be served (poisoned weights, or another model "
-            "answers): stop the run, or skip the adapter and continue with the previous one."
+            "answers): stop the run, or skip the adapter and continue with the previous one. A run "
+            "may be resumed with another value."
         ),
     ] = "stop"
     failed_trainings: Annotated[
         FailedTrainings,
         Meta(
-            description="If a training fails (it is killed, runs out of memory, or the provider "
-            "ends it): stop the run, which trains it again when it is resumed; retry twice, then "
-            "stop; or skip it and continue with the previous model. A training that diverges is "
+            description="If a training fails (it is killed, runs out of memory, has fewer rows "
+            "than the provider takes, or fails or is cancelled there): stop the run, which trains "
+            "it again when it is resumed; retry twice, then stop; or skip it and continue with the "
+            "previous model. A run may be resumed with another value. A training that diverges is "
             "always skipped."
         ),
     ] = "stop"

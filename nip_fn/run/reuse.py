@@ -43,8 +43,6 @@ TRAINING_PARAMETERS = (
     "rl.lr",
     "rl.num_epochs",
     "rl.num_iterations",
-    "text_rl.failed_trainings",
-    "text_rl.refused_adapters",
     "text_rl.switch_adapters",
     "text_rl.verifier_guess_replacement_annealing",
     "text_rl.verifier_guess_replacement_annealing_rate",

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from nip_fn.training.jobs import Job
 from nip_fn_adapters.api import jobs, uploads
 from nip_fn_adapters.api.jobs import Intent, error_line, remote_of
 from nip_fn_adapters.api.ledger import identity
-from nip_fn_adapters.api.tuner import api_tuner, cancel_jobs
+from nip_fn_adapters.api.tuner import api_tuner, cancel_jobs, delete_files
 
 from ..provider import Provider
 from .tuning import (
@@ -216,15 +217,14 @@ def test_a_job_is_known_by_its_suffix_where_a_server_keeps_no_metadata() -> None
 # ------------------------------------------------------------------------------------- how it ends
 
 
-def test_a_job_that_is_cancelled_is_an_answer_and_is_not_repeated(
-    provider: Provider, tmp_path: Path, job: Job
+@pytest.mark.parametrize("outcome", ["failed", "cancelled"])
+def test_a_training_that_is_left_out_is_not_created_again(
+    provider: Provider, tmp_path: Path, job: Job, outcome: str
 ) -> None:
-    provider.configure(job_outcome="cancelled")
-    first, again = (tune(tmp_path, provider.url, job)[0].unwrap() for _ in range(2))
-    assert first == again
-    assert first.adapter is None
-    assert "was cancelled" in first.problem
-    assert is_readable(first.problem)
+    provider.configure(job_outcome=outcome)
+    first = tune(tmp_path, provider.url, job)[0].failure()
+    assert f" {outcome}: " in str(first)
+    assert tune(tmp_path, provider.url, job, again=False)[0].failure() == first
     assert len(created(provider, tmp_path)) == 1
 
 
@@ -233,6 +233,7 @@ def test_a_job_that_is_cancelled_is_an_answer_and_is_not_repeated(
     [
         ("failed", "failed: job_failed: The job failed due to"),
         ("expired", "the provider gives no reason"),
+        ("cancelled", "was cancelled: the provider gives no reason"),
     ],
 )
 def test_a_job_that_the_provider_ends_is_a_failure_and_the_next_call_creates_another(
@@ -251,9 +252,107 @@ def test_a_job_that_the_provider_ends_is_a_failure_and_the_next_call_creates_ano
     assert len(created(provider, tmp_path)) == 2
 
 
-def test_rows_that_the_provider_refuses_are_a_failure(provider: Provider, tmp_path: Path) -> None:
+def test_fewer_rows_than_the_provider_takes_are_not_uploaded(
+    provider: Provider, tmp_path: Path
+) -> None:
+    before = len(provider.log())
     (refused,) = tune(tmp_path, provider.url, make_job(rows=preferences(9, "too few,")))
-    assert "must have at least 10. (training_file)" in str(refused.failure())
+    assert refused == Failure(
+        FailedTraining(
+            "it has 9 rows, and the provider takes no fewer than 10", "training verifier-0"
+        )
+    )
+    assert len(provider.log()) == before
+
+
+@pytest.mark.parametrize(
+    ("match", "fault", "words"),
+    [
+        ({"kind": "file", "method": "POST"}, "413", "the server finds the file too large (413): "),
+        ({"kind": "job", "method": "POST"}, "400", "the server refuses the request (400): "),
+    ],
+)
+def test_what_the_provider_refuses_for_good_is_a_failed_training(
+    provider: Provider, tmp_path: Path, match: dict[str, str], fault: str, words: str
+) -> None:
+    provider.configure(faults=[{"match": match, "fault": fault}])
+    job = make_job(rows=preferences(10, f"refused with {fault}"))
+    failed = tune(tmp_path, provider.url, job)[0].failure()
+    assert isinstance(failed, FailedTraining)
+    assert words in str(failed)
+    assert is_readable(failed)
+    if fault == "413":
+        assert re.search(r"too large \(413\): [\d,]{5,} bytes\. Request entity", str(failed))
+    else:
+        assert len(created(provider, tmp_path)) == 0
+
+
+# -------------------------------------------------------------------------------------- its file
+
+
+def there(provider: Provider, *jobs: dict[str, Any]) -> list[bool]:
+    """True for each job whose file is at the provider."""
+    files = {file["id"] for file in provider.files()}
+    return [job["training_file"] in files for job in jobs]
+
+
+def delete(run: Path, url: str, *awaited: Job) -> list[str]:
+    told: list[str] = []
+    asyncio.run(delete_files(run, groups(url), [job.name for job in awaited], told.append))
+    return told
+
+
+def test_a_file_is_deleted_once_nothing_waits_for_its_jobs(
+    provider: Provider, tmp_path: Path
+) -> None:
+    rows = preferences(10, "shared")
+    first, second, third = (
+        make_job(name=name, group=name[:-2], rows=rows if name < "verifier-1" else imitations(10))
+        for name in ("prover-0", "verifier-0", "verifier-1")
+    )
+    tune(tmp_path, provider.url, first, second, third)
+    elsewhere = tmp_path / "elsewhere"
+    tune(elsewhere, provider.url, first)
+    made = sorted(created(provider, tmp_path), key=lambda job: job["user_provided_suffix"])
+    other = created(provider, elsewhere)
+    assert delete(tmp_path, provider.url, first, third) == []
+    assert there(provider, *made, *other) == [True, True, True, True]
+    assert delete(tmp_path, provider.url, first) == []
+    assert there(provider, *made, *other) == [True, True, False, True]
+    assert delete(tmp_path, provider.url) == []
+    assert there(provider, *made, *other) == [False, False, False, True]
+    before = len(provider.log())
+    assert delete(tmp_path, provider.url) == []
+    assert len(provider.log()) == before
+
+
+def test_the_file_of_a_failed_job_is_deleted_and_its_successor_has_another(
+    provider: Provider, tmp_path: Path, job: Job
+) -> None:
+    provider.configure(job_outcome="failed")
+    tune(tmp_path, provider.url, job)
+    delete(tmp_path, provider.url, job)
+    assert there(provider, *created(provider, tmp_path)) == [False]
+    provider.configure(job_outcome="succeeded")
+    assert isinstance(tune(tmp_path, provider.url, job)[0], Success)
+    *_, successor = created(provider, tmp_path)
+    assert there(provider, successor) == [True]
+
+
+def test_a_file_that_cannot_be_deleted_is_told_and_tried_again(
+    provider: Provider, tmp_path: Path, job: Job
+) -> None:
+    tune(tmp_path, provider.url, job)
+    provider.configure(faults=[{"match": {"kind": "file", "method": "DELETE"}, "fault": "500"}])
+    (line,) = delete(tmp_path, provider.url)
+    assert "deleting files: the server fails (500)" in line
+    assert is_readable(line)
+    provider.configure(faults=[])
+    assert delete(tmp_path, provider.url) == []
+    assert there(provider, *created(provider, tmp_path)) == [False]
+
+
+# ------------------------------------------------------------------------------------ patience
 
 
 def test_a_job_that_vanishes_is_a_failure_and_the_next_sitting_creates_another(
@@ -306,9 +405,10 @@ def test_a_job_that_never_ends_can_be_cancelled(
     assert cancelled == Success((made["id"],))
     assert asyncio.run(cancel_jobs(tmp_path, groups(provider.url))) == Success(())
     assert created(provider, elsewhere)[0]["status"] == "running"
-    (tuned,) = tune(tmp_path, provider.url, job)
-    assert tuned.unwrap().adapter is None
-    assert tuned.unwrap().problem.startswith(f"the fine-tuning job {made['id']} was cancelled")
+    assert delete(tmp_path, provider.url, job) == []
+    assert there(provider, made, *created(provider, elsewhere)) == [False, True]
+    (tuned,) = tune(tmp_path, provider.url, job, again=False)
+    assert str(tuned.failure()).startswith(f"the fine-tuning job {made['id']} was cancelled")
 
 
 def test_stopping_leaves_the_job_running_says_so_and_finds_it_again(

@@ -42,6 +42,8 @@ def test_batches_come_to_what_single_requests_come_to(
     assert found[0] == found[1]
     kinds = [entry["kind"] for entry in provider.log()]
     assert kinds.count("batch-row") == kinds.count("chat") > 6
+    assert "file" in kinds
+    assert provider.files() == [], "what was uploaded, and what was answered, is deleted"
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not [path for path in files if KEY.encode() in path.read_bytes()]
 

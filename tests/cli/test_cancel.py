@@ -52,12 +52,19 @@ def test_jobs_are_cancelled_and_the_run_goes_on_without_them(
     cancelled = run_cli("cancel", "runs/a", OPENAI_API_KEY=KEY)
     assert cancelled.returncode == 0, cancelled.stderr
     assert {line.split()[1] for line in cancelled.stdout.splitlines()} == under_way
+    assert "with --set text_rl.failed_trainings=skip it does not" in cancelled.stderr
     assert {job["status"] for job in provider.jobs()} == {"cancelled"}
+    files = {job["training_file"] for job in provider.jobs()}
+    assert not files & {file["id"] for file in provider.files()}
     again = run_cli("cancel", "runs/a", OPENAI_API_KEY=KEY)
     assert "no job under way" in again.stdout
     provider.configure(job_outcome="succeeded")
-    resumed = run_cli("train", "--resume", "--run", "a", OPENAI_API_KEY=KEY)
+    skip = ("--set", "text_rl.failed_trainings=skip")
+    resumed = run_cli("train", "--resume", "--run", "a", *skip, OPENAI_API_KEY=KEY)
     assert resumed.returncode == Exit.SKIPPED, resumed.stderr
+    tags = [job["user_provided_suffix"] for job in provider.jobs()]
+    assert len(set(tags)) == len(tags), "none was created again"
+    assert provider.files() == []
     assert run_cli("replay", "runs/a").returncode == 0
 
 

@@ -73,6 +73,19 @@ def test_a_refused_adapter_is_told_of_and_the_run_goes_on(
     assert line.endswith("keeps the base model m: a weight is no finite number")
 
 
+def test_a_run_that_a_refused_adapter_has_stopped_is_resumed_without_it(
+    run_cli: RunCli, server: FakeServer
+) -> None:
+    server.refused = {"verifier-0-": "a weight is no finite number"}
+    stopped = run_cli(*training(server, "a"))
+    assert stopped.returncode == Exit.ADAPTER
+    skip = ("--set", "text_rl.refused_adapters=skip")
+    assert f"resume with {' '.join(skip)}" in stopped.stderr
+    resumed = run_cli("train", "--resume", "--run", "a", *skip)
+    assert resumed.returncode == Exit.SKIPPED, resumed.stderr
+    assert "all recorded digests match" in run_cli("replay", "runs/a").stdout
+
+
 def test_a_run_that_is_killed_while_it_trains_finds_its_jobs_again(
     run_cli: RunCli, start: Start, server: FakeServer, tmp_path: Path
 ) -> None:

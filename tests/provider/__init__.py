@@ -123,6 +123,10 @@ class Provider:
         """All fine-tuning jobs, oldest first, also those that vanished."""
         return [view(job) for job in read_objects(self.folder)[1].values()]
 
+    def files(self) -> list[dict[str, Any]]:
+        """All files that were not deleted, oldest first."""
+        return list(read_objects(self.folder)[0].values())
+
     def _ask(self, what: str, body: bytes | None) -> dict[str, Any]:
         url = f"http://127.0.0.1:{self.port}/control/{what}"
         request = urllib.request.Request(url, body, {"Content-Type": "application/json"})

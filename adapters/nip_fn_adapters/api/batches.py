@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
+from returns.pipeline import is_successful
 from returns.result import Result, Success
 
 from nip_fn.errors import Problem
@@ -27,7 +28,7 @@ from nip_fn_adapters.api.ledger import identity
 from nip_fn_adapters.api.pace import Bounds
 from nip_fn_adapters.api.persist import RetryTask
 from nip_fn_adapters.api.replies import Answered, Capabilities
-from nip_fn_adapters.api.retries import RequestFailure, RetryPolicy
+from nip_fn_adapters.api.retries import ONCE, RequestFailure, RetryPolicy
 from nip_fn_adapters.api.sampler import (
     DEFAULT_SETTINGS,
     ApiModel,
@@ -35,7 +36,7 @@ from nip_fn_adapters.api.sampler import (
     ClientSettings,
     Wanted,
 )
-from nip_fn_adapters.api.uploads import each, ensure_upload, look_for, text_of
+from nip_fn_adapters.api.uploads import delete_file, each, ensure_upload, look_for, text_of
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.store import replace_file
 
@@ -75,6 +76,7 @@ class BatchNote(msgspec.Struct, frozen=True):
     asked: float  # when, in s since 1970
     id: str | None = None  # the provider's; None: no answer has come yet
     failed: tuple[str, ...] = ()  # requests that it did not answer
+    files: tuple[str, ...] = ()  # once it has ended: the ids of those that are not deleted
 
 
 class Row(NamedTuple):
@@ -148,6 +150,15 @@ class BatchSampler(ApiSampler):
         headers = {"x-request-id": outcome.request_id}
         return replies.read_answer(outcome.body, headers, request, len(wanted.keys)), {}
 
+    async def delete_files(self) -> None:
+        """Delete the files of batches that have ended; what cannot be deleted is told, and left.
+
+        To be called once the replies of these batches are recorded.
+        """
+        ended = [(batches, batches.with_files()) for batches in self._batches.values()]
+        for batches, notes in ended:
+            await batches.delete_files(notes)
+
     def _update_pace(
         self, permit: Permit, got: Answered | RequestFailure, headers: Mapping[str, str]
     ) -> None:
@@ -195,6 +206,22 @@ class _Batches:
         if self._gathering is None or self._gathering.done():
             self._gathering = asyncio.create_task(self._gather())
         return await outcome
+
+    def with_files(self) -> list[BatchNote]:
+        """The notes of batches that have ended and whose files are still there."""
+        return [note for note in self._notes() if note.files]
+
+    async def delete_files(self, notes: Sequence[BatchNote]) -> None:
+        """Delete the files of these batches; see `BatchSampler.delete_files`."""
+        task = self._task._replace(purpose="deleting files", policy=ONCE)
+        client = (await self._chats()).client
+        for note in notes:
+            for file in note.files:
+                deleted = await task.persist(partial(delete_file, client, file))
+                if not is_successful(deleted):
+                    task.tell(f"{deleted.failure()}; files of batches stay there")
+                    return
+            self._write(replace(self._read(note.tag), files=()))
 
     async def _gather(self) -> None:
         """Send the requests that have arrived, once no more arrive for a while."""
@@ -291,7 +318,7 @@ class _Batches:
         outcomes: Result[dict[str, RowOutcome], Problem] = rows.map(
             lambda found: {name: found.get(name, _undone(batch)) for name in part}
         )
-        outcomes.map(partial(self._note_failures, tag))
+        outcomes.map(partial(self._note_end, tag, batch))
         return outcomes
 
     async def _ended_batch(self, client: Any, tag: str, part: _Wave) -> Result[Any, Problem]:
@@ -303,14 +330,15 @@ class _Batches:
             batch = await self._task.persist(retrieve)
         return batch
 
-    def _note_failures(self, tag: str, outcomes: Mapping[str, RowOutcome]) -> None:
-        """Note the requests that must not be looked for in that batch again."""
+    def _note_end(self, tag: str, batch: Any, outcomes: Mapping[str, RowOutcome]) -> None:
+        """Note the files, and the requests that must not be looked for in that batch again."""
+        note = self._read(tag)
         failed = tuple(
             name for name, one in outcomes.items() if not isinstance(one, Row) or one.status != 200
         )
-        if failed:
-            note = self._read(tag)
-            self._write(replace(note, failed=tuple(dict.fromkeys((*note.failed, *failed)))))
+        ids = (batch.input_file_id, batch.output_file_id, batch.error_file_id)
+        failed = tuple(dict.fromkeys((*note.failed, *failed)))
+        self._write(replace(note, failed=failed, files=tuple(filter(None, ids))))
 
     async def _ensure(self, client: Any, tag: str, part: _Wave) -> Any:
         """The batch, created only if it is neither known by its id nor found by its tag.

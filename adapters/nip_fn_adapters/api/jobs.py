@@ -14,6 +14,8 @@ from nip_fn_adapters.api.rows import training_file
 from nip_fn_adapters.api.uploads import each, ensure_upload, text_of
 
 JobStatus = Literal["pending", "running", "succeeded", "failed", "cancelled", "not_found"]
+WITHOUT_MODEL = ("failed", "cancelled")  # statuses in which a job has ended
+LEAST_ROWS = 10  # that OpenAI takes; a job with fewer fails there after the upload
 
 # The provider's words.  Any other counts as a job under way: new words appear without notice, and a
 # job that is taken for failed would be paid for and thrown away.
@@ -59,6 +61,7 @@ class Remote(NamedTuple):
     model: str | None  # the trained model; None until it has succeeded
     problem: str  # why it failed, in one line; "" if the provider gives no reason
     report: tuple[tuple[str, float], ...]  # train_tokens, seconds: those that are reported
+    file: str | None = None  # the id of its rows
 
 
 def remote_of(listed: Any) -> Remote:
@@ -74,6 +77,7 @@ def remote_of(listed: Any) -> Remote:
         model=getattr(listed, "fine_tuned_model", None) or None,
         problem=error_line(getattr(listed, "error", None)),
         report=tuple((name, float(value)) for name, value in numbers if value is not None),
+        file=getattr(listed, "training_file", None) or None,
     )
 
 
@@ -138,12 +142,14 @@ async def retrieve(client: Any, job: str) -> Remote | None:
         return None
 
 
-async def find_job(client: Any, tag: str) -> Remote | None:
-    """The newest job with that tag that has not failed; None if the provider lists none."""
+async def find_job(client: Any, tag: str, *, ended: bool = False) -> Remote | None:
+    """The newest job with that tag, also without a model if `ended`; None if none is listed."""
     # Not every server filters by metadata, so each job is checked here, too.
     async for listed in each(client.fine_tuning.jobs.list(limit=PAGE, metadata={TAG: tag})):
-        if tag in _marks(listed) and (found := remote_of(listed)).status != "failed":
-            return found
+        if tag in _marks(listed):
+            found = remote_of(listed)
+            if ended or found.status not in WITHOUT_MODEL:
+                return found
     return None
 
 
@@ -154,11 +160,12 @@ async def find_jobs(client: Any, run: str) -> tuple[Remote, ...]:
     return tuple(job for job in jobs if job.status in ("pending", "running"))
 
 
-async def ensure_file(client: Any, rows: tuple[TrainingRow, ...]) -> str:
-    """The id of the file with these rows, uploaded only if the provider does not have it."""
+async def ensure_file(client: Any, run: str, rows: tuple[TrainingRow, ...]) -> str:
+    """The id of the run's file with these rows, uploaded only if the provider does not have it."""
     data = training_file(rows)
-    # Named by its content, so that groups with equal rows share one upload.
-    name = f"nip-fn-{blake2b(data, digest_size=16).hexdigest()}.jsonl"
+    # Named by its content, so that groups with equal rows share one upload; and by the run, which
+    # deletes it, and must not delete another's.
+    name = f"nip-fn-{run}-{blake2b(data, digest_size=16).hexdigest()}.jsonl"
     return await ensure_upload(client, name, data, "fine-tune")
 
 

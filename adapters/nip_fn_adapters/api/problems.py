@@ -32,6 +32,7 @@ _CAUSES: dict[FailureKind, str] = {
     "model": "the server does not have what is requested",
     "moved": "the server sends requests to another address",
     "too_large": "the server finds the prompt too long",
+    "file_too_large": "the server finds the file too large",
     "filtered": "the server refuses the prompt for its content",
     "refused": "the server refuses the request",
 }
@@ -56,17 +57,21 @@ _NOT_SENT = (
 
 
 # Nothing but another request would help.
-_LASTING: tuple[FailureKind, ...] = ("too_large", "refused")
+_LASTING: tuple[FailureKind, ...] = ("too_large", "file_too_large", "refused")
 
 
 def failure_of(error: Exception) -> RequestFailure:
     """The failure that an exception of the client or of its connection stands for."""
     if isinstance(error, openai.APIStatusError):
         body = error.body if isinstance(error.body, dict) else {}
+        kind, message = kind_of(error.status_code, error.code or ""), body.get("message") or ""
+        if kind == "too_large" and error.request.url.path.endswith("/files"):
+            size = int(error.request.headers.get("content-length", 0))
+            kind, message = "file_too_large", f"{size:,} bytes. {message}"
         return RequestFailure(
-            kind=kind_of(error.status_code, error.code or ""),
+            kind=kind,
             status=error.status_code,
-            message=one_line(body.get("message") or ""),
+            message=one_line(message),
             code=error.code or "",
             param=error.param or "",
             retry_after=retry_after(error.response.headers, datetime.now(UTC)),

@@ -25,6 +25,7 @@ FailureKind = Literal[
     "model",  # it has no such model, or no such address
     "moved",  # it leads to another server
     "too_large",  # the prompt is longer than the model's context, or than the server takes
+    "file_too_large",  # it takes no file of that size
     "filtered",  # it refuses the prompt for its content
     "refused",  # it refuses the request for any other part of it
 ]
@@ -165,6 +166,9 @@ class RetryPolicy(NamedTuple):
     first_wait: float = 0.5
     longest_wait: float = 30.0
     longest_retry_after: float = 600.0  # longest pause that a server may ask for
+
+
+ONCE = RetryPolicy(max_attempts=1, max_outage=0.0, max_unreached=0.0)
 
 
 class Wait(NamedTuple):

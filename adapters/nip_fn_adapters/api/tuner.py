@@ -2,13 +2,15 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
@@ -19,11 +21,18 @@ from nip_fn.training.jobs import Job
 from nip_fn_adapters.api import jobs
 from nip_fn_adapters.api.clients import make_client
 from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Endpoint, endpoints_of
-from nip_fn_adapters.api.jobs import Intent, Remote
-from nip_fn_adapters.api.ledger import LedgerNote, drop_note, identity, read_note, write_note
+from nip_fn_adapters.api.jobs import LEAST_ROWS, WITHOUT_MODEL, Intent, Remote
+from nip_fn_adapters.api.ledger import (
+    LedgerNote,
+    drop_note,
+    identity,
+    read_note,
+    read_notes,
+    write_note,
+)
 from nip_fn_adapters.api.persist import RetryTask
-from nip_fn_adapters.api.retries import RetryPolicy
-from nip_fn_adapters.api.uploads import look_for
+from nip_fn_adapters.api.retries import ONCE, RetryPolicy
+from nip_fn_adapters.api.uploads import delete_file, look_for
 from nip_fn_adapters.results import bind_async
 
 
@@ -52,6 +61,7 @@ class Timeouts(NamedTuple):
 
 
 DEFAULT_TIMEOUTS = Timeouts()
+DELETE_SECONDS = 10.0  # for a request; no run is held up by a file that is left
 
 
 def trainings(
@@ -82,33 +92,44 @@ def api_tuner(
     *,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     wandb_project: str | None = None,
+    again: bool = True,
     tell: Callable[[str], None] = lambda line: None,
 ) -> Tuner:
     """A tuner whose jobs run at a provider.
 
-    An adapter is the id of a fine-tuned model.  A job that is cancelled is an answer.  One that the
-    provider ends without a model is a `FailedTraining`, in whose place the next call creates
-    another; one that has vanished, or does not end in time, is a failure, as is a provider out of
-    reach.  A job that is under way when the caller is cancelled keeps running.
+    An adapter is the id of a fine-tuned model.  A job that the provider refuses, fails or shows as
+    cancelled is a `FailedTraining`, in whose place the next call creates another; one that has
+    vanished, or does not end in time, is a failure, as is a provider out of reach.  A job that is
+    under way when the caller is cancelled keeps running.  Its file stays until `delete_files`.
 
     Args:
         run: the run's folder, in which jobs are noted.
         groups: by name, the servers that train them.
         timeouts: limits of waiting.
         wandb_project: project of Weights & Biases to which the provider logs; None: none.
+        again: False: no job is created in place of one that has ended without a model.
         tell: called with lines about jobs that start, and that are left running.
     """
     uploading = asyncio.Lock()
 
     async def tune(job: Job) -> Result[Tuned, Problem]:
+        if len(job.rows) < LEAST_ROWS:
+            few = f"it has {len(job.rows)} rows, and the provider takes no fewer than {LEAST_ROWS}"
+            return Failure(FailedTraining(few, address=f"training {job.name}"))
         training = groups[job.group]
         intent = Intent(job, identity(run), training.multiplier, wandb_project)
         task = training.retry_task(f"training {job.name}", timeouts.retries, tell)
         async with make_client(training.endpoint, timeout=timeouts.answer, connections=2) as client:
-            remote_job = _RemoteJob(client, task, run, intent, timeouts, uploading)
-            return await bind_async(await task.persist(remote_job.ensure), remote_job.follow)
+            remote_job = _RemoteJob(client, task, run, intent, timeouts, uploading, again)
+            ensured = (await task.persist(remote_job.ensure)).alt(_failed_if_refused)
+            return await bind_async(ensured, remote_job.follow)
 
     return tune
+
+
+def _failed_if_refused(problem: Problem) -> Problem:
+    """A failed training, if the provider would refuse it again."""
+    return FailedTraining(problem.problem, problem.address) if problem.lasting else problem
 
 
 async def cancel_jobs(
@@ -116,7 +137,7 @@ async def cancel_jobs(
 ) -> Result[tuple[str, ...], Problem]:
     """The ids of the run's jobs at its providers that were under way and are cancelled now.
 
-    Resuming the run continues without the adapters that they would have trained.
+    A resumed run creates others or goes on without, as `text_rl.failed_trainings` says.
     """
     cancelled: list[str] = []
     answer = DEFAULT_TIMEOUTS.answer
@@ -128,7 +149,45 @@ async def cancel_jobs(
                     cancelled += ids
                 case Failure(problem):
                     return Failure(problem)
+    for name, note in read_notes(run).items():
+        if note.id in cancelled:
+            write_note(run, name, replace(note, ended=True))
     return Success(tuple(cancelled))
+
+
+async def delete_files(
+    run: Path,
+    groups: Mapping[str, Training],
+    awaited: Collection[str],
+    tell: Callable[[str], None],
+) -> None:
+    """Delete the files of jobs that have ended; what cannot be deleted is told, and left.
+
+    Args:
+        run: the run's folder.
+        groups: as for `api_tuner`.
+        awaited: the names of jobs whose results are not recorded yet: their files are kept, unless
+            they have ended without a model.
+        tell: called with a line for each provider that does not delete.
+    """
+    notes = read_notes(run)
+    kept = {note.file for name, note in notes.items() if name in awaited and not note.ended}
+    for group, training in groups.items():
+        over = {
+            name: note.file
+            for name, note in notes.items()
+            if note.group == group and note.file and note.file not in kept
+        }
+        if not over:
+            continue
+        task = training.retry_task("deleting files", ONCE, tell)
+        async with make_client(training.endpoint, timeout=DELETE_SECONDS, connections=1) as client:
+            for name, file in over.items():
+                deleted = await task.persist(partial(delete_file, client, file))
+                if not is_successful(deleted):
+                    tell(f"{deleted.failure()}; files of trainings stay there")
+                    break
+                write_note(run, name, replace(notes[name], file=None))
 
 
 async def _cancel_all(client: Any, run: str) -> list[str]:
@@ -150,9 +209,10 @@ class _RemoteJob(NamedTuple):
     intent: Intent
     timeouts: Timeouts
     uploading: asyncio.Lock  # so that equal files are uploaded once
+    again: bool  # see `api_tuner`
 
     async def ensure(self) -> Remote:
-        """The job, created only if none that has not failed is known by its id or found by its tag.
+        """The job, created only if none that may have a model is known by its id or its tag.
 
         To be called again after any failure, even of the request that creates it, and by another
         process: perhaps only the answer was lost.
@@ -160,28 +220,33 @@ class _RemoteJob(NamedTuple):
         note = read_note(self.run, self.intent)
         known = note.id if note else None
         found = await jobs.retrieve(self.client, known) if known else None
-        if found is None or found.status == "failed":
+        if found is None or (self.again and found.status in WITHOUT_MODEL):
             found = await self._find(note)
         if not found:
             async with self.uploading:
-                file = await jobs.ensure_file(self.client, self.intent.job.rows)
+                file = await jobs.ensure_file(self.client, self.intent.run, self.intent.job.rows)
             # The id of a vanished or failed job is a part of the idempotency key: with the same key
             # as before, a server would answer with that job.
             found = await self._create(file, f"{self.intent.tag}/{known or 0}")
         if found.id != known:
-            write_note(self.run, self.intent, LedgerNote(self.intent.tag, time.time(), found.id))
+            self._note(found.file, found.id)
         return found
+
+    def _note(self, file: str | None, id: str | None = None, *, ended: bool = False) -> None:
+        job = self.intent.job
+        note = LedgerNote(self.intent.tag, time.time(), id, job.group, file, ended)
+        write_note(self.run, job.name, note)
 
     async def _find(self, note: LedgerNote | None) -> Remote | None:
         """The job as listed; if an answer was lost, the list is given time to show it."""
         lost = note.asked if note and not note.id else None
-        find = partial(jobs.find_job, self.client, self.intent.tag)
+        find = partial(jobs.find_job, self.client, self.intent.tag, ended=not self.again)
         return await look_for(find, lost, self.timeouts.settle)
 
     async def _create(self, file: str, once: str) -> Remote:
         import openai
 
-        write_note(self.run, self.intent, LedgerNote(self.intent.tag, time.time()))
+        self._note(file)
         try:
             return await jobs.create(self.client, self.intent, file, once)
         except openai.APIStatusError as refusal:
@@ -205,6 +270,8 @@ class _RemoteJob(NamedTuple):
         while True:
             ended = self._ended(remote)
             if ended is not None:
+                if remote.status in WITHOUT_MODEL:
+                    self._note(remote.file, remote.id, ended=True)
                 return ended
             waited = time.monotonic() - began
             left = self.timeouts.limit - waited
@@ -223,10 +290,8 @@ class _RemoteJob(NamedTuple):
         if remote.status == "not_found":
             vanished = Problem("it has vanished", remedy="resume the run to create another")
             return Failure(vanished.at(self._name(remote)))
-        if remote.status == "failed":
+        if remote.status in WITHOUT_MODEL:
             return Failure(FailedTraining(_reason(remote)))
-        if remote.status == "cancelled":  # by a user, who would not want it again
-            return Success(Tuned(None, remote.report, problem=_reason(remote)))
         # A job may have succeeded before it names its model; until then it is looked at again.
         if remote.status == "succeeded" and remote.model:
             rows = ("rows", float(len(self.intent.job.rows)))

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 Found = TypeVar("Found")
@@ -20,6 +21,14 @@ async def ensure_upload(client: Any, name: str, data: bytes, purpose: str) -> st
             return text_of(file, "id")
     upload = (name, data, "application/jsonl")
     return text_of(await client.files.create(file=upload, purpose=purpose), "id")
+
+
+async def delete_file(client: Any, file: str) -> None:
+    """Delete the file with that id, if it is there."""
+    import openai
+
+    with suppress(openai.NotFoundError):
+        await client.files.delete(file)
 
 
 async def look_for(
