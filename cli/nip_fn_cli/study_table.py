@@ -14,19 +14,24 @@ from nip_fn_cli.printing import print_rows, share
 
 
 def outcome(run: Run, metrics: Iterable[str], prices: Prices) -> Outcome:
-    """The tests of a run that is done, and the means that a study shows of it."""
+    """The tests of a run that is done, and the means that a study shows of it.
+
+    Of a run without a test they are those of its training.
+    """
     stages = run.stages("test")
     tests = [verdicts(one.batch.datapoints, one.batch.trees) for one in stages]
     named = {BEFORE: tests[0]} if len(tests) > 1 else {}
     rows = {stage: [dict(row.metrics) for row in run.state.rows if row.stage == stage]
-            for stage in ("test", "sample")}  # fmt: skip
-    last = rows["test"][-1] if rows["test"] else {}
+            for stage in ("test", "sample", "train")}  # fmt: skip
+    last = next((rows[stage][-1] for stage in ("test", "sample") if rows[stage]), {})
+    trained = {} if tests else _trained(rows["sample"], rows["train"])
     # Of a run that trains, those that it trains on.
     counted = rows["sample"] or rows["test"]
     return Outcome(
         {**named, AFTER: tests[-1]} if tests else {},
         {
             **{name: last.get(name) for name in metrics},
+            **trained,
             "replies": sum(row["replies"] for row in counted),
             "seconds": sum(seconds for _, _, seconds in run.state.seconds),
             "dollars": dollars(run.state, prices),
@@ -34,8 +39,25 @@ def outcome(run: Run, metrics: Iterable[str], prices: Prices) -> Outcome:
     )
 
 
+def _trained(
+    sampled: Sequence[Mapping[str, float]], trained: Sequence[Mapping[str, float]]
+) -> dict[str, float | None]:
+    """The numbers of a run's training: of its last sampled games, and of all its trainings."""
+    return {
+        "sampled accuracy": sampled[-1].get("accuracy") if sampled else None,
+        "trainings": sum(row["jobs"] - row["jobs_failed"] for row in trained),
+        "training rows": sum(value for row in trained for name, value in row.items()
+                    if name.endswith(".rows")),
+    }  # fmt: skip
+
+
 def print_study(table: Table, study: Study) -> None:
     """Print the rows of a study, its rises, and the differences from its baseline."""
+    if not table.rows:
+        print("no cell is done")
+        return
+    if not any(row.accuracies for row in table.rows):
+        print('nothing was tested (text_rl.test_scheme is "none"); of the training:')
     _print_rows(table.rows)
     if table.rises:
         print("\nrises in training")
@@ -74,7 +96,7 @@ def _share(found: Estimate | None) -> str:
 def _mean(name: str, value: float | None) -> str:
     if value is None:
         return "unknown" if name == "dollars" else "-"
-    if name in ("replies", "seconds"):
+    if name in ("replies", "seconds", "trainings", "training rows"):
         return f"{value:,.0f}"
     return f"{value:.4g}"
 

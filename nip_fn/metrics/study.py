@@ -78,14 +78,14 @@ _Pair = tuple[str, str, Sequence[Verdicts], Sequence[Verdicts]]
 
 
 def tabulate(study: Study, done: Mapping[str, Outcome]) -> Table:
-    """The table of the cells that are done and were tested, by their names.
+    """The table of the cells that are done, by their names; one that was not tested has its means.
 
     Raises ValueError if the tests of a row, or those of a row and of the baseline, share no
     datapoint.
     """
     grouped: dict[str, list[Cell]] = {}
     for cell in cells(study):
-        if cell.tested is None and cell.name in done and AFTER in done[cell.name].tests:
+        if cell.tested is None and cell.name in done:
             grouped.setdefault(row_of(study, cell), []).append(cell)
     return Table(
         tuple(_row(study, label, own, done) for label, own in grouped.items()),
@@ -136,10 +136,15 @@ def _over_baseline(
     """Each row with its baseline, as far as both have the same seeds."""
     for label, own in grouped.items():
         baseline = baseline_of(study, label)
-        base = {replicate_of(study, cell): cell.name for cell in grouped.get(baseline or "", [])}
-        pairs = [
-            (cell.name, base[place]) for cell in own if (place := replicate_of(study, cell)) in base
-        ]
+        base, tested = (
+            {
+                replicate_of(study, cell): cell.name
+                for cell in cells
+                if AFTER in done[cell.name].tests
+            }
+            for cells in (grouped.get(baseline or "", []), own)
+        )
+        pairs = [(name, base[place]) for place, name in tested.items() if place in base]
         if pairs:
             ours = [done[own].tests[AFTER] for own, _ in pairs]
             yield label, str(baseline), ours, [done[other].tests[AFTER] for _, other in pairs]

@@ -15,9 +15,13 @@ from typing import Any
 import psutil
 import pytest
 
+from nip_fn.config.study import Comparing, Study, cells
+from nip_fn.metrics.study import tabulate
+from nip_fn_adapters.costs.prices import Prices, PriceTable
 from nip_fn_adapters.runs import load_run
+from nip_fn_cli.study_table import outcome, print_study
 
-from .conftest import COMMAND, Finished, RunCli, call_cli
+from .conftest import COMMAND, SMALL, Finished, RunCli, call_cli
 from .test_money import PRICES
 
 STUDY = """
@@ -285,3 +289,27 @@ def test_seeds_of_a_training_are_a_study_of_one_axis(
     assert (refused.returncode, "--resume" in refused.stderr) == (2, True)
     refused = run_cli("train", given, "--seeds", "two")
     assert (refused.returncode, "as in --seeds 1,2,5" in refused.stderr) == (2, True)
+
+
+def test_a_study_without_tests_says_so_and_shows_the_training(
+    run_cli: RunCli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    none = ("--set", "text_rl.test_scheme=none", "--run", "a")
+    assert run_cli("train", *SMALL, *none).returncode == 0
+    run = load_run(tmp_path / "runs" / "a").unwrap()
+    study = Study("s", {}, compare=Comparing(metrics=("acceptance_rate",)))
+    (cell,) = cells(study)
+    found = outcome(run, study.compare.metrics, Prices(PriceTable(), PriceTable()))
+    print_study(tabulate(study, {cell.name: found}), study)
+    said, titles, row = capsys.readouterr().out.splitlines()
+    assert "nothing was tested" in said
+    train = [dict(one.metrics) for one in run.state.rows if one.stage == "train"]
+    sample = [dict(one.metrics) for one in run.state.rows if one.stage == "sample"]
+    assert "sampled accuracy  trainings  training rows  replies" in titles
+    jobs = sum(one["jobs"] for one in train)
+    rows = sum(one.get(f"{name}.rows", 0) for one in train for name in ("prover", "verifier"))
+    assert jobs > 0
+    shown = [f"{sample[-1][name]:.4g}" for name in ("acceptance_rate", "accuracy")]
+    assert row.split()[:6] == ["s", "1", *shown, f"{jobs:,.0f}", f"{rows:,.0f}"]
+    print_study(tabulate(study, {}), study)
+    assert capsys.readouterr().out == "no cell is done\n"
