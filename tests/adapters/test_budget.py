@@ -291,17 +291,49 @@ def test_what_a_kill_may_lose_is_a_share_of_what_is_left() -> None:
     async def story() -> None:
         turns = [asyncio.ensure_future(budget.reserve(1.0)) for _ in range(5)]
         await asyncio.sleep(0.01)
-        assert [turn.done() for turn in turns] == [True, True, False, False, False]
+        assert [turn.done() for turn in turns] == [True, True, True, False, False]
         budget.settle(1.0, 0.0)
         await asyncio.sleep(0.01)
-        assert [turn.done() for turn in turns] == [True, True, True, False, False]
+        assert [turn.done() for turn in turns] == [True, True, True, True, False]
         budget.drain()
-        budget.settle(1.0, 0.0)
-        budget.settle(1.0, 0.0)
+        for _ in range(3):
+            budget.settle(1.0, 0.0)
         assert await budget.reserve(9.0)
         budget.settle(9.0, 0.0)
         found_again = [budget.reserve(2.0, durable=True) for _ in range(5)]
         assert await asyncio.gather(*found_again) == [True] * 5
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("answers", [0, 31, 32])
+def test_as_much_is_under_way_as_the_dearest_answers_would_come_to(answers: int) -> None:
+    """A third of what is left, and all of it if each were to cost its most; that is noted."""
+    noted, request = 0.0, ask()
+
+    def note(dollars: float, *, sync: bool) -> None:
+        nonlocal noted
+        noted = dollars
+
+    most, dearest = 20.0, 4.0  # dollars of a request
+    budget = Budget(30 * most, note=note)
+    meter = at_price(budget, Price(prompt=0.0, completion=1e6))
+
+    async def story() -> None:
+        for number in range(answers):
+            paid = dearest - number % 3
+            with (await meter.reserve(request, 1)).unwrap() as charge:
+                charge.bill(Tokens(prompt=1, completion=paid))
+            budget.record(paid)
+        left = budget.limit - budget.spent
+        turns = [asyncio.ensure_future(meter.reserve(request, 1)) for _ in range(60)]
+        await asyncio.sleep(0.05)
+        number = sum(turn.done() for turn in turns)
+        assert number == int(min(left / 3 / dearest, left / most) if answers >= 32 else left / 60)
+        assert noted >= number * most
+        assert budget.spent + number * most <= budget.limit
+        for turn in turns:
+            turn.cancel()
 
     asyncio.run(story())
 

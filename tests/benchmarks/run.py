@@ -10,6 +10,7 @@ from rich.table import Table
 
 from tests.benchmarks import (
     bench_api,
+    bench_budget,
     bench_core,
     bench_data,
     bench_latency,
@@ -35,6 +36,7 @@ def main() -> None:
         bench_latency,
         bench_api,
         bench_pace,
+        bench_budget,
         bench_vllm,
     ):
         for name, figure in module.run():

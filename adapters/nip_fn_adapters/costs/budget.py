@@ -8,11 +8,13 @@ whatever was paid for has been answered.
 
 What is billed and not recorded would be forgotten by a process that is killed.  So an upper bound
 of it is noted before a request is sent, a little ahead of need, and the next session counts what it
-finds noted as spent.
+finds noted as spent.  That a kill does not cost a budget that is far from used up, no more is under
+way than would cost a third of what is left if each request cost what the dearest one so far did.
+By their most instead of that, a budget of 1.4 times the bill made a run take 2.2 times as long.
 """
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection
 from functools import partial
 from math import ceil, inf
@@ -31,8 +33,8 @@ from nip_fn_adapters.costs.prices import FREE, Price, Tokens, cost, upper_bound_
 
 ROUNDING = 1e-9  # dollars; sums of floats must not refuse what fits exactly
 
-# Of what is left, the share that may be at risk at a time: a kill costs no more than that.
-AT_RISK = 0.25
+# Of what is left, the share that may be expected to be billed for what is under way.
+AT_RISK = 1 / 3
 # The note is ahead of what is at risk by this share of it, so that few requests wait for the disk.
 AHEAD = 0.25
 
@@ -55,6 +57,7 @@ def forget(dollars: float, *, sync: bool) -> None:
 
 class _Waiting(NamedTuple):
     most: float
+    expected: float
     durable: bool
     turn: "asyncio.Future[bool]"
 
@@ -79,6 +82,7 @@ class Budget:
         self._note, self._noted = note, lost
         self._reserved = 0.0
         self._at_risk = 0.0  # the part of it that a kill would lose
+        self._expected = 0.0  # the part of that which is expected to be billed
         self._under_way = 0
         self._line: deque[_Waiting] = deque()
         self._is_scheduled = False
@@ -90,19 +94,23 @@ class Budget:
         """
         return max(0.0, self.spent - self._recorded)
 
-    async def reserve(self, most: float, *, durable: bool = False) -> bool:
+    async def reserve(
+        self, most: float, *, expected: float | None = None, durable: bool = False
+    ) -> bool:
         """True once `most` dollars are reserved, and noted; False if they never can be.
 
-        After True, `settle` must follow.
+        After True, `settle` must follow, with the same arguments.
 
         Args:
             most: the highest cost of the work.
+            expected: the highest cost of such work so far; None: `most`.
             durable: the work outlives this process: a resumed run finds it again, with its bill.
         """
         if self.refusal is not None:
             return False
+        expected = most if expected is None else expected
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._line.append(_Waiting(most, durable, turn))
+        self._line.append(_Waiting(most, expected, durable, turn))
         self._schedule()
         try:
             return await turn
@@ -110,17 +118,25 @@ class Budget:
             # Its turn came in the moment in which it was cancelled: nobody else would give this
             # back.
             if turn.done() and not turn.cancelled() and turn.result():
-                self.settle(most, 0.0, durable=durable)
+                self.settle(most, 0.0, expected=expected, durable=durable)
             raise
 
     def settle(
-        self, most: float, spent: float, *, durable: bool = False, lost: bool = False
+        self,
+        most: float,
+        spent: float,
+        *,
+        expected: float | None = None,
+        durable: bool = False,
+        lost: bool = False,
     ) -> None:
         """Replace a reservation of `most` dollars by what was spent, for nothing if `lost`."""
         self._under_way -= 1
         # Set to zero rather than subtracted to it, so that rounding errors cannot add up.
+        risk, expected = (0.0, 0.0) if durable else (most, most if expected is None else expected)
         self._reserved = self._reserved - most if self._under_way else 0.0
-        self._at_risk = self._at_risk - (0.0 if durable else most) if self._under_way else 0.0
+        self._at_risk = self._at_risk - risk if self._under_way else 0.0
+        self._expected = self._expected - expected if self._under_way else 0.0
         self.spent += spent
         self.lost += spent if lost else 0.0
         self._schedule()
@@ -164,10 +180,11 @@ class Budget:
         # Only the head of the line is served: cheap requests would overtake an expensive one until
         # the budget has no room for it.
         while self._line and (self._line[0].turn.done() or self._affords(self._line[0])):
-            most, durable, turn = self._line.popleft()
+            most, expected, durable, turn = self._line.popleft()
             if not turn.done():  # else it was cancelled
                 self._reserved += most
                 self._at_risk += 0.0 if durable else most
+                self._expected += 0.0 if durable else expected
                 self._under_way += 1
                 turns.append(turn)
         try:
@@ -184,7 +201,7 @@ class Budget:
     def _affords(self, waiting: _Waiting) -> bool:
         left = self.limit - self.spent + ROUNDING
         # One at a time always may: a share of the last dollars would be too little for any.
-        in_bounds = not self._at_risk or self._at_risk + waiting.most <= AT_RISK * left
+        in_bounds = not self._at_risk or self._expected + waiting.expected <= AT_RISK * left
         return self._reserved + waiting.most <= left and (waiting.durable or in_bounds)
 
     def _used_up(self, most: float) -> Problem:
@@ -198,8 +215,10 @@ class Budget:
         """Keep the note at or above what a kill would lose, and near it."""
         lost = self.unrecorded + self._at_risk
         if lost > self._noted:
+            # Not ahead of all that is left, which would refuse the next session what may still fit.
             # Without a limit there is nothing to keep: the note only informs.
-            self._write(lost + AHEAD * self._at_risk, sync=self.limit < inf)
+            ahead = min(AHEAD * self._at_risk, max(0.0, self.limit - self._recorded - lost))
+            self._write(lost + ahead, sync=self.limit < inf)
         elif self._noted - lost > self._at_risk:
             # Not synced: after a power cut, a note that is too high is on the safe side.
             self._write(lost, sync=False)
@@ -221,12 +240,13 @@ class Charge:
         price: Price,
         most: float,
         *,
+        expected: float | None = None,
         durable: bool,
-        learn: Callable[[Tokens], None] = lambda tokens: None,
+        learn: Callable[[Tokens, float], None] = lambda tokens, dollars: None,
     ) -> None:
         """Take over a reservation of `most` dollars, 0 for what is free; `learn` from the bill."""
         self._budget, self._price, self._most, self._durable = budget, price, most, durable
-        self._learn = learn
+        self._expected, self._learn = expected, learn
         # A resumed run finds what is durable again, so that nothing of it is lost by an early end.
         self._cost, self._lost = (0.0 if durable else most), True
 
@@ -235,7 +255,7 @@ class Charge:
         known = None if tokens is None else cost(tokens, self._price)
         self._cost, self._lost = (self._most, True) if known is None else (known, False)
         if tokens is not None and tokens.prompt:
-            self._learn(tokens)
+            self._learn(tokens, self._cost)
 
     def __enter__(self) -> "Charge":
         """The charge."""
@@ -249,7 +269,13 @@ class Charge:
     ) -> None:
         """Settle the reservation."""
         if self._most:
-            self._budget.settle(self._most, self._cost, durable=self._durable, lost=self._lost)
+            self._budget.settle(
+                self._most,
+                self._cost,
+                expected=self._expected,
+                durable=self._durable,
+                lost=self._lost,
+            )
 
 
 class Meter:
@@ -257,7 +283,8 @@ class Meter:
 
     def __init__(self) -> None:
         """Charge nothing until `open` is called."""
-        self._density: dict[str, _Density] = {}  # by model
+        self._density: defaultdict[str, _Shares] = defaultdict(_Shares)  # by model
+        self._costs: defaultdict[tuple[str, str], _Shares] = defaultdict(_Shares)  # and by agent
         self._budget = Budget()
         self._price_of: Callable[[Request], Price | None] = lambda request: FREE
 
@@ -280,22 +307,27 @@ class Meter:
         """
         budget, price = self._budget, self._price_of(request)
         model, sure = request.adapter or request.model, upper_bound_prompt(request.chat)
-        density = self._density.get(model, _Density())
-        prompt = num_prompts * density.upper_bound(sure)
-        most = cost(Tokens(prompt=prompt, completion=num_keys * request.max_tokens), price)
+        place, written = (model, request.agent), num_keys * request.max_tokens
+        prompt = num_prompts * ceil(sure * self._density[model].upper_bound(DENSER))
+        most = cost(Tokens(prompt=prompt, completion=written), price)
         if most is None and budget.limit < inf:
             return Failure(_unpriced(f"agents.{request.agent}", request.model))
         # What is free needs no reservation, and goes on when the budget is used up.
         if not most or price is None:
             return Success(Charge(budget, FREE, 0.0, durable=durable))
-        if not await budget.reserve(most, durable=durable):
+        # A share of what is surely the most, and not of `most`, which falls as more is learnt.
+        surely = cost(Tokens(prompt=num_prompts * sure, completion=written), price) or most
+        expected = min(most, surely * self._costs[place].upper_bound())
+        if not await budget.reserve(most, expected=expected, durable=durable):
             return Failure(budget.refusal or Problem("the budget is used up"))
 
-        def learn(tokens: Tokens) -> None:
-            before = self._density.get(model, _Density())
-            self._density[model] = before.after(tokens.prompt / (num_prompts * sure))
+        def learn(tokens: Tokens, dollars: float) -> None:
+            density = tokens.prompt / (num_prompts * sure)
+            self._density[model] = self._density[model].after(density)
+            self._costs[place] = self._costs[place].after(dollars / surely)
 
-        return Success(Charge(budget, price, most, durable=durable, learn=learn))
+        charge = Charge(budget, price, most, expected=expected, durable=durable, learn=learn)
+        return Success(charge)
 
 
 # A prompt has at most a token a byte, but far fewer in any language, and what is lost is charged at
@@ -304,18 +336,17 @@ class Meter:
 ENOUGH_ANSWERS, DENSER = 32, 1.5
 
 
-class _Density(NamedTuple):
-    """The tokens of prompts, as a share of their sure bound, as a model's provider counts them."""
+class _Shares(NamedTuple):
+    """The shares that answers had of a sure bound: of a prompt's tokens, or of a request's cost."""
 
     answers: int = 0
     highest: float = 0.0
 
-    def after(self, share: float) -> "_Density":
-        return _Density(self.answers + 1, max(self.highest, share))
+    def after(self, share: float) -> "_Shares":
+        return _Shares(self.answers + 1, max(self.highest, share))
 
-    def upper_bound(self, sure: int) -> int:
-        share = DENSER * self.highest if self.answers >= ENOUGH_ANSWERS else 1.0
-        return ceil(sure * min(1.0, share))
+    def upper_bound(self, margin: float = 1.0) -> float:
+        return min(1.0, margin * self.highest) if self.answers >= ENOUGH_ANSWERS else 1.0
 
 
 def within_budget(sampler: Sampler, meter: Meter) -> Sampler:
