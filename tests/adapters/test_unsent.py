@@ -3,8 +3,6 @@
 import asyncio
 import shutil
 import socket
-import ssl
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -17,6 +15,8 @@ from nip_fn_adapters.api.clients import Chats, make_client
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.problems import failure_of
 from nip_fn_adapters.api.retries import RequestFailure, may_be_billed
+
+from .proxying import with_tls
 
 # Refused by the resolver itself: names are shorter.
 LONG_NAME = ".".join(["a" * 60] * 5)
@@ -50,20 +50,8 @@ async def refusing_proxy(patch: pytest.MonkeyPatch) -> AsyncIterator[str]:
 @asynccontextmanager
 async def untrusted(folder: Path) -> AsyncIterator[str]:
     """A server with a certificate that nobody has signed."""
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    command = (
-        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-        "-nodes", "-days", "1", "-subj", "/CN=127.0.0.1", "-keyout", key, "-out", certificate,
-    )  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
-
-    def nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.close()
-
-    async with await asyncio.start_server(nothing, "127.0.0.1", 0, ssl=context) as server:
-        yield f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    with with_tls(9, folder) as (port, _):
+        yield f"https://127.0.0.1:{port}/v1"
 
 
 @asynccontextmanager
