@@ -25,6 +25,11 @@ class Utterance(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int = 0
 
 
+def was_empty_at_limit(said: Utterance) -> bool:
+    """True if the agent wrote nothing before its token limit, as often as it was asked."""
+    return said.token_limit and said.error == "no_content"
+
+
 Round = tuple[Utterance, ...]  # the utterances of one round, in the schedule's order
 
 

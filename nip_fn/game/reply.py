@@ -33,6 +33,10 @@ ReplyError = Literal[
 # The same prompt would be refused again, so there is no second attempt.
 FINAL_ERRORS: frozenset[ReplyError] = frozenset({"prompt_filtered", "prompt_too_long"})
 
+# Replies in a row that spent the whole limit before a word: the limit is too low, and each more
+# would cost as much.
+MOST_EMPTY = 2
+
 _UNUSABLE: dict[FinishReason, ReplyError] = {
     "content_filter": "content_filter",
     "prompt_filtered": "prompt_filtered",
@@ -61,6 +65,11 @@ class Reply(msgspec.Struct, frozen=True):
 
     messages: tuple[tuple[int, str], ...]  # (channel, text)
     decision: Decision | None
+
+
+def is_empty_at_limit(completion: Completion) -> bool:
+    """True if nothing was written before the token limit, as when a model reasons out of sight."""
+    return completion.finish_reason == "length" and not (completion.text or "").strip()
 
 
 def parse_reply(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import Decision
-from nip_fn.game.episode import Utterance
+from nip_fn.game.episode import Utterance, was_empty_at_limit
 from nip_fn.game.protocol import Status
 from nip_fn.trees.rollouts import GameWeights, Rollout, leaf_games, leaf_probabilities
 from nip_fn.trees.tree import Tree, replies_in
@@ -34,7 +34,7 @@ class Effort(NamedTuple):
     """Sums over an agent's replies, each taken once however many siblings share it.
 
     Tokens are those of all attempts; `invalid` replies stayed unusable, those of `token_limit` were
-    cut there.
+    cut there, and those `empty_at_limit` before a word.
     """
 
     replies: int = 0
@@ -44,6 +44,7 @@ class Effort(NamedTuple):
     completion_tokens: int = 0
     invalid: int = 0
     token_limit: int = 0
+    empty_at_limit: int = 0
 
 
 class ForestStats(NamedTuple):
@@ -114,6 +115,7 @@ def _effort(said: Utterance) -> Effort:
         said.completion_tokens,
         said.error is not None,
         said.token_limit,
+        was_empty_at_limit(said),
     )
 
 

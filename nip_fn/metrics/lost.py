@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from nip_fn.game.episode import was_empty_at_limit
+from nip_fn.game.reply import MOST_EMPTY
 from nip_fn.params.agent import AgentParameters, max_tokens
 from nip_fn.trees.grow import GameTree, Node
 
@@ -18,13 +20,14 @@ ENOUGH = 20  # replies or games, fewer of which raise no alarm while others are 
 class Loss(NamedTuple):
     """A share of replies or games that tell nothing.
 
-    kind: replies that were cut, attempts at a reply that were unusable, or games without a verdict.
+    kind: replies that were cut, replies that were empty at the limit, other attempts at a reply
+        that were unusable, or games without a verdict.
     agent: whose replies; None for games.
     share: of `total`.
     total: the number of replies, attempts or games.
     """
 
-    kind: Literal["cut", "invalid", "undecided"]
+    kind: Literal["cut", "empty", "invalid", "undecided"]
     agent: AgentParameters | None
     share: float
     total: int
@@ -38,6 +41,9 @@ class Loss(NamedTuple):
             case agent, "cut":
                 limit = f"the limit of {max_tokens(agent):,} tokens"
                 return f"{of} {self.total:,} replies of {agent.name} were cut at {limit}"
+            case agent, "empty":
+                limit = f"the limit of {max_tokens(agent):,} tokens"
+                return f"{of} {self.total:,} replies of {agent.name} were empty at {limit}"
             case agent, _:
                 return f"{of} {self.total:,} attempts of {agent.name} at a reply were unusable"
 
@@ -46,7 +52,7 @@ class Loss(NamedTuple):
         """A change that may help."""
         if self.agent is None:
             return "see what the verifier writes"
-        if self.kind == "cut":
+        if self.kind in ("cut", "empty"):
             return f"raise agents.{self.agent.name}.max_tokens_per_message"
         return f"see what {self.agent.name} is shown and what it writes"
 
@@ -67,13 +73,18 @@ def alarming(
 
 def _losses(metrics: Mapping[str, float], agents: Sequence[AgentParameters]) -> Iterator[Loss]:
     for agent in agents:
-        names = ("replies", "retries", "token_limit", "invalid")
-        replies, retries, cut, invalid = (metrics.get(f"{agent.name}.{n}", 0.0) for n in names)
+        names = ("replies", "retries", "token_limit", "empty_at_limit", "invalid")
+        replies, retries, limited, empty, invalid = (
+            metrics.get(f"{agent.name}.{name}", 0.0) for name in names
+        )
         if replies:
-            yield Loss("cut", agent, cut / replies, int(replies))
+            yield Loss("cut", agent, (limited - empty) / replies, int(replies))
+            yield Loss("empty", agent, empty / replies, int(replies))
         attempts = replies + retries
         if attempts:
-            yield Loss("invalid", agent, (retries + invalid) / attempts, int(attempts))
+            # Of a reply that is empty at the limit, the attempt before it was, too.
+            spent = empty * min(MOST_EMPTY, agent.num_invalid_generation_retries)
+            yield Loss("invalid", agent, (retries + invalid - spent) / attempts, int(attempts))
     if metrics.get("games"):
         undecided = metrics.get("no_decision_rate", 0.0)
         yield Loss("undecided", None, undecided, int(metrics["games"]))
@@ -95,6 +106,7 @@ def so_far(forest: Iterable[GameTree], agents: Sequence[AgentParameters]) -> dic
                 if slot.said is not None:
                     counts[f"{name}.replies"] += 1
                     counts[f"{name}.token_limit"] += slot.said.token_limit
+                    counts[f"{name}.empty_at_limit"] += was_empty_at_limit(slot.said)
                     counts[f"{name}.invalid"] += slot.said.error is not None
     games = sum(number for status, number in ends.items() if status != "open")
     undecided = games - ends["decided"]

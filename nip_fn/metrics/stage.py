@@ -207,6 +207,7 @@ def _effort(protocol: Protocol, seen: ForestStats) -> Metrics:
     AGENT.requests: one for all its replies at a position, and one for all retries that follow it
     AGENT.retries: failed attempts;  AGENT.invalid: replies that stayed unusable
     AGENT.token_limit: replies cut at the limit
+    AGENT.empty_at_limit: those of them that were cut before a word, if there are any
     AGENT.reply_length: mean number of tokens written at an attempt, failed or not
     """
     every = total_effort((Effort(), *seen.efforts.values()))
@@ -233,6 +234,7 @@ def _agent_effort(own: Effort, requests: int) -> Metrics:
         ("retries", float(own.attempts - own.replies)),
         ("invalid", float(own.invalid)),
         ("token_limit", float(own.token_limit)),
+        *((("empty_at_limit", float(own.empty_at_limit)),) if own.empty_at_limit else ()),
         *ratio("reply_length", own.completion_tokens, own.attempts),
     )
 

@@ -30,7 +30,15 @@ from nip_fn.game.episode import (
     play_round,
 )
 from nip_fn.game.protocol import Move, Protocol, Status
-from nip_fn.game.reply import FINAL_ERRORS, Completion, Reply, ReplyError, parse_reply
+from nip_fn.game.reply import (
+    FINAL_ERRORS,
+    MOST_EMPTY,
+    Completion,
+    Reply,
+    ReplyError,
+    is_empty_at_limit,
+    parse_reply,
+)
 from nip_fn.keys import Key, fold_in
 
 SimultaneousBranching = Literal["joint", "product"]
@@ -361,7 +369,10 @@ def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion)
     cached_tokens = slot.cached_tokens + completion.cached_tokens
     # A failed attempt is asked for again under a key of its own; the last one is recorded as it is,
     # so that a model that never speaks properly ends the game instead of the run.
-    if reply is None and attempts < rules.attempts[agent] and error not in FINAL_ERRORS:
+    latest = (*slot.failed, completion)[-MOST_EMPTY:]
+    is_limited = len(latest) == MOST_EMPTY and all(map(is_empty_at_limit, latest))
+    is_final = error in FINAL_ERRORS or is_limited
+    if reply is None and attempts < rules.attempts[agent] and not is_final:
         tokens = (prompt_tokens, completion_tokens, cached_tokens)
         return Slot(agent, None, attempts, *tokens, failed=(*slot.failed, completion))
     said = Utterance(

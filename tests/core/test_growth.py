@@ -97,6 +97,30 @@ def test_an_unusable_reply_is_asked_for_again_until_the_attempts_are_used_up() -
     assert (heard.token_limit, heard.prompt_tokens, heard.completion_tokens) == (True, 30, 9)
 
 
+@pytest.mark.parametrize(
+    ("completions", "asked"),
+    [
+        ([("", "length"), (None, "length")], 2),
+        ([(" ", "stop"), ("", "length"), ("", "length")], 3),
+        ([("", "length"), ("", "stop"), ("", "length"), ("", "stop")], 5),
+        ([("", "stop")] * 4, 5),
+    ],
+)
+def test_two_replies_in_a_row_that_are_empty_at_the_limit_are_the_last(
+    completions: list[tuple[str | None, FinishReason]], asked: int
+) -> None:
+    how = rules(attempts=9)
+    root = new_tree(how, GAME)
+    for attempt, (text, finish) in enumerate(completions):
+        arrival = ReplyArrival((), VERIFIER, 0, attempt, said(text, finish))
+        root, _ = insert(how, root, GAME, arrival)
+    heard = root.slots[0].said
+    assert (heard is not None) == (asked == len(completions))
+    if heard is not None:
+        assert (heard.error, heard.attempts, heard.token_limit) == ("no_content", asked, True)
+        assert len(root.slots[0].failed) == asked - 1
+
+
 def test_a_reply_after_failures_is_a_reply_like_any_other_with_the_cost_of_all() -> None:
     how = rules(attempts=3)
     root, _ = insert(how, new_tree(how, GAME), GAME, ReplyArrival((), VERIFIER, 0, 0, said(None)))
