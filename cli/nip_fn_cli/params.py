@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from nip_fn.config.compat.tags import TYPE_NAMES
-from nip_fn.config.presets import TOKENS_PER_WORD, with_preset
+from nip_fn.config.presets import with_preset
 from nip_fn.config.schema import WRITTEN, record_of, type_below
-from nip_fn.config.spelling import DUMMY, PROVIDERS
+from nip_fn.config.spelling import DUMMY, EXTRA, PROVIDERS
 from nip_fn.errors import Problem
 from nip_fn.params.agent import OPTIONS, AgentParameters
 from nip_fn.params.names import name_schema
@@ -69,9 +69,7 @@ WHICH = (
     'was made for that embedded model, one marked with "other models" suits models of the usual '
     "size; without a "
     "mark, the default applies. Marks of agents.* go by the model of each agent, all others apply "
-    "if one kind of model plays all agents. max_tokens_per_message of other models is "
-    f"{TOKENS_PER_WORD} x max_response_words: 2 tokens a word for a message that quotes code, and "
-    "three times as much again to reason in before a verdict.\n"
+    "if one kind of model plays all agents.\n"
 )
 
 # Configurations that show what applies to whom.
@@ -126,6 +124,8 @@ def _parameters(record: inspect.Type | None, section: str, prefix: str) -> Itera
                 yield from _parameters(kind, address, f"{address}.")
             case _:
                 words = _names(about) or _words(kind)
+                if field.name == EXTRA:  # its text is that of a table
+                    words = "table or none"
                 yield Parameter(section, address, words, _default(field), about["description"])
                 if field.default is None:  # a table may be written there
                     yield from _parameters(record_of(kind, {}), section, f"{address}.")
@@ -265,6 +265,8 @@ def _as_written(part: dict[str, Any]) -> dict[str, Any]:
         else field
         for name, field in part["properties"].items()
     }
+    if EXTRA in properties:
+        properties[EXTRA] |= {"anyOf": [{"type": "object"}, {"enum": ["none", None]}]}
     if "model_provider" in properties:
         properties["model_provider"] |= {"enum": [*PROVIDERS, DUMMY]}
     return {**part, "properties": properties}

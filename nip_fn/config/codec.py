@@ -19,7 +19,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.config.checks import problems
 from nip_fn.config.compat.tags import tagged, type_problems, without_extras
 from nip_fn.config.schema import conversion_problem
-from nip_fn.config.spelling import agent_as_recorded, as_recorded
+from nip_fn.config.spelling import agent_as_recorded, agent_as_written, as_recorded
 from nip_fn.errors import Problem, collect
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.names import is_reference, unknown_name
@@ -130,7 +130,8 @@ def to_dict(params: HyperParameters, *, type_tags: bool = False) -> dict[str, An
     With `type_tags` each table names its class of the *nip* library as `_type`.
     """
     table: dict[str, Any] = msgspec.to_builtins(params)
-    written = {**table, "agents": {agent["name"]: agent for agent in table["agents"]}}
+    agents = {agent["name"]: agent_as_written(agent) for agent in table["agents"]}
+    written = {**table, "agents": agents}
     return tagged(written) if type_tags else written
 
 

@@ -18,11 +18,6 @@ from nip_fn.protocols.registry import PROTOCOLS, agent_names
 # The model of agents that name none, where no embedded model plays the data set.
 NO_MODEL = "builtin:none"
 
-# Tokens of a reply for each word that the prompt allows.  English takes about 1.3 tokens a word and
-# quoted code twice as many, so that 2 hold the message.  A verifier's prompt asks it to reason and
-# sets no limit, and what is cut before the verdict is lost: three times as much again for that.
-TOKENS_PER_WORD = 8
-
 
 class Preset(NamedTuple):
     """Settings as a user would write them in TOML.
@@ -110,6 +105,7 @@ BUG_HUNT = Preset(
 )
 
 _DEFAULTS = AgentParameters()
+LIMIT = "max_tokens_per_message"
 
 # Every other model.  An iteration is as many dialogues as the *nip* library's 1000 rounds are.
 # Learning rates are those that are usual for LoRA: 1e-5 for DPO, and ten times that for imitation.
@@ -165,11 +161,29 @@ _DISPLACES = (
 
 def with_preset(given: Mapping[str, Any]) -> dict[str, Any]:
     """A written configuration, laid over the settings for its models and its data."""
+    given = _without_unset(given)
     named = given.get("dataset", "builtin:tea")
     dataset = named if isinstance(named, str) else ""
     table = merge(ANY, {"dataset": named, **_run_preset(given, dataset)})
     table = merge(table, _DATA.get(dataset, {}))
     return merge(merge(table, {"agents": _agents(given, dataset)}), given)
+
+
+def _without_unset(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The configuration without limits of tokens that are "none", which is as if left out.
+
+    Otherwise "none" would take the place of an embedded model's limit.
+    """
+    agents = given.get("agents")
+    if not isinstance(agents, Mapping):
+        return given
+    kept = {
+        name: {k: v for k, v in own.items() if k != LIMIT or v not in (None, "none")}
+        if isinstance(own, Mapping)
+        else own
+        for name, own in agents.items()
+    }
+    return {**given, "agents": kept}
 
 
 def preset_of(agent: Mapping[str, Any], dataset: str) -> Preset:
@@ -241,10 +255,7 @@ def _fields(
     agent: Mapping[str, Any], dataset: str, instructions: Mapping[str, Any]
 ) -> dict[str, Any]:
     preset = preset_of(agent, dataset)
-    words = agent.get("max_response_words", _DEFAULTS.max_response_words)
-    if preset is not OTHER or not isinstance(words, int):
-        return preset.agent
-    return {**preset.agent, **instructions, "max_tokens_per_message": TOKENS_PER_WORD * words}
+    return preset.agent if preset is not OTHER else {**preset.agent, **instructions}
 
 
 def _instructions(given: Mapping[str, Any], dataset: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from nip_fn.config.codec import default_table, flatten
 from nip_fn.config.hosting import is_trained, kind_of
-from nip_fn.config.presets import GENERATED, TOKENS_PER_WORD, with_preset
+from nip_fn.config.presets import GENERATED, with_preset
 from nip_fn.config.spelling import DUMMY
 from nip_fn.game.decision import NEITHER, SPECTRA
 from nip_fn.game.protocol import Protocol, Role, verifier_rounds
@@ -131,7 +131,10 @@ _HOSTED = (
     "language_model_server_port",
     "vllm_server_port",
 )
-_AT_SERVERS = ("api_base_url", "api_key_variable", "replies_per_request", "use_batch_api")
+_AT_SERVERS = (
+    *("api_base_url", "api_key_variable", "replies_per_request", "use_batch_api"),
+    "extra_request_fields",
+)
 _SAMPLING = ("temperature", "top_p", "repetition_penalty", "max_tokens_per_message")
 _PROMPTS = (
     "system_prompt_template_path",
@@ -188,10 +191,8 @@ def _of_agent(params: HyperParameters, agent: AgentParameters, role: Role) -> Fo
     yield from _of_trees(params, agent)
     if not agent.load_checkpoint_and_parameters:
         yield "nothing is loaded", ("checkpoint_version",)
-    limit = agent.max_tokens_per_message
     version = params.code_validation.system_prompt_version
-    limited = limit not in (None, TOKENS_PER_WORD * agent.max_response_words)
-    if limited and agent.system_prompt_template is None:
+    if agent.max_tokens_per_message is not None and agent.system_prompt_template is None:
         if version != "v1":
             yield f"prompts of version {version} tell no limit of words", ("max_response_words",)
         elif role == "verifier":

@@ -6,8 +6,9 @@ them; `nip_fn.config.checks` refuses any other value, with the reason.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 from msgspec import Meta
 
 from nip_fn.errors import Problem
@@ -29,6 +30,12 @@ SupervisorRule = Literal["none", "all", "first", "all_but_first"]
 # A number for all turns, or one for each.
 ByTurn = Count | Annotated[tuple[Count, ...], Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
+
+
+# Tokens of a reply for each word that the prompt allows.  English takes about 1.3 tokens a word and
+# quoted code twice as many, so that 2 hold the message.  A verifier's prompt asks it to reason and
+# sets no limit, and what is cut before the verdict is lost: three times as much again for that.
+TOKENS_PER_WORD = 8
 
 
 class LrFactors(Record, frozen=True):
@@ -319,7 +326,18 @@ class AgentParameters(Record, frozen=True):
     ] = 150
     max_tokens_per_message: Annotated[
         Count | None,
-        Meta(description="Token limit of a reply. None: 1.5 x max_response_words."),
+        Meta(
+            description="Token limit of a reply, hidden reasoning included. None: as if left out, "
+            f"{TOKENS_PER_WORD} x max_response_words, or the limit of an embedded model."
+        ),
+    ] = None
+    # The JSON of the table that is written: a record must be hashable, and tables are not.
+    extra_request_fields: Annotated[
+        str | None,
+        Meta(
+            description="Table of further fields of each request to an API, such as "
+            '{reasoning_effort = "low"}; they are sent as they are. None: no more fields.'
+        ),
     ] = None
     num_invalid_generation_retries: Annotated[
         Count, Meta(description="Attempts at a valid reply before it is recorded as invalid.")
@@ -375,6 +393,16 @@ def is_frozen(agent: AgentParameters) -> bool:
     return agent.freeze_agent or is_scripted(agent)
 
 
+def fields_in(text: str | None) -> dict[str, Any]:
+    """The table whose JSON `extra_request_fields` holds; {} for None.
+
+    >>> fields_in('{"reasoning_effort":"low"}')
+    {'reasoning_effort': 'low'}
+    """
+    fields: dict[str, Any] = msgspec.json.decode(text) if text else {}
+    return fields
+
+
 def lora_alpha(agent: AgentParameters) -> int:
     """LoRA's alpha: as given, or else `lora_rank * lora_alpha_scale`."""
     if agent.lora_alpha is not None:
@@ -388,8 +416,8 @@ def lr_factor(agent: AgentParameters) -> float:
 
 
 def max_tokens(agent: AgentParameters) -> int:
-    """The limit of a reply in tokens: as given, or else 1.5 for each word of the stated limit."""
-    return agent.max_tokens_per_message or int(1.5 * agent.max_response_words)
+    """The limit of a reply in tokens: as given, or else by the stated limit of words."""
+    return agent.max_tokens_per_message or TOKENS_PER_WORD * agent.max_response_words
 
 
 def names_speakers_in_content(agent: AgentParameters) -> bool:

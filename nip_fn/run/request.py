@@ -48,6 +48,7 @@ class Request(msgspec.Struct, frozen=True):
     datapoint: Datapoint | None = None
     episode: Episode | None = None
     script: str | None = None  # the strategy that replies; None: the model
+    extra_fields: str | None = None  # JSON of further fields, sent to an API as they are
 
 
 # A sampler as a pure function of the request: one completion for each of its keys, in their order.
@@ -92,6 +93,7 @@ def request(state: RunState, effect: SampleReplies) -> Request:
         datapoint=datapoint,
         episode=episode,
         script=playing.strategy if isinstance(playing, Script) else None,
+        extra_fields=agent.extra_request_fields,
     )
 
 

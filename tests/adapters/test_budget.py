@@ -546,7 +546,8 @@ def test_a_run_in_many_small_budgets_ends_as_one_without(tmp_path: Path) -> None
 def test_the_bill_of_a_real_server_stays_within_the_budget(tmp_path: Path) -> None:
     """By its own count of tokens, cached ones included, with many requests in flight."""
     pytest.importorskip("openai")
-    agents = tuple(replace(agent, use_dummy_api=False) for agent in PARAMS.agents)
+    asked = {"use_dummy_api": False, "max_tokens_per_message": 225}
+    agents = tuple(replace(agent, **asked) for agent in PARAMS.agents)
     params = replace(PARAMS, agents=agents)
     with Provider(latency=(0.0, 0.02)) as provider:
 

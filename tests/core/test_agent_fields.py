@@ -18,7 +18,7 @@ from returns.result import Success
 from nip_fn.config.codec import from_dict, load_agent
 from nip_fn.config.compat.nip_rules import OWN_AGENT_FIELDS
 from nip_fn.keys import key
-from nip_fn.params.agent import AgentParameters, ConstantUpdateSchedule
+from nip_fn.params.agent import AgentParameters, ConstantUpdateSchedule, fields_in
 from nip_fn.run.events import CreateJob, RunStarted, SampleReplies
 from nip_fn.run.request import Request, request
 from nip_fn.run.state import EMPTY, rules
@@ -139,7 +139,14 @@ def trained(name: str, value: object, **fields: object) -> Callable[[], bool]:
 def words_are_asked_for() -> bool:
     told = asked("prover", max_response_words=77)
     limited = asked("verifier", max_response_words=77)
-    return "77 words" in told.chat[0].content and told.max_tokens == limited.max_tokens == 115
+    return "77 words" in told.chat[0].content and told.max_tokens == limited.max_tokens == 616
+
+
+def further_fields_are_sent() -> bool:
+    """tests/adapters/test_refusals.py has the rest of the way."""
+    fields = {"reasoning_effort": "low", "provider": {"only": ["a", 1, 0.5, True]}}
+    sent = asked("verifier", extra_request_fields=fields)
+    return fields_in(sent.extra_fields) == fields and asked("verifier").extra_fields is None
 
 
 def tokens_are_limited() -> bool:
@@ -427,6 +434,7 @@ OWN: dict[str, Callable[[], bool]] = {
     "api_key_variable": keys_can_be_named,
     "replies_per_request": replies_come_together_or_not,
     "use_batch_api": batches_are_asked_for,
+    "extra_request_fields": further_fields_are_sent,
     "num_responses": turns_have_replies_of_their_own,
     "checkpoint_agent": another_part_can_be_loaded,
     "num_idle_responses": idle_agents_have_replies_of_their_own,

@@ -1,4 +1,5 @@
 import copy
+import tomllib
 from functools import reduce
 from typing import Any
 
@@ -11,6 +12,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.config.checks import group_problems, warnings
 from nip_fn.config.codec import differences, from_dict, get, merge, nest, params_hash, to_dict
 from nip_fn.config.presets import PLAYERS, WORLDS, with_preset
+from nip_fn.config.toml import to_toml
 from nip_fn.params.agent import AgentParameters, lora_alpha, max_tokens
 from nip_fn.params.names import BUILT_IN_TRAINERS
 from nip_fn.params.run import HyperParameters
@@ -284,9 +286,9 @@ def test_alpha_and_its_scale_are_not_both_given_nor_both_missing() -> None:
     assert neither.startswith("agents.verifier: ")
 
 
-def test_tokens_are_given_or_one_and_a_half_a_word() -> None:
+def test_tokens_are_given_or_eight_a_word() -> None:
     params = make_params({"agents": {"prover": {"max_response_words": 101}}})
-    assert max_tokens(params.agents[0]) == 151
+    assert max_tokens(params.agents[0]) == 808
     assert max_tokens(replace(params.agents[0], max_tokens_per_message=7)) == 7
 
 
@@ -452,6 +454,59 @@ def test_a_limit_follows_the_words_that_are_allowed() -> None:
     assert {max_tokens(agent) for agent in short.agents} == {160}
     given = preset(BIG, {"agents": {"prover": {"max_tokens_per_message": 33}}})
     assert [max_tokens(agent) for agent in given.agents] == [33, 1200]
+
+
+@pytest.mark.parametrize("unset", ["none", None])
+@pytest.mark.parametrize("model", ["gpt-4.1-mini", "builtin:tiny", "builtin:tea"])
+def test_a_limit_of_none_is_as_if_it_were_left_out(model: str, unset: str | None) -> None:
+    played = {"agents": {"_default": {"model_name": model}}}
+    for agent in ("_default", "verifier"):
+        limits = [
+            [max_tokens(one) for one in preset(played, {"agents": {agent: fields}}).agents]
+            for fields in ({"max_tokens_per_message": unset}, {})
+        ]
+        assert limits[0] == limits[1]
+
+
+def extra(fields: Any, **others: Any) -> Any:
+    return from_dict({"agents": {"_default": {"extra_request_fields": fields, **others}}})
+
+
+def test_further_fields_of_requests_are_recorded_as_text_and_written_as_a_table() -> None:
+    fields = {"reasoning_effort": "none", "b": {"c": [1, 0.5, True]}, "a": "x"}
+    params = extra(fields).unwrap()
+    assert params.agents[0].extra_request_fields == (
+        '{"a":"x","b":{"c":[1,0.5,true]},"reasoning_effort":"none"}'
+    )
+    assert to_dict(params)["agents"]["prover"]["extra_request_fields"] == fields
+    assert from_dict(tomllib.loads(to_toml(params))).unwrap() == params
+    assert from_dict(to_dict(params), ignore_extra_keys=True).unwrap() == params
+    assert hash(params) == hash(extra(dict(reversed(fields.items()))).unwrap())
+    assert {extra(unset).unwrap().agents[0].extra_request_fields for unset in ({}, "none")} == {
+        None
+    }
+    own = {"agents": {"_default": {"extra_request_fields": {"a": 1, "b": 2}},
+                      "prover": {"extra_request_fields": {"b": 3}}}}  # fmt: skip
+    assert from_dict(own).unwrap().agents[0].extra_request_fields == '{"a":1,"b":3}'
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ("low", ": expected a table, got 'low'; write a table, such as --set "),
+        ({"n": 2}, ".n: n is set by the trainer and replies_per_request; leave it out"),
+        ({"max_completion_tokens": 9}, ".max_completion_tokens: max_completion_tokens is set by "
+         "max_tokens_per_message; leave it out"),
+        ({"stream": True}, ".stream: stream is set by nip-fn, which reads whole answers"),
+        ({"a": [float("nan")]}, ": it holds what JSON has no form for: none, a number that is "),
+        ({"a": {"b": None}}, ": it holds what JSON has no form for"),
+        ({"a": {1: 2}}, ": it holds what JSON has no form for"),
+    ],
+)  # fmt: skip
+def test_fields_that_cannot_be_sent_are_refused(fields: Any, words: str) -> None:
+    line = str(extra(fields).failure())
+    assert line.startswith("agents.")
+    assert f".extra_request_fields{words}" in line
 
 
 @pytest.mark.parametrize("agents", [[], 5, {"_default": 5}, {"prover": []}, {"bob": {}}])

@@ -68,6 +68,18 @@ def test_a_field_that_all_agents_share_is_told_if_none_of_them_uses_it() -> None
     assert line == "without effect, since it is frozen: agents._default.lora_rank"
 
 
+@pytest.mark.parametrize("provider", ["local", "dummy", "scripted"])
+def test_further_fields_are_told_of_where_no_api_is_asked(provider: str) -> None:
+    shared = {"model_provider": provider, "extra_request_fields": {"reasoning_effort": "low"}}
+    if provider == "scripted":
+        shared["model_name"] = "honest"
+    found = lines({}, given={"dataset": "builtin:tea", "agents": {"_default": shared}})
+    told_of = [line for line in found if "extra_request_fields" in line]
+    assert [line.rpartition(" ")[2] for line in told_of] == [
+        "agents._default.extra_request_fields.reasoning_effort"
+    ]
+
+
 def test_the_four_rules_of_the_supervisor_are_four() -> None:
     rules = ("none", "all", "first", "all_but_first")
     opening, answer = (

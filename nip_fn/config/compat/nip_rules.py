@@ -22,6 +22,7 @@ OWN_AGENT_FIELDS = (
     "api_key_variable",
     "replies_per_request",
     "use_batch_api",
+    "extra_request_fields",
     "num_responses",
     "num_idle_responses",
     "pair_selection_method",

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import inspect
 
-from nip_fn.config.schema import WRITTEN, type_below
+from nip_fn.config.schema import WRITTEN, record_of, type_below
 from nip_fn.errors import Problem
 
 Path = tuple[Any, ...]  # keys that lead to a value; in a well-formed table all of them are strings
@@ -78,7 +78,8 @@ def without_extras(
         path: The keys that lead to the value.
         ignore: Also leave out keys that name no parameter.
     """
-    if not isinstance(value, Mapping):
+    record = record_of(expected, value) if isinstance(value, Mapping) else None
+    if not isinstance(record, inspect.StructType | inspect.VarTupleType):
         return value
     known = {name: type_below(expected, value, name) for name in value}
     return {
