@@ -59,6 +59,19 @@ def _text_of_failure(error: UnwrapFailedError) -> str:
 UnwrapFailedError.__str__ = _text_of_failure  # type: ignore[assignment, method-assign]
 
 
+LONGEST_LINE = 300  # characters
+
+
+def one_line(text: object, longest: int = LONGEST_LINE) -> str:
+    """The text as a single line of limited length.
+
+    >>> one_line("Line 3\\n is cut", longest=10)
+    'Line 3 ...'
+    """
+    line = " ".join(str(text).split())
+    return line if len(line) <= longest else f"{line[: longest - 3]}..."
+
+
 # The answer of every port: a result that is to be awaited, with a problem if it fails.
 Eventual = Awaitable[Result[T, Problem]]
 

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
-from nip_fn_adapters.api.replies import one_line
+from nip_fn.errors import one_line
 
 _TRACEBACK = re.compile(r"(.*)Traceback \(most recent call last\):$")
 _ERROR = re.compile(r"[A-Za-z_][\w.]*(?::|$)")  # begins the end of a traceback

@@ -14,9 +14,8 @@ from returns.result import Failure, Result, Success
 
 from nip_fn import __version__
 from nip_fn.config.toml import to_toml
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, one_line
 from nip_fn.export.card import PLACE, model_card
-from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.exports import to_csv, to_parquet, to_trl
 from nip_fn_adapters.runs import Run, load_run
 from nip_fn_adapters.store import CHECKPOINT, below

@@ -1,5 +1,6 @@
 """`nip-fn train --dry-run`: the requests, tokens and cost of a run, before anything is sent."""
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -7,7 +8,7 @@ from returns.pipeline import is_successful
 
 from nip_fn import __version__
 from nip_fn.config.hosting import is_trained, kind_of
-from nip_fn.params.agent import agent_group
+from nip_fn.params.agent import agent_group, max_tokens
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import FORMAT, RunStarted
 from nip_fn_adapters.costs.forecast import SELECTED_SHARE, StageForecast, Workload, forecast
@@ -40,6 +41,7 @@ def dry_run(new: New, money: Money, rate: float, data: Data | None = None) -> No
     rows = forecast(start, data.source)
     _print(rows, new.params, money.prices, rate)
     _say_assumptions(new.params, rate)
+    say_reasoning(new.params)
     say_memory(new.params)
     say_budget(_costs(rows, new.params, money.prices), money.budget)
 
@@ -136,6 +138,28 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02} min"
+
+
+# Of models that reason out of sight, as of 2025-11.  A name that is missing costs a hint.
+_REASONS = re.compile(
+    r"\bo[134]\b|\bgpt-5(?!.*chat)|gpt-oss|deepseek-r|qwq|magistral|gemini-(2\.5|3)|grok-(4|3-mini)|"
+    r"think|reason|\br1\b",
+    re.IGNORECASE,
+)
+ROOM_TO_REASON = 4000  # tokens
+
+
+def say_reasoning(params: HyperParameters) -> None:
+    """Warn of limits that hidden reasoning would use up, as far as a model's name tells it."""
+    for agent in params.agents:
+        limit, name = max_tokens(agent), agent.model_name
+        if kind_of(agent) == "api" and limit < ROOM_TO_REASON and _REASONS.search(name):
+            say(
+                f"{agent.name}: {name} may reason out of sight, within its limit of {limit:,} "
+                "tokens a reply, and then write nothing: raise "
+                f"agents.{agent.name}.max_tokens_per_message, or set "
+                f"agents.{agent.name}.extra_request_fields.reasoning_effort"
+            )
 
 
 def say_memory(params: HyperParameters) -> None:

@@ -230,6 +230,7 @@ def test_tokens_that_are_not_counted_are_none(provider: Provider, fault: str) ->
 
 
 REFUSED_PROMPTS = [
+    ("403-flagged", "prompt_filtered", "refuses the prompt for its content (403)"),
     ("400-flagged", "prompt_filtered", "refuses the prompt for its content (400)"),
     ("400-context", "prompt_too_long", "finds the prompt too long (400)"),
     ("400-vllm", "prompt_too_long", "finds the prompt too long (400)"),
@@ -266,15 +267,16 @@ def test_a_prompt_that_is_refused_is_an_invalid_reply_at_its_place(
 # ------------------------------------------------------------------------------------ fatal
 
 KEY_REMEDY = "check OPENAI_API_KEY, in the environment or in a file .env"
-MODEL_REMEDY = (
-    "check --base-url, which --resume takes, too, and the name of the model, which only a new run "
-    "can change"
-)
+MODEL_REMEDY = "check the name of the model, and --base-url"
 QUOTA_REMEDY = "add credit to the account"
 
 FATAL: list[tuple[dict[str, Any], str]] = [
     ({"fault": "401"}, f"the server refuses the API key (401); {KEY_REMEDY}"),
-    ({"fault": "403"}, f"the server refuses the API key (403); {KEY_REMEDY}"),
+    (
+        {"fault": "403"},
+        "the server does not allow it (403): Your account may not use this model; check what the "
+        "key in OPENAI_API_KEY may do",
+    ),
     (
         {"fault": "402"},
         "the account has no credit left (402): Insufficient credits. Add more and try again; "
@@ -286,8 +288,7 @@ FATAL: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"fault": "404-model"},
-        "the server does not have what is requested (404): The model does not exist; "
-        f"{MODEL_REMEDY}",
+        f"the server does not have the model (404): The model does not exist; {MODEL_REMEDY}",
     ),
     ({"fault": "400"}, "the server refuses the request (400): Invalid value for 'messages'"),
     (
@@ -504,6 +505,7 @@ def test_something_else_that_listens_there_is_told_apart() -> None:
         url = f"http://127.0.0.1:{server.server_port}/v1"
         (answer,) = ask(make_sampler(url), make_request())
         server.shutdown()
-    assert str(answer.failure()) == (
-        f"{url}: verifier's m: the server does not have what is requested (501); {MODEL_REMEDY}"
-    )
+    line = str(answer.failure())
+    assert line.startswith(f"{url}: verifier's m: the server does not have what is requested (501)")
+    assert "Unsupported method ('POST')" in line
+    assert line.endswith("; check --base-url, which --resume takes, too")

@@ -29,8 +29,8 @@ from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn_adapters import dummy, store
 from nip_fn_adapters.api import replies
+from nip_fn_adapters.api.capabilities import Capabilities
 from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.replies import Capabilities
 from nip_fn_adapters.api.sampler import ApiModel, api_sampler
 from nip_fn_adapters.data.opening import open_data
 from nip_fn_adapters.interpreter import interpret

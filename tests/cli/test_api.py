@@ -118,7 +118,7 @@ def test_every_provider_plays(
     done = run_cli("train", *FROZEN, *where, *own, **{variable: KEY})
     assert done.returncode == 0, done.stderr
     bodies = [entry["body"] for entry in provider.log()]
-    assert all(("prompt_cache_key" in body) == (name == "openai") for body in bodies)
+    assert not any("prompt_cache_key" in body for body in bodies), "this is not OpenAI's address"
 
 
 GAMES = [name for name in PROTOCOLS if name != "multi_channel_test"]
@@ -297,6 +297,20 @@ def test_training_where_there_is_none_is_refused_with_a_way_out(
     assert provider.log() == []
 
 
+def test_a_misspelt_model_is_told_with_a_remedy_that_works_alone(
+    train: RunCli, provider: Provider
+) -> None:
+    provider.configure(models=["m-1"])
+    done = train("--run", "typo")
+    assert done.returncode == Exit.ADAPTER
+    last = done.stderr.splitlines()[-1]
+    assert last.endswith(
+        "; check the name of the model, and --base-url; this run keeps its parameters: start a new "
+        "one that differs"
+    )
+    assert "resume with" not in done.stderr
+
+
 def test_help_does_not_wait_for_the_client() -> None:
     """The packages of an API are imported by what uses them alone."""
     import sys
@@ -309,7 +323,7 @@ def test_help_does_not_wait_for_the_client() -> None:
 # ------------------------------------------------------------------------------------ secrets
 
 FATAL = ("401", "402", "403", "404-model", "400", "422", "429-quota")
-LASTING = ("400", "422")  # the same request would be refused again
+LASTING = ("404-model", "422")  # a parameter is at fault
 TRANSIENT = (
     "429", "500", "502", "503", "reset", "reset-mid-body", "lost", "malformed", "empty-choices",
     "null-content", "content_filter", "length", "refusal", "wrong-n", "error-200", "413",

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from nip_fn.config.codec import from_dict
 from nip_fn.run.events import JobCreated
 from nip_fn.run.replay import replay
 from nip_fn_adapters.costs.prices import Tokens, cost, listed_prices
 from nip_fn_adapters.costs.spending import expected_training
 from nip_fn_adapters.store import read
-from nip_fn_cli.dryrun import duration
+from nip_fn_cli.dryrun import duration, say_reasoning
 
 from ..provider import Provider
 from .conftest import SMALL, Finished, RunCli, call_cli
@@ -340,3 +341,24 @@ def test_a_dry_run_is_of_a_whole_run(run_cli: RunCli) -> None:
     refused = run_cli("train", "--dry-run", "--resume", "--run", "a")
     assert refused.returncode == 2
     assert "--dry-run" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("model", "limit", "is_told"),
+    [
+        ("gpt-5-mini", "none", True),
+        ("gpt-5-mini", 16_000, False),
+        ("openai/o3", "none", True),
+        ("deepseek/deepseek-r1", "none", True),
+        ("gpt-5-chat-latest", "none", False),
+        ("gpt-4o-mini-2024-07-18", "none", False),
+    ],
+)
+def test_a_limit_that_hidden_reasoning_would_use_up_is_told_beforehand(
+    model: str, limit: object, is_told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = {"model_name": model, "max_tokens_per_message": limit}
+    say_reasoning(from_dict({"agents": {"verifier": fields}}).unwrap())
+    told = capsys.readouterr().err
+    assert ("raise agents.verifier.max_tokens_per_message, or set" in told) == is_told
+    assert told.count("\n") == is_told

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nip_fn.keys import Key, fold_in, key
+from nip_fn_adapters.api.refusals import kind_of
 from nip_fn_adapters.api.retries import (
     TRANSIENT,
     Attempt,
@@ -17,7 +18,6 @@ from nip_fn_adapters.api.retries import (
     RetryPolicy,
     Wait,
     decide,
-    kind_of,
     own_outage,
 )
 
@@ -188,9 +188,9 @@ def test_retry_after_is_honoured_up_to_the_longest_that_is_allowed(
         (400, "context_length_exceeded", "too_large"),
         (401, "", "key"),
         (402, "", "quota"),
-        (403, "", "key"),
-        (404, "", "model"),
-        (405, "", "model"),
+        (403, "", "forbidden"),
+        (404, "", "address"),
+        (405, "", "address"),
         (408, "", "timeout"),
         (409, "", "conflict"),
         (413, "", "too_large"),
@@ -198,7 +198,7 @@ def test_retry_after_is_honoured_up_to_the_longest_that_is_allowed(
         (429, "", "rate_limit"),
         (429, "insufficient_quota", "quota"),
         (500, "", "server"),
-        (501, "", "model"),
+        (501, "", "address"),
         (502, "", "server"),
         (503, "", "server"),
         (504, "", "server"),

@@ -223,7 +223,7 @@ def _answer(context: Context, row: Json, prefixes: Prefixes, serves: Callable[[s
     came = (id, time.time(), "batch-row", "POST", ENDPOINT, n, model, True, None, 0)
     context.log.write(Came(*came, bytes=len(raw), body=body))
     status, sent, usage = _chat(context.settings, row["body"], prefixes, name, id, serves)
-    context.log.write(Left(id, status, name, 0.0, *usage))
+    context.log.write(Left(id, status, name, 0.0, *usage[:3]))
     return Row(row["custom_id"], status, sent, usage)
 
 

@@ -31,6 +31,7 @@ class Usage(NamedTuple):
     prompt: int = 0
     cached: int = 0
     completion: int = 0
+    reasoning: int = 0  # of the completion
 
 
 class Choice(NamedTuple):
@@ -65,9 +66,11 @@ class Prefixes:
 def refusal_of(request: ChatRequest, body: dict[str, Any], settings: Settings) -> Error | None:
     """The error of a chat that is not answered."""
     for field in settings.refuses:
-        if field in body:
-            message = f"Unsupported parameter: '{field}' is not supported with this model."
-            return Error(400, message, BAD, "unsupported_parameter", field)
+        named = field == "name" and any("name" in message for message in body.get("messages", ()))
+        if field in body or named:
+            place = "messages.1.name" if named else field
+            message = settings.refusal.format(field)
+            return Error(400, message, BAD, "unsupported_parameter", place)
     if request.stream:
         return Error(400, "Streaming is not supported.", BAD, "unsupported_value", "stream")
     if not request.messages:
@@ -87,11 +90,14 @@ def complete(
     n = (request.n or 1) if settings.supports_n is True else 1
     texts = (reply_text(settings, request.messages, digest, index) for index in range(n))
     most = request.max_completion_tokens or request.max_tokens
-    choices = _spoilt([_cut(text, most) for text in texts], fault)
+    reasoning = min(settings.reasoning_tokens, most or settings.reasoning_tokens)
+    left = None if most is None else most - reasoning
+    choices = _spoilt([_cut(text, left) for text in texts], fault)
     usage = Usage(
         prompt=3 + sum(map(prompt_tokens, request.messages)),
         cached=prefixes.cached(request.model, request.messages) if settings.caching else 0,
-        completion=sum(count_tokens(choice.text or "") for choice in choices),
+        completion=sum(reasoning + count_tokens(choice.text or "") for choice in choices),
+        reasoning=reasoning * len(choices),
     )
     if fault == "null-body":
         return b"null", usage
@@ -178,5 +184,5 @@ def _usage(usage: Usage, fault: str | None) -> dict[str, Any]:
         "completion_tokens": write(usage.completion),
         "total_tokens": write(usage.prompt + usage.completion),
         "prompt_tokens_details": {"cached_tokens": write(usage.cached), "audio_tokens": 0},
-        "completion_tokens_details": {"reasoning_tokens": 0, "audio_tokens": 0},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning, "audio_tokens": 0},
     }

@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NamedTuple
 
-import msgspec
-
 from .settings import Fault, Match
+from .shapes import Shape, shaped
 
 BEFORE = frozenset({"timeout", "reset", "slow", "die"})
 GATEWAYS = {"502-after": 502, "504-after": 504}
@@ -38,13 +37,15 @@ class Error(NamedTuple):
     type: str
     code: str | None = None
     param: str | None = None
+    metadata: dict[str, object] | None = None  # OpenRouter's
 
-    def body(self) -> bytes:
-        """Its JSON; of a gateway's error, HTML."""
+    def body(self, shape: Shape = "openai") -> bytes:
+        """Its JSON, or what another provider sends in its place; of a gateway's error, HTML."""
         if self.status in (502, 504):
             return f"<html><body><h1>{self.status} {self.message}</h1></body></html>".encode()
         keys = ("message", "type", "param", "code")
-        return msgspec.json.encode({"error": {key: getattr(self, key) for key in keys}})
+        error = {key: getattr(self, key) for key in keys}
+        return shaped(shape, error | ({"metadata": self.metadata} if self.metadata else {}))
 
 
 BAD, LIMIT, SERVER = "invalid_request_error", "rate_limit_error", "server_error"
@@ -70,6 +71,12 @@ ERRORS = {
     "401": Error(401, "Incorrect API key provided.", BAD, "invalid_api_key"),
     "402": Error(402, "Insufficient credits. Add more and try again.", BAD, "402"),
     "403": Error(403, "Your account may not use this model.", BAD, "permission_denied"),
+    "403-flagged": Error(
+        403,
+        'Your chosen model requires moderation and your input was flagged for "violence".',
+        BAD,
+        metadata={"reasons": ["violence"], "flagged_input": "You are ...", "provider_name": "P"},
+    ),
     "404": Error(404, "Not found.", BAD, "not_found"),
     "404-model": Error(404, "The model does not exist.", BAD, "model_not_found", "model"),
     "408": Error(408, "Request timeout.", SERVER, "timeout"),

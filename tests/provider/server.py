@@ -19,6 +19,7 @@ from .chat import ChatRequest, Prefixes, Usage, complete, refusal_of
 from .faults import BAD, BEFORE, ERRORS, GATEWAYS, IN_CHAT, UNANSWERED, Asked, Error, Faults
 from .record import Came, Left, Log, Objects
 from .settings import Fault, Settings, updated
+from .shapes import Shape
 
 PORTS = range(20_000, 32_000)  # below those that clients are given, so that none can be taken
 JSON = "application/json"
@@ -34,10 +35,13 @@ class Answer(NamedTuple):
     type: str = JSON
 
 
-def failed(error: Error, retry_after: int | float | str | None = None) -> Answer:
+def failed(
+    error: Error, retry_after: int | float | str | None = None, shape: Shape = "openai"
+) -> Answer:
     """An error as an answer."""
-    kind = "text/html" if error.body().startswith(b"<") else JSON
-    return Answer(error.status, error.body(), retry_after=retry_after, type=kind)
+    body = error.body(shape)
+    kind = "text/html" if body.startswith(b"<") else JSON
+    return Answer(error.status, body, retry_after=retry_after, type=kind)
 
 
 class Pace:
@@ -188,7 +192,8 @@ class Server:
             error = _unauthorised(request)
         if fault.fault == "429-retry-after" and retry_after is None:
             retry_after = 1
-        return failed(error._replace(message=fault.message or error.message), retry_after)
+        told = error._replace(message=fault.message or error.message)
+        return failed(told, retry_after, self.settings.shape)
 
     async def _chat(
         self, request: web.BaseRequest, came: Came, fault: str, chat: ChatRequest | None
@@ -202,7 +207,7 @@ class Server:
             message = f"The model '{chat.model}' does not exist or you do not have access to it."
             error = ERRORS["404-model"]._replace(message=message)
         if error is not None:
-            return failed(error)
+            return failed(error, shape=settings.shape)
         most = settings.in_flight_limit
         if not self._pace.take() or (most is not None and self._chats >= most):
             return failed(ERRORS["429"], settings.retry_after)

@@ -4,6 +4,8 @@ from typing import Literal
 
 import msgspec
 
+from .shapes import Shape
+
 Kind = Literal["chat", "models", "file", "job", "batch", "batch-row", "other"]
 Outcome = Literal["succeeded", "failed", "expired", "cancelled", "vanishes", "never"]
 BatchOutcome = Literal["completed", "failed", "expired", "cancelled", "never"]
@@ -54,6 +56,9 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str | None = None  # the key that is accepted; None: any
     supports_n: bool | Literal["ignored", "refused"] = True  # false: n is ignored
     refuses: tuple[str, ...] = ()  # fields of a chat's body that are answered with 400
+    refusal: str = "Unsupported parameter: '{}' is not supported with this model."  # of a field
+    shape: Shape = "openai"  # of errors, which name no field in any other way than this provider's
+    reasoning_tokens: int = 0  # hidden, of each reply, within its limit
     models: tuple[str, ...] | None = None  # None: any, but for "ft:..." that was never trained
     serves_as: dict[str, str] = {}  # model that was asked for: name that the reply gives
     max_body: int | None = None  # bytes; a larger body is answered with 413

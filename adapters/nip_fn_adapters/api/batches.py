@@ -18,16 +18,18 @@ from msgspec.structs import replace
 from returns.pipeline import is_successful
 from returns.result import Result, Success
 
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, one_line
 from nip_fn_adapters.api import replies
 from nip_fn_adapters.api.admission import Permit
+from nip_fn_adapters.api.capabilities import Capabilities
 from nip_fn_adapters.api.clients import Chats
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.jobs import RUN, TAG
 from nip_fn_adapters.api.ledger import identity
 from nip_fn_adapters.api.pace import Bounds
 from nip_fn_adapters.api.persist import RetryTask
-from nip_fn_adapters.api.replies import Answered, Capabilities
+from nip_fn_adapters.api.refusals import read_refusal
+from nip_fn_adapters.api.replies import Answered
 from nip_fn_adapters.api.retries import ONCE, RequestFailure, RetryPolicy
 from nip_fn_adapters.api.sampler import (
     DEFAULT_SETTINGS,
@@ -146,7 +148,7 @@ class BatchSampler(ApiSampler):
         if not isinstance(outcome, Row):
             return outcome, {}
         if outcome.status != 200:
-            return replies.read_refusal(outcome.body, outcome.status), {}
+            return read_refusal(outcome.body, outcome.status), {}
         headers = {"x-request-id": outcome.request_id}
         return replies.read_answer(outcome.body, headers, request, len(wanted.keys)), {}
 
@@ -385,7 +387,7 @@ def _fail(outcome: "asyncio.Future[RowOutcome]", error: Exception, folder: Path)
         outcome.set_exception(error)
         return
     problem = Problem(
-        f"the notes of batches cannot be kept there ({replies.one_line(error)})",
+        f"the notes of batches cannot be kept there ({one_line(error)})",
         address=str(folder),
         remedy="restore the folder, so that no batch is paid for twice, and resume the run",
     )
@@ -439,5 +441,5 @@ def _undone(batch: Any) -> RequestFailure:
         return RequestFailure("server", message=message, reached=False)
     # The provider refused the batch as a whole: another one would be refused, too.
     errors: Sequence[Any] = getattr(batch.errors, "data", None) or ()
-    first = replies.one_line(getattr(errors[0], "message", "") if errors else "")
+    first = one_line(getattr(errors[0], "message", "") if errors else "")
     return RequestFailure("refused", 400, f"the batch {batch.id} failed: {first}")

@@ -9,11 +9,10 @@ import aiohttp
 import openai
 from returns.result import Failure, Result, Success
 
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, one_line
 from nip_fn.keys import fold_in, key
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.problems import describe, failure_of, remedy_for
-from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.api.retries import (
     Attempt,
     GiveUp,

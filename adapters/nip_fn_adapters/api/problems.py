@@ -1,5 +1,6 @@
 """Failures of requests: read from exceptions and answers, and described to people."""
 
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -10,12 +11,12 @@ import httpx2
 import openai
 from aiohttp.http_exceptions import ContentEncodingError
 
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, one_line
 from nip_fn_adapters.api.clients import RequestError
 from nip_fn_adapters.api.endpoints import NO_KEY, Endpoint
 from nip_fn_adapters.api.pace import seconds
-from nip_fn_adapters.api.replies import one_line, read_refusal
-from nip_fn_adapters.api.retries import FailureKind, RequestFailure, kind_of
+from nip_fn_adapters.api.refusals import read_refusal
+from nip_fn_adapters.api.retries import FailureKind, RequestFailure
 
 _CAUSES: dict[FailureKind, str] = {
     "rate_limit": "the server takes no more requests",
@@ -28,8 +29,10 @@ _CAUSES: dict[FailureKind, str] = {
     "truncated": "the server's answer breaks off",
     "empty": "the server answers without a reply",
     "key": "the server refuses the API key",
+    "forbidden": "the server does not allow it",
     "quota": "the account has no credit left",
-    "model": "the server does not have what is requested",
+    "model": "the server does not have the model",
+    "address": "the server does not have what is requested",
     "moved": "the server sends requests to another address",
     "too_large": "the server finds the prompt too long",
     "file_too_large": "the server finds the file too large",
@@ -43,8 +46,8 @@ _REMEDIES: dict[FailureKind, str] = {
     "moved": "check the address (--base-url)",
     "malformed": "check the address (api_base_url): it ends in /v1 or the like",
     "quota": "add credit to the account",
-    "model": "check --base-url, which --resume takes, too, and the name of the model, which only a "
-    "new run can change",
+    "model": "check the name of the model, and --base-url",
+    "address": "check --base-url, which --resume takes, too",
     "too_large": "set fewer rounds or shorter messages, or use a model with a longer context",
 }
 
@@ -56,26 +59,22 @@ _NOT_SENT = (
 )
 
 
+SHOWN_OF_KEY = 5  # the least of a key that is taken for it: "sk-" and two characters
+
 # Nothing but another request would help.
-_LASTING: tuple[FailureKind, ...] = ("too_large", "file_too_large", "refused")
+_LASTING: tuple[FailureKind, ...] = ("too_large", "file_too_large", "model", "refused")
 
 
 def failure_of(error: Exception) -> RequestFailure:
     """The failure that an exception of the client or of its connection stands for."""
     if isinstance(error, openai.APIStatusError):
-        body = error.body if isinstance(error.body, dict) else {}
-        kind, message = kind_of(error.status_code, error.code or ""), body.get("message") or ""
-        if kind == "too_large" and error.request.url.path.endswith("/files"):
+        response = error.response
+        failure = failure_in(response.content, response.status_code, response.headers)
+        if failure.kind == "too_large" and error.request.url.path.endswith("/files"):
             size = int(error.request.headers.get("content-length", 0))
-            kind, message = "file_too_large", f"{size:,} bytes. {message}"
-        return RequestFailure(
-            kind=kind,
-            status=error.status_code,
-            message=one_line(message),
-            code=error.code or "",
-            param=error.param or "",
-            retry_after=retry_after(error.response.headers, datetime.now(UTC)),
-        )
+            message = f"{size:,} bytes. {failure.message}"
+            return failure._replace(kind="file_too_large", message=message)
+        return failure
     # The client wraps time-outs and refused connections alike; only the causes tell them apart.
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__) is not None:
@@ -125,7 +124,13 @@ def retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
 
 
 def describe(
-    server: Endpoint, purpose: str, failure: RequestFailure, reason: str = "", remedy: str = ""
+    server: Endpoint,
+    purpose: str,
+    failure: RequestFailure,
+    reason: str = "",
+    remedy: str = "",
+    *,
+    lasting: bool | None = None,
 ) -> Problem:
     """The failure as a problem at the server's address, without its key even if the server quotes
     it.
@@ -136,23 +141,39 @@ def describe(
         failure: what went wrong.
         reason: why it is not tried again; "" if it is, or if that is obvious.
         remedy: see `remedy_for`.
+        lasting: True if only a run with other parameters can help; None: as usual for its kind.
     """
     status = f" ({failure.status})" if failure.status else ""
-    # Servers quote a wrong key, whole or in part, and a part would escape the replacement below.
-    message = "" if failure.kind == "key" else failure.message.rstrip(".")
-    if server.key != NO_KEY:
-        message = message.replace(server.key, "***")
+    # All that a server says of a wrong key is the key.
+    message = "" if failure.kind == "key" else without_key(failure.message, server.key)
+    message = one_line(message.rstrip("."))
     text = f"{_CAUSES[failure.kind]}{status}{message and ': '}{message}"
     told = "; ".join(filter(None, (text, reason)))
-    problem = Problem(told, remedy=remedy, lasting=failure.kind in _LASTING)
-    return problem.at(purpose).at(server.url)
+    is_lasting = failure.kind in _LASTING if lasting is None else lasting
+    return Problem(told, remedy=remedy, lasting=is_lasting).at(purpose).at(server.url)
+
+
+def without_key(text: str, key: str) -> str:
+    """The text with "***" for the key, and for each word that begins as the key does.
+
+    >>> without_key("no sk-abcdef, sk-ab***ef or (sk-abc", "sk-abcdef")
+    'no ***, *** or (***'
+    """
+    if key in ("", NO_KEY):
+        return text
+    text = text.replace(key, "***")
+    # Servers quote a key in part, with stars, and cut what they quote.
+    start = re.escape(key[:SHOWN_OF_KEY])
+    return re.sub(rf"(?<!\w){start}[^\s,;'\"`)]*", "***", text) if len(key) > SHOWN_OF_KEY else text
 
 
 def remedy_for(failure: RequestFailure, key_variable: str | None) -> str:
     """The remedy for a failure; "" if there is nothing to do but to try later."""
     if failure.kind == "key" and key_variable:
         return f"check {key_variable}, in the environment or in a file .env"
-    if failure.kind == "key":
+    if failure.kind == "forbidden" and key_variable:
+        return f"check what the key in {key_variable} may do"
+    if failure.kind in ("key", "forbidden"):
         return (
             "name the environment variable that holds the key, as in --set "
             "agents._default.api_key_variable=VARIABLE (which --resume takes, too)"

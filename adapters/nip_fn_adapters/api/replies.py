@@ -1,27 +1,28 @@
 """Translation of requests into the JSON of OpenAI's API, and of its answers into completions.
 
-No provider keeps to the specification in full; what they do instead is told apart here, and what a
-refusal teaches about a server is kept in its `Capabilities`.
+No provider keeps to the specification in full; what they do instead is told apart here and in
+`refusals`, and what a refusal teaches about a server is kept in its `Capabilities`.
 """
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import msgspec
 
-from nip_fn.game.reply import Completion, FinishReason
+from nip_fn.errors import one_line
+from nip_fn.game.reply import Completion, FinishReason, is_empty_at_limit
 from nip_fn.keys import Key, fold_in, seed_of
+from nip_fn.params.agent import fields_in
 from nip_fn.prompts.chat import Message
 from nip_fn.run.request import Request
-from nip_fn_adapters.api.retries import FailureKind, RequestFailure, kind_of
+from nip_fn_adapters.api.capabilities import Capabilities
+from nip_fn_adapters.api.refusals import error_in
+from nip_fn_adapters.api.retries import FailureKind, RequestFailure
 from nip_fn_adapters.api.rows import message_of
 from nip_fn_adapters.decoding import UNREADABLE, decode
 
 SEED_BITS = 31  # positive in any provider's integers
-
-LONGEST_LINE = 300  # characters that are shown of a server's own words
 
 # Of an answer, for each token that is requested: a character of four bytes may be written as twelve
 # (\ud83d\ude00), and some tokens are long.
@@ -39,17 +40,6 @@ _WITHHELD: dict[FailureKind, FinishReason] = {
     "filtered": "prompt_filtered",
     "too_large": "prompt_too_long",
 }
-# Fields that a request can do without.  The sampling parameters are not among them: leaving out a
-# temperature that was set would change the experiment without a word.
-_OPTIONAL = ("seed", "prompt_cache_key", "name")
-
-
-class Capabilities(NamedTuple):
-    """The learnt abilities of a model at a server; at first it is taken to be able to do all."""
-
-    several: bool = True  # it takes n
-    new_limit: bool = False  # it takes max_completion_tokens in place of max_tokens
-    left_out: frozenset[str] = frozenset()  # fields that it refuses
 
 
 class Answered(NamedTuple):
@@ -57,6 +47,7 @@ class Answered(NamedTuple):
 
     completions: tuple[Completion, ...]
     num_choices: int  # in the answer, usable or not
+    reasoning_tokens: int = 0  # written before all of them, where the provider counts these
 
 
 # Every field below may be absent or null, and numbers may be text.  A stricter type would turn the
@@ -85,18 +76,14 @@ class _Choice(msgspec.Struct):
 
 class _Details(msgspec.Struct):
     cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
 
 
 class _Usage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _Details | None = None
-
-
-class _Error(msgspec.Struct):
-    message: str | None = None
-    code: int | str | None = None
-    param: str | None = None
+    completion_tokens_details: _Details | None = None
 
 
 class _Body(msgspec.Struct):
@@ -104,7 +91,7 @@ class _Body(msgspec.Struct):
     model: str | None = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
-    error: _Error | None = None
+    error: Any = None
 
 
 _DECODER = msgspec.json.Decoder(_Body, strict=False)
@@ -135,13 +122,25 @@ def body_of(
         "seed": seed_of(fold_in(keys[0], *(key.hex() for key in keys[1:]), "seed"), SEED_BITS),
         "prompt_cache_key": prefix_of(request) if caches else None,
     }
-    return msgspec.json.encode(
-        {
-            name: value
-            for name, value in fields.items()
-            if value is not None and name not in capabilities.left_out
-        }
-    )
+    kept = {
+        name: value
+        for name, value in fields.items()
+        if value is not None and name not in capabilities.left_out
+    }
+    return msgspec.json.encode({**kept, **fields_in(request.extra_fields)})
+
+
+def optional_fields(
+    request: Request, keys: Sequence[Key], capabilities: Capabilities, caches: bool
+) -> frozenset[str]:
+    """The fields of `body_of` that nip-fn adds by itself and that a request can do without."""
+    added = {
+        "n": len(keys) > 1,
+        "seed": True,
+        "prompt_cache_key": caches,
+        "name": any(message.name for message in request.chat),
+    }
+    return frozenset(name for name, is_sent in added.items() if is_sent) - capabilities.left_out
 
 
 def _message(message: Message, capabilities: Capabilities) -> dict[str, Any]:
@@ -158,60 +157,6 @@ def prefix_of(request: Request) -> str:
 def most_bytes(request: Request, num_replies: int) -> int:
     """The most bytes that so many replies to the request may take, without what is around them."""
     return BYTES_PER_TOKEN * request.max_tokens * num_replies
-
-
-def learn(known: Capabilities, failure: RequestFailure) -> Capabilities | None:
-    """The server's capabilities as a refusal corrects them; None if it is about the request itself.
-
-    Servers name the offending field in `param`, or only in the message.
-
-    >>> learn(Capabilities(), RequestFailure("refused", 400, "Only n = 1.", param="n")).several
-    False
-    >>> learn(Capabilities(), RequestFailure("refused", 400, "max_completion_tokens!")).new_limit
-    True
-    >>> learn(Capabilities(), RequestFailure("refused", 400, "must be 1", param="temperature"))
-    """
-    if failure.kind != "refused" or failure.status not in (400, 422):
-        return None
-    fields = ("n", "max_tokens", *_OPTIONAL)
-    named = [field for field in fields if failure.param.rpartition(".")[2] == field]
-    # What `param` names is certain; a message may mention a field by the way.
-    for field in named or [field for field in fields if _names(failure.message, field)]:
-        if field == "n" and known.several:
-            return known._replace(several=False)
-        if field in _OPTIONAL and field not in known.left_out:
-            return known._replace(left_out=known.left_out | {field})
-    # OpenAI's newer models refuse max_tokens with this code; other servers only name the field that
-    # they want instead.
-    unsupported = failure.code == "unsupported_parameter" and "max_tokens" in named
-    if not known.new_limit and (unsupported or "max_completion_tokens" in failure.message):
-        return known._replace(new_limit=True)
-    return None
-
-
-def _names(text: str, field: str) -> bool:
-    # "name" alone is a common word; it counts only in quotes or as the end of a path.
-    marks = r"['\"`.]" if field == "name" else r"\b"
-    return re.search(rf"{marks}{field}\b", text) is not None
-
-
-def combine(one: Capabilities, other: Capabilities) -> Capabilities:
-    """The capabilities in which both agree: concurrent requests may each have learnt something."""
-    return Capabilities(
-        one.several and other.several,
-        one.new_limit or other.new_limit,
-        one.left_out | other.left_out,
-    )
-
-
-def differences(before: Capabilities, after: Capabilities) -> Iterator[str]:
-    """One line for each newly learnt capability, for people."""
-    if after.several < before.several:
-        yield "makes one reply at a time, so replies are requested one by one"
-    if after.new_limit > before.new_limit:
-        yield "takes max_completion_tokens in place of max_tokens"
-    for field in sorted(after.left_out - before.left_out):
-        yield f"does not take {field}, so it is left out"
 
 
 def read_answer(
@@ -240,36 +185,16 @@ def read_answer(
         kind: FailureKind = "truncated" if "truncated" in str(error) else "malformed"
         return RequestFailure(kind, status, one_line(error))
     if not body.choices:
-        return _no_choices(body, status)
+        # Gateways answer 200 and put the model's own error into the body.
+        return RequestFailure("empty", status) if body.error is None else error_in(body.error)
     # Servers list choices in any order, some of them without an index.
     choices = sorted(body.choices, key=lambda choice: choice.index or 0)
     whole = [choice for choice in choices if choice.finish_reason != "error"]
     if not whole:
         return RequestFailure("truncated", status, "it failed while it wrote the reply")
-    return Answered(_completions(body, whole[:most], headers, request), len(choices))
-
-
-def _no_choices(body: _Body, status: int) -> RequestFailure:
-    # Gateways answer 200 and put the model's own error, with its status as code, into the body.
-    if body.error is None:
-        return RequestFailure("empty", status)
-    code = body.error.code
-    status = code if isinstance(code, int) and 400 <= code < 600 else 500
-    return _of_error(body.error, status)
-
-
-def read_refusal(content: bytes, status: int) -> RequestFailure:
-    """The failure that the body of an answer with an error status describes."""
-    try:
-        error = decode(content, _DECODER).error or _Error()
-    except UNREADABLE:
-        error = _Error()
-    return _of_error(error, status)
-
-
-def _of_error(error: _Error, status: int) -> RequestFailure:
-    code, message = str(error.code or ""), one_line(error.message or "")
-    return RequestFailure(kind_of(status, code, message), status, message, code, error.param or "")
+    details = (body.usage or _Usage()).completion_tokens_details or _Details()
+    completions = _completions(body, whole[:most], headers, request)
+    return Answered(completions, len(choices), _count(details.reasoning_tokens))
 
 
 def _completions(
@@ -338,7 +263,16 @@ def withheld(
     return tuple(Completion(text=None, finish_reason=reason, model=model) for _ in keys)
 
 
-def one_line(text: object) -> str:
-    """The text as a single line of limited length."""
-    line = " ".join(str(text).split())
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 3]}..."
+def report_of_empty(answered: Answered, request: Request) -> str:
+    """The words for replies that are empty since they ended at their limit; "" if there are none.
+
+    Hidden reasoning counts towards the limit, and is paid for.
+    """
+    empty = sum(map(is_empty_at_limit, answered.completions))
+    if not empty:
+        return ""
+    number = f"{empty:,} of {len(answered.completions):,} replies" if empty > 1 else "a reply"
+    verb = "are" if empty > 1 else "is"
+    reasoning = answered.reasoning_tokens
+    spent = f", after {reasoning:,} tokens of hidden reasoning" if reasoning else ""
+    return f"{number} {verb} empty at the limit of {request.max_tokens:,} tokens{spent}"

@@ -4,7 +4,6 @@ Retries are decided here and nowhere else: the clients below are told never to r
 since two layers that retry multiply their attempts.
 """
 
-import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -20,9 +19,11 @@ FailureKind = Literal[
     "malformed",  # its answer is not what the API specifies
     "truncated",  # its answer broke off
     "empty",  # it answered without a reply
-    "key",  # it does not know the key, or the key may not do this
+    "key",  # it does not know the key
+    "forbidden",  # the key may not do this
     "quota",  # the account has no credit left
-    "model",  # it has no such model, or no such address
+    "model",  # it has no such model
+    "address",  # it has nothing at this address
     "moved",  # it leads to another server
     "too_large",  # the prompt is longer than the model's context, or than the server takes
     "file_too_large",  # it takes no file of that size
@@ -49,49 +50,13 @@ TRANSIENT: frozenset[FailureKind] = frozenset(
 # With these statuses a gateway says that the server behind it is not there.
 GATEWAY = frozenset({502, 503, 504, 529})
 
-# Providers send these with a status that would otherwise be retried (429) or not understood (400).
-_CODES: dict[str, FailureKind] = {
-    "insufficient_quota": "quota",
-    "billing_hard_limit_reached": "quota",
-    "billing_not_active": "quota",
-    "context_length_exceeded": "too_large",
-    "string_above_max_length": "too_large",
-    "request_too_large": "too_large",
-    "content_filter": "filtered",
-    "content_policy_violation": "filtered",
-    "invalid_prompt": "filtered",
-    "data_inspection_failed": "filtered",
-}
-
-# vLLM, llama.cpp and others give no code of their own to a prompt that is too long.
-_TOO_LONG = re.compile(
-    r"context (length|window|size)|(prompt|input) is too long|reduce the length|"
-    r"must have less than \d+ tokens",
-    re.IGNORECASE,
-)
-
-_KINDS: dict[int, FailureKind] = {
-    401: "key",
-    402: "quota",
-    403: "key",
-    404: "model",
-    405: "model",
-    407: "proxy",
-    408: "timeout",
-    409: "conflict",
-    413: "too_large",
-    425: "conflict",
-    429: "rate_limit",
-    501: "model",
-}
-
 
 class RequestFailure(NamedTuple):
     """The reason why a request got no usable answer."""
 
     kind: FailureKind
     status: int | None = None  # None: there was no answer
-    message: str = ""  # one line, in the words of the server or of the connection
+    message: str = ""  # one line, perhaps long, in the words of the server or of the connection
     code: str = ""
     param: str = ""
     moved_to: str = ""  # the base address to which it leads; "" if it has none
@@ -181,17 +146,6 @@ class GiveUp(NamedTuple):
     """Do not retry."""
 
     reason: str  # "" if a retry could not help
-
-
-def kind_of(status: int, code: str = "", message: str = "") -> FailureKind:
-    """The kind of failure for an HTTP status of 400 or more, and the error's code and message.
-
-    >>> kind_of(503), kind_of(429), kind_of(429, "insufficient_quota"), kind_of(422)
-    ('server', 'rate_limit', 'quota', 'refused')
-    """
-    if status in (400, 422) and code not in _CODES and _TOO_LONG.search(message):
-        return "too_large"
-    return _CODES.get(code) or _KINDS.get(status, "server" if status >= 500 else "refused")
 
 
 def decide(

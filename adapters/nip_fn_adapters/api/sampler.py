@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Literal, NamedTuple
+from urllib.parse import urlsplit
 
 import aiohttp
 from msgspec.structs import replace
@@ -23,13 +24,14 @@ from nip_fn.keys import Key
 from nip_fn.params.agent import AgentParameters
 from nip_fn.run.ports import Unanswered
 from nip_fn.run.request import Request
-from nip_fn_adapters.api import pace, problems, replies, retries
+from nip_fn_adapters.api import capabilities, pace, problems, replies, retries
 from nip_fn_adapters.api.admission import AdmissionQueue, Permit
+from nip_fn_adapters.api.capabilities import Capabilities
 from nip_fn_adapters.api.clients import Chats
 from nip_fn_adapters.api.endpoints import KEY_VARIABLES, Endpoint, endpoints_of
 from nip_fn_adapters.api.pace import Bounds, Pace
 from nip_fn_adapters.api.persist import WORTH_TELLING
-from nip_fn_adapters.api.replies import Answered, Capabilities
+from nip_fn_adapters.api.replies import Answered
 from nip_fn_adapters.api.retries import (
     Attempt,
     FailureKind,
@@ -47,6 +49,7 @@ CHARACTERS = 4  # per token, about
 # by one.  That pays for the prompt each time, so a single slip of the server must not lead to it.
 DEVIANT_ANSWERS = 4
 INVALID = "counted as an invalid reply"
+GIVEN_UP = "a second one in a row at the same place is counted as an invalid reply"
 STALE_SECONDS = 1.0  # within which a closed connection refuses what is sent over it
 OUTAGES: frozenset[FailureKind] = frozenset({"server", "connection", "proxy", "rate_limit"})
 
@@ -57,7 +60,7 @@ class ApiModel(NamedTuple):
     endpoints: tuple[Endpoint, ...]  # requests are shared among them
     key_variable: str | None = None  # the environment variable that holds the key
     replies_per_request: Literal["auto", "all", "one"] = "auto"
-    caches: bool = False  # the server takes `prompt_cache_key`
+    caches: bool = False  # the servers take `prompt_cache_key`
 
 
 class ClientSettings(NamedTuple):
@@ -82,9 +85,14 @@ def served_by(agent: AgentParameters, environment: Mapping[str, str]) -> Result[
             endpoints,
             agent.api_key_variable or KEY_VARIABLES.get(provider),
             agent.replies_per_request,
-            caches=provider == "OpenAI",
+            caches=all(map(_is_openai, endpoints)),
         )
     )
+
+
+def _is_openai(endpoint: Endpoint) -> bool:
+    """True if it is OpenAI's own, of any region; others may refuse what only OpenAI documents."""
+    return f".{urlsplit(endpoint.url).hostname}".endswith(".api.openai.com")
 
 
 def api_sampler(
@@ -132,6 +140,8 @@ class _Again(NamedTuple):
     history: tuple[Attempt, ...] = ()
     pause: float = 0.0  # seconds
     was_stale: bool = False  # the connection had been closed before it was sent
+    guess: Capabilities | None = None  # a form that no answer has confirmed yet
+    refusal: RequestFailure | None = None  # that led to the guess
 
 
 _Outcome = Result[tuple[Completion, ...], Problem]
@@ -224,13 +234,16 @@ class ApiSampler:
 
     async def _attempt(self, permit: Permit, wanted: Wanted, before: _Again) -> _Outcome | _Again:
         """The outcome of one exchange, or how to try again."""
-        server, num_keys = permit.server, len(wanted.keys)
+        server = permit.server
+        # Taken before the request is sent: others may learn something meanwhile, and a refusal can
+        # be understood only by what this request asked for.
+        used = before.guess or self._capabilities[server, wanted.model]
+        if not used.several and not wanted.insists:
+            wanted = wanted._replace(keys=wanted.keys[:1])
+        num_keys = len(wanted.keys)
         reserved = await self._meter.reserve(wanted.request, num_keys, durable=self.durable)
         if not is_successful(reserved):
             return Failure(reserved.failure())
-        # Taken before the request is sent: others may learn something meanwhile, and a refusal can
-        # be understood only by what this request asked for.
-        used = self._capabilities[server, wanted.model]
         began = time.monotonic()
         with reserved.unwrap() as charge:
             got, headers = await self._exchange(server, wanted, used)
@@ -245,27 +258,29 @@ class ApiSampler:
         if isinstance(got, Answered):
             place = server, wanted.model
             self._shortest[place] = min(seconds, self._shortest.get(place, seconds))
+            if before.guess is not None:
+                self._remember(wanted, server, before.guess)
             self._check_number(wanted, server, got.num_choices)
+            self._report_empty(server, wanted, got)
             return Success(tuple(replace(one, seconds=seconds) for one in got.completions))
         withheld = replies.withheld(got, wanted.request, wanted.keys)
         if withheld:
             self._report(server, got.kind, problems.describe(server, wanted.purpose, got), INVALID)
             return Success(withheld)
-        if self._learn(wanted, server, used, got):
-            # At once, and not counted as an attempt: nothing is wrong with the server, and the form
-            # that it takes is known now.
-            one_by_one = len(wanted.keys) > 1 and not self._makes_several(wanted)
-            return Success(()) if one_by_one else before._replace(pause=0.0)
+        other_form = self._other_form(server, wanted, used, got, before)
+        if other_form is not None:
+            return other_form
         outage = self._outage(wanted) if got.kind in OUTAGES else None
         in_outage = outage is not None
         attempt = Attempt(got.kind, got.status, got.retry_after, seconds, before.pause, in_outage)
         history = (*before.history, attempt)
         decision = retries.decide(history, self._settings.policy, wanted.keys[0], outage)
         if isinstance(decision, GiveUp):
-            remedy = problems.remedy_for(got, wanted.served.key_variable)
-            return Failure(problems.describe(server, wanted.purpose, got, decision.reason, remedy))
+            # The first refusal says more than that of a guess.
+            first = before.refusal if got.kind == "refused" else None
+            return Failure(_final(server, wanted, first or got, decision.reason))
         self._report_delay(server, wanted, got, history, outage)
-        return _Again(history, decision.seconds)
+        return before._replace(history=history, pause=decision.seconds, was_stale=False)
 
     def _update_pace(
         self, permit: Permit, got: Answered | RequestFailure, headers: Mapping[str, str]
@@ -315,15 +330,34 @@ class ApiSampler:
             del self._chats[server]
             await chats.aclose()
 
-    def _learn(
-        self, wanted: Wanted, server: Endpoint, used: Capabilities, failure: RequestFailure
-    ) -> bool:
-        """True if the server will take the request in another form, which is remembered."""
-        learnt = replies.learn(used, failure)
-        if learnt is None or (learnt.several < used.several and wanted.insists):
-            return False
-        self._remember(wanted, server, learnt)
-        return True
+    def _other_form(
+        self,
+        server: Endpoint,
+        wanted: Wanted,
+        used: Capabilities,
+        failure: RequestFailure,
+        before: _Again,
+    ) -> _Outcome | _Again | None:
+        """The same request in another form, after a refusal; None if no other form may help.
+
+        It is sent at once, and not counted as an attempt: nothing is wrong with the server.
+        """
+        sent = replies.optional_fields(wanted.request, wanted.keys, used, wanted.served.caches)
+        sent -= {"n"} if wanted.insists else set()
+        other = capabilities.other_form(used, failure, wanted.request, sent)
+        if other is None:
+            return None
+        if other.is_guessed:
+            problem = problems.describe(server, wanted.purpose, failure)
+            fields = ", ".join(sorted(sent - {"n"} or sent))
+            self._report(server, "guess", problem, f"tried again without {fields}")
+        elif before.guess is None:
+            self._remember(wanted, server, other.capabilities)
+            one_by_one = len(wanted.keys) > 1 and not self._makes_several(wanted)
+            return Success(()) if one_by_one else before._replace(pause=0.0)
+        # A guess, and what is learnt on top of it, is remembered once an answer has confirmed it.
+        refusal = before.refusal or failure
+        return before._replace(pause=0.0, guess=other.capabilities, refusal=refusal)
 
     def _check_number(self, wanted: Wanted, server: Endpoint, num_choices: int) -> None:
         """Request replies one by one from a server that does not keep to n, answer after answer."""
@@ -336,8 +370,8 @@ class ApiSampler:
 
     def _remember(self, wanted: Wanted, server: Endpoint, learnt: Capabilities) -> None:
         known = self._capabilities[server, wanted.model]
-        self._capabilities[server, wanted.model] = replies.combine(known, learnt)
-        for line in replies.differences(known, self._capabilities[server, wanted.model]):
+        self._capabilities[server, wanted.model] = capabilities.combine(known, learnt)
+        for line in capabilities.differences(known, self._capabilities[server, wanted.model]):
             self._settings.tell(f"{server.url}: {wanted.model}: the server {line}")
 
     def _outage(self, wanted: Wanted) -> Outage | None:
@@ -355,6 +389,14 @@ class ApiSampler:
             Outage(now - one.out_since, limit) for one, limit in zip(paces, limits, strict=True)
         )
         return max(outages, key=lambda outage: outage.left)
+
+    def _report_empty(self, server: Endpoint, wanted: Wanted, answered: Answered) -> None:
+        """Report replies that spent their whole limit before a word."""
+        empty = replies.report_of_empty(answered, wanted.request)
+        if empty:
+            remedy = f"raise {_address(wanted, 'max_tokens_per_message')}"
+            problem = Problem(empty, wanted.purpose, remedy).at(server.url)
+            self._report(server, f"empty {wanted.purpose}", problem, GIVEN_UP)
 
     def _report_delay(
         self,
@@ -396,6 +438,21 @@ class ApiSampler:
             await pause
         finally:
             self._pauses.discard(pause)
+
+
+def _final(server: Endpoint, wanted: Wanted, failure: RequestFailure, reason: str) -> Problem:
+    """The failure of a request that is given up."""
+    remedy, lasting = problems.remedy_for(failure, wanted.served.key_variable), None
+    if failure.kind == "refused":
+        # Only a parameter that the user has set can be set otherwise.
+        parameter = capabilities.parameter_of(failure, wanted.request)
+        lasting = bool(parameter)
+        remedy = f"change {_address(wanted, parameter)}" if parameter else ""
+    return problems.describe(server, wanted.purpose, failure, reason, remedy, lasting=lasting)
+
+
+def _address(wanted: Wanted, parameter: str) -> str:
+    return f"agents.{wanted.request.agent}.{parameter}"
 
 
 def _completion_or_reason(place: Completion | Problem | None) -> Completion | Unanswered:

@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 from returns.result import Failure, Result, Success
 
-from nip_fn.errors import Problem
-from nip_fn_adapters.api.replies import one_line
+from nip_fn.errors import Problem, one_line
 from nip_fn_adapters.decoding import UNREADABLE
 from nip_fn_adapters.local.children import die_with_parent
 

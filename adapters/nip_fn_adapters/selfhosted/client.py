@@ -15,19 +15,19 @@ import msgspec
 import openai
 from returns.result import Failure, Result, Success
 
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, one_line
 from nip_fn_adapters.api.clients import MOST_BYTES, make_client
 from nip_fn_adapters.api.endpoints import Endpoint
 from nip_fn_adapters.api.persist import RetryTask
 from nip_fn_adapters.api.problems import describe, failure_of, remedy_for
-from nip_fn_adapters.api.replies import one_line
-from nip_fn_adapters.api.retries import TRANSIENT, RequestFailure, RetryPolicy, kind_of
+from nip_fn_adapters.api.refusals import kind_of
+from nip_fn_adapters.api.retries import TRANSIENT, RequestFailure, RetryPolicy
 from nip_fn_adapters.decoding import UNREADABLE
 from nip_fn_adapters.serving.wire import Refusal, Version, compatibility
 
 T = TypeVar("T")
 
-REFUSING = frozenset({"model", "too_large", "refused", "conflict"})
+REFUSING = frozenset({"address", "model", "too_large", "refused", "conflict"})
 # With these, asking again does not help if the server itself says that vLLM cannot do it.  A
 # gateway in front of it uses the same, and then it does help.
 UNABLE = (502, 503)
@@ -167,9 +167,7 @@ class Client(NamedTuple):
                 status, said = error.status_code, _detail(error.response)
                 if kind_of(status) in REFUSING or (said and status in UNABLE):
                     return Failure(Refusal(said or f"status {status}", status=status))
-                # Raised anew with the server's line: the client reads only errors in OpenAI's form.
-                own = {"message": said}
-                raise openai.APIStatusError(said, response=error.response, body=own) from None
+                raise
         if into is bytes:  # a file
             return Success(answer.content)
         try:
@@ -201,7 +199,7 @@ class _Error(msgspec.Struct):
 
 def _remedy_for(failure: RequestFailure, key_variable: str | None) -> str:
     """A change that helps if a language-model server cannot be used; "" if there is none."""
-    if failure.kind == "key":
+    if failure.kind in ("key", "forbidden"):
         return f"check {key_variable}, in the environment or in a file .env, here and there"
     if failure.kind == "connection":
         return f"check that nip-fn serve runs there, and {ADDRESS}"

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from nip_fn_adapters.api.replies import one_line
+from nip_fn.errors import one_line
 from nip_fn_adapters.serving.gpus import gpu_memory, visible_gpus
 from nip_fn_adapters.serving.in_vllm import nip_fn_access as access
 from nip_fn_adapters.serving.processes import OwnedProcess, end_orphans

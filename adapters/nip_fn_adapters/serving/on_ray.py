@@ -20,8 +20,7 @@ from ray.exceptions import RayActorError, RayError
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
-from nip_fn.errors import Problem
-from nip_fn_adapters.api.replies import one_line
+from nip_fn.errors import Problem, one_line
 from nip_fn_adapters.local.models import model_directory
 from nip_fn_adapters.serving.gpus import gpu_memory
 from nip_fn_adapters.serving.machines import Adapters, Gpus, Process, Tell, start_vllm

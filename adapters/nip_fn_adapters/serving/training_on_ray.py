@@ -19,8 +19,8 @@ from ray.exceptions import RayActorError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from nip_fn.errors import one_line
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.api.replies import one_line
 from nip_fn_adapters.local.children import LOOK_SECONDS
 from nip_fn_adapters.local.jobs import JobFiles, failure_reason, read_job, write_job
 from nip_fn_adapters.serving.on_ray import (
