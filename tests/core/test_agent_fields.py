@@ -110,6 +110,7 @@ def wired(keys: dict[str, str], **fields: object) -> str:
     said: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nip_fn_cli.exits.say", said.append)
+        patch.setenv("NIP_FN_TRUST", "1")  # as if the addresses had been given to the command
         for name in KEY_VARIABLES.values():
             patch.delenv(name, raising=False)
         for name, value in keys.items():
