@@ -277,7 +277,8 @@ class _Loop:
         if policy == "skip":
             return Success((JobFinished(job.name, None, problem=str(problem)),))
         skip = "to go on without it, resume with --set text_rl.failed_trainings=skip"
-        return Failure(dataclasses.replace(problem, remedy=problem.remedy or skip))
+        remedy = "; ".join(filter(None, (problem.remedy, skip)))
+        return Failure(dataclasses.replace(problem, remedy=remedy))
 
 
 def _replied(

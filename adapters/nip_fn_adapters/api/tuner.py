@@ -129,7 +129,9 @@ def api_tuner(
 
 def _failed_if_refused(problem: Problem) -> Problem:
     """A failed training, if the provider would refuse it again."""
-    return FailedTraining(problem.problem, problem.address) if problem.lasting else problem
+    if not problem.lasting:
+        return problem
+    return FailedTraining(problem.problem, problem.address, problem.remedy)
 
 
 async def cancel_jobs(
