@@ -48,7 +48,7 @@ class Trainer:
             (files.adapters / f"{id}-trained").mkdir()
             write_result(files, JobResult(job_hash(read_job(files)), f"{id}-trained", ()))
         else:
-            files.log.write_text("Traceback\nMemoryError: too big\n")
+            files.log.write_text("Traceback (most recent call last):\nMemoryError: too big\n")
         return code
 
     @asynccontextmanager
