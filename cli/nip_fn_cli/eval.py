@@ -222,7 +222,8 @@ def _cases(flags: Flags, choice: Choice, runs: Path) -> list[Case]:
     protocols = dict.fromkeys(
         choice.protocols or (table.get("interaction_protocol", "nip"), BASELINE)
     )
-    named({"interaction_protocol": choice.protocols})
+    models = (*choice.models, choice.verifier_model, choice.prover_model)
+    named({"interaction_protocol": choice.protocols, "model_name": models})
     for protocol in protocols:  # those of one's own, whose agents must be known
         or_exit(extensions.register({"interaction_protocol": protocol}))
     cases: dict[HyperParameters, Case] = {}
