@@ -167,7 +167,7 @@ def test_a_trainer_that_mixes_kinds_of_rows_is_refused_before_anything_is_traine
         assert "trainer mixed.py:T: its update has 3 SupervisedRow and " in line
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
-        recording = load_run("a").unwrap().recording
+        recording = load_run("a", trust=True).unwrap().recording
     assert not any(isinstance(event, JobCreated) for event in recording.events)
 
 

@@ -104,7 +104,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Path
     (place / "photos").mkdir()
     first = ("train", "--trainer", "malt", "--seed", "1", "--iterations", "4", "--run", "first")
     assert call_cli(place, *quick(first)).returncode == 0
-    for copy in ("a", "b", "NAME", "mine"):
+    for copy in ("a", "b", "NAME", "mine", "theirs"):
         shutil.copytree(place / "runs/first", place / "runs" / copy)
     done = call_cli(place, "eval", *DUMMY, *ARITHMETIC, "--run", "tested", "--protocol", "nip")
     assert done.returncode == 0
