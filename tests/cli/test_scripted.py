@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from nip_fn_cli.exits import Exit
+
 from .conftest import SMALL, RunCli
 
 OWN = """
@@ -81,10 +83,12 @@ def test_a_strategy_of_ones_own_is_recorded_with_its_source(
     assert all(text.startswith("Answer: ") for text in said(run_cli, "a", "prover"))
     (tmp_path / "mine.py").write_text(OWN.replace("yes", "oh yes"))
     assert "its source has changed" in run_cli("replay", "runs/a").stderr
-    loaded = run_cli(
+    going_on = (
         "train", *SMALL, "--run", "b", "--set", "agents.prover.checkpoint_run_id=a",
         "--set", "agents.prover.load_checkpoint_and_parameters=true",
     )  # fmt: skip
+    assert run_cli(*going_on).returncode == Exit.MISMATCH
+    loaded = run_cli(*going_on, "--trust")
     assert loaded.returncode == 0, loaded.stderr
     assert any("oh yes" in text or "no," in text for text in said(run_cli, "b", "prover"))
 

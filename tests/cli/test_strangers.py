@@ -238,10 +238,13 @@ def test_no_server_of_a_recording_is_asked_unless_it_was_named(
     assert server_problem(params) is None
 
 
-def test_servers_on_this_machine_need_no_name() -> None:
+def test_servers_on_this_machine_need_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from nip_fn.params.agent import AgentParameters
     from nip_fn.params.run import HyperParameters
 
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     here = AgentParameters(model_provider="SelfHosted")
     assert server_problem(HyperParameters(agents=(here,))) is None
     assert not is_remembered("server http://localhost")
