@@ -161,7 +161,7 @@ def _locate(reference: str) -> Result[_Location, Problem]:
 
 
 def _spec(module: str) -> ModuleSpec | None:
-    """Where a module is; unlike `importlib.util.find_spec` it imports no package around it."""
+    """The place of a module; unlike `importlib.util.find_spec` it imports no package around it."""
     top, *parts = module.split(".")
     found = (finder.find_spec(top, None) for finder in sys.meta_path)
     spec = next(filter(None, found), None)

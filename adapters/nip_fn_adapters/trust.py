@@ -1,9 +1,9 @@
-"""What a recording may have done here: its code run, its servers asked.
+"""Trust in recordings: what they name is used only if the user has named it, too.
 
 A recording is a file that anybody may have written, and it names Python code (see `extensions`),
 servers, and the variables that hold keys for them.  None of these is used because a recording says
 so: the user must have named the same thing before, on a command line or in a configuration, or say
-that he trusts the recording.  What he has named is remembered in a file of his own.
+that the recording is trusted.  What was named is remembered in a file that only the user can write.
 """
 
 import os

@@ -253,8 +253,10 @@ def test_schedules(iteration: int, until: int, start: float, rate: float) -> Non
     linear, constant = nip.linear(start, rate), nip.constant(start)
     joined = nip.join((constant, until), (linear, None))
     assert joined(iteration) == (start if iteration < until else linear(iteration - until))
-    assert linear(iteration) == max(start - iteration * rate, 0.0)
-    assert nip.exponential(start, rate)(iteration) == start * (1 - rate) ** iteration
+    # The schedules count exactly, in the decimals that were written.
+    assert linear(iteration) == pytest.approx(max(start - iteration * rate, 0.0), abs=1e-12)
+    decayed = start * (1 - rate) ** iteration
+    assert nip.exponential(start, rate)(iteration) == pytest.approx(decayed, abs=1e-12)
     assert nip.periodic(4, 1, 3)(iteration) == (iteration % 4 in (1, 2))
 
 

@@ -85,6 +85,7 @@ CONTEXT: dict[str, dict[str, Any]] = {
 RESOLVED = (
     "agents._default.name_speakers_in_content",
     "agents._default.merge_same_role_messages",
+    "dataset_options.kind",
     "protocol_common.prover_stance",
 )
 

@@ -50,14 +50,14 @@ def test_memory_and_files_stay_flat_and_old_adapters_go(
             lambda: server.ask("/vllm/status").json(), lambda told: told["status"] == "online"
         )
         uses: list[tuple[Use, Use]] = []
-        scores: list[float] = []
+        scores: list[list[float]] = []
         for i, name in enumerate(names):
             folder = write_adapter(tmp_path / name, lora(seed=i), config(model=MODEL))
             server.put_adapter(name, folder)
             publish = PublishAdapter("run-verifier", (PROBE,))
             answer = server.ask(f"/adapters/{name}/publish", "POST", publish)
             assert answer.status == 200, answer.body
-            scores += answer.json()["scores"]
+            scores.append(answer.json()["scores"])
             uses.append((use([own]), use(own.children(recursive=True))))
         listed = server.served()
         on_disk = {one["name"] for one in server.ask("/adapters").json()}
@@ -67,7 +67,8 @@ def test_memory_and_files_stay_flat_and_old_adapters_go(
             print(f"switch {i:2}: server {uses[i][0]}; vLLM {uses[i][1]}")
     assert listed == [MODEL, names[-1]]
     assert on_disk == set(names[-1 - KEPT :]) == {path.name for path in state.glob("adapters/*")}
-    assert len({round(score, 3) for score in scores}) == SWITCHES  # each answered for itself
+    # Each answered for itself.
+    assert len({round(sum(tokens), 3) for tokens in scores}) == SWITCHES
     for settled, last in zip(uses[SETTLED], uses[-1], strict=True):
         assert last.resident - settled.resident < GROWTH
         assert last.files <= settled.files + 2  # a connection may be open still
