@@ -71,8 +71,18 @@ class Tokens(NamedTuple):
 
 
 def total(parts: Iterable[Tokens]) -> Tokens:
-    """The sum of the parts, exactly rounded, so that their order cannot matter."""
-    return Tokens(*(fsum(column) for column in zip(*parts, strict=True)))
+    """The sum of the parts, exactly rounded, so that their order cannot matter.
+
+    >>> total([Tokens(1, 0, 2), Tokens(3, 0, 0.5)])
+    Tokens(prompt=4, cached=0, completion=2.5, trained=0)
+    """
+    # Counted tokens stay whole numbers; those of a forecast are means.
+    return Tokens(
+        *(
+            sum(column) if all(isinstance(number, int) for number in column) else fsum(column)
+            for column in zip(*parts, strict=True)
+        )
+    )
 
 
 def cost(tokens: Tokens, price: Price | None) -> float | None:
