@@ -7,7 +7,6 @@ from email.utils import parsedate_to_datetime
 from shlex import quote
 
 import aiohttp
-import httpx2
 import openai
 from aiohttp.http_exceptions import ContentEncodingError
 
@@ -55,7 +54,6 @@ _REMEDIES: dict[FailureKind, str] = {
 _NOT_SENT = (
     aiohttp.ClientConnectorError,
     aiohttp.ConnectionTimeoutError,
-    httpx2.ConnectError,
 )
 
 
