@@ -47,7 +47,7 @@ docs: .venv-docs/.ready
 	mkdir -p build/pages
 	cp -r $(PAGES) build/pages
 	.venv-docs/bin/zensical build --strict
-	.venv-docs/bin/pdoc --docformat google -o build/site/api nip_fn nip_fn_adapters.runs
+	.venv-docs/bin/pdoc --docformat google -o build/site/api nip_fn nip_fn_adapters.recording.runs
 
 # Speed and memory, as a table.
 bench: .venv/.ready

@@ -6,7 +6,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from nip_fn_adapters.runs import Run, load_run
+    from nip_fn_adapters.recording.runs import Run, load_run
 
 __all__ = ["Run", "load_run"]
 
@@ -16,7 +16,7 @@ def __getattr__(name: str) -> Any:
     # Small child processes, such as the sandbox's, live below this package; importing the door
     # here would cost each of them NumPy and the whole core.
     if name in __all__:
-        from nip_fn_adapters import runs
+        from nip_fn_adapters.recording import runs
 
         return getattr(runs, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

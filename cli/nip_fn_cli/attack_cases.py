@@ -15,11 +15,11 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import Attackers, only_label, sides, speak_alone
 from nip_fn.protocols.strategies import strategies_for
 from nip_fn_adapters import extensions
-from nip_fn_adapters.runs import Run
+from nip_fn_adapters.recording.runs import Run
 from nip_fn_cli.config import named, resolve, with_sets
 from nip_fn_cli.datasets import open_or_die, told
-from nip_fn_cli.exits import Exit, die, or_exit, say
 from nip_fn_cli.loading import Loaded, version_name
+from nip_fn_cli.shown.exits import Exit, die, or_exit, say
 
 OWN = "own"
 

@@ -8,9 +8,9 @@ from nip_fn.game.protocol import Protocol, Role
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
 from nip_fn.training.groups import Adapter
-from nip_fn_adapters.runs import Run
-from nip_fn_cli.exits import Exit, die, or_exit
+from nip_fn_adapters.recording.runs import Run
 from nip_fn_cli.loading import load_once, version_name
+from nip_fn_cli.shown.exits import Exit, die, or_exit
 
 Cast = dict[str, dict[str, Any]]  # agent -> its parameters, as written
 

@@ -13,13 +13,13 @@ from nip_fn.run.quotes import Quotes
 from nip_fn.run.replay import Replayed, StageForest
 from nip_fn_adapters.costs.spending import dollars
 from nip_fn_adapters.data.opening import Data
-from nip_fn_adapters.quoting import quoting
-from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.experiments.quoting import quoting
+from nip_fn_adapters.recording.store import CHECKPOINT
 from nip_fn_cli.datasets import told
-from nip_fn_cli.exits import Exit, die, run_name, say
 from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.session import New, Session, create, plan, reopen, run_session
+from nip_fn_cli.shown.exits import Exit, die, run_name, say
 
 
 class Cell(NamedTuple):

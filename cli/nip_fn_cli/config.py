@@ -34,7 +34,7 @@ from nip_fn.params.agent import AgentParameters, provider
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn_adapters import extensions
 from nip_fn_adapters.trust import remember, servers_in
-from nip_fn_cli.exits import Exit, die, or_exit, say
+from nip_fn_cli.shown.exits import Exit, die, or_exit, say
 
 
 class Flags(NamedTuple):
@@ -248,7 +248,7 @@ def with_base_url(params: HyperParameters) -> HyperParameters:
 
     It is recorded with a run, like any other, so that the run is resumed at the same server.
     """
-    from nip_fn_adapters.api.endpoints import environment, usual_base_url
+    from nip_fn_adapters.providers.api.endpoints import environment, usual_base_url
 
     usual = usual_base_url(environment())
     if usual is None:

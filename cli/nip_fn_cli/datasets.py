@@ -15,8 +15,8 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.run.step import data_problems
 from nip_fn_adapters.data.building import REASONS, BadRows, Balance
 from nip_fn_adapters.data.opening import Data, open_data
-from nip_fn_cli.consoles import Console
-from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.shown.consoles import Console
+from nip_fn_cli.shown.exits import Exit, die, say
 
 MOST_SHOWN = 20
 FEW = 20  # held-out datapoints, below which an accuracy of 50 % has an interval of over 40 points

@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from nip_fn_cli import bench, data_commands
-from nip_fn_cli.exits import Exit, die, die_of_system, say
-from nip_fn_cli.helping import Command, Group
-from nip_fn_cli.options import (
+from nip_fn_cli.commands import bench
+from nip_fn_cli.commands import data as data_commands
+from nip_fn_cli.shown.exits import Exit, die, die_of_system, say
+from nip_fn_cli.shown.helping import Command, Group
+from nip_fn_cli.shown.options import (
     BaseUrlOption,
     BatchOption,
     BudgetOption,
@@ -28,7 +29,7 @@ from nip_fn_cli.options import (
     listed,
     seeds_or_die,
 )
-from nip_fn_cli.terminal import guard_streams
+from nip_fn_cli.shown.terminal import guard_streams
 
 app = typer.Typer(
     name="nip-fn",
@@ -157,9 +158,9 @@ def train(
     trust: TrustOption = False,
 ) -> None:
     """Train agents and record everything; print a table of the iterations at the end."""
+    from nip_fn_cli.commands.train import train_command
     from nip_fn_cli.config import Flags
     from nip_fn_cli.money import money_or_die
-    from nip_fn_cli.train import train_command
 
     flags = Flags(
         config=config,
@@ -177,7 +178,7 @@ def train(
         sets=tuple(set_ or ()),
     )
     if seeds is not None:
-        from nip_fn_cli.sweep import Choice, train_seeds
+        from nip_fn_cli.commands.sweep import Choice, train_seeds
 
         others = {"--resume": resume, "--from": of, "--serve": serve, "--track": track}
         for option in (option for option, given in {"--seed": seed, **others}.items() if given):
@@ -320,11 +321,11 @@ def eval_(
     Prints how often the verifier is right, and on how many datapoints it always fails.  Each test
     is recorded as a run, for nip-fn replay.  The same command resumes a test that was stopped.
     """
-    from nip_fn_cli.card import CardChoice, card_command
+    from nip_fn_cli.commands.card import CardChoice, card_command
+    from nip_fn_cli.commands.eval import Choice, eval_command, eval_seeds
+    from nip_fn_cli.commands.retest import retest_command
     from nip_fn_cli.config import Flags
-    from nip_fn_cli.eval import Choice, eval_command, eval_seeds
     from nip_fn_cli.money import money_or_die
-    from nip_fn_cli.retest import retest_command
 
     flags = Flags(
         config=config,
@@ -429,8 +430,8 @@ def sweep(
     A study is a base configuration with axes along which it varies, and each cell is an ordinary
     run in STUDIES/NAME.  The same command resumes a study that was stopped.
     """
+    from nip_fn_cli.commands.sweep import Choice, sweep_command
     from nip_fn_cli.money import money_or_die
-    from nip_fn_cli.sweep import Choice, sweep_command
 
     choice = Choice(
         name=name,
@@ -520,7 +521,7 @@ def attack(
     error for each of them, and the dialogue of the worst case.  Each is recorded as a run, in
     RUN/attacks/NAME.  The same command resumes an attack that was stopped.
     """
-    from nip_fn_cli.attack import attack_command, choice_of
+    from nip_fn_cli.commands.attack import attack_command, choice_of
     from nip_fn_cli.money import money_or_die
 
     choice = choice_of(
@@ -594,7 +595,7 @@ def analyse(
     Each analyser is recorded as a run, in RUN/analyses/NAME.  The same command resumes an analysis
     that was stopped.
     """
-    from nip_fn_cli.analyse import Choice, analyse_command
+    from nip_fn_cli.commands.analyse import Choice, analyse_command
     from nip_fn_cli.config import Flags
     from nip_fn_cli.money import money_or_die
 
@@ -650,8 +651,8 @@ def replay(
     Needs no model and no network.  With --set, compares the recorded selection with that of another
     method, threshold, backup or seed on the same replies.
     """
+    from nip_fn_cli.commands.replay import Show, replay_command
     from nip_fn_cli.money import money_or_die
-    from nip_fn_cli.replay import Show, replay_command
 
     show, money = Show(transcript, tree, iteration, prompts, json), money_or_die(None, prices)
     replay_command(
@@ -665,7 +666,7 @@ def ls(
     runs: RunsOption = Path("runs"),
 ) -> None:
     """List the runs with their states, accuracies and costs, the latest at the end."""
-    from nip_fn_cli.ls import ls_command
+    from nip_fn_cli.commands.ls import ls_command
 
     ls_command(runs, json)
 
@@ -692,7 +693,7 @@ def show(
     trust: TrustOption = False,
 ) -> None:
     """Show a run on one screen, or list its games that were decided wrongly, undecided or cut."""
-    from nip_fn_cli.show import show_command
+    from nip_fn_cli.commands.show import show_command
 
     chosen = {"wrong": wrong, "undecided": undecided, "cut": cut}
     kinds = tuple(kind for kind, is_chosen in chosen.items() if is_chosen)
@@ -729,7 +730,7 @@ def export(
     trust: TrustOption = False,
 ) -> None:
     """Write a run in the formats of other programs, and print the paths of the files."""
-    from nip_fn_cli.export import export_command
+    from nip_fn_cli.commands.export import export_command
 
     export_command(run, listed(to), out, push, runs)
 
@@ -755,7 +756,7 @@ def pull(
     It is derived again, and refused if the result is not as recorded.  Other runs can start from
     its agents.
     """
-    from nip_fn_cli.pull import pull_command
+    from nip_fn_cli.commands.pull import pull_command
 
     pull_command(place, run, runs)
 
@@ -796,7 +797,7 @@ def compare(
     Prints the difference with its interval, the problems that one side decides rightly more often,
     and the parameters that differ.  `compare RUN@0 RUN` tells what a training changed.
     """
-    from nip_fn_cli.compare import compare_command
+    from nip_fn_cli.commands.compare import compare_command
 
     compare_command(first, second, pair.value if pair else None, json, html, runs)
 
@@ -829,8 +830,8 @@ def report(
     The page needs no network and no script, and everything in it is derived from the recording.
     Several runs are shown one after the other, below a chart of all their accuracies.
     """
+    from nip_fn_cli.commands.report import report_command
     from nip_fn_cli.money import money_or_die
-    from nip_fn_cli.report import report_command
 
     report_command(run, out, split=split, money=money_or_die(file=prices), runs=runs)
 
@@ -851,8 +852,8 @@ def view(
 
     The page follows the recording, and changes nothing.  Ctrl-C stops it.
     """
+    from nip_fn_cli.commands.view import view_command
     from nip_fn_cli.money import money_or_die
-    from nip_fn_cli.view import view_command
 
     view_command(run, port, money=money_or_die(file=prices), runs=runs)
 
@@ -866,7 +867,7 @@ def cancel(
 
     When the run is resumed, it continues without their adapters.
     """
-    from nip_fn_cli.cancel import cancel_command
+    from nip_fn_cli.commands.cancel import cancel_command
 
     cancel_command(run)
 
@@ -1002,10 +1003,10 @@ def serve(
     """
     from nip_fn_adapters.serving.settings import FleetSettings, ServerSettings
     from nip_fn_adapters.serving.training import TrainingSettings
-    from nip_fn_cli.serve import serve_command
+    from nip_fn_cli.commands.serve import serve_command
 
     if status is not None:
-        from nip_fn_cli.serving_status import status_command
+        from nip_fn_cli.shown.serving_status import status_command
 
         status_command(status)
         return
@@ -1054,8 +1055,8 @@ def init(
 
     The values are those for the model and the data that are chosen.
     """
+    from nip_fn_cli.commands.init import init_command
     from nip_fn_cli.config import Flags
-    from nip_fn_cli.init import init_command
 
     flags = Flags(
         trainer=trainer,
@@ -1079,7 +1080,7 @@ def params(
     ] = False,
 ) -> None:
     """Print parameters: address, meaning, type and default."""
-    from nip_fn_cli.params import params_command
+    from nip_fn_cli.commands.params import params_command
 
     params_command(tuple(search or ()), json_schema=json_schema)
 
@@ -1094,7 +1095,7 @@ def doctor(
     ] = None,
 ) -> None:
     """Print what is installed, what is missing, and the command that installs it."""
-    from nip_fn_cli.doctor import doctor_command
+    from nip_fn_cli.commands.doctor import doctor_command
 
     doctor_command(model)
 

@@ -38,8 +38,8 @@ from nip_fn_adapters.costs.spending import (
     expected_training,
     run_expenses,
 )
-from nip_fn_cli.exits import Exit, die, or_exit
-from nip_fn_cli.printing import print_rows
+from nip_fn_cli.shown.exits import Exit, die, or_exit
+from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.wiring import Models
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from nip_fn.run.checkpoint import Recording
 from nip_fn.run.replay import Replayed
-from nip_fn_adapters import runs
-from nip_fn_cli.exits import Exit, or_exit, say
+from nip_fn_adapters.recording import runs
+from nip_fn_cli.shown.exits import Exit, or_exit, say
 
 
 def read_recording(path: Path, until: int | None = None) -> Recording:

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from nip_fn.config.hosting import is_hosted, server_url
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.run import HyperParameters
-from nip_fn_cli.exits import Exit, die, say
+from nip_fn_cli.shown.exits import Exit, die, say
 
 OWN_SERVER, LOG = "server", "server.log"  # in the run's folder
 # By this Python rather than by the `nip-fn` script, which may be that of another environment.
@@ -68,9 +68,9 @@ def _start(
     agent: AgentParameters, params: HyperParameters, run: Path, log: Path
 ) -> "subprocess.Popen[bytes]":
     """The server, through `reaper`: it ends with this process, however that ends."""
-    from nip_fn_adapters.api.endpoints import environment
-    from nip_fn_adapters.selfhosted.host import needs_at
-    from nip_fn_adapters.serving import reaper
+    from nip_fn_adapters.processes import reaper
+    from nip_fn_adapters.providers.api.endpoints import environment
+    from nip_fn_adapters.providers.selfhosted.host import needs_at
 
     needs = needs_at(server_url(agent), params, run)
     with log.open("ab") as file:

@@ -34,18 +34,18 @@ from nip_fn.run.state import EMPTY, RunState
 from nip_fn.run.step import step
 from nip_fn.testing.check import ProtocolError, check_protocol
 from nip_fn.training.groups import Adapter
-from nip_fn_adapters import extensions, store
+from nip_fn_adapters import extensions
 from nip_fn_adapters.costs.note import keep_prices
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.extensions import Sources
 from nip_fn_adapters.interpreter import Observer, interpret
-from nip_fn_adapters.runs import changed_sources, checkpoint_file
-from nip_fn_adapters.store import CHECKPOINT, AppendStore, replace_file
-from nip_fn_adapters.tracker import JsonLines
-from nip_fn_adapters.transcripts import TranscriptFiles
+from nip_fn_adapters.recording import store
+from nip_fn_adapters.recording.runs import changed_sources, checkpoint_file
+from nip_fn_adapters.recording.store import CHECKPOINT, AppendStore, replace_file
+from nip_fn_adapters.recording.tracker import JsonLines
+from nip_fn_adapters.recording.transcripts import TranscriptFiles
 from nip_fn_cli.config import resolve, with_base_url, with_provider
 from nip_fn_cli.datasets import open_or_die, suitable_or_die
-from nip_fn_cli.exits import Exit, die, die_of_system, or_exit, say
 from nip_fn_cli.loading import Loaded, copy_adapters, first_adapters, load_agents, with_loaded
 from nip_fn_cli.money import (
     Money,
@@ -54,8 +54,9 @@ from nip_fn_cli.money import (
     money_of_run,
     with_budget,
 )
-from nip_fn_cli.progress import Display
 from nip_fn_cli.recordings import rare_collections, read_recording, replay_recording
+from nip_fn_cli.shown.exits import Exit, die, die_of_system, or_exit, say
+from nip_fn_cli.shown.progress import Display
 from nip_fn_cli.templates import with_templates
 from nip_fn_cli.wiring import Models, wire
 

@@ -21,11 +21,11 @@ from nip_fn.config.spelling import as_recorded
 from nip_fn.config.study import Cell, Study, as_name, cells, study_of
 from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
-from nip_fn_adapters.overview import overview
-from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.recording.overview import overview
+from nip_fn_adapters.recording.store import CHECKPOINT
 from nip_fn_cli.config import parsed, read_table, say_differences
-from nip_fn_cli.exits import Exit, die
 from nip_fn_cli.session import New, plan, plan_fork, warn_of_unused
+from nip_fn_cli.shown.exits import Exit, die
 
 
 class Planned(NamedTuple):

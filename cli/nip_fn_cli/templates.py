@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from nip_fn.errors import Problem
-from nip_fn_cli.exits import Exit, die
+from nip_fn_cli.shown.exits import Exit, die
 
 
 def with_templates(table: dict[str, Any]) -> dict[str, Any]:

@@ -28,13 +28,13 @@ from nip_fn.run.request import Request
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState
 from nip_fn.training.jobs import Job
-from nip_fn_adapters import dummy, scripted
-from nip_fn_adapters.api.endpoints import address_problem
-from nip_fn_adapters.api.pace import Bounds
-from nip_fn_adapters.api.retries import RetryPolicy
 from nip_fn_adapters.costs.budget import Meter, within_budget
+from nip_fn_adapters.providers import dummy, scripted
+from nip_fn_adapters.providers.api.endpoints import address_problem
+from nip_fn_adapters.providers.api.pace import Bounds
+from nip_fn_adapters.providers.api.retries import RetryPolicy
 from nip_fn_adapters.trust import server_problem
-from nip_fn_cli.exits import Exit, die, or_exit, say
+from nip_fn_cli.shown.exits import Exit, die, or_exit, say
 
 # Descriptors that a process needs besides its connections: the checkpoint, data sets, child
 # processes, the files of libraries.
@@ -138,10 +138,10 @@ def _scripted(
 # The adapters are imported where they are wired: each kind needs packages of an extra that may not
 # be installed, and torch takes seconds.
 def _local(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
-    from nip_fn_adapters.local.models import installed, is_on_hub, model_directory
-    from nip_fn_adapters.local.publisher import local_publisher
-    from nip_fn_adapters.local.sampler import local_sampler
-    from nip_fn_adapters.local.tuner import local_tuner
+    from nip_fn_adapters.providers.local.models import installed, is_on_hub, model_directory
+    from nip_fn_adapters.providers.local.publisher import local_publisher
+    from nip_fn_adapters.providers.local.sampler import local_sampler
+    from nip_fn_adapters.providers.local.tuner import local_tuner
 
     # All of the extra, trained or not: one that was half installed would stop hours later.
     or_exit(installed("torch", "transformers", "peft", "trl"))
@@ -159,13 +159,13 @@ def _self_hosted(
     params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter
 ) -> Models:
     try:
-        from nip_fn_adapters.api.endpoints import environment
-        from nip_fn_adapters.api.sampler import ClientSettings
-        from nip_fn_adapters.selfhosted.client import Timeouts
-        from nip_fn_adapters.selfhosted.host import hosts_of, of_groups
-        from nip_fn_adapters.selfhosted.publisher import hosted_publisher
-        from nip_fn_adapters.selfhosted.sampler import Assignment, HostedSampler
-        from nip_fn_adapters.selfhosted.tuner import hosted_tuner
+        from nip_fn_adapters.providers.api.endpoints import environment
+        from nip_fn_adapters.providers.api.sampler import ClientSettings
+        from nip_fn_adapters.providers.selfhosted.client import Timeouts
+        from nip_fn_adapters.providers.selfhosted.host import hosts_of, of_groups
+        from nip_fn_adapters.providers.selfhosted.publisher import hosted_publisher
+        from nip_fn_adapters.providers.selfhosted.sampler import Assignment, HostedSampler
+        from nip_fn_adapters.providers.selfhosted.tuner import hosted_tuner
     except ModuleNotFoundError as error:
         die(Exit.USAGE, _missing("language-model servers need", error))
     own = params.text_rl
@@ -191,11 +191,11 @@ def _self_hosted(
 
 def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
     try:
-        from nip_fn_adapters.api.batches import BatchSampler, Times, batch_sampler
-        from nip_fn_adapters.api.endpoints import environment
-        from nip_fn_adapters.api.publisher import api_publisher
-        from nip_fn_adapters.api.sampler import ClientSettings, api_sampler, served_by
-        from nip_fn_adapters.api.tuner import Timeouts, api_tuner, delete_files, trainings
+        from nip_fn_adapters.providers.api.batches import BatchSampler, Times, batch_sampler
+        from nip_fn_adapters.providers.api.endpoints import environment
+        from nip_fn_adapters.providers.api.publisher import api_publisher
+        from nip_fn_adapters.providers.api.sampler import ClientSettings, api_sampler, served_by
+        from nip_fn_adapters.providers.api.tuner import Timeouts, api_tuner, delete_files, trainings
     except ModuleNotFoundError as error:
         die(Exit.USAGE, _missing("models behind an API need", error))
     check_apis(params)

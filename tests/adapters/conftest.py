@@ -20,9 +20,10 @@ from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn.training.jobs import Job
-from nip_fn_adapters import dummy, store
 from nip_fn_adapters.data.opening import CACHE_VARIABLE, in_memory
 from nip_fn_adapters.interpreter import interpret
+from nip_fn_adapters.providers import dummy
+from nip_fn_adapters.recording import store
 
 from ..provider import Provider
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from unittest.mock import patch
 
-from nip_fn_adapters.local import children, tuner, warm
+from nip_fn_adapters.providers.local import children, tuner, warm
 
 PRELOADED = [
     "torch",

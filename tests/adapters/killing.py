@@ -11,8 +11,8 @@ import psutil
 def is_training(process: psutil.Process) -> bool:
     """True of a Python that trains, by itself or as the fork of one that has its imports."""
     line, parent = process.cmdline(), process.parent()
-    forked = "nip_fn_adapters.local.warm" in line and parent and parent.cmdline() == line
-    return "nip_fn_adapters.local.train" in line or bool(forked)
+    forked = "nip_fn_adapters.providers.local.warm" in line and parent and parent.cmdline() == line
+    return "nip_fn_adapters.providers.local.train" in line or bool(forked)
 
 
 @contextlib.contextmanager

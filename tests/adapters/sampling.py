@@ -22,13 +22,20 @@ from nip_fn.run.ports import World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, Row, RunState
-from nip_fn_adapters import dummy, store
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.retries import RetryPolicy
-from nip_fn_adapters.api.sampler import ApiModel, ApiSampler, ClientSettings, api_sampler, served_by
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
-from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.providers import dummy
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.retries import RetryPolicy
+from nip_fn_adapters.providers.api.sampler import (
+    ApiModel,
+    ApiSampler,
+    ClientSettings,
+    api_sampler,
+    served_by,
+)
+from nip_fn_adapters.recording import store
+from nip_fn_adapters.recording.store import CHECKPOINT
 
 from ..core.games import one_by_one
 from ..provider import Provider

@@ -17,15 +17,15 @@ from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, RunState
 from nip_fn.training.jobs import Job
-from nip_fn_adapters import store
-from nip_fn_adapters.api.sampler import ClientSettings
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
-from nip_fn_adapters.selfhosted.client import Timeouts
-from nip_fn_adapters.selfhosted.host import Host, hosts_of, of_groups
-from nip_fn_adapters.selfhosted.publisher import hosted_publisher
-from nip_fn_adapters.selfhosted.sampler import Assignment, HostedSampler
-from nip_fn_adapters.selfhosted.tuner import hosted_tuner
+from nip_fn_adapters.providers.api.sampler import ClientSettings
+from nip_fn_adapters.providers.selfhosted.client import Timeouts
+from nip_fn_adapters.providers.selfhosted.host import Host, hosts_of, of_groups
+from nip_fn_adapters.providers.selfhosted.publisher import hosted_publisher
+from nip_fn_adapters.providers.selfhosted.sampler import Assignment, HostedSampler
+from nip_fn_adapters.providers.selfhosted.tuner import hosted_tuner
+from nip_fn_adapters.recording import store
 from nip_fn_adapters.serving.wire import TOKEN_VARIABLE
 
 from .conftest import no_tracker, small_dataset

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn_adapters.api.admission import LEAD, AdmissionQueue, Permit, home_of
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.pace import Bounds
+from nip_fn_adapters.providers.api.admission import LEAD, AdmissionQueue, Permit, home_of
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.pace import Bounds
 
 SERVERS = tuple(Endpoint(f"http://replica-{i}/v1", "") for i in range(4))
 

@@ -20,14 +20,14 @@ from returns.result import Result
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.api.batches import Times, batch_sampler
-from nip_fn_adapters.api.clients import Chats
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.problems import failure_of
-from nip_fn_adapters.api.replies import Answered, read_answer
-from nip_fn_adapters.api.retries import RequestFailure
-from nip_fn_adapters.api.sampler import ApiModel
-from nip_fn_adapters.selfhosted.client import Client
+from nip_fn_adapters.providers.api.batches import Times, batch_sampler
+from nip_fn_adapters.providers.api.clients import Chats
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.problems import failure_of
+from nip_fn_adapters.providers.api.replies import Answered, read_answer
+from nip_fn_adapters.providers.api.retries import RequestFailure
+from nip_fn_adapters.providers.api.sampler import ApiModel
+from nip_fn_adapters.providers.selfhosted.client import Client
 from nip_fn_adapters.serving.wire import Version
 
 from ..provider import Provider

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from nip_fn.run.request import Request
-from nip_fn_adapters.api.batches import BatchSampler, Times, batch_sampler
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.retries import RetryPolicy
-from nip_fn_adapters.api.sampler import ApiModel
+from nip_fn_adapters.providers.api.batches import BatchSampler, Times, batch_sampler
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.retries import RetryPolicy
+from nip_fn_adapters.providers.api.sampler import ApiModel
 
 from ..provider import Provider
 from .sampling import KEY, QUICK, ask, make_request, make_sampler

@@ -13,10 +13,10 @@ import pytest
 
 from nip_fn.game.reply import Completion
 from nip_fn.run.digest import digest
-from nip_fn_adapters.api.pace import Bounds
-from nip_fn_adapters.api.retries import RetryPolicy
-from nip_fn_adapters.api.sampler import ClientSettings
-from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.providers.api.pace import Bounds
+from nip_fn_adapters.providers.api.retries import RetryPolicy
+from nip_fn_adapters.providers.api.sampler import ClientSettings
+from nip_fn_adapters.recording.store import CHECKPOINT
 
 from ..provider import Provider
 from .sampling import (

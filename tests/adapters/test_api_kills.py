@@ -13,9 +13,9 @@ import pytest
 
 from nip_fn.run.events import JobCreated, JobFinished
 from nip_fn.run.replay import replay
-from nip_fn_adapters import store
-from nip_fn_adapters.api.ledger import identity
-from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.providers.api.ledger import identity
+from nip_fn_adapters.recording import store
+from nip_fn_adapters.recording.store import CHECKPOINT
 
 from ..provider import Provider
 from .tuning import KEY

@@ -4,7 +4,7 @@ import msgspec
 
 from nip_fn.prompts.chat import Message
 from nip_fn.training.jobs import PreferenceRow, SupervisedRow
-from nip_fn_adapters.api.rows import training_file
+from nip_fn_adapters.providers.api.rows import training_file
 
 PROMPT = (
     Message("system", "Judge — fairly."),

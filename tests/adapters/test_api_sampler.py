@@ -10,9 +10,9 @@ import pytest
 
 from nip_fn.prompts.chat import Message
 from nip_fn.run.ports import Unanswered
-from nip_fn_adapters.api.admission import LEAD
-from nip_fn_adapters.api.pace import Bounds
-from nip_fn_adapters.api.sampler import ClientSettings
+from nip_fn_adapters.providers.api.admission import LEAD
+from nip_fn_adapters.providers.api.pace import Bounds
+from nip_fn_adapters.providers.api.sampler import ClientSettings
 
 from ..provider import Provider
 from .sampling import KEY, QUICK, ask, chats, make_request, make_sampler

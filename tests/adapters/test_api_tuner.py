@@ -14,10 +14,10 @@ from returns.result import Failure, Success
 
 from nip_fn.run.ports import FailedTraining, Tuned
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.api import jobs, uploads
-from nip_fn_adapters.api.jobs import Intent, error_line, remote_of
-from nip_fn_adapters.api.ledger import identity
-from nip_fn_adapters.api.tuner import api_tuner, cancel_jobs, delete_files
+from nip_fn_adapters.providers.api import jobs, uploads
+from nip_fn_adapters.providers.api.jobs import Intent, error_line, remote_of
+from nip_fn_adapters.providers.api.ledger import identity
+from nip_fn_adapters.providers.api.tuner import api_tuner, cancel_jobs, delete_files
 
 from ..provider import Provider
 from .tuning import (

@@ -16,7 +16,7 @@ from nip_fn.errors import Problem
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Served
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.api.publisher import api_publisher
+from nip_fn_adapters.providers.api.publisher import api_publisher
 
 from ..provider import Provider
 from .tuning import KEY, QUICK, created, groups, is_readable, make_job, tune, uploaded

@@ -9,10 +9,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from nip_fn_adapters.api.clients import Chats, Response
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.problems import failure_of
-from nip_fn_adapters.api.retries import RequestFailure
+from nip_fn_adapters.providers.api.clients import Chats, Response
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.problems import failure_of
+from nip_fn_adapters.providers.api.retries import RequestFailure
 
 from .proxying import set_proxy
 

@@ -27,10 +27,6 @@ from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn.training.groups import make_groups
 from nip_fn.training.jobs import Job, SupervisedRow, make_job
 from nip_fn.training.tokens import estimated_training
-from nip_fn_adapters import dummy, store
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.retries import RetryPolicy
-from nip_fn_adapters.api.sampler import ApiModel, ClientSettings, api_sampler
 from nip_fn_adapters.costs.budget import (
     Budget,
     Meter,
@@ -43,7 +39,12 @@ from nip_fn_adapters.costs.prices import Price, Prices, PriceTable, Tokens, cost
 from nip_fn_adapters.costs.spending import dollars, dollars_of, stage_expenses
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
-from nip_fn_adapters.tracker import METRICS, JsonLines
+from nip_fn_adapters.providers import dummy
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.retries import RetryPolicy
+from nip_fn_adapters.providers.api.sampler import ApiModel, ClientSettings, api_sampler
+from nip_fn_adapters.recording import store
+from nip_fn_adapters.recording.tracker import METRICS, JsonLines
 
 from ..provider import Provider
 from .conftest import CountingSampler, small_dataset, small_params

@@ -16,8 +16,8 @@ from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
 from nip_fn.run.ports import Unanswered
 from nip_fn.run.request import Request
-from nip_fn_adapters.bugfile import journal_of, open_bug_file
-from nip_fn_adapters.bugmaking import (
+from nip_fn_adapters.data.bugfile import journal_of, open_bug_file
+from nip_fn_adapters.data.bugmaking import (
     CHOICE,
     Ask,
     BugWriter,

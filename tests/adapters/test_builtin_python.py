@@ -18,7 +18,7 @@ from nip_fn.code.fingerprint import fingerprint, parsed
 from nip_fn.code.programs import Limits, Tally, program, read_checks, tally
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
 from nip_fn.keys import key
-from nip_fn_adapters.bugmaking import Made, MutantFactory, by_mutation
+from nip_fn_adapters.data.bugmaking import Made, MutantFactory, by_mutation
 from nip_fn_adapters.pool import in_order
 from nip_fn_adapters.sandbox import open_sandbox
 

@@ -3,7 +3,7 @@
 import pytest
 
 from nip_fn.config.study import Resources
-from nip_fn_adapters.studies.on_ray import obstacle
+from nip_fn_adapters.experiments.studies.on_ray import obstacle
 
 SMALL = {"CPU": 1.0, "memory": 4.0 * 2**30}
 WITH_GPU = {"CPU": 2.0, "memory": 2.0 * 2**30, "GPU": 1.0}

@@ -8,8 +8,8 @@ import pytest
 from nip_fn.run.digest import digest
 from nip_fn.run.events import JobFinished
 from nip_fn.run.ports import Store
-from nip_fn_adapters import store
-from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.recording import store
+from nip_fn_adapters.recording.store import CHECKPOINT
 
 from ..core.games import one_by_one
 from .conftest import SmallSession

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nip_fn_adapters.endings import exit_reason
+from nip_fn_adapters.processes.endings import exit_reason
 from nip_fn_adapters.serving.processes import OwnedProcess
 
 FEW_FILES = (

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from nip_fn.params.run import HyperParameters
 from nip_fn.params.training import FailedTrainings
 from nip_fn.run.ports import FailedTraining
-from nip_fn_adapters import dummy
 from nip_fn_adapters.interpreter import TRAINING_TRIES
-from nip_fn_adapters.local.tuner import local_tuner
+from nip_fn_adapters.providers import dummy
+from nip_fn_adapters.providers.local.tuner import local_tuner
 
 from .conftest import small_params
 from .killing import killing_trainings

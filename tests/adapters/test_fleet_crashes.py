@@ -76,7 +76,7 @@ def test_a_command_ends_although_its_reaper_is_killed() -> None:
     """As Ray kills the children of a worker that ends, and not their children."""
     sleeping = (sys.executable, "-c", "import time; time.sleep(300)")
     reaper = subprocess.Popen(
-        (sys.executable, "-m", "nip_fn_adapters.serving.reaper", *sleeping),
+        (sys.executable, "-m", "nip_fn_adapters.processes.reaper", *sleeping),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

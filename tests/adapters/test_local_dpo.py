@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from torch.nn.functional import logsigmoid
 
 from nip_fn.training.jobs import Job, PreferenceRow
-from nip_fn_adapters.local.jobs import JobFiles
-from nip_fn_adapters.local.models import (
+from nip_fn_adapters.providers.local.jobs import JobFiles
+from nip_fn_adapters.providers.local.models import (
     encode_chat,
     encode_reply,
     load_adapter,
@@ -19,8 +19,8 @@ from nip_fn_adapters.local.models import (
     load_model,
     load_tokenizer,
 )
-from nip_fn_adapters.local.rows import encode_rows
-from nip_fn_adapters.local.steps import log_ratios, plain_scores
+from nip_fn_adapters.providers.local.rows import encode_rows
+from nip_fn_adapters.providers.local.steps import log_ratios, plain_scores
 
 from .tiny_llama import chat, make_tiny_llama
 from .training import CHOSEN, REJECTED, make_job, make_trainer, tune

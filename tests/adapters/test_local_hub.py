@@ -15,13 +15,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local.hub import repository
-from nip_fn_adapters.local.jobs import JobFiles
-from nip_fn_adapters.local.models import (
-    load_policy,
-    load_tokenizer,
-    model_directory,
-)
+from nip_fn_adapters.providers.local.hub import repository
+from nip_fn_adapters.providers.local.jobs import JobFiles
+from nip_fn_adapters.providers.local.models import load_tokenizer, model_directory
+from nip_fn_adapters.providers.local.policy import load_policy
 
 from .fake_hub import COMMIT, Hub, fake_hub
 from .tiny_llama import chat, make_tiny_llama
@@ -32,7 +29,7 @@ pytestmark = pytest.mark.xdist_group("trainings")
 
 LOOK = (
     "import sys\n"
-    "from nip_fn_adapters.local.models import model_directory\n"
+    "from nip_fn_adapters.providers.local.models import model_directory\n"
     "found = model_directory(sys.argv[1])\n"
     "print(found.value_or(None) or found.failure())\n"
 )
@@ -41,8 +38,8 @@ import asyncio, sys
 from pathlib import Path
 import msgspec
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local.models import load_policy, probe_scores
-from nip_fn_adapters.local.tuner import local_tuner
+from nip_fn_adapters.providers.local.policy import load_policy, probe_scores
+from nip_fn_adapters.providers.local.tuner import local_tuner
 run = Path(sys.argv[1])
 job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)
 left = asyncio.run(local_tuner(run)(job)).unwrap()

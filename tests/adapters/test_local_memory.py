@@ -11,13 +11,13 @@ from peft import LoraConfig, get_peft_model
 
 from nip_fn.params.agent import Precision
 from nip_fn.training.packing import TokenRow, pack
-from nip_fn_adapters.local import attention, weights
-from nip_fn_adapters.local.attention import attend_in_blocks
-from nip_fn_adapters.local.jobs import JobFiles
-from nip_fn_adapters.local.loading import load
-from nip_fn_adapters.local.memory import training_memory
-from nip_fn_adapters.local.models import load_base
-from nip_fn_adapters.local.packed import packing_problem, score
+from nip_fn_adapters.providers.local import attention, weights
+from nip_fn_adapters.providers.local.attention import attend_in_blocks
+from nip_fn_adapters.providers.local.jobs import JobFiles
+from nip_fn_adapters.providers.local.loading import load
+from nip_fn_adapters.providers.local.memory import training_memory
+from nip_fn_adapters.providers.local.models import load_base
+from nip_fn_adapters.providers.local.packed import packing_problem, score
 
 from .tiny_llama import make_tiny_llama
 from .training import make_job

@@ -19,24 +19,24 @@ from nip_fn.training import packing
 from nip_fn.training.canary import canary_metrics
 from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow, TrainingRow
 from nip_fn.training.packing import Packed, TokenRow
-from nip_fn_adapters.local import attention, train, weights
-from nip_fn_adapters.local import packed as packed_training
-from nip_fn_adapters.local.attention import attend_in_blocks
-from nip_fn_adapters.local.jobs import JobFiles, write_job
-from nip_fn_adapters.local.loading import load
-from nip_fn_adapters.local.models import (
+from nip_fn_adapters.providers.local import attention, train, weights
+from nip_fn_adapters.providers.local import packed as packed_training
+from nip_fn_adapters.providers.local.attention import attend_in_blocks
+from nip_fn_adapters.providers.local.jobs import JobFiles, write_job
+from nip_fn_adapters.providers.local.loading import load
+from nip_fn_adapters.providers.local.models import (
     load_base,
     load_model,
     load_tokenizer,
     token_log_probabilities,
 )
-from nip_fn_adapters.local.packed import Batch, backward, packing_problem, token_scores
-from nip_fn_adapters.local.plain import trl_trainer
-from nip_fn_adapters.local.reference import reference_scores
-from nip_fn_adapters.local.rows import Encoded, encode_rows
-from nip_fn_adapters.local.steps import plain_scores
-from nip_fn_adapters.local.train import Trained
-from nip_fn_adapters.local.weights import load_reference
+from nip_fn_adapters.providers.local.packed import Batch, backward, packing_problem, token_scores
+from nip_fn_adapters.providers.local.plain import trl_trainer
+from nip_fn_adapters.providers.local.reference import reference_scores
+from nip_fn_adapters.providers.local.rows import Encoded, encode_rows
+from nip_fn_adapters.providers.local.steps import plain_scores
+from nip_fn_adapters.providers.local.train import Trained
+from nip_fn_adapters.providers.local.weights import load_reference
 
 from .tiny_llama import CHARACTERS, SPECIAL, make_tiny_llama
 from .training import make_job
@@ -422,7 +422,7 @@ def test_the_reference_is_the_policy_that_the_job_names(
     before = state_of(loaded.model)
     with monkeypatch.context() as patch:
         if use_lora:
-            patch.delattr("nip_fn_adapters.local.reference.load_reference")
+            patch.delattr("nip_fn_adapters.providers.local.reference.load_reference")
         scores = reference_scores(job, loaded, score)
     assert state_of(loaded.model) == before
     named = load_model(loaded.folders.base, loaded.folders.reference).eval()

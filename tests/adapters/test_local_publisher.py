@@ -10,15 +10,14 @@ from nip_fn.run.events import Publish
 from nip_fn.run.ports import Served, Tuned
 from nip_fn.training.canary import FLOAT32, NUM_PROBES, canary_problem
 from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
-from nip_fn_adapters.local.models import (
+from nip_fn_adapters.providers.local.models import (
     encode_chat,
     encode_reply,
-    load_policy,
-    probe_scores,
     token_log_probabilities,
 )
-from nip_fn_adapters.local.publisher import local_publisher
-from nip_fn_adapters.local.sampler import local_sampler
+from nip_fn_adapters.providers.local.policy import load_policy, probe_scores
+from nip_fn_adapters.providers.local.publisher import local_publisher
+from nip_fn_adapters.providers.local.sampler import local_sampler
 
 from .tiny_llama import CONTEXT, chat, make_tiny_llama
 from .training import CHOSEN, REJECTED, log_probability, make_job, rows, tune

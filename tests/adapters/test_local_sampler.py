@@ -23,10 +23,11 @@ from nip_fn.keys import fold_in, key
 from nip_fn.run.ports import Sampler, Served
 from nip_fn.run.request import Request
 from nip_fn.training.jobs import Probe
-from nip_fn_adapters.local.decode import DecodeRequest, Timings, decode
-from nip_fn_adapters.local.draw import nucleus, penalise
-from nip_fn_adapters.local.models import Policy, encode_chat, load_policy, log_probabilities
-from nip_fn_adapters.local.sampler import _batches, _Row, local_sampler
+from nip_fn_adapters.providers.local.decode import DecodeRequest, Timings, decode
+from nip_fn_adapters.providers.local.draw import nucleus, penalise
+from nip_fn_adapters.providers.local.models import encode_chat
+from nip_fn_adapters.providers.local.policy import Policy, load_policy, log_probabilities
+from nip_fn_adapters.providers.local.sampler import _batches, _Row, local_sampler
 
 from .tiny_llama import CONTEXT, ask, chat, make_tiny_llama
 
@@ -494,7 +495,7 @@ def test_a_missing_package_is_named_with_the_command_that_mends_it() -> None:
         "import sys\n"
         "sys.modules['torch'] = None\n"
         "from pathlib import Path\n"
-        "from nip_fn_adapters.local.models import load_policy\n"
+        "from nip_fn_adapters.providers.local.policy import load_policy\n"
         "print(load_policy('any', Path(), None).failure())\n"
     )
     done = subprocess.run(
@@ -507,7 +508,7 @@ def test_a_missing_package_is_named_with_the_command_that_mends_it() -> None:
 def test_importing_the_adapters_loads_no_heavy_package() -> None:
     script = (
         "import sys\n"
-        "import nip_fn_adapters.local.sampler, nip_fn_adapters.local.tuner\n"
+        "import nip_fn_adapters.providers.local.sampler, nip_fn_adapters.providers.local.tuner\n"
         "print(sorted({'torch', 'transformers', 'trl', 'peft'} & set(sys.modules)))\n"
     )
     done = subprocess.run(

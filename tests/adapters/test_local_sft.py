@@ -9,15 +9,15 @@ import torch
 from msgspec.structs import replace
 
 from nip_fn.training.jobs import Job, SupervisedRow
-from nip_fn_adapters.local.jobs import JobFiles
-from nip_fn_adapters.local.models import (
+from nip_fn_adapters.providers.local.jobs import JobFiles
+from nip_fn_adapters.providers.local.models import (
     encode_chat,
     encode_reply,
     load_base,
-    load_policy,
     load_tokenizer,
 )
-from nip_fn_adapters.local.rows import encode_rows
+from nip_fn_adapters.providers.local.policy import load_policy
+from nip_fn_adapters.providers.local.rows import encode_rows
 
 from .tiny_llama import chat, make_tiny_llama
 from .training import CHOSEN, log_probability, make_job, make_trainer, supervised_rows, tune

@@ -23,19 +23,19 @@ from nip_fn.errors import Problem
 from nip_fn.keys import key
 from nip_fn.run.ports import Progress, Tuned
 from nip_fn.training.jobs import Job, PreferenceRow
-from nip_fn_adapters.local.decode import DecodeRequest, Timings, decode
-from nip_fn_adapters.local.jobs import JobFiles
-from nip_fn_adapters.local.models import (
+from nip_fn_adapters.providers.local.decode import DecodeRequest, Timings, decode
+from nip_fn_adapters.providers.local.jobs import JobFiles
+from nip_fn_adapters.providers.local.models import (
     encode_chat,
     encode_reply,
     load_adapter,
     load_base,
-    load_policy,
     load_tokenizer,
 )
-from nip_fn_adapters.local.rows import encode_rows
-from nip_fn_adapters.local.train import loss_problem
-from nip_fn_adapters.local.tuner import local_tuner
+from nip_fn_adapters.providers.local.policy import load_policy
+from nip_fn_adapters.providers.local.rows import encode_rows
+from nip_fn_adapters.providers.local.train import loss_problem
+from nip_fn_adapters.providers.local.tuner import local_tuner
 
 from .forked import forked_trainings
 from .tiny_llama import chat, make_tiny_llama
@@ -392,7 +392,7 @@ def test_a_training_ends_with_whoever_asked_for_it(trained: Trained, tmp_path: P
         "import asyncio, sys, msgspec\n"
         "from pathlib import Path\n"
         "from nip_fn.training.jobs import Job\n"
-        "from nip_fn_adapters.local.tuner import local_tuner\n"
+        "from nip_fn_adapters.providers.local.tuner import local_tuner\n"
         "job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)\n"
         "async def tune(): await local_tuner(Path(sys.argv[1]))(job)\n"
         "asyncio.run(tune())\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nip_fn_adapters.local.children import RunChild
-from nip_fn_adapters.local.warm import warm_children
+from nip_fn_adapters.providers.local.children import RunChild
+from nip_fn_adapters.providers.local.warm import warm_children
 
 PROGRAM = """
 import os, sys
@@ -41,7 +41,7 @@ async def do(run: RunChild, folder: Path, *arguments: str) -> tuple[int, str]:
 def servers() -> list[psutil.Process]:
     """The processes that fork."""
     found = psutil.Process().children()
-    return [child for child in found if "nip_fn_adapters.local.warm" in child.cmdline()]
+    return [child for child in found if "nip_fn_adapters.providers.local.warm" in child.cmdline()]
 
 
 def runs(process: psutil.Process) -> bool:

@@ -11,15 +11,10 @@ from safetensors.torch import load_file, save_file
 
 from nip_fn.run.ports import Tuned
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local.jobs import JobFiles
-from nip_fn_adapters.local.models import (
-    load_adapter,
-    load_base,
-    load_model,
-    load_policy,
-    probe_scores,
-)
-from nip_fn_adapters.local.weights import CONFIG, WEIGHTS, add_below
+from nip_fn_adapters.providers.local.jobs import JobFiles
+from nip_fn_adapters.providers.local.models import load_adapter, load_base, load_model
+from nip_fn_adapters.providers.local.policy import load_policy, probe_scores
+from nip_fn_adapters.providers.local.weights import CONFIG, WEIGHTS, add_below
 
 from .forked import in_forked_process
 from .tiny_llama import make_tiny_llama

@@ -10,10 +10,10 @@ import pytest
 
 from nip_fn.params.agent import AgentParameters
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.api.batches import Times, batch_sampler
-from nip_fn_adapters.api.clients import Chats
-from nip_fn_adapters.api.endpoints import Endpoint, clear_text_warning, endpoints_of
-from nip_fn_adapters.api.sampler import ApiModel
+from nip_fn_adapters.providers.api.batches import Times, batch_sampler
+from nip_fn_adapters.providers.api.clients import Chats
+from nip_fn_adapters.providers.api.endpoints import Endpoint, clear_text_warning, endpoints_of
+from nip_fn_adapters.providers.api.sampler import ApiModel
 
 from ..provider import Provider
 from .proxying import Proxy, proxy, set_proxy, with_tls

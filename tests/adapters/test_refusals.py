@@ -13,15 +13,15 @@ import pytest
 
 from nip_fn.run.digest import digest
 from nip_fn.run.replay import replay
-from nip_fn_adapters import store
-from nip_fn_adapters.api.clients import make_client
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.problems import describe, failure_of
-from nip_fn_adapters.api.refusals import read_refusal
-from nip_fn_adapters.api.replies import read_answer
-from nip_fn_adapters.api.retries import RequestFailure
-from nip_fn_adapters.api.sampler import served_by
-from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.providers.api.clients import make_client
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.problems import describe, failure_of
+from nip_fn_adapters.providers.api.refusals import read_refusal
+from nip_fn_adapters.providers.api.replies import read_answer
+from nip_fn_adapters.providers.api.retries import RequestFailure
+from nip_fn_adapters.providers.api.sampler import served_by
+from nip_fn_adapters.recording import store
+from nip_fn_adapters.recording.store import CHECKPOINT
 
 from ..core.games import make_params
 from ..provider import Provider

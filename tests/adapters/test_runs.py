@@ -12,8 +12,8 @@ from nip_fn.game.decision import NO_DECISION
 from nip_fn.run import checkpoint
 from nip_fn.run.digest import digest
 from nip_fn_adapters import Run, load_run
-from nip_fn_adapters.runs import begun
-from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.recording.runs import begun
+from nip_fn_adapters.recording.store import CHECKPOINT
 
 
 @pytest.fixture(scope="module")

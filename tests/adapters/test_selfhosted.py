@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from nip_fn.run import checkpoint
 from nip_fn.run.digest import digest
 from nip_fn.run.events import Published
-from nip_fn_adapters import store
-from nip_fn_adapters.api.ledger import identity
+from nip_fn_adapters.providers.api.ledger import identity
+from nip_fn_adapters.recording import store
 from nip_fn_adapters.serving.wire import TOKEN_VARIABLE
 
 from ..provider import Provider

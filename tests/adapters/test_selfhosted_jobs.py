@@ -13,9 +13,9 @@ from returns.result import Success
 
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import FailedTraining, Served
-from nip_fn_adapters.api.ledger import identity
-from nip_fn_adapters.selfhosted.host import of_groups
-from nip_fn_adapters.selfhosted.tuner import cancel_jobs
+from nip_fn_adapters.providers.api.ledger import identity
+from nip_fn_adapters.providers.selfhosted.host import of_groups
+from nip_fn_adapters.providers.selfhosted.tuner import cancel_jobs
 from nip_fn_adapters.serving.wire import JobInfo
 
 from ..provider import Provider

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from nip_fn_cli.exits import Exit
 from nip_fn_cli.main import app
+from nip_fn_cli.shown.exits import Exit
 
 from .fleets import is_alive
 from .serving import (

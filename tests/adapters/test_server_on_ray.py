@@ -9,16 +9,16 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from nip_fn_adapters.cluster import join
-from nip_fn_adapters.local.jobs import JobFiles
-from nip_fn_adapters.local.models import model_directory
+from nip_fn_adapters.processes.cluster import join
+from nip_fn_adapters.providers.local.jobs import JobFiles
+from nip_fn_adapters.providers.local.models import model_directory
 from nip_fn_adapters.serving.fleet import Fleet
 from nip_fn_adapters.serving.service import Service
 from nip_fn_adapters.serving.settings import ServerSettings
 from nip_fn_adapters.serving.training import TrainingSettings
 from nip_fn_adapters.serving.wire import Needs, RestartPolicy
-from nip_fn_cli.exits import Exit
 from nip_fn_cli.main import app
+from nip_fn_cli.shown.exits import Exit
 
 from . import clusters
 from .fleets import Machine, online, refusal, until, until_status

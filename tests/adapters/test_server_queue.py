@@ -12,7 +12,13 @@ from msgspec.structs import replace
 from returns.result import Failure
 
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local.jobs import JobFiles, JobResult, job_hash, read_job, write_result
+from nip_fn_adapters.providers.local.jobs import (
+    JobFiles,
+    JobResult,
+    job_hash,
+    read_job,
+    write_result,
+)
 from nip_fn_adapters.serving.queue import Queue
 
 from .serving import TINY

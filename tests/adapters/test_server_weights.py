@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from returns.result import Success
 
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local.jobs import JobFiles
-from nip_fn_adapters.local.models import model_directory
+from nip_fn_adapters.providers.local.jobs import JobFiles
+from nip_fn_adapters.providers.local.models import model_directory
 from nip_fn_adapters.serving.weights import MAX_TENSORS, check_adapter, read_contents
 
 from .serving import CONFIG, TINY, WEIGHTS, config, lora, write_adapter

@@ -12,9 +12,10 @@ from nip_fn.run.events import FORMAT, RunStarted
 from nip_fn.run.ports import Unanswered, World
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY
-from nip_fn_adapters import dummy, store
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
+from nip_fn_adapters.providers import dummy
+from nip_fn_adapters.recording import store
 
 from ..core.games import one_by_one
 from .conftest import no_tracker, small_dataset, small_params

@@ -15,9 +15,10 @@ from nip_fn.run.replay import replay
 from nip_fn.run.state import EMPTY, RunState
 from nip_fn.training.canary import NUM_PROBES, Score
 from nip_fn.training.jobs import Job
-from nip_fn_adapters import dummy, store
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
+from nip_fn_adapters.providers import dummy
+from nip_fn_adapters.recording import store
 
 from .conftest import small_dataset, small_params
 

@@ -11,7 +11,13 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from nip_fn_adapters.local.jobs import JobFiles, failure_reason, finished, read_job, write_job
+from nip_fn_adapters.providers.local.jobs import (
+    JobFiles,
+    failure_reason,
+    finished,
+    read_job,
+    write_job,
+)
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
 
 from .tiny_llama import make_tiny_llama

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from nip_fn.run.ports import Progress, Tuned
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local import models
-from nip_fn_adapters.local.jobs import JobFiles, failure_reason, finished, write_job
-from nip_fn_adapters.local.models import load_policy, probe_scores
-from nip_fn_adapters.local.progress import read_progress
+from nip_fn_adapters.providers.local import models
+from nip_fn_adapters.providers.local.jobs import JobFiles, failure_reason, finished, write_job
+from nip_fn_adapters.providers.local.policy import load_policy, probe_scores
+from nip_fn_adapters.providers.local.progress import read_progress
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
 
 from .fake_hub import fake_hub
@@ -189,7 +189,7 @@ def test_an_adapter_is_pushed_to_a_private_repository(alone: Done, tmp_path: Pat
     with (
         fake_hub() as hub,
         subprocess.Popen(
-            [sys.executable, "-m", "nip_fn_adapters.local.hub", str(folder), "me"],
+            [sys.executable, "-m", "nip_fn_adapters.providers.local.hub", str(folder), "me"],
             env=hub.environment(tmp_path, HF_TOKEN="secret"),
             stdin=subprocess.PIPE,  # it would end with this pipe
             stdout=subprocess.PIPE,

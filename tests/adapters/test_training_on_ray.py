@@ -11,8 +11,14 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from nip_fn_adapters.cluster import join
-from nip_fn_adapters.local.jobs import JobFiles, failure_reason, finished, read_job, write_job
+from nip_fn_adapters.processes.cluster import join
+from nip_fn_adapters.providers.local.jobs import (
+    JobFiles,
+    failure_reason,
+    finished,
+    read_job,
+    write_job,
+)
 from nip_fn_adapters.serving.training import TrainingSettings, spread
 
 from . import clusters
@@ -85,7 +91,7 @@ def long(model: Path, tmp_path: Path) -> JobFiles:
 
 def ranks(files: JobFiles) -> list[psutil.Process]:
     """The processes that train the job, on all nodes."""
-    wanted = {files.name, "nip_fn_adapters.local.train"}
+    wanted = {files.name, "nip_fn_adapters.providers.local.train"}
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.NoSuchProcess):

@@ -7,7 +7,7 @@ import pytest
 
 from nip_fn.config.search import Tried
 from nip_fn.config.study import Draws, Search
-from nip_fn_adapters.studies.tune import Stopper, asha, suggest
+from nip_fn_adapters.experiments.studies.tune import Stopper, asha, suggest
 
 SPACES: dict[str, Any] = {
     "rl.lr": {"log": [1e-6, 1e-2]},

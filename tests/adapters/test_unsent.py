@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("openai")
-from nip_fn_adapters.api.clients import Chats, make_client
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.problems import failure_of
-from nip_fn_adapters.api.retries import RequestFailure, may_be_billed
+from nip_fn_adapters.providers.api.clients import Chats, make_client
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.problems import failure_of
+from nip_fn_adapters.providers.api.retries import RequestFailure, may_be_billed
 
 from .proxying import with_tls
 

@@ -10,12 +10,12 @@ from nip_fn.errors import Problem
 from nip_fn.prompts.chat import Chat
 from nip_fn.run.ports import Tuned
 from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
-from nip_fn_adapters.local.jobs import JobFiles
-from nip_fn_adapters.local.loading import load
-from nip_fn_adapters.local.models import Policy, log_probabilities
-from nip_fn_adapters.local.plain import trl_trainer
-from nip_fn_adapters.local.rows import Encoded
-from nip_fn_adapters.local.tuner import local_tuner
+from nip_fn_adapters.providers.local.jobs import JobFiles
+from nip_fn_adapters.providers.local.loading import load
+from nip_fn_adapters.providers.local.plain import trl_trainer
+from nip_fn_adapters.providers.local.policy import Policy, log_probabilities
+from nip_fn_adapters.providers.local.rows import Encoded
+from nip_fn_adapters.providers.local.tuner import local_tuner
 from nip_fn_adapters.serving.training import TrainingSettings
 
 from .forked import forked_trainings

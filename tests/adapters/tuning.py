@@ -10,10 +10,10 @@ from nip_fn.errors import Problem
 from nip_fn.prompts.chat import Chat, Message
 from nip_fn.run.ports import Tuned
 from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.ledger import identity
-from nip_fn_adapters.api.retries import RetryPolicy
-from nip_fn_adapters.api.tuner import Timeouts, Training, api_tuner
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.ledger import identity
+from nip_fn_adapters.providers.api.retries import RetryPolicy
+from nip_fn_adapters.providers.api.tuner import Timeouts, Training, api_tuner
 
 from ..provider import Provider
 

@@ -13,11 +13,12 @@ from nip_fn.run.events import FORMAT, RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.replay import replay
 from nip_fn.run.state import EMPTY
-from nip_fn_adapters import dummy, store
-from nip_fn_adapters.api.publisher import api_publisher
-from nip_fn_adapters.api.tuner import Timeouts, api_tuner
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
+from nip_fn_adapters.providers import dummy
+from nip_fn_adapters.providers.api.publisher import api_publisher
+from nip_fn_adapters.providers.api.tuner import Timeouts, api_tuner
+from nip_fn_adapters.recording import store
 
 from .conftest import no_tracker, small_dataset
 from .tuning import RETRIES, groups

@@ -23,12 +23,18 @@ from nip_fn.run.events import FORMAT, BatchFetched, Event, Replied, RunStarted, 
 from nip_fn.run.ports import World
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, Row, RunState
-from nip_fn_adapters import dummy, store
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.pace import Bounds
-from nip_fn_adapters.api.sampler import DEFAULT_SETTINGS, ApiModel, ClientSettings, api_sampler
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
+from nip_fn_adapters.providers import dummy
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.pace import Bounds
+from nip_fn_adapters.providers.api.sampler import (
+    DEFAULT_SETTINGS,
+    ApiModel,
+    ClientSettings,
+    api_sampler,
+)
+from nip_fn_adapters.recording import store
 from nip_fn_cli.recordings import rare_collections
 from tests.provider import Provider
 

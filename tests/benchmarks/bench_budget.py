@@ -19,15 +19,16 @@ from nip_fn.run.events import FORMAT, Event, RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, RunState
-from nip_fn_adapters import dummy, store
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.sampler import ApiModel, ClientSettings, api_sampler
 from nip_fn_adapters.costs.budget import Budget, Meter
 from nip_fn_adapters.costs.note import UnrecordedNote
 from nip_fn_adapters.costs.prices import Price, Prices, PriceTable, Tokens, cost, upper_bound_prompt
 from nip_fn_adapters.costs.spending import dollars_of
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
+from nip_fn_adapters.providers import dummy
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.sampler import ApiModel, ClientSettings, api_sampler
+from nip_fn_adapters.recording import store
 from tests.benchmarks.bench_api import _no_tracker, dataset
 from tests.provider import Provider
 

@@ -13,7 +13,7 @@ from typing import Any
 import nip_fn as nip
 from nip_fn.run import checkpoint
 from nip_fn.run.events import Effect, Event, Replied
-from nip_fn_adapters import store
+from nip_fn_adapters.recording import store
 
 TEXTS = (
     "Question for Expert: does the loop reach the last element?",

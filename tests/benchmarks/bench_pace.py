@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.sampler import ApiModel, api_sampler
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.sampler import ApiModel, api_sampler
 from tests.benchmarks.bench_api import make_request
 from tests.provider import Provider
 

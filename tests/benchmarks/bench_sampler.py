@@ -15,7 +15,7 @@ from nip_fn.keys import fold_in, key, split
 from nip_fn.params.agent import max_tokens
 from nip_fn.prompts.chat import build_chat
 from nip_fn.run.request import Request
-from nip_fn_adapters.local.sampler import LocalSampler, local_sampler
+from nip_fn_adapters.providers.local.sampler import LocalSampler, local_sampler
 
 NUM_REQUESTS, NUM_REPLIES = 256, 4
 

@@ -31,9 +31,10 @@ from nip_fn.run.events import Event, Replied, RunStarted, StageEnded
 from nip_fn.run.ports import World
 from nip_fn.run.request import Request
 from nip_fn.run.state import Row, RunState
-from nip_fn_adapters import dummy, store
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
+from nip_fn_adapters.providers import dummy
+from nip_fn_adapters.recording import store
 from tests.benchmarks.bench_core import sampler
 
 TREES = 80  # of an iteration, with about 106 replies each

@@ -4,7 +4,7 @@
 minutes.
 """
 
-from nip_fn_adapters.local.bench import measure
+from nip_fn_adapters.providers.local.bench import measure
 
 MODEL, TREES = "builtin:tea", 8
 

@@ -27,14 +27,15 @@ from nip_fn.run.events import FORMAT, BatchFetched, Event, Replied, RunStarted, 
 from nip_fn.run.ports import Sampler, World
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, Row, RunState
-from nip_fn_adapters import dummy, store
-from nip_fn_adapters.api import replies
-from nip_fn_adapters.api.capabilities import Capabilities
-from nip_fn_adapters.api.endpoints import Endpoint
-from nip_fn_adapters.api.sampler import ApiModel, api_sampler
 from nip_fn_adapters.data.opening import open_data
 from nip_fn_adapters.interpreter import interpret
-from nip_fn_adapters.local.models import model_directory
+from nip_fn_adapters.providers import dummy
+from nip_fn_adapters.providers.api import replies
+from nip_fn_adapters.providers.api.capabilities import Capabilities
+from nip_fn_adapters.providers.api.endpoints import Endpoint
+from nip_fn_adapters.providers.api.sampler import ApiModel, api_sampler
+from nip_fn_adapters.providers.local.models import model_directory
+from nip_fn_adapters.recording import store
 from nip_fn_adapters.serving.fleet import Fleet
 from nip_fn_adapters.serving.settings import FleetSettings, find_vllm
 from nip_fn_adapters.serving.wire import Needs

@@ -13,9 +13,9 @@ import pytest
 
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.events import Replied
-from nip_fn_adapters import store
-from nip_fn_adapters.store import CHECKPOINT
-from nip_fn_cli.exits import Exit
+from nip_fn_adapters.recording import store
+from nip_fn_adapters.recording.store import CHECKPOINT
+from nip_fn_cli.shown.exits import Exit
 
 from ..core.games import one_by_one
 from ..provider import Provider
@@ -315,7 +315,7 @@ def test_help_does_not_wait_for_the_client() -> None:
     """The packages of an API are imported by what uses them alone."""
     import sys
 
-    code = "import sys, nip_fn_cli.main, nip_fn_cli.train; print('openai' in sys.modules)"
+    code = "import sys, nip_fn_cli.main, nip_fn_cli.commands.train; print('openai' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

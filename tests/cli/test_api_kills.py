@@ -10,8 +10,8 @@ from random import Random
 import pytest
 
 from nip_fn.run.events import JobCreated
-from nip_fn_adapters import store
-from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.recording import store
+from nip_fn_adapters.recording.store import CHECKPOINT
 
 from ..core.games import one_by_one
 from ..provider import Provider

@@ -16,7 +16,7 @@ from nip_fn.metrics.inference import LEVEL
 from nip_fn.metrics.stage import verdict
 from nip_fn.protocols.strategies import STRATEGIES
 from nip_fn.worlds.tea import blind_guess
-from nip_fn_adapters.runs import load_run
+from nip_fn_adapters.recording.runs import load_run
 
 from .conftest import Finished, RunCli, call_cli
 

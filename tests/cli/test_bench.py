@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nip_fn_adapters.local.bench import WAYS
+from nip_fn_adapters.providers.local.bench import WAYS
 
 from .conftest import RunCli
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nip_fn_cli.exits import Exit
+from nip_fn_cli.shown.exits import Exit
 
 from ..provider import Provider
 from .conftest import COMMAND, RunCli

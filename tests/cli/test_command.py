@@ -9,7 +9,7 @@ from pathlib import Path
 import nip_fn as nip_fn_package
 import nip_fn_adapters
 import nip_fn_cli
-from nip_fn_cli.exits import Exit
+from nip_fn_cli.shown.exits import Exit
 
 from .conftest import RunCli
 

@@ -11,7 +11,7 @@ from nip_fn.config.codec import get, merge, nest, to_dict
 from nip_fn.params.agent import ContiguousPeriodicUpdateSchedule
 from nip_fn.testing.params import construct_test_params
 from nip_fn_cli.config import Flags, overrides, read_table, resolve
-from nip_fn_cli.exits import Exit
+from nip_fn_cli.shown.exits import Exit
 from tests.cli.conftest import SMALL, RunCli
 from tests.core.test_nip_config import V1, V2
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nip_fn_adapters import store
+from nip_fn_adapters.recording import store
 
 from .conftest import COMMAND, SMALL, call_cli, needs_bubblewrap, plain_environment
 from .test_train import digest_of

@@ -9,8 +9,8 @@ import pytest
 
 from nip_fn.game.verdict import find_decision
 from nip_fn.run.events import BatchFetched
-from nip_fn_adapters import store
-from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.recording import store
+from nip_fn_adapters.recording.store import CHECKPOINT
 
 from ..adapters.hosted import FakeServer
 from ..adapters.scripted_llama import make_scripted_llama

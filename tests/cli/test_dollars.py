@@ -10,10 +10,10 @@ import pytest
 from nip_fn_adapters.costs.note import read_prices
 from nip_fn_adapters.costs.prices import Prices, listed_prices
 from nip_fn_adapters.costs.spending import dollars
-from nip_fn_adapters.runs import load_run
-from nip_fn_adapters.tracker import read_metrics
-from nip_fn_adapters.tracking import _values
-from nip_fn_cli.study_table import outcome
+from nip_fn_adapters.recording.runs import load_run
+from nip_fn_adapters.recording.tracker import read_metrics
+from nip_fn_adapters.recording.tracking import _values
+from nip_fn_cli.shown.study_table import outcome
 
 from .conftest import RunCli
 

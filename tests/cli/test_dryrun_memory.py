@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from nip_fn.config.codec import from_dict
-from nip_fn_adapters.local.memory import training_memory
-from nip_fn_cli.dryrun import say_memory
+from nip_fn_adapters.providers.local.memory import training_memory
+from nip_fn_cli.shown.dryrun import say_memory
 
 from ..adapters.tiny_llama import make_tiny_llama
 

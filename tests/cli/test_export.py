@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from nip_fn.export.arrays import TEXT
-from nip_fn_adapters import exports, load_run
-from nip_fn_adapters.runs import Columns
+from nip_fn_adapters import load_run
+from nip_fn_adapters.recording import exports
+from nip_fn_adapters.recording.runs import Columns
 
 from .conftest import SMALL, RunCli, call_cli
 

@@ -9,7 +9,7 @@ from nip_fn.params.data import DatasetParameters
 from nip_fn.run.events import JobCreated
 from nip_fn_adapters import load_run
 from nip_fn_adapters.extensions import load, load_dataset, register, source_hash
-from nip_fn_cli.exits import Exit
+from nip_fn_cli.shown.exits import Exit
 
 from .conftest import SMALL, RunCli
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nip_fn_cli.exits import Exit
+from nip_fn_cli.shown.exits import Exit
 
 from ..adapters.killing import killing_trainings
 from .conftest import RunCli

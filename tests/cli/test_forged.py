@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nip_fn_adapters import load_run
-from nip_fn_cli.exits import Exit
+from nip_fn_cli.shown.exits import Exit
 
 from .conftest import call_cli
 from .forging import forged

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nip_fn.run import checkpoint
-from nip_fn_adapters.runs import load_run
+from nip_fn_adapters.recording.runs import load_run
 
 from .conftest import Finished, RunCli
 

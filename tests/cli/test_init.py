@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from nip_fn_cli.commands.init import init_command
+from nip_fn_cli.commands.params import parameters
 from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.init import init_command
-from nip_fn_cli.params import parameters
 from nip_fn_cli.session import plan
 from tests.cli.conftest import SMALL, RunCli
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nip_fn_cli.exits import Exit
+from nip_fn_cli.shown.exits import Exit
 
 from ..provider import Provider
 from .conftest import Finished, RunCli

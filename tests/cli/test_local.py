@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nip_fn_cli.exits import Exit
+from nip_fn_cli.shown.exits import Exit
 from tests.adapters.forked import forked_trainings
 from tests.cli.conftest import RunCli
 from tests.cli.test_train import digest_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nip_fn.run import checkpoint
 from nip_fn.run.events import Extended, RunStarted, StageEnded
-from nip_fn_adapters.store import CHECKPOINT
+from nip_fn_adapters.recording.store import CHECKPOINT
 
 from .conftest import SMALL, RunCli
 

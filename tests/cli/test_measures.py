@@ -10,7 +10,8 @@ import pytest
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.replay import replay
 from nip_fn.run.state import RunState
-from nip_fn_adapters import load_run, store
+from nip_fn_adapters import load_run
+from nip_fn_adapters.recording import store
 
 from ..recorded.record import FOLDER
 from .conftest import SMALL, call_cli

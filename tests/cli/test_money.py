@@ -13,8 +13,8 @@ from nip_fn.run.events import JobCreated
 from nip_fn.run.replay import replay
 from nip_fn_adapters.costs.prices import Tokens, cost, listed_prices
 from nip_fn_adapters.costs.spending import expected_training
-from nip_fn_adapters.store import read
-from nip_fn_cli.dryrun import duration, say_reasoning
+from nip_fn_adapters.recording.store import read
+from nip_fn_cli.shown.dryrun import duration, say_reasoning
 
 from ..provider import Provider
 from .conftest import SMALL, Finished, RunCli, call_cli

@@ -13,7 +13,7 @@ from rich.console import Console
 from nip_fn.config.codec import default_table, from_dict, nest, to_dict
 from nip_fn.config.presets import with_preset
 from nip_fn.protocols.registry import PROTOCOLS
-from nip_fn_cli.params import OWN, parameters, schema, show
+from nip_fn_cli.commands.params import OWN, parameters, schema, show
 from tests.cli.conftest import RunCli
 from tests.core.games import Setup, setups
 

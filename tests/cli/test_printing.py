@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from nip_fn_cli.printing import lay_out
-from nip_fn_cli.table import MARK
+from nip_fn_cli.shown.printing import lay_out
+from nip_fn_cli.shown.table import MARK
 
 from .conftest import COMMAND, SMALL, RunCli
 

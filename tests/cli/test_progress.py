@@ -15,13 +15,13 @@ from nip_fn.run.events import JobFinished, StageEnded
 from nip_fn.run.stages import Done, Fetching, Growing, Training
 from nip_fn.run.state import Row, RunState
 from nip_fn.trees.grow import Forest
-from nip_fn_cli.progress import Display, ended, place, seconds_left
+from nip_fn_cli.shown.progress import Display, ended, place, seconds_left
 
 FOLLOWING = """
 from nip_fn.run.ports import Progress
 from nip_fn.run.stages import Training
 from nip_fn.run.state import RunState
-from nip_fn_cli.progress import Display
+from nip_fn_cli.shown.progress import Display
 
 with Display(RunState(stage=Training(None, ()))) as display:
     display.follow("verifier-0", Progress(3, 10, 0.61, 12.2))
@@ -69,7 +69,7 @@ def test_a_chosen_reply_that_a_training_made_much_less_likely_is_warned_of(
 def test_nothing_is_told_before_it_is_known() -> None:
     """A run that has not begun, on a terminal: neither iterations nor replies."""
     leader, follower = pty.openpty()
-    program = "from nip_fn_cli.progress import *\nwith Display(RunState()): pass"
+    program = "from nip_fn_cli.shown.progress import *\nwith Display(RunState()): pass"
     wide = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     subprocess.run([sys.executable, "-c", program], stderr=follower, env=wide, check=True)
     os.close(follower)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nip_fn_adapters import load_run
-from nip_fn_adapters.runs import Run
+from nip_fn_adapters.recording.runs import Run
 
 from .conftest import Finished, RunCli, call_cli
 from .test_loading import SMALL, load

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nip_fn_cli.exits import Exit
+from nip_fn_cli.shown.exits import Exit
 
 from .conftest import SMALL, RunCli
 

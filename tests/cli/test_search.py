@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from nip_fn.config.search import Entry, Reported, Suggested, tried
-from nip_fn_adapters.runs import load_run
-from nip_fn_adapters.studies import tune
-from nip_fn_adapters.studies.searching import SEARCH, read_search
-from nip_fn_adapters.studies.tune import suggest
+from nip_fn_adapters.experiments.studies import tune
+from nip_fn_adapters.experiments.studies.searching import SEARCH, read_search
+from nip_fn_adapters.experiments.studies.tune import suggest
+from nip_fn_adapters.recording.runs import load_run
 from nip_fn_cli.studies import read_study
 
 from ..adapters import clusters

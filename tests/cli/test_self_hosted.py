@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nip_fn_adapters.api.ledger import identity
-from nip_fn_cli.exits import Exit
+from nip_fn_adapters.providers.api.ledger import identity
+from nip_fn_cli.shown.exits import Exit
 
 from ..adapters.fleets import free_ports
 from ..adapters.hosted import FakeServer

@@ -13,10 +13,10 @@ from nip_fn.run import checkpoint
 from nip_fn_adapters import load_run
 from nip_fn_adapters.data.opening import open_data
 from nip_fn_adapters.extensions import load
-from nip_fn_adapters.runs import begun
-from nip_fn_adapters.store import CHECKPOINT, below
+from nip_fn_adapters.recording.runs import begun
+from nip_fn_adapters.recording.store import CHECKPOINT, below
 from nip_fn_adapters.trust import is_remembered, remember, server_problem, servers_in
-from nip_fn_cli.exits import Exit
+from nip_fn_cli.shown.exits import Exit
 
 from .conftest import SMALL, Finished, RunCli, call_cli
 from .forging import frame

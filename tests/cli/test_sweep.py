@@ -18,8 +18,8 @@ import pytest
 from nip_fn.config.study import Comparing, Study, cells
 from nip_fn.metrics.study import tabulate
 from nip_fn_adapters.costs.prices import Prices, PriceTable
-from nip_fn_adapters.runs import load_run
-from nip_fn_cli.study_table import outcome, print_study
+from nip_fn_adapters.recording.runs import load_run
+from nip_fn_cli.shown.study_table import outcome, print_study
 
 from .conftest import COMMAND, SMALL, Finished, RunCli, call_cli
 from .test_money import PRICES

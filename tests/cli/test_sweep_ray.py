@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from nip_fn.run.events import JobCreated
-from nip_fn_adapters.runs import load_run
-from nip_fn_cli.exits import Exit
+from nip_fn_adapters.recording.runs import load_run
+from nip_fn_cli.shown.exits import Exit
 
 from ..adapters import clusters
 from ..core.games import one_by_one
@@ -92,7 +92,7 @@ def running(cluster: Any) -> list[Running]:
             for process in raylet.children(recursive=True):
                 words = process.cmdline()
                 worker = process.parent()
-                if "nip_fn_adapters.serving.reaper" in words and "--run" in words and worker:
+                if "nip_fn_adapters.processes.reaper" in words and "--run" in words and worker:
                     found.append(Running(words[words.index("--run") + 1], worker, node))
     return found
 

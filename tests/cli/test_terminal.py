@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn_cli.terminal import visible
+from nip_fn_cli.shown.terminal import visible
 
 from .conftest import COMMAND, Finished, call_cli, plain_environment
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nip_fn_adapters.tracking import SINKS, About, send, tracked
+from nip_fn_adapters.recording.tracking import SINKS, About, send, tracked
 
 from .conftest import SMALL, RunCli, plain_environment
 
@@ -176,7 +176,7 @@ def test_a_tracker_that_hangs_is_left_behind(
     (tmp_path / "sleeps").write_text(f"#!{os.sys.executable}\nimport time\ntime.sleep(60)\n")
     (tmp_path / "sleeps").chmod(0o755)
     monkeypatch.setattr("sys.executable", str(tmp_path / "sleeps"))
-    monkeypatch.setattr("nip_fn_adapters.tracking.GRACE", 0.5)
+    monkeypatch.setattr("nip_fn_adapters.recording.tracking.GRACE", 0.5)
     told: list[str] = []
     began = time.monotonic()
     with tracked(["wandb"], run, told.append):

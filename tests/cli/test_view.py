@@ -12,7 +12,7 @@ import pytest
 
 import nip_fn as nip
 from nip_fn.run import checkpoint
-from nip_fn_adapters.following import Followed, follow
+from nip_fn_adapters.recording.following import Followed, follow
 
 from ..tools.browser import Page, chromium, complaints
 from ..tools.hostile_run import hostile_events

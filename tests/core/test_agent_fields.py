@@ -25,12 +25,12 @@ from nip_fn.run.state import EMPTY, rules
 from nip_fn.run.step import step
 from nip_fn.training.groups import Adapter, make_groups
 from nip_fn.training.jobs import Job, make_job
-from nip_fn_adapters.api.endpoints import KEY_VARIABLES
-from nip_fn_adapters.api.sampler import ApiModel, served_by
-from nip_fn_adapters.selfhosted.host import hosts_of
-from nip_fn_adapters.selfhosted.needs import needs_of
-from nip_fn_cli.exits import Exit
+from nip_fn_adapters.providers.api.endpoints import KEY_VARIABLES
+from nip_fn_adapters.providers.api.sampler import ApiModel, served_by
+from nip_fn_adapters.providers.selfhosted.host import hosts_of
+from nip_fn_adapters.providers.selfhosted.needs import needs_of
 from nip_fn_cli.loading import adapter_version
+from nip_fn_cli.shown.exits import Exit
 from nip_fn_cli.templates import with_templates
 from nip_fn_cli.wiring import wire
 
@@ -109,7 +109,7 @@ def wired(keys: dict[str, str], **fields: object) -> str:
     params = make_params({"agents": {"_default": fields}})
     said: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nip_fn_cli.exits.say", said.append)
+        patch.setattr("nip_fn_cli.shown.exits.say", said.append)
         patch.setenv("NIP_FN_TRUST", "1")  # as if the addresses had been given to the command
         for name in KEY_VARIABLES.values():
             patch.delenv(name, raising=False)

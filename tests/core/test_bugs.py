@@ -23,7 +23,7 @@ from nip_fn.code.fingerprint import fingerprint
 from nip_fn.code.mutation import mutants, subtlety
 from nip_fn.code.programs import Tally
 from nip_fn.code.solutions import LabelledSolution, Origin
-from nip_fn_adapters.bugmaking import bug_chat
+from nip_fn_adapters.data.bugmaking import bug_chat
 
 RIGHT = "def f(a, b):\n    total = a[0]\n    return total < b - 1\n"
 SOLUTION = LabelledSolution("Is it so?", RIGHT, 1, "p", difficulty="interview", stance=1)

@@ -8,7 +8,7 @@ from returns.result import Success
 from nip_fn.config.codec import from_dict, merge
 from nip_fn.config.hosting import is_hosted
 from nip_fn.params.run import HyperParameters
-from nip_fn_adapters.selfhosted.needs import needs_of
+from nip_fn_adapters.providers.selfhosted.needs import needs_of
 
 URL = "http://localhost:5000"
 HOSTED: dict[str, Any] = {"agents": {"_default": {"model_provider": "SelfHosted"}}}

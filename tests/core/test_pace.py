@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn_adapters.api.pace import (
+from nip_fn_adapters.providers.api.pace import (
     CALM_ANSWERS,
     CALM_SECONDS,
     MANY_LOST,

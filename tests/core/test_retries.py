@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nip_fn.keys import Key, fold_in, key
-from nip_fn_adapters.api.refusals import kind_of
-from nip_fn_adapters.api.retries import (
+from nip_fn_adapters.providers.api.refusals import kind_of
+from nip_fn_adapters.providers.api.retries import (
     TRANSIENT,
     Attempt,
     FailureKind,

@@ -29,17 +29,17 @@ from nip_fn.run.simulate import pure_world, simulate, started
 from nip_fn.run.state import RunState
 from nip_fn.training.groups import make_groups
 from nip_fn.training.jobs import make_job
-from nip_fn_adapters.api import batches, sampler, tuner
-from nip_fn_adapters.api.endpoints import KEY_VARIABLES
 from nip_fn_adapters.data.opening import open_data
-from nip_fn_adapters.local.models import BUILTIN
-from nip_fn_adapters.selfhosted import host
-from nip_fn_adapters.selfhosted import sampler as hosted_sampler
-from nip_fn_adapters.selfhosted import tuner as hosted_tuner
-from nip_fn_adapters.selfhosted.needs import needs_of
+from nip_fn_adapters.providers.api import batches, sampler, tuner
+from nip_fn_adapters.providers.api.endpoints import KEY_VARIABLES
+from nip_fn_adapters.providers.local.models import BUILTIN
+from nip_fn_adapters.providers.selfhosted import host
+from nip_fn_adapters.providers.selfhosted import sampler as hosted_sampler
+from nip_fn_adapters.providers.selfhosted import tuner as hosted_tuner
+from nip_fn_adapters.providers.selfhosted.needs import needs_of
+from nip_fn_adapters.recording.transcripts import TranscriptFiles
 from nip_fn_adapters.serving.wire import ReplicaStatus, VllmStatus
-from nip_fn_adapters.transcripts import TranscriptFiles
-from nip_fn_cli.params import AGENT, parameters
+from nip_fn_cli.commands.params import AGENT, parameters
 from nip_fn_cli.wiring import wire
 
 from .games import DATA, Setup, reply
@@ -263,7 +263,7 @@ def _world(params: HyperParameters) -> tuple[bool, object]:
             return known_hosts(*arguments, **named)
 
         patch.setattr(host, "hosts_of", hosts_of)
-        patch.setattr("nip_fn_cli.exits.say", lambda line: None)
+        patch.setattr("nip_fn_cli.shown.exits.say", lambda line: None)
         patch.setenv("NIP_FN_TRUST", "1")  # as if the addresses had been given to the command
         try:
             wire(params, Path("run"))

@@ -15,7 +15,7 @@ from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.episode import Episode, Utterance, reset
 from nip_fn.keys import fold_in, key
 from nip_fn.prompts.chat import build_chat
-from nip_fn_adapters.local.models import BUILTIN, encode_chat, load_tokenizer
+from nip_fn_adapters.providers.local.models import BUILTIN, encode_chat, load_tokenizer
 
 PARAMS = from_dict(with_preset({"dataset": "builtin:arithmetic"})).unwrap()
 PROVER, VERIFIER = 0, 1

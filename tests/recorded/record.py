@@ -16,7 +16,7 @@ from typing import Any
 from nip_fn import digest
 from nip_fn.run.replay import replay, summary
 from nip_fn.run.state import RunState
-from nip_fn_adapters import store
+from nip_fn_adapters.recording import store
 
 FOLDER = Path(__file__).parent
 NIP_FN = Path(sys.executable).parent / "nip-fn"

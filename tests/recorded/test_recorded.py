@@ -16,7 +16,7 @@ from nip_fn.run.events import BatchFetched, Event, FetchBatch, Replied
 from nip_fn.run.replay import replay
 from nip_fn.run.state import EMPTY
 from nip_fn.run.step import pending, step
-from nip_fn_adapters import store
+from nip_fn_adapters.recording import store
 
 from .record import FOLDER, facts
 

@@ -16,9 +16,9 @@ import pytest
 
 from nip_fn.run.events import Event, JobCreated, JobFinished, Published, RunStarted
 from nip_fn.training.canary import canary_metrics
-from nip_fn_adapters import store
-from nip_fn_adapters.store import CHECKPOINT
-from nip_fn_cli.exits import Exit
+from nip_fn_adapters.recording import store
+from nip_fn_adapters.recording.store import CHECKPOINT
+from nip_fn_cli.shown.exits import Exit
 
 from ..adapters.fleets import free_ports
 from ..adapters.serving import Server
@@ -63,7 +63,7 @@ def vllm(server: Server) -> psutil.Process:
     assert server.process is not None
     below = psutil.Process(server.process.pid).children(recursive=True)
     of_vllm = [one for one in below if "vllm.entrypoints.openai.api_server" in one.cmdline()]
-    [served] = [one for one in of_vllm if "nip_fn_adapters.serving.reaper" not in one.cmdline()]
+    [served] = [one for one in of_vllm if "nip_fn_adapters.processes.reaper" not in one.cmdline()]
     return served
 
 

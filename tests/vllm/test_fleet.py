@@ -16,7 +16,8 @@ import pytest
 
 from nip_fn.prompts.chat import Message
 from nip_fn.training.jobs import Probe
-from nip_fn_adapters.local.models import load_policy, model_directory, probe_scores
+from nip_fn_adapters.providers.local.models import model_directory
+from nip_fn_adapters.providers.local.policy import load_policy, probe_scores
 from nip_fn_adapters.serving.fleet import Fleet, url_of
 from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.wire import Needs, ProbeText

@@ -21,13 +21,13 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, one_line
-from nip_fn_adapters.local.models import model_directory
+from nip_fn_adapters.providers.local.models import model_directory
+from nip_fn_adapters.recording.store import replace_file
 from nip_fn_adapters.serving.gpus import gpu_memory
 from nip_fn_adapters.serving.machines import Adapters, Gpus, Process, Tell, start_vllm
 from nip_fn_adapters.serving.processes import rotate
 from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.wire import Launch, Refusal
-from nip_fn_adapters.store import replace_file
 
 END_SECONDS = 30.0  # for a vLLM to end when it is asked
 NOTICE_SECONDS = 120.0  # in which Ray notices that a node is gone

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from nip_fn_adapters.endings import exit_reason
-from nip_fn_adapters.serving import reaper
+from nip_fn_adapters.processes import reaper
+from nip_fn_adapters.processes.endings import exit_reason
 
 LOGS_KEPT = 5  # of one name, the newest included
 TAIL = 1 << 18  # bytes at the end of a log that are searched for an error

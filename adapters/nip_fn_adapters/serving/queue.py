@@ -20,7 +20,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem
 from nip_fn.run.ports import Tuned
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local.jobs import (
+from nip_fn_adapters.providers.local.jobs import (
     JobFiles,
     failure_reason,
     finished,
@@ -28,11 +28,11 @@ from nip_fn_adapters.local.jobs import (
     read_job,
     write_job,
 )
-from nip_fn_adapters.local.models import first_line, model_directory
-from nip_fn_adapters.local.progress import read_progress
+from nip_fn_adapters.providers.local.models import first_line, model_directory
+from nip_fn_adapters.providers.local.progress import read_progress
+from nip_fn_adapters.recording.store import replace_file
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.wire import ENDED, JobInfo, JobStatus, Refusal
-from nip_fn_adapters.store import replace_file
 
 TICKET = "ticket.json"
 LAST_LINES = 20  # of a log, that are sent with a job

@@ -17,7 +17,7 @@ from nip_fn.config.hosting import LORA_RANKS
 from nip_fn.errors import Problem
 from nip_fn.training.canary import canary_problem
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local.models import BUILTIN, is_on_hub, model_directory
+from nip_fn_adapters.providers.local.models import BUILTIN, is_on_hub, model_directory
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.adapter_store import AdapterStore
 from nip_fn_adapters.serving.fleet import NOT_STARTED, Fleet

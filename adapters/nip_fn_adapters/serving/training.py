@@ -1,8 +1,8 @@
 """Training on the server's machine, through accelerate.
 
 `python -m nip_fn_adapters.serving.training RUN JOB THREADS [OPTION ...]` is `accelerate launch` of
-`nip_fn_adapters.local.train` with these options: one training, on all devices of accelerate's
-configuration.
+`nip_fn_adapters.providers.local.train` with these options: one training, on all devices of
+accelerate's configuration.
 """
 
 import runpy
@@ -16,12 +16,17 @@ from msgspec import Meta
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn_adapters.local.children import cores, die_with_parent, run_child, train_in_child
-from nip_fn_adapters.local.jobs import JobFiles, finished, read_job
-from nip_fn_adapters.local.models import exit_on_failure, first_line, require
-from nip_fn_adapters.local.progress import read_progress
-from nip_fn_adapters.local.tuner import CHILD
-from nip_fn_adapters.store import replace_file
+from nip_fn_adapters.providers.local.children import (
+    cores,
+    die_with_parent,
+    run_child,
+    train_in_child,
+)
+from nip_fn_adapters.providers.local.jobs import JobFiles, finished, read_job
+from nip_fn_adapters.providers.local.models import exit_on_failure, first_line, require
+from nip_fn_adapters.providers.local.progress import read_progress
+from nip_fn_adapters.providers.local.tuner import CHILD
+from nip_fn_adapters.recording.store import replace_file
 
 
 class TrainingSettings(NamedTuple):
@@ -98,7 +103,12 @@ async def _push(files: JobFiles, namespace: str) -> None:
     done = finished(files, read_job(files))
     if done is None or done.adapter is None:
         return
-    arguments = ("-m", "nip_fn_adapters.local.hub", str(files.adapters / done.adapter), namespace)
+    arguments = (
+        "-m",
+        "nip_fn_adapters.providers.local.hub",
+        str(files.adapters / done.adapter),
+        namespace,
+    )
     # Its end is not looked at: the run needs the adapter here, and a warning in the log is enough.
     with files.log.open("ab", buffering=0) as log:
         await run_child(arguments, log, {}, lambda: None)

@@ -21,8 +21,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from nip_fn.errors import one_line
 from nip_fn.training.jobs import Job
-from nip_fn_adapters.local.children import LOOK_SECONDS
-from nip_fn_adapters.local.jobs import JobFiles, failure_reason, read_job, write_job
+from nip_fn_adapters.providers.local.children import LOOK_SECONDS
+from nip_fn_adapters.providers.local.jobs import JobFiles, failure_reason, read_job, write_job
+from nip_fn_adapters.recording.store import replace_file, sync_path
 from nip_fn_adapters.serving.on_ray import (
     LOST,
     NOTICE_SECONDS,
@@ -34,7 +35,6 @@ from nip_fn_adapters.serving.on_ray import (
     write_files,
 )
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
-from nip_fn_adapters.store import replace_file, sync_path
 
 TRIES = 4  # of a training, if its nodes are lost
 ROOM_SECONDS = 10.0  # after which it is told that a training waits for others to end

@@ -16,7 +16,7 @@ from msgspec import Meta
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect
-from nip_fn_adapters.local.weights import CONFIG, NOT_STACKED, WEIGHTS
+from nip_fn_adapters.providers.local.weights import CONFIG, NOT_STACKED, WEIGHTS
 from nip_fn_adapters.serving.vllm import model_config
 
 MAX_HEADER = 64 << 20  # bytes of the header of a safetensors file

@@ -1,0 +1,1 @@
+"""Everything that a command can do, as functions."""

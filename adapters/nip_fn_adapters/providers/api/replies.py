@@ -1,0 +1,278 @@
+"""Translation of requests into the JSON of OpenAI's API, and of its answers into completions.
+
+No provider keeps to the specification in full; what they do instead is told apart here and in
+`refusals`, and what a refusal teaches about a server is kept in its `Capabilities`.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import msgspec
+
+from nip_fn.errors import one_line
+from nip_fn.game.reply import Completion, FinishReason, is_empty_at_limit
+from nip_fn.keys import Key, fold_in, seed_of
+from nip_fn.params.agent import fields_in
+from nip_fn.prompts.chat import Message
+from nip_fn.run.request import Request
+from nip_fn_adapters.decoding import UNREADABLE, decode
+from nip_fn_adapters.providers.api.capabilities import Capabilities
+from nip_fn_adapters.providers.api.refusals import error_in
+from nip_fn_adapters.providers.api.retries import FailureKind, RequestFailure
+from nip_fn_adapters.providers.api.rows import message_of
+
+SEED_BITS = 31  # positive in any provider's integers
+
+# Of an answer, for each token that is requested: a character of four bytes may be written as twelve
+# (\ud83d\ude00), and some tokens are long.
+BYTES_PER_TOKEN = 64
+SHORT_ANSWER = 1 << 20  # bytes that any answer may have
+
+_REASONS: dict[str | None, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "max_tokens": "length",
+    "content_filter": "content_filter",
+}
+# The prompts that are refused for what they are, and how that is recorded.
+_WITHHELD: dict[FailureKind, FinishReason] = {
+    "filtered": "prompt_filtered",
+    "too_large": "prompt_too_long",
+}
+
+
+class Answered(NamedTuple):
+    """The replies in an answer, perhaps fewer than were requested."""
+
+    completions: tuple[Completion, ...]
+    num_choices: int  # in the answer, usable or not
+    reasoning_tokens: int = 0  # written before all of them, where the provider counts these
+
+
+# Every field below may be absent or null, and numbers may be text.  A stricter type would turn the
+# usable reply of an odd server into a failure, after it was paid for.
+class _Part(msgspec.Struct):
+    text: str | None = None
+
+
+class _Message(msgspec.Struct):
+    content: str | list[_Part] | None = None
+    refusal: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        """The content; its parts, where a server sends it so, joined."""
+        if isinstance(self.content, list):
+            return "".join(part.text or "" for part in self.content)
+        return self.content
+
+
+class _Choice(msgspec.Struct):
+    index: int | None = None
+    message: _Message | None = None
+    finish_reason: str | None = None
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+    completion_tokens_details: _Details | None = None
+
+
+class _Body(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+
+
+_DECODER = msgspec.json.Decoder(_Body, strict=False)
+
+
+def body_of(
+    request: Request, keys: Sequence[Key], capabilities: Capabilities, caches: bool
+) -> bytes:
+    """The JSON that requests a reply for each key; it holds only what is set.
+
+    Args:
+        request: its chat, model and sampling parameters.
+        keys: one for each reply, from which the seed is derived.
+        capabilities: of the model at the server.
+        caches: whether to name the prompt's prefix (`prompt_cache_key`), so that the provider
+            routes requests with the same prefix to the same cache.
+    """
+    fields: dict[str, Any] = {
+        "model": request.adapter or request.model,
+        "messages": [_message(message, capabilities) for message in request.chat],
+        # A server that does not know n may refuse n = 1, too.
+        "n": len(keys) if len(keys) > 1 else None,
+        "max_completion_tokens" if capabilities.new_limit else "max_tokens": request.max_tokens,
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "repetition_penalty": request.repetition_penalty,
+        # From all keys: a later request for the missing siblings must not draw the same replies.
+        "seed": seed_of(fold_in(keys[0], *(key.hex() for key in keys[1:]), "seed"), SEED_BITS),
+        "prompt_cache_key": prefix_of(request) if caches else None,
+    }
+    kept = {
+        name: value
+        for name, value in fields.items()
+        if value is not None and name not in capabilities.left_out
+    }
+    return msgspec.json.encode({**kept, **fields_in(request.extra_fields)})
+
+
+def optional_fields(
+    request: Request, keys: Sequence[Key], capabilities: Capabilities, caches: bool
+) -> frozenset[str]:
+    """The fields of `body_of` that nip-fn adds by itself and that a request can do without."""
+    added = {
+        "n": len(keys) > 1,
+        "seed": True,
+        "prompt_cache_key": caches,
+        "name": any(message.name for message in request.chat),
+    }
+    return frozenset(name for name, is_sent in added.items() if is_sent) - capabilities.left_out
+
+
+def _message(message: Message, capabilities: Capabilities) -> dict[str, Any]:
+    named = "name" not in capabilities.left_out
+    return message_of(message if named else msgspec.structs.replace(message, name=None))
+
+
+def prefix_of(request: Request) -> str:
+    """The name of a chat's prefix: that of an agent's first message, which a tree's chats share."""
+    digest = blake2b(request.chat[0].content.encode(), digest_size=8).hexdigest()
+    return f"{request.agent}-{digest}"
+
+
+def most_bytes(request: Request, num_replies: int) -> int:
+    """The most bytes that so many replies to the request may take, without what is around them."""
+    return BYTES_PER_TOKEN * request.max_tokens * num_replies
+
+
+def read_answer(
+    content: bytes, headers: Mapping[str, str], request: Request, most: int, status: int = 200
+) -> Answered | RequestFailure:
+    """The replies in the body of an answer that is no error, in the order of their indices.
+
+    A choice whose finish reason is "error" (OpenRouter: the model failed midway) is no reply.
+
+    Args:
+        content: the body.
+        headers: by name, in lower case; they hold the id of the request.
+        request: what was requested, for the model's name where the answer has none.
+        most: replies to keep; some servers make more than were requested.
+        status: of the answer, below 300.
+
+    Returns:
+        The replies with `seconds` left at 0, or why there is none.
+    """
+    if not content.strip():
+        return RequestFailure("empty", status)
+    try:
+        body = decode(content, _DECODER)
+    except UNREADABLE as error:
+        # Told apart by msgspec's own words: it has one exception for both.
+        kind: FailureKind = "truncated" if "truncated" in str(error) else "malformed"
+        return RequestFailure(kind, status, one_line(error))
+    if not body.choices:
+        # Gateways answer 200 and put the model's own error into the body.
+        return RequestFailure("empty", status) if body.error is None else error_in(body.error)
+    # Servers list choices in any order, some of them without an index.
+    choices = sorted(body.choices, key=lambda choice: choice.index or 0)
+    whole = [choice for choice in choices if choice.finish_reason != "error"]
+    if not whole:
+        return RequestFailure("truncated", status, "it failed while it wrote the reply")
+    details = (body.usage or _Usage()).completion_tokens_details or _Details()
+    completions = _completions(body, whole[:most], headers, request)
+    return Answered(completions, len(choices), _count(details.reasoning_tokens))
+
+
+def _completions(
+    body: _Body, choices: Sequence[_Choice], headers: Mapping[str, str], request: Request
+) -> tuple[Completion, ...]:
+    usage = body.usage or _Usage()
+    details = usage.prompt_tokens_details or _Details()
+    texts = [choice.message.text if choice.message else None for choice in choices]
+    # The provider counts once for all replies.  The prompt is charged to the first of them, and the
+    # completion tokens are divided in proportion to the lengths, so that sums equal the bill.
+    tokens = shares(_count(usage.completion_tokens), [len(text or "") for text in texts])
+    return tuple(
+        Completion(
+            text=text,
+            finish_reason=_reason(choice, text),
+            model=body.model or request.adapter or request.model,
+            prompt_tokens=0 if place else _count(usage.prompt_tokens),
+            completion_tokens=tokens[place],
+            cached_tokens=0 if place else _count(details.cached_tokens),
+            request_id=headers.get("x-request-id") or body.id or "",
+        )
+        for place, (choice, text) in enumerate(zip(choices, texts, strict=True))
+    )
+
+
+def _reason(choice: _Choice, text: str | None) -> FinishReason:
+    # A refusal may come with the finish reason "stop", as if it were a reply.
+    if choice.message is not None and choice.message.refusal:
+        return "content_filter"
+    # Some servers give no reason, or words of their own such as "eos".  What was written is a reply
+    # all the same: to ask for another would pay twice.
+    return _REASONS.get(choice.finish_reason, "stop" if text else "other")
+
+
+def _count(tokens: int | None) -> int:
+    return max(0, tokens or 0)
+
+
+def shares(total: int, weights: Sequence[int]) -> list[int]:
+    """The total divided in proportion to the weights, in whole numbers (largest remainders).
+
+    >>> shares(10, [1, 1, 1]), shares(7, [0, 0]), shares(9, [2, 1])
+    ([4, 3, 3], [4, 3], [6, 3])
+    """
+    weights = weights if any(weights) else [1] * len(weights)
+    whole = sum(weights)
+    floors = [total * weight // whole for weight in weights]
+    by_rest = sorted(range(len(weights)), key=lambda i: -(total * weights[i] % whole))
+    for place in by_rest[: total - sum(floors)]:
+        floors[place] += 1
+    return floors
+
+
+def withheld(
+    failure: RequestFailure, request: Request, keys: Sequence[Key]
+) -> tuple[Completion, ...]:
+    """Completions without text, if the provider refuses the prompt itself; else ().
+
+    A prompt that is filtered for its content, or longer than the model's context, is a fact about
+    the game, to be recorded, not a fault of the run.
+    """
+    reason = _WITHHELD.get(failure.kind)
+    if reason is None:
+        return ()
+    model = request.adapter or request.model
+    return tuple(Completion(text=None, finish_reason=reason, model=model) for _ in keys)
+
+
+def report_of_empty(answered: Answered, request: Request) -> str:
+    """The words for replies that are empty since they ended at their limit; "" if there are none.
+
+    Hidden reasoning counts towards the limit, and is paid for.
+    """
+    empty = sum(map(is_empty_at_limit, answered.completions))
+    if not empty:
+        return ""
+    number = f"{empty:,} of {len(answered.completions):,} replies" if empty > 1 else "a reply"
+    verb = "are" if empty > 1 else "is"
+    reasoning = answered.reasoning_tokens
+    spent = f", after {reasoning:,} tokens of hidden reasoning" if reasoning else ""
+    return f"{number} {verb} empty at the limit of {request.max_tokens:,} tokens{spent}"

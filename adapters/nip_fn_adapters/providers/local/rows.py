@@ -1,0 +1,50 @@
+"""The rows of a training as tokens: exactly those that the sampler reads and draws."""
+
+from typing import Any, NamedTuple
+
+from nip_fn.prompts.chat import Chat
+from nip_fn.training.jobs import SupervisedRow, TrainingRow
+from nip_fn.training.packing import TokenRow
+from nip_fn_adapters.providers.local.models import encode_chat, encode_reply
+
+
+class Encoded(NamedTuple):
+    """The rows of a job as tokens, without those that are dropped."""
+
+    rows: list[TokenRow]
+    chats: list[Chat]  # their prompts
+    max_length: int  # of a prompt with a reply
+    truncated: int  # rows whose reply (or either of two) the model cannot hold whole, cut
+    dropped: int  # rows whose prompt alone fills the model, left out
+
+
+def encode_rows(tokenizer: Any, rows: tuple[TrainingRow, ...], context: int | None) -> Encoded:
+    """The rows as tokens, nothing cut that fits `context`; all rows are of one kind."""
+    encoded = [_tokens(tokenizer, row) for row in rows]
+    lengths = [len(row.prompt) + max(map(len, row.replies)) for row in encoded]
+    max_length = min([max(lengths, default=0), *([context] if context is not None else [])])
+    kept = [index for index, row in enumerate(encoded) if len(row.prompt) < max_length]
+    return Encoded(
+        rows=[_cut(encoded[index], max_length) for index in kept],
+        chats=[rows[index].prompt for index in kept],
+        max_length=max_length,
+        truncated=sum(lengths[index] > max_length for index in kept),
+        dropped=len(rows) - len(kept),
+    )
+
+
+def _tokens(tokenizer: Any, row: TrainingRow) -> TokenRow:
+    """The prompt, and its one reply or its two."""
+    replies = (row.reply,) if isinstance(row, SupervisedRow) else (row.chosen, row.rejected)
+    # Apart, as the sampler reads the one and draws the other: together, tokens could merge where
+    # they meet.
+    return TokenRow(
+        encode_chat(tokenizer, row.prompt),
+        tuple(encode_reply(tokenizer, reply) for reply in replies),
+    )
+
+
+def _cut(row: TokenRow, max_length: int) -> TokenRow:
+    """The row, with replies that end where the model's context does."""
+    room = max_length - len(row.prompt)
+    return TokenRow(row.prompt, tuple(reply[:room] for reply in row.replies))

@@ -1,0 +1,125 @@
+"""Reports of recorded runs as files: one page that is whole in itself, or an index and pages."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from returns.result import Success
+
+from nip_fn import __version__
+from nip_fn.export.analysis import Analysed
+from nip_fn.export.curves import Spent
+from nip_fn.export.forests import parts, view_forest
+from nip_fn.export.page import render, render_trees
+from nip_fn.export.report import view_run
+from nip_fn.export.views import ONE_PAGE, Limits, RunView
+from nip_fn.run.events import RunStarted
+from nip_fn.run.replay import Replayed
+from nip_fn.run.stages import Purpose
+from nip_fn.run.state import RunState
+from nip_fn_adapters.costs.prices import Prices
+from nip_fn_adapters.costs.spending import stage_expenses
+from nip_fn_adapters.recording.runs import load_run
+from nip_fn_adapters.recording.store import CHECKPOINT, replace_file
+
+ANALYSES = "analyses"  # the folder of a run that holds them
+
+
+class Subject(NamedTuple):
+    """A run to report on.
+
+    name: as the page calls it.
+    replayed: the run, derived from its recording.
+    version: of nip-fn, that started it.
+    analyses: what models have judged of its dialogues.
+    """
+
+    name: str
+    replayed: Replayed
+    version: str
+    analyses: tuple[Analysed, ...] = ()
+
+
+def subject(name: str, replayed: Replayed, start: RunStarted | None) -> Subject:
+    """A run to report on; `start` is its first event."""
+    return Subject(name, replayed, "?" if start is None else start.version)
+
+
+def analyses_of(run: Path) -> tuple[Analysed, ...]:
+    """The analyses in a run's folder, as far as they can be derived, the latest at the end."""
+    found = []
+    for path in sorted(
+        run.glob(f"{ANALYSES}/*/*/{CHECKPOINT}"), key=lambda path: path.stat().st_mtime_ns
+    ):
+        # As `nip-fn analyse` names them.
+        named = re.fullmatch(r"(\w+)-(test|sample)-(\d+)", path.parent.name)
+        derived = load_run(path)
+        if named and isinstance(derived, Success):
+            analyser, stage, iteration = named.groups()
+            purpose: Purpose = "test" if stage == "test" else "sample"
+            found.append(Analysed(analyser, purpose, int(iteration), derived.unwrap().replayed))
+    return tuple(found)
+
+
+def spent_on(state: RunState, prices: Prices) -> tuple[Spent, ...]:
+    """The tokens and dollars of each stage that has ended."""
+    return tuple(
+        Spent(row.iteration, row.stage, one.name, one.model, one.dollars, **one.tokens._asdict())
+        for row in state.rows
+        for one in stage_expenses(state.params, row, prices)
+    )
+
+
+def report_page(subjects: Sequence[Subject], prices: Prices, live: str | None = None) -> str:
+    """The report of some runs as one page; runs share what a page can hold.
+
+    Args:
+        subjects: The runs.
+        prices: The prices of tokens.
+        live: How far the run is, where the page is served while it goes on.
+    """
+    whole, nodes, packed = (most // len(subjects) for most in ONE_PAGE[:3])
+    # Served while a run goes on, a page is made again and again.
+    limits = ONE_PAGE._replace(whole=whole, nodes=nodes, packed=0 if live else packed)
+    return render(_views(subjects, prices, limits), version=__version__, live=live)
+
+
+def split_report(subjects: Sequence[Subject], prices: Prices) -> Iterator[tuple[str, str]]:
+    """(file name, page) of an index and of as many pages as all trees of the runs fill."""
+    limits = Limits(whole=0, nodes=0, packed=0)
+    views = _views(subjects, prices, limits)
+    pages: dict[tuple[str, int], tuple[str, ...]] = {}
+    for view, (_, replayed, *_) in zip(views, subjects, strict=True):
+        for stage in (one for one in replayed.stages if one.stage == "sample"):
+            trees = stage.batch.trees
+            named = {
+                f"{view.id}-trees-{stage.iteration}-{number}.html": part
+                for number, part in enumerate(parts(trees, range(len(trees))), 1)
+            }
+            pages[view.id, stage.iteration] = tuple(named)
+            for name, part in named.items():
+                yield name, render_trees(view, view_forest(view.id, stage, part))
+    yield "index.html", render(views, version=__version__, pages=pages)
+
+
+def write_pages(folder: Path, pages: Mapping[str, str] | Iterator[tuple[str, str]]) -> None:
+    """Write pages into a folder, each one whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, page in dict(pages).items():
+        replace_file(folder / name, page.encode())
+
+
+def _views(subjects: Sequence[Subject], prices: Prices, limits: Limits) -> tuple[RunView, ...]:
+    return tuple(
+        view_run(
+            one.name,
+            one.replayed,
+            spent_on(one.replayed.state, prices),
+            version=one.version,
+            id=f"r{index}",
+            limits=limits,
+            analyses=one.analyses,
+        )
+        for index, one in enumerate(subjects)
+    )

@@ -1,0 +1,164 @@
+"""The truth of recorded preference labels, by fresh continuations below both replies of a pair."""
+
+from math import fsum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nip_fn.config.codec import merge, to_dict
+from nip_fn.errors import Problem
+from nip_fn.game.datapoint import Dataset
+from nip_fn.keys import fold_in, key, permutation
+from nip_fn.metrics.card import Labels, label_truth
+from nip_fn.run.quotes import Quotes, game_key, key_of_test, way_to
+from nip_fn.run.replay import StageForest
+from nip_fn.select.pairs import Pair
+from nip_fn.trees.rollouts import leaf_games
+from nip_fn_adapters.data.opening import Data, in_memory
+from nip_fn_cli.casting import Version, loaded
+from nip_fn_cli.cells import Cell, Evaluation, Tested, cell_of
+from nip_fn_cli.shown.exits import Exit, die
+
+MOST_PAIRS = 100  # of each agent, drawn by lot
+
+
+class Relabelled(NamedTuple):
+    """The pairs of one agent, as a test whose games begin at their replies.
+
+    agent: the name of the agent.
+    stage: the iteration whose pairs they are.
+    pairs: the pairs.
+    cell: a test with two datapoints a pair: below the chosen reply, and below the rejected one.
+    data: these datapoints.
+    quotes: the replies that lead there.
+    """
+
+    agent: str
+    stage: StageForest
+    pairs: tuple[Pair, ...]
+    cell: Cell
+    data: Data
+    quotes: Quotes
+
+
+def label_cells(
+    version: Version, num: int, provider: str | None, runs: Path
+) -> tuple[Relabelled, ...]:
+    """A test for each agent that has pairs in the iteration of the version, or else in the last.
+
+    Args:
+        version: The run and the iteration.
+        num: Continuations below each reply.
+        provider: The provider of all agents, as on the command line.
+        runs: The folder of all runs.
+
+    Returns:
+        The tests.  Ends the command if the run has selected no pairs.
+    """
+    stages = [
+        stage
+        for stage in version.run.replayed.stages
+        if stage.selection.pairs and version.iteration in (None, stage.iteration)
+    ]
+    if not stages:
+        problem = Problem("no preference pairs were selected there", version.given, "leave it out")
+        die(Exit.USAGE, problem)
+    stage = stages[-1]
+    agents = stage.batch.protocol.agents
+    return tuple(
+        _relabelled(version, stage, agent, own, num, provider, runs)
+        for agent in range(len(agents))
+        for own in [_drawn(stage, agent)]
+        if own
+    )
+
+
+def _drawn(stage: StageForest, agent: int) -> tuple[Pair, ...]:
+    """At most `MOST_PAIRS` of the agent's pairs, in their order."""
+    own = [pair for pair in stage.selection.pairs if pair.agent == agent]
+    draw = fold_in(key(stage.batch.params.seed), "relabel", stage.iteration, agent)
+    return tuple(own[place] for place in sorted(permutation(draw, len(own))[:MOST_PAIRS]))
+
+
+def _relabelled(
+    version: Version,
+    stage: StageForest,
+    agent: int,
+    pairs: tuple[Pair, ...],
+    num: int,
+    provider: str | None,
+    runs: Path,
+) -> Relabelled:
+    batch, protocol = stage.batch, stage.batch.protocol
+    params, name = batch.params, protocol.agents[agent].name
+    # The models that sampled the trees: those before the iteration's own training.
+    then = version._replace(iteration=stage.iteration - 1)
+    game = params.interaction_protocol
+    cast = {**loaded(then, game, "verifier"), **loaded(then, game, "prover")}
+    fixed: dict[str, Any] = {
+        "agents": cast,
+        "test_dataset_split": "test",
+        "rl": {"num_iterations": 0, "num_test_iterations": num},
+        # As in training: it is training's labels that are looked at.
+        "text_rl": {"test_scheme": "all", "test_on_whole_dataset": True, "test_temperature": None},
+        "dataset_options": {"max_test_size": None},
+    }
+    given = merge({**to_dict(params), "agents": {}}, fixed)
+    nodes = [(pair.tree, node) for pair in pairs for node in (pair.chosen, pair.rejected)]
+    points = tuple(batch.datapoint(tree) for tree, _ in nodes)
+    stage_key = key_of_test(params.seed)
+    quotes = {
+        place: text
+        for index, (tree, node) in enumerate(nodes * num)
+        for place, text in way_to(
+            protocol, batch.trees[tree], node, game_key(stage_key, index)
+        ).items()
+    }
+    data = in_memory(Dataset(f"pairs of {version.given}", (), (), points))
+    cell = cell_of(f"labels-{stage.iteration}-{name}", given, provider, runs)
+    return Relabelled(name, stage, pairs, cell, data, quotes)
+
+
+def true_labels(
+    relabelled: tuple[Relabelled, ...], evaluation: Evaluation
+) -> tuple[tuple[str, Labels], ...]:
+    """(agent, the truth of its labels), from the tests, which are played as far as necessary."""
+    found = []
+    for one in relabelled:
+        tested = evaluation.play(one.cell, quotes=one.quotes, data=one.data)
+        returns = _returns(one, tested)
+        pairs = [
+            (pair.chosen_value - pair.rejected_value, chosen, rejected)
+            for pair, chosen, rejected in zip(one.pairs, returns[::2], returns[1::2], strict=True)
+            if chosen and rejected
+        ]
+        if pairs:
+            margins, chosen_returns, rejected_returns = zip(*pairs, strict=True)
+            found.append((one.agent, label_truth(margins, chosen_returns, rejected_returns)))
+    return tuple(found)
+
+
+def _returns(one: Relabelled, tested: Tested) -> list[list[float]]:
+    """For each reply, chosen and rejected in turn, the agent's rewards from there on, by game.
+
+    A game whose schedule did not follow the recorded one, because its own key drew another, tells
+    nothing of the pair and is left out.
+    """
+    trees = one.stage.batch.trees
+    nodes = [(pair, node) for pair in one.pairs for node in (pair.chosen, pair.rejected)]
+    returns: list[list[float]] = [[] for _ in nodes]
+    for tree in tested.forest.batch.trees:
+        pair, node = nodes[tree.datapoint]
+        recorded = trees[pair.tree]
+        (game,) = leaf_games(tree, tested.forest.batch.datapoints[tree.datapoint])
+        depth = int(recorded.depth_N[node])
+        said = [[(u.agent, u.raw) for u in turn] for turn in game.rounds[:depth]]
+        line = _line(one, pair, node)
+        if said == line:
+            own = (reward[pair.agent] for reward in game.rewards[depth - 1 :])
+            returns[tree.datapoint].append(fsum(own))
+    return returns
+
+
+def _line(one: Relabelled, pair: Pair, node: int) -> list[list[tuple[int, str]]]:
+    rounds = one.stage.batch.episode(pair.tree, node).rounds
+    return [[(said.agent, said.raw) for said in turn] for turn in rounds]

@@ -1,0 +1,1 @@
+"""The output of the commands: tables, progress, boards, errors."""

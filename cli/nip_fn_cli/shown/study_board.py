@@ -1,0 +1,127 @@
+"""The cells of a study while they run: a table on a terminal, a line for each change elsewhere."""
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from nip_fn_adapters.experiments.studies.cell import is_queued, last_line
+from nip_fn_adapters.recording.tracker import read_metrics
+from nip_fn_cli.shown.consoles import Console
+from nip_fn_cli.shown.exits import Exit, say
+
+EARLY = "stopped early"
+ORDER = (
+    "running",
+    "queued",
+    "stopped",
+    "waiting",
+    EARLY,
+    "done",
+)  # in which states are shown, the last cut first
+
+
+def why(code: int, folder: Path) -> str:
+    """The reason why a cell's command has ended with an exit code: what it said last."""
+    if code > 128 and code != Exit.INTERRUPTED:
+        return f"killed by signal {code - 128}"
+    return last_line(folder).removeprefix("nip-fn: ") or f"exit code {code}"
+
+
+class Board:
+    """An observer of the cells of a study that shows them on standard error."""
+
+    def __init__(
+        self, folders: Sequence[Path], done: Collection[str], well: Collection[int]
+    ) -> None:
+        """The cells in these folders, some of them done before; `well` are good exit codes."""
+        self._folders, self._done, self._well = folders, done, well
+        self._told: dict[str, tuple[str, int | None]] = {}
+        self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
+
+    def __enter__(self) -> "Board":
+        """Start drawing."""
+        if sys.stderr.isatty():
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop drawing."""
+        self._live.stop()
+
+    def __call__(self, codes: Mapping[str, int | None], early: Mapping[str, str]) -> None:
+        """Show the cells.
+
+        Args:
+            codes: The exit codes of those that were begun, None of those that run or are queued.
+            early: The reasons why a search has stopped some.
+        """
+        states = {folder: self._state(folder, codes, early) for folder in self._folders}
+        if self._live.is_started:
+            self._live.update(self._table(states, codes, early), refresh=True)
+            return
+        for folder, state in states.items():
+            news = state, None if state == EARLY else codes.get(folder.name)
+            if news != self._told.get(folder.name) and (folder.name in codes or state == EARLY):
+                say(f"{folder.name}: {state}  {self._says(folder, codes, early)}".strip())
+            self._told[folder.name] = news
+
+    def _state(
+        self, folder: Path, codes: Mapping[str, int | None], early: Mapping[str, str]
+    ) -> str:
+        name, code = folder.name, codes.get(folder.name)
+        if name in self._done or code in self._well:
+            return "done"
+        if name in early:
+            return EARLY
+        if name not in codes:
+            return "waiting"
+        if code is not None:
+            return "stopped"
+        return "queued" if is_queued(folder) else "running"
+
+    def _says(self, folder: Path, codes: Mapping[str, int | None], early: Mapping[str, str]) -> str:
+        code = codes.get(folder.name)
+        match self._state(folder, codes, early):
+            case "running":
+                return last_line(folder)
+            case "stopped" if code is not None:
+                return why(code, folder)
+            case "done" if code is not None:
+                return accuracies(folder)
+        return early.get(folder.name, "")
+
+    def _table(
+        self,
+        states: Mapping[Path, str],
+        codes: Mapping[str, int | None],
+        early: Mapping[str, str],
+    ) -> Table:
+        counts = {state: sum(own == state for own in states.values()) for state in ORDER}
+        title = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+        table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        for heading in ("cell", "state", ""):
+            table.add_column(heading, no_wrap=True, overflow="ellipsis")
+        for folder in sorted(states, key=lambda folder: ORDER.index(states[folder])):
+            says = self._says(folder, codes, early)
+            table.add_row(*map(Text, (folder.name, states[folder], says)))
+        return table
+
+
+def accuracies(folder: Path) -> str:
+    """The accuracies of the first and the last test of a run, as its metrics have them."""
+    tests: list[dict[str, Any]] = [
+        row for row in read_metrics(folder) if row["stage"] == "test" and "accuracy" in row
+    ]
+    shares = [f"{row['accuracy']:.1%}" for row in tests]
+    return f"accuracy {' → '.join(dict.fromkeys((shares[0], shares[-1])))}" if shares else ""

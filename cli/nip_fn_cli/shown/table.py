@@ -1,0 +1,131 @@
+"""The table of a run: a row for each iteration."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from nip_fn.metrics.lost import Loss, alarming
+from nip_fn.params.agent import AgentParameters
+from nip_fn.run.replay import summary
+from nip_fn.run.state import RunState
+from nip_fn_adapters.costs.prices import Prices
+from nip_fn_cli.money import print_spending
+from nip_fn_cli.shown.printing import print_rows, share
+
+MARK = "!"  # of figures beside which more than a tenth of the replies or games tell nothing
+
+Cell = Callable[[dict[str, Any]], str]
+
+
+def print_table(state: RunState, prices: Prices) -> None:
+    """Print a row for each iteration, and below them what was spent.
+
+    The test of a row is that of the models from which its trees were sampled.
+    """
+    records = summary(state)
+    columns = {title: [cell(one) for one in records] for title, cell in _columns(state).items()}
+    # A run that only tests selects nothing.
+    told = {title: cells for title, cells in columns.items() if {*cells} != {"-"}}
+    print_rows(tuple(told), list(zip(*told.values(), strict=True)))
+    for line in losses(state):
+        print(f"{MARK} {line}")
+    if state.rows:
+        print()
+        print_spending(state, prices)
+
+
+def is_unequal(majority_class_share: float) -> bool:
+    """True if the classes differ so much that whoever always says the same is no coin."""
+    return round(majority_class_share, 2) > 0.5
+
+
+def losses(state: RunState) -> list[str]:
+    """A line for each kind of replies and games that told nothing, in more than a tenth of cases.
+
+    Each tells of the iteration in which the share was greatest.
+    """
+    worst: dict[tuple[str, str, str], tuple[int, Loss]] = {}
+    for row in state.rows:
+        for loss in alarming(dict(row.metrics), state.params.agents):
+            place = (row.stage, loss.kind, loss.agent.name if loss.agent else "")
+            if place not in worst or loss.share > worst[place][1].share:
+                worst[place] = row.iteration, loss
+    return [
+        f"iteration {iteration}, {stage}: {loss}"
+        for (stage, *_), (iteration, loss) in worst.items()
+    ]
+
+
+def _marked(record: dict[str, Any], prefix: str, agents: Sequence[AgentParameters]) -> str:
+    """The mark of a stage in which more than a tenth told nothing; "" for any other."""
+    own = {n.removeprefix(f"{prefix}."): v for n, v in record.items() if n.startswith(f"{prefix}.")}
+    return f" {MARK}" if alarming(own, agents) else ""
+
+
+def _columns(state: RunState) -> dict[str, Cell]:
+    split, agents = state.params.test_dataset_split, state.params.agents
+    worst = f"{split}.always_fail_share"  # only with enough dialogues about each datapoint
+    failing = {"always fail": _percent(worst)} if any(worst in r for r in summary(state)) else {}
+    majority = f"{split}.majority_class_share"
+    balanced: dict[str, Cell] = {}
+    if any(is_unequal(record[majority]) for record in summary(state) if majority in record):
+        balanced = {
+            "balanced accuracy [95 %]": lambda record: accuracy(
+                record, f"{split}.balanced_accuracy"
+            ),
+            "majority class": _percent(majority),
+        }
+    selected = {f"selected {agent.name}": _selected(agent.name) for agent in state.params.agents}
+    return {
+        "iteration": _number("iteration"),
+        "held-out accuracy [95 %]": lambda record: (
+            accuracy(record, f"{split}.accuracy") + _marked(record, split, agents)
+        ),
+        **balanced,
+        "buggy": _percent(f"{split}.accuracy_0"),
+        "right": _percent(f"{split}.accuracy_1"),
+        **failing,
+        "nodes": lambda record: _number("sample.nodes")(record) + _marked(record, "sample", agents),
+        **selected,
+        "tokens": lambda record: _sum(record, f"{split}.tokens", "sample.tokens"),
+        **({"failed trainings": _failed} if untrained(state) else {}),
+        "seconds": lambda record: f"{record['seconds']:.1f}",
+    }
+
+
+def untrained(state: RunState) -> int:
+    """The trainings that came to nothing, and the adapters that were refused."""
+    return sum(int(_failures(record)) for record in summary(state))
+
+
+def _failures(record: dict[str, Any]) -> float:
+    names = ("train.jobs_failed", "publish.adapters_refused")
+    return sum(float(record.get(name, 0)) for name in names)
+
+
+def _failed(record: dict[str, Any]) -> str:
+    return f"{_failures(record):.0f}"
+
+
+def accuracy(record: dict[str, Any], name: str = "accuracy") -> str:
+    """An accuracy with its interval; "-" if it was not measured."""
+    if name not in record:
+        return "-"
+    return share(*(record[f"{name}{end}"] for end in ("", "_low", "_high")))
+
+
+def _percent(name: str) -> Cell:
+    return lambda record: f"{record[name]:.1%}" if name in record else "-"
+
+
+def _number(name: str) -> Cell:
+    return lambda record: f"{record[name]:,.0f}" if name in record else "-"
+
+
+def _selected(agent: str) -> Cell:
+    """The number of preference pairs, or of dialogues to imitate."""
+    names = (f"sample.{agent}.pairs", f"sample.{agent}.chosen")
+    return lambda record: _sum(record, *names) if names[0] in record else "-"
+
+
+def _sum(record: dict[str, Any], *names: str) -> str:
+    return f"{sum(record.get(name, 0) for name in names):,.0f}"
