@@ -124,7 +124,7 @@ from nip_fn.trees.grow import (
 from nip_fn.trees.rollouts import Rollout, dialogue_of, leaf_games, leaf_probabilities, play
 from nip_fn.trees.tree import Tree, children_of, flatten, leaves_of
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "ACCEPT",

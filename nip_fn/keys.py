@@ -13,12 +13,10 @@ False
 True
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import accumulate
-from typing import Literal, NamedTuple, NewType
-
-import numpy as np
+from typing import NewType
 
 Key = NewType("Key", bytes)
 
@@ -106,57 +104,14 @@ def weighted_choice(
     left, drawn = list(weights), list[int]()
     for draw in range(size):
         cumulative = list(accumulate(left))
+        if not cumulative or cumulative[-1] <= 0:
+            raise ValueError(f"draw {draw} finds no positive weight")
         # The point is scaled to the sum of the weights instead of the weights to one: what has been
         # drawn already leaves the sum by itself, and nothing is divided.
         point = uniform(fold_in(key, draw)) * cumulative[-1]
-        if not cumulative or cumulative[-1] <= 0:
-            raise ValueError(f"draw {draw} finds no positive weight")
         # The first index whose cumulative weight exceeds the point: one of weight 0 never does.
         index = next((i for i, edge in enumerate(cumulative) if edge > point), len(left) - 1)
         drawn.append(index)
         if not replace:
             left[index] = 0.0
     return tuple(drawn)
-
-
-# ------------------------------------------------------------------------------ draws as a value
-
-DrawsName = Literal["lots", "philox"]
-
-
-# A pair of functions as one value, so that selectors and schedules are handed a source of draws and
-# never ask which format a recording has.
-class Draws(NamedTuple):
-    """The draws of a run that more than one key decides.
-
-    permutation: (key, size) -> a uniform permutation of `range(size)`.
-    weighted_choice: (key, weights, size, replace=...) -> indices drawn by weight.
-    """
-
-    permutation: Callable[[Key, int], tuple[int, ...]]
-    weighted_choice: Callable[..., tuple[int, ...]]
-
-
-def _philox(key: Key) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
-
-
-def _philox_permutation(key: Key, size: int) -> tuple[int, ...]:
-    return tuple(_philox(key).permutation(size).tolist())
-
-
-def _philox_choice(
-    key: Key, weights: Sequence[float], size: int, *, replace: bool
-) -> tuple[int, ...]:
-    drawn = _philox(key).choice(len(weights), size, replace=replace, p=np.asarray(weights))
-    return tuple(int(index) for index in drawn)
-
-
-LOTS = Draws(permutation, weighted_choice)
-
-# "philox" is what nip-fn 0.1 drew with.  It is kept so that recordings of format 1 replay, and
-# holds for as long as NumPy's streams do; no new run uses it.
-DRAWS: dict[DrawsName, Draws] = {
-    "lots": LOTS,
-    "philox": Draws(_philox_permutation, _philox_choice),
-}

@@ -26,7 +26,7 @@ from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.params.training import TextRlParameters, grace_seconds
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.checkpoint import Recording, frame
-from nip_fn.run.events import FORMAT, Event, Extended, Replied, RunStarted, StageEnded
+from nip_fn.run.events import Event, Extended, Replied, RunStarted, StageEnded
 from nip_fn.run.fork import fork_point
 from nip_fn.run.ports import World
 from nip_fn.run.reuse import fork_problem
@@ -246,9 +246,7 @@ def _new_session(
         return _forked(appending, models, new.fork, data, folder)
     for one in new.loaded:
         copy_adapters([one.adapter.name] if one.adapter else [], one.folder, folder)
-    start = RunStarted(
-        new.params, data.info, __version__, new.lineages, format=FORMAT, sources=new.sources
-    )
+    start = RunStarted(new.params, data.info, __version__, new.lineages, sources=new.sources)
     return Session(appending, models, EMPTY, data, (start,))
 
 

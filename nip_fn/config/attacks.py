@@ -46,14 +46,10 @@ def frozen_table(params: HyperParameters, *, datapoints: int, games: int) -> dic
         "dataset_options": {"max_test_size": datapoints, "only_split": None},
     }
     defaults = default_table()
-    # An old run is attacked by the rules of this version: they are new games.
-    rules: dict[str, Any] = {
-        name: defaults[name] for name in ("draws", "edition") if name in defaults
-    }
     reset = {name: own for name, own in defaults["agents"][DEFAULT_AGENT].items() if name in _RESET}
     # In their place and not over them: schedules of different kinds have different fields.
     agents = {name: {**own, **reset, "freeze_agent": True} for name, own in table["agents"].items()}
-    return {**merge(table, fixed), **rules, "agents": agents}
+    return {**merge(table, fixed), "agents": agents}
 
 
 def with_strategy(table: Mapping[str, Any], agents: Iterable[str], strategy: str) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from nip_fn.export.views import (
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.digest import digest
+from nip_fn.run.events import FORMAT
 from nip_fn.run.replay import Replayed, summary
 from nip_fn.run.stages import Growing
 from nip_fn.training.jobs import fall_of_a_chosen_reply
@@ -184,7 +185,7 @@ def _facts(replayed: Replayed, version: str) -> tuple[tuple[str, str], ...]:
         ),
         ("Seed", str(state.params.seed)),
         ("Configuration", params_hash(state.params)),
-        ("Recorded by", f"nip-fn {version}, format {state.format}"),
+        ("Recorded by", f"nip-fn {version}, format {FORMAT}"),
         ("Events", f"{replayed.num_events:,}"),
         (
             "Digest",

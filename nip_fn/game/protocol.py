@@ -5,7 +5,6 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from nip_fn.game.decision import ACCEPT, Decision, SpectrumName
-from nip_fn.game.verdict import FindDecision, find_decision
 from nip_fn.keys import Key, fold_in, seed_of
 
 Role = Literal["prover", "verifier"]
@@ -74,7 +73,6 @@ class Protocol(NamedTuple):
     force_guess: ForceGuess | None = None  # what it decides whatever it says
     # (agent, round, the game's key) -> the channels in the order in which the agent reads them
     channel_order: Callable[[int, int, Key], tuple[int, ...]] | None = None
-    find_decision: FindDecision = find_decision  # (text, spectrum) -> what a verifier's text states
 
     def is_verifier(self, agent: int) -> bool:
         """True if the agent decides."""

@@ -9,7 +9,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.game.decision import Decision, SpectrumName
 from nip_fn.game.protocol import Move
-from nip_fn.game.verdict import FindDecision, find_decision
+from nip_fn.game.verdict import find_decision
 
 FinishReason = Literal[
     "stop",
@@ -79,7 +79,6 @@ def parse_reply(
     may_decide: bool,
     spectrum: SpectrumName,
     headers: tuple[str, ...] = (),
-    find: FindDecision = find_decision,
 ) -> Result[Reply, ReplyError]:
     """The reply in a completion of the agent whose turn `move` is, or the reason it is unusable.
 
@@ -91,7 +90,6 @@ def parse_reply(
         may_decide: True if a decision counts here; otherwise the same words are a message.
         spectrum: The words in which a verifier decides.
         headers: The beginning of each part of a message to several channels.
-        find: The reading of a decision in a text.
     """
     unusable = _UNUSABLE.get(completion.finish_reason)
     if unusable is not None:
@@ -103,7 +101,7 @@ def parse_reply(
         return Failure("no_content")
     if not may_decide:
         return _messages(text, move, headers)
-    decided: Result[Decision | None, ReplyError] = find(text, spectrum)
+    decided: Result[Decision | None, ReplyError] = find_decision(text, spectrum)
     return decided.bind(
         lambda decision: (
             Success(Reply(messages=(), decision=decision))

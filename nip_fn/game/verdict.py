@@ -21,7 +21,7 @@ are not searched for doubts, either.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import Literal
 
@@ -30,17 +30,11 @@ from returns.result import Failure, Result, Success
 from nip_fn.game.decision import SPECTRA, Decision, SpectrumName
 
 VerdictError = Literal["invalid_decision"]  # a decision line with a word that is not a decision's
-FindDecision = Callable[[str, SpectrumName], Result[Decision | None, VerdictError]]
 
 # Emphasis and headings are dress, in which models like to set a verdict off from its reasons.  Four
 # columns of space, or a tab, make a line of Markdown code; a star and a space make a list's item.
 _STATEMENT = re.compile(r"[^\S\t]{0,3}(?:#{1,6} *)?[*_]*decision[\s*_]*:(.*)")
 _FENCE = re.compile(r"[^\S\t]{0,3}(`{3,}+(?=[^`]*$)|~{3,}+)")
-
-# Edition 2: a line of its own that begins with "Decision:", in whatever markup.
-_ANY_STATEMENT = re.compile(
-    r"[\s>#*_`\"'(\[-]*decision[\s*_`\"']*:[\s*_`\"'(\[]*(.*)", re.IGNORECASE
-)
 
 
 def find_decision(text: str, spectrum: SpectrumName) -> Result[Decision | None, VerdictError]:
@@ -93,45 +87,3 @@ def _whole_value(spectrum: SpectrumName) -> re.Pattern[str]:
     percent = "(?: ?%)?+" if most == "100" else ""
     choices = "|".join(map(re.escape, texts))
     return re.compile(rf"[*_ ]*+({choices}){scale}{percent}[*_ ]*+[.!]?+[*_ ]*+")
-
-
-# --------------------------------------------------------------------------------------- edition 2
-
-
-def find_last_decision(text: str, spectrum: SpectrumName) -> Result[Decision | None, VerdictError]:
-    """The last line of the form `Decision: <text>`, tolerant of case and markup (edition 2).
-
-    The text is taken as a whole, never in part; words may follow it, a second choice may not.
-
-    >>> find_last_decision("> Decision: 6\\nDecision: 7/10, I think", "out_of_10").unwrap().text
-    '7'
-    >>> find_last_decision("What would make you say Decision: accept?", "accept_reject").unwrap()
-    >>> find_last_decision("Decision: accepted", "accept_reject").failure()
-    'invalid_decision'
-    """
-    # The last line that decides, and only whole words.  The *nip* library takes the first mention
-    # of the marker anywhere and matches beginnings: a question that quotes it is a decision there,
-    # "7.5" is 7 and "accepted" is "accept".
-    for line in reversed(text.splitlines()):
-        said = _ANY_STATEMENT.match(line)
-        if said:
-            value = _first_value(spectrum).match(" ".join(said[1].split()).lower())
-            if not value:
-                return Failure("invalid_decision")
-            return Success(next(d for d in SPECTRA[spectrum] if d.text == value[1]))
-    return Success(None)
-
-
-@cache
-def _first_value(spectrum: SpectrumName) -> re.Pattern[str]:
-    """One of the spectrum's texts, not followed by more of a word or number, or by another one."""
-    texts = sorted((decision.text for decision in SPECTRA[spectrum]), key=len, reverse=True)
-    choices = "|".join(map(re.escape, texts))
-    most = SPECTRA[spectrum][-1].text
-    scale = rf"(?: ?/ ?{most}| out of {most})?+" if most.isdigit() else ""
-    percent = "%?+" if most == "100" else ""
-    ends = r"(?=[*_`\"')\].,;:!?]*(?: |$))"
-    other = r"\d+" if most.isdigit() else choices
-    joint = r"[*_`\"' ,;/|&–—-]*(?:(?:or|and|to|out of)\W+)?"
-    second = rf"(?!{joint}(?:{other})\b|.*decision[\W_]+(?:{other})\b)"
-    return re.compile(rf"({choices}){scale}{percent}{ends}{second}")

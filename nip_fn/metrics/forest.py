@@ -8,7 +8,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import Decision
 from nip_fn.game.episode import Utterance, was_empty_at_limit
 from nip_fn.game.protocol import Status
-from nip_fn.trees.rollouts import GameWeights, Rollout, leaf_games, leaf_probabilities
+from nip_fn.trees.rollouts import Rollout, leaf_games, leaf_probabilities
 from nip_fn.trees.tree import Tree, replies_in
 
 
@@ -66,9 +66,7 @@ class ForestStats(NamedTuple):
     positions: Mapping[tuple[int, int], int]
 
 
-def forest_stats(
-    datapoints: Sequence[Datapoint], trees: Sequence[Tree], weigh: GameWeights = leaf_probabilities
-) -> ForestStats:
+def forest_stats(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> ForestStats:
     """The counts of a forest whose trees are about these datapoints."""
     games: list[Ending] = []
     weights: list[float] = []
@@ -90,7 +88,7 @@ def forest_stats(
         depths = tree.depth_N.tolist()
         positions.update((agent, depths[node]) for (node, agent), num in words.items() if num >= 2)
         games.extend(map(_ending, leaf_games(tree, datapoints[tree.datapoint])))
-        weights.extend(weigh(tree))
+        weights.extend(leaf_probabilities(tree))
     return ForestStats(
         games=tuple(games),
         weights=tuple(weights),

@@ -30,7 +30,7 @@ from nip_fn.metrics.inference import Estimate, balanced_share, clustered_share
 from nip_fn.select.pairs import Pair
 from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Group
-from nip_fn.trees.rollouts import GameWeights, Rollout, leaf_probabilities
+from nip_fn.trees.rollouts import Rollout
 from nip_fn.trees.tree import Tree
 
 
@@ -39,7 +39,6 @@ def stage_metrics(
     datapoints: Sequence[Datapoint],
     trees: Sequence[Tree],
     pairs: Sequence[Pair] | None = None,
-    weigh: GameWeights = leaf_probabilities,
 ) -> Metrics:
     """All metrics of a stage: of its games, its replies and, if it selects any, its pairs.
 
@@ -51,9 +50,8 @@ def stage_metrics(
         datapoints: Those of the stage; `Tree.datapoint` is an index into them.
         trees: The grown trees.
         pairs: The selected pairs; None in a test.
-        weigh: The weights of a tree's games.
     """
-    stats = forest_stats(datapoints, trees, weigh)
+    stats = forest_stats(datapoints, trees)
     metrics = (
         *_outcomes(stats.games, stats.weights),
         *_selective(protocol, stats.games, stats.weights),

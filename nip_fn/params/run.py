@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from nip_fn.game.edition import Edition
-from nip_fn.keys import DrawsName
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.base import Record, Share
 from nip_fn.params.data import CodeValidationParameters, DatasetParameters
@@ -75,11 +73,3 @@ class HyperParameters(Record, frozen=True):
     dummy: DummyParameters = DummyParameters()
     code_validation: CodeValidationParameters = CodeValidationParameters()
     dataset_options: DatasetParameters = DatasetParameters()
-    draws: Annotated[
-        DrawsName,
-        Meta(description='Random source: "lots"; "philox" only to replay runs of nip-fn 0.1.'),
-    ] = "lots"
-    edition: Annotated[
-        Edition,
-        Meta(description="Edition of the rules; 2 only to replay runs of nip-fn 0.2 and before."),
-    ] = 3

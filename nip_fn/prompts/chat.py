@@ -60,8 +60,7 @@ def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, 
     # A model that is shown its own words last continues them instead of replying.
     unaddressed = not said or said[-1].role != "user"
     supervised = last or _supervised(own, len(episode.rounds))
-    # In edition 2 the supervisor spoke here, so that "none" was "first", and "all_but_first" "all".
-    if not said and not supervised and params.edition > 2:
+    if not said and not supervised:
         said = (Message("user", "It is your turn."),)
     elif supervised or unaddressed:
         said = (*said, _supervisor_message(params, datapoint, agent, episode, said))
@@ -250,9 +249,9 @@ def _agent_variables(
 
 
 def _half_are_right(params: HyperParameters) -> bool:
-    """True if half of the solutions that are shown are surely right; in edition 2 always."""
+    """True if half of the solutions that are shown are surely right."""
     options = params.dataset_options
-    return params.edition == 2 or (options.balance_classes and options.only_label is None)
+    return options.balance_classes and options.only_label is None
 
 
 def _verdict(stance: int) -> str:

@@ -45,7 +45,7 @@ def make_protocol(
         channel_order: The channels in the order in which an agent reads them in a round, given the
             game's key; by default in their own order.
     """
-    common, decided = params.protocol_common, rewards.DECISION_REWARDS[params.edition]
+    common = params.protocol_common
     asked = "random" if common.randomize_prover_stance else common.prover_stance
     side = "random" if random_sides else None if fixed_sides else asked
     is_verifier = tuple(agent.role == "verifier" for agent in agents)
@@ -62,13 +62,13 @@ def make_protocol(
     def reward(outcome: Outcome) -> tuple[float, ...]:
         sides = (stance(agent, outcome.stance) for agent in range(len(agents)))
         known = tuple(None if v else side for v, side in zip(is_verifier, sides, strict=True))
-        return rewards.rewards(common, outcome, known, decided)
+        return rewards.rewards(common, outcome, known)
 
     @cache
     def bounds(agent: int) -> tuple[float, float]:
         # Under one key: a schedule draws who else speaks, never when the verifier does.
         of_role = rewards.verifier_bounds if is_verifier[agent] else rewards.prover_bounds
-        return of_role(common, _turns_of(protocol, key(0)), decided)
+        return of_role(common, _turns_of(protocol, key(0)))
 
     # The functions above refer to this name before it is bound; none is called until it is.  Bounds
     # are derived from the finished schedule, because a table of turns beside it could contradict

@@ -4,7 +4,6 @@ from functools import partial
 
 from nip_fn.game.decision import ACCEPT, REJECT
 from nip_fn.game.protocol import Protocol
-from nip_fn.keys import DRAWS
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols import two_provers
 from nip_fn.protocols.build import make_protocol
@@ -25,5 +24,5 @@ def debate(params: HyperParameters) -> Protocol:
         min_message_rounds=length.min_message_rounds,
         # Opposite sides are the game itself, so they are never drawn by datapoint.
         fixed_sides=True,
-        channel_order=partial(two_provers.reading_order, length, DRAWS[params.draws]),
+        channel_order=partial(two_provers.reading_order, length),
     )

@@ -3,7 +3,6 @@
 from functools import partial
 
 from nip_fn.game.protocol import Protocol
-from nip_fn.keys import DRAWS
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols import two_provers
 from nip_fn.protocols.build import make_protocol
@@ -24,5 +23,5 @@ def mnip(params: HyperParameters) -> Protocol:
         schedule=two_provers.make_schedule(length, verifier_first=common.verifier_first),
         max_message_rounds=length.max_message_rounds,
         min_message_rounds=length.min_message_rounds,
-        channel_order=partial(two_provers.reading_order, length, DRAWS[params.draws]),
+        channel_order=partial(two_provers.reading_order, length),
     )

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import lru_cache
 
 from nip_fn.game.protocol import Protocol
-from nip_fn.game.verdict import find_last_decision
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.adp import adp
 from nip_fn.protocols.consultancy import consultancy
@@ -46,10 +45,7 @@ def protocol_of(params: HyperParameters) -> Protocol:
 # The registry is read outside this cache: it changes when a notebook redefines a protocol.
 @lru_cache(maxsize=64)
 def _made(make: MakeProtocol, params: HyperParameters) -> Protocol:
-    made = make(params)
-    # Here, and not where protocols are built: edition 2 knew one way to read verdicts, which was
-    # that of protocols that were written out by hand, too.
-    return made if params.edition > 2 else made._replace(find_decision=find_last_decision)
+    return make(params)
 
 
 def agent_names(protocol: str) -> tuple[str, ...]:

@@ -4,11 +4,9 @@ verifier   x = f(2y - 1);  piecewise linear through (-1, incorrect), (0, neither
 prover     a R  when it argues for accept,  (1 - a) R  for reject,  a = (f + 1) / 2
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from nip_fn.game.decision import SPECTRA
-from nip_fn.game.edition import Edition
 from nip_fn.game.protocol import Outcome
 from nip_fn.params.protocol import CommonProtocolParameters
 
@@ -28,37 +26,16 @@ def decision_reward(common: CommonProtocolParameters, x: float) -> float:
     (1 - |x|) neither + |x| full, which is exactly `full` where |x| is 1, and `neither` where it is
     0.
     """
-    neither, full = _ends(common, x)
-    return (1 - abs(x)) * neither + abs(x) * full
-
-
-def rounded_decision_reward(common: CommonProtocolParameters, x: float) -> float:
-    """The same up to rounding, as edition 2 computed it: neither + |x| (full - neither)."""
-    # With a reward of 0.9 for being right a sure decision was worth 0.8999999999999999, which is
-    # below Expert Iteration's threshold of 0.9.
-    neither, full = _ends(common, x)
-    return neither + abs(x) * (full - neither)
-
-
-def _ends(common: CommonProtocolParameters, x: float) -> tuple[float, float]:
+    # Not neither + |x| (full - neither), by which a sure decision that should earn 0.9 earns
+    # 0.8999999999999999: less than a threshold of 0.9 asks for.
     full = common.verifier_reward if x > 0 else common.verifier_incorrect_penalty
-    return _neither_reward(common), full
+    return (1 - abs(x)) * _neither_reward(common) + abs(x) * full
 
 
-DecisionReward = Callable[[CommonProtocolParameters, float], float]
-
-DECISION_REWARDS: dict[Edition, DecisionReward] = {
-    2: rounded_decision_reward,
-    3: decision_reward,
-}
-
-
-def verifier_reward(
-    common: CommonProtocolParameters, outcome: Outcome, decided: DecisionReward = decision_reward
-) -> float:
+def verifier_reward(common: CommonProtocolParameters, outcome: Outcome) -> float:
     """The verifier's reward on arriving at a node."""
     if outcome.status == "decided" and outcome.decision is not None:
-        return decided(common, outcome.decision.continuous * (2 * outcome.label - 1))
+        return decision_reward(common, outcome.decision.continuous * (2 * outcome.label - 1))
     if outcome.status == "truncated":
         return common.verifier_terminated_penalty
     return common.verifier_no_guess_reward if outcome.verifier_moved else 0.0
@@ -75,10 +52,7 @@ def prover_reward(common: CommonProtocolParameters, outcome: Outcome, stance: in
 
 
 def rewards(
-    common: CommonProtocolParameters,
-    outcome: Outcome,
-    stances: tuple[int | None, ...],
-    decided: DecisionReward = decision_reward,
+    common: CommonProtocolParameters, outcome: Outcome, stances: tuple[int | None, ...]
 ) -> tuple[float, ...]:
     """`[A]` on arriving at a node; `stances[a]` is the side of a prover, None for a verifier.
 
@@ -89,9 +63,8 @@ def rewards(
         common: The amounts.
         outcome: The result of the round.
         stances: The agents' sides.
-        decided: The verifier's reward for a decision.
     """
-    verifier = verifier_reward(common, outcome, decided)
+    verifier = verifier_reward(common, outcome)
     penalty = common.prover_invalid_response_penalty
 
     def reward(stance: int | None, invalid: bool) -> float:
@@ -118,24 +91,20 @@ class Turns(NamedTuple):
     penalised: tuple[int, ...]
 
 
-def verifier_bounds(
-    common: CommonProtocolParameters, turns: Turns, decided: DecisionReward = decision_reward
-) -> tuple[float, float]:
+def verifier_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float, float]:
     """The least and the greatest total reward of a verifier in a game."""
-    totals = _verifier_totals(common, turns, decided)
+    totals = _verifier_totals(common, turns)
     return min(totals), max(totals)
 
 
-def prover_bounds(
-    common: CommonProtocolParameters, turns: Turns, decided: DecisionReward = decision_reward
-) -> tuple[float, float]:
+def prover_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float, float]:
     """The least and the greatest total reward of a prover in a game."""
     penalty = common.prover_invalid_response_penalty
     waits = () if penalty is None else turns.penalised
     if common.shared_reward:
         per_wait = common.verifier_no_guess_reward
         penalties = (wait * per_wait + (penalty or 0.0) for wait in waits)
-        totals = (*_verifier_totals(common, turns, decided), *penalties)
+        totals = (*_verifier_totals(common, turns), *penalties)
         return min(totals), max(totals)
     # The sign of `prover_reward` is the user's, hence least and most of all ends and not the first
     # and the last.
@@ -143,9 +112,7 @@ def prover_bounds(
     return min(ends), max(ends)
 
 
-def _verifier_totals(
-    common: CommonProtocolParameters, turns: Turns, decided: DecisionReward
-) -> tuple[float, ...]:
+def _verifier_totals(common: CommonProtocolParameters, turns: Turns) -> tuple[float, ...]:
     """All possible totals of a verifier."""
     # Amounts may have any sign, so neither the longest game nor the firmest decision need be the
     # extreme: every end is computed.
@@ -157,7 +124,7 @@ def _verifier_totals(
         waits, degrees = waits[:1], degrees[-1:]
         signs = (1,) if common.force_guess == "y" else signs
     rewarded = [
-        wait * per_wait + decided(common, sign * x)
+        wait * per_wait + decision_reward(common, sign * x)
         for wait in waits
         for x in degrees
         for sign in signs

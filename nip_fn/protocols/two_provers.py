@@ -2,7 +2,7 @@
 
 from nip_fn.game.decision import ACCEPT
 from nip_fn.game.protocol import AgentSpec, Move
-from nip_fn.keys import Draws, Key, fold_in
+from nip_fn.keys import Key, fold_in, permutation
 from nip_fn.params.protocol import TwoProverParameters
 from nip_fn.protocols.build import Schedule, in_turn
 
@@ -32,7 +32,7 @@ def make_schedule(length: TwoProverParameters, *, verifier_first: bool) -> Sched
 
 
 def reading_order(
-    length: TwoProverParameters, draws: Draws, agent: int, round_id: int, key: Key
+    length: TwoProverParameters, agent: int, round_id: int, key: Key
 ) -> tuple[int, ...]:
     """The channels in the order in which an agent reads them in a round.
 
@@ -41,7 +41,6 @@ def reading_order(
 
     Args:
         length: The protocol's own parameters.
-        draws: The source of the verifier's order.
         agent: The reader.
         round_id: The round, counted from 0.
         key: The game's key.
@@ -49,5 +48,5 @@ def reading_order(
     if agent == PROVER0:
         return 1, 0
     if agent == VERIFIER and length.randomize_channel_order:
-        return draws.permutation(fold_in(key, "channel_order", round_id), 2)
+        return permutation(fold_in(key, "channel_order", round_id), 2)
     return 0, 1

@@ -1,7 +1,7 @@
 """Events as bytes: an append-only stream of checked frames.
 
     file   = header frame*
-    header = magic (8 bytes)  schema version (u32)  CRC-32 of the 12 bytes before (u32)
+    header = magic (8 bytes)  format (u32)  CRC-32 of the 12 bytes before (u32)
     frame  = length (u32)  CRC-32 of the payload (u32)  CRC-32 of the 8 bytes before (u32)  payload
 
 All integers are little-endian; a payload is one event as msgpack.  The head of a frame has a
@@ -19,19 +19,17 @@ import msgspec
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn.run.events import Event
+from nip_fn.run.events import FORMAT, Event
 
 # As PNG's: no text in UTF-8 begins with its first byte, and a transfer that translates line ends
 # changes its last one.
 MAGIC = b"\x89nip-fn\n"
-# 1 was written by nip-fn 0.1, which cannot derive what later versions record (`events.FORMAT`).
-SCHEMA_VERSION = 2
 RESTORE = "restore the file from a backup, or look at the events before it with --until"
 
 _HEADER = Struct("<8sII")
 _HEAD = Struct("<III")
 _encode = msgspec.msgpack.Encoder().encode
-_OUTLINED = (b"run_started", b"stage_done", b"extended", b"forked")
+_OUTLINED = (b"run_started", b"stage_ended", b"extended", b"forked")
 _decode = msgspec.msgpack.Decoder(Event).decode
 
 
@@ -39,7 +37,7 @@ _decode = msgspec.msgpack.Decoder(Event).decode
 class ReadError(Problem):
     """The reason why a recording cannot be read; its address is left to the reader.
 
-    kind: the file is no checkpoint ("foreign"), of a newer version, damaged, or holds no event; an
+    kind: the file is no checkpoint ("foreign"), of a newer format, damaged, or holds no event; an
         event fits nothing that this version and the run's own sources derive ("misfit"); or it
         names code that nobody here has trusted yet ("untrusted").
     """
@@ -57,7 +55,7 @@ class Recording(NamedTuple):
 
 def header() -> bytes:
     """The first bytes of a checkpoint."""
-    fields = _HEADER.pack(MAGIC, SCHEMA_VERSION, 0)[:12]
+    fields = _HEADER.pack(MAGIC, FORMAT, 0)[:12]
     return fields + crc32(fields).to_bytes(4, "little")
 
 
@@ -124,14 +122,13 @@ def _check_header(data: bytes) -> ReadError | None:
         )
     if len(data) < _HEADER.size:
         return None  # died while writing the header: an empty recording with a torn tail
-    _, version, checksum = _HEADER.unpack_from(data)
-    # Before the version is looked at: a flipped bit in it would send the user to upgrade.
+    _, format, checksum = _HEADER.unpack_from(data)
+    # Before the format is looked at: a flipped bit in it would send the user to upgrade.
     if checksum != crc32(data[:12]):
         return ReadError("the header does not match its checksum", remedy=RESTORE)
-    if version > SCHEMA_VERSION:
+    if format != FORMAT:
         return ReadError(
-            f"written in checkpoint schema {version}; this version of nip-fn reads up to "
-            f"{SCHEMA_VERSION}",
+            f"written in format {format}; this version of nip-fn reads format {FORMAT}",
             remedy="upgrade with: pip install --upgrade nip-fn",
             kind="newer",
         )

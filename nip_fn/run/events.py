@@ -11,8 +11,9 @@ from nip_fn.training.groups import Adapter
 from nip_fn.training.jobs import Job, Probe
 from nip_fn.trees.grow import Path, ReplyRequest
 
-# The format that new runs are recorded in; `replay` reads this one and all before it.
-FORMAT = 3
+# The format of a recording: its frames, its events, and what is derived from them.  It is written
+# once, in the header of the checkpoint.
+FORMAT = 1
 
 
 # Every size is recorded with the hash, so that a recording replays without the data: which
@@ -37,8 +38,7 @@ class DatasetInfo(msgspec.Struct, frozen=True, array_like=True):
 
 
 # As arrays, events are stored without the names of their fields, so a field's place is its name on
-# disk, which is why none may move.  A tag never changes either: two of them keep the names that
-# their classes had at first.
+# disk, which is why none may move.  A tag never changes either.
 class RecordedEvent(msgspec.Struct, frozen=True, array_like=True):
     """Base of all events.  Fields may be added at the end with a default; none is ever changed."""
 
@@ -50,12 +50,11 @@ class RunStarted(RecordedEvent, frozen=True, array_like=True, tag="run_started")
     dataset: DatasetInfo
     version: str  # of nip-fn
     loaded: tuple[tuple[str, Adapter], ...] = ()  # (group, what an earlier run trained for it)
-    format: int = 1  # of digests, draws and rules; 1 where an older version wrote none
     # (reference, hash of its source) of each protocol, trainer, selector and data set of one's own
     sources: tuple[tuple[str, str], ...] = ()
 
 
-class BatchFetched(RecordedEvent, frozen=True, array_like=True, tag="drawn"):
+class BatchFetched(RecordedEvent, frozen=True, array_like=True, tag="batch_fetched"):
     """The datapoints of a stage."""
 
     datapoints: tuple[Datapoint, ...]
@@ -84,7 +83,7 @@ class Replied(RecordedEvent, frozen=True, array_like=True, tag="replied"):
         return (self.index, self.completion), *self.others
 
 
-class StageEnded(RecordedEvent, frozen=True, array_like=True, tag="stage_done"):
+class StageEnded(RecordedEvent, frozen=True, array_like=True, tag="stage_ended"):
     """A stage ended in a state with this digest."""
 
     iteration: int

@@ -15,7 +15,6 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import BatchFetched, Event, Forked, RunStarted, StageEnded
-from nip_fn.run.replay import replay
 
 
 class ForkPoint(NamedTuple):
@@ -76,13 +75,5 @@ def fork_point(
     end, digest = ends[wanted]
     begin = max((at for at in range(end) if isinstance(events[at], BatchFetched)), default=0)
     before, sampled = events[:begin], events[begin:end]
-    return _params(before).map(lambda own: ForkPoint(wanted, own, before, sampled, digest))
-
-
-def _params(events: tuple[Event, ...]) -> Result[HyperParameters, Problem]:
-    """The parameters after the events, but for the number of iterations."""
-    begun = [event for event in events if isinstance(event, RunStarted | Forked)]
-    if begun and isinstance(begun[-1], Forked):
-        return Success(begun[-1].params)
-    # Not as recorded: the rules of an older format are added to them.
-    return replay(begun).map(lambda replayed: replayed.state.params)
+    begun = (event.params for event in reversed(before) if isinstance(event, RunStarted | Forked))
+    return Success(ForkPoint(wanted, next(begun, HyperParameters()), before, sampled, digest))

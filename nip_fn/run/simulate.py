@@ -8,7 +8,6 @@ from nip_fn.game.datapoint import Dataset, content_hash
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.digest import digest
 from nip_fn.run.events import (
-    FORMAT,
     BatchFetched,
     CreateJob,
     DatasetInfo,
@@ -67,7 +66,7 @@ def started(params: HyperParameters, dataset: Dataset, version: str = "simulated
     splits = (dataset.train, dataset.validation, dataset.test)
     every = tuple(point for split in splits for point in split)
     info = DatasetInfo(dataset.name, content_hash(every), *map(len, splits))
-    return RunStarted(params, info, version, format=FORMAT)
+    return RunStarted(params, info, version)
 
 
 def pure_world(dataset: Dataset, sampler: PureSampler) -> Perform:

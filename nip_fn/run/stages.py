@@ -56,7 +56,7 @@ class Growing(msgspec.Struct, frozen=True):
         return f"{self.name}: {len(self.forest)} trees, {self.num_waiting} replies to come"
 
 
-# Digests of both formats cover these flags by value, so their meaning never changes.
+# Digests cover these flags by value, so their meaning never changes.
 class JobState(msgspec.Struct, frozen=True, array_like=True):
     """A training under way."""
 

@@ -12,7 +12,7 @@ from nip_fn.metrics.usage import Usage
 from nip_fn.params.agent import is_scripted
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.run.events import FORMAT, DatasetInfo
+from nip_fn.run.events import DatasetInfo
 from nip_fn.run.stages import Growing, JobState, NotStarted, Publishing, Stage, StageName, Training
 from nip_fn.training.groups import Group, group_of, is_due
 from nip_fn.training.opponents import Script, player_of
@@ -47,7 +47,7 @@ class Origin(NamedTuple):
 class RunState(msgspec.Struct, frozen=True):
     """All that is known of a run.
 
-    params, dataset, format: as the run was started with.
+    params, dataset: as the run was started with.
     iteration: counted from 0.
     stage: the stage under way, with what belongs to it.
     groups: the model groups, with their adapters.
@@ -64,7 +64,6 @@ class RunState(msgspec.Struct, frozen=True):
     # with a record and not with None.
     params: HyperParameters = HyperParameters()
     dataset: DatasetInfo = DatasetInfo("", "", 0, 0, 0)
-    format: int = FORMAT
     iteration: int = 0
     stage: Stage = NotStarted()
     groups: tuple[Group, ...] = ()

@@ -22,7 +22,7 @@ from nip_fn.config.data_checks import needed_splits
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import reset
-from nip_fn.keys import DRAWS, Key, fold_in, key
+from nip_fn.keys import Key, fold_in, key, permutation
 from nip_fn.metrics.formulas import Metrics
 from nip_fn.metrics.stage import lineage_metrics, opponent_metrics, rollout_metrics, stage_metrics
 from nip_fn.metrics.usage import Usage, reply_usage
@@ -32,7 +32,6 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
 from nip_fn.run.digest import digest
 from nip_fn.run.events import (
-    FORMAT,
     BatchFetched,
     CreateJob,
     DatasetInfo,
@@ -98,7 +97,7 @@ from nip_fn.trees.grow import (
     num_waiting_at,
     pending_requests,
 )
-from nip_fn.trees.rollouts import GAME_WEIGHTS, dialogue_of
+from nip_fn.trees.rollouts import dialogue_of
 from nip_fn.worlds import MEASURES
 
 Stepped = tuple[RunState, tuple[Effect, ...]]
@@ -200,14 +199,7 @@ def _publish(under_way: JobState) -> Publish:
 
 
 def _start(event: RunStarted) -> RunState:
-    if event.format > FORMAT:
-        raise ValueError(f"format {event.format} is newer than this version's, {FORMAT}")
     params = event.params
-    # Format 1 drew with NumPy's generators, whose streams no later version may depend on.
-    if event.format < 2:
-        params = replace(params, draws="philox")
-    if event.format < 3:
-        params = replace(params, edition=2)
     for problem in (*_agent_problems(params), *data_problems(params, event.dataset)):
         raise ValueError(str(problem))
     # An adapter of an earlier run stands in the lineage as if it had been trained here: it samples,
@@ -224,7 +216,6 @@ def _start(event: RunStarted) -> RunState:
     return RunState(
         params=params,
         dataset=event.dataset,
-        format=event.format,
         groups=groups,
         trainer_state=trainer_of(params).init(groups),
     )
@@ -381,8 +372,7 @@ def _fetch(state: RunState) -> FetchBatch:
     # is more than the loader holds.
     size, count, start = _train_size(state), _num_sampled(state), state.num_drawn
     epochs = range(start // size, (start + count - 1) // size + 1)
-    draw = DRAWS[params.draws].permutation
-    orders = {epoch: draw(fold_in(root, "epoch", epoch), size) for epoch in epochs}
+    orders = {epoch: permutation(fold_in(root, "epoch", epoch), size) for epoch in epochs}
     return FetchBatch(
         "train", tuple(orders[n // size][n % size] for n in range(start, start + count))
     )
@@ -476,11 +466,10 @@ def _grown(state: RunState, stage: Growing) -> RunState:
 
 def _metrics(batch: SampleBatch, selection: Selection | None) -> Metrics:
     protocol, pairs = batch.protocol, None if selection is None else selection.pairs
-    weigh = GAME_WEIGHTS[batch.params.edition]
     pooled = selection is not None and any(map(meets_others, batch.params.agents))
     earlier = batch.not_learnt_from(range(len(protocol.agents))) if pooled else ()
     return (
-        *stage_metrics(protocol, batch.datapoints, batch.trees, pairs, weigh),
+        *stage_metrics(protocol, batch.datapoints, batch.trees, pairs),
         *(world_metrics(batch) if selection is None else ()),
         *(rollout_metrics(protocol, selection.rollouts) if selection else ()),
         *(opponent_metrics(protocol, [a for _, a in earlier], len(batch.trees)) if pooled else ()),

@@ -97,8 +97,6 @@ class Candidates(NamedTuple):
     protocol: the game.
     values: `[N, A]` expected rewards for each tree.
     agents: the agents to select for.
-    tolerance: values are equal that differ by no more than this share of the most, in size, that
-        the agent can receive or lose in a game; 0 compares them bit by bit.
     excluded: (tree, agent) where the agent is not selected for after all.
     positions: of each tree, where the agents have siblings; () to look for them each time.
     """
@@ -107,7 +105,6 @@ class Candidates(NamedTuple):
     protocol: Protocol
     values: tuple[Values, ...]
     agents: tuple[int, ...]
-    tolerance: float = TOLERANCE
     # Where an agent did not play its own part, the rewards that others got in the tree still count.
     excluded: frozenset[tuple[int, int]] = frozenset()
     # Which replies stand side by side does not depend on values, by which re-estimates differ.
@@ -128,7 +125,7 @@ class Candidates(NamedTuple):
 
     def equal_within(self, agent: int) -> float:
         """The difference up to which two values of the agent are equal."""
-        return _slack(self.protocol.reward_bounds(agent), self.tolerance)
+        return _slack(self.protocol.reward_bounds(agent))
 
 
 Pairs = tuple[Pair, ...]
@@ -137,10 +134,10 @@ Rule = Callable[[Siblings], Ranks]
 Selector = Callable[[Pairs, Candidates, Key], Pairs]
 
 
-def _slack(bounds: tuple[float, float], tolerance: float) -> float:
+def _slack(bounds: tuple[float, float]) -> float:
     # Of the greatest amount and not of the range: rounding errors are in proportion to it, even
     # where all that an agent can receive is one and the same.
-    return tolerance * max(map(abs, bounds))
+    return TOLERANCE * max(map(abs, bounds))
 
 
 def candidates(
@@ -149,7 +146,6 @@ def candidates(
     backup: Backup = mean_children,
     *,
     agents: tuple[int, ...] | None = None,
-    tolerance: float = TOLERANCE,
 ) -> Candidates:
     """The replies in `trees` with their expected rewards, ready for selectors.
 
@@ -158,11 +154,10 @@ def candidates(
         protocol: The game that they are trees of.
         backup: The expected rewards of a tree's nodes.
         agents: The agents to select for; all by default.
-        tolerance: The share of the greatest reward up to which values are equal.
     """
     every = tuple(range(len(protocol.agents))) if agents is None else agents
     values, places = tuple(map(backup, trees)), tuple(map(positions_of, trees))
-    return Candidates(tuple(trees), protocol, values, every, tolerance, positions=places)
+    return Candidates(tuple(trees), protocol, values, every, positions=places)
 
 
 def positions_of(tree: Tree) -> tuple[Position, ...]:
@@ -191,7 +186,6 @@ def decision_points(
     value_NA: Values,
     protocol: Protocol,
     agents: Sequence[int],
-    tolerance: float = TOLERANCE,
     positions: Sequence[Position] | None = None,
 ) -> Iterator[Siblings]:
     """The siblings of every node at which an agent has two comparable replies, node by node.
@@ -201,11 +195,10 @@ def decision_points(
         value_NA: Its expected rewards.
         protocol: The game.
         agents: The agents to look at.
-        tolerance: The share of the greatest reward up to which values are equal.
         positions: Those of the tree, if they are known.
     """
     bounds = {agent: protocol.reward_bounds(agent) for agent in agents}
-    slack = {agent: _slack(own, tolerance) for agent, own in bounds.items()}
+    slack = {agent: _slack(own) for agent, own in bounds.items()}
     values = value_NA.tolist()
     for at in positions_of(tree) if positions is None else positions:
         if at.agent in bounds:
@@ -278,7 +271,6 @@ def propose(rule: Rule) -> Selector:
                     value_NA,
                     among.protocol,
                     among.agents_of(index),
-                    among.tolerance,
                     among.positions[index] if among.positions else None,
                 )
                 for pair in _pairs_at(index, at, rule)

@@ -9,7 +9,7 @@ from math import floor, fsum
 
 import msgspec
 
-from nip_fn.keys import LOTS, Draws, Key, fold_in
+from nip_fn.keys import Key, fold_in, permutation, weighted_choice
 from nip_fn.select.pairs import TOLERANCE
 
 RolloutRule = Callable[[Sequence[float], Key], tuple[int, ...]]
@@ -38,17 +38,17 @@ class SelectedRollout(msgspec.Struct, frozen=True, array_like=True):
     replaced: bool = False
 
 
-def above(threshold: float, *, tolerance: float = TOLERANCE) -> RolloutRule:
+def above(threshold: float) -> RolloutRule:
     """The rollouts with at least that return, in their order.
 
-    A return that falls short by no more than a share `tolerance` of the greatest return, or of the
+    A return that falls short by no more than a share `TOLERANCE` of the greatest return, or of the
     threshold, is a rounded one and reaches it.
     """
 
     # At least, not more than: inclusive as in the *nip* library, whose thresholds users bring
     # along.
     def rule(return_D: Sequence[float], key: Key) -> tuple[int, ...]:
-        least = threshold - tolerance * _most(threshold, *return_D)
+        least = threshold - TOLERANCE * _most(threshold, *return_D)
         return tuple(index for index, own in enumerate(return_D) if own >= least)
 
     return rule
@@ -65,8 +65,6 @@ def weighted(
     minimum: float | None = None,
     epsilon: float = 0.0,
     replace: bool = True,
-    draws: Draws = LOTS,
-    tolerance: float = TOLERANCE,
 ) -> RolloutRule:
     """A draw of round(factor · D) rollouts by weight, in their order.
 
@@ -76,43 +74,37 @@ def weighted(
         epsilon: Smoothing, see `sampling_weights`.
         replace: True if a rollout can be drawn more than once.  Without replacement one of weight
             0 is never drawn, so there may be fewer.
-        draws: The source of the draws.
-        tolerance: See `sampling_weights`.
     """
 
     def rule(return_D: Sequence[float], key: Key) -> tuple[int, ...]:
         if not return_D:
             return ()
         # An empty batch has no weights to normalise, hence the return before.
-        weight_D = sampling_weights(return_D, minimum=minimum, epsilon=epsilon, tolerance=tolerance)
+        weight_D = sampling_weights(return_D, minimum=minimum, epsilon=epsilon)
         size = round(as_written(factor) * len(return_D))
         if not replace:
             size = min(size, sum(weight > 0 for weight in weight_D))
         # Sorted, so that the training rows, which follow this order, do not show in which order
         # they were drawn.
-        return tuple(sorted(draws.weighted_choice(key, weight_D, size, replace=replace)))
+        return tuple(sorted(weighted_choice(key, weight_D, size, replace=replace)))
 
     return rule
 
 
 def sampling_weights(
-    return_D: Sequence[float],
-    *,
-    minimum: float | None,
-    epsilon: float,
-    tolerance: float = TOLERANCE,
+    return_D: Sequence[float], *, minimum: float | None, epsilon: float
 ) -> tuple[float, ...]:
     """`[D]` probabilities: w = max(r, m) - m over their sum, plus ε/D, over the sum of that.
 
     m is the minimum given, or the least return.  Equal returns get equal probabilities.  A return
-    that exceeds m by no more than a share `tolerance` of the greatest amount is m, rounded.
+    that exceeds m by no more than a share `TOLERANCE` of the greatest amount is m, rounded.
 
     >>> sampling_weights([0.0, 1.0, 3.0], minimum=None, epsilon=0.0)
     (0.0, 0.25, 0.75)
     """
     num = len(return_D)
     least = min(return_D) if minimum is None else minimum
-    slack = tolerance * _most(least, *return_D)
+    slack = TOLERANCE * _most(least, *return_D)
     excess = [own - least if own - least > slack else 0.0 for own in return_D]
     total = fsum(excess)
     # Equal returns leave nothing to tell them apart; the *nip* library divides 0 by 0 here and
@@ -124,7 +116,7 @@ def sampling_weights(
 
 
 def with_true_labels(
-    return_D: Sequence[float], rule: RolloutRule, share: float, key: Key, draws: Draws = LOTS
+    return_D: Sequence[float], rule: RolloutRule, share: float, key: Key
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """(rollouts to imitate, rollouts whose verdict is replaced by the true label), by index.
 
@@ -135,14 +127,13 @@ def with_true_labels(
         rule: The selection among those that are not replaced.
         share: From 0 to 1; rounded down to a whole number of rollouts.
         key: Consumed.
-        draws: The source of the permutation.
     """
     # Set aside before anything is selected: a replaced verdict is right by construction, whatever
     # the dialogue earned, and the rule is about what was earned.
     num_replaced = floor(as_written(share) * len(return_D))
     # The *nip* library seeds this draw with `hash` of the agent's name, which differs in every
     # process.
-    order = draws.permutation(fold_in(key, "replace"), len(return_D)) if num_replaced else ()
+    order = permutation(fold_in(key, "replace"), len(return_D)) if num_replaced else ()
     replaced = set(order[:num_replaced])
     others = [index for index in range(len(return_D)) if index not in replaced]
     picked = rule([return_D[index] for index in others], fold_in(key, "select"))

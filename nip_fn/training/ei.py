@@ -4,11 +4,11 @@ After Anthony et al., "Thinking Fast and Slow with Deep Learning and Tree Search
 *nip* library adapts it to prover-verifier games.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from math import fsum
 
 from nip_fn.game.decision import strongest
-from nip_fn.keys import LOTS, Draws, Key, fold_in
+from nip_fn.keys import Key, fold_in
 from nip_fn.select.rollouts import RolloutRule, SelectedRollout, with_true_labels
 from nip_fn.training.jobs import SupervisedRow
 from nip_fn.training.schedules import Schedule, constant
@@ -19,10 +19,8 @@ Agents = tuple[int, ...]  # those that are trained
 
 NEVER = constant(0.0)
 
-Dialogues = Callable[[SampleBatch, int], Sequence[int]]  # (batch, agent) -> trees
 
-
-def spoken_dialogues(batch: SampleBatch, agent: int) -> tuple[int, ...]:
+def _spoken_dialogues(batch: SampleBatch, agent: int) -> tuple[int, ...]:
     """The trees in which the agent gave a usable reply."""
     return tuple(
         index
@@ -31,18 +29,11 @@ def spoken_dialogues(batch: SampleBatch, agent: int) -> tuple[int, ...]:
     )
 
 
-def every_dialogue(batch: SampleBatch, agent: int) -> range:
-    """All trees, as in edition 2: also those in which the agent said nothing to imitate."""
-    return range(len(batch.trees))
-
-
 def ei(
     rule: RolloutRule,
     replace: Schedule = NEVER,
     *,
     batch_size: int | None = None,
-    draws: Draws = LOTS,
-    among: Dialogues = spoken_dialogues,
 ) -> Trainer[Agents]:
     """Supervised rows from rollouts without branching.
 
@@ -52,18 +43,18 @@ def ei(
             own last message.
         batch_size: Datapoints of an iteration; None: as many as the run's parameters say.  One
             dialogue tells less about a problem than a tree does, so EI wants more problems.
-        draws: The source of permutations.
-        among: The dialogues that an agent's are selected from.
     """
 
     def select(batch: SampleBatch, agent: int, key: Key) -> tuple[SelectedRollout, ...]:
         # In merlin_arthur only one of the provers speaks.  The other has nothing to imitate, and a
         # draw that falls on it is lost.
-        trees = [tree for tree in among(batch, agent) if batch.is_learnt_from(tree, agent)]
+        trees = [
+            tree for tree in _spoken_dialogues(batch, agent) if batch.is_learnt_from(tree, agent)
+        ]
         returns = [_return(batch, tree, agent) for tree in trees]
         # A prover has no true label to learn.
         share = replace(batch.iteration) if batch.protocol.is_verifier(agent) else 0.0
-        picked, replaced = with_true_labels(returns, rule, share, key, draws)
+        picked, replaced = with_true_labels(returns, rule, share, key)
         return (
             *(SelectedRollout(trees[at], agent, returns[at]) for at in picked),
             *(SelectedRollout(trees[at], agent, returns[at], replaced=True) for at in replaced),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from math import fsum
 
 from nip_fn.keys import Key
-from nip_fn.select.pairs import TOLERANCE, Candidates, Pairs, Selector, candidates
+from nip_fn.select.pairs import Candidates, Pairs, Selector, candidates
 from nip_fn.select.reestimate import reestimated
 from nip_fn.training.trainer import SampleBatch, Selection, Trainer, Update, trained_agents
 from nip_fn.trees.backup import Backup, mean_children
@@ -23,7 +23,6 @@ def malt(
     *,
     k: int | Callable[[Turn], int] = 2,
     frozen_k: int = 1,
-    tolerance: float = TOLERANCE,
 ) -> Trainer[Agents]:
     """Preference pairs from trees with `k` replies at each node.
 
@@ -38,7 +37,6 @@ def malt(
             once all give as many as the one that gives the most.
         frozen_k: With a number, that of frozen agents: their replies are never compared, but more
             of them make the values of earlier replies more certain.
-        tolerance: The share of the greatest reward up to which values are equal.
     """
 
     def replies(trained: Agents, turn: Turn) -> int:
@@ -52,9 +50,9 @@ def malt(
     def update(batch: SampleBatch, trained: Agents, key: Key) -> Update[Agents]:
         # Frozen agents are left out of the candidates and not of the pairs, so that caps and
         # balances count only what will be trained on.
-        among = candidates(
-            batch.trees, batch.protocol, backup, agents=trained, tolerance=tolerance
-        )._replace(excluded=batch.not_learnt_from(trained))
+        among = candidates(batch.trees, batch.protocol, backup, agents=trained)._replace(
+            excluded=batch.not_learnt_from(trained)
+        )
         pairs = select((), among, key)
         rows = {
             group.name: tuple(batch.preference_row(p) for p in pairs if p.agent in group.agents)

@@ -9,15 +9,12 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from nip_fn.game.edition import Edition
-from nip_fn.keys import DRAWS
 from nip_fn.params import names
 from nip_fn.params.agent import AgentParameters, is_frozen
 from nip_fn.params.run import HyperParameters
 from nip_fn.params.training import PureTextMaltParameters
 from nip_fn.select.filters import balance, cap, dedupe, margin, one_per_node
 from nip_fn.select.pairs import (
-    TOLERANCE,
     Selector,
     about,
     about_mean,
@@ -29,7 +26,7 @@ from nip_fn.select.pairs import (
 )
 from nip_fn.select.rollouts import RolloutRule, above, weighted
 from nip_fn.training.compose import accumulate, sequence
-from nip_fn.training.ei import Dialogues, ei, every_dialogue, spoken_dialogues
+from nip_fn.training.ei import ei
 from nip_fn.training.malt import malt
 from nip_fn.training.schedules import Schedule, constant, exponential, linear
 from nip_fn.training.trainer import Trainer
@@ -39,10 +36,6 @@ from nip_fn.trees.grow import Turn
 MakeTrainer = Callable[[HyperParameters], Trainer[Any]]
 
 BACKUPS: dict[str, Backup] = {"children": mean_children, "leaves": mean_leaves}
-
-# Edition 2 compared values bit by bit, and let an agent imitate dialogues in which it was silent.
-TOLERANCES: dict[Edition, float] = {2: 0.0, 3: TOLERANCE}
-DIALOGUES: dict[Edition, Dialogues] = {2: every_dialogue, 3: spoken_dialogues}
 
 # Pair rules by name; each may look at the parameters.  A selector of one's own is a rule, too: the
 # filters that the parameters ask for come after it.
@@ -86,14 +79,12 @@ def rollout_rule_of(params: HyperParameters) -> RolloutRule:
     """The rollouts to imitate, as Expert Iteration's parameters describe them."""
     own = params.ei
     if own.rollout_selection_method == "threshold":
-        return above(own.reward_threshold, tolerance=TOLERANCES[params.edition])
+        return above(own.reward_threshold)
     return weighted(
         own.weighting_sample_size_factor,
         minimum=own.weighting_minimum,
         epsilon=own.weighting_epsilon,
         replace=own.weighting_use_replacement,
-        draws=DRAWS[params.draws],
-        tolerance=TOLERANCES[params.edition],
     )
 
 
@@ -115,8 +106,6 @@ def _ei(params: HyperParameters) -> Trainer[Any]:
         rollout_rule_of(params),
         replacement_of(params),
         batch_size=params.ei.rollouts_per_iteration,
-        draws=DRAWS[params.draws],
-        among=DIALOGUES[params.edition],
     )
     return _remembering(trainer, params)
 
@@ -127,7 +116,6 @@ def _malt(params: HyperParameters) -> Trainer[Any]:
         selector_of(own, params.agents),
         BACKUPS[own.value_backup],
         k=replies_of(params),
-        tolerance=TOLERANCES[params.edition],
     )
     warm_up = own.num_initial_ei_iterations
     # Each part remembers for itself: a job's rows are of one kind, and those of Expert Iteration

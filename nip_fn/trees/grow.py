@@ -411,7 +411,6 @@ def _heard(
         may_decide=counts,
         spectrum=protocol.spectrum,
         headers=protocol.headers(move),
-        find=protocol.find_decision,
     )
     return (None, parsed.failure()) if isinstance(parsed, Failure) else (parsed.unwrap(), None)
 

@@ -1,12 +1,11 @@
 """The complete games of a tree, and batches of games without branching."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import fsum
 from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import Decision
-from nip_fn.game.edition import Edition
 from nip_fn.game.episode import Round, reset
 from nip_fn.game.protocol import Protocol, Status
 from nip_fn.keys import Key, fold_in
@@ -72,9 +71,6 @@ def dialogue_of(tree: Tree, datapoint: Datapoint) -> Rollout:
     return leaf_games(tree, datapoint)[0]
 
 
-GameWeights = Callable[[Tree], tuple[float, ...]]  # of `leaf_games`, in their order
-
-
 def leaf_probabilities(tree: Tree) -> tuple[float, ...]:
     """The probability of each of the `leaf_games`, if siblings are equally likely; 1 in all.
 
@@ -89,18 +85,6 @@ def leaf_probabilities(tree: Tree) -> tuple[float, ...]:
         if parent != NO_PARENT:
             ways[node] = ways[parent] * children[parent]
     return tuple(1 / ways[leaf] for leaf in leaves_of(tree))
-
-
-def leaf_counts(tree: Tree) -> tuple[float, ...]:
-    """A weight of 1 for each of the `leaf_games`.
-
-    Where k replies are sampled, a game that goes on for one more round counts k times as much.
-    """
-    return (1.0,) * len(leaves_of(tree))
-
-
-# Edition 2 logged means over leaves: 0.231 where the policy gives 0.327.
-GAME_WEIGHTS: dict[Edition, GameWeights] = {2: leaf_counts, 3: leaf_probabilities}
 
 
 def play(

@@ -14,7 +14,7 @@ from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint, Dataset, make_datapoint
 from nip_fn.game.reply import Completion
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.events import FORMAT, RunStarted
+from nip_fn.run.events import RunStarted
 from nip_fn.run.ports import Store, Unanswered, World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
@@ -91,7 +91,7 @@ class SmallSession:
         else:
             opened, state = store.create(self._folder).unwrap(), EMPTY
         dataset = small_dataset()
-        first = RunStarted(small_params(), in_memory(dataset).info, "0", format=FORMAT)
+        first = RunStarted(small_params(), in_memory(dataset).info, "0")
         world = World(
             sampler=self.asked,
             tuner=dummy.dummy_tuner(),

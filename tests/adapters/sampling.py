@@ -17,7 +17,7 @@ from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key, split
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Message
-from nip_fn.run.events import FORMAT, Replied, RunStarted
+from nip_fn.run.events import Replied, RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
@@ -137,7 +137,7 @@ class Game:
             state, first = replay(recording.events).unwrap().state, ()
         else:
             opened, state = store.create(self.folder).unwrap(), EMPTY
-            first = (RunStarted(self.params, in_memory(DATA).info, "0", format=FORMAT),)
+            first = (RunStarted(self.params, in_memory(DATA).info, "0"),)
         served = {
             agent.name: served_by(agent, {"OPENAI_API_KEY": KEY}).unwrap()
             for agent in self.params.agents

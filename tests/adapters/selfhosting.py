@@ -11,7 +11,7 @@ from nip_fn.errors import Problem
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Message
-from nip_fn.run.events import FORMAT, Publish, RunStarted
+from nip_fn.run.events import Publish, RunStarted
 from nip_fn.run.ports import Served, Tuned, World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
@@ -119,7 +119,7 @@ class Session:
             assert state.faults == ()
         else:
             opened, state = store.create(self.run).unwrap(), EMPTY
-            first = (RunStarted(self.params, in_memory(small_dataset()).info, "0", format=FORMAT),)
+            first = (RunStarted(self.params, in_memory(small_dataset()).info, "0"),)
         world = World(
             sampler=self.sampler,
             tuner=self.tuner,

@@ -19,7 +19,7 @@ from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Message
 from nip_fn.run.digest import digest
-from nip_fn.run.events import FORMAT, Event, RunStarted
+from nip_fn.run.events import Event, RunStarted
 from nip_fn.run.ports import Sampler, Tuned, World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
@@ -493,7 +493,7 @@ def play(
 ) -> tuple[Result[RunState, Problem], Budget]:
     """A session of a run that costs, as far as a budget goes."""
     data = in_memory(small_dataset())
-    state, first = EMPTY, [RunStarted(params, data.info, "0", format=FORMAT)]
+    state, first = EMPTY, [RunStarted(params, data.info, "0")]
     if folder.exists():
         opened, recording = store.reopen(folder).unwrap()
         state, first = replay(recording.events).unwrap().state, []

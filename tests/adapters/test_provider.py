@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nip_fn.game.reply import Completion
 from nip_fn.keys import seed_of
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.events import FORMAT, EndStage, Replied, RunStarted, SampleReplies
+from nip_fn.run.events import EndStage, Replied, RunStarted, SampleReplies
 from nip_fn.run.request import Request, request
 from nip_fn.run.state import EMPTY
 from nip_fn.run.step import step
@@ -371,7 +371,7 @@ def test_game_replies_can_be_used(protocol: str, spectrum: str, version: str) ->
 
 def _forest(params: HyperParameters) -> tuple[Node, ...]:
     """The games of a run's first stage, played by what the fake models write."""
-    state, effects = step(EMPTY, RunStarted(params, DATASET, "0", format=FORMAT))
+    state, effects = step(EMPTY, RunStarted(params, DATASET, "0"))
     waiting = list(singles(effects))
     while not isinstance(waiting[0], EndStage):
         effect = waiting.pop(0)

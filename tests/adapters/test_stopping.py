@@ -8,7 +8,7 @@ from returns.result import Failure, Result
 
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
-from nip_fn.run.events import FORMAT, RunStarted
+from nip_fn.run.events import RunStarted
 from nip_fn.run.ports import Unanswered, World
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY
@@ -55,7 +55,7 @@ def test_a_problem_is_told_while_replies_are_under_way_and_these_are_kept(tmp_pa
             store=opened,
             tracker=no_tracker,
         )
-        start = RunStarted(params, in_memory(small_dataset()).info, "0", format=FORMAT)
+        start = RunStarted(params, in_memory(small_dataset()).info, "0")
         ended = asyncio.run(interpret(EMPTY, world, first=(start,), tell=tell))
     assert str(ended.failure()) == "the key is refused"
     ((line, before),) = lines

@@ -9,7 +9,7 @@ from returns.result import Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.events import FORMAT, Event, Publish, RunStarted
+from nip_fn.run.events import Event, Publish, RunStarted
 from nip_fn.run.ports import Publisher, Served, Tuned, Tuner, World
 from nip_fn.run.replay import replay
 from nip_fn.run.state import EMPTY, RunState
@@ -63,9 +63,7 @@ def run(
 ) -> Result[RunState, Problem]:
     """A small run, or what is left of it."""
     params = params or small_params()
-    first: tuple[Event, ...] = (
-        RunStarted(params, in_memory(small_dataset()).info, "0", format=FORMAT),
-    )
+    first: tuple[Event, ...] = (RunStarted(params, in_memory(small_dataset()).info, "0"),)
     if (folder / store.CHECKPOINT).exists():
         opened, recording = store.reopen(folder).unwrap()
         state, first = replay(recording.events).unwrap().state, ()

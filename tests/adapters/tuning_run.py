@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from nip_fn.config.codec import from_dict
-from nip_fn.run.events import FORMAT, RunStarted
+from nip_fn.run.events import RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.replay import replay
 from nip_fn.run.state import EMPTY
@@ -57,9 +57,7 @@ def main(folder: Path, url: str) -> str:
         store=opened,
         tracker=no_tracker,
     )
-    first = (
-        () if state.stage.name != "start" else (RunStarted(PARAMS, data.info, "0", format=FORMAT),)
-    )
+    first = () if state.stage.name != "start" else (RunStarted(PARAMS, data.info, "0"),)
     ended = asyncio.run(interpret(state, world, first=first))
     return ended.map(lambda state: state.stage.name).value_or(str(ended))
 

@@ -19,7 +19,7 @@ from nip_fn.game.datapoint import Dataset, make_datapoint
 from nip_fn.keys import fold_in, key, split
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Message
-from nip_fn.run.events import FORMAT, BatchFetched, Event, Replied, RunStarted, StageEnded
+from nip_fn.run.events import BatchFetched, Event, Replied, RunStarted, StageEnded
 from nip_fn.run.ports import World
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, Row, RunState
@@ -100,7 +100,7 @@ def play(
         data = in_memory(dataset(forest.trees))
         tuner, publisher = dummy.dummy_tuner(), dummy.serve_at_once
         world = World(sampler, tuner, publisher, data.source, opened, _no_tracker)
-        first = (RunStarted(params, data.info, "0", format=FORMAT),)
+        first = (RunStarted(params, data.info, "0"),)
         asyncio.run(interpret(EMPTY, world, first=first, observe=watch)).unwrap()
         opened.close()
     after = provider.counters()

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from nip_fn.config.codec import from_dict
-from nip_fn.run.events import FORMAT, Event, RunStarted
+from nip_fn.run.events import Event, RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, RunState
@@ -121,7 +121,7 @@ def play(provider: Provider, limit: float) -> Played:
             if state.stage.name != "sample" and not ended:
                 ended.append(time.perf_counter())
 
-        first = (RunStarted(PARAMS, data.info, "0", format=FORMAT),)
+        first = (RunStarted(PARAMS, data.info, "0"),)
         began = time.perf_counter()
         asyncio.run(interpret(EMPTY, world, first=first, observe=observe)).unwrap()
         opened.close()

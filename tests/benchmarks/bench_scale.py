@@ -116,7 +116,7 @@ async def _play(size: Size, folder: Path) -> tuple[Watch, float]:
     world = World(
         sample, dummy.dummy_tuner(), dummy.serve_at_once, data.source, appending, _no_tracker
     )
-    first = (RunStarted(params, data.info, "0", format=3),)
+    first = (RunStarted(params, data.info, "0"),)
     (await interpret(nip.EMPTY, world, first=first, stop=stop, observe=watch)).unwrap()
     appending.close()
     return watch, asyncio.get_running_loop().time()

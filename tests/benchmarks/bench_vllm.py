@@ -23,7 +23,7 @@ from nip_fn.config.presets import with_preset
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.events import FORMAT, BatchFetched, Event, Replied, RunStarted, StageEnded
+from nip_fn.run.events import BatchFetched, Event, Replied, RunStarted, StageEnded
 from nip_fn.run.ports import Sampler, World
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, Row, RunState
@@ -163,7 +163,7 @@ async def _grow(inner: Sampler, run: Path) -> tuple[Rate, list[Request]]:
     world = World(
         sampler, dummy.dummy_tuner(), dummy.serve_at_once, data.source, opened, _no_tracker
     )
-    first = (RunStarted(params, data.info, "0", format=FORMAT),)
+    first = (RunStarted(params, data.info, "0"),)
     (await interpret(EMPTY, world, first=first, observe=watch)).unwrap()
     opened.close()
     return Rate(watch.seconds, len(sampler.asked), watch.tokens), sampler.asked

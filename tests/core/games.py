@@ -16,6 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nip_fn import __version__
 from nip_fn.config.codec import from_dict, merge
 from nip_fn.game.datapoint import Datapoint, Split, make_datapoint
 from nip_fn.game.decision import SPECTRA
@@ -26,7 +27,6 @@ from nip_fn.protocols.registry import PROTOCOLS, agent_names
 from nip_fn.run import checkpoint
 from nip_fn.run.digest import digest
 from nip_fn.run.events import (
-    FORMAT,
     BatchFetched,
     CreateJob,
     DatasetInfo,
@@ -420,7 +420,7 @@ def _play_once(setup: Setup, order: Order) -> Play:
 
 
 def _play(setup: Setup, order: Order) -> Play:
-    event = RunStarted(setup.params, DATASET, "0.2.0", format=FORMAT)
+    event = RunStarted(setup.params, DATASET, __version__)
     state, effects = step(EMPTY, event)
     first = Moment(event, state, singles(effects), singles(effects))
     return (first, *_go_on(setup, state, first.waiting, order))

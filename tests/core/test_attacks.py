@@ -126,8 +126,7 @@ def test_what_the_run_asked_for_in_its_own_training_is_left_out() -> None:
         "load_checkpoint_and_parameters": True,
         "checkpoint_run_id": "earlier",
     }  # fmt: skip
-    params = params_of("nip", agents={"_default": own}, draws="philox")
+    params = params_of("nip", agents={"_default": own})
     tested = from_dict(frozen_table(params, datapoints=1, games=1)).unwrap()
     plain = from_dict({"agents": {"_default": {"freeze_agent": True}}}).unwrap()
     assert tested.agents == plain.agents
-    assert tested.draws == "lots"

@@ -3,7 +3,7 @@
 import pytest
 
 import nip_fn as nip
-from nip_fn.run.events import FORMAT, Effect, Event, JobCreated, Refuse, RunStarted
+from nip_fn.run.events import Effect, Event, JobCreated, Refuse, RunStarted
 from nip_fn.run.replay import replay
 from nip_fn.run.state import RunState
 from nip_fn.run.step import pending
@@ -39,7 +39,7 @@ def mixed(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_run_ends_before_a_training_on_mixed_rows_is_asked_for(mixed: str) -> None:
     """They were trained on as if all were to be imitated, rejected replies among them."""
     setup = Setup(make_params(MANY_PAIRS, {"trainer": mixed}), decision_rate=0.5)
-    start = RunStarted(setup.params, DATASET, "0.2.0", format=FORMAT)
+    start = RunStarted(setup.params, DATASET, nip.__version__)
     events: list[Event] = [start]
 
     def answer(state: RunState, effect: Effect) -> list[Event]:

@@ -13,8 +13,9 @@ from nip_fn.config.codec import from_dict, to_dict
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.reply import Completion, FinishReason
 from nip_fn.run import checkpoint
-from nip_fn.run.checkpoint import MAGIC, SCHEMA_VERSION, Recording
+from nip_fn.run.checkpoint import MAGIC, Recording
 from nip_fn.run.events import (
+    FORMAT,
     BatchFetched,
     DatasetInfo,
     Event,
@@ -211,17 +212,20 @@ def test_other_files_are_foreign(data: bytes) -> None:
     assert checkpoint.read(data).failure().kind == "foreign"
 
 
-def _header_of(version: int) -> bytes:
-    fields = MAGIC + version.to_bytes(4, "little")
+def _header_of(format: int) -> bytes:
+    fields = MAGIC + format.to_bytes(4, "little")
     return fields + crc32(fields).to_bytes(4, "little")
 
 
-def test_a_newer_schema_is_named_with_what_to_do() -> None:
-    assert _header_of(SCHEMA_VERSION) == checkpoint.header()
-    problem = checkpoint.read(_header_of(SCHEMA_VERSION + 6) + b"whatever").failure()
+@pytest.mark.parametrize("format", [0, FORMAT + 1, 2**32 - 1])
+def test_a_recording_in_another_format_is_refused_with_what_to_do(format: int) -> None:
+    assert _header_of(FORMAT) == checkpoint.header()
+    problem = checkpoint.read(_header_of(format) + b"whatever").failure()
     assert problem.kind == "newer"
-    assert str(SCHEMA_VERSION + 6) in problem.problem
-    assert "\n" not in problem.problem
+    assert problem.problem == (
+        f"written in format {format}; this version of nip-fn reads format {FORMAT}"
+    )
+    assert "pip install --upgrade nip-fn" in problem.remedy
 
 
 @pytest.mark.parametrize(

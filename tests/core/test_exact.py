@@ -1,4 +1,4 @@
-"""Rewards, ties and thresholds of edition 3 are those of exact arithmetic."""
+"""Rewards, ties and thresholds are those of exact arithmetic."""
 
 from fractions import Fraction
 from itertools import product
@@ -18,10 +18,9 @@ from nip_fn.params.base import LARGEST
 from nip_fn.params.protocol import CommonProtocolParameters
 from nip_fn.protocols.nip import VERIFIER
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.protocols.rewards import decision_reward, rounded_decision_reward
+from nip_fn.protocols.rewards import decision_reward
 from nip_fn.select.filters import margin
 from nip_fn.select.pairs import (
-    TOLERANCE,
     Selector,
     about,
     about_mean,
@@ -89,13 +88,12 @@ def common(reward: float, penalty: float) -> CommonProtocolParameters:
 
 
 def test_a_sure_decision_earns_its_reward_to_the_last_bit() -> None:
-    """961 pairs of round rewards; by edition 2's formula, 184 rewards are a bit off."""
+    """961 pairs of round rewards; by neither + |x| (full - neither), 184 are a bit off."""
     pairs = list(product(TENTHS, TENTHS))
     for reward, penalty in pairs:
         assert decision_reward(common(reward, penalty), 1.0) == reward
         assert decision_reward(common(reward, penalty), -1.0) == penalty
-    rounded = sum(rounded_decision_reward(common(*pair), 1.0) != pair[0] for pair in pairs)
-    assert (len(pairs), rounded) == (961, 184)
+    assert len(pairs) == 961
 
 
 @given(st.sampled_from(TENTHS), st.sampled_from(TENTHS), st.floats(-1, 1))
@@ -109,7 +107,6 @@ def test_a_right_decision_reaches_the_threshold_that_equals_its_reward() -> None
     """With a reward of 0.9 the default threshold of 0.9 selected nothing."""
     amounts = common(0.9, -1.0)
     assert above(0.9)([decision_reward(amounts, 1.0)], key(0)) == (0,)
-    assert above(0.9, tolerance=0.0)([rounded_decision_reward(amounts, 1.0)], key(0)) == ()
 
 
 def test_a_sum_of_rewards_reaches_the_threshold_that_it_equals() -> None:
@@ -228,15 +225,14 @@ def test_ties_do_not_depend_on_the_scale_of_rewards(values: list[int], scale: fl
     assert found == {(i, j) for i, j in product(places, places) if values[i] > values[j]}
 
 
-def test_bit_by_bit_the_same_values_do_not_tie() -> None:
-    """As edition 2 compared them: the last bit of a sum of thirds was a preference."""
+def test_the_last_bit_of_a_sum_is_no_preference() -> None:
+    """-5/9 comes out one bit apart by two ways of adding thirds up."""
     replies = tuple(Node((Utterance(VERIFIER, text),), (0.0, 0.0)) for text in "ab")
     tree = flat(Node(reward=(0.0, 0.0), children=replies))
     rows = np.array([(0.0, 0.0), (0.0, -0.5555555555555555), (0.0, -0.5555555555555556)])
-    for tolerance, num in ((TOLERANCE, 0), (0.0, 1)):
-        among = candidates([tree], PROTOCOL, lambda _: rows, tolerance=tolerance)
-        for rule in (every(), best_worst(), interval(0.0)):
-            assert len(chain(rule, margin(0.0))((), among, key(0))) == num
+    among = candidates([tree], PROTOCOL, lambda _: rows)
+    for rule in (every(), best_worst(), interval(0.0)):
+        assert chain(rule, margin(0.0))((), among, key(0)) == ()
 
 
 # --------------------------------------------------------------------- the mean of the siblings

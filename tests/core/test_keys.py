@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nip_fn.keys import (
-    DRAWS,
     KEY_SIZE,
     Key,
     fold_in,
@@ -123,12 +122,19 @@ def test_a_key_draws_what_it_has_always_drawn() -> None:
     assert uniform(key(0)) == 0.5881236365199602
 
 
-def test_format_1_draws_what_numpy_drew_for_it() -> None:
-    """NumPy may change it; recordings of nip-fn 0.1 then replay under an older NumPy only."""
-    old, weights = DRAWS["philox"], (0.2, 0.3, 0.5)
-    assert old.permutation(key(0), 6) == (4, 3, 5, 0, 1, 2)
-    assert old.weighted_choice(key(0), weights, 6, replace=True) == (2, 2, 1, 0, 1, 0)
-    assert old.weighted_choice(key(0), weights, 3, replace=False) == (2, 1, 0)
+@pytest.mark.parametrize("replace", [True, False])
+@pytest.mark.parametrize("weights", [(), (0.0,), (0.0, 0.0)])
+def test_a_choice_among_no_positive_weights_is_refused(
+    weights: tuple[float, ...], replace: bool
+) -> None:
+    with pytest.raises(ValueError, match="draw 0 finds no positive weight"):
+        weighted_choice(key(0), weights, 1, replace=replace)
+
+
+def test_without_replacement_there_are_no_more_draws_than_positive_weights() -> None:
+    assert set(weighted_choice(key(0), (1.0, 0.0, 2.0), 2, replace=False)) == {0, 2}
+    with pytest.raises(ValueError, match="draw 2 finds no positive weight"):
+        weighted_choice(key(0), (1.0, 0.0, 2.0), 3, replace=False)
 
 
 def test_a_run_is_the_same_bytes_whatever_the_hash_seed() -> None:

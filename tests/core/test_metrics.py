@@ -36,7 +36,7 @@ from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Adapter, Group
 from nip_fn.trees.backup import mean_children
 from nip_fn.trees.grow import Node, Slot
-from nip_fn.trees.rollouts import GameWeights, Rollout, leaf_counts, leaf_games, leaf_probabilities
+from nip_fn.trees.rollouts import Rollout, leaf_games
 from nip_fn.trees.tree import Tree
 
 from .games import make_params
@@ -192,10 +192,9 @@ def metrics_of(
     roots: Sequence[Node],
     pairs: Sequence[Pair] | None = None,
     protocol: Protocol = PROTOCOL,
-    weigh: GameWeights = leaf_counts,
 ) -> dict[str, float]:
-    """The metrics by name; every game counts once, so that shares can be read off a tree."""
-    metrics = stage_metrics(protocol, points, forest_of(roots, len(points)), pairs, weigh)
+    """The metrics by name."""
+    metrics = stage_metrics(protocol, points, forest_of(roots, len(points)), pairs)
     assert len(dict(metrics)) == len(metrics)
     return dict(metrics)
 
@@ -219,38 +218,39 @@ FOREST = [
 
 
 def test_outcomes_of_a_forest_made_by_hand() -> None:
-    """Eight games: two decided as the label says, four accepted, one neither, two of two rounds.
+    """The right solution: 1/2 and 1, so 3/4; the buggy one: 0 and 0; together 3/8.
 
-    Three are about the right solution, two of them right; five about the buggy one, none right.
-    Σ (W (p_d - p) / 8)² is (3 · 5/12)² + (5 · 1/4)² over 64, which is 25/512, and 3/16 over that is
-    3.84: so many independent games would tell as much.
+    Accepted: 1/2, then 1/2 + 1/4, 1, and 1/2 of nothing: 9/4 of 4.  The two trees about a datapoint
+    are a cluster: Σ (W (p_d - p) / 4)² = 2 (2 · 3/8 / 4)² = 9/128, and 15/64 over that is 10/3.
     """
-    low, high = wilson_interval(3.84 / 4, 3.84, student_quantile(LEVEL, 1))
-    by_class = Estimate(2 / 3, *wilson_interval(2, 3)), Estimate(0.0, *wilson_interval(0, 1))
+    low, high = wilson_interval(10 / 8, 10 / 3, student_quantile(LEVEL, 1))
+    by_class = Estimate(3 / 4, *wilson_interval(9 / 4, 3)), Estimate(0.0, *wilson_interval(0, 1))
     balanced = balanced_share(*by_class)
     metrics = metrics_of(points(1, 0), FOREST)
     outcomes = {name: metrics[name] for name in metrics if "." not in name and name not in EFFORT}
     assert outcomes == pytest.approx(
         {
-            "accuracy": 2 / 8,
-            "accuracy_stderr": sqrt(2 / 8 * 6 / 8 / 3.84),
+            "accuracy": 3 / 8,
+            "accuracy_stderr": sqrt(15 / 64 / (10 / 3)),
             "accuracy_low": low,
             "accuracy_high": high,
             "accuracy_0": 0.0,
-            "accuracy_1": 2 / 3,
-            "balanced_accuracy": 1 / 3,
+            "accuracy_1": 3 / 4,
+            "balanced_accuracy": 3 / 8,
             "balanced_accuracy_low": balanced.low,
             "balanced_accuracy_high": balanced.high,
-            "majority_class_share": 5 / 8,
-            "precision": 2 / 4,
-            "recall": 2 / 3,
-            "acceptance_rate": 4 / 8,
-            "no_decision_rate": 2 / 8,
+            "majority_class_share": 1 / 2,
+            "precision": (3 / 2) / (9 / 4),
+            "recall": 3 / 4,
+            "acceptance_rate": 9 / 16,
+            "no_decision_rate": (1 / 4 + 1 / 2) / 4,
             "neither_share": 1 / 8,
-            "truncated_share": 1 / 8,
+            "truncated_share": 1 / 16,
             "aborted_share": 1 / 8,
-            "decision_entropy": 1.75 * log(2),  # accept 4, reject 1, neither 1, none 2
-            "episode_length": 10 / 8,
+            "decision_entropy": -sum(  # accept, reject, neither, none
+                share * log(share) for share in (9 / 16, 1 / 8, 1 / 8, 3 / 16)
+            ),
+            "episode_length": (1 + 3 / 2 + 1 + 1) / 4,
             "games": 8,
         }
     )
@@ -293,12 +293,10 @@ def test_a_game_that_waits_for_its_first_reply_has_no_rewards_yet() -> None:
 
 
 def test_the_worst_datapoint_pools_all_its_trees() -> None:
-    """The first: 1 of 3 and 1 of 1; the second: 2 of 3 and 0 of 1; pooled, both have 2 of 4."""
+    """The first: 1/3 and 1, so 2/3; the second: 2/3 and 0, so 1/3."""
     right, wrong = leaf("decided", "accept"), leaf("decided", "reject")
     forest = [tree(right, wrong, wrong), tree(right, right, wrong), tree(right), tree(wrong)]
-    assert metrics_of(points(1, 1), forest * 2)["worst_datapoint_accuracy"] == 2 / 4
-    single = metrics_of(points(1, 1), forest[:2] * 3)
-    assert single["worst_datapoint_accuracy"] == 1 / 3
+    assert metrics_of(points(1, 1), forest * 4)["worst_datapoint_accuracy"] == pytest.approx(1 / 3)
 
 
 def test_a_datapoint_drawn_twice_is_one_datapoint() -> None:
@@ -331,7 +329,7 @@ def test_with_few_games_about_each_no_single_datapoint_is_judged() -> None:
 def test_the_games_of_one_tree_count_as_one_towards_judging_a_datapoint() -> None:
     grown = tree(*[leaf("decided", "accept")] * 8)
     for num, measured in ((1, False), (8, True)):
-        metrics = metrics_of(points(1), [grown] * num, weigh=leaf_probabilities)
+        metrics = metrics_of(points(1), [grown] * num)
         assert ("worst_datapoint_accuracy" in metrics) == measured
 
 
@@ -373,14 +371,16 @@ def test_selective_accuracy_by_hand() -> None:
         )
     ]
     metrics = metrics_of(points(1), forest, protocol=GRADED)
-    assert named(metrics, "selective") == {
-        "selective.0.00.coverage": 5 / 6,
-        "selective.0.00.accuracy": 3 / 5,
-        "selective.0.50.coverage": 4 / 6,
-        "selective.0.50.accuracy": 3 / 4,
-        "selective.1.00.coverage": 2 / 6,
-        "selective.1.00.accuracy": 1 / 2,
-    }
+    assert named(metrics, "selective") == pytest.approx(
+        {
+            "selective.0.00.coverage": 5 / 6,
+            "selective.0.00.accuracy": 3 / 5,
+            "selective.0.50.coverage": 4 / 6,
+            "selective.0.50.accuracy": 3 / 4,
+            "selective.1.00.coverage": 2 / 6,
+            "selective.1.00.accuracy": 1 / 2,
+        }
+    )
 
 
 def test_selective_accuracy_of_none_is_left_out_and_so_are_levels_without_degrees() -> None:
@@ -394,7 +394,10 @@ def test_selective_accuracy_of_none_is_left_out_and_so_are_levels_without_degree
 
 
 def test_rewards_of_games_made_by_hand() -> None:
-    """The prover's games: 0.5 + 1, 0.5 - 1 and 3; the verifier's: -1 + 2, -1 + 2 and 1."""
+    """The prover's games: 0.5 + 1 or 0.5 - 1, and 3; the verifier's: -1 + 2, -1 + 2 and 1.
+
+    The mean of 1/2 and 3 is 7/4, the variance half of 1/2 · (1/16 + 81/16) + 25/16: 33/16.
+    """
     forest = [
         tree(
             inner(
@@ -407,8 +410,8 @@ def test_rewards_of_games_made_by_hand() -> None:
     ]
     assert named(metrics_of(points(1), forest), "reward") == pytest.approx(
         {
-            "prover.reward": 4 / 3,
-            "prover.reward_std": sqrt((1 / 36 + 121 / 36 + 100 / 36) / 3),
+            "prover.reward": 7 / 4,
+            "prover.reward_std": sqrt(33 / 16),
             "verifier.reward": 1.0,
             "verifier.reward_std": 0.0,
         }

@@ -8,15 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nip_fn as nip
-from nip_fn.metrics.forest import forest_stats
-from nip_fn.metrics.formulas import deviation, effective_size, mean, totals, wilson_interval
-from nip_fn.metrics.inference import LEVEL, student_quantile
+from nip_fn.metrics.formulas import deviation, effective_size, mean, totals
 from nip_fn.metrics.stage import stage_metrics, verdict
 from nip_fn.trees.grow import SimultaneousBranching
-from nip_fn.trees.rollouts import leaf_counts, leaf_probabilities
+from nip_fn.trees.rollouts import leaf_probabilities
 from nip_fn.worlds.tea import make_dataset, world_of
 
-from .test_metrics import FOREST, forest_of, inner, leaf, metrics_of, points, tree
+from .test_metrics import forest_of, inner, leaf, metrics_of, points, tree
 from .trees import flat, trees, walk
 
 # ------------------------------------------------------------------------------------- by hand
@@ -27,46 +25,6 @@ def test_a_game_has_the_probability_of_its_replies() -> None:
     three = inner(leaf("decided", "accept"), leaf("decided", "accept"), leaf("truncated"))
     grown = flat(tree(inner(three, leaf("decided", "reject")), leaf("decided", "reject")))
     assert leaf_probabilities(grown) == (1 / 12, 1 / 12, 1 / 12, 1 / 4, 1 / 2)
-    assert leaf_counts(grown) == (1.0,) * 5
-
-
-def test_outcomes_of_a_forest_made_by_hand_under_the_policy() -> None:
-    """The right solution: 1/2 and 1, so 3/4; the buggy one: 0 and 0; together 3/8.
-
-    Accepted: 1/2, then 1/2 + 1/4, 1, and 1/2 of nothing: 9/4 of 4.  The two trees about a datapoint
-    are a cluster: Σ (W (p_d - p) / 4)² = 2 (2 · 3/8 / 4)² = 9/128, and 15/64 over that is 10/3.
-    """
-    metrics = metrics_of(points(1, 0), FOREST, weigh=leaf_probabilities)
-    low, high = wilson_interval(10 / 8, 10 / 3, student_quantile(LEVEL, 1))
-    expected = {
-        "accuracy": 3 / 8,
-        "accuracy_stderr": sqrt(15 / 64 / (10 / 3)),
-        "accuracy_low": low,
-        "accuracy_high": high,
-        "accuracy_0": 0.0,
-        "accuracy_1": 3 / 4,
-        "balanced_accuracy": 3 / 8,
-        "majority_class_share": 1 / 2,
-        "precision": (3 / 2) / (9 / 4),
-        "recall": 3 / 4,
-        "acceptance_rate": 9 / 16,
-        "no_decision_rate": (1 / 4 + 1 / 2) / 4,
-        "neither_share": 1 / 8,
-        "truncated_share": 1 / 16,
-        "aborted_share": 1 / 8,
-        "episode_length": (1 + 3 / 2 + 1 + 1) / 4,
-        "games": 8,
-    }
-    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
-
-
-def test_rewards_of_a_tree_made_by_hand_under_the_policy() -> None:
-    """3 with probability 1/2, else 1 + 1 or 1 - 3: the mean is 3/2, the variance 17/4."""
-    below = (leaf("decided", "accept", reward=(1.0, 0.0)), leaf("truncated", reward=(-3.0, 0.0)))
-    forest = [tree(leaf("decided", "accept", reward=(3.0, 0.0)), inner(*below, reward=(1.0, 0.0)))]
-    metrics = metrics_of(points(1), forest, weigh=leaf_probabilities)
-    assert metrics["prover.reward"] == pytest.approx(3 / 2)
-    assert metrics["prover.reward_std"] == pytest.approx(sqrt(17 / 4))
 
 
 @given(st.lists(trees(st.floats(-1, 1)), min_size=1, max_size=3))
@@ -85,18 +43,15 @@ def test_probabilities_of_a_tree_add_up_to_one_and_give_its_expected_return(
             assert mean(returns, weights) + grown.reward_NA[0, agent] == pytest.approx(root[agent])
 
 
-def test_dialogues_weigh_the_same_either_way() -> None:
+def test_plain_dialogues_are_counted() -> None:
     lines = [
         tree(leaf("decided", "accept", reward=(0.1, 0.3))),
         tree(inner(leaf("decided", "reject", reward=(0.2, 0.1)), reward=(0.1, 0.0))),
         tree(inner(inner(leaf("truncated", reward=(0.0, -1.0))))),
     ]
-    counted, weighed = (
-        metrics_of(points(1, 0, 1), lines, weigh=how) for how in (leaf_counts, leaf_probabilities)
-    )
-    assert counted == weighed
-    assert counted["accuracy"] == 2 / 3
-    assert counted["accuracy_stderr"] == pytest.approx(sqrt(2 / 9 / 3))
+    metrics = metrics_of(points(1, 0, 1), lines)
+    assert metrics["accuracy"] == 2 / 3
+    assert metrics["accuracy_stderr"] == pytest.approx(sqrt(2 / 9 / 3))
 
 
 # --------------------------------------------------------------------------- the same as dialogues
@@ -144,16 +99,15 @@ def test_trees_measure_what_plain_dialogues_of_the_same_policy_measure(
         )
         for at, point in enumerate(POINTS)
     ]
-    measured, counted = (
-        dict(stage_metrics(game, POINTS, forest, None, weigh))
-        for weigh in (leaf_probabilities, leaf_counts)
-    )
+    measured = dict(stage_metrics(game, POINTS, forest))
     assert abs(measured["accuracy"] - exact) < 4.5 * measured["accuracy_stderr"]
     assert measured["accuracy_low"] < exact < measured["accuracy_high"]
-    assert not counted["accuracy_low"] < exact < counted["accuracy_high"]
+    leaves = [g for tree in forest for g in nip.leaf_games(tree, POINTS[tree.datapoint])]
+    counted = mean([verdict(one) == one.datapoint.label for one in leaves])
+    assert not measured["accuracy_low"] < counted < measured["accuracy_high"]
     lengths = [len(one.rounds) for one in dialogues]
     assert measured["episode_length"] == pytest.approx(mean(lengths), abs=0.3)
-    assert counted["episode_length"] > measured["episode_length"] + 0.5
+    assert mean([len(one.rounds) for one in leaves]) > measured["episode_length"] + 0.5
     # Branching buys precision: no more replies are asked of the root than in two dialogues.
     assert measured["accuracy_stderr"] < sqrt(exact * (1 - exact) / len(POINTS))
 
@@ -196,32 +150,6 @@ def test_trees_are_counted_as_the_dialogues_of_their_first_replies() -> None:
     worlds = [{k: v for k, v in row.items() if k.startswith("tea.")} for row in rows]
     assert worlds[0] == worlds[1]
     assert 0 < worlds[0]["tea.asks.1"] < 1
-
-
-def test_the_edition_of_a_run_says_how_its_games_are_weighed() -> None:
-    data = nip.Dataset("d", tuple(POINTS[1:80:2]), (), ())  # all of them right
-
-    def sampler(request: nip.Request) -> tuple[nip.Completion, ...]:
-        is_first = "a?" not in "".join(message.content for message in request.chat)
-        return tuple(reply(key, 1, is_first) for key in request.keys)
-
-    measured = {}
-    for edition, weigh in ((2, leaf_counts), (3, leaf_probabilities)):
-        table = {
-            "edition": edition,
-            "nip_protocol": {"max_message_rounds": 3},
-            "rl": {"num_iterations": 1, "rollouts_per_iteration": 40},
-        }
-        params = nip.from_dict(table).unwrap()
-        run = nip.simulate(nip.started(params, data), nip.pure_world(data, sampler))
-        replayed = nip.replay([event for event, _ in run]).unwrap()
-        (sampled,) = replayed.stages
-        seen = forest_stats(sampled.batch.datapoints, sampled.batch.trees, weigh)
-        hits = [verdict(one) == one.datapoint.label for one in seen.games]
-        logged = dict(replayed.state.rows[0].metrics)["accuracy"]
-        assert logged == pytest.approx(mean(hits, seen.weights))
-        measured[edition] = logged
-    assert measured[3] > measured[2] + 0.05
 
 
 # ------------------------------------------------------------------------------------- formulas

@@ -198,7 +198,6 @@ SOME = "Some of the pieces of code you are shown are right; others contain a bug
         ({"dataset_options": {"balance_classes": True}}, HALF),
         ({"dataset_options": {"balance_classes": False}}, SOME),
         ({"dataset_options": {"balance_classes": True, "only_label": 0}}, SOME),
-        ({"edition": 2}, HALF),  # what old recordings were shown
     ],
 )
 @pytest.mark.parametrize("protocol", WRITTEN)

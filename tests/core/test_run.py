@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nip_fn import __version__
 from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in
@@ -19,7 +20,6 @@ from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run import checkpoint
 from nip_fn.run.digest import _changed, digest
 from nip_fn.run.events import (
-    FORMAT,
     BatchFetched,
     Effect,
     Event,
@@ -284,7 +284,7 @@ def test_a_run_cut_at_any_byte_ends_as_if_it_had_not_been_down_to_the_tokens_tha
         "text_rl": {"test_scheme": "none"},
     }
     setup = BUSY._replace(params=make_params(MANY_PAIRS, RETRIES, table), invalid_rate=0.1)
-    start = RunStarted(setup.params, DATASET, "0.2.0", format=FORMAT)
+    start = RunStarted(setup.params, DATASET, __version__)
     state, effects = step(EMPTY, start)
     events, whole = billed_run(setup, state, effects, shuffled(1))
     retried = [e for e in events if isinstance(e, Replied) and e.attempt and e.others]
@@ -412,7 +412,7 @@ def test_a_split_without_data_is_not_drawn_from_for_ever() -> None:
     """It is refused, or passed over."""
     params = make_params({"text_rl": {"test_scheme": "all"}})
     with suppress(ValueError):
-        state, effects = step(EMPTY, RunStarted(params, replace(DATASET, test_size=0), "0.1.0"))
+        state, effects = step(EMPTY, RunStarted(params, replace(DATASET, test_size=0), __version__))
         while effects == (FetchBatch("test", ()),):
             before = state
             state, effects = step(state, BatchFetched(()))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.decision import SpectrumName
 from nip_fn.game.episode import reset
-from nip_fn.keys import DRAWS, fold_in, key
+from nip_fn.keys import fold_in, key
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.select.rollouts import above, sampling_weights, weighted, with_true_labels
 from nip_fn.training.groups import make_groups
@@ -108,14 +108,13 @@ def test_weights_are_probabilities_that_grow_with_the_return(
     st.booleans(),
     st.floats(0.1, 2.0),
     st.sampled_from([0.0, 0.01]),
-    st.sampled_from(sorted(DRAWS)),
     st.integers(0, 99),
 )
 def test_a_weighted_sample_has_the_size_that_was_asked_for(
-    returns: list[float], replace: bool, factor: float, epsilon: float, draws: Any, seed: int
+    returns: list[float], replace: bool, factor: float, epsilon: float, seed: int
 ) -> None:
     """Or, without replacement, that of all rollouts whose weight is positive."""
-    rule = weighted(factor, epsilon=epsilon, replace=replace, draws=DRAWS[draws])
+    rule = weighted(factor, epsilon=epsilon, replace=replace)
     drawn, wanted = rule(returns, key(seed)), round(factor * len(returns))
     weights = sampling_weights(returns, minimum=None, epsilon=epsilon)
     assert len(drawn) == (wanted if replace else min(wanted, sum(w > 0 for w in weights)))
@@ -139,11 +138,11 @@ def test_no_rollouts_no_sample() -> None:
     assert with_true_labels([], weighted(0.5), 1.0, key(0)) == ((), ())
 
 
-@given(RETURNS, st.floats(0, 1), st.sampled_from(sorted(DRAWS)), st.integers(0, 99))
+@given(RETURNS, st.floats(0, 1), st.integers(0, 99))
 def test_a_share_of_verdicts_is_replaced_and_never_those_that_are_imitated(
-    returns: list[float], share: float, draws: Any, seed: int
+    returns: list[float], share: float, seed: int
 ) -> None:
-    picked, replaced = with_true_labels(returns, above(0.0), share, key(seed), DRAWS[draws])
+    picked, replaced = with_true_labels(returns, above(0.0), share, key(seed))
     assert len(replaced) == len(set(replaced)) == int(Fraction(str(share)) * len(returns))
     assert list(picked) == [i for i, r in enumerate(returns) if r >= 0 and i not in replaced]
     assert set(replaced) <= set(range(len(returns)))

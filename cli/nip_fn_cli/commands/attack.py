@@ -19,7 +19,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import sides
 from nip_fn.protocols.strategies import strategies_for
-from nip_fn.run.events import FORMAT, RunStarted
+from nip_fn.run.events import RunStarted
 from nip_fn.run.replay import Replayed
 from nip_fn_adapters import extensions
 from nip_fn_adapters.costs.forecast import forecast
@@ -167,7 +167,7 @@ def _forecast(plans: Sequence[tuple[Case, New]], money: Money) -> None:
     rows = []
     for case, new in plans:
         data = open_or_die(new.params)
-        start = RunStarted(new.params, data.info, __version__, new.lineages, format=FORMAT)
+        start = RunStarted(new.params, data.info, __version__, new.lineages)
         counted = cells(forecast(start, data.source), new.params, money.prices, rate=1.0)
         rows.append((case.folder, *counted[:-1]))
     print("expected / at most, where they differ\n")

@@ -18,7 +18,7 @@ from nip_fn.config.study import Search, Study, as_name, with_seeds
 from nip_fn.errors import Problem
 from nip_fn.metrics.study import tabulate
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.events import FORMAT, RunStarted
+from nip_fn.run.events import RunStarted
 from nip_fn.run.state import is_tested
 from nip_fn_adapters.costs.forecast import forecast
 from nip_fn_adapters.experiments.studies.cell import Order, hand_over
@@ -157,7 +157,7 @@ def _forecast(plans: Sequence[Planned], money: Money) -> None:
     found: list[Counted] = []
     for one in plans:
         data = suitable_or_die(one.new.params)
-        start = RunStarted(one.new.params, data.info, __version__, one.new.lineages, format=FORMAT)
+        start = RunStarted(one.new.params, data.info, __version__, one.new.lineages)
         found.append(counted(forecast(start, data.source), one.new.params, money.prices))
     whole = summed(found)
     rows = [(one.cell.name, *shown(own, RATE)[:-1]) for one, own in zip(plans, found, strict=True)]

@@ -10,7 +10,7 @@ from nip_fn import __version__
 from nip_fn.config.hosting import is_trained, kind_of
 from nip_fn.params.agent import agent_group, max_tokens
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.events import FORMAT, RunStarted
+from nip_fn.run.events import RunStarted
 from nip_fn_adapters.costs.forecast import SELECTED_SHARE, StageForecast, Workload, forecast
 from nip_fn_adapters.costs.prices import Prices, cost, price_of, sum_known
 from nip_fn_adapters.data.opening import Data
@@ -37,7 +37,7 @@ def dry_run(new: New, money: Money, rate: float, data: Data | None = None) -> No
     """
     data = suitable_or_die(new.params, data)
     say(told(data, new.params))
-    start = RunStarted(new.params, data.info, __version__, new.lineages, format=FORMAT)
+    start = RunStarted(new.params, data.info, __version__, new.lineages)
     rows = forecast(start, data.source)
     _print(rows, new.params, money.prices, rate)
     _say_assumptions(new.params, rate)
