@@ -14,7 +14,7 @@ from nip_fn.training.packing import TokenRow, pack, tree_order
 
 from .test_recorded import RECORDINGS, events_of
 
-MALT = [name for name in RECORDINGS if "malt" in name or name.endswith("embedded.msgpack")]
+MALT = [name for name in RECORDINGS if "malt" in name or name.endswith("local.msgpack")]
 STEP = 8  # rows
 
 
