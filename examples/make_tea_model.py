@@ -28,7 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from make_tiny_model import (
+from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
+from warming_up import (
     Message,
     Turn,
     batches,
@@ -37,7 +38,6 @@ from make_tiny_model import (
     numpy_generator,
     warm_up,
 )
-from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 from nip_fn.config.codec import from_dict
 from nip_fn.config.presets import with_preset

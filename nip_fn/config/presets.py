@@ -42,11 +42,11 @@ ANY: dict[str, Any] = {
 
 _SHORT = {"max_message_rounds": 3}
 
-TINY = Preset(
+# What the embedded models have in common.
+_EMBEDDED = Preset(
     agent={
-        "use_supervisor_message": "all",
         "max_tokens_per_message": 64,
-        "num_invalid_generation_retries": 3,
+        "num_invalid_generation_retries": 1,
         "merge_same_role_messages": False,
         "fine_tune_from_scratch": False,
         "lora_rank": 16,
@@ -56,7 +56,7 @@ TINY = Preset(
         "per_device_train_batch_size": 32,
     },
     run={
-        "rl": {"num_iterations": 4, "rollouts_per_iteration": 80, "lr": 5e-4, "num_epochs": 2},
+        "rl": {"num_iterations": 10, "lr": 5e-4, "num_epochs": 2},
         # One dialogue a problem instead of a tree: more problems, for about as many replies.
         # Imitation moves a model less than preferences do at the same learning rate.
         "ei": {"rollouts_per_iteration": 1500, "lr": 3e-3},
@@ -64,7 +64,7 @@ TINY = Preset(
         "nip_protocol": _SHORT,
         "debate_protocol": _SHORT,
         "mnip_protocol": _SHORT,
-        "code_validation": {"system_prompt_version": "tiny"},
+        "code_validation": {"system_prompt_version": "views"},
         "dataset_options": {"max_test_size": 400},
     },
 )
@@ -72,18 +72,11 @@ TINY = Preset(
 # The lady tasting tea: what `nip-fn train` does where nothing else is asked for.
 TEA = Preset(
     agent={
-        **TINY.agent,
+        **_EMBEDDED.agent,
         "use_supervisor_message": "first",
         "max_tokens_per_message": 40,
-        "num_invalid_generation_retries": 1,
     },
-    run=merge(
-        TINY.run,
-        {
-            "rl": {"num_iterations": 10, "rollouts_per_iteration": 48},
-            "code_validation": {"system_prompt_version": "views"},
-        },
-    ),
+    run=merge(_EMBEDDED.run, {"rl": {"rollouts_per_iteration": 48}}),
     # Many questions, since only a few of them differ in what they are worth; of each two verdicts
     # on the same answers one is often better already.
     roles={"verifier": {"num_responses": [8, 2]}},
@@ -91,14 +84,13 @@ TEA = Preset(
 
 # The bug hunt: a critic, and a verifier with the tokens for one check.
 BUG_HUNT = Preset(
-    agent={**TINY.agent, "use_supervisor_message": "none", "num_invalid_generation_retries": 1},
+    agent={**_EMBEDDED.agent, "use_supervisor_message": "none"},
     run=merge(
-        TINY.run,
+        _EMBEDDED.run,
         {
             "interaction_protocol": "adp",
             "protocol_common": {"prover_stance": "reject"},
-            "rl": {"num_iterations": 10, "rollouts_per_iteration": 60},
-            "code_validation": {"system_prompt_version": "views"},
+            "rl": {"rollouts_per_iteration": 60},
         },
     ),
     roles={"verifier": {"max_tokens_per_message": 12}},
@@ -110,7 +102,7 @@ LIMIT = "max_tokens_per_message"
 # Every other model.  An iteration is as many dialogues as the *nip* library's 1000 rounds are.
 # Learning rates are those that are usual for LoRA: 1e-5 for DPO, and ten times that for imitation.
 OTHER = Preset(
-    agent={name: getattr(_DEFAULTS, name) for name in TINY.agent},
+    agent={name: getattr(_DEFAULTS, name) for name in TEA.agent},
     run={"rl": {"rollouts_per_iteration": 125, "lr": 1e-5}, "ei": {"lr": 1e-4}},
 )
 
@@ -119,7 +111,6 @@ OTHER = Preset(
 ALL_WEIGHTS: dict[str, Any] = {"rl": {"lr": 1e-6}, "ei": {"lr": 1e-5}}
 
 PRESETS = {
-    "builtin:tiny": TINY,
     "builtin:tea": TEA,
     "builtin:tea-2": TEA,
     "builtin:tea-public": TEA,
@@ -131,7 +122,6 @@ PLAYERS = {
     "builtin:tea": "builtin:tea",
     "builtin:tea-public": "builtin:tea-public",
     "builtin:bug-hunt": "builtin:bug-hunt",
-    "builtin:arithmetic": "builtin:tiny",
 }
 
 # Games in which each side has a view of its own, whoever plays them.
@@ -142,7 +132,6 @@ WORLDS = (
     "builtin:bug-hunt-12",
     "builtin:bug-hunt-16",
 )
-GENERATED = (*WORLDS, "builtin:arithmetic")
 _WORLD = {"code_validation": {"system_prompt_version": "views"}, "nip_protocol": _SHORT}
 
 # Three of four of its solutions have a bug, so that whoever rejects all of them would seem good.
@@ -262,8 +251,8 @@ def _instructions(given: Mapping[str, Any], dataset: str) -> dict[str, Any]:
     """The fields by which models other than the embedded ones learn how to ask and to decide."""
     written = given.get("code_validation")
     own = written.get("system_prompt_version") if isinstance(written, Mapping) else None
-    # The system prompts of these versions leave it to the supervisor.
-    leaves = own in ("tiny", "views") or (own is None and dataset in WORLDS)
+    # The system prompts of this version leave it to the supervisor.
+    leaves = own == "views" or (own is None and dataset in WORLDS)
     return {"use_supervisor_message": "all"} if leaves else {}
 
 

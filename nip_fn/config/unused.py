@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from nip_fn.config.codec import default_table, flatten
 from nip_fn.config.hosting import is_trained, kind_of
-from nip_fn.config.presets import GENERATED, with_preset
+from nip_fn.config.presets import WORLDS, with_preset
 from nip_fn.config.spelling import DUMMY
 from nip_fn.game.decision import NEITHER, SPECTRA
 from nip_fn.game.protocol import Protocol, Role, verifier_rounds
@@ -407,7 +407,7 @@ def _of_data(params: HyperParameters) -> Found:
     shares = "validation_share", "test_share"
     apps = "apps_difficulty", "apps_solution_number", "apps_exclude_flagged"
     name = params.dataset
-    if name in GENERATED:
+    if name in WORLDS:
         names = (*options, *shares, "kind")
         yield f"{name} is generated as it is", tuple(f"dataset_options.{n}" for n in names)
     elif is_reference(name):

@@ -132,7 +132,7 @@ class AgentParameters(Record, frozen=True):
     model_name: Annotated[
         str,
         Meta(
-            description='The base model; with "local" a folder or "builtin:tiny", with "scripted" '
+            description='The base model; with "local" a folder or "builtin:tea", with "scripted" '
             "the name of a strategy, such as honest, liar or silent, or one of your own. An API "
             "has to be told one: the default is that of files that the nip library saved."
         ),

@@ -86,10 +86,10 @@ class CodeValidationParameters(Record, frozen=True):
         bool, Meta(description="Leave out problems that buggy-apps has flagged.")
     ] = True
     system_prompt_version: Annotated[
-        Literal["v1", "tiny", "views", "analysis"],
+        Literal["v1", "views", "analysis"],
         Meta(
-            description='Prompt templates: "v1" is about code, "tiny" suits "builtin:tiny", '
-            '"views" shows each agent its own view of the datapoint, "analysis" is for a '
-            "solo_verifier that judges transcripts (nip-fn analyse)."
+            description='Prompt templates: "v1" is about code, "views" shows each agent its own '
+            'view of the datapoint, "analysis" is for a solo_verifier that judges transcripts '
+            "(nip-fn analyse)."
         ),
     ] = "v1"

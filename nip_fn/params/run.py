@@ -50,7 +50,7 @@ class HyperParameters(Record, frozen=True):
     dataset: Annotated[
         str,
         Meta(description='"builtin:NAME", "hf:NAME", or the path of a file or a directory.'),
-    ] = "builtin:arithmetic"
+    ] = "builtin:tea"
     interaction_protocol: Annotated[
         str, Meta(description="The game: a built-in protocol, or one of your own.")
     ] = "nip"

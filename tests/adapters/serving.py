@@ -22,7 +22,7 @@ from nip_fn.training.jobs import Job
 
 from .fleets import free_ports
 
-TINY = "builtin:tiny"
+MODEL = "builtin:tea"
 PATIENCE = 300.0  # seconds for what takes a few on a machine that is busy
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 MAIN = "from nip_fn_cli.main import main; main()"
@@ -201,7 +201,7 @@ def lora(rank: int = 4, seed: int = 0, width: int = 128, layers: int = 3) -> dic
     return weights
 
 
-def config(rank: int = 4, model: str = TINY, **others: Any) -> dict[str, Any]:
+def config(rank: int = 4, model: str = MODEL, **others: Any) -> dict[str, Any]:
     """The configuration that peft writes beside the weights."""
     return {
         "peft_type": "LORA",

@@ -91,7 +91,7 @@ def test_rows_that_name_their_split_are_tested_on_their_own_test(folder: Path) -
     assert alone(path, "all") == {"test": 30}
 
 
-@pytest.mark.parametrize("name", ["builtin:tea", "builtin:bug-hunt", "builtin:arithmetic"])
+@pytest.mark.parametrize("name", ["builtin:tea", "builtin:bug-hunt"])
 def test_generated_data_come_split(name: str) -> None:
     assert alone(name, "auto") == {"test": 1000}
     assert alone(name, "train") == {"train": 2000}

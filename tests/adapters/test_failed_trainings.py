@@ -22,7 +22,7 @@ EVERY = 1000  # trainings
 
 def with_policy(policy: FailedTrainings) -> HyperParameters:
     params = small_params()
-    agents = tuple(replace(agent, model_name="builtin:tiny") for agent in params.agents)
+    agents = tuple(replace(agent, model_name="builtin:tea") for agent in params.agents)
     text_rl = replace(params.text_rl, failed_trainings=policy)
     return replace(params, agents=agents, text_rl=text_rl)
 

@@ -350,7 +350,7 @@ def _runs(pid: int) -> bool:
 
 @pytest.mark.parametrize("spectrum", ["accept_reject", "likert_scale_7", "out_of_10"])
 @pytest.mark.parametrize("protocol", ["nip", "adp", "mnip", "debate", "solo_verifier"])
-@pytest.mark.parametrize("version", ["v1", "tiny", "views"])
+@pytest.mark.parametrize("version", ["v1", "views"])
 def test_game_replies_can_be_used(protocol: str, spectrum: str, version: str) -> None:
     table = {
         "interaction_protocol": protocol,

@@ -24,7 +24,7 @@ from nip_fn_cli.shown.exits import Exit
 from .fleets import is_alive
 from .serving import (
     MAIN,
-    TINY,
+    MODEL,
     Answer,
     Server,
     ask,
@@ -54,7 +54,7 @@ EXHAUSTIVE = pytest.mark.exhaustive
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=EXHAUSTIVE)])
 def test_it_ends_with_all_that_it_has_started(tmp_path: Path, how: signal.Signals) -> None:
-    with Server(tmp_path / "state", "--model", TINY, *fake_vllm(tmp_path / "vllm")) as server:
+    with Server(tmp_path / "state", "--model", MODEL, *fake_vllm(tmp_path / "vllm")) as server:
         eventually(lambda: server.ask("/vllm/status").json()["status"], lambda s: s == "online")
         assert server.process is not None
         children = descendants(server.process.pid)
@@ -99,10 +99,10 @@ def test_without_vllm_it_says_how_to_install_it(
 ) -> None:
     monkeypatch.setenv("NIP_FN_VLLM", str(tmp_path / "none"))
     assert "there is no such Python" in refused(
-        tmp_path / "state", "--model", TINY, code=Exit.ADAPTER
+        tmp_path / "state", "--model", MODEL, code=Exit.ADAPTER
     )
     with Server(tmp_path / "state") as server:
-        answer = server.ask("/vllm/start", "POST", {"model_name": TINY})
+        answer = server.ask("/vllm/start", "POST", {"model_name": MODEL})
         assert answer.status == 503
         assert ".venv-vllm/bin/pip install vllm" in answer.detail
         assert server.ask("/vllm/status").json()["status"] == "not_started"
@@ -138,7 +138,7 @@ def test_beyond_this_machine_a_token_is_demanded(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def protected(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("protected")
-    options = ("--host", "0.0.0.0", "--model", TINY, *fake_vllm(folder / "vllm"))
+    options = ("--host", "0.0.0.0", "--model", MODEL, *fake_vllm(folder / "vllm"))
     with Server(folder / "state", *options, token=TOKEN) as server:
         server.url = server.url.replace("0.0.0.0", "127.0.0.1")
         yield server
@@ -282,10 +282,10 @@ def test_version_and_documentation_are_served(server: Server) -> None:
 def test_it_says_what_happens_and_how_it_is(tmp_path: Path) -> None:
     """In its terminal, and to `nip-fn serve --status`; vLLM is started once for two groups."""
     fakes = fake_vllm(tmp_path / "vllm")
-    with Server(tmp_path / "state", "--model", TINY, *fakes, token=TOKEN) as server:
+    with Server(tmp_path / "state", "--model", MODEL, *fakes, token=TOKEN) as server:
         status = partial(server.ask, "/vllm/status")
         eventually(lambda: status().json()["status"], lambda s: s == "online")
-        needs = {"model_name": TINY, "max_loras": 2, "max_lora_rank": 64}
+        needs = {"model_name": MODEL, "max_loras": 2, "max_lora_rank": 64}
         assert server.ask("/vllm/start", "POST", needs).json()["status"] == "online"
         folder = write_adapter(tmp_path / "a", lora(), config())
         server.put_adapter("verifier-0-a", folder)
@@ -301,7 +301,7 @@ def test_it_says_what_happens_and_how_it_is(tmp_path: Path) -> None:
             app, ("serve", "--status", server.url)
         )
     assert shown.exit_code == 0, shown.stderr
-    for told in (TINY, "online", "1 restarts", "GiB used", "GiB free", "answers for x", "none"):
+    for told in (MODEL, "online", "1 restarts", "GiB used", "GiB free", "answers for x", "none"):
         assert told in shown.stdout
     assert (refused.exit_code, "NIP_FN_SERVER_TOKEN" in refused.stderr) == (Exit.ADAPTER, True)
     said = [line.partition(" vLLM ")[2] for line in server.said.splitlines() if "on port" in line]
@@ -325,11 +325,11 @@ def test_it_starts_one_model_at_a_time_and_one_vllm_for_many_runs(tmp_path: Path
     with Server(tmp_path / "state", *fake_vllm(vllm)) as server:
 
         def start(**needs: Any) -> Answer:
-            return server.ask("/vllm/start", "POST", {"model_name": TINY, **needs})
+            return server.ask("/vllm/start", "POST", {"model_name": MODEL, **needs})
 
         assert server.ask("/vllm/status").json()["status"] == "not_started"
         assert start(max_lora_rank=8).status == 202
-        assert start(max_lora_rank=4).json()["model_name"] == TINY
+        assert start(max_lora_rank=4).json()["model_name"] == MODEL
         (record,) = eventually(lambda: list(vllm.glob("*.jsonl")), bool)
         assert len(record.read_text().splitlines()) == 1
         assert start(max_lora_rank=20, max_loras=3).status == 202
@@ -337,7 +337,7 @@ def test_it_starts_one_model_at_a_time_and_one_vllm_for_many_runs(tmp_path: Path
         assert '"--max-lora-rank", "32", "--max-loras", "3"' in arguments
         other = server.ask("/vllm/start", "POST", {"model_name": "org/other"})
         assert other.status == 409
-        assert TINY in other.detail
+        assert MODEL in other.detail
         assert "org/other" in other.detail
         assert start(quantization="bitsandbytes").status == 409
         server.kill()

@@ -17,7 +17,7 @@ from nip_fn_adapters.serving.wire import ProbeText, PublishAdapter
 
 from .serving import (
     CONFIG,
-    TINY,
+    MODEL,
     WEIGHTS,
     Answer,
     Server,
@@ -41,7 +41,7 @@ PROBES = (
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
-    options = ("--model", TINY, "--keep-adapters", str(KEPT), "--max-upload-mb", "1")
+    options = ("--model", MODEL, "--keep-adapters", str(KEPT), "--max-upload-mb", "1")
     with Server(folder / "state", *options, *fake_vllm(folder / "vllm")) as server:
         yield server
 
@@ -63,7 +63,7 @@ def listed(server: Server) -> dict[str, dict[str, Any]]:
 
 def answering(server: Server) -> set[str]:
     """The adapters that vLLM has."""
-    return {*server.served()} - {TINY}
+    return {*server.served()} - {MODEL}
 
 
 def test_an_adapter_is_there_once_both_files_are(server: Server, sound: Path) -> None:
@@ -260,7 +260,7 @@ def test_owners_and_what_they_are_served_survive_a_kill(tmp_path: Path, sound: P
     def online(server: Server) -> None:
         eventually(lambda: server.ask("/vllm/status").json()["status"], lambda s: s == "online")
 
-    options = ("--model", TINY, *fake_vllm(tmp_path / "vllm"))
+    options = ("--model", MODEL, *fake_vllm(tmp_path / "vllm"))
     with Server(tmp_path / "state", *options) as server:
         for name, owner in [("a-1", "run-a"), ("b-1", "run-b"), ("a-2", "run-a")]:
             server.put_adapter(name, sound)
@@ -281,7 +281,7 @@ def test_what_does_not_fit_a_vllm_that_is_started_anew_is_not_served(
     tmp_path: Path, sound: Path
 ) -> None:
     def start(server: Server, rank: int) -> None:
-        needs = {"model_name": TINY, "max_lora_rank": rank}
+        needs = {"model_name": MODEL, "max_lora_rank": rank}
         assert server.ask("/vllm/start", "POST", needs).status == 202
 
     wide = write_adapter(tmp_path / "wide", lora(rank=32), config(rank=32))

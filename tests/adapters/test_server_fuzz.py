@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from .serving import TINY, Server, fake_vllm, lora, write_adapter
+from .serving import MODEL, Server, fake_vllm, lora, write_adapter
 
 pytest.importorskip("litestar")
 schemathesis = pytest.importorskip("schemathesis")
@@ -24,7 +24,7 @@ CHECKS = [
 @pytest.mark.parametrize("examples", [4, pytest.param(50, marks=pytest.mark.exhaustive)])
 def test_every_answer_is_one_of_the_documentation(tmp_path: Path, examples: int) -> None:
     """With so many requests to each endpoint."""
-    options = ("--model", TINY, "--max-upload-mb", "1", *fake_vllm(tmp_path / "vllm"))
+    options = ("--model", MODEL, "--max-upload-mb", "1", *fake_vllm(tmp_path / "vllm"))
     with Server(tmp_path / "state", *options) as server:
         server.put_adapter("0", write_adapter(tmp_path / "adapter", lora()))
         api = schemathesis.openapi.from_url(f"{server.url}/schema/openapi.json")

@@ -22,7 +22,7 @@ from nip_fn_cli.shown.exits import Exit
 
 from . import clusters
 from .fleets import Machine, online, refusal, until, until_status
-from .serving import TINY
+from .serving import MODEL
 from .training import make_job
 
 pytest.importorskip("ray")
@@ -55,7 +55,7 @@ def test_a_replica_whose_node_is_lost_comes_back_on_another_at_its_address(
     async def doing() -> None:
         fleet = Fleet(settings, model_directory, RayCluster(settings, for_training=0))
         try:
-            await online(fleet, Needs(TINY))
+            await online(fleet, Needs(MODEL))
             (await fleet.load("a", machine.adapter("a"))).unwrap()
             cluster.remove_node(first, allow_graceful=False)
             await until_status(fleet, "starting")
@@ -63,7 +63,7 @@ def test_a_replica_whose_node_is_lost_comes_back_on_another_at_its_address(
             (await fleet.load("b", machine.adapter("b"))).unwrap()
             await until_status(fleet, "online")
             for place in range(2):
-                assert await machine.served(place) == [TINY, "a", "b"]
+                assert await machine.served(place) == [MODEL, "a", "b"]
             restarts = [replica.restarts for replica in (await fleet.status()).replicas]
             assert sorted(restarts) == [0, 1]
         finally:
@@ -85,7 +85,7 @@ def test_the_log_of_what_always_crashes_is_at_the_server_and_named(
     async def doing() -> str:
         fleet = Fleet(settings, model_directory, RayCluster(settings, for_training=0))
         try:
-            (await fleet.start(Needs(TINY), {})).unwrap()
+            (await fleet.start(Needs(MODEL), {})).unwrap()
             return str(refusal(await fleet.load("a", machine.adapter("a"))))
         finally:
             await fleet.close()
@@ -123,9 +123,9 @@ def test_vllm_and_trainings_take_turns_on_the_only_gpu(
         service = Service(server, fleet, train)
         working = asyncio.create_task(service.queue.work())
         try:
-            (await service.start(Needs(TINY))).unwrap()
+            (await service.start(Needs(MODEL))).unwrap()
             await until_status(fleet, "online")
-            job = msgspec.structs.replace(make_job(Path(TINY)), model=TINY)
+            job = msgspec.structs.replace(make_job(Path(MODEL)), model=MODEL)
             service.put_job("job", job).unwrap()
             await until(lambda: service.queue.info("job").status == "failed")
             assert "it had the GPU" in service.queue.info("job").reason

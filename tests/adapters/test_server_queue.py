@@ -21,10 +21,10 @@ from nip_fn_adapters.providers.local.jobs import (
 )
 from nip_fn_adapters.serving.queue import Queue
 
-from .serving import TINY
+from .serving import MODEL
 from .training import make_job
 
-JOB: Job = replace(make_job(Path("m")), model=TINY)
+JOB: Job = replace(make_job(Path("m")), model=MODEL)
 
 
 class Trainer:

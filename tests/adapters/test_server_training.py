@@ -14,14 +14,14 @@ from nip_fn.training.jobs import Job
 from nip_fn_adapters.serving.wire import PublishAdapter
 
 from .fleets import is_alive
-from .serving import TINY, Server, config, descendants, eventually, fake_vllm, lora
+from .serving import MODEL, Server, config, descendants, eventually, fake_vllm, lora
 from .serving import write_adapter as write
 from .training import make_job
 
 for package in ("litestar", "accelerate", "peft", "trl"):
     pytest.importorskip(package)
 
-SHORT: Job = replace(make_job(Path("m")), model=TINY, num_epochs=1)
+SHORT: Job = replace(make_job(Path("m")), model=MODEL, num_epochs=1)
 LONG = replace(SHORT, name="verifier-1", num_epochs=2000)
 ACTIVE = ("starting", "running")
 
@@ -29,7 +29,7 @@ ACTIVE = ("starting", "running")
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("server")
-    options = ("--model", TINY, *fake_vllm(folder / "vllm"))
+    options = ("--model", MODEL, *fake_vllm(folder / "vllm"))
     with Server(folder / "state", *options) as server:
         yield server
 
@@ -100,7 +100,7 @@ def test_the_jobs_are_listed_in_their_order(server: Server) -> None:
 @pytest.mark.exhaustive
 def test_a_server_that_is_killed_in_a_training_trains_it_once(tmp_path: Path) -> None:
     job = replace(SHORT, num_epochs=4)
-    options = ("--model", TINY, "--parallel-jobs", "2", *fake_vllm(tmp_path / "vllm"))
+    options = ("--model", MODEL, "--parallel-jobs", "2", *fake_vllm(tmp_path / "vllm"))
     with Server(tmp_path / "state", *options) as server:
         server.put_job("run-verifier-0", job)
         server.put_job("run-cancelled", replace(job, name="cancelled"))
@@ -127,28 +127,28 @@ def test_vllm_makes_room_for_trainings_and_comes_back_with_its_adapters(tmp_path
         found: dict[str, Any] = server.ask("/vllm/status").json()
         return found
 
-    options = ("--model", TINY, "--no-keep-serving", *fake_vllm(tmp_path / "vllm"))
+    options = ("--model", MODEL, "--no-keep-serving", *fake_vllm(tmp_path / "vllm"))
     with Server(tmp_path / "state", *options) as server:
         server.put_adapter("before", write(tmp_path / "before", lora(), config()))
         publishing = PublishAdapter("run-a")
         assert server.ask("/adapters/before/publish", "POST", publishing).status == 200
         server.put_job("run-long", LONG)
         eventually(lambda: server.job("run-long")["status"], lambda s: s in ACTIVE)
-        assert (status()["status"], status()["model_name"]) == ("asleep", TINY)
+        assert (status()["status"], status()["model_name"]) == ("asleep", MODEL)
         assert server.ask("/vllm/wake", "POST").status == 409
-        assert server.ask("/vllm/start", "POST", {"model_name": TINY}).status == 202
+        assert server.ask("/vllm/start", "POST", {"model_name": MODEL}).status == 202
         assert status()["status"] == "asleep"
         assert server.ask("/training/jobs/run-long", "DELETE").status == 204
         # It waits until vLLM is back.
         assert server.ask("/adapters/before/publish", "POST", publishing).status == 200
         assert status()["status"] == "online"
-        assert server.served() == [TINY, "before"]
+        assert server.served() == [MODEL, "before"]
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"model": "org/other"}, "serves builtin:tiny, not org/other"),
+        ({"model": "org/other"}, "serves builtin:tea, not org/other"),
         ({"start": "nowhere"}, "there is no adapter nowhere"),
         ({"reference": "../../x"}, "there is no adapter ../../x"),
         ({"rows": ()}, "no rows"),

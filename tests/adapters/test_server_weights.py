@@ -18,7 +18,7 @@ from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import model_directory
 from nip_fn_adapters.serving.weights import MAX_TENSORS, check_adapter, read_contents
 
-from .serving import CONFIG, TINY, WEIGHTS, config, lora, write_adapter
+from .serving import CONFIG, MODEL, WEIGHTS, config, lora, write_adapter
 from .training import make_job, tune
 
 pytest.importorskip("safetensors")
@@ -30,8 +30,8 @@ NOT_FINITE = f"{B} has a weight that is not a finite number up to 8192"
 
 def problem(folder: Path, max_rank: int = 16) -> str:
     """The reason why the adapter is refused; "" if it is not."""
-    base = model_directory(TINY).unwrap()
-    checked = check_adapter(folder, TINY, base, max_rank)
+    base = model_directory(MODEL).unwrap()
+    checked = check_adapter(folder, MODEL, base, max_rank)
     return checked.swap().map(str).value_or("")
 
 
@@ -52,10 +52,10 @@ def test_more_tensors_than_a_model_has_are_refused_before_they_are_looked_at(
 @pytest.mark.xdist_group("trainings")
 def test_what_peft_saves_after_a_training_passes(tmp_path: Path) -> None:
     pytest.importorskip("peft")
-    job: Job = make_job(model_directory(TINY).unwrap())
+    job: Job = make_job(model_directory(MODEL).unwrap())
     (tuned,) = tune(tmp_path, job)
     adapter = JobFiles(tmp_path, job.name).adapters / str(tuned.unwrap().adapter)
-    checked = check_adapter(adapter, job.model, model_directory(TINY).unwrap(), 8)
+    checked = check_adapter(adapter, job.model, model_directory(MODEL).unwrap(), 8)
     assert checked == Success(None)
 
 

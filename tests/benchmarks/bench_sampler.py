@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from nip_fn.code.builtin import arithmetic
 from nip_fn.config.codec import from_dict
 from nip_fn.config.presets import with_preset
 from nip_fn.game.episode import reset
@@ -15,6 +14,7 @@ from nip_fn.keys import fold_in, key, split
 from nip_fn.params.agent import max_tokens
 from nip_fn.prompts.chat import build_chat
 from nip_fn.run.request import Request
+from nip_fn.worlds.tea import make_dataset
 from nip_fn_adapters.providers.local.sampler import LocalSampler, local_sampler
 
 NUM_REQUESTS, NUM_REPLIES = 256, 4
@@ -36,8 +36,8 @@ def run() -> list[tuple[str, str]]:
 
 def _requests(num: int) -> list[Request]:
     """The verifier's first turn on so many problems."""
-    params = from_dict(with_preset({"dataset": "builtin:arithmetic"})).unwrap()
-    dataset = arithmetic.make_dataset(key(0), num_train=num, num_validation=0, num_test=0)
+    params = from_dict(with_preset({"dataset": "builtin:tea"})).unwrap()
+    dataset = make_dataset(key(0), num_train=num, num_validation=0, num_test=0)
     agent = [parameters.name for parameters in params.agents].index("verifier")
     return [
         Request(

@@ -41,7 +41,7 @@ from nip_fn_adapters.serving.settings import FleetSettings, find_vllm
 from nip_fn_adapters.serving.wire import Needs
 from tests.adapters.fleets import free_ports
 
-MODEL = "builtin:tiny"
+MODEL = "builtin:tea"
 KEY = "secret"
 SHOWN = {"Authorization": f"Bearer {KEY}"}
 TREES = 64
@@ -175,7 +175,7 @@ def _params() -> HyperParameters:
         "text_rl": {"test_scheme": "none"},
         "agents": {"_default": {"model_provider": "SelfHosted"}},
     }
-    return from_dict(with_preset({"dataset": "builtin:arithmetic", **given})).unwrap()
+    return from_dict(with_preset({"dataset": "builtin:tea", **given})).unwrap()
 
 
 def _no_tracker(row: Row, seconds: float) -> None:

@@ -26,7 +26,7 @@ COMMAND = Path(sys.executable).parent / "nip-fn"
 
 # A run of about a thousand replies that trains twice, without a model.
 SMALL = (
-    "--dataset", "builtin:arithmetic",
+    "--dataset", "builtin:tea",
     "--provider", "dummy", "--seed", "5", "--iterations", "2",
     "--set", "rl.rollouts_per_iteration=20", "--set", "malt.num_responses_per_timestep=2",
     "--set", "nip_protocol.max_message_rounds=5", "--set", "dataset_options.max_test_size=20",

@@ -12,10 +12,10 @@ from .conftest import RunCli
 
 @pytest.mark.exhaustive  # half a minute of imports, in five processes
 def test_a_model_is_trained_in_every_way(run_cli: RunCli) -> None:
-    told = run_cli("bench", "train", "--model", "builtin:tiny", "--trees", "1")
+    told = run_cli("bench", "train", "--model", "builtin:tea", "--trees", "1")
     assert told.returncode == 0, told.stderr
     rows = [re.split(r" {2,}", line.strip()) for line in told.stdout.splitlines()[1:]]
-    assert [(name, way) for name, way, *_ in rows] == [("builtin:tiny", way) for way in WAYS]
+    assert [(name, way) for name, way, *_ in rows] == [("builtin:tea", way) for way in WAYS]
     speeds = {way: [float(cell.replace(",", "")) for cell in cells] for _, way, *cells in rows}
     assert all(value > 0 for cells in speeds.values() for value in cells)
     steps, tokens, share, _ = speeds["packed"]

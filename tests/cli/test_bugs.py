@@ -210,7 +210,7 @@ def test_a_file_is_not_gone_on_with_under_other_options(
 
 
 def test_data_without_tests_cannot_be_made_bugs_of(run_cli: RunCli) -> None:
-    refused = run_cli("data", "mutate", "builtin:arithmetic", "--out", "a.jsonl")
+    refused = run_cli("data", "mutate", "builtin:tea", "--out", "a.jsonl")
     assert refused.returncode == 2
     assert "no right solution with tests" in refused.stderr
 

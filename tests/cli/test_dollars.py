@@ -19,11 +19,11 @@ from .conftest import RunCli
 
 # Models of one agent whose prices are far apart, and so high that no decimal is cut off.
 PRICES = """
-[models."builtin:tiny"]
+[models."builtin:tea"]
 prompt = 1000.0
 completion = 3000.0
 
-[fine_tuned."builtin:tiny"]
+[fine_tuned."builtin:tea"]
 prompt = 20000.0
 completion = 70000.0
 training = 5000.0
@@ -33,7 +33,7 @@ training = 5000.0
 def options(random: Random) -> list[str]:
     """A small run in which agents meet earlier models, scripts and base models."""
     words = [
-        *("train", "--provider", "dummy", "--dataset", "builtin:arithmetic", "--run", "a"),
+        *("train", "--provider", "dummy", "--dataset", "builtin:tea", "--run", "a"),
         *("--seed", str(random.randrange(10**6)), "--iterations", str(random.randint(2, 3))),
         *("--trainer", random.choice(["malt", "malt", "ei"])),
     ]

@@ -155,7 +155,7 @@ def test_a_file_of_one_row_is_tested(run_cli: RunCli, tmp_path: Path, label: int
 
 
 def test_one_name_holds_tests_of_the_same_datapoints(run_cli: RunCli) -> None:
-    run = partial(run_cli, "eval", "--provider", "dummy", "--dataset", "builtin:arithmetic",
+    run = partial(run_cli, "eval", "--provider", "dummy", "--dataset", "builtin:tea",
                   "--run", "mine", "--protocol")  # fmt: skip
     assert run("nip", "--limit", "4").returncode == 0
     assert run("adp", "--limit", "4").returncode == 0  # another game beside it
@@ -175,7 +175,7 @@ def play(protocol, datapoint, episode, agent, key):
 
 @pytest.mark.parametrize(
     "dataset",
-    [f"builtin:{name}" for name in ("python", "arithmetic", "tea", "tea-public", "bug-hunt")],
+    [f"builtin:{name}" for name in ("python", "tea", "tea-public", "bug-hunt")],
 )
 def test_who_always_rejects_is_at_one_half(run_cli: RunCli, tmp_path: Path, dataset: str) -> None:
     (tmp_path / "player.py").write_text(ALWAYS_REJECTS)

@@ -19,7 +19,7 @@ from nip_fn_adapters.recording.runs import Columns
 from .conftest import SMALL, RunCli, call_cli
 
 ROOT = Path(__file__).parents[2]
-TINY = ROOT / "adapters" / "nip_fn_adapters" / "tiny"
+MODEL = ROOT / "adapters" / "nip_fn_adapters" / "tea-1"
 INSPECT = ROOT / ".venv-inspect" / "bin" / "python"  # an environment of its own
 READ = """
 import json, sys
@@ -81,10 +81,10 @@ def test_trl_trains_on_the_rows(exported: Path) -> None:
         assert [row["chosen"][0]["content"] for row in rows] == [row.chosen for row in trained]
     settings = {"max_steps": 1, "per_device_train_batch_size": 2, "report_to": "none"}
     trainer = DPOTrainer(
-        AutoModelForCausalLM.from_pretrained(TINY),
+        AutoModelForCausalLM.from_pretrained(MODEL),
         args=DPOConfig(str(exported / "trl"), use_cpu=True, save_strategy="no", **settings),
         train_dataset=rows.select(range(2)),
-        processing_class=AutoTokenizer.from_pretrained(TINY),
+        processing_class=AutoTokenizer.from_pretrained(MODEL),
     )
     assert trainer.train().training_loss == pytest.approx(0.6931, abs=1e-3)  # ln 2, at the start
 

@@ -106,14 +106,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory, provider: Provider) -> Path
     assert call_cli(place, *quick(first)).returncode == 0
     for copy in ("a", "b", "NAME", "mine", "theirs"):
         shutil.copytree(place / "runs/first", place / "runs" / copy)
-    done = call_cli(place, "eval", *DUMMY, *ARITHMETIC, "--run", "tested", "--protocol", "nip")
+    done = call_cli(place, "eval", *DUMMY, *TEA, "--run", "tested", "--protocol", "nip")
     assert done.returncode == 0
     whole = (place / "runs/first/checkpoint.msgpack").read_bytes()
     (place / "cut.msgpack").write_bytes(whole[:-5])
     return place
 
 
-ARITHMETIC = ("--dataset", "builtin:arithmetic", "--set", "dataset_options.max_test_size=4")
+TEA = ("--dataset", "builtin:tea", "--set", "dataset_options.max_test_size=4")
 
 
 def row(number: int, **more: Any) -> str:
@@ -137,7 +137,7 @@ FILES = {
     "broken.py": "import nip_fn\ndef game(:\n",
     "syntax.toml": "[rl\nlr = 1\n",
     "protocol.toml": 'protocol = "debate"\n',
-    "model.toml": 'model = "builtin:tiny"\n',
+    "model.toml": 'model = "builtin:tea"\n',
     "provider.toml": 'provider = "openai"\n',
     "lr.toml": "lr = 1e-4\n",
     "type.toml": '[rl]\nnum_iterations = "three"\n',
@@ -182,7 +182,7 @@ def test_what_is_documented_works(words: tuple[str, ...], type_in: Any, folder: 
         point = call_cli(folder, *words).stderr.rpartition(": ")[2].split(",")[0].strip()
         words = tuple(point if word == "ID" else word for word in words)
     if "openai" in words and words[0] != "analyse":  # whose data are a run's
-        words = (*words, *ARITHMETIC, "--set", "text_rl.fine_tune_poll_seconds=0.05")
+        words = (*words, *TEA, "--set", "text_rl.fine_tune_poll_seconds=0.05")
     done = type_in(quick(words))
     assert "Traceback" not in done.stderr
     assert done.returncode == 0, done.stderr
@@ -209,8 +209,8 @@ class Mistake(NamedTuple):
 
 
 TRAIN = "train --provider dummy --iterations 1 " + " ".join(LITTLE)
-TINY = "train --iterations 0 --set text_rl.test_scheme=all " + " ".join(ARITHMETIC)
-OPENAI = f"{TINY} --provider openai --model m"
+TESTED = "train --iterations 0 --set text_rl.test_scheme=all " + " ".join(TEA)
+OPENAI = f"{TESTED} --provider openai --model m"
 
 MISTAKES = [
     # names
@@ -224,7 +224,7 @@ MISTAKES = [
         OPENAI,
     ),
     Mistake(
-        f"{TINY} agent.toml", 2, ("agent.toml", "model_provider", "'OpenRuoter'", "openrouter")
+        f"{TESTED} agent.toml", 2, ("agent.toml", "model_provider", "'OpenRuoter'", "openrouter")
     ),
     Mistake(
         f"{TRAIN} --set protocol=debate",
@@ -290,10 +290,10 @@ MISTAKES = [
     ),
     # models
     Mistake(
-        f"{TINY} --model gpt-4.1-mini",
+        f"{TESTED} --model gpt-4.1-mini",
         2,
         ("gpt-4.1-mini", "--provider openai"),
-        f"{TINY} --model gpt-4.1-mini --provider openai",
+        f"{TESTED} --model gpt-4.1-mini --provider openai",
     ),
     Mistake(OPENAI, 2, ("openai", "OPENAI_API_KEY"), OPENAI, (("OPENAI_API_KEY", ""),)),
     Mistake(
@@ -373,7 +373,7 @@ MISTAKES = [
         ("run-lenghts", "'run-lengths'"),
         "data show builtin:python run-lengths",
     ),
-    Mistake("data show builtin:arithmetic zzz", 2, ("zzz", "nip-fn data show builtin:arithmetic")),
+    Mistake("data show builtin:tea zzz", 2, ("zzz", "nip-fn data show builtin:tea")),
     Mistake("data mutate plain.jsonl --out o.jsonl", 2, ("plain.jsonl", "tests", "add(1, 2) == 3")),
     # recordings
     Mistake("replay runs/frist", 3, ("runs/frist", "checkpoint.msgpack"), "replay runs/first"),
@@ -422,7 +422,7 @@ def test_the_hour_has_sixty_commands() -> None:
 def test_a_refused_command_leaves_nothing_behind(folder: Path, type_in: Any) -> None:
     before = sorted(path.name for path in (*folder.iterdir(), *(folder / "runs").iterdir()))
     type_in(("data", "mutate", "plain.jsonl", "--out", "bugs-of-none.jsonl"))
-    type_in((*shlex.split(TINY), "--model", "gpt-4.1-mini"))
+    type_in((*shlex.split(TESTED), "--model", "gpt-4.1-mini"))
     assert sorted(path.name for path in (*folder.iterdir(), *(folder / "runs").iterdir())) == before
 
 

@@ -13,7 +13,7 @@ from nip_fn_adapters.recording.runs import load_run
 from .conftest import Finished, RunCli
 
 SMALL = (
-    *("--dataset", "builtin:arithmetic", "--provider", "dummy", "--iterations", "2"),
+    *("--dataset", "builtin:tea", "--provider", "dummy", "--iterations", "2"),
     *("--set", "rl.rollouts_per_iteration=12", "--set", "dataset_options.max_test_size=6"),
     *("--set", "dummy.decision_rate=0.7", "--set", "text_rl.test_scheme=all"),
     *("--set", "nip_protocol.max_message_rounds=4"),

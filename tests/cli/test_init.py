@@ -47,7 +47,7 @@ def test_an_extended_run_has_the_configuration_of_all_its_iterations(
         Flags(),
         Flags(provider="dummy", protocol="debate", trainer="ei"),
         Flags(provider="openai", model="m", dataset="builtin:python"),
-        Flags(sets=("rl.lr=1e-3", "agents.prover.model_name=builtin:tiny")),
+        Flags(sets=("rl.lr=1e-3", "agents.prover.model_name=builtin:tea")),
         Flags(sets=("agents.prover.lora_alpha=8", "agents.verifier.lora_alpha=8")),
     ],
 )

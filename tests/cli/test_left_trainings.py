@@ -22,7 +22,7 @@ def provider() -> Iterator[Provider]:
 def train(run_cli: RunCli, provider: Provider, *more: str) -> Finished:
     return run_cli(
         "train", "--provider", "openai", "--model", "m", "--base-url", provider.url, "--run", "a",
-        "--dataset", "builtin:arithmetic", "--seed", "5", "--iterations", "2",
+        "--dataset", "builtin:tea", "--seed", "5", "--iterations", "2",
         "--set", "rl.rollouts_per_iteration=16", "--set", "text_rl.test_scheme=none",
         "--set", "malt.num_responses_per_timestep=2", "--set", "malt.pair_selection_method=all",
         "--set", "text_rl.fine_tune_poll_seconds=0.05",

@@ -10,7 +10,7 @@ import pytest
 from .conftest import Finished, RunCli, call_cli
 
 SMALL = (
-    "--dataset", "builtin:arithmetic",
+    "--dataset", "builtin:tea",
     "--provider", "dummy", "--trainer", "ei", "--iterations", "2",
     "--set", "ei.rollouts_per_iteration=40", "--set", "dataset_options.max_test_size=10",
     "--set", "dummy.decision_rate=0.7",

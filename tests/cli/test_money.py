@@ -20,11 +20,11 @@ from ..provider import Provider
 from .conftest import SMALL, Finished, RunCli, call_cli
 
 PRICES = """
-[models."builtin:tiny"]
+[models."builtin:tea"]
 prompt = 1.0
 completion = 100.0
 
-[fine_tuned."builtin:tiny"]
+[fine_tuned."builtin:tea"]
 prompt = 2.0
 completion = 200.0
 training = 5.0
@@ -238,7 +238,7 @@ def test_a_budget_needs_prices_which_may_be_those_of_the_user(
     assert not (tmp_path / "runs").exists()
     own = tmp_path / ".config/nip-fn/prices.toml"
     own.parent.mkdir(parents=True)
-    own.write_text(PRICES.replace("builtin:tiny", "m").replace("training = 5.0", ""))
+    own.write_text(PRICES.replace("builtin:tea", "m").replace("training = 5.0", ""))
     refused = run_cli("train", *model, "--budget", "5")
     assert "agents.prover: m, its training" in refused.stderr
     own.write_text(PRICES)
@@ -316,7 +316,7 @@ def test_a_training_reserves_what_it_will_be_billed(run_cli: RunCli, tmp_path: P
         done = run_cli(
             "train", "--provider", "openai", "--model", "m", "--base-url", provider.url,
             "--iterations", "1", "--run", "a", "--set", "rl.rollouts_per_iteration=20",
-            "--dataset", "builtin:arithmetic", "--set", "malt.num_responses_per_timestep=2",
+            "--dataset", "builtin:tea", "--set", "malt.num_responses_per_timestep=2",
             "--set", "dataset_options.max_test_size=4", "--seed", "5",
             "--set", "code_validation.system_prompt_version=v1",
             "--set", "text_rl.fine_tune_poll_seconds=0.05", OPENAI_API_KEY=key,

@@ -13,7 +13,7 @@ from .conftest import RunCli
 
 # Small, with every third reply unusable or nearly so, and selection that finds enough pairs.
 SMALL = (
-    "--dataset", "builtin:arithmetic",
+    "--dataset", "builtin:tea",
     "--provider", "dummy", "--trainer", "malt", "--iterations", "2",
     "--set", "rl.rollouts_per_iteration=45", "--set", "dataset_options.max_test_size=10",
     "--set", "malt.num_responses_per_timestep=3", "--set", "malt.pair_selection_method=interval",

@@ -26,7 +26,7 @@ pytest.importorskip("ray.tune")
 
 BASE = """
 [base]
-dataset = "builtin:arithmetic"
+dataset = "builtin:tea"
 agents._default.model_provider = "dummy"
 agents.prover = { model_provider = "scripted", model_name = "silent" }
 rl.num_iterations = 2

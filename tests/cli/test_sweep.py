@@ -28,7 +28,7 @@ STUDY = """
 seeds = 2
 
 [base]
-dataset = "builtin:arithmetic"
+dataset = "builtin:tea"
 agents._default.model_provider = "dummy"
 rl.num_iterations = 1
 rl.rollouts_per_iteration = 20

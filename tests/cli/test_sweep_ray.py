@@ -30,7 +30,7 @@ PARTS: tuple[Part, ...] = ("driver", "worker", "node")
 
 BASE = """
 [base]
-dataset = "builtin:arithmetic"
+dataset = "builtin:tea"
 agents._default.model_provider = "dummy"
 rl.num_iterations = 3
 rl.rollouts_per_iteration = 60

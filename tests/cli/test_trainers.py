@@ -14,7 +14,7 @@ from nip_fn_adapters import load_run
 from .conftest import RunCli
 
 SMALL = (
-    "--dataset", "builtin:arithmetic",
+    "--dataset", "builtin:tea",
     "--provider", "dummy", "--iterations", "2", "--run", "a",
     "--set", "rl.rollouts_per_iteration=40", "--set", "ei.rollouts_per_iteration=40",
     "--set", "dataset_options.max_test_size=10",

@@ -511,8 +511,8 @@ def test_a_key_is_asked_for_before_anything_else(provider: str, variable: str) -
 
 
 def test_a_model_that_only_this_process_has_is_not_asked_for_at_a_provider() -> None:
-    line = wired({"OPENAI_API_KEY": "k"}, model_name="builtin:tiny")
-    assert line.startswith("nip-fn: agents.prover.model_name: builtin:tiny is served by provider ")
+    line = wired({"OPENAI_API_KEY": "k"}, model_name="builtin:tea")
+    assert line.startswith("nip-fn: agents.prover.model_name: builtin:tea is served by provider ")
 
 
 @pytest.mark.parametrize(

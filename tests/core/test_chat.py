@@ -323,10 +323,9 @@ def _check_pairs(state: RunState, job: Job, chats: Any, raw: Any) -> int:
     return len(pairs)
 
 
-@pytest.mark.parametrize("version", ["v1", "tiny"])
 @pytest.mark.parametrize("agent", [PROVER, VERIFIER])
-def test_code_reaches_the_prompt_as_it_is(version: str, agent: int) -> None:
-    params = make_params({"code_validation": {"system_prompt_version": version}})
+def test_code_reaches_the_prompt_as_it_is(agent: int) -> None:
+    params = make_params()
     episode = reset(POINT, key(0))
     if agent == PROVER:
         episode = say(params, episode, "Is <b> & 'c' \"d\"?")

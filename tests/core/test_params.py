@@ -407,7 +407,7 @@ def test_each_agent_has_the_settings_of_its_model() -> None:
     assert (prover.lora_rank, verifier.lora_rank) == (AgentParameters().lora_rank, 16)
     assert (max_tokens(prover), max_tokens(verifier)) == (1200, 40)
     assert (prover.num_responses, verifier.num_responses) == (None, (8, 2))
-    embedded = preset(BIG, {"agents": {"verifier": {"model_name": "builtin:tiny"}}}).agents
+    embedded = preset(BIG, {"agents": {"verifier": {"model_name": "builtin:tea"}}}).agents
     assert [max_tokens(agent) for agent in embedded] == [1200, 64]
 
 
@@ -416,9 +416,9 @@ def test_settings_of_a_run_are_an_embedded_models_only_where_it_plays_all_agents
     script = {"agents": {"prover": {"model_provider": "scripted", "model_name": "honest"}}}
     rates = [preset(*tables).rl.lr for tables in ((), (script,), (one,), (BIG,))]
     assert rates == [5e-4, 5e-4, 1e-5, 1e-5]
-    named = {"agents": {name: {"model_name": "builtin:tiny"} for name in ("prover", "verifier")}}
+    named = {"agents": {name: {"model_name": "builtin:tea"} for name in ("prover", "verifier")}}
     python = {"dataset": "builtin:python"}
-    assert preset(python, named).code_validation.system_prompt_version == "tiny"
+    assert preset(python, named).code_validation.system_prompt_version == "views"
     assert preset(python, BIG).code_validation.system_prompt_version == "v1"
     # The game belongs to the data: its prompts show the cups, whoever plays.
     assert preset(BIG).code_validation.system_prompt_version == "views"
@@ -457,7 +457,7 @@ def test_a_limit_follows_the_words_that_are_allowed() -> None:
 
 
 @pytest.mark.parametrize("unset", ["none", None])
-@pytest.mark.parametrize("model", ["gpt-4.1-mini", "builtin:tiny", "builtin:tea"])
+@pytest.mark.parametrize("model", ["gpt-4.1-mini", "builtin:tea"])
 def test_a_limit_of_none_is_as_if_it_were_left_out(model: str, unset: str | None) -> None:
     played = {"agents": {"_default": {"model_name": model}}}
     for agent in ("_default", "verifier"):

@@ -64,7 +64,7 @@ def text_of(chat: Chat) -> str:
 # ------------------------------------------------------------------------------- all of it
 
 
-@pytest.mark.parametrize("version", ["v1", "tiny", "views"])
+@pytest.mark.parametrize("version", ["v1", "views"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_prompt_renders_whatever_the_rules(protocol: str, version: str) -> None:
     rules = product(sorted(SPECTRA), (False, True), (False, True), (0, 1))
@@ -90,19 +90,15 @@ def test_every_prompt_renders_whatever_the_rules(protocol: str, version: str) ->
             assert not re.search(r"\{\{|\{%|\n\n\n| \n|\bNone\b|  ", text), text
 
 
-@pytest.mark.parametrize("version", ["v1", "tiny"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_an_answer_in_prose_is_nowhere_called_a_program(protocol: str, version: str) -> None:
+def test_an_answer_in_prose_is_nowhere_called_a_program(protocol: str) -> None:
     point = make_datapoint("p", "What is the capital?", "It is Paris.", 0, kind="prose")
     for randomised, balanced in product((False, True), (False, True)):
         params = params_of(
             protocol,
             SUPERVISED,
             common(randomize_prover_stance=randomised),
-            {
-                "code_validation": {"system_prompt_version": version},
-                "dataset_options": {"balance_classes": balanced},
-            },
+            {"dataset_options": {"balance_classes": balanced}},
         )
         for _, _, chat in chats(params, point=point):
             text = text_of(chat)

@@ -99,15 +99,10 @@ def test_a_consultant_is_paid_when_the_judge_decides_for_its_side() -> None:
     assert [decided(params, text, 0)[VERIFIER] for text in ("accept", "reject")] == [1.0, -1.0]
 
 
-@pytest.mark.parametrize("version", ["v1", "tiny"])
-def test_the_consultant_is_told_its_side_and_the_judge_only_that_a_coin_decided(
-    version: str,
-) -> None:
-    code = {"code_validation": {"system_prompt_version": version}}
-    params = make_params({"interaction_protocol": "consultancy"}, code)
+def test_the_consultant_is_told_its_side_and_the_judge_only_that_a_coin_decided() -> None:
+    params = make_params({"interaction_protocol": "consultancy"})
     assert told(params, VERIFIER, 0) == told(params, VERIFIER, 1)
     for stance, side in ((0, "reject"), (1, "accept")):
         assert f": {side}" in told(params, PROVER, stance)
-    if version == "v1":
-        assert "A coin was tossed" in told(params, VERIFIER, 0)
-        assert "told to argue that the code is" not in told(params, VERIFIER, 0)
+    assert "A coin was tossed" in told(params, VERIFIER, 0)
+    assert "told to argue that the code is" not in told(params, VERIFIER, 0)

@@ -108,14 +108,14 @@ PROVIDERS: dict[str, dict[str, Any]] = {
     "openrouter": at("OpenRouter", freeze_agent=True),
     "self-hosted": at("SelfHosted"),
     "vllm": at("SelfHosted", api_base_url="http://a/v1", freeze_agent=True),
-    "local": at("local", model_name=str(BUILTIN["builtin:tiny"])),
+    "local": at("local", model_name=str(BUILTIN["builtin:tea"])),
     "dummy": at("local", use_dummy_api=True),
 }
 
 # Values for parameters whose type does not tell a sensible one.
 VALUES: dict[str, tuple[object, ...]] = {
     "trainer": ("ei",),
-    "dataset": ("builtin:arithmetic",),
+    "dataset": ("builtin:python",),
     "interaction_protocol": ("adp", "debate", "solo_verifier"),
     "agents._default.name": ("bob",),
     "agents._default.update_schedule": (

@@ -15,7 +15,7 @@ from nip_fn_adapters.serving.settings import FleetSettings, find_vllm
 from ..adapters.fleets import free_ports
 from ..adapters.training import CHOSEN, REJECTED, make_job, tune
 
-MODEL = "builtin:tiny"
+MODEL = "builtin:tea"
 START_LIMIT = 300.0  # seconds; about 25 where the machine has nothing else to do
 
 

@@ -25,9 +25,9 @@ from ..adapters.serving import Server
 from ..cli.conftest import COMMAND, Finished
 from ..core.games import one_by_one
 
-MODEL = "builtin:tiny"
+MODEL = "builtin:tea"
 SMALL = (
-    "--dataset", "builtin:arithmetic",
+    "--dataset", "builtin:tea",
     "--provider", "self-hosted", "--model", MODEL, "--seed", "5",
     "--set", "rl.rollouts_per_iteration=12", "--set", "dataset_options.max_test_size=30",
     "--set", "malt.num_responses_per_timestep=3", "--set", "malt.pair_selection_method=interval",

@@ -19,7 +19,6 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.code.builtin import arithmetic
 from nip_fn.code.kinds import evidence, kind_of
 from nip_fn.code.programs import Tests
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
@@ -267,7 +266,6 @@ def _solutions(path: Path, kind: Kind) -> Iterator[PlacedSolution]:
 # Worlds that are generated rather than read, each in the sizes that it comes in.
 _SIZES = {"num_train": 2000, "num_validation": 500, "num_test": 1000}
 _GENERATED: dict[str, Callable[..., Dataset]] = {
-    "builtin:arithmetic": arithmetic.make_dataset,
     "builtin:tea": tea.make_dataset,
     "builtin:tea-public": partial(tea.make_dataset, public=True),
     "builtin:bug-hunt": bughunt.make_dataset,

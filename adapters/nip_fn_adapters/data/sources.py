@@ -23,9 +23,9 @@ BUILTIN = "builtin:"
 MOST_SHOWN = 20  # columns
 
 CHOICES = (
-    'choose "builtin:tea", "builtin:tea-public", "builtin:bug-hunt", "builtin:arithmetic", '
-    '"builtin:python", "hf:NAME" for a data set of the Hugging Face hub, or the path of a .jsonl, '
-    ".csv or .parquet file or of a directory that one was saved to"
+    'choose "builtin:tea", "builtin:tea-public", "builtin:bug-hunt", "builtin:python", "hf:NAME" '
+    "for a data set of the Hugging Face hub, or the path of a .jsonl, .csv or .parquet file or of "
+    "a directory that one was saved to"
 )
 
 

@@ -65,7 +65,7 @@ def _has_all(one: Parameter, words: tuple[str, ...]) -> bool:
 WHICH = (
     "What a file, an option or --set says always applies. What they leave out depends on the "
     "model: a value marked with builtin:tea (and builtin:tea-2 and "
-    "builtin:tea-public), builtin:bug-hunt or builtin:tiny "
+    "builtin:tea-public) or builtin:bug-hunt "
     'was made for that embedded model, one marked with "other models" suits models of the usual '
     "size; without a "
     "mark, the default applies. Marks of agents.* go by the model of each agent, all others apply "
@@ -76,7 +76,6 @@ WHICH = (
 KINDS: dict[str, dict[str, Any]] = {
     "builtin:tea": {"dataset": "builtin:tea"},
     "builtin:bug-hunt": {"dataset": "builtin:bug-hunt"},
-    "builtin:tiny": {"dataset": "builtin:arithmetic"},
     "other models": {"dataset": "builtin:python"},
 }
 

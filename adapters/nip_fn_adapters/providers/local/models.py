@@ -22,7 +22,6 @@ from nip_fn_adapters.providers.local.hub import HUB_ID, hub_model
 
 PACKAGE = Path(__file__).parents[2]
 BUILTIN = {
-    "builtin:tiny": PACKAGE / "tiny",
     # Two, because a result with one model may be that model's.
     "builtin:tea": PACKAGE / "tea-1",
     "builtin:tea-2": PACKAGE / "tea-2",
