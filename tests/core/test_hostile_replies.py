@@ -8,7 +8,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
-from itertools import product
 from secrets import randbits
 from time import thread_time
 from typing import NamedTuple, TypeVar, get_args
@@ -29,7 +28,7 @@ from nip_fn.game.reply import (
     ReplyError,
     parse_reply,
 )
-from nip_fn.game.verdict import FindDecision, find_decision, find_last_decision
+from nip_fn.game.verdict import find_decision
 from nip_fn.keys import Key, fold_in, key
 from nip_fn.params.protocol import (
     CommonProtocolParameters,
@@ -427,18 +426,6 @@ def test_the_fuzz_is_as_large_and_as_varied_as_it_says() -> None:
 
 
 @pytest.mark.parametrize("spectrum", get_args(SpectrumName))
-def test_nothing_that_is_written_before_it_can_hide_a_last_decision(
-    spectrum: SpectrumName,
-) -> None:
-    rolls = dice(fold_in(key(SEED), "hide", spectrum))
-    for _ in range(1000):
-        before, decision = hostile(rolls, spectrum), one(rolls, list(SPECTRA[spectrum]))
-        last = one(rolls, OPENINGS) + decision.text + one(rolls, ENDINGS)
-        heard = find_last_decision(f"{before}\n{last}", spectrum)
-        assert heard == Success(decision), (SEED, before, last)
-
-
-@pytest.mark.parametrize("spectrum", get_args(SpectrumName))
 def test_a_statement_counts_unless_another_or_an_open_code_block_comes_before(
     spectrum: SpectrumName,
 ) -> None:
@@ -480,7 +467,7 @@ FRAMES: list[Callable[[str], str]] = [
 TWO = Move(2, (0, 1))
 
 
-def seconds(text: str, spectrum: SpectrumName, may_decide: bool, find: FindDecision) -> float:
+def seconds(text: str, spectrum: SpectrumName, may_decide: bool) -> float:
     given = Completion(text, "stop", "m")
     start = thread_time()
     outcome = parse_reply(
@@ -489,7 +476,6 @@ def seconds(text: str, spectrum: SpectrumName, may_decide: bool, find: FindDecis
         may_decide=may_decide,
         spectrum=spectrum,
         headers=tuple(HEADERS[:2]),
-        find=find,
     )
     spent = thread_time() - start
     check(outcome, given, Case("debate", TWO, tuple(HEADERS[:2]), may_decide), spectrum)
@@ -503,11 +489,11 @@ def test_time_is_linear_in_the_length_of_the_reply(unit: str, size: int) -> None
 
     Five times the longer text would have to take six times its share, however busy the machine.
     """
-    for (number, frame), find in product(enumerate(FRAMES), (find_decision, find_last_decision)):
+    for number, frame in enumerate(FRAMES):
         spectrum: SpectrumName = "out_of_100" if number == 4 else "accept_reject"
         short, long = (frame((unit * each)[:each]) for each in (size, 20 * size))
-        limit = LIMIT * max(seconds(short, spectrum, number != 5, find) for _ in range(3))
-        spent = (seconds(long, spectrum, number != 5, find) for _ in range(5))
+        limit = LIMIT * max(seconds(short, spectrum, number != 5) for _ in range(3))
+        spent = (seconds(long, spectrum, number != 5) for _ in range(5))
         assert any(each <= limit for each in spent), f"frame {number}, {size} characters"
 
 
