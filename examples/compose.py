@@ -18,7 +18,7 @@ POINTS = (
 TEXTS = ("Decision: accept", "Decision: reject", "What of negative numbers?", "All is well.")
 
 
-def policy(episode: nip.Episode, agent: int, key: nip.Key) -> nip.Completion:
+def policy(point: nip.Datapoint, episode: nip.Episode, agent: int, key: nip.Key) -> nip.Completion:
     """A model that says one of four things; the key alone decides which."""
     return nip.Completion(TEXTS[nip.randint(key, len(TEXTS))], "stop", model="toy")
 
@@ -30,10 +30,8 @@ def main() -> None:
     right = sum(bool(g.decision) and g.decision.discrete == g.datapoint.label for g in games)
     print(f"{right} of {len(games)} games of the toy policy are decided rightly")
 
-    rules = nip.Rules(PROTOCOL, branching=lambda turns: 3, attempts=(2, 2))
-    starts = [nip.reset(point, nip.fold_in(tree_key, i)) for i, point in enumerate(POINTS)]
-    grown = [nip.grow(rules, start, policy, datapoint=i) for i, start in enumerate(starts)]
-    trees = tuple(map(nip.flatten, grown))
+    rules = nip.Rules(PROTOCOL, branching=3, attempts=2)
+    trees = nip.grow_many(rules, POINTS, nip.batched(policy), keys=nip.split(tree_key))
 
     backup = nip.discounted(0.9)
     select = nip.chain(nip.interval(0.1), nip.margin(0.2), nip.dedupe(), nip.one_per_node())

@@ -32,7 +32,7 @@ def cross_examination(params: nip.HyperParameters) -> nip.Protocol:
     )
 
 
-def policy(episode: nip.Episode, agent: int, key: nip.Key) -> nip.Completion:
+def policy(point: nip.Datapoint, episode: nip.Episode, agent: int, key: nip.Key) -> nip.Completion:
     """A model that knows nothing: its reply depends on the key alone."""
     asked = "\n".join(f"{header} what of an empty list?" for _, header in HEADERS)
     pleas, verdicts = ("It fails.", "It holds."), ("Decision: reject", "Decision: accept")
@@ -48,8 +48,7 @@ def main() -> None:
     params = nip.from_dict(table).unwrap()
     game_key, update_key = nip.split(nip.key(2026))
     point = nip.make_datapoint("max", "Return the largest element.", "max(xs)", label=0)
-    rules = nip.Rules(nip.protocol_of(params), lambda moves: 3, attempts=(1, 1, 1))
-    tree = nip.flatten(nip.grow(rules, nip.reset(point, game_key), policy))
+    tree = nip.grow(nip.Rules(nip.protocol_of(params), 3), point, policy, key=game_key)
 
     trainer, groups = nip.trainer_of(params), nip.make_groups(params)
     batch = nip.SampleBatch(params, 0, groups, (point,), (tree,))

@@ -87,7 +87,7 @@ def forest_stats(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Fore
             requests[agent] += number
         depths = tree.depth_N.tolist()
         positions.update((agent, depths[node]) for (node, agent), num in words.items() if num >= 2)
-        games.extend(map(_ending, leaf_games(tree, datapoints[tree.datapoint])))
+        games.extend(map(_ending, leaf_games(tree, datapoints[tree.datapoint_index])))
         weights.extend(leaf_probabilities(tree))
     return ForestStats(
         games=tuple(games),

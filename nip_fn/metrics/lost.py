@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 from nip_fn.game.episode import was_empty_at_limit
 from nip_fn.game.reply import MOST_EMPTY
 from nip_fn.params.agent import AgentParameters, max_tokens
-from nip_fn.trees.grow import GameTree, Node
+from nip_fn.trees.node import GameTree, Node
 
 ALARMING = 0.1  # share
 ENOUGH = 20  # replies or games, fewer of which raise no alarm while others are to come

@@ -81,7 +81,8 @@ def judged(protocol: Protocol, datapoints: Sequence[Datapoint], trees: Sequence[
     """
     games: list[list[Rollout]] = [[] for _ in datapoints]
     for tree in trees:
-        games[tree.datapoint].append(dialogue_of(tree, datapoints[tree.datapoint]))
+        index = tree.datapoint_index
+        games[index].append(dialogue_of(tree, datapoints[index]))
     if len({len(own) for own in games}) != 1:
         raise ValueError("a measure needs as many games about each datapoint")
     provers = [a for a in range(len(protocol.agents)) if not protocol.is_verifier(a)]

@@ -47,7 +47,7 @@ def stage_metrics(
 
     Args:
         protocol: The game.
-        datapoints: Those of the stage; `Tree.datapoint` is an index into them.
+        datapoints: Those of the stage; `Tree.datapoint_index` is an index into them.
         trees: The grown trees.
         pairs: The selected pairs; None in a test.
     """

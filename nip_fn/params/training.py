@@ -16,7 +16,7 @@ from nip_fn.params.base import (
     Temperature,
 )
 from nip_fn.params.names import PAIR_RULES, name_schema
-from nip_fn.trees.grow import SimultaneousBranching
+from nip_fn.trees.node import SimultaneousBranching
 
 TestScheme = Literal["none", "all", "last", "first_and_last"]
 RefusedAdapters = Literal["stop", "skip"]

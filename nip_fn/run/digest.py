@@ -22,7 +22,8 @@ from nip_fn.run.stages import Growing, JobState
 from nip_fn.run.state import RunState
 from nip_fn.training.groups import Adapter, Group
 from nip_fn.training.trainer import Selection
-from nip_fn.trees.grow import Forest, Node, Slot
+from nip_fn.trees.forest import Forest
+from nip_fn.trees.node import Node, Slot
 
 Facts = tuple[object, ...]
 
@@ -63,7 +64,7 @@ def _head(number: int) -> bytes:
 
 
 def _trees(forest: Forest) -> _Many:
-    return _Many(len(forest), ((game.datapoint, _node_facts(game.root)) for game in forest))
+    return _Many(len(forest), ((game.datapoint_index, _node_facts(game.root)) for game in forest))
 
 
 def _facts(state: RunState) -> Facts:

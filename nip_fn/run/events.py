@@ -9,7 +9,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.training.canary import FLOAT32, Score
 from nip_fn.training.groups import Adapter
 from nip_fn.training.jobs import Job, Probe
-from nip_fn.trees.grow import Path, ReplyRequest
+from nip_fn.trees.node import Path, ReplyRequest
 
 # The format of a recording: its frames, its events, and what is derived from them.  It is written
 # once, in the header of the checkpoint.

@@ -58,12 +58,13 @@ def messages_of_others(
     }
     quotes = {}
     for index, tree in enumerate(trees):
-        first = index - tree.datapoint  # the repetition's
+        own_point = tree.datapoint_index
+        first = index - own_point  # the repetition's
         for round in range(protocol.max_message_rounds):
             for move in protocol.schedule(round, tree.key):
                 if move.agent in provers:
-                    point, text = after[tree.datapoint], None
-                    while text is None and point != tree.datapoint:
+                    point, text = after[own_point], None
+                    while text is None and point != own_point:
                         text = said.get((first + point, round, move.agent))
                         point = after[point]
                     place = (tree.key, round, provers[move.agent])

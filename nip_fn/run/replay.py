@@ -80,9 +80,10 @@ class StageForest:
 
     def games(self) -> tuple[Rollout, ...]:
         """All games of the stage, tree by tree, left to right."""
-        points = self.batch.datapoints
         return tuple(
-            game for tree in self.batch.trees for game in leaf_games(tree, points[tree.datapoint])
+            game
+            for index, tree in enumerate(self.batch.trees)
+            for game in leaf_games(tree, self.datapoint(index))
         )
 
 

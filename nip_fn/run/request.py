@@ -22,7 +22,7 @@ from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState, episode_of, player
 from nip_fn.training.groups import group_of
 from nip_fn.training.opponents import Script
-from nip_fn.trees.grow import node_at, reply_key
+from nip_fn.trees.node import node_at, reply_key
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     _, episode = node_at(game.root, episode_of(grown, effect.tree), path)
     move = next(move for move in movers(protocol, episode) if move.agent == index)
     decides = may_decide(protocol, len(episode.rounds), index)
-    datapoint = grown.datapoints[game.datapoint]
+    datapoint = grown.datapoints[game.datapoint_index]
     playing = player(state, game.key, index)
     tested = state.params.text_rl.test_temperature if grown.name == "test" else None
     return Request(

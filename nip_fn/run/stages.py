@@ -9,7 +9,7 @@ from nip_fn.keys import Key
 from nip_fn.training.canary import Score
 from nip_fn.training.jobs import Job
 from nip_fn.training.trainer import Rows, Selection
-from nip_fn.trees.grow import Forest
+from nip_fn.trees.forest import Forest
 
 StageName = Literal["start", "test", "sample", "train", "publish", "done"]
 Purpose = Literal["test", "sample"]
@@ -34,7 +34,7 @@ class Growing(msgspec.Struct, frozen=True):
 
     name: the purpose of the trees.
     key: of the stage.
-    datapoints: those that the trees are about; `GameTree.datapoint` is an index into them.
+    datapoints: those that the trees are about; `GameTree.datapoint_index` is an index into them.
     forest: the trees.
     num_waiting: replies that they wait for; 0 once they are grown.
     selection: what the trainer selected from grown trees; of a test, nothing.

@@ -18,7 +18,8 @@ from nip_fn.training.groups import Group, group_of, is_due
 from nip_fn.training.opponents import Script, player_of
 from nip_fn.training.registry import trainer_of
 from nip_fn.training.trainer import SampleBatch
-from nip_fn.trees.grow import Forest, Rules, Turn
+from nip_fn.trees.forest import Forest
+from nip_fn.trees.grow import Rules, Turn
 from nip_fn.trees.tree import flatten
 
 
@@ -197,4 +198,4 @@ def episode_of(grown: Growing, tree: int) -> Episode:
     game = grown.forest[tree]
     # Not kept in the state: the game at a root follows from its datapoint and its key, and a second
     # copy of a fact can disagree with the first.
-    return reset(grown.datapoints[game.datapoint], game.key)
+    return reset(grown.datapoints[game.datapoint_index], game.key)

@@ -87,16 +87,9 @@ from nip_fn.training.jobs import MIN_EXAMPLES, Job, make_job, row_metrics, rows_
 from nip_fn.training.registry import trainer_of
 from nip_fn.training.tokens import trained_tokens
 from nip_fn.training.trainer import SampleBatch, Selection
-from nip_fn.trees.grow import (
-    Forest,
-    GameTree,
-    ReplyArrival,
-    ReplyRequest,
-    insert,
-    new_tree,
-    num_waiting_at,
-    pending_requests,
-)
+from nip_fn.trees.forest import Forest
+from nip_fn.trees.grow import insert, new_tree
+from nip_fn.trees.node import GameTree, ReplyArrival, ReplyRequest, num_waiting_at, pending_requests
 from nip_fn.trees.rollouts import dialogue_of
 from nip_fn.worlds import MEASURES
 

@@ -13,7 +13,8 @@ from nip_fn.params.protocol import CommonProtocolParameters
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import MakeProtocol
 from nip_fn.testing.laws import GAME_LAWS, LAWS, PlayedGame, Subject, Violation, word_of
-from nip_fn.trees.grow import ReplyArrival, Rules, insert, new_tree, node_at, pending_requests
+from nip_fn.trees.grow import Rules, insert, new_tree
+from nip_fn.trees.node import ReplyArrival, node_at, pending_requests
 
 # What is checked where no parameters are given.
 # Each turns on a rule that protocols are often written without thinking of: another first speaker,
@@ -151,7 +152,7 @@ def _play(protocol: Protocol, key: Key) -> PlayedGame:
     decides = (0.0, 0.3, 1.0)[randint(fold_in(own, "decides"), 3)]
     label, stance = (randint(fold_in(own, side), 2) for side in ("label", "stance"))
     start = Episode(key, label, stance)
-    rules = Rules(protocol, lambda moves: 1, (1,) * len(protocol.agents))
+    rules = Rules(protocol)
     root = new_tree(rules, start)
     for _ in range(protocol.max_message_rounds + 1):  # one more than a game may have
         for path, agent, _, _ in tuple(pending_requests(root)):

@@ -21,7 +21,7 @@ from nip_fn.game.protocol import Move, Protocol, channels_seen, verifier_rounds
 from nip_fn.keys import Key
 from nip_fn.params.run import DEFAULT_AGENT
 from nip_fn.prompts.chat import history
-from nip_fn.trees.grow import Node
+from nip_fn.trees.node import Node
 
 # Bounds are sums of the same amounts in another order than a game's.
 TOLERANCE = 1e-9  # of a sum of rewards

@@ -5,8 +5,8 @@ from functools import partial
 from typing import Any
 
 from nip_fn.config.codec import from_dict
-from nip_fn.game.datapoint import make_datapoint
-from nip_fn.game.episode import Episode, movers, reset
+from nip_fn.game.datapoint import Datapoint, make_datapoint
+from nip_fn.game.episode import Episode, movers
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in, key
 from nip_fn.params.run import HyperParameters
@@ -16,8 +16,7 @@ from nip_fn.testing.laws import Violation
 from nip_fn.training.groups import make_groups
 from nip_fn.training.jobs import rows_problem
 from nip_fn.training.trainer import SampleBatch, Trainer, Update
-from nip_fn.trees.grow import Rules, grow
-from nip_fn.trees.tree import flatten
+from nip_fn.trees.grow import Rules, batched, grow_many
 
 HABITS = (0.1, 0.4)  # shares of invalid replies, and of decisions where they count
 
@@ -95,9 +94,9 @@ def _batch(
 ) -> SampleBatch:
     """Trees of random replies, half of them about right solutions; `place` is consumed."""
     protocol = protocol_of(params)
-    rules = Rules(protocol, partial(trainer.branching, state), (1,) * len(protocol.agents))
+    rules = Rules(protocol, partial(trainer.branching, state))
 
-    def policy(episode: Episode, agent: int, reply_key: Key) -> Completion:
+    def policy(point: Datapoint, episode: Episode, agent: int, reply_key: Key) -> Completion:
         move = next(move for move in movers(protocol, episode) if move.agent == agent)
         text = random_text(protocol, len(episode.rounds), move, HABITS, reply_key)
         return Completion(text, "stop", model="random")
@@ -106,6 +105,6 @@ def _batch(
         make_datapoint(f"problem {index // 2}", "Is it right?", f"solution {index}", index % 2)
         for index in range(num_trees)
     )
-    starts = (reset(point, fold_in(place, index)) for index, point in enumerate(points))
-    trees = (grow(rules, start, policy, datapoint=index) for index, start in enumerate(starts))
-    return SampleBatch(params, iteration, make_groups(params), points, tuple(map(flatten, trees)))
+    keys = [fold_in(place, index) for index in range(num_trees)]
+    trees = grow_many(rules, points, batched(policy), keys=keys)
+    return SampleBatch(params, iteration, make_groups(params), points, trees)

@@ -37,7 +37,7 @@ class SampleBatch(NamedTuple):
     params: of the run.
     iteration: counted from 0.
     groups: the model groups, as they were when they sampled.
-    datapoints: those of the iteration; `Tree.datapoint` is an index into them.
+    datapoints: those of the iteration; `Tree.datapoint_index` is an index into them.
     trees: the grown trees.
     """
 
@@ -58,7 +58,7 @@ class SampleBatch(NamedTuple):
 
     def datapoint(self, tree: int) -> Datapoint:
         """The datapoint that a tree is about."""
-        return self.datapoints[self.trees[tree].datapoint]
+        return self.datapoints[self.trees[tree].datapoint_index]
 
     def episode(self, tree: int, node: int) -> Episode:
         """The game at a node of a tree."""

@@ -1,101 +1,38 @@
-"""Growing a tree of replies: a persistent rose tree that knows which replies it still waits for.
+"""Growing trees of replies: one at a time, many in step, or each node on its own in an event loop.
 
-A node is a position after a round.  An open node has `k` slots for each agent that moves there, and
-its children open as soon as the last of its own slots is filled, whatever happens elsewhere.  Where
-m agents move at once, the children are either k, one for everyone's i-th reply ("joint"), or k^m,
-one for each way to combine a reply of every mover ("product").  A new reply copies only the nodes
-on its path (O(depth)), and the tree is a function of the *set* of replies that it holds, not of the
-order in which they came.
+A node's children open as soon as the last of its own slots is filled, whatever happens elsewhere.
+A new reply copies only the nodes on its path (O(depth)), and the tree is a function of the *set* of
+replies that it holds, not of the order in which they came.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from itertools import chain, product
-from math import isqrt
-from typing import Literal, NamedTuple, NewType, Self
-from zlib import compress, decompress
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
+from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
-from returns.result import Failure
 
-from nip_fn.game.episode import (
-    Episode,
-    Round,
-    Utterance,
-    forced_decision,
-    may_decide,
-    movers,
-    play_round,
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.episode import Episode, movers, play_round, reset
+from nip_fn.game.protocol import Move, Protocol
+from nip_fn.game.reply import Completion
+from nip_fn.keys import Key
+from nip_fn.trees.attempts import after_attempt
+from nip_fn.trees.node import (
+    GameTree,
+    Node,
+    ReplyArrival,
+    ReplyRequest,
+    SimultaneousBranching,
+    Slot,
+    episode_after,
+    node_at,
+    pending_requests,
+    reply_combinations,
+    reply_key,
+    requests_of,
 )
-from nip_fn.game.protocol import Move, Protocol, Status
-from nip_fn.game.reply import (
-    FINAL_ERRORS,
-    MOST_EMPTY,
-    Completion,
-    Reply,
-    ReplyError,
-    is_empty_at_limit,
-    parse_reply,
-)
-from nip_fn.keys import Key, fold_in
-
-SimultaneousBranching = Literal["joint", "product"]
-
-Path = tuple[int, ...]  # the rank of each node among its siblings, from the root down
-
-
-class Slot(msgspec.Struct, frozen=True, array_like=True):
-    """Room for one reply of one agent at one node."""
-
-    agent: int
-    said: Utterance | None = None
-    # Failed attempts were paid for as well: their tokens are carried into the utterance that fills
-    # the slot in the end.
-    attempts: int = 0  # failed so far
-    prompt_tokens: int = 0  # spent on them
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    failed: tuple[Completion, ...] = ()  # those attempts, kept when the slot is filled
-
-
-# A node does not hold the game at it, which follows from the utterances on the path (`after`).
-# Every node would otherwise repeat the rounds of all nodes above it.
-class Node(msgspec.Struct, frozen=True, array_like=True):
-    """A position after a round."""
-
-    utterances: Round = ()  # of the round that led here; () at the root
-    reward: tuple[float, ...] = ()  # [A] received on arriving
-    status: Status = "open"
-    slots: tuple[Slot, ...] = ()  # [movers * k], mover by mover
-    children: tuple["Node", ...] = ()  # [k], or [k^movers], once every slot is filled
-
-
-class ReplyRequest(NamedTuple):
-    """A request for replies of one agent at one node, all at the same attempt.
-
-    One API call with n = len(indices) can serve it.
-
-    path, agent: the node, and who is to reply there.
-    indices: which of the agent's k slots.
-    attempt: failed attempts before this one.
-    """
-
-    path: Path
-    agent: int
-    indices: tuple[int, ...]
-    attempt: int
-
-
-class ReplyArrival(msgspec.Struct, frozen=True):
-    """One sampled completion and its address: node, agent, index of the reply, and attempt."""
-
-    path: Path
-    agent: int
-    index: int
-    attempt: int
-    completion: Completion
+from nip_fn.trees.tree import Tree, flatten
 
 
 class Turn(NamedTuple):
@@ -114,147 +51,185 @@ class Turn(NamedTuple):
     trained: bool = True
 
 
+Branching = Callable[[tuple[Turn, ...]], int]  # the turns of all agents that move at a node -> k
+
+
 class Rules(NamedTuple):
     """The rules by which a tree grows.
 
     protocol: the game.
-    branching: the turns of all agents that move at a node -> k, the replies of each.
-    attempts: `[A]` attempts at a reply before it is recorded as invalid.
+    branching: k, the replies of each agent that moves at a node: a number, or a function of the
+        turns of all of them.
+    attempts: at a reply before it is recorded as invalid: of every agent, or `[A]`.
     simultaneous_branching: the children of k replies each of several agents that move at once.
     """
 
     protocol: Protocol
-    # A function and not a number, so that a trainer decides by who moves and when: rounds in which
-    # only frozen agents speak need no siblings.  One k for all movers, since "joint" combines the
-    # i-th replies of all.
-    branching: Callable[[tuple[Turn, ...]], int]
-    attempts: tuple[int, ...]
+    # A trainer decides by who moves and when: rounds in which only frozen agents speak need no
+    # siblings.  One k for all movers, since "joint" combines the i-th replies of all.
+    branching: int | Branching = 1
+    attempts: int | tuple[int, ...] = 1
     simultaneous_branching: SimultaneousBranching = "joint"
 
+    def num_replies(self, turns: tuple[Turn, ...]) -> int:
+        """k where the agents of these turns move."""
+        return self.branching if isinstance(self.branching, int) else self.branching(turns)
 
-class GameTree(msgspec.Struct, frozen=True, array_like=True):
-    """A tree of replies, and what it is about."""
-
-    datapoint: int  # its index among the datapoints of the stage
-    key: Key  # of the game, as `reset` takes it
-    root: Node
-    num_waiting: int = 0  # replies that it waits for
-
-    def __repr__(self) -> str:
-        """The tree in a line; `flatten` makes the record that shows more."""
-        return (
-            f"GameTree(datapoint {self.datapoint}, {len(self.root.children)} children at the root)"
-        )
+    def num_attempts(self, agent: int) -> int:
+        """The attempts of one agent."""
+        return self.attempts if isinstance(self.attempts, int) else self.attempts[agent]
 
 
-PackedTree = NewType("PackedTree", bytes)  # compressed MessagePack of a `GameTree`
-UNPACKED = 256  # packed trees that are held unpacked after they were looked at
+# ------------------------------------------------------------------------------ trees from policies
 
 
-class Forest(msgspec.Struct, frozen=True):
-    """A persistent sequence of trees: to replace one copies about 2√n references, and not n.
+class Query(NamedTuple):
+    """A position in a game, at which replies of one agent are wanted.
 
-    A tree that waits for nothing more is kept packed, and unpacked when it is looked at: as records
-    a reply takes 1.3 kB, packed a tenth of that.
-
-    blocks: the trees, √n to a block.
-    size: their number.
+    datapoint: the problem that the game is about.
+    episode: the game so far.
+    agent: the agent that is to reply.
+    keys: one for each reply; all are to the same prompt, so one call with n = len(keys) serves it.
     """
 
-    blocks: tuple[tuple[GameTree | PackedTree, ...], ...] = ()
-    size: int = 0
+    datapoint: Datapoint
+    episode: Episode
+    agent: int
+    keys: tuple[Key, ...]
+
+
+# (the problem, the game so far, the agent that speaks, key) -> its reply; the key is consumed.
+Policy = Callable[[Datapoint, Episode, int, Key], Completion]
+# Queries -> for each of them the replies to its keys.
+BatchSampler = Callable[[Sequence[Query]], Sequence[Sequence[Completion]]]
+AsyncSampler = Callable[[Query], Awaitable[Sequence[Completion]]]
+
+
+def grow(
+    rules: Rules, datapoint: Datapoint, policy: Policy, *, key: Key, datapoint_index: int = 0
+) -> Tree:
+    """A tree of a game about the datapoint, every reply drawn from `policy`.
+
+    Args:
+        rules: The game, and how its trees branch.
+        datapoint: The problem to play about.
+        policy: The replies of all agents.
+        key: The key of the game; consumed.  Each reply's own is `reply_key` of its place in the
+            tree, so a run's key and a policy that replies as its models do give the run's tree.
+        datapoint_index: The tree's `datapoint_index`.
+    """
+    (tree,) = grow_many(rules, [datapoint], batched(policy), keys=[key])
+    return tree._replace(datapoint_index=datapoint_index)
+
+
+def batched(policy: Policy) -> BatchSampler:
+    """The sampler that asks `policy` for each reply."""
+    return lambda queries: [
+        [policy(query.datapoint, query.episode, query.agent, key) for key in query.keys]
+        for query in queries
+    ]
+
+
+def grow_many(
+    rules: Rules, datapoints: Sequence[Datapoint], sampler: BatchSampler, *, keys: Sequence[Key]
+) -> tuple[Tree, ...]:
+    """A tree of a game about each datapoint, every reply drawn from `sampler`.
+
+    Each call of the sampler is given all that all trees wait for, so there are as many calls as the
+    longest game has rounds, and more for attempts that are repeated.
+
+    Args:
+        rules: The game, and how its trees branch.
+        datapoints: The problems to play about.
+        sampler: The replies to a batch of queries.
+        keys: The key of each game; consumed.
+    """
+    growing = [
+        _Growing.start(rules, datapoint, key)
+        for datapoint, key in zip(datapoints, keys, strict=True)
+    ]
+    waiting = [(index, ask) for index, tree in enumerate(growing) for ask in tree.requests()]
+    while waiting:
+        replies = sampler([growing[index].query(request) for index, request in waiting])
+        opened: list[tuple[int, ReplyRequest]] = []
+        for (index, request), completions in zip(waiting, replies, strict=True):
+            growing[index], requests = growing[index].answered(request, completions)
+            opened += ((index, request) for request in requests)
+        waiting = opened
+    return tuple(tree.grown(index) for index, tree in enumerate(growing))
+
+
+async def agrow(
+    rules: Rules,
+    datapoint: Datapoint,
+    sampler: AsyncSampler,
+    *,
+    key: Key,
+    gather: Callable[..., Awaitable[object]],
+    datapoint_index: int = 0,
+) -> Tree:
+    """The tree of `grow`, grown in an event loop: one call for siblings, no barrier between nodes.
+
+    Args:
+        rules: The game, and how its trees branch.
+        datapoint: The problem to play about.
+        sampler: The replies to a query.
+        key: The key of the game; consumed.
+        gather: `asyncio.gather`, or that of another event loop.  The core imports none.
+        datapoint_index: The tree's `datapoint_index`.
+    """
+    tree = _Growing.start(rules, datapoint, key)
+
+    async def answer(request: ReplyRequest) -> None:
+        nonlocal tree
+        completions = await sampler(tree.query(request))
+        # Read after the wait: other branches have grown meanwhile.
+        tree, requests = tree.answered(request, completions)
+        await gather(*map(answer, requests))
+
+    await gather(*map(answer, tree.requests()))
+    return tree.grown(datapoint_index)
+
+
+class _Growing(NamedTuple):
+    """A tree that grows, and the problem that it is about."""
+
+    rules: Rules
+    datapoint: Datapoint
+    episode: Episode  # at the root
+    root: Node
 
     @classmethod
-    def of(cls, trees: Sequence[GameTree]) -> Self:
-        """A forest of these trees."""
-        size = len(trees)
-        width = max(1, isqrt(size))
-        return cls(tuple(tuple(trees[at : at + width]) for at in range(0, size, width)), size)
+    def start(cls, rules: Rules, datapoint: Datapoint, key: Key) -> "_Growing":
+        episode = reset(datapoint, key)
+        return cls(rules, datapoint, episode, new_tree(rules, episode))
 
-    def __len__(self) -> int:
-        """The number of trees."""
-        # All blocks but the last are of one width.
-        return self.size
+    def requests(self) -> tuple[ReplyRequest, ...]:
+        return tuple(pending_requests(self.root))
 
-    def __iter__(self) -> Iterator[GameTree]:
-        """The trees in their order."""
-        return map(unpacked, self.kept())
+    def query(self, request: ReplyRequest) -> Query:
+        path, agent, indices, attempt = request
+        name, game = self.rules.protocol.agents[agent].name, self.episode.key
+        keys = tuple(reply_key(game, path, name, index, attempt) for index in indices)
+        return Query(self.datapoint, node_at(self.root, self.episode, path)[1], agent, keys)
 
-    def __getitem__(self, index: int) -> GameTree:
-        """The tree at an index from 0 on; an IndexError if there is none."""
-        block, place = self._place(index)
-        return unpacked(self.blocks[block][place])
-
-    def kept(self) -> Iterator[GameTree | PackedTree]:
-        """The trees in their order, as they are kept."""
-        return chain.from_iterable(self.blocks)
-
-    def growing(self) -> Iterator[tuple[int, GameTree]]:
-        """(index, tree) for each tree that still waits for replies."""
-        for index, tree in enumerate(self.kept()):
-            if not isinstance(tree, bytes):
-                yield index, tree
-
-    def replaced(self, index: int, tree: GameTree) -> Self:
-        """The forest with another tree at the index."""
-        at, place = self._place(index)
-        block = self.blocks[at]
-        kept = tree if tree.num_waiting else PackedTree(compress(_encode(tree), 1))
-        changed = (*block[:place], kept, *block[place + 1 :])
-        return replace(self, blocks=(*self.blocks[:at], changed, *self.blocks[at + 1 :]))
-
-    def _place(self, index: int) -> tuple[int, int]:
-        if not 0 <= index < self.size:
-            raise IndexError(f"no tree {index} among {self.size}")
-        return divmod(index, len(self.blocks[0]))
-
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(GameTree).decode
-
-
-def unpacked(tree: GameTree | PackedTree) -> GameTree:
-    """The tree as records."""
-    return tree if isinstance(tree, GameTree) else _unpack(tree)
-
-
-# Metrics, selection and digests read the trees of a stage one after the other: of an ordinary stage
-# each is unpacked once, and of a large one no more than so many are held.
-@lru_cache(maxsize=UNPACKED)
-def _unpack(tree: PackedTree) -> GameTree:
-    return _decode(decompress(tree))
-
-
-# (the game so far, the agent that speaks, key) -> its reply; the key is consumed.
-Policy = Callable[[Episode, int, Key], Completion]
-
-
-def grow(rules: Rules, episode: Episode, policy: Policy, *, datapoint: int = 0) -> GameTree:
-    """A whole tree from the start of a game on, every reply drawn from `policy`.
-
-    A reply's key is `reply_key` of its place, so the tree is the one that a run with this game key
-    and a sampler that does as the policy does would have grown.
-    """
-    root = new_tree(rules, episode)
-    waiting = list(pending_requests(root))
-    # The order does not matter: a reply is a function of its key, and its key of its place.
-    while waiting:
-        path, agent, indices, attempt = waiting.pop()
-        name = rules.protocol.agents[agent].name
-        here = node_at(root, episode, path)[1]
-        for index in indices:
-            completion = policy(here, agent, reply_key(episode.key, path, name, index, attempt))
+    def answered(
+        self, request: ReplyRequest, completions: Sequence[Completion]
+    ) -> tuple["_Growing", tuple[ReplyRequest, ...]]:
+        """The tree with the replies in it, and what it now waits for in their place."""
+        path, agent, indices, attempt = request
+        root, opened = self.root, list[ReplyRequest]()
+        for index, completion in zip(indices, completions, strict=True):
             arrival = ReplyArrival(path, agent, index, attempt, completion)
-            root, requests = insert(rules, root, episode, arrival)
-            waiting.extend(requests)
-    return GameTree(datapoint, episode.key, root)
+            root, requests = insert(self.rules, root, self.episode, arrival)
+            opened += requests
+        return self._replace(root=root), tuple(opened)
+
+    def grown(self, datapoint_index: int) -> Tree:
+        return flatten(GameTree(datapoint_index, self.episode.key, self.root))
 
 
-def reply_key(game: Key, path: Path, agent: str, index: int, attempt: int) -> Key:
-    """The key of one attempt at one reply, from the key of its game."""
-    # The agent's name marks the end of the path: a string among integers, so no reply at one node
-    # has the key of a reply at a deeper one.
-    return fold_in(game, *path, agent, index, attempt)
+# ----------------------------------------------------------------------------- trees reply by reply
 
 
 def new_tree(rules: Rules, episode: Episode) -> Node:
@@ -264,62 +239,24 @@ def new_tree(rules: Rules, episode: Episode) -> Node:
 
 
 def insert(
-    rules: Rules, node: Node, episode: Episode, given: ReplyArrival
+    rules: Rules, node: Node, episode: Episode, arrival: ReplyArrival
 ) -> tuple[Node, tuple[ReplyRequest, ...]]:
     """The tree with one more completion in it, and what it now has to ask for, paths from `node`.
 
-    `episode` is the game at `node`; the path of `given` leads from there to the node that was
+    `episode` is the game at `node`; the path of `arrival` leads from there to the node that was
     waiting.  Raises `ValueError` where nothing waits for this completion.
     """
     spine = [node]
-    for rank in given.path:
+    for rank in arrival.path:
         if not 0 <= rank < len(spine[-1].children):
-            raise ValueError(f"there is no node at {given.path} yet")
+            raise ValueError(f"there is no node at {arrival.path} yet")
         spine.append(spine[-1].children[rank])
-    grown, asks = _fill(rules, spine[-1], after(episode, *spine[1:]), given)
+    grown, requests = _fill(rules, spine[-1], episode_after(episode, *spine[1:]), arrival)
     # Only the nodes on the path are copied; all other subtrees are shared with the old tree.
-    for parent, rank in zip(spine[-2::-1], given.path[::-1], strict=True):
+    for parent, rank in zip(spine[-2::-1], arrival.path[::-1], strict=True):
         children = (*parent.children[:rank], grown, *parent.children[rank + 1 :])
-        grown = msgspec.structs.replace(parent, children=children)
-    return grown, asks
-
-
-def after(episode: Episode, *nodes: Node) -> Episode:
-    """The game at the last of `nodes`, which follow one another from where `episode` is."""
-    if not nodes:
-        return episode
-    rounds = (*episode.rounds, *(node.utterances for node in nodes))
-    return msgspec.structs.replace(episode, rounds=rounds, status=nodes[-1].status)
-
-
-def num_waiting_at(node: Node, path: Path) -> int:
-    """The number of empty slots at the node that `path` leads to, and at its children."""
-    for rank in path:
-        node = node.children[rank]
-    return sum(slot.said is None for one in (node, *node.children) for slot in one.slots)
-
-
-def node_at(node: Node, episode: Episode, path: Path) -> tuple[Node, Episode]:
-    """The node that `path` leads to from `node`, and the game there."""
-    spine = [node]
-    for rank in path:
-        spine.append(spine[-1].children[rank])
-    return spine[-1], after(episode, *spine[1:])
-
-
-def pending_requests(node: Node, path: Path = ()) -> Iterator[ReplyRequest]:
-    """All requests that the tree at `path` waits for, in the order of its paths, breadth last."""
-    yield from _asks(node.slots, path)
-    for rank, child in enumerate(node.children):
-        yield from pending_requests(child, (*path, rank))
-
-
-def _empty_slots(rules: Rules, episode: Episode) -> tuple[Slot, ...]:
-    moves = movers(rules.protocol, episode)
-    # A node at which the game is over gets no slots, so it waits for nothing and leaves need no
-    # flag.
-    k = rules.branching(turns_at(episode, moves)) if moves else 0
-    return tuple(Slot(move.agent) for move in moves for _ in range(k))
+        grown = replace(parent, children=children)
+    return grown, requests
 
 
 def turns_at(episode: Episode, moves: Sequence[Move]) -> tuple[Turn, ...]:
@@ -328,129 +265,41 @@ def turns_at(episode: Episode, moves: Sequence[Move]) -> tuple[Turn, ...]:
     return tuple(Turn(move.agent, spoken[move.agent], episode.key) for move in moves)
 
 
+def _empty_slots(rules: Rules, episode: Episode) -> tuple[Slot, ...]:
+    moves = movers(rules.protocol, episode)
+    # A node at which the game is over gets no slots, so it waits for nothing and leaves need no
+    # flag.
+    k = rules.num_replies(turns_at(episode, moves)) if moves else 0
+    return tuple(Slot(move.agent) for move in moves for _ in range(k))
+
+
 def _fill(
-    rules: Rules, node: Node, episode: Episode, given: ReplyArrival
+    rules: Rules, node: Node, episode: Episode, arrival: ReplyArrival
 ) -> tuple[Node, tuple[ReplyRequest, ...]]:
     # The attempt must be the one waited for: a reply that was recorded twice, or to an attempt that
     # has been answered, is an error and never a second reply.
-    places = [i for i, slot in enumerate(node.slots) if slot.agent == given.agent]
-    place = places[given.index] if 0 <= given.index < len(places) else None
-    if place is None or _waits_for(node.slots[place]) != given.attempt:
-        raise ValueError(f"nothing waits for this completion: {given}")
-    slot = _attempt(rules, node.slots[place], episode, given.completion)
-    slots = (*node.slots[:place], slot, *node.slots[place + 1 :])
-    node = msgspec.structs.replace(node, slots=slots)
+    agent = arrival.agent
+    ranks = [rank for rank, slot in enumerate(node.slots) if slot.agent == agent]
+    rank = ranks[arrival.index] if 0 <= arrival.index < len(ranks) else None
+    if rank is None or node.slots[rank].awaited_attempt != arrival.attempt:
+        raise ValueError(f"nothing waits for this completion: {arrival}")
+    most = rules.num_attempts(agent)
+    slot = after_attempt(rules.protocol, most, node.slots[rank], episode, arrival.completion)
+    slots = (*node.slots[:rank], slot, *node.slots[rank + 1 :])
+    node = replace(node, slots=slots)
     # The children open as soon as this node's own slots are filled: no barrier between nodes or
     # trees, so a forest takes the time of its depth, not of its size.
     if any(slot.said is None for slot in slots):
-        asks = _asks(slots, given.path)
         # With the last reply of an attempt, and not with each that fails: which of them share a
         # request, and pay its prompt once, is then the same live and after a crash.
         return node, tuple(
-            ask for ask in asks if ask.agent == given.agent and ask.attempt > given.attempt
+            request
+            for request in requests_of(node, arrival.path)
+            if request.agent == agent and request.attempt > arrival.attempt
         )
     children = _branch(rules, slots, episode)
-    opened = (_asks(child.slots, (*given.path, rank)) for rank, child in enumerate(children))
-    return msgspec.structs.replace(node, children=children), tuple(chain.from_iterable(opened))
-
-
-def _waits_for(slot: Slot) -> int | None:
-    """The attempt that the slot waits for; None where it is filled."""
-    return slot.attempts if slot.said is None else None
-
-
-def _attempt(rules: Rules, slot: Slot, episode: Episode, completion: Completion) -> Slot:
-    """The slot after one more attempt: filled, or waiting for the next one."""
-    agent = slot.agent
-    reply, error = _heard(rules.protocol, episode, agent, completion)
-    attempts = slot.attempts + 1
-    prompt_tokens = slot.prompt_tokens + completion.prompt_tokens
-    completion_tokens = slot.completion_tokens + completion.completion_tokens
-    cached_tokens = slot.cached_tokens + completion.cached_tokens
-    # A failed attempt is asked for again under a key of its own; the last one is recorded as it is,
-    # so that a model that never speaks properly ends the game instead of the run.
-    latest = (*slot.failed, completion)[-MOST_EMPTY:]
-    is_limited = len(latest) == MOST_EMPTY and all(map(is_empty_at_limit, latest))
-    is_final = error in FINAL_ERRORS or is_limited
-    if reply is None and attempts < rules.attempts[agent] and not is_final:
-        tokens = (prompt_tokens, completion_tokens, cached_tokens)
-        return Slot(agent, None, attempts, *tokens, failed=(*slot.failed, completion))
-    said = Utterance(
-        agent=agent,
-        raw=completion.text or "",
-        messages=reply.messages if reply else (),
-        decision=reply.decision if reply else None,
-        error=error,
-        attempts=attempts,
-        token_limit=completion.finish_reason == "length",
-        model=completion.model,
-        prompt_tokens=prompt_tokens,
-        completion_tokens=completion_tokens,
-        cached_tokens=cached_tokens,
-    )
-    return Slot(agent, said, failed=slot.failed)
-
-
-def _heard(
-    protocol: Protocol, episode: Episode, agent: int, completion: Completion
-) -> tuple[Reply | None, ReplyError | None]:
-    """The reply that the completion is in this game, or why it is none.
-
-    Under `force_guess` it is the forced decision.
-    """
-    # The decision itself is replaced.  The *nip* library forces only the test that the game is
-    # decided, and then pays for whatever the verifier had said.
-    counts = may_decide(protocol, len(episode.rounds), agent)
-    forced = forced_decision(protocol, episode) if counts else None
-    if forced is not None:
-        return Reply(messages=(), decision=forced), None
-    move = next(move for move in movers(protocol, episode) if move.agent == agent)
-    parsed = parse_reply(
-        completion,
-        move=move,
-        may_decide=counts,
-        spectrum=protocol.spectrum,
-        headers=protocol.headers(move),
-    )
-    return (None, parsed.failure()) if isinstance(parsed, Failure) else (parsed.unwrap(), None)
-
-
-def reply_combinations(
-    num_movers: int, k: int, how: SimultaneousBranching
-) -> tuple[tuple[int, ...], ...]:
-    """Which of its k replies each mover gives in each of the rounds that follow a node, in order.
-
-    >>> reply_combinations(2, 2, "joint")
-    ((0, 0), (1, 1))
-    >>> reply_combinations(2, 2, "product")
-    ((0, 0), (0, 1), (1, 0), (1, 1))
-    """
-    # The k^m children of "product" each ask for k replies of every mover in the next round, so a
-    # game of n rounds has up to k^(mn) leaves; "joint" keeps it at k^n and is the default.
-    if how == "product":
-        return tuple(product(range(k), repeat=num_movers))
-    return tuple((index,) * num_movers for index in range(k))
-
-
-def replies_of(node: Node) -> tuple[dict[int, int], ...]:
-    """For each child, which of its k replies at `node` each mover gave on the way there.
-
-    How the node branched shows in the number of its children.  Nodes without slots, made by hand,
-    are taken to have had a slot for each child.
-    """
-    if not node.children:
-        return ()
-    agents = tuple(dict.fromkeys(slot.agent for slot in node.slots))
-    if not agents:
-        return tuple({said.agent: i for said in c.utterances} for i, c in enumerate(node.children))
-    k = len(node.slots) // len(agents)
-    # k children can only be joint: the two rules agree where k^m is k, that is for one mover or one
-    # reply.
-    how: SimultaneousBranching = "joint" if len(node.children) == k else "product"
-    return tuple(
-        dict(zip(agents, indices, strict=True))
-        for indices in reply_combinations(len(agents), k, how)
-    )
+    opened = (requests_of(child, (*arrival.path, rank)) for rank, child in enumerate(children))
+    return replace(node, children=children), tuple(chain.from_iterable(opened))
 
 
 def _branch(rules: Rules, slots: tuple[Slot, ...], episode: Episode) -> tuple[Node, ...]:
@@ -461,26 +310,11 @@ def _branch(rules: Rules, slots: tuple[Slot, ...], episode: Episode) -> tuple[No
     # Who moves next, and how often they have spoken, is the same in all children that are open.
     empty: tuple[Slot, ...] | None = None
     for indices in reply_combinations(len(agents), k, rules.simultaneous_branching):
-        spoken = (slots[mover * k + index].said for mover, index in enumerate(indices))
-        turn = tuple(said for said in spoken if said is not None)
+        replies = (slots[mover * k + index].said for mover, index in enumerate(indices))
+        turn = tuple(reply for reply in replies if reply is not None)
         arrived, reward = play_round(rules.protocol, episode, turn)
         if arrived.status == "open" and empty is None:
             empty = _empty_slots(rules, arrived)
-        own = empty if arrived.status == "open" and empty else ()
-        children.append(Node(turn, reward, arrived.status, own))
+        next_slots = empty if arrived.status == "open" and empty else ()
+        children.append(Node(turn, reward, arrived.status, next_slots))
     return tuple(children)
-
-
-def _asks(slots: tuple[Slot, ...], path: Path) -> Iterator[ReplyRequest]:
-    """A request for each agent that the node at `path` waits for, of its earliest attempt."""
-    # The attempt is a part of each reply's key, so slots that have failed a different number of
-    # times cannot share a request.  Those that have failed more often wait for the others.
-    waiting: dict[int, dict[int, list[int]]] = {}
-    seen: dict[int, int] = {}
-    for slot in slots:
-        index = seen[slot.agent] = seen.get(slot.agent, -1) + 1
-        if slot.said is None:
-            waiting.setdefault(slot.agent, {}).setdefault(slot.attempts, []).append(index)
-    for agent, indices in waiting.items():
-        attempt = min(indices)
-        yield ReplyRequest(path, agent, tuple(indices[attempt]), attempt)

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import Decision
-from nip_fn.game.episode import Round, reset
+from nip_fn.game.episode import Round
 from nip_fn.game.protocol import Protocol, Status
 from nip_fn.keys import Key, fold_in
-from nip_fn.trees.grow import Policy, Rules, grow
-from nip_fn.trees.tree import NO_PARENT, ROOT, Tree, flatten, leaves_of
+from nip_fn.trees.grow import Policy, Rules, batched, grow_many
+from nip_fn.trees.tree import NO_PARENT, ROOT, Tree, leaves_of
 
 
 class Rollout(NamedTuple):
@@ -103,20 +103,12 @@ def play(
     Args:
         protocol: The rules of the game.
         datapoints: The problems to play about.
-        policy: Every agent's replies: (the game so far, the agent that speaks, key) -> completion.
+        policy: Every agent's replies: (the problem, the game so far, the agent, key) -> completion.
         key: Consumed.
         num: Games about each datapoint.
     """
+    points = [point for point in datapoints for _ in range(num)]
+    keys = [fold_in(key, *divmod(game, num)) for game in range(len(points))]
     # One attempt at each reply, so that a call of the policy is a reply of the game.
-    rules = Rules(protocol, branching=lambda turns: 1, attempts=(1,) * len(protocol.agents))
-    games = (
-        (index, fold_in(key, index, repeat))
-        for index in range(len(datapoints))
-        for repeat in range(num)
-    )
-    return tuple(
-        rollout
-        for index, game_key in games
-        for tree in [grow(rules, reset(datapoints[index], game_key), policy, datapoint=index)]
-        for rollout in leaf_games(flatten(tree), datapoints[index])
-    )
+    trees = grow_many(Rules(protocol), points, batched(policy), keys=keys)
+    return tuple(dialogue_of(tree, point) for tree, point in zip(trees, points, strict=True))

@@ -15,7 +15,8 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, Round, Utterance, reset
 from nip_fn.game.protocol import Status
 from nip_fn.keys import Key
-from nip_fn.trees.grow import UNPACKED, GameTree, Node, PackedTree, Path, replies_of, unpacked
+from nip_fn.trees.forest import UNPACKED, PackedTree, unpacked
+from nip_fn.trees.node import GameTree, Node, Path, replies_of
 
 ROOT = 0
 # NumPy takes -1 for the last element: compare with these, never index by them.
@@ -28,7 +29,7 @@ class Tree(NamedTuple):
 
     The arrays are read-only.
 
-    datapoint: the index of the datapoint that the game is about, among those of its stage.
+    datapoint_index: of the datapoint that the game is about, among those of its stage.
     key: of the game, as `reset` takes it.
     parent_N: `[N]` the index of each node's parent, `NO_PARENT` for the root.
     depth_N: `[N]` the number of rounds played there.
@@ -43,7 +44,7 @@ class Tree(NamedTuple):
     num_waiting: replies that the tree still waits for; nodes that wait are leaves of it.
     """
 
-    datapoint: int
+    datapoint_index: int
     key: Key
     parent_N: NDArray[np.int32]  # [N]
     depth_N: NDArray[np.int32]  # [N]
@@ -68,6 +69,18 @@ class Tree(NamedTuple):
         """A."""
         return int(self.reward_NA.shape[1])
 
+    # The equality of tuples asks for the truth of `array == array`, which raises.
+    def __eq__(self, other: object) -> bool:
+        """True if all fields are equal, the arrays element by element."""
+        return isinstance(other, Tree) and all(
+            np.array_equal(mine, theirs) if isinstance(mine, np.ndarray) else mine == theirs
+            for mine, theirs in zip(self, tuple[Any, ...](other), strict=True)
+        )
+
+    def __ne__(self, other: object) -> bool:
+        """True unless the trees are equal."""
+        return not self == other
+
     def _repr_html_(self) -> str:
         """The tree as nested lists, for notebooks: who said what, rewards, how games ended."""
         children = children_of(self)
@@ -88,7 +101,8 @@ class Tree(NamedTuple):
         """The tree in a line, without its arrays."""
         leaves = len(leaves_of(self))
         waiting = f", waits for {self.num_waiting} replies" if self.num_waiting else ""
-        return f"Tree(datapoint {self.datapoint}: {self.num_nodes} nodes, {leaves} games{waiting})"
+        about = f"datapoint {self.datapoint_index}"
+        return f"Tree({about}: {self.num_nodes} nodes, {leaves} games{waiting})"
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
@@ -159,7 +173,7 @@ def flatten(kept: GameTree | PackedTree) -> Tree:
             acted[index][said.agent] = bool(said.raw.strip())
             usable[index][said.agent] = said.error is None
     return Tree(
-        datapoint=game.datapoint,
+        datapoint_index=game.datapoint_index,
         key=game.key,
         parent_N=read_only(np.array(parents, dtype=np.int32)),
         depth_N=read_only(np.array([len(path) for path in paths], dtype=np.int32)),

@@ -20,7 +20,7 @@ from nip_fn.run.events import EndStage, Replied, RunStarted, SampleReplies
 from nip_fn.run.request import Request, request
 from nip_fn.run.state import EMPTY
 from nip_fn.run.step import step
-from nip_fn.trees.grow import Node
+from nip_fn.trees.node import Node
 
 from ..core.games import DATASET, Setup, make_params, perform, singles
 from ..provider import Provider

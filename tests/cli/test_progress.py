@@ -14,7 +14,7 @@ from nip_fn.keys import key
 from nip_fn.run.events import JobFinished, StageEnded
 from nip_fn.run.stages import Done, Fetching, Growing, Training
 from nip_fn.run.state import Row, RunState
-from nip_fn.trees.grow import Forest
+from nip_fn.trees.forest import Forest
 from nip_fn_cli.shown.progress import Display, ended, place, seconds_left
 
 FOLLOWING = """

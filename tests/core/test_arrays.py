@@ -1,6 +1,6 @@
 import re
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +20,13 @@ from nip_fn.keys import Key, fold_in, key, randint, uniform
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Message, build_chat
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
-from nip_fn.trees.grow import Policy, ReplyRequest, Rules, grow
+from nip_fn.trees.grow import Branching, Policy, Rules, grow
+from nip_fn.trees.node import ReplyRequest
 from nip_fn.trees.rollouts import Rollout, leaf_games
-from nip_fn.trees.tree import flatten
+from nip_fn.trees.tree import flatten, leaves_of
 
 from .games import HOSTILE_CODE, make_params
-from .trees import Speak, grown, walk
+from .trees import Speak, grown
 
 POINT = make_datapoint("p", 'Is "a" < b & c?', HOSTILE_CODE, 0)
 
@@ -40,7 +41,7 @@ NONE = float("nan")
 def random_words(protocol: Protocol) -> Policy:
     """Any kind of reply in any protocol."""
 
-    def policy(episode: Episode, agent: int, key: Key) -> Completion:
+    def policy(point: Datapoint, episode: Episode, agent: int, key: Key) -> Completion:
         def chance(what: str) -> float:
             return uniform(fold_in(key, what))
 
@@ -62,8 +63,8 @@ def random_games(
 ) -> tuple[Rollout, ...]:
     """The games of a tree in which agents say anything."""
     protocol = protocol_of(params)
-    rules = Rules(protocol, lambda moves: k, (attempts,) * len(protocol.agents))
-    return leaf_games(flatten(grow(rules, reset(point, key), random_words(protocol))), point)
+    rules = Rules(protocol, k, attempts)
+    return leaf_games(grow(rules, point, random_words(protocol), key=key), point)
 
 
 def scripted(*lines: tuple[tuple[int, ...], int, str]) -> Speak:
@@ -82,12 +83,12 @@ def games_of(
     speak: Speak,
     *,
     game_key: Key = GAME_KEY,
-    branching: Callable[..., int] = lambda moves: 1,
+    branching: int | Branching = 1,
     attempts: int = 1,
 ) -> tuple[Rollout, ...]:
     """The games of a tree in which every agent says what `speak` has it say."""
     protocol = protocol_of(params)
-    rules = Rules(protocol, branching, (attempts,) * len(protocol.agents))
+    rules = Rules(protocol, branching, attempts)
     return leaf_games(flatten(grown(rules, reset(POINT, game_key), speak)), POINT)
 
 
@@ -458,12 +459,10 @@ def test_arrays_of_any_games_keep_all_laws(name: str, data: st.DataObject) -> No
 def test_a_tree_has_one_rollout_for_each_of_its_leaves(name: str) -> None:
     params = make_params({"interaction_protocol": name, "mnip_protocol": {"max_message_rounds": 4}})
     protocol = protocol_of(params)
-    rules = Rules(protocol, lambda moves: 2, (1,) * len(protocol.agents))
-    tree = grow(rules, reset(POINT, key(3)), random_words(protocol))
-    games = leaf_games(flatten(tree), POINT)
-    leaves = [node for node in walk(tree.root) if not node.children]
-    assert [game.rounds[-1] for game in games] == [leaf.utterances for leaf in leaves]
-    assert [game.status for game in games] == [leaf.status for leaf in leaves]
+    tree = grow(Rules(protocol, 2), POINT, random_words(protocol), key=key(3))
+    games, leaves = leaf_games(tree, POINT), leaves_of(tree)
+    assert [game.rounds[-1] for game in games] == [tree.utterances_N[leaf] for leaf in leaves]
+    assert [game.status for game in games] == [tree.status_N[leaf] for leaf in leaves]
 
 
 # ---------------------------------------------------------------------------------- what is refused

@@ -20,15 +20,13 @@ from nip_fn.run.digest import digest
 from nip_fn.select.pairs import Pair, candidates, decision_points
 from nip_fn.training.registry import selector_of
 from nip_fn.trees.backup import Values, mean_children
-from nip_fn.trees.grow import (
+from nip_fn.trees.grow import Rules, insert, new_tree
+from nip_fn.trees.node import (
     Node,
     ReplyArrival,
     ReplyRequest,
-    Rules,
     SimultaneousBranching,
     Slot,
-    insert,
-    new_tree,
     node_at,
     pending_requests,
 )
@@ -51,7 +49,7 @@ DEBATE = make_params(
 
 
 def rules(params: HyperParameters, k: int, how: SimultaneousBranching) -> Rules:
-    return Rules(protocol_of(params), lambda moves: k, (1, 1, 1), how)
+    return Rules(protocol_of(params), k, simultaneous_branching=how)
 
 
 def words(ask: ReplyRequest, index: int) -> str:

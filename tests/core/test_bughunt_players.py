@@ -5,6 +5,7 @@ from itertools import islice
 import pytest
 
 from nip_fn.config.codec import from_dict
+from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, key
@@ -34,7 +35,7 @@ def played(prover: str, verifier: str, world: World, draw: int = 0) -> Rollout:
     ).unwrap()
     rules, point = protocol_of(params), datapoint_of(world)
 
-    def policy(episode: Episode, agent: int, key: Key) -> Completion:
+    def policy(point: Datapoint, episode: Episode, agent: int, key: Key) -> Completion:
         strategy = strategy_of(params, agent, params.agents[agent].model_name)
         return Completion(scripted_reply(strategy, rules, point, episode, agent, key), "stop", "")
 
@@ -113,7 +114,7 @@ def game(world: World, told: str, verdict: str) -> Rollout:
     params = from_dict({"interaction_protocol": "adp"}).unwrap()
     words = (told, verdict)
 
-    def policy(episode: Episode, agent: int, key: Key) -> Completion:
+    def policy(point: Datapoint, episode: Episode, agent: int, key: Key) -> Completion:
         return Completion(words[len(episode.rounds)], "stop", "")
 
     (found,) = play(protocol_of(params), [datapoint_of(world)], policy, key=key(0))

@@ -22,7 +22,8 @@ from nip_fn.run.request import request
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState, episode_of, rules
 from nip_fn.training.jobs import Job, PreferenceRow
-from nip_fn.trees.grow import Path, ReplyArrival, Rules, after, insert, new_tree, node_at
+from nip_fn.trees.grow import Rules, insert, new_tree
+from nip_fn.trees.node import Path, ReplyArrival, episode_after, node_at
 from nip_fn.trees.tree import flatten
 
 from .games import (
@@ -45,13 +46,13 @@ LENGTHS = [(rounds, first) for first in (True, False) for rounds in range(1 if f
 def say(params: HyperParameters, episode: Episode, text: str) -> Episode:
     """The game after whoever is to speak has said `text`."""
     protocol = protocol_of(params)
-    how = Rules(protocol, lambda moves: 1, (1,) * len(protocol.agents))
+    how = Rules(protocol)
     (move,) = movers(protocol, episode)
     completion = Completion(text, "stop", "m")
     root, _ = insert(
         how, new_tree(how, episode), episode, ReplyArrival((), move.agent, 0, 0, completion)
     )
-    return after(episode, root.children[0])
+    return episode_after(episode, root.children[0])
 
 
 def dialogue(params: HyperParameters, texts: dict[int, str]) -> list[tuple[Episode, int, Chat]]:

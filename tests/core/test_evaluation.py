@@ -12,7 +12,7 @@ from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain, ve
 from nip_fn.metrics.formulas import wilson_interval
 from nip_fn.metrics.inference import Estimate, crossed_share
 from nip_fn.protocols.nip import VERIFIER
-from nip_fn.trees.grow import Node
+from nip_fn.trees.node import Node
 
 from .trees import flat
 

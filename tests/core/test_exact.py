@@ -32,7 +32,7 @@ from nip_fn.select.pairs import (
 )
 from nip_fn.select.rollouts import above, sampling_weights, weighted, with_true_labels
 from nip_fn.training.schedules import exponential, linear
-from nip_fn.trees.grow import Node
+from nip_fn.trees.node import Node
 
 from .games import make_params
 from .trees import flat

@@ -8,17 +8,9 @@ from nip_fn.game.reply import Completion, FinishReason
 from nip_fn.keys import key
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.trees.grow import (
-    Forest,
-    GameTree,
-    Path,
-    ReplyArrival,
-    ReplyRequest,
-    Rules,
-    insert,
-    new_tree,
-    pending_requests,
-)
+from nip_fn.trees.forest import Forest
+from nip_fn.trees.grow import Rules, insert, new_tree
+from nip_fn.trees.node import GameTree, Path, ReplyArrival, ReplyRequest, pending_requests
 from nip_fn.trees.tree import flatten
 
 from .games import make_params
@@ -29,7 +21,7 @@ THREE_ROUNDS = protocol_of(make_params({"nip_protocol": {"max_message_rounds": 3
 
 def rules(attempts: int = 2) -> Rules:
     """Two replies at every node."""
-    return Rules(THREE_ROUNDS, lambda moves: 2, (attempts, attempts))
+    return Rules(THREE_ROUNDS, 2, attempts)
 
 
 def said(text: str | None, finish: FinishReason = "stop") -> Completion:
@@ -135,7 +127,7 @@ def test_replies_that_failed_are_asked_for_again_in_one_request_once_their_sibli
     None
 ):
     """Or live retries and those of a resumed run would share requests, and prompts, otherwise."""
-    how = rules(attempts=3)._replace(branching=lambda moves: 3)
+    how = rules(attempts=3)._replace(branching=3)
     root = new_tree(how, GAME)
     texts = {
         (0, 0): None,

@@ -37,7 +37,8 @@ from nip_fn.params.protocol import (
 )
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
-from nip_fn.trees.grow import Node, ReplyArrival, Rules, insert, new_tree, node_at, pending_requests
+from nip_fn.trees.grow import Rules, insert, new_tree
+from nip_fn.trees.node import Node, ReplyArrival, node_at, pending_requests
 
 SEED = randbits(64) if os.environ.get("EXPLORE") else 14
 NAMES = [
@@ -578,7 +579,7 @@ def test_a_game_of_hostile_replies_comes_to_an_end(name: str, attempts: int) -> 
             penalty=None if games % 2 else -2.0,
         )
         width = 2 if games % 4 == 0 else 1
-        rules = Rules(game, lambda moves, k=width: k, (attempts,) * len(game.agents))
+        rules = Rules(game, width, attempts)
         label = next(rolls) % 2
         start = reset(make_datapoint("p", "Is it?", "x", label), fold_in(key(SEED), name, games))
         root = play(rules, start, rolls, tokens)

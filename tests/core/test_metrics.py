@@ -35,7 +35,7 @@ from nip_fn.select.pairs import Pair, decision_points
 from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Adapter, Group
 from nip_fn.trees.backup import mean_children
-from nip_fn.trees.grow import Node, Slot
+from nip_fn.trees.node import Node, Slot
 from nip_fn.trees.rollouts import Rollout, leaf_games
 from nip_fn.trees.tree import Tree
 
@@ -636,7 +636,7 @@ def test_each_path_to_a_leaf_is_a_game(roots: list[Node]) -> None:
         for index, root in enumerate(roots)
         for _, *path in paths(root)
     ]
-    games = [game for one in forest for game in leaf_games(one, about[one.datapoint])]
+    games = [game for one in forest for game in leaf_games(one, about[one.datapoint_index])]
     assert games == expected
     ends = forest_stats(about, forest).games
     assert [one.num_rounds for one in ends] == [len(game.rounds) for game in games]

@@ -21,15 +21,9 @@ from nip_fn.run.stages import Growing
 from nip_fn.run.state import EMPTY, RunState, rules, stage_key
 from nip_fn.training.jobs import PreferenceRow, SupervisedRow
 from nip_fn.training.tokens import estimated_prompt, estimated_training, trained_tokens
-from nip_fn.trees.grow import (
-    Forest,
-    GameTree,
-    ReplyArrival,
-    insert,
-    new_tree,
-    node_at,
-    pending_requests,
-)
+from nip_fn.trees.forest import Forest
+from nip_fn.trees.grow import insert, new_tree
+from nip_fn.trees.node import GameTree, ReplyArrival, node_at, pending_requests
 from nip_fn_adapters.costs.forecast import Assumptions, StageForecast, decision_points, forecast
 from nip_fn_adapters.costs.prices import (
     FREE,

@@ -31,7 +31,7 @@ from nip_fn.metrics.oversight import (
 )
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.trees.grow import Node
+from nip_fn.trees.node import Node
 
 from .games import make_params
 from .trees import flat

@@ -32,7 +32,7 @@ from nip_fn.select.pairs import (
     interval,
 )
 from nip_fn.training.registry import BACKUPS, SELECTORS, selector_of
-from nip_fn.trees.grow import Node
+from nip_fn.trees.node import Node
 from nip_fn.trees.tree import Tree, flatten
 
 from .games import BUSY, Setup, ends, events_of, lifo, play

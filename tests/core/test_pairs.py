@@ -35,7 +35,7 @@ from nip_fn.training.groups import make_groups
 from nip_fn.training.registry import BACKUPS, SELECTORS, selector_of
 from nip_fn.training.trainer import trained_agents
 from nip_fn.trees.backup import Backup, Values, mean_children
-from nip_fn.trees.grow import Node
+from nip_fn.trees.node import Node
 from nip_fn.trees.tree import ROOT, Tree
 
 from .games import make_params

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import nip_fn as nip
 from nip_fn.metrics.formulas import deviation, effective_size, mean, totals
 from nip_fn.metrics.stage import stage_metrics, verdict
-from nip_fn.trees.grow import SimultaneousBranching
+from nip_fn.trees.node import SimultaneousBranching
 from nip_fn.trees.rollouts import leaf_probabilities
 from nip_fn.worlds.tea import make_dataset, world_of
 
@@ -63,7 +63,7 @@ DEBATE = nip.from_dict(
 POINTS = [nip.make_datapoint("p", f"q{number}", "s", number % 2) for number in range(200)]
 
 
-def policy(episode: nip.Episode, agent: int, key: nip.Key) -> nip.Completion:
+def policy(point: nip.Datapoint, episode: nip.Episode, agent: int, key: nip.Key) -> nip.Completion:
     """Decides every other time; rightly in 9 of 10 first turns, in 2 of 10 later ones."""
     return reply(key, episode.label, is_first=not episode.rounds)
 
@@ -92,17 +92,13 @@ def test_trees_measure_what_plain_dialogues_of_the_same_policy_measure(
     dialogues = nip.play(game, POINTS, policy, key=nip.key(1), num=4)
     plain = [verdict(one) == one.datapoint.label for one in dialogues]
     assert abs(mean(plain) - exact) < 4.5 * sqrt(exact * (1 - exact) / len(plain))
-    rules = nip.Rules(game, lambda turns: 2, (1,) * len(game.agents), how)
-    forest = [
-        nip.flatten(
-            nip.grow(rules, nip.reset(point, nip.fold_in(nip.key(2), at)), policy, datapoint=at)
-        )
-        for at, point in enumerate(POINTS)
-    ]
+    rules = nip.Rules(game, 2, simultaneous_branching=how)
+    keys = nip.split(nip.key(2), len(POINTS))
+    forest = nip.grow_many(rules, POINTS, nip.batched(policy), keys=keys)
     measured = dict(stage_metrics(game, POINTS, forest))
     assert abs(measured["accuracy"] - exact) < 4.5 * measured["accuracy_stderr"]
     assert measured["accuracy_low"] < exact < measured["accuracy_high"]
-    leaves = [g for tree in forest for g in nip.leaf_games(tree, POINTS[tree.datapoint])]
+    leaves = [g for tree in forest for g in nip.leaf_games(tree, POINTS[tree.datapoint_index])]
     counted = mean([verdict(one) == one.datapoint.label for one in leaves])
     assert not measured["accuracy_low"] < counted < measured["accuracy_high"]
     lengths = [len(one.rounds) for one in dialogues]

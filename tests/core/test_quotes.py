@@ -6,7 +6,7 @@ from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.quotes import NOTHING_SAID, game_key, key_of_test, messages_of_others, way_to
 from nip_fn.run.stages import Growing
-from nip_fn.trees.grow import Node
+from nip_fn.trees.node import Node
 from nip_fn.trees.tree import Tree
 
 from .games import Setup, make_params, play

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import nip_fn as nip
-from nip_fn.game.episode import reset
-from nip_fn.keys import fold_in, randint, uniform
+from nip_fn.keys import randint, uniform
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import sample_batch
 from nip_fn.select.pairs import Pair, Selector
@@ -29,7 +28,7 @@ RIGHT = nip.make_datapoint("p", "Is it?", "x", 1)
 TRUE = {"a": 0.5, "b": 0.5, "c": 0.6, "d": 0.4}
 
 
-def said(episode: nip.Episode, agent: int, key: nip.Key) -> nip.Completion:
+def said(point: nip.Datapoint, episode: nip.Episode, agent: int, key: nip.Key) -> nip.Completion:
     if agent == PROVER:
         return nip.Completion(f"Answer: {list(TRUE)[randint(key, len(TRUE))]}", "stop", "m")
     chance = TRUE[episode.rounds[0][0].raw[-1]]
@@ -40,9 +39,9 @@ def said(episode: nip.Episode, agent: int, key: nip.Key) -> nip.Completion:
 
 def forest(num: int, k: int, m: int) -> tuple[nip.Tree, ...]:
     """Trees with `k` replies of the prover, and `m` of the verifier after each."""
-    rules = nip.Rules(PROTOCOL, lambda turns: k if turns[0].agent == PROVER else m, (1, 1))
-    games = (reset(RIGHT, fold_in(nip.key(3), tree)) for tree in range(num))
-    return tuple(nip.flatten(nip.grow(rules, game, said)) for game in games)
+    rules = nip.Rules(PROTOCOL, lambda turns: k if turns[0].agent == PROVER else m)
+    keys = nip.split(nip.key(3), num)
+    return nip.grow_many(rules, [RIGHT] * num, nip.batched(said), keys=keys)
 
 
 def gaps(pairs: tuple[Pair, ...]) -> list[float]:

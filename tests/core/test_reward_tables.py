@@ -17,7 +17,8 @@ from nip_fn.keys import Key
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.trees.grow import Node, ReplyArrival, Rules, insert, new_tree, pending_requests
+from nip_fn.trees.grow import Rules, insert, new_tree
+from nip_fn.trees.node import Node, ReplyArrival, pending_requests
 
 from .games import make_params
 from .test_protocol_tables import EVEN_KEYS, ODD_KEYS, ROUNDS
@@ -450,7 +451,7 @@ def line_of(root: Node) -> list[Node]:
 def check_forced(protocol: Protocol, game: Episode, right: Played, f: float) -> None:
     """Whatever the verifier says, the forced decision is what is heard and what is paid for."""
     least, most = SPECTRA[protocol.spectrum][0].text, SPECTRA[protocol.spectrum][-1].text
-    rules = Rules(protocol, lambda moves: 1, (3,) * len(protocol.agents))
+    rules = Rules(protocol, attempts=3)
     for text, finish in WORDS:
         words = text.format(least=least, most=most) if text else text
         said = {"verifier": Completion(words, finish, "m"), "prover": Completion("So.", "stop", "")}
@@ -496,7 +497,7 @@ def test_a_guess_is_forced_at_the_first_turn_that_counts(
 def test_a_prover_who_fails_before_the_forced_guess_ends_the_game() -> None:
     setting = Setting("nip", False, {"max_message_rounds": 2}, EVEN_KEYS[0], "PV")
     protocol = make(setting, Pay(False, False, PENALTY, None), "accept_reject", force_guess="y")
-    rules = Rules(protocol, lambda moves: 1, (2, 2))
+    rules = Rules(protocol, attempts=2)
     said = {role: Completion("", "stop", "m") for role in ("prover", "verifier")}
     (node,) = line_of(grown(rules, Episode(key=setting.key, label=1, stance=1), said))
     assert (node.reward, node.status) == ((-70.0, 0.0), "aborted")

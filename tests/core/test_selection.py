@@ -19,7 +19,8 @@ from nip_fn.training.groups import make_groups
 from nip_fn.training.jobs import SupervisedRow
 from nip_fn.training.registry import replacement_of, rollout_rule_of, trainer_of
 from nip_fn.training.trainer import SampleBatch, Update
-from nip_fn.trees.grow import ReplyRequest, Rules, Turn
+from nip_fn.trees.grow import Rules, Turn
+from nip_fn.trees.node import ReplyRequest
 from nip_fn.trees.tree import flatten
 
 from .games import make_params
@@ -171,7 +172,7 @@ def dialogues(spectrum: SpectrumName = "accept_reject", **text_rl: Any) -> Sampl
         }
     )
     points = (make_datapoint("p", "q0", "s0", 1), make_datapoint("p", "q1", "s1", 0))
-    rules = Rules(protocol_of(params), lambda moves: 1, (1, 1))
+    rules = Rules(protocol_of(params))
     words = {"accept_reject": ("accept", "reject"), "out_of_10": ("9", "2")}[spectrum]
     trees = []
     for i in range(4):
@@ -185,7 +186,7 @@ def dialogues(spectrum: SpectrumName = "accept_reject", **text_rl: Any) -> Sampl
             return texts[len(ask.path)]
 
         game = grown(rules, reset(points[i % 2], fold_in(key(0), i)), speak)
-        trees.append(flatten(game)._replace(datapoint=i % 2))
+        trees.append(flatten(game)._replace(datapoint_index=i % 2))
     return SampleBatch(params, 0, make_groups(params), points, tuple(trees))
 
 

@@ -25,7 +25,7 @@ from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState
 from nip_fn.select.pairs import Pair
 from nip_fn.training.registry import BACKUPS
-from nip_fn.trees.grow import GameTree, Node, node_at, replies_of
+from nip_fn.trees.node import GameTree, Node, node_at, replies_of
 from nip_fn.trees.rollouts import leaf_probabilities
 from nip_fn.trees.tree import Tree, episode_at, flatten, leaves_of
 
@@ -132,7 +132,7 @@ def open_nodes_have_as_many_children_as_the_mover_that_wants_most(at: Ended) -> 
 
 def child_i_is_where_everyones_reply_i_led(at: Ended) -> None:
     for index, (game, tree) in enumerate(zip(at.stage.forest, at.trees, strict=True)):
-        start = episode_at(tree, 0, at.stage.datapoints[tree.datapoint])
+        start = episode_at(tree, 0, at.stage.datapoints[tree.datapoint_index])
         for path in tree.path_N:
             parent = node_at(game.root, start, path)[0]
             numbers = replies_of(parent)
@@ -146,7 +146,7 @@ def child_i_is_where_everyones_reply_i_led(at: Ended) -> None:
 
 def values_are_expectations(at: Ended) -> None:
     for game, tree in zip(at.stage.forest, at.trees, strict=True):
-        start = episode_at(tree, 0, at.stage.datapoints[tree.datapoint])
+        start = episode_at(tree, 0, at.stage.datapoints[tree.datapoint_index])
         values = BACKUPS["children"](tree)
         for node, path in enumerate(tree.path_N):
             below = node_at(game.root, start, path)[0]
@@ -234,7 +234,7 @@ def metrics_are_blind_to_the_order_of_siblings(at: Ended) -> None:
     games = tuple(at.stage.forest)
     trees = [flatten(game) for game in games]
     shuffled = [
-        flatten(GameTree(game.datapoint, game.key, shuffle(game.root, Random(index))))
+        flatten(GameTree(game.datapoint_index, game.key, shuffle(game.root, Random(index))))
         for index, game in enumerate(games)
     ]
 

@@ -32,7 +32,7 @@ def game(name: str = "nip", **common: object) -> Protocol:
 def dialogue(protocol: Protocol, point: Datapoint, cast: Callable[[int], Strategy]) -> Rollout:
     """One game, every agent by the strategy that `cast` gives it."""
 
-    def policy(episode: Episode, agent: int, key: Key) -> Completion:
+    def policy(point: Datapoint, episode: Episode, agent: int, key: Key) -> Completion:
         return Completion(
             scripted_reply(cast(agent), protocol, point, episode, agent, key), "stop", ""
         )

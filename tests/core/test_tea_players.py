@@ -40,7 +40,7 @@ def played(prover: str, verifier: str, world: World, draw: int = 0, rounds: int 
     ).unwrap()
     rules, point = protocol_of(params), datapoint_of(world)
 
-    def policy(episode: Episode, agent: int, key: Key) -> Completion:
+    def policy(point: Datapoint, episode: Episode, agent: int, key: Key) -> Completion:
         strategy = strategy_of(params, agent, params.agents[agent].model_name)
         return Completion(scripted_reply(strategy, rules, point, episode, agent, key), "stop", "")
 

@@ -11,7 +11,8 @@ from nip_fn.game.datapoint import make_datapoint
 from nip_fn.keys import key
 from nip_fn.training.registry import BACKUPS
 from nip_fn.trees.backup import Backup
-from nip_fn.trees.grow import Forest, GameTree, Node, node_at
+from nip_fn.trees.forest import Forest
+from nip_fn.trees.node import GameTree, Node, node_at
 from nip_fn.trees.tree import (
     NO_PARENT,
     ROOT,
@@ -59,7 +60,7 @@ EXACTLY = {"children": expectation, "leaves": leaf_average}
 @given(trees(REWARDS))
 def test_the_arrays_hold_the_tree_breadth_first(root: Node) -> None:
     tree = flatten(GameTree(3, key(8), root))
-    assert (tree.datapoint, tree.key, tree.num_waiting) == (3, key(8), 0)
+    assert (tree.datapoint_index, tree.key, tree.num_waiting) == (3, key(8), 0)
     assert (tree.num_nodes, tree.num_agents) == (len(list(walk(root))), 2)
     assert tree.parent_N[ROOT] == NO_PARENT
     assert list(tree.depth_N) == sorted(tree.depth_N)

@@ -32,20 +32,23 @@ DATA = nip.Dataset(
 TEXTS = ("Decision: accept", "Decision: reject", "What of 0?", "All is well.", "")
 
 
-def policy(episode: nip.Episode, agent: int, key: nip.Key) -> nip.Completion:
+def policy(point: nip.Datapoint, episode: nip.Episode, agent: int, key: nip.Key) -> nip.Completion:
+    return reply(key)
+
+
+def reply(key: nip.Key) -> nip.Completion:
     return nip.Completion(TEXTS[nip.randint(key, len(TEXTS))], "stop", model="toy")
 
 
 def sampler(asked: nip.Request) -> tuple[nip.Completion, ...]:
-    return tuple(policy(None, 0, key) for key in asked.keys)  # type: ignore[arg-type]
+    return tuple(reply(key) for key in asked.keys)
 
 
 def batch_of(seed: int, iteration: int = 0, k: int = 3) -> nip.SampleBatch:
-    rules = nip.Rules(PROTOCOL, branching=lambda moves: k, attempts=(1, 1))
     keys = nip.split(nip.key(seed), len(DATA.train))
-    starts = (nip.reset(point, key) for point, key in zip(DATA.train, keys, strict=True))
-    trees = (nip.grow(rules, start, policy, datapoint=i) for i, start in enumerate(starts))
-    return nip.SampleBatch(PARAMS, iteration, GROUPS, DATA.train, tuple(map(nip.flatten, trees)))
+    rules, sampler = nip.Rules(PROTOCOL, branching=k), nip.batched(policy)
+    trees = nip.grow_many(rules, DATA.train, sampler, keys=keys)
+    return nip.SampleBatch(PARAMS, iteration, GROUPS, DATA.train, trees)
 
 
 SELECTORS = (
@@ -161,7 +164,7 @@ def test_the_mean_over_children_is_the_expectation_under_exhaustive_play(label: 
             totals.append([r + v for r, v in zip(reward, expectation(after), strict=True)])
         return [fsum(column) / len(ways) for column in zip(*totals, strict=True)]
 
-    rules = nip.Rules(PROTOCOL, branching=lambda moves: 4, attempts=(1, 1))
+    rules = nip.Rules(PROTOCOL, branching=4)
     start = nip.reset(point, nip.key(1))
     root = nip.new_tree(rules, start)
     while asks := list(nip.pending_requests(root)):  # the i-th reply of a node is the i-th text
@@ -272,11 +275,9 @@ def test_a_simulated_run_replays_and_its_trees_are_those_of_grow() -> None:
     assert replayed.state.faults == ()
     assert nip.digest(replayed.state) == nip.digest(last)
     sampled = next(stage for stage in replayed.stages if stage.stage == "sample")
-    rules = nip.Rules(PROTOCOL, lambda moves: 2, (20, 20))
-    for index, tree in enumerate(sampled.batch.trees):
-        start = nip.reset(sampled.batch.datapoint(index), tree.key)
-        again = nip.flatten(nip.grow(rules, start, policy, datapoint=tree.datapoint))
-        assert again.utterances_N == tree.utterances_N
+    trees, points = sampled.batch.trees, sampled.batch.datapoints
+    rules, keys = nip.Rules(PROTOCOL, 2, attempts=20), [tree.key for tree in trees]
+    assert nip.grow_many(rules, points, nip.batched(policy), keys=keys) == trees
 
 
 def test_a_trainer_of_ones_own_runs_and_a_redefined_one_takes_effect() -> None:

@@ -14,16 +14,8 @@ from nip_fn.game.reply import Completion
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.nip import PROVER, VERIFIER
-from nip_fn.trees.grow import (
-    GameTree,
-    Node,
-    ReplyArrival,
-    ReplyRequest,
-    Rules,
-    insert,
-    new_tree,
-    pending_requests,
-)
+from nip_fn.trees.grow import Rules, insert, new_tree
+from nip_fn.trees.node import GameTree, Node, ReplyArrival, ReplyRequest, pending_requests
 from nip_fn.trees.tree import Tree, flatten
 
 from .games import make_params
@@ -41,9 +33,9 @@ def name_of(turn: Round) -> Name:
     return turn[0].raw if turn else "root"
 
 
-def flat(root: Node, datapoint: int = 0) -> Tree:
+def flat(root: Node, datapoint_index: int = 0) -> Tree:
     """A tree made by hand, as arrays."""
-    return flatten(GameTree(datapoint, key(0), root))
+    return flatten(GameTree(datapoint_index, key(0), root))
 
 
 def family(*said: Utterance, rewards: tuple[float, ...] = ()) -> Tree:

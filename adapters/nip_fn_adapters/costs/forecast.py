@@ -39,16 +39,8 @@ from nip_fn.training.opponents import Script, is_learnt_from, learner
 from nip_fn.training.registry import replacement_of, trainer_of
 from nip_fn.training.tokens import CHARACTERS_A_TOKEN, estimated_prompt
 from nip_fn.training.trainer import SampleBatch, trained_agents
-from nip_fn.trees.grow import (
-    ReplyArrival,
-    Turn,
-    insert,
-    new_tree,
-    node_at,
-    pending_requests,
-    reply_combinations,
-    turns_at,
-)
+from nip_fn.trees.grow import Turn, insert, new_tree, turns_at
+from nip_fn.trees.node import ReplyArrival, node_at, pending_requests, reply_combinations
 from nip_fn_adapters.costs.prices import Tokens
 
 SAMPLED_TREES = 24  # of each kind in a stage; their prompts are rendered
@@ -245,14 +237,14 @@ def decision_points(
 ) -> Iterator[DecisionPoints]:
     """The nodes of a tree at which agents speak, round by round."""
     how, start = rules(state), episode_of(grown, tree)
-    datapoint = grown.datapoints[grown.forest[tree].datapoint]
+    datapoint = grown.datapoints[grown.forest[tree].datapoint_index]
     # One path stands for the whole tree, since siblings differ in nothing but their words.
-    single = how._replace(branching=lambda turns: 1)
+    single = how._replace(branching=1)
     root, number = new_tree(single, start), 1.0
     while requests := tuple(pending_requests(root)):
         _, episode = node_at(root, start, requests[0].path)
         moves = movers(how.protocol, episode)
-        k = how.branching(turns_at(episode, moves))
+        k = how.num_replies(turns_at(episode, moves))
         for move in moves:
             chat = build_chat(state.params, datapoint, episode, move.agent)
             yield DecisionPoints(move.agent, number, k, estimated_prompt(chat))

@@ -21,7 +21,7 @@ from nip_fn.training.tokens import (
     estimated_training,
     trained_tokens,
 )
-from nip_fn.trees.grow import GameTree, Node, after
+from nip_fn.trees.node import GameTree, Node, episode_after
 from nip_fn_adapters.costs.prices import Prices, Tokens, cost, price_of, sum_known, total
 
 
@@ -122,11 +122,11 @@ def _counted(state: RunState, tree: int) -> Iterator[tuple[int, _Ratio, _Ratio]]
     grown = state.sampled
     if grown is None:
         return
-    datapoint = grown.datapoints[grown.forest[tree].datapoint]
+    datapoint = grown.datapoints[grown.forest[tree].datapoint_index]
     waiting = [(grown.forest[tree].root, episode_of(grown, tree))]
     while waiting:
         node, episode = waiting.pop()
-        waiting += [(child, after(episode, child)) for child in node.children]
+        waiting += [(child, episode_after(episode, child)) for child in node.children]
         for agent in {slot.agent for slot in node.slots}:
             # Utterances of several attempts hold the tokens of all of them together.
             own = [

@@ -34,7 +34,7 @@ class TranscriptFiles:
         records = [
             transcript(state.params, rollout)
             for tree in batch.trees
-            for rollout in leaf_games(tree, batch.datapoints[tree.datapoint])
+            for rollout in leaf_games(tree, batch.datapoints[tree.datapoint_index])
         ]
         kind = state.params.text_rl.transcript_format
         self._folder.mkdir(exist_ok=True)

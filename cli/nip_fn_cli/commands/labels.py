@@ -147,15 +147,15 @@ def _returns(one: Relabelled, tested: Tested) -> list[list[float]]:
     nodes = [(pair, node) for pair in one.pairs for node in (pair.chosen, pair.rejected)]
     returns: list[list[float]] = [[] for _ in nodes]
     for tree in tested.forest.batch.trees:
-        pair, node = nodes[tree.datapoint]
+        pair, node = nodes[tree.datapoint_index]
         recorded = trees[pair.tree]
-        (game,) = leaf_games(tree, tested.forest.batch.datapoints[tree.datapoint])
+        (game,) = leaf_games(tree, tested.forest.batch.datapoints[tree.datapoint_index])
         depth = int(recorded.depth_N[node])
         said = [[(u.agent, u.raw) for u in turn] for turn in game.rounds[:depth]]
         line = _line(one, pair, node)
         if said == line:
             own = (reward[pair.agent] for reward in game.rewards[depth - 1 :])
-            returns[tree.datapoint].append(fsum(own))
+            returns[tree.datapoint_index].append(fsum(own))
     return returns
 
 

@@ -18,7 +18,7 @@ from nip_fn.run.stages import Growing, NotStarted
 from nip_fn.run.state import RunState, is_tested
 from nip_fn.training.groups import is_due
 from nip_fn.training.jobs import MIN_EXAMPLES, fall_of_a_chosen_reply
-from nip_fn.trees.grow import Node
+from nip_fn.trees.node import Node
 from nip_fn_cli.shown.consoles import Console
 from nip_fn_cli.shown.exits import command
 from nip_fn_cli.shown.table import accuracy

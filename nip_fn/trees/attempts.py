@@ -1,0 +1,82 @@
+"""Attempts at a reply: a completion is parsed, and fills its slot or has it wait once more."""
+
+from returns.result import Failure
+
+from nip_fn.game.episode import Episode, Utterance, forced_decision, may_decide, movers
+from nip_fn.game.protocol import Protocol
+from nip_fn.game.reply import (
+    FINAL_ERRORS,
+    MOST_EMPTY,
+    Completion,
+    Reply,
+    ReplyError,
+    is_empty_at_limit,
+    parse_reply,
+)
+from nip_fn.trees.node import Slot
+
+
+def after_attempt(
+    protocol: Protocol, most_attempts: int, slot: Slot, episode: Episode, completion: Completion
+) -> Slot:
+    """The slot after one more attempt: filled, or waiting for the next one.
+
+    Args:
+        protocol: The game.
+        most_attempts: The last attempt is recorded as invalid if it is.
+        slot: Waits for the completion.
+        episode: The game so far.
+        completion: The model's.
+    """
+    agent = slot.agent
+    reply, error = _parsed(protocol, episode, agent, completion)
+    attempts = slot.attempts + 1
+    prompt_tokens = slot.prompt_tokens + completion.prompt_tokens
+    completion_tokens = slot.completion_tokens + completion.completion_tokens
+    cached_tokens = slot.cached_tokens + completion.cached_tokens
+    # A failed attempt is asked for again under a key of its own; the last one is recorded as it is,
+    # so that a model that never speaks properly ends the game instead of the run.
+    latest = (*slot.failed, completion)[-MOST_EMPTY:]
+    is_limited = len(latest) == MOST_EMPTY and all(map(is_empty_at_limit, latest))
+    is_final = error in FINAL_ERRORS or is_limited
+    if reply is None and attempts < most_attempts and not is_final:
+        tokens = (prompt_tokens, completion_tokens, cached_tokens)
+        return Slot(agent, None, attempts, *tokens, failed=(*slot.failed, completion))
+    said = Utterance(
+        agent=agent,
+        raw=completion.text or "",
+        messages=reply.messages if reply else (),
+        decision=reply.decision if reply else None,
+        error=error,
+        attempts=attempts,
+        token_limit=completion.finish_reason == "length",
+        model=completion.model,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        cached_tokens=cached_tokens,
+    )
+    return Slot(agent, said, failed=slot.failed)
+
+
+def _parsed(
+    protocol: Protocol, episode: Episode, agent: int, completion: Completion
+) -> tuple[Reply | None, ReplyError | None]:
+    """The reply that the completion is in this game, or why it is none.
+
+    Under `force_guess` it is the forced decision.
+    """
+    # The decision itself is replaced.  The *nip* library forces only the test that the game is
+    # decided, and then pays for whatever the verifier had said.
+    counts = may_decide(protocol, len(episode.rounds), agent)
+    forced = forced_decision(protocol, episode) if counts else None
+    if forced is not None:
+        return Reply(messages=(), decision=forced), None
+    move = next(move for move in movers(protocol, episode) if move.agent == agent)
+    parsed = parse_reply(
+        completion,
+        move=move,
+        may_decide=counts,
+        spectrum=protocol.spectrum,
+        headers=protocol.headers(move),
+    )
+    return (None, parsed.failure()) if isinstance(parsed, Failure) else (parsed.unwrap(), None)
