@@ -167,7 +167,7 @@ def test_the_digest_covers_every_fact_and_no_metric() -> None:
         with_stage(selection=grown.selection._replace(pairs=pairs[1:])),
         with_stage(datapoints=grown.datapoints[::-1]),
         with_stage(datapoints=(replace(point, question="other"), *grown.datapoints[1:])),
-        with_stage(forest=grown.forest.replaced(0, replace(game, datapoint=3))),
+        with_stage(forest=grown.forest.replaced(0, replace(game, datapoint_index=3))),
         replace(sampled, past="other"),
         replace(sampled, iteration=9),
         replace(sampled, dataset=replace(sampled.dataset, hash="other")),
