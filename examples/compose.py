@@ -36,7 +36,7 @@ def main() -> None:
     backup = nip.discounted(0.9)
     select = nip.chain(nip.interval(0.1), nip.margin(0.2), nip.dedupe(), nip.one_per_node())
     among = nip.candidates(trees, PROTOCOL, backup)
-    for pair in select((), among, select_key)[:5]:
+    for pair in select(among, select_key)[:5]:
         chosen, rejected = (among.utterance(pair, n).raw for n in (pair.chosen, pair.rejected))
         agent, gain = PROTOCOL.agents[pair.agent].name, pair.chosen_value - pair.rejected_value
         print(f"tree {pair.tree}, {agent}: {chosen!r} rather than {rejected!r} ({gain:+.2f})")

@@ -19,13 +19,13 @@ Pairs = tuple[nip.Pair, ...]
 def _swapped(swap: Callable[[nip.Pair, nip.Candidates, nip.Key], bool]) -> nip.Selector:
     """MALT's pairs, turned round where `swap` says so; an unusable reply is never preferred."""
 
-    def select(pairs: Pairs, among: nip.Candidates, key: nip.Key) -> Pairs:
-        found = nip.chain(nip.about(), nip.one_per_node())(pairs, among, key)
+    def select(among: nip.Candidates, key: nip.Key, pairs: Pairs = ()) -> Pairs:
+        by_value = nip.chain(nip.about(), nip.one_per_node())(among, key, pairs)
         return tuple(
             replace(pair, chosen=pair.rejected, rejected=pair.chosen)
             if among.utterance(pair, pair.rejected).error is None and swap(pair, among, key)
             else pair
-            for pair in found
+            for pair in by_value
         )
 
     return select
@@ -37,8 +37,7 @@ def _is_longer(pair: nip.Pair, among: nip.Candidates, key: nip.Key) -> bool:
 
 
 def _coin(pair: nip.Pair, among: nip.Candidates, key: nip.Key) -> bool:
-    place = nip.fold_in(key, "shuffled", pair.tree, pair.parent, pair.agent)
-    return bool(nip.randint(place, 2))
+    return bool(nip.randint(among.key_of(pair, nip.fold_in(key, "shuffled")), 2))
 
 
 LONGER = _swapped(_is_longer)

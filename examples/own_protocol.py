@@ -17,7 +17,7 @@ def cross_examination(params: nip.HyperParameters) -> nip.Protocol:
     answers = (nip.Move(PROSECUTOR, (ROOM_P,)), nip.Move(DEFENDER, (ROOM_D,)))
     pleas = (nip.Move(PROSECUTOR, (FLOOR,)),), (nip.Move(DEFENDER, (FLOOR,)),)
     return nip.make_protocol(
-        params,
+        common=params.protocol_common,
         name="cross_examination",
         agents=(
             nip.AgentSpec("prosecutor", "prover", "Prosecutor", default_stance=nip.REJECT),

@@ -20,6 +20,7 @@ from nip_fn.config.compat.nip import from_nip_config
 from nip_fn.errors import Problem
 from nip_fn.export.arrays import to_arrays
 from nip_fn.export.transcripts import transcript
+from nip_fn.game.bounds import reward_bounds, reward_mid_point
 from nip_fn.game.datapoint import Datapoint, Dataset, make_datapoint
 from nip_fn.game.decision import ACCEPT, REJECT, SPECTRA, Decision
 from nip_fn.game.episode import Episode, Round, Utterance, movers, play_round, reset
@@ -28,7 +29,6 @@ from nip_fn.game.protocol import (
     Move,
     Outcome,
     Protocol,
-    reward_mid_point,
     verifier_rounds,
 )
 from nip_fn.game.reply import Completion, Reply, parse_reply
@@ -80,9 +80,9 @@ from nip_fn.run.step import pending, scan, step
 from nip_fn.select.filters import balance, cap, dedupe, margin, one_per_node
 from nip_fn.select.pairs import (
     Candidates,
+    DecisionPoint,
     Pair,
     Selector,
-    Siblings,
     about,
     about_mean,
     best_worst,
@@ -94,7 +94,7 @@ from nip_fn.select.pairs import (
     propose,
 )
 from nip_fn.select.reestimate import reestimated
-from nip_fn.select.rollouts import RolloutRule, SelectedRollout, above, weighted
+from nip_fn.select.rollouts import RolloutRule, SelectedRollout, at_least, weighted
 from nip_fn.testing.check import ProtocolError, check_protocol
 from nip_fn.testing.params import construct_test_params
 from nip_fn.testing.trainers import TrainerError, check_trainer
@@ -156,6 +156,7 @@ __all__ = [
     "Dataset",
     "DatasetInfo",
     "Decision",
+    "DecisionPoint",
     "Difference",
     "Effect",
     "Episode",
@@ -196,7 +197,6 @@ __all__ = [
     "SelectedRollout",
     "Selection",
     "Selector",
-    "Siblings",
     "StageForest",
     "Strategy",
     "SupervisedRow",
@@ -211,13 +211,13 @@ __all__ = [
     "__version__",
     "about",
     "about_mean",
-    "above",
     "accumulate",
     "accuracy",
     "agent_score_difference",
     "agrow",
     "always_fails",
     "annotate",
+    "at_least",
     "auroc",
     "balance",
     "batched",
@@ -302,6 +302,7 @@ __all__ = [
     "request",
     "reselect",
     "reset",
+    "reward_bounds",
     "reward_mid_point",
     "scan",
     "scripted_reply",

@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from nip_fn.config.hosting import MAX_RANK, highest_rank, is_hosted, is_trained, server_url
 from nip_fn.errors import Problem
+from nip_fn.game.bounds import reward_bounds, reward_mid_point
 from nip_fn.game.datapoint import make_datapoint
-from nip_fn.game.protocol import Protocol, reward_mid_point, verifier_rounds
+from nip_fn.game.protocol import Protocol, verifier_rounds
 from nip_fn.keys import key
 from nip_fn.params.agent import (
     AgentParameters,
@@ -145,7 +146,7 @@ def warnings(params: HyperParameters) -> Iterator[Problem]:
         rule = agent.pair_selection_method or params.malt.pair_selection_method
         if rule != "positive_negative" or not is_trained(params, agent):
             continue
-        least, most = decided.reward_bounds(index)
+        least, most = reward_bounds(decided, index)
         middle = reward_mid_point(spared(), index)
         if least < middle <= most or least == most:
             continue

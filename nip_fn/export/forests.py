@@ -25,6 +25,7 @@ from nip_fn.export.views import (
     letters_of,
     said_of,
 )
+from nip_fn.game.bounds import reward_bounds
 from nip_fn.run.replay import Replayed, StageForest
 from nip_fn.select.pairs import Pair
 from nip_fn.training.registry import BACKUPS
@@ -98,7 +99,7 @@ def _tree(id: str, stage: StageForest, index: int, pairs: Sequence[Pair]) -> Tre
     protocol = batch.protocol
     value_NA = BACKUPS[batch.params.malt.value_backup](tree)
     bins = [
-        value_bins(value_NA[:, agent], protocol.reward_bounds(agent))
+        value_bins(value_NA[:, agent], reward_bounds(protocol, agent))
         for agent in range(len(protocol.agents))
     ]
     names = [agent.name for agent in protocol.agents]

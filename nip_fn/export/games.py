@@ -28,6 +28,7 @@ from nip_fn.export.views import (
     outcome_of,
     said_of,
 )
+from nip_fn.game.bounds import reward_bounds
 from nip_fn.run.replay import StageForest
 from nip_fn.trees.rollouts import Rollout, leaf_games
 
@@ -83,7 +84,7 @@ def _game(id: str, stage: StageForest, tree: int, game: Rollout) -> GameView:
             )
     rewards = []
     for agent, (letter, value) in enumerate(zip(letters_of(protocol), game.returns, strict=True)):
-        (own_bin,) = value_bins(np.array([value]), protocol.reward_bounds(agent))
+        (own_bin,) = value_bins(np.array([value]), reward_bounds(protocol, agent))
         rewards.append(Value(letter, signed(value), own_bin))
     return GameView(id, about(stage, tree), outcome_of(game), tuple(rewards), tuple(turns))
 

@@ -1,5 +1,7 @@
 """The environment: `reset`, `movers`, `play_round`, pure functions over a frozen `Episode`."""
 
+from collections.abc import Collection
+
 import msgspec
 
 from nip_fn.game.datapoint import Datapoint
@@ -100,20 +102,41 @@ def play_round(
             raise ValueError(f"round {round} of {protocol.name}: no decision counts here: {said}")
     # Only verifiers may decide, and they never contradict one another in one round: there is one.
     decision = next((said.decision for said in turn if said.decision is not None), None)
-    unusable = {said.agent for said in turn if said.error is not None}
+    unusable = [said.agent for said in turn if said.error is not None]
+    outcome = outcome_of(protocol, episode, round, tuple(channels), decision, unusable)
+    rounds = (*episode.rounds, turn)
+    ended = msgspec.structs.replace(episode, rounds=rounds, status=outcome.status)
+    return ended, protocol.rewards(outcome)
+
+
+def outcome_of(
+    protocol: Protocol,
+    episode: Episode,
+    round: int,
+    speakers: Collection[int],
+    decision: Decision | None,
+    unusable: Collection[int],
+) -> Outcome:
+    """The result of a round.
+
+    Args:
+        protocol: The game.
+        episode: The game before the round; of its rounds nothing is asked.
+        round: Counted from 0.
+        speakers: The agents that spoke.
+        decision: A verifier's, if one decided where it counts.
+        unusable: The agents whose reply could not be used.
+    """
     invalid = tuple(agent in unusable for agent in range(len(protocol.agents)))
     end = _end(protocol, episode.key, round, decision, invalid)
-    reward = protocol.rewards(
-        Outcome(
-            status=end,
-            label=episode.label,
-            stance=episode.stance,
-            decision=decision if end == "decided" else None,
-            verifier_moved=any(protocol.is_verifier(said.agent) for said in turn),
-            invalid=invalid,
-        )
+    return Outcome(
+        status=end,
+        label=episode.label,
+        stance=episode.stance,
+        decision=decision if end == "decided" else None,
+        verifier_moved=any(map(protocol.is_verifier, speakers)),
+        invalid=invalid,
     )
-    return msgspec.structs.replace(episode, rounds=(*episode.rounds, turn), status=end), reward
 
 
 def _end(

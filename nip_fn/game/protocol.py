@@ -66,7 +66,6 @@ class Protocol(NamedTuple):
     min_message_rounds: int
     schedule: Callable[[int, Key], tuple[Move, ...]]  # (round, the game's key) -> who speaks
     rewards: Callable[[Outcome], tuple[float, ...]]  # [A] on arriving at a node
-    reward_bounds: Callable[[int], tuple[float, float]]  # (agent) -> least and most in all
     stance: Callable[[int, int], int]  # (agent, the datapoint's stance) -> verdict argued for
     invalid_ends: bool = False  # an invalid reply of a prover ends the game
     spectrum: SpectrumName = "accept_reject"  # the words in which the verifier decides
@@ -110,9 +109,3 @@ def channels_seen(protocol: Protocol, agent: int, round: int, key: Key) -> tuple
     order = protocol.channel_order
     channels = order(agent, round, key) if order else range(len(protocol.channels))
     return tuple(channel for channel in channels if protocol.visibility[agent][channel])
-
-
-def reward_mid_point(protocol: Protocol, agent: int) -> float:
-    """Half-way between the least and the most that the agent can get in a game."""
-    least, most = protocol.reward_bounds(agent)
-    return (least + most) / 2

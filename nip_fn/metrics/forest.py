@@ -55,7 +55,8 @@ class ForestStats(NamedTuple):
     num_nodes: the nodes of all trees, roots included.
     efforts: of each agent that gave a reply.
     requests: for each agent, one for each attempt at any of its replies at a node.
-    positions: for each agent and round, the nodes at which it gave two replies or more with words.
+    decision_points: for each agent and round, the nodes at which it gave two replies or more with
+        words.
     """
 
     games: tuple[Ending, ...]
@@ -63,7 +64,7 @@ class ForestStats(NamedTuple):
     num_nodes: int
     efforts: Mapping[int, Effort]
     requests: Mapping[int, int]
-    positions: Mapping[tuple[int, int], int]
+    decision_points: Mapping[tuple[int, int], int]
 
 
 def forest_stats(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> ForestStats:
@@ -72,7 +73,7 @@ def forest_stats(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Fore
     weights: list[float] = []
     efforts: defaultdict[int, Effort] = defaultdict(Effort)
     requests: Counter[int] = Counter()
-    positions: Counter[tuple[int, int]] = Counter()
+    decision_points: Counter[tuple[int, int]] = Counter()
     for tree in trees:
         replies: defaultdict[int, list[Effort]] = defaultdict(list)
         words: Counter[tuple[int, int]] = Counter()  # (node, agent) -> replies with words
@@ -86,7 +87,9 @@ def forest_stats(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Fore
         for (_, agent), number in attempts.items():
             requests[agent] += number
         depths = tree.depth_N.tolist()
-        positions.update((agent, depths[node]) for (node, agent), num in words.items() if num >= 2)
+        decision_points.update(
+            (agent, depths[node]) for (node, agent), num in words.items() if num >= 2
+        )
         games.extend(map(_ending, leaf_games(tree, datapoints[tree.datapoint_index])))
         weights.extend(leaf_probabilities(tree))
     return ForestStats(
@@ -95,7 +98,7 @@ def forest_stats(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Fore
         num_nodes=sum(tree.num_nodes for tree in trees),
         efforts=efforts,
         requests=requests,
-        positions=positions,
+        decision_points=decision_points,
     )
 
 

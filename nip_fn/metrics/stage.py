@@ -61,7 +61,11 @@ def stage_metrics(
     # A test selects nothing, which is something else than an iteration that found no pair.
     if pairs is None:
         return metrics
-    return (*metrics, *pair_metrics(protocol, pairs), *_positions(protocol, stats, trees, pairs))
+    return (
+        *metrics,
+        *pair_metrics(protocol, pairs),
+        *_decision_points(protocol, stats, trees, pairs),
+    )
 
 
 # ------------------------------------------------------------------------------------------- games
@@ -248,19 +252,21 @@ def pair_metrics(protocol: Protocol, pairs: Sequence[Pair]) -> Metrics:
     return tuple(metrics)
 
 
-def _positions(
+def _decision_points(
     protocol: Protocol, seen: ForestStats, trees: Sequence[Tree], pairs: Sequence[Pair]
 ) -> Metrics:
-    """Pairs by position; a position is a node with two comparable replies of the agent.
+    """Pairs by decision point, a node with two comparable replies of the agent.
 
-    AGENT.pair_share: share of the agent's positions that gave a pair, if it has any
+    AGENT.pair_share: share of the agent's decision points that gave a pair, if it has any
     AGENT.round_R.pairs, AGENT.round_R.margin: pairs of replies given in round R, from 0, and their
-      mean difference, if any; for the rounds in which the agent has positions
+      mean difference, if any; for the rounds in which the agent has decision points
     """
     metrics: list[tuple[str, float]] = []
     for index, agent in enumerate(protocol.agents):
         own = [pair for pair in pairs if pair.agent == index]
-        rounds = {round: num for (mover, round), num in seen.positions.items() if mover == index}
+        rounds = {
+            round: num for (mover, round), num in seen.decision_points.items() if mover == index
+        }
         places = len({(pair.tree, pair.parent) for pair in own})
         metrics += ratio(f"{agent.name}.pair_share", places, sum(rounds.values()))
         for round in sorted(rounds):

@@ -9,14 +9,12 @@ from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
 def adp(params: HyperParameters) -> Protocol:
     """The protocol under these parameters."""
     return make_protocol(
-        params,
+        common=params.protocol_common,
         name="adp",
         agents=(
             AgentSpec("prover", "prover", "Expert"),
             AgentSpec("verifier", "verifier", "Verifier"),
         ),
-        channels=("main",),
-        visibility=((True,), (True,)),
         # `verifier_first` is not asked: a verifier without a question would have nothing to say
         # first.
         schedule=in_turn((Move(PROVER, (MAIN,)),), (Move(VERIFIER, (MAIN,)),)),

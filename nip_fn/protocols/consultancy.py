@@ -17,11 +17,9 @@ def consultancy(params: HyperParameters) -> Protocol:
     # The side is never open to a choice: a consultant that argues for one side in every game would
     # tell the judge nothing by its words, and nip is that game already.
     return make_protocol(
-        params,
+        common=params.protocol_common,
         name="consultancy",
         agents=game.agents,
-        channels=game.channels,
-        visibility=game.visibility,
         schedule=game.schedule,
         max_message_rounds=game.max_message_rounds,
         min_message_rounds=game.min_message_rounds,

@@ -13,12 +13,11 @@ def debate(params: HyperParameters) -> Protocol:
     """The protocol under these parameters."""
     length, common = params.debate_protocol, params.protocol_common
     return make_protocol(
-        params,
+        common=common,
         name="debate",
         agents=two_provers.make_agents(REJECT, ACCEPT),
         channels=two_provers.CHANNELS,
-        # Everybody hears everybody, because a debater has to be able to rebut the other.
-        visibility=((True, True), (True, True), (True, True)),
+        # Everybody hears everybody: a debater has to be able to rebut the other.
         schedule=two_provers.make_schedule(length, verifier_first=common.verifier_first),
         max_message_rounds=length.max_message_rounds,
         min_message_rounds=length.min_message_rounds,

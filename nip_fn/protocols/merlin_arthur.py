@@ -24,7 +24,7 @@ def schedule(round_id: int, key: Key) -> tuple[Move, ...]:
 def merlin_arthur(params: HyperParameters) -> Protocol:
     """The protocol under these parameters."""
     return make_protocol(
-        params,
+        common=params.protocol_common,
         name="merlin_arthur",
         agents=(
             # Anonymous, since a verifier that knew who speaks would know the side and could decide
@@ -33,8 +33,6 @@ def merlin_arthur(params: HyperParameters) -> Protocol:
             AgentSpec("prover1", "prover", "Expert_2", default_stance=ACCEPT, anonymous=True),
             AgentSpec("verifier", "verifier", "Verifier"),
         ),
-        channels=("main",),
-        visibility=((True,), (True,), (True,)),
         schedule=schedule,
         max_message_rounds=2,
         fixed_sides=True,

@@ -13,7 +13,7 @@ def mnip(params: HyperParameters) -> Protocol:
     # The *nip* library ignores these two lengths and takes those of nip.
     length, common = params.mnip_protocol, params.protocol_common
     return make_protocol(
-        params,
+        common=common,
         name="mnip",
         agents=two_provers.make_agents(),
         channels=two_provers.CHANNELS,

@@ -14,7 +14,7 @@ def multi_channel_test(params: HyperParameters) -> Protocol:
     # not see, and a round in which three agents speak.
     headers = ((MAIN, "Message to everyone:"), (PROVER0_VERIFIER, "Message to Expert_0:"))
     paid = make_protocol(
-        params,
+        common=params.protocol_common,
         name="multi_channel_test",
         agents=(
             AgentSpec("prover0", "prover", "Expert_0"),
@@ -47,7 +47,4 @@ def multi_channel_test(params: HyperParameters) -> Protocol:
     def rewards(outcome: Outcome) -> tuple[float, ...]:
         return 0.0, 0.0, 0.0, paid.rewards(outcome)[VERIFIER]
 
-    def bounds(agent: int) -> tuple[float, float]:
-        return paid.reward_bounds(agent) if agent == VERIFIER else (0.0, 0.0)
-
-    return paid._replace(rewards=rewards, reward_bounds=bounds)
+    return paid._replace(rewards=rewards)

@@ -13,14 +13,12 @@ def nip(params: HyperParameters) -> Protocol:
     prover, verifier = (Move(PROVER, (MAIN,)),), (Move(VERIFIER, (MAIN,)),)
     verifier_first = params.protocol_common.verifier_first
     return make_protocol(
-        params,
+        common=params.protocol_common,
         name="nip",
         agents=(
             AgentSpec("prover", "prover", "Expert"),
             AgentSpec("verifier", "verifier", "Verifier"),
         ),
-        channels=("main",),
-        visibility=((True,), (True,)),
         schedule=in_turn(verifier, prover) if verifier_first else in_turn(prover, verifier),
         max_message_rounds=params.nip_protocol.max_message_rounds,
         min_message_rounds=params.nip_protocol.min_message_rounds,

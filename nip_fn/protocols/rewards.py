@@ -4,9 +4,6 @@ verifier   x = f(2y - 1);  piecewise linear through (-1, incorrect), (0, neither
 prover     a R  when it argues for accept,  (1 - a) R  for reject,  a = (f + 1) / 2
 """
 
-from typing import NamedTuple
-
-from nip_fn.game.decision import SPECTRA
 from nip_fn.game.protocol import Outcome
 from nip_fn.params.protocol import CommonProtocolParameters
 
@@ -51,7 +48,7 @@ def prover_reward(common: CommonProtocolParameters, outcome: Outcome, stance: in
     return common.prover_reward * (acceptance if stance else 1 - acceptance)
 
 
-def rewards(
+def rewards_of(
     common: CommonProtocolParameters, outcome: Outcome, stances: tuple[int | None, ...]
 ) -> tuple[float, ...]:
     """`[A]` on arriving at a node; `stances[a]` is the side of a prover, None for a verifier.
@@ -78,59 +75,3 @@ def rewards(
     return tuple(
         reward(stance, invalid) for stance, invalid in zip(stances, outcome.invalid, strict=True)
     )
-
-
-class Turns(NamedTuple):
-    """The numbers of turns without a decision that a verifier can have had when a game ends."""
-
-    decided: tuple[int, ...]  # by its decision
-    rounds: int  # because that was its last turn
-    broken_off: tuple[int, ...]  # by a prover's invalid reply
-    # Before a prover's invalid reply, its own round left out: where the verifier moves in the same
-    # round, it may end the game there itself, and the prover is penalised all the same.
-    penalised: tuple[int, ...]
-
-
-def verifier_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float, float]:
-    """The least and the greatest total reward of a verifier in a game."""
-    totals = _verifier_totals(common, turns)
-    return min(totals), max(totals)
-
-
-def prover_bounds(common: CommonProtocolParameters, turns: Turns) -> tuple[float, float]:
-    """The least and the greatest total reward of a prover in a game."""
-    penalty = common.prover_invalid_response_penalty
-    waits = () if penalty is None else turns.penalised
-    if common.shared_reward:
-        per_wait = common.verifier_no_guess_reward
-        penalties = (wait * per_wait + (penalty or 0.0) for wait in waits)
-        totals = (*_verifier_totals(common, turns), *penalties)
-        return min(totals), max(totals)
-    # The sign of `prover_reward` is the user's, hence least and most of all ends and not the first
-    # and the last.
-    ends = (0.0, common.prover_reward, *((penalty or 0.0) for _ in waits))
-    return min(ends), max(ends)
-
-
-def _verifier_totals(common: CommonProtocolParameters, turns: Turns) -> tuple[float, ...]:
-    """All possible totals of a verifier."""
-    # Amounts may have any sign, so neither the longest game nor the firmest decision need be the
-    # extreme: every end is computed.
-    waits, per_wait = turns.decided, common.verifier_no_guess_reward
-    degrees = sorted({abs(d.continuous) for d in SPECTRA[common.verifier_decision_spectrum]})
-    signs: tuple[int, ...] = (1, -1)
-    # A forced decision is firm, falls at the first turn that counts, and under "y" is always right.
-    if common.force_guess is not None:
-        waits, degrees = waits[:1], degrees[-1:]
-        signs = (1,) if common.force_guess == "y" else signs
-    rewarded = [
-        wait * per_wait + decision_reward(common, sign * x)
-        for wait in waits
-        for x in degrees
-        for sign in signs
-    ]
-    undecided = turns.rounds * per_wait + common.verifier_terminated_penalty
-    ended = [*rewarded, undecided] if common.force_guess is None else rewarded
-    if common.prover_invalid_response_penalty is not None:
-        ended += [wait * per_wait for wait in turns.broken_off]
-    return tuple(ended)

@@ -8,11 +8,9 @@ from nip_fn.protocols.build import in_turn, make_protocol
 def solo_verifier(params: HyperParameters) -> Protocol:
     """The protocol under these parameters."""
     return make_protocol(
-        params,
+        common=params.protocol_common,
         name="solo_verifier",
         agents=(AgentSpec("verifier", "verifier", "Verifier"),),
-        channels=("main",),
-        visibility=((True,),),
         schedule=in_turn((Move(0, (0,)),)),
         # The *nip* library says two here, to get around an error of NumPy's strings.
         max_message_rounds=1,

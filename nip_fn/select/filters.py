@@ -17,7 +17,7 @@ Label = TypeVar("Label", bound=Hashable)
 def margin(least: float) -> Selector:
     """Pairs whose chosen reply is worth more than the rejected one, by `least` at least."""
 
-    def selector(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
+    def selector(among: Candidates, key: Key, pairs: Pairs = ()) -> Pairs:
         equal = {agent: among.equal_within(agent) for agent in {pair.agent for pair in pairs}}
 
         def is_wide(pair: Pair) -> bool:
@@ -37,7 +37,7 @@ def dedupe(per: Literal["tree", "node"] = "tree") -> Selector:
     Pairs are compared within a tree, or only within a node.
     """
 
-    def selector(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
+    def selector(among: Candidates, key: Key, pairs: Pairs = ()) -> Pairs:
         first: dict[Hashable, Pair] = {}
         for pair in pairs:
             chosen = among.utterance(pair, pair.chosen).raw
@@ -57,18 +57,16 @@ def one_per_node() -> Selector:
     The draw depends on the key and the node's place in its tree alone, never on other trees.
     """
 
-    def selector(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
+    def selector(among: Candidates, key: Key, pairs: Pairs = ()) -> Pairs:
         # One pair at most, because the pairs of a node share their replies: a node with many of
         # them would weigh more in training for no better evidence.
-        places: dict[tuple[int, int, int], list[int]] = {}
+        ranks_at: dict[tuple[int, int, int], list[int]] = {}
         for rank, pair in enumerate(pairs):
-            places.setdefault((pair.tree, pair.parent, pair.agent), []).append(rank)
-        kept = set()
-        for (tree, parent, agent), ranks in places.items():
-            path = among.trees[tree].path_N[parent]
-            # Keyed by the path and not by the number of the node, which depends on how many nodes
-            # other branches have.
-            kept.add(ranks[randint(fold_in(key, tree, *path, "agent", agent), len(ranks))])
+            ranks_at.setdefault((pair.tree, pair.parent, pair.agent), []).append(rank)
+        kept = {
+            ranks[randint(among.key_of(pairs[ranks[0]], key), len(ranks))]
+            for ranks in ranks_at.values()
+        }
         return tuple(pair for rank, pair in enumerate(pairs) if rank in kept)
 
     return selector
@@ -77,7 +75,7 @@ def one_per_node() -> Selector:
 def cap(most: int, per: Sequence[Literal["tree", "agent"]] = ("tree", "agent")) -> Selector:
     """`most` pairs of each tree and agent (or of each `per`) that has more, drawn uniformly."""
 
-    def selector(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
+    def selector(among: Candidates, key: Key, pairs: Pairs = ()) -> Pairs:
         labels = [tuple(getattr(pair, field) for field in per) for pair in pairs]
         # The names of the three keys in this file are part of the format: with others a recording
         # would be thinned to other pairs than its run was.
@@ -96,7 +94,7 @@ def balance(by: Literal["decisions", "agents"]) -> Selector:
     return _balance_decisions if by == "decisions" else _balance_agents
 
 
-def _balance_decisions(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
+def _balance_decisions(among: Candidates, key: Key, pairs: Pairs = ()) -> Pairs:
     decisions = (among.utterance(pair, pair.chosen).decision for pair in pairs)
     labels = [
         (pair.agent, decision.discrete)
@@ -115,7 +113,7 @@ def _balance_decisions(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
     )
 
 
-def _balance_agents(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
+def _balance_agents(among: Candidates, key: Key, pairs: Pairs = ()) -> Pairs:
     agents = [pair.agent for pair in pairs]
     fewest = min(Counter(agents).values(), default=0)
     return _thin(pairs, agents, lambda _: fewest, fold_in(key, "refine", "agents"))

@@ -1,10 +1,11 @@
 """Preference pairs: which of two sibling replies an agent should prefer, as composable selectors.
 
-A selector takes pairs and returns pairs.  A *rule* adds the pairs that it proposes among siblings,
-a *filter* (see `filters`) only leaves some out, and `chain` composes them:
+A selector adds pairs to those that it is given, or leaves some of them out.  A *rule* adds the
+pairs that it proposes at each decision point, a *filter* (see `filters`) only leaves some out, and
+`chain` composes them:
 
     select = chain(interval(0.5), margin(0.1), dedupe(), one_per_node(), cap(64))
-    pairs = select((), candidates(trees, protocol, mean_children), key)
+    pairs = select(candidates(trees, protocol, mean_children), key)
 
 `chain` is associative and `chain()` is the identity, because every selector gets the same key and
 folds its own name into it: how a chain was put together cannot change what it draws.
@@ -12,18 +13,18 @@ folds its own name into it: how a chain was put together cannot change what it d
 Letters for dimensions: N nodes, A agents, C replies of one agent at one node.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import typing
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import combinations
-from math import fsum
+from math import fsum, inf, isnan
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
+from nip_fn.game.bounds import reward_bounds
 from nip_fn.game.episode import Utterance
 from nip_fn.game.protocol import Protocol
-from nip_fn.keys import Key
+from nip_fn.keys import Key, fold_in
 from nip_fn.trees.backup import Backup, Values, mean_children
 from nip_fn.trees.tree import Tree, children_of
 
@@ -54,84 +55,90 @@ class Pair(msgspec.Struct, frozen=True, array_like=True):
     rejected_value: float
 
 
-class Siblings(NamedTuple):
-    """The replies that an agent gave at one node, two or more of them with words.
-
-    parent: the node.
-    agent: the agent.
-    children_C: `[C]` the first node that each reply led to.
-    value_C: `[C]` the agent's expected reward after each reply.
-    usable_C: `[C]` true if the reply was a message or a decision, not invalid.
-    bounds: the least and the most that the agent can receive in a game.
-    tolerance: values that differ by no more are equal, and so is a value to a threshold.
-    """
-
-    parent: int
-    agent: int
-    children_C: NDArray[np.int64]
-    value_C: Values
-    usable_C: NDArray[np.bool_]
-    bounds: tuple[float, float] = (-1.0, 1.0)
-    tolerance: float = TOLERANCE
-
-
-class Position(NamedTuple):
+class DecisionPoint(NamedTuple):
     """A node at which an agent gave two replies or more that have words.
 
-    parent: the node.
+    tree, parent: the index of the tree, and in it of the node.
     agent: the agent.
-    nodes: the nodes that each reply led to; several where siblings share it.
+    bounds: the least and the most that the agent can receive in a game.
+    nodes_C: `[C]` the nodes that each reply led to; several where siblings share it.
     usable_C: `[C]` true if the reply was a message or a decision, not invalid.
+    value_C: `[C]` the agent's expected reward after each reply.
     """
 
+    tree: int
     parent: int
     agent: int
-    nodes: tuple[tuple[int, ...], ...]
-    usable_C: NDArray[np.bool_]
+    bounds: tuple[float, float]
+    nodes_C: tuple[tuple[int, ...], ...]
+    usable_C: tuple[bool, ...]
+    value_C: tuple[float, ...]
+
+    @property
+    def slack(self) -> float:
+        """The difference up to which two values are equal, and a value equals a threshold."""
+        return _slack(self.bounds)
 
 
 class Candidates(NamedTuple):
     """All that selectors choose from.
 
-    trees: the grown trees; `Pair.tree` is an index into them.
+    trees: the grown trees; `Pair.tree` and `DecisionPoint.tree` are indices into them.
     protocol: the game.
     values: `[N, A]` expected rewards for each tree.
-    agents: the agents to select for.
-    excluded: (tree, agent) where the agent is not selected for after all.
-    positions: of each tree, where the agents have siblings; () to look for them each time.
+    points: the decision points of the agents to select for, tree by tree and node by node.
     """
 
     trees: tuple[Tree, ...]
     protocol: Protocol
     values: tuple[Values, ...]
-    agents: tuple[int, ...]
-    # Where an agent did not play its own part, the rewards that others got in the tree still count.
-    excluded: frozenset[tuple[int, int]] = frozenset()
-    # Which replies stand side by side does not depend on values, by which re-estimates differ.
-    positions: tuple[tuple[Position, ...], ...] = ()
-
-    def agents_of(self, tree: int) -> tuple[int, ...]:
-        """The agents to select for in a tree."""
-        return tuple(agent for agent in self.agents if (tree, agent) not in self.excluded)
+    points: tuple[DecisionPoint, ...]
 
     def __repr__(self) -> str:
         """The candidates in a line."""
-        return f"Candidates({self.protocol.name}: {len(self.trees)} trees, agents {self.agents})"
+        counts = f"{len(self.trees)} trees, {len(self.points)} decision points"
+        return f"Candidates({self.protocol.name}: {counts})"
 
-    def utterance(self, pair: Pair, node: int) -> Utterance:
+    def utterance(self, pair: "Pair | DecisionPoint", node: int) -> Utterance:
         """The reply of the pair's agent on the way to `node`."""
         turn = self.trees[pair.tree].utterances_N[node]
         return next(said for said in turn if said.agent == pair.agent)
 
+    def replies(self, point: DecisionPoint) -> tuple[Utterance, ...]:
+        """`[C]` the replies at a decision point."""
+        return tuple(self.utterance(point, nodes[0]) for nodes in point.nodes_C)
+
+    def key_of(self, pair: "Pair | DecisionPoint", key: Key) -> Key:
+        """The key of a draw about the agent at the node, whatever other branches hold."""
+        # By path, not by the number of the node, which depends on the size of other branches.
+        path = self.trees[pair.tree].path_N[pair.parent]
+        return fold_in(key, pair.tree, *path, "agent", pair.agent)
+
     def equal_within(self, agent: int) -> float:
         """The difference up to which two values of the agent are equal."""
-        return _slack(self.protocol.reward_bounds(agent))
+        return _slack(reward_bounds(self.protocol, agent))
+
+    def with_values(self, values: Sequence[Values]) -> "Candidates":
+        """The same candidates by other expected rewards."""
+        rows = [value_NA.tolist() for value_NA in values]
+        points = (
+            point._replace(value_C=_values_of(point.nodes_C, rows[point.tree], point.agent))
+            for point in self.points
+        )
+        return self._replace(values=tuple(values), points=tuple(points))
 
 
 Pairs = tuple[Pair, ...]
-Ranks = tuple[tuple[int, int], ...]  # (chosen, rejected) ranks among siblings
-Rule = Callable[[Siblings], Ranks]
-Selector = Callable[[Pairs, Candidates, Key], Pairs]
+Ranks = tuple[tuple[int, int], ...]  # (chosen, rejected) ranks among the C replies
+# The key is the selector's: a rule that draws folds the point into it (`Candidates.key_of`).
+Rule = Callable[[DecisionPoint, Candidates, Key], Ranks]
+
+
+class Selector(typing.Protocol):
+    """A function of candidates, a key and the pairs so far, that returns the pairs from then on."""
+
+    def __call__(self, among: Candidates, key: Key, pairs: Pairs = (), /) -> Pairs:
+        """The pairs of `pairs` and `among` that are selected; the key is consumed."""
 
 
 def _slack(bounds: tuple[float, float]) -> float:
@@ -145,78 +152,80 @@ def candidates(
     protocol: Protocol,
     backup: Backup = mean_children,
     *,
-    agents: tuple[int, ...] | None = None,
+    agents: Sequence[int] | None = None,
+    excluded: Collection[tuple[int, int]] = (),
 ) -> Candidates:
-    """The replies in `trees` with their expected rewards, ready for selectors.
+    """The decision points in `trees` with their expected rewards, ready for selectors.
 
     Args:
         trees: The grown trees.
         protocol: The game that they are trees of.
         backup: The expected rewards of a tree's nodes.
         agents: The agents to select for; all by default.
+        excluded: (tree, agent) where an agent is not selected for after all.
     """
-    every = tuple(range(len(protocol.agents))) if agents is None else agents
-    values, places = tuple(map(backup, trees)), tuple(map(positions_of, trees))
-    return Candidates(tuple(trees), protocol, values, every, positions=places)
-
-
-def positions_of(tree: Tree) -> tuple[Position, ...]:
-    """The positions of all agents, node by node.
-
-    A reply without words cannot be compared: nothing in it could be preferred or avoided.
-    """
-    acted, reply = tree.acted_NA.tolist(), tree.reply_NA.tolist()
-    found = []
-    for parent, children in enumerate(children_of(tree)):
-        for agent in range(tree.num_agents):
-            sharing: dict[int, list[int]] = {}
-            for child in children:
-                if acted[child][agent]:
-                    sharing.setdefault(reply[child][agent], []).append(child)
-            # Where several agents move at once, siblings may differ in another agent's words only.
-            if len(sharing) >= 2:
-                nodes = tuple(map(tuple, sharing.values()))
-                firsts = [own[0] for own in nodes]
-                found.append(Position(parent, agent, nodes, tree.usable_NA[firsts, agent]))
-    return tuple(found)
+    # Where an agent did not play its own part, the rewards that others got in the tree still count.
+    values = tuple(map(backup, trees))
+    points = (
+        point
+        for index, (tree, value_NA) in enumerate(zip(trees, values, strict=True))
+        for point in decision_points(tree, value_NA, protocol, agents, index=index)
+        if (index, point.agent) not in excluded
+    )
+    return Candidates(tuple(trees), protocol, values, tuple(points))
 
 
 def decision_points(
     tree: Tree,
     value_NA: Values,
     protocol: Protocol,
-    agents: Sequence[int],
-    positions: Sequence[Position] | None = None,
-) -> Iterator[Siblings]:
-    """The siblings of every node at which an agent has two comparable replies, node by node.
+    agents: Sequence[int] | None = None,
+    *,
+    index: int = 0,
+) -> Iterator[DecisionPoint]:
+    """The decision points of a tree, node by node and at each in the order of agents.
+
+    A reply without words cannot be compared: nothing in it could be preferred or avoided.
 
     Args:
         tree: The grown tree.
         value_NA: Its expected rewards.
         protocol: The game.
-        agents: The agents to look at.
-        positions: Those of the tree, if they are known.
+        agents: The agents to look at; all by default.
+        index: The tree's, among the candidates.
     """
-    bounds = {agent: protocol.reward_bounds(agent) for agent in agents}
-    slack = {agent: _slack(own) for agent, own in bounds.items()}
-    values = value_NA.tolist()
-    for at in positions_of(tree) if positions is None else positions:
-        if at.agent in bounds:
-            # What the other agents said in the same round is chance from this agent's point of
-            # view, so it is averaged out as chance further down the tree is: the value of a reply
-            # is the mean over the siblings that share it.  Exactly rounded, so that the order of
-            # the other agents' replies cannot change it.
-            shared = ([values[node][at.agent] for node in nodes] for nodes in at.nodes)
-            yield Siblings(
-                parent=at.parent,
-                agent=at.agent,
-                # The first node stands for all that share the reply.
-                children_C=np.array([nodes[0] for nodes in at.nodes], dtype=np.int64),
-                value_C=np.array([fsum(own) / len(own) for own in shared]),
-                usable_C=at.usable_C,
-                bounds=bounds[at.agent],
-                tolerance=slack[at.agent],
-            )
+    acted, reply = tree.acted_NA.tolist(), tree.reply_NA.tolist()
+    usable, values = tree.usable_NA.tolist(), value_NA.tolist()
+    agents = range(tree.num_agents) if agents is None else agents
+    bounds = {agent: reward_bounds(protocol, agent) for agent in agents}
+    for parent, children in enumerate(children_of(tree)):
+        for agent in agents:
+            # Where several agents move at once, siblings may differ in another agent's words only.
+            sharing: dict[int, list[int]] = {}
+            for child in children:
+                if acted[child][agent]:
+                    sharing.setdefault(reply[child][agent], []).append(child)
+            if len(sharing) >= 2:
+                nodes_C = tuple(map(tuple, sharing.values()))
+                yield DecisionPoint(
+                    tree=index,
+                    parent=parent,
+                    agent=agent,
+                    bounds=bounds[agent],
+                    nodes_C=nodes_C,
+                    usable_C=tuple(usable[nodes[0]][agent] for nodes in nodes_C),
+                    value_C=_values_of(nodes_C, values, agent),
+                )
+
+
+def _values_of(
+    nodes_C: tuple[tuple[int, ...], ...], values: list[list[float]], agent: int
+) -> tuple[float, ...]:
+    # What the other agents said in the same round is chance from this agent's point of view, so it
+    # is averaged out as chance further down the tree is: the value of a reply is the mean over the
+    # siblings that share it.  Exactly rounded, so that the order of the other agents' replies
+    # cannot change it.
+    return tuple(fsum(values[node][agent] for node in nodes) / len(nodes) for nodes in nodes_C)
 
 
 def chain(*selectors: Selector) -> Selector:
@@ -225,9 +234,9 @@ def chain(*selectors: Selector) -> Selector:
     Associative; `chain()` returns the pairs that it is given.
     """
 
-    def chained(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
+    def chained(among: Candidates, key: Key, pairs: Pairs = ()) -> Pairs:
         for selector in selectors:
-            pairs = selector(pairs, among, key)
+            pairs = selector(among, key, pairs)
         return pairs
 
     return chained
@@ -236,67 +245,51 @@ def chain(*selectors: Selector) -> Selector:
 def by_agent(selector_of: Callable[[int], Selector]) -> Selector:
     """Each agent's pairs by a selector of its own, node by node as if one had selected them all."""
 
-    def selected(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
-        places = {agent: place for place, agent in enumerate(among.agents)}
-        found = (
+    def selected(among: Candidates, key: Key, pairs: Pairs = ()) -> Pairs:
+        agents = {point.agent for point in among.points} | {pair.agent for pair in pairs}
+        by_agents = (
             pair
-            for agent in among.agents
+            for agent in agents
             for pair in selector_of(agent)(
-                tuple(pair for pair in pairs if pair.agent == agent),
-                among._replace(agents=(agent,)),
+                among._replace(points=tuple(p for p in among.points if p.agent == agent)),
                 key,
+                tuple(pair for pair in pairs if pair.agent == agent),
             )
         )
-        return tuple(sorted(found, key=lambda pair: (pair.tree, pair.parent, places[pair.agent])))
+        return tuple(sorted(by_agents, key=lambda pair: (pair.tree, pair.parent, pair.agent)))
 
     return selected
 
 
 def propose(rule: Rule) -> Selector:
-    """The selector that adds the pairs which `rule` proposes at each node, in the order of nodes.
+    """The selector that adds the pairs which `rule` proposes at each decision point.
 
     An unusable reply is never chosen; it may be rejected.
     """
 
-    def proposed(pairs: Pairs, among: Candidates, key: Key) -> Pairs:
+    def proposed(among: Candidates, key: Key, pairs: Pairs = ()) -> Pairs:
         return (
             *pairs,
-            *(
-                pair
-                for index, (tree, value_NA) in enumerate(
-                    zip(among.trees, among.values, strict=True)
-                )
-                for at in decision_points(
-                    tree,
-                    value_NA,
-                    among.protocol,
-                    among.agents_of(index),
-                    among.positions[index] if among.positions else None,
-                )
-                for pair in _pairs_at(index, at, rule)
-            ),
+            *(pair for point in among.points for pair in _pairs_at(point, rule(point, among, key))),
         )
 
     return proposed
 
 
-def _pairs_at(tree: int, at: Siblings, rule: Rule) -> Pairs:
-    children, values, usable = at.children_C.tolist(), at.value_C.tolist(), at.usable_C.tolist()
-    return tuple(
-        Pair(
-            tree=tree,
-            parent=at.parent,
-            agent=at.agent,
-            chosen=children[chosen],
-            rejected=children[rejected],
-            chosen_value=values[chosen],
-            rejected_value=values[rejected],
-        )
-        for chosen, rejected in rule(at)
-        # Whatever a rule proposes: a model that is trained to prefer an invalid reply learns to
-        # give one.
-        if usable[chosen]
-    )
+def _pairs_at(point: DecisionPoint, ranks: Ranks) -> Iterator[Pair]:
+    for chosen, rejected in ranks:
+        # A model that is trained to prefer an invalid reply learns to give one.
+        if point.usable_C[chosen]:
+            # The first node stands for all that share the reply.
+            yield Pair(
+                tree=point.tree,
+                parent=point.parent,
+                agent=point.agent,
+                chosen=point.nodes_C[chosen][0],
+                rejected=point.nodes_C[rejected][0],
+                chosen_value=point.value_C[chosen],
+                rejected_value=point.value_C[rejected],
+            )
 
 
 # ------------------------------------------------------------------------------------------- rules
@@ -306,12 +299,16 @@ def interval(proportion: float) -> Selector:
     """Every two replies whose values differ by more than a share of the agent's reward range."""
     # A share of the range and not an amount, so that one setting suits agents whose rewards differ
     # in scale.
-    return propose(lambda at: farther_apart(at, proportion * (at.bounds[1] - at.bounds[0])))
+    return propose(
+        lambda point, among, key: farther_apart(
+            point, proportion * (point.bounds[1] - point.bounds[0])
+        )
+    )
 
 
 def every() -> Selector:
     """Every two replies whose values differ."""
-    return propose(lambda at: farther_apart(at, 0.0))
+    return propose(lambda point, among, key: farther_apart(point, 0.0))
 
 
 def about(mid_point: float | None = None) -> Selector:
@@ -322,9 +319,9 @@ def about(mid_point: float | None = None) -> Selector:
     worth leaves all replies on one side (`about_mean` has none of that).
     """
 
-    def rule(at: Siblings) -> Ranks:
+    def rule(point: DecisionPoint, among: Candidates, key: Key) -> Ranks:
         # The mid-point itself counts as positive, as in the paper and in the *nip* library.
-        return _on_two_sides(at, sum(at.bounds) / 2 if mid_point is None else mid_point)
+        return _on_two_sides(point, sum(point.bounds) / 2 if mid_point is None else mid_point)
 
     return propose(rule)
 
@@ -337,18 +334,18 @@ def about_mean() -> Selector:
     usable replies differ in value.
     """
 
-    def rule(at: Siblings) -> Ranks:
-        known = at.value_C[~np.isnan(at.value_C)].tolist()
-        return _on_two_sides(at, fsum(known) / len(known)) if known else ()
+    def rule(point: DecisionPoint, among: Candidates, key: Key) -> Ranks:
+        values = [value for value in point.value_C if not isnan(value)]
+        return _on_two_sides(point, fsum(values) / len(values)) if values else ()
 
     return propose(rule)
 
 
-def _on_two_sides(at: Siblings, middle: float) -> Ranks:
+def _on_two_sides(point: DecisionPoint, middle: float) -> Ranks:
     # A comparison with NaN is false, so a value that is not known is on neither side.
-    values, least = at.value_C.tolist(), middle - at.tolerance
-    positive = [rank for rank, value in enumerate(values) if value >= least]
-    negative = [rank for rank, value in enumerate(values) if value < least]
+    least = middle - point.slack
+    positive = [rank for rank, value in enumerate(point.value_C) if value >= least]
+    negative = [rank for rank, value in enumerate(point.value_C) if value < least]
     return tuple((p, n) for p in positive for n in negative)
 
 
@@ -357,28 +354,27 @@ def best_worst() -> Selector:
     return propose(_best_worst)
 
 
-def farther_apart(at: Siblings, threshold: float) -> Ranks:
+def farther_apart(point: DecisionPoint, threshold: float) -> Ranks:
     """All (higher, lower) ranks whose values differ by strictly more than `threshold`."""
     # Strictly more: at a threshold of 0, as `every` has it, equal values are no preference.  A
     # comparison with NaN is false, so a value that is not known is in no pair.
-    values = at.value_C.tolist()
+    values, least = point.value_C, threshold + point.slack
     return tuple(
         (i, j) if values[i] > values[j] else (j, i)
         for i, j in combinations(range(len(values)), 2)
-        if abs(values[i] - values[j]) > threshold + at.tolerance
+        if abs(values[i] - values[j]) > least
     )
 
 
-def _best_worst(at: Siblings) -> Ranks:
-    known = np.flatnonzero(~np.isnan(at.value_C))
-    usable = known[at.usable_C[known]]
-    if not len(usable):
-        return ()
+def _best_worst(point: DecisionPoint, among: Candidates, key: Key) -> Ranks:
+    values, slack = point.value_C, point.slack
+    ranks = [rank for rank, value in enumerate(values) if not isnan(value)]
     # The best must be usable, the worst need not be.
-    most, least = at.value_C[usable].max(), at.value_C[known].min()
-    return tuple(
-        (int(best), int(worst))
-        for best in usable[at.value_C[usable] >= most - at.tolerance]
-        for worst in known[at.value_C[known] <= least + at.tolerance]
-        if most - least > at.tolerance
-    )
+    usable = [rank for rank in ranks if point.usable_C[rank]]
+    most = max((values[rank] for rank in usable), default=-inf)
+    least = min((values[rank] for rank in ranks), default=inf)
+    if most - least <= slack:
+        return ()
+    best = [rank for rank in usable if values[rank] >= most - slack]
+    worst = [rank for rank in ranks if values[rank] <= least + slack]
+    return tuple((chosen, rejected) for chosen in best for rejected in worst)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nip_fn.keys import Key
-from nip_fn.select.pairs import Candidates, Pair, Pairs, Position, Selector, positions_of
+from nip_fn.select.pairs import Candidates, DecisionPoint, Pair, Pairs, Selector
 from nip_fn.trees.backup import Backup, Values, mean_children
 from nip_fn.trees.tree import NO_PARENT, NO_REPLY, ROOT, Tree, children_of, read_only
 
@@ -40,26 +40,30 @@ def reestimated(select: Selector, among: Candidates, backup: Backup, key: Key) -
         half_values(tree, backup, full)
         for tree, full in zip(among.trees, among.values, strict=True)
     )
-    places = among.positions or tuple(map(positions_of, among.trees))
-    found: list[Pair] = []
-    for one, other in ((0, 1), (1, 0)):
-        known = among._replace(values=tuple(values[one] for values in halves))
-        for tree, pairs in groupby(select((), known, key), key=lambda pair: pair.tree):
+    points_of = {
+        tree: tuple(points) for tree, points in groupby(among.points, key=lambda point: point.tree)
+    }
+    reestimates: list[Pair] = []
+    for selecting, estimating in ((0, 1), (1, 0)):
+        by_half = among.with_values([values[selecting] for values in halves])
+        for tree, pairs in groupby(select(by_half, key), key=lambda pair: pair.tree):
             # Lists, which take ten times as much room as arrays, of one tree at a time.
-            values, sharing = halves[tree][other].tolist(), _sharing(places[tree])
+            values, sharing = halves[tree][estimating].tolist(), _sharing(points_of[tree])
             for pair in pairs:
                 chosen, rejected = (
                     _mean([values[same][pair.agent] for same in sharing[pair.agent, node]])
                     for node in (pair.chosen, pair.rejected)
                 )
                 if not isnan(chosen - rejected):
-                    found.append(replace(pair, chosen_value=chosen, rejected_value=rejected))
-    return tuple(found)
+                    reestimates.append(replace(pair, chosen_value=chosen, rejected_value=rejected))
+    return tuple(reestimates)
 
 
-def _sharing(positions: Sequence[Position]) -> dict[tuple[int, int], tuple[int, ...]]:
+def _sharing(points: Sequence[DecisionPoint]) -> dict[tuple[int, int], tuple[int, ...]]:
     """(agent, node) -> the siblings that share the agent's reply with the node, itself included."""
-    return {(at.agent, node): nodes for at in positions for nodes in at.nodes for node in nodes}
+    return {
+        (point.agent, node): nodes for point in points for nodes in point.nodes_C for node in nodes
+    }
 
 
 def _mean(values: Sequence[float]) -> float:

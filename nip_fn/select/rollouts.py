@@ -38,7 +38,7 @@ class SelectedRollout(msgspec.Struct, frozen=True, array_like=True):
     replaced: bool = False
 
 
-def above(threshold: float) -> RolloutRule:
+def at_least(threshold: float) -> RolloutRule:
     """The rollouts with at least that return, in their order.
 
     A return that falls short by no more than a share `TOLERANCE` of the greatest return, or of the

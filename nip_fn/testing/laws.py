@@ -9,7 +9,7 @@ A law is a generator function: its name says what must hold, what it yields is w
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import permutations, product
-from math import fsum, isfinite
+from math import isfinite
 from re import findall
 from typing import NamedTuple
 
@@ -24,7 +24,6 @@ from nip_fn.prompts.chat import history
 from nip_fn.trees.node import Node
 
 # Bounds are sums of the same amounts in another order than a game's.
-TOLERANCE = 1e-9  # of a sum of rewards
 # Unlike a random word, it says by itself who should have heard it.
 WORD = r"\[r\d+ a\d+ c\d+\]"  # said in random play: its round, agent and channel
 
@@ -239,15 +238,6 @@ def channel_orders_are_complete(subject: Subject) -> Iterator[Violation]:
             yield Violation(subject.at(round, agent), problem, remedy)
 
 
-def bounds_are_finite(subject: Subject) -> Iterator[Violation]:
-    """An agent's least reward is not above its most."""
-    for agent in subject.agents:
-        least, most = subject.protocol.reward_bounds(agent)
-        if not (isfinite(least) and isfinite(most) and least <= most):
-            remedy = "let `reward_bounds` return the least and the most, finite"
-            yield Violation(subject.at(None, agent), f"they are {least} and {most}", remedy)
-
-
 LAWS: tuple[Law, ...] = (
     fields_are_immutable,
     names_are_unique,
@@ -262,7 +252,6 @@ LAWS: tuple[Law, ...] = (
     the_verifier_can_decide,
     chance_comes_from_the_key,
     channel_orders_are_complete,
-    bounds_are_finite,
 )
 
 
@@ -306,23 +295,14 @@ def the_three_ends_are_told_apart(subject: Subject, game: PlayedGame) -> Iterato
             yield Violation(subject.at(round), problem, f"end it as {end!r}")
 
 
-def rewards_are_within_bounds(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
-    """A round pays each agent a finite amount, and a game no less or more than its bounds."""
+def rewards_are_finite(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
+    """A round pays each agent a finite amount."""
     for round, node in enumerate(game.nodes):
         if len(node.reward) != len(subject.agents) or not all(map(isfinite, node.reward)):
             problem = f"{len(subject.agents)} agents get {node.reward}"
             remedy = "let `rewards` return a finite number for each"
             yield Violation(subject.at(round), problem, remedy)
             return
-    for agent in subject.agents:
-        least, most = subject.protocol.reward_bounds(agent)
-        # Bounds matter beyond display: pair rules take the mid-point and the width of the range
-        # from them, so wrong ones select wrong pairs without any error.
-        total = fsum(node.reward[agent] for node in game.nodes)
-        if not least - TOLERANCE <= total <= most + TOLERANCE:
-            problem = f"it gets {total} in a game, and its bounds are {least} and {most}"
-            remedy = "correct `rewards` or `reward_bounds`"
-            yield Violation(subject.at(None, agent), problem, remedy)
 
 
 def agents_hear_what_they_see(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
@@ -372,7 +352,7 @@ GAME_LAWS: tuple[GameLaw, ...] = (
     games_end,
     the_end_is_final,
     the_three_ends_are_told_apart,
-    rewards_are_within_bounds,
+    rewards_are_finite,
     agents_hear_what_they_see,
     games_can_be_replayed,
     games_can_be_recorded,

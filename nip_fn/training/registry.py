@@ -24,7 +24,7 @@ from nip_fn.select.pairs import (
     every,
     interval,
 )
-from nip_fn.select.rollouts import RolloutRule, above, weighted
+from nip_fn.select.rollouts import RolloutRule, at_least, weighted
 from nip_fn.training.compose import accumulate, sequence
 from nip_fn.training.ei import ei
 from nip_fn.training.malt import malt
@@ -79,7 +79,7 @@ def rollout_rule_of(params: HyperParameters) -> RolloutRule:
     """The rollouts to imitate, as Expert Iteration's parameters describe them."""
     own = params.ei
     if own.rollout_selection_method == "threshold":
-        return above(own.reward_threshold)
+        return at_least(own.reward_threshold)
     return weighted(
         own.weighting_sample_size_factor,
         minimum=own.weighting_minimum,

@@ -30,7 +30,7 @@ from nip_fn.select.pairs import (
     every,
     interval,
 )
-from nip_fn.select.rollouts import above, sampling_weights, weighted, with_true_labels
+from nip_fn.select.rollouts import at_least, sampling_weights, weighted, with_true_labels
 from nip_fn.training.schedules import exponential, linear
 from nip_fn.trees.node import Node
 
@@ -54,7 +54,7 @@ def test_the_share_of_verdicts_that_are_replaced_is_exact(
     """In floats 0.7 - 2 · 0.1 is below a half, and a half of 22 verdicts would be 10."""
     exact = Fraction(max(start - iteration * rate, 0), 100)
     share = linear(start / 100, rate / 100)(iteration)
-    _, replaced = with_true_labels([1.0] * num, above(0.0), share, key(0))
+    _, replaced = with_true_labels([1.0] * num, at_least(0.0), share, key(0))
     assert len(replaced) == floor(exact * num)
     decayed = Fraction(start, 100) * Fraction(100 - rate, 100) ** iteration
     assert exponential(start / 100, rate / 100)(iteration) == float(decayed)
@@ -106,14 +106,14 @@ def test_a_reward_in_between_is_on_the_line(reward: float, penalty: float, x: fl
 def test_a_right_decision_reaches_the_threshold_that_equals_its_reward() -> None:
     """With a reward of 0.9 the default threshold of 0.9 selected nothing."""
     amounts = common(0.9, -1.0)
-    assert above(0.9)([decision_reward(amounts, 1.0)], key(0)) == (0,)
+    assert at_least(0.9)([decision_reward(amounts, 1.0)], key(0)) == (0,)
 
 
 def test_a_sum_of_rewards_reaches_the_threshold_that_it_equals() -> None:
     """0.1 + 0.1 + 0.1 - 0.3 is 2.8e-17 in floats, and so is what falls short of 0."""
     almost = 0.3 - (0.1 + 0.1 + 0.1)
     assert almost < 0
-    assert above(0.0)([almost, -0.1], key(0)) == (0,)
+    assert at_least(0.0)([almost, -0.1], key(0)) == (0,)
     assert sampling_weights([0.7, 0.7 + 1e-16, 0.7], minimum=None, epsilon=0.0) == (1 / 3,) * 3
     assert sampling_weights([almost, 1.0], minimum=0.0, epsilon=0.0) == (0.0, 1.0)
 
@@ -143,7 +143,7 @@ def ranked(rule: Selector, spectrum: SpectrumName, family: Family) -> set[tuple[
         for place, ranks in enumerate(family)
     )
     among = candidates([flat(Node(reward=(0.0, 0.0), children=replies))], PROTOCOL)
-    return {(pair.chosen - 1, pair.rejected - 1) for pair in rule((), among, key(0))}
+    return {(pair.chosen - 1, pair.rejected - 1) for pair in rule(among, key(0))}
 
 
 def exact_values(spectrum: SpectrumName, family: Family) -> list[Fraction]:
@@ -220,7 +220,7 @@ def test_ties_do_not_depend_on_the_scale_of_rewards(values: list[int], scale: fl
     tree = flat(Node(reward=(0.0, 0.0), children=replies))
     rows = np.array([(0.0, 0.0), *((0.0, value) for value in noisy)])
     among = candidates([tree], protocol_of(params), lambda _: rows)
-    found = {(pair.chosen - 1, pair.rejected - 1) for pair in every()((), among, key(0))}
+    found = {(pair.chosen - 1, pair.rejected - 1) for pair in every()(among, key(0))}
     places = range(len(values))
     assert found == {(i, j) for i, j in product(places, places) if values[i] > values[j]}
 
@@ -232,7 +232,7 @@ def test_the_last_bit_of_a_sum_is_no_preference() -> None:
     rows = np.array([(0.0, 0.0), (0.0, -0.5555555555555555), (0.0, -0.5555555555555556)])
     among = candidates([tree], PROTOCOL, lambda _: rows)
     for rule in (every(), best_worst(), interval(0.0)):
-        assert chain(rule, margin(0.0))((), among, key(0)) == ()
+        assert chain(rule, margin(0.0))(among, key(0)) == ()
 
 
 # --------------------------------------------------------------------- the mean of the siblings
@@ -256,7 +256,7 @@ def test_no_penalty_moves_the_mean(case: tuple[SpectrumName, Family], penalty: f
     rows = np.array([(0.0, 0.0), *((0.0, value) for value in values)])
     moved = protocol_of(make_params({"protocol_common": {"verifier_terminated_penalty": penalty}}))
     one, other = (
-        about_mean()((), candidates([tree], protocol, lambda _: rows), key(0))
+        about_mean()(candidates([tree], protocol, lambda _: rows), key(0))
         for protocol in (PROTOCOL, moved)
     )
     assert one == other
@@ -269,5 +269,5 @@ def test_a_penalty_moves_the_mid_point_past_every_decision() -> None:
     tree = flat(Node(reward=(0.0, 0.0), children=replies))
     rows = np.array([(0.0, 0.0), (0.0, 1.0), (0.0, -1.0)])
     among = candidates([tree], protocol_of(params), lambda _: rows)
-    assert about()((), among, key(0)) == ()
-    assert len(about_mean()((), among, key(0))) == 1
+    assert about()(among, key(0)) == ()
+    assert len(about_mean()(among, key(0))) == 1

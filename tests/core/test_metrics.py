@@ -501,7 +501,7 @@ def test_a_reply_that_several_siblings_share_counts_once() -> None:
     assert (metrics["prover.replies"], metrics["verifier.replies"]) == (2, 2)
     assert (metrics["prover.pair_share"], metrics["verifier.pair_share"]) == (1.0, 0.0)
     one = Node(reward=(0.0, 0.0), slots=slots[::2], children=children[:1])
-    assert forest_stats(points(1), [flat(one)]).positions == {}
+    assert forest_stats(points(1), [flat(one)]).decision_points == {}
 
 
 def silent(end: Status) -> Node:
@@ -608,7 +608,7 @@ def test_the_counts_of_a_forest_are_those_of_its_trees(roots: list[Node]) -> Non
     assert seen.num_nodes == len(nodes)
     said = Counter(said.agent for node in nodes for said in node.utterances)
     assert {agent: own.replies for agent, own in seen.efforts.items()} == said
-    assert seen.positions == Counter(
+    assert seen.decision_points == Counter(
         (at.agent, int(one.depth_N[at.parent]))
         for one in forest
         for at in decision_points(one, mean_children(one), PROTOCOL, (0, 1))

@@ -61,7 +61,7 @@ def said(text: str, decision: Decision | None = None, agent: int = VERIFIER) -> 
 
 
 def filtered(selector: Selector, pairs: Pairs, *forest: Tree, seed: int = 0) -> Pairs:
-    return selector(pairs, candidates(forest, PROTOCOL), key(seed))
+    return selector(candidates(forest, PROTOCOL), key(seed), pairs)
 
 
 # --------------------------------------------------------------------------------- each by itself
@@ -186,7 +186,7 @@ def test_an_agent_without_pairs_takes_none_from_the_others() -> None:
 
 def selected(forest: tuple[Tree, ...], malt: PureTextMaltParameters, seed: int) -> Pairs:
     among = candidates(forest, PROTOCOL, BACKUPS[malt.value_backup])
-    return selector_of(malt)((), among, key(seed))
+    return selector_of(malt)(among, key(seed))
 
 
 def test_the_draw_is_among_the_pairs_that_are_wide_enough() -> None:
@@ -220,7 +220,7 @@ def test_the_filters_are_applied_one_after_the_other(monkeypatch: pytest.MonkeyP
         pair_selection_method="all", deduplicate_pairs=True, max_pairs_per_datapoint=2
     )
     balanced = replace(malt, balance_pairs="agents")
-    monkeypatch.setitem(SELECTORS, "all", lambda malt: lambda pairs, among, key: (*own, prover))
+    monkeypatch.setitem(SELECTORS, "all", lambda malt: lambda among, key, pairs=(): (*own, prover))
     for seed in range(10):
         assert selected((tree,), malt, seed) == (*own[:2], prover)
     kept = {selected((tree,), balanced, seed) for seed in range(20)}
@@ -267,7 +267,7 @@ def test_every_rule_holds_of_what_is_left_and_all_of_it_was_eligible(
     among = candidates(forest, PROTOCOL, BACKUPS[malt.value_backup])
     kept = selected(forest, malt, seed)
     assert kept == selected(forest, malt, seed)
-    eligible = SELECTORS[malt.pair_selection_method](malt)((), among, key(seed))
+    eligible = SELECTORS[malt.pair_selection_method](malt)(among, key(seed))
     assert list(kept) == [p for p in eligible if p in set(kept)]
     for each in kept:
         assert each.chosen_value - each.rejected_value >= malt.min_pair_margin
@@ -305,7 +305,7 @@ def test_agents_that_all_have_one_rule_of_their_own_select_as_by_the_common_one(
         **{**msgspec.structs.asdict(malt), "pair_selection_method": "all", "min_pair_margin": 0.75}
     )
     among = candidates(forest, PROTOCOL, BACKUPS[malt.value_backup])
-    by_agent = selector_of(other, (own, own))((), among, key(seed))
+    by_agent = selector_of(other, (own, own))(among, key(seed))
     assert by_agent == selected(forest, malt, seed)
 
 

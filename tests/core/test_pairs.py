@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nip_fn.game.bounds import reward_bounds, reward_mid_point
 from nip_fn.game.episode import Utterance
-from nip_fn.game.protocol import reward_mid_point
 from nip_fn.keys import key
 from nip_fn.params.names import PAIR_RULES
 from nip_fn.params.run import HyperParameters
@@ -84,12 +84,12 @@ def by_name(tree: Tree, pairs: Pairs) -> Eligible:
 
 def eligible_in(params: HyperParameters, method: str, tree: Tree, values: Values) -> Eligible:
     rule = SELECTORS[method](params.malt)
-    return by_name(tree, rule((), among_in(params, tree, values), key(0)))
+    return by_name(tree, rule(among_in(params, tree, values), key(0)))
 
 
 def selected_in(method: str, tree: Tree, values: Values, seed: int) -> Pairs:
     malt = replace(PARAMS.malt, pair_selection_method=method)
-    return selector_of(malt)((), among_in(PARAMS, tree, values), key(seed))
+    return selector_of(malt)(among_in(PARAMS, tree, values), key(seed))
 
 
 def eligible_by_definition(
@@ -103,7 +103,7 @@ def eligible_by_definition(
     protocol = protocol_of(params)
     for node, agent in product(walk(root), trained_agents(make_groups(params))):
         own = [c for c in node.children if agent in {said.agent for said in c.utterances}]
-        least, most = protocol.reward_bounds(agent)
+        least, most = reward_bounds(protocol, agent)
         known = [v for each in own if (v := value[name_of(each.utterances)][agent]) == v]
         mean = sum(map(Fraction, known)) / len(known) if known else Fraction(0)
         for one, other in product(own, own):
@@ -221,9 +221,9 @@ def test_the_draw_is_uniform_over_eligible_pairs_and_independent_between_agents(
         ),
     )
     among, num = candidates([flat(root)], PROTOCOL), 3600
-    proposed = about()((), among, key(0))
+    proposed = about()(among, key(0))
     assert len(proposed) == 12
-    counts = Counter(one_per_node()(proposed, among, key(seed)) for seed in range(num))
+    counts = Counter(one_per_node()(among, key(seed), proposed) for seed in range(num))
     assert len(counts) == 36
     chi_square = sum((count - num / 36) ** 2 / (num / 36) for count in counts.values())
     assert chi_square < 80  # 35 degrees of freedom: beyond 1 in 10_000
@@ -245,7 +245,7 @@ def ranked(
     among = candidates(
         [tree], PROTOCOL, lambda _: np.array([(NAN, NAN), *zip(values, values, strict=True)])
     )
-    return {(pair.chosen - 1, pair.rejected - 1) for pair in rule((), among, key(0))}
+    return {(pair.chosen - 1, pair.rejected - 1) for pair in rule(among, key(0))}
 
 
 def test_a_value_on_the_mid_point_is_positive_and_a_missing_one_is_neither() -> None:
@@ -290,7 +290,7 @@ def test_the_mid_point_and_the_threshold_are_those_of_the_agent() -> None:
 def test_the_first_reply_of_a_game_can_be_preferred() -> None:
     example = golden("early_decision.json")
     among = candidates([flat(example.root)], protocol_of(example.params))
-    selected = selector_of(example.params.malt)((), among, key(0))
+    selected = selector_of(example.params.malt)(among, key(0))
     at_root = [pair for pair in selected if pair.parent == ROOT]
     assert [(p.agent, p.chosen, p.rejected) for p in at_root] == [(VERIFIER, 1, 2)]
 
@@ -298,7 +298,7 @@ def test_the_first_reply_of_a_game_can_be_preferred() -> None:
 def test_each_tree_draws_for_itself() -> None:
     """The same tree many times over: were the tree's index not folded in, all draws were equal."""
     among = candidates([flat(golden("inner_reward.json").root)] * 40, PROTOCOL)
-    selected = chain(about(), one_per_node())((), among, key(0))
+    selected = chain(about(), one_per_node())(among, key(0))
     assert [pair.tree for pair in selected] == list(range(40))
     assert len({pair.rejected for pair in selected}) == 2
 
@@ -308,7 +308,7 @@ def test_each_node_draws_for_itself() -> None:
     inner = golden("inner_reward.json").root
     root = replace(inner, children=inner.children * 40)
     among = candidates([flat(root)], PROTOCOL, agents=(PROVER,))
-    selected = chain(about(), one_per_node())((), among, key(0))
+    selected = chain(about(), one_per_node())(among, key(0))
     families = [pair for pair in selected if pair.parent != ROOT]
     assert len(families) == 40
     assert len({among.trees[0].path_N[pair.rejected][-1] for pair in families}) == 2

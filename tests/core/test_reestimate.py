@@ -64,7 +64,7 @@ def test_a_reestimated_margin_is_the_true_one_on_average_and_a_recorded_one_too_
 ) -> None:
     trees = forest(400, k=3, m=4)
     among = nip.candidates(trees, PROTOCOL)
-    pairs = select((), among, nip.key(0))
+    pairs = select(among, nip.key(0))
     checked = reestimated(select, among, nip.mean_children, nip.key(0))
     estimates, truth = gaps(checked), true_gaps(trees, checked)
     off = np.array(estimates) - np.array(truth)
@@ -121,7 +121,7 @@ def test_the_short_way_to_the_halves_of_means_comes_out_bit_for_bit_as_the_gener
 
 def test_replies_with_a_single_continuation_cannot_be_split() -> None:
     among = nip.candidates(forest(40, k=3, m=1), PROTOCOL, agents=(PROVER,))
-    assert nip.every()((), among, nip.key(0))
+    assert nip.every()(among, nip.key(0))
     assert reestimated(nip.every(), among, nip.mean_children, nip.key(0)) == ()
 
 

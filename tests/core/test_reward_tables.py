@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nip_fn.game.bounds import reward_bounds, reward_mid_point
 from nip_fn.game.decision import SPECTRA
 from nip_fn.game.episode import Episode, Round, Utterance, may_decide, movers, play_round
-from nip_fn.game.protocol import Protocol, reward_mid_point
+from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion, FinishReason
 from nip_fn.keys import Key
 from nip_fn.params.run import HyperParameters
@@ -382,7 +383,7 @@ def check_every_way(setting: Setting, pays: tuple[Pay, ...], spectrum: str) -> N
     """Every script, for every label and stance, under each of these rules of payment."""
     for pay in pays:
         protocol = make(setting, pay, spectrum)
-        bounds = [protocol.reward_bounds(agent) for agent in range(len(protocol.agents))]
+        bounds = [reward_bounds(protocol, agent) for agent in range(len(protocol.agents))]
         ways = list(scripts(setting, spectrum))
         ends = set()
         for label, stance, script in product((0, 1), (0, 1), ways):
@@ -603,7 +604,7 @@ def test_bounds_and_mid_points_are_those_computed_by_hand_and_are_met(
     ]
     assert len(by_hand) == len(protocol.agents)
     for agent, (least, most, middle) in enumerate(by_hand):
-        assert protocol.reward_bounds(agent) == pytest.approx((least, most))
+        assert reward_bounds(protocol, agent) == pytest.approx((least, most))
         assert reward_mid_point(protocol, agent) == pytest.approx(middle)
         met = [total[agent] for total in games]
         assert (min(met), max(met)) == pytest.approx((least, most))
@@ -660,5 +661,5 @@ def test_no_way_to_play_leaves_the_reward_bounds(
     episode = Episode(key=EVEN_KEYS[0], label=label, stance=stance)
     for total in all_totals(protocol, episode):
         for agent in (PROVER, VERIFIER):
-            least, most = protocol.reward_bounds(agent)
+            least, most = reward_bounds(protocol, agent)
             assert least - 1e-9 <= total[agent] <= most + 1e-9

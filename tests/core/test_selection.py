@@ -14,7 +14,7 @@ from nip_fn.game.decision import SpectrumName
 from nip_fn.game.episode import reset
 from nip_fn.keys import fold_in, key
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.select.rollouts import above, sampling_weights, weighted, with_true_labels
+from nip_fn.select.rollouts import at_least, sampling_weights, weighted, with_true_labels
 from nip_fn.training.groups import make_groups
 from nip_fn.training.jobs import SupervisedRow
 from nip_fn.training.registry import replacement_of, rollout_rule_of, trainer_of
@@ -34,7 +34,7 @@ PROVER, VERIFIER = 0, 1
 
 
 def test_the_threshold_is_reached_by_what_equals_it() -> None:
-    assert above(0.9)([0.9, 0.89, 1.0, -1.0, float("nan")], key(0)) == (0, 2)
+    assert at_least(0.9)([0.9, 0.89, 1.0, -1.0, float("nan")], key(0)) == (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_parameters_describe_a_rule() -> None:
     own = {"rollout_selection_method": "weighted_sampling", "weighting_sample_size_factor": 0.6}
     some = {**own, "weighting_minimum": 0.5, "weighting_use_replacement": False}
     for table, rule in (
-        ({"reward_threshold": 0.5}, above(0.5)),
+        ({"reward_threshold": 0.5}, at_least(0.5)),
         (own, weighted(0.6, epsilon=0.01)),
         (some, weighted(0.6, minimum=0.5, epsilon=0.01, replace=False)),
         ({**some, "weighting_epsilon": 0.0}, weighted(0.6, minimum=0.5, replace=False)),
@@ -135,7 +135,7 @@ def test_draws_follow_the_weights() -> None:
 
 
 def test_no_rollouts_no_sample() -> None:
-    assert weighted(0.5)([], key(0)) == above(0.5)([], key(0)) == ()
+    assert weighted(0.5)([], key(0)) == at_least(0.5)([], key(0)) == ()
     assert with_true_labels([], weighted(0.5), 1.0, key(0)) == ((), ())
 
 
@@ -143,7 +143,7 @@ def test_no_rollouts_no_sample() -> None:
 def test_a_share_of_verdicts_is_replaced_and_never_those_that_are_imitated(
     returns: list[float], share: float, seed: int
 ) -> None:
-    picked, replaced = with_true_labels(returns, above(0.0), share, key(seed))
+    picked, replaced = with_true_labels(returns, at_least(0.0), share, key(seed))
     assert len(replaced) == len(set(replaced)) == int(Fraction(str(share)) * len(returns))
     assert list(picked) == [i for i, r in enumerate(returns) if r >= 0 and i not in replaced]
     assert set(replaced) <= set(range(len(returns)))
@@ -151,7 +151,7 @@ def test_a_share_of_verdicts_is_replaced_and_never_those_that_are_imitated(
 
 def test_every_verdict_is_as_likely_to_be_replaced() -> None:
     """Two of four, 600 draws: six subsets, 100 of each expected."""
-    counts = Counter(with_true_labels([1.0] * 4, above(0), 0.5, key(s))[1] for s in range(600))
+    counts = Counter(with_true_labels([1.0] * 4, at_least(0), 0.5, key(s))[1] for s in range(600))
     assert len(counts) == 6
     chi_square = sum((count - 100) ** 2 / 100 for count in counts.values())
     assert chi_square < 26  # 5 degrees of freedom: beyond 1 in 10_000

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
-from nip_fn.game.protocol import Protocol, reward_mid_point, verifier_rounds
+from nip_fn.game.bounds import reward_bounds, reward_mid_point
+from nip_fn.game.protocol import Protocol, verifier_rounds
 from nip_fn.game.reply import Completion
 from nip_fn.keys import key
 from nip_fn.metrics.evaluation import accuracy, always_fails, verdicts
@@ -174,7 +175,7 @@ def pairs_are_between_siblings_of_agents_that_are_trained(at: Ended) -> None:
             assert pair.chosen_value >= mid_point - 1e-9
             assert pair.rejected_value < mid_point - 1e-12
         else:
-            least, most = at.protocol.reward_bounds(pair.agent)
+            least, most = reward_bounds(at.protocol, pair.agent)
             threshold = malt.interval_threshold_proportion * (most - least)
             assert pair.chosen_value - pair.rejected_value > threshold
 

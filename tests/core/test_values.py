@@ -76,24 +76,24 @@ seeds = st.integers(0, 50)
 def test_chain_is_associative(a: Any, b: Any, c: Any, seed: int) -> None:
     among = nip.candidates(batch_of(seed).trees, PROTOCOL)
     key = nip.key(seed)
-    flat = nip.chain(a, b, c)((), among, key)
-    assert nip.chain(nip.chain(a, b), c)((), among, key) == flat
-    assert nip.chain(a, nip.chain(b, c))((), among, key) == flat
+    flat = nip.chain(a, b, c)(among, key)
+    assert nip.chain(nip.chain(a, b), c)(among, key) == flat
+    assert nip.chain(a, nip.chain(b, c))(among, key) == flat
 
 
 @given(selectors, seeds)
 def test_an_empty_chain_is_the_identity_on_pairs(a: Any, seed: int) -> None:
     among = nip.candidates(batch_of(seed).trees, PROTOCOL)
-    pairs = a((), among, nip.key(seed))
-    assert nip.chain()(pairs, among, nip.key(seed)) == pairs
-    assert nip.chain(nip.chain(), a)((), among, nip.key(seed)) == pairs
+    pairs = a(among, nip.key(seed))
+    assert nip.chain()(among, nip.key(seed), pairs) == pairs
+    assert nip.chain(nip.chain(), a)(among, nip.key(seed)) == pairs
 
 
 @given(st.sampled_from(SELECTORS[4:]), seeds)
 def test_a_filter_only_leaves_out_and_keeps_the_order(selector: Any, seed: int) -> None:
     among = nip.candidates(batch_of(seed).trees, PROTOCOL)
-    pairs = nip.every()((), among, nip.key(seed))
-    kept = selector(pairs, among, nip.key(seed))
+    pairs = nip.every()(among, nip.key(seed))
+    kept = selector(among, nip.key(seed), pairs)
     assert list(kept) == [pair for pair in pairs if pair in set(kept)]
 
 
@@ -101,8 +101,8 @@ def test_a_filter_only_leaves_out_and_keeps_the_order(selector: Any, seed: int) 
 def test_a_draw_does_not_depend_on_other_trees(seed: int) -> None:
     trees = batch_of(seed).trees
     select = nip.chain(nip.every(), nip.one_per_node())
-    all_pairs = select((), nip.candidates(trees, PROTOCOL), nip.key(seed))
-    first = select((), nip.candidates(trees[:1], PROTOCOL), nip.key(seed))
+    all_pairs = select(nip.candidates(trees, PROTOCOL), nip.key(seed))
+    first = select(nip.candidates(trees[:1], PROTOCOL), nip.key(seed))
     assert tuple(pair for pair in all_pairs if pair.tree == 0) == first
 
 
@@ -188,7 +188,7 @@ def test_play_is_a_map_of_games_over_datapoints() -> None:
 # ----------------------------------------------------------------------------------------- trainers
 
 MALT = nip.malt(nip.chain(nip.interval(0.1), nip.one_per_node()), k=3)
-EI = nip.ei(nip.above(0.0), batch_size=2)
+EI = nip.ei(nip.at_least(0.0), batch_size=2)
 
 
 def updates(trainer: nip.Trainer[Any], batches: list[nip.SampleBatch]) -> list[nip.Update[Any]]:
