@@ -82,6 +82,8 @@ from nip_fn.select.pairs import (
     Candidates,
     DecisionPoint,
     Pair,
+    Ranks,
+    Rule,
     Selector,
     about,
     about_mean,
@@ -103,7 +105,7 @@ from nip_fn.training.ei import ei
 from nip_fn.training.groups import Adapter, Group, make_groups
 from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
 from nip_fn.training.malt import malt
-from nip_fn.training.registry import SELECTORS, TRAINERS, trainer_of
+from nip_fn.training.registry import BACKUPS, SELECTORS, TRAINERS, trainer_of
 from nip_fn.training.schedules import Schedule, constant, exponential, join, linear, periodic
 from nip_fn.training.trainer import SampleBatch, Selection, Trainer, Update, trained_agents
 from nip_fn.trees.backup import Backup, discounted, map_rewards, mean_children, mean_leaves
@@ -137,6 +139,7 @@ __version__ = "0.3.0"
 
 __all__ = [
     "ACCEPT",
+    "BACKUPS",
     "EMPTY",
     "PROTOCOLS",
     "REJECT",
@@ -180,6 +183,7 @@ __all__ = [
     "Protocol",
     "ProtocolError",
     "Query",
+    "Ranks",
     "Replayed",
     "Reply",
     "ReplyArrival",
@@ -189,6 +193,7 @@ __all__ = [
     "RolloutRule",
     "Round",
     "Row",
+    "Rule",
     "Rules",
     "RunStarted",
     "RunState",

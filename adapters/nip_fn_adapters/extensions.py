@@ -1,8 +1,8 @@
 """Values of a user's own, referred to as `package.module:NAME` or `file.py:NAME`.
 
-A protocol, a trainer, a pair selector, an agent's strategy and a data set may be such references,
-on the command line and in a configuration.  A run records each of them with a hash of its source,
-so that a replay can say when the source is missing or has changed.
+A protocol, a trainer, a pair selector, a backup, an agent's strategy and a data set may be such
+references, on the command line and in a configuration.  A run records each of them with a hash of
+its source, so that a replay can say when the source is missing or has changed.
 
 To load a reference is to run code, and a reference may come from a stranger's recording.  So code
 runs only if its source, by its hash, is one that the user has named before (see `trust`).
@@ -35,7 +35,7 @@ from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.protocols.strategies import STRATEGIES
 from nip_fn.run.checkpoint import ReadError
-from nip_fn.training.registry import SELECTORS, TRAINERS
+from nip_fn.training.registry import BACKUPS, SELECTORS, TRAINERS
 from nip_fn.training.trainer import Trainer
 from nip_fn_adapters.trust import HOW, is_remembered, remember, texts, trusts_all
 
@@ -295,7 +295,7 @@ def _value_at(table: Mapping[str, Any], address: str) -> Any:
 def register(
     table: Mapping[str, Any], *, trust: bool = False, recorded: Sources = ()
 ) -> Result[None, Problem]:
-    """Make the protocol, trainer, selector and strategies of a written configuration known.
+    """Make the protocol, trainer, selector, backup and strategies of a configuration known.
 
     They take the place of what was registered under the same references before.  A data set has no
     registry: see `load_dataset`.
@@ -316,7 +316,7 @@ def register(
 
 
 def known(table: Mapping[str, Any]) -> Result[None, Problem]:
-    """Success if the protocol, trainer and selector of a recorded run are known here.
+    """Success if the protocol, trainer, selector and backup of a recorded run are known here.
 
     A program may have registered them under names that only it knows.
     """
@@ -377,6 +377,13 @@ def _register_selector(own: Extension) -> Result[None, Problem]:
     return Success(None)
 
 
+def _register_backup(own: Extension) -> Result[None, Problem]:
+    if not callable(own.value):
+        return _wrong_type(own, own.value, "a backup, such as discounted(0.9)")
+    BACKUPS[own.reference] = own.value
+    return Success(None)
+
+
 def _register_strategy(own: Extension) -> Result[None, Problem]:
     if not callable(own.value):
         return _wrong_type(own, own.value, "a strategy, a function that writes a reply")
@@ -391,11 +398,13 @@ _REGISTER: dict[str, Callable[[Extension], Result[None, Problem]]] = {
     "interaction_protocol": _register_protocol,
     "trainer": _register_trainer,
     "malt.pair_selection_method": _register_selector,
+    "malt.value_backup": _register_backup,
 }
 _REGISTRIES: dict[str, Mapping[str, Any]] = {
     "interaction_protocol": PROTOCOLS,
     "trainer": TRAINERS,
     "malt.pair_selection_method": SELECTORS,
+    "malt.value_backup": BACKUPS,
 }
 
 

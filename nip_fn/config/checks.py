@@ -19,7 +19,7 @@ from nip_fn.params.agent import (
     is_scripted,
     meets_others,
 )
-from nip_fn.params.names import SELECTORS, TRAINERS, is_reference, unknown_name
+from nip_fn.params.names import BACKUPS, SELECTORS, TRAINERS, is_reference, unknown_name
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import system_variables
 from nip_fn.prompts.render import render_text
@@ -169,6 +169,7 @@ def _name_problems(params: HyperParameters) -> Iterator[Problem]:
     names = (
         ("trainer", params.trainer, "trainer", tuple(TRAINERS)),
         ("malt.pair_selection_method", rule, "pair rule", tuple(SELECTORS)),
+        ("malt.value_backup", params.malt.value_backup, "backup", tuple(BACKUPS)),
         *(
             (
                 f"agents.{one.name}.model_name",

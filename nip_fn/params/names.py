@@ -12,12 +12,15 @@ from typing import Any
 from nip_fn.errors import Problem
 
 BUILT_IN_TRAINERS = ("malt", "ei")
+VALUE_BACKUPS = ("children", "leaves")
 PAIR_RULES = ("positive_negative", "about_mean", "interval", "best_worst", "all")
 
-# The registries of trainers and of pair selectors.  They are here so that a configuration can be
-# checked against them; `nip_fn.training.registry` gives them their types and built-in values.
+# The registries of trainers, of pair selectors and of backups.  They are here so that a
+# configuration can be checked against them; `nip_fn.training.registry` gives them their types and
+# built-in values.
 TRAINERS: dict[str, Any] = {}
 SELECTORS: dict[str, Any] = {}
+BACKUPS: dict[str, Any] = {}
 
 # Valid in Python and in ECMAScript, since it is in the JSON Schema of a configuration, too.
 REFERENCE = r"^(?!builtin:|hf:)([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py):[A-Za-z_]\w*$"

@@ -15,7 +15,7 @@ from nip_fn.params.base import (
     Share,
     Temperature,
 )
-from nip_fn.params.names import PAIR_RULES, name_schema
+from nip_fn.params.names import PAIR_RULES, VALUE_BACKUPS, name_schema
 from nip_fn.trees.node import SimultaneousBranching
 
 TestScheme = Literal["none", "all", "last", "first_and_last"]
@@ -24,7 +24,6 @@ FailedTrainings = Literal["stop", "retry", "skip"]
 RolloutSelection = Literal["threshold", "weighted_sampling"]
 Annealing = Literal["none", "linear", "exponential"]
 PairBalance = Literal["none", "decisions", "agents"]
-ValueBackup = Literal["children", "leaves"]
 
 
 class RlParameters(Record, frozen=True):
@@ -281,6 +280,10 @@ class PureTextMaltParameters(Record, frozen=True):
         Natural, Meta(description="Iterations of Expert Iteration before the first of MALT.")
     ] = 0
     value_backup: Annotated[
-        ValueBackup,
-        Meta(description="Expected reward of a node: mean over its children, or over its leaves."),
+        str,
+        Meta(
+            description="Expected reward of a node: mean over its children, over its leaves, or a "
+            "backup of your own.",
+            extra_json_schema=name_schema(VALUE_BACKUPS),
+        ),
     ] = "children"

@@ -22,8 +22,9 @@ from nip_fn.run.stages import Growing, NotStarted, Purpose
 from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import step
 from nip_fn.training.groups import make_groups
-from nip_fn.training.registry import BACKUPS, trainer_of
+from nip_fn.training.registry import BACKUPS, malt_of, trainer_of
 from nip_fn.training.trainer import Rows, SampleBatch, Selection
+from nip_fn.trees.backup import Backup
 from nip_fn.trees.rollouts import Rollout, leaf_games
 from nip_fn.trees.tree import Tree, children_of
 
@@ -135,12 +136,17 @@ def replay(events: Iterable[Event], onto: Replayed = NOTHING) -> Result[Replayed
 
 
 def reselect(
-    replayed: Replayed, params: HyperParameters
+    replayed: Replayed, params: HyperParameters, *, backup: Backup | None = None
 ) -> Result[tuple[tuple[StageForest, Selection], ...], Problem]:
     """For each iteration's trees, what `params` would have selected from them.
 
-    Only parameters of the selection may differ from the recorded ones.
+    Args:
+        replayed: The recording.
+        params: Those of the run; only parameters of the selection may differ.
+        backup: Expected rewards by another rule than `malt.value_backup`.
     """
+    if backup is not None and params.trainer != "malt":
+        return Failure(Problem("it backs no rewards up", "trainer", "a backup needs malt"))
     changed = differences(replayed.state.params, params)
     refused = [one for one in changed if not is_among(one, SELECTION_PARAMETERS)]
     if refused:
@@ -154,7 +160,8 @@ def reselect(
         )
     # The trainer starts afresh and sees every iteration in turn, since what it selects may depend
     # on what came before: a warm-up, a schedule, rows that accumulate.
-    trainer, root = trainer_of(params), key(params.seed)
+    trainer = trainer_of(params) if backup is None else malt_of(params, backup)
+    root = key(params.seed)
     state = trainer.init(make_groups(params))
     found = []
     for forest in replayed.stages:

@@ -42,7 +42,7 @@ class ProtocolError(AssertionError):
 
 
 def check_protocol(
-    make: MakeProtocol,
+    make: MakeProtocol | Protocol,
     params: HyperParameters | None = None,
     *,
     num_games: int = 200,
@@ -50,9 +50,13 @@ def check_protocol(
 ) -> None:
     """Check that a protocol obeys every law, under `params` or else under a spread of them.
 
+    A protocol that is a value, and no function of parameters, is checked as it is.
+
     Plays `num_games` random games under each; the same `seed` plays the same ones.  Raises
     `ProtocolError` with one line for each violation: the protocol, the law, where, what to do.
     """
+    if isinstance(make, Protocol):
+        make, params = _constant(make), params or HyperParameters()
     # Named by its changes, so that a violation says under which parameters it shows.
     spread = {_changes(common): HyperParameters(protocol_common=common) for common in SPREAD}
     lines: dict[tuple[str, ...], str] = {}
@@ -117,6 +121,10 @@ def _guarded(law: str, violations: Iterator[Violation]) -> Iterator[tuple[str, V
 
 def _raised(error: Exception) -> Violation:
     return Violation(RAISED, f"{type(error).__name__}: {error}", "correct what raises it")
+
+
+def _constant(protocol: Protocol) -> MakeProtocol:
+    return lambda params: protocol
 
 
 def _changes(common: CommonProtocolParameters) -> str:

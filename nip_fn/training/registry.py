@@ -1,8 +1,8 @@
 """The one place that translates parameters into values: selectors, backups, schedules, trainers.
 
 Whatever TOML can say about training is said here in terms of functions that a script can call.  A
-script adds its own with `TRAINERS["mine"] = ...` or `SELECTORS["mine"] = ...`; both are read afresh
-for every run, so redefining one in a notebook takes effect.
+script adds its own with `TRAINERS["mine"] = ...`, and likewise to `SELECTORS` and `BACKUPS`; they
+are read afresh for every run, so redefining one in a notebook takes effect.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,8 @@ from nip_fn.trees.grow import Turn
 
 MakeTrainer = Callable[[HyperParameters], Trainer[Any]]
 
-BACKUPS: dict[str, Backup] = {"children": mean_children, "leaves": mean_leaves}
+BACKUPS: dict[str, Backup] = names.BACKUPS
+BACKUPS |= {"children": mean_children, "leaves": mean_leaves}
 
 # Pair rules by name; each may look at the parameters.  A selector of one's own is a rule, too: the
 # filters that the parameters ask for come after it.
@@ -110,14 +111,11 @@ def _ei(params: HyperParameters) -> Trainer[Any]:
     return _remembering(trainer, params)
 
 
-def _malt(params: HyperParameters) -> Trainer[Any]:
-    own = params.malt
-    trainer = malt(
-        selector_of(own, params.agents),
-        BACKUPS[own.value_backup],
-        k=replies_of(params),
-    )
-    warm_up = own.num_initial_ei_iterations
+def malt_of(params: HyperParameters, backup: Backup | None = None) -> Trainer[Any]:
+    """MALT by the parameters, or by another backup than theirs."""
+    backup = BACKUPS[params.malt.value_backup] if backup is None else backup
+    trainer = malt(selector_of(params.malt, params.agents), backup, k=replies_of(params))
+    warm_up = params.malt.num_initial_ei_iterations
     # Each part remembers for itself: a job's rows are of one kind, and those of Expert Iteration
     # are another kind than MALT's.
     return sequence((_ei(params), warm_up), (_remembering(trainer, params), None))
@@ -149,29 +147,35 @@ def _remembering(trainer: Trainer[Any], params: HyperParameters) -> Trainer[Any]
 
 
 TRAINERS: dict[str, MakeTrainer] = names.TRAINERS
-TRAINERS |= {"malt": _malt, "ei": _ei}
+TRAINERS |= {"malt": malt_of, "ei": _ei}
 
 
 def trainer_of(params: HyperParameters) -> Trainer[Any]:
     """The trainer that the parameters describe; the same parameters give the same object.
 
     Raises:
-        ValueError: A trainer or selector of one's own is not registered.
+        ValueError: A trainer, selector or backup of one's own is not registered.
     """
     own = (agent.pair_selection_method for agent in params.agents)
     rules = tuple(dict.fromkeys((params.malt.pair_selection_method, *filter(None, own))))
-    registries = (("TRAINERS", params.trainer), *(("SELECTORS", rule) for rule in rules))
+    backup = params.malt.value_backup
+    registries = (
+        ("TRAINERS", params.trainer),
+        ("BACKUPS", backup),
+        *(("SELECTORS", rule) for rule in rules),
+    )
     for registry, name in registries:
         if name not in getattr(names, registry):
             raise ValueError(
                 f"{name} is not registered; nip_fn_adapters.load_run loads it, or set "
                 f"nip_fn.{registry}[{name!r}]"
             )
-    # Read outside the cache, as in `protocols.registry`: a notebook may redefine either.
-    return _made(TRAINERS[params.trainer], tuple(SELECTORS[rule] for rule in rules), params)
+    # Read outside the cache, as in `protocols.registry`: a notebook may redefine any of them.
+    values = (BACKUPS[backup], *(SELECTORS[rule] for rule in rules))
+    return _made(TRAINERS[params.trainer], values, params)
 
 
 @lru_cache(maxsize=64)
-def _made(make: MakeTrainer, selectors: object, params: HyperParameters) -> Trainer[Any]:
-    # `selectors` are part of the key only: a redefined one must not find the old trainer.
+def _made(make: MakeTrainer, values: object, params: HyperParameters) -> Trainer[Any]:
+    # `values` are part of the key only: a redefined one must not find the old trainer.
     return make(params)

@@ -12,7 +12,7 @@ import pytest
 
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.protocols.strategies import STRATEGIES
-from nip_fn.training.registry import SELECTORS, TRAINERS
+from nip_fn.training.registry import BACKUPS, SELECTORS, TRAINERS
 from nip_fn_cli.main import main
 
 from ..adapters.forked import forked_trainings
@@ -151,7 +151,7 @@ def start(tmp_path: Path, environment: dict[str, str]) -> Callable[..., "subproc
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """What a command registers in this process is gone after its test."""
-    registries = (PROTOCOLS, TRAINERS, SELECTORS, STRATEGIES)
+    registries = (PROTOCOLS, TRAINERS, SELECTORS, BACKUPS, STRATEGIES)
     kept = [(registry, dict(registry)) for registry in registries]
     yield
     for registry, before in kept:

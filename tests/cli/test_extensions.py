@@ -171,9 +171,15 @@ def test_a_trainer_that_mixes_kinds_of_rows_is_refused_before_anything_is_traine
     assert not any(isinstance(event, JobCreated) for event in recording.events)
 
 
-def test_a_selector_of_ones_own_selects_and_reselects(run_cli: RunCli, tmp_path: Path) -> None:
-    (tmp_path / "own_pairs.py").write_text("import nip_fn as nip\nFAR = nip.interval(0.4)\n")
-    option = ("--set", "malt.pair_selection_method=own_pairs.py:FAR")
+@pytest.mark.parametrize(
+    ("address", "value"),
+    [("pair_selection_method", "interval(0.4)"), ("value_backup", "discounted(0.5)")],
+)
+def test_a_selector_or_a_backup_of_ones_own_selects_and_reselects(
+    run_cli: RunCli, tmp_path: Path, address: str, value: str
+) -> None:
+    (tmp_path / f"own_{address}.py").write_text(f"import nip_fn as nip\nVALUE = nip.{value}\n")
+    option = ("--set", f"malt.{address}=own_{address}.py:VALUE")
     facts = trained(run_cli, *option)
     assert facts["iterations"][0]["sample.verifier.pairs"] > 0  # type: ignore[index]
     compared = json.loads(run_cli("replay", "runs/a", *option, "--json").stdout)
@@ -215,6 +221,8 @@ def test_a_module_is_found_in_the_working_directory(run_cli: RunCli, tmp_path: P
         ("--dataset", "mine.py:WORDS", ["dataset", "type str", "Datapoint"]),
         ("--dataset", "mine.py:NUMBER", ["dataset", "not iterable"]),
         ("--set", "malt.pair_selection_method=mine.py:NUMBER", ["pair_selection", "selector"]),
+        ("--set", "malt.value_backup=mine.py:NUMBER", ["value_backup", "backup"]),
+        ("--set", "malt.value_backup=leafs", ["value_backup", "not a backup", "'leaves'"]),
     ],
 )
 def test_a_reference_that_cannot_be_used_is_one_line(

@@ -32,6 +32,7 @@ from nip_fn.select.pairs import (
     interval,
 )
 from nip_fn.training.registry import BACKUPS, SELECTORS, selector_of
+from nip_fn.trees.backup import discounted, mean_leaves
 from nip_fn.trees.node import Node
 from nip_fn.trees.tree import Tree, flatten
 
@@ -405,3 +406,15 @@ def test_a_replay_selects_what_the_run_would_have_in_whatever_order_replies_came
     assert found.pairs
     # All texts differ there, so leaving out equal ones changes nothing.
     assert (found == recorded.selection) == (set(rules) == {"deduplicate_pairs"})
+
+
+def test_a_replay_selects_by_a_backup_that_is_a_function() -> None:
+    """As by its name, where it has one."""
+    params = ONE_ITERATION.params
+    by_leaves = replace(params, malt=replace(params.malt, value_backup="leaves"))
+    named = reselect(replayed(), by_leaves).unwrap()
+    assert reselect(replayed(), params, backup=mean_leaves).unwrap() == named
+    ((_, halved),) = reselect(replayed(), params, backup=discounted(0.5)).unwrap()
+    assert halved not in {named[0][1], named[0][0].selection}
+    refused = reselect(replayed(), replace(params, trainer="ei"), backup=mean_leaves).failure()
+    assert refused.address == "trainer"
