@@ -4,6 +4,7 @@ Start with these.
 
     datapoint, protocol_of      a problem with a proposed solution; the game that is played about it
     play, grow                  games, and trees of replies, from nothing but functions
+    grow_many, agrow            trees of a model that is asked in batches, or in an event loop
     mean_children, discounted   backups: expected rewards of a tree
     chain(interval(...), ...)   preference pairs, by a rule and filters
     malt, ei, sequence          trainers, shaped like optax transformations
