@@ -538,11 +538,11 @@ def check_node(rules: Rules, root: Node, start: Episode, path: tuple[int, ...]) 
         said = slot.said
         assert said is not None
         assert said.agent == slot.agent
-        assert 1 <= said.attempts <= rules.attempts[said.agent]
+        assert 1 <= said.attempts <= rules.num_attempts(said.agent)
         if said.error is not None:
             assert said.error in get_args(ReplyError)
             if said.error not in FINAL_ERRORS:
-                assert said.attempts == rules.attempts[said.agent]
+                assert said.attempts == rules.num_attempts(said.agent)
             assert (said.messages, said.decision) == ((), None)
         elif said.decision is not None:
             assert may_decide(game, len(path), said.agent)

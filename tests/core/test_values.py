@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import nip_fn as nip
 from nip_fn.run import checkpoint
-from nip_fn.training.registry import _malt
+from nip_fn.training.registry import malt_of
 
 PARAMS = nip.from_dict(
     {
@@ -306,7 +306,7 @@ def test_the_built_in_trainers_are_made_of_the_public_values() -> None:
     ).unwrap()
     ours = nip.malt(nip.chain(nip.interval(0.1), nip.margin(0.0), nip.one_per_node()), k=3)
     batches = [batch_of(seed, seed) for seed in range(2)]
-    assert [*map(outcome, updates(_malt(params), batches))] == [
+    assert [*map(outcome, updates(malt_of(params), batches))] == [
         *map(outcome, updates(ours, batches))
     ]
 
