@@ -15,11 +15,10 @@ from returns.result import Failure, Result, Success
 from nip_fn import __version__
 from nip_fn.config.checks import warnings
 from nip_fn.config.codec import differences, flatten, get, merge, spread, to_dict
-from nip_fn.config.hosting import may_change
 from nip_fn.config.presets import model_problems, with_preset
 from nip_fn.config.spelling import PROVIDERS
 from nip_fn.config.toml import to_toml
-from nip_fn.config.unused import told
+from nip_fn.config.unused import unused
 from nip_fn.errors import Problem
 from nip_fn.params.names import is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
@@ -29,7 +28,7 @@ from nip_fn.run.checkpoint import Recording, frame
 from nip_fn.run.events import Event, Extended, Replied, RunStarted, StageEnded
 from nip_fn.run.fork import fork_point
 from nip_fn.run.ports import World
-from nip_fn.run.reuse import fork_problem
+from nip_fn.run.reuse import fork_problem, may_resume
 from nip_fn.run.state import EMPTY, RunState
 from nip_fn.run.step import step
 from nip_fn.testing.check import ProtocolError, check_protocol
@@ -225,8 +224,8 @@ def warn_of_unused(given: dict[str, Any], provider: str | None, planned: Iterabl
         values = {PROVIDERS.get(table[address], table[address]) for table in (before, after)}
         if len(values) > 1 and before[address] is not False:
             say(f"nip-fn: warning: without effect, since --provider goes before it: {address}")
-    for unused in told(given, [new.params for new in planned]):
-        say(f"nip-fn: warning: {unused}")
+    for line in unused(given, [new.params for new in planned]):
+        say(f"nip-fn: warning: {line}")
 
 
 def create(folder: Path, new: New, data: Data | None = None) -> Session:
@@ -316,7 +315,7 @@ def _reopened(
     # Compared as parameters rather than as options: to repeat one is no change.
     requested = _requested(state.params, given, provider)
     changed = differences(state.params, requested)
-    recorded = [address for address in changed if not may_change(state.params, requested, address)]
+    recorded = [address for address in changed if not may_resume(state.params, requested, address)]
     if recorded:
         problem = Problem(
             f"{recorded[0]} differs from the run's",

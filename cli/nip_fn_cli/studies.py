@@ -16,11 +16,11 @@ from nip_fn.config.compat.nip_experiment import (
     experiment_study,
     is_nip_experiment,
 )
-from nip_fn.config.hosting import may_change
 from nip_fn.config.spelling import as_recorded
 from nip_fn.config.study import Cell, Study, as_name, cells, study_of
 from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
+from nip_fn.run.reuse import may_resume
 from nip_fn_adapters.recording.overview import overview
 from nip_fn_adapters.recording.store import CHECKPOINT
 from nip_fn_cli.config import parsed, read_table, say_differences
@@ -130,5 +130,5 @@ def _differing(recorded: HyperParameters, one: Planned) -> Iterator[str]:
     if one.cell.tested is not None:
         requested = replace(requested, agents=recorded.agents)
     for address in changes(recorded, requested):
-        if not may_change(recorded, requested, address):
+        if not may_resume(recorded, requested, address):
             yield address

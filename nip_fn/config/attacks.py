@@ -4,22 +4,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nip_fn.config.codec import default_table, merge, to_dict
+from nip_fn.config.schema import parameters
 from nip_fn.game.protocol import Protocol
+from nip_fn.params.agent import AgentParameters
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import Attackers, speakers
 
 # Leaves of a tree up to which a search branches at one more turn of the attackers.
 MOST_LEAVES = 1024
-
-# Parameters of an agent that an attack sets by itself, or not at all: nobody shares a model, since
-# each may be replaced, and whatever the run's own training asked for is none of the attack's.
-_RESET = (
-    *("shared_model_group", "load_checkpoint_and_parameters", "checkpoint_run_id"),
-    *("checkpoint_version", "checkpoint_agent", "update_schedule", "num_responses"),
-    *("num_idle_responses", "pair_selection_method", "min_pair_margin", "opponent_pool"),
-    "opponent_scripts",
-)
 
 
 def frozen_table(params: HyperParameters, *, datapoints: int, games: int) -> dict[str, Any]:
@@ -46,9 +39,14 @@ def frozen_table(params: HyperParameters, *, datapoints: int, games: int) -> dic
         "dataset_options": {"max_test_size": datapoints, "only_split": None},
     }
     defaults = default_table()
-    reset = {name: own for name, own in defaults["agents"][DEFAULT_AGENT].items() if name in _RESET}
+    # Nobody shares a model, since each may be replaced, and what the run's own training asked for
+    # is none of the attack's.
+    fields, agent = parameters(AgentParameters), defaults["agents"][DEFAULT_AGENT]
+    reset = {name: agent[name] for name in agent if fields[name].meaning.reset_in_attacks}
     # In their place and not over them: schedules of different kinds have different fields.
-    agents = {name: {**own, **reset, "freeze_agent": True} for name, own in table["agents"].items()}
+    agents = {
+        name: {**values, **reset, "freeze_agent": True} for name, values in table["agents"].items()
+    }
     return {**merge(table, fixed), "agents": agents}
 
 
@@ -63,9 +61,9 @@ def with_search(
 ) -> dict[str, Any]:
     """The table with a tree about each datapoint: n replies of the attackers, `games` after it."""
     numbers = replies_by_turn(protocol_of(params), attackers, n=n, m=games)
-    own = {params.agents[at].name: {"num_responses": ks} for at, ks in numbers.items()}
+    agents = {params.agents[agent].name: {"num_responses": ks} for agent, ks in numbers.items()}
     search = {
-        "agents": own,
+        "agents": agents,
         "rl": {"num_test_iterations": 1},
         "text_rl": {"test_trees": True},
         "malt": {"simultaneous_branching": "joint"},
@@ -88,7 +86,7 @@ def with_training(
     k = max(2, params.malt.num_responses_per_timestep)
     numbers = replies_by_turn(protocol_of(params), attackers, n=k, m=4)
     agents: dict[str, Any] = {
-        params.agents[at].name: {"num_responses": ks} for at, ks in numbers.items()
+        params.agents[index].name: {"num_responses": ks} for index, ks in numbers.items()
     }
     for attacker in attackers:
         agents = merge(agents, {params.agents[attacker].name: {"freeze_agent": False}})
@@ -109,7 +107,7 @@ def replies_by_turn(
     Attackers give n, and the first to speak after them m; everybody else gives one.  From the turn
     on at which a tree would have more than `MOST_LEAVES` leaves, attackers give one, too.
     """
-    numbers: dict[int, list[int]] = {at: [] for at in range(len(protocol.agents))}
+    numbers: dict[int, list[int]] = {index: [] for index in range(len(protocol.agents))}
     leaves, undecided = 1, False
     for movers in speakers(protocol):
         if movers & set(attackers):
@@ -121,4 +119,4 @@ def replies_by_turn(
             leaves *= replies
         for agent in movers:
             numbers[agent].append(replies)
-    return {agent: tuple(own) for agent, own in numbers.items() if own}
+    return {agent: tuple(replies) for agent, replies in numbers.items() if replies}

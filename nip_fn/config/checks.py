@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from nip_fn.config.hosting import MAX_RANK, highest_rank, is_hosted, is_trained, server_url
+from nip_fn.config.schema import parameters
 from nip_fn.errors import Problem
 from nip_fn.game.bounds import reward_bounds, reward_mid_point
 from nip_fn.game.datapoint import make_datapoint
@@ -27,57 +28,9 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.strategies import strategies_for
 from nip_fn.select.rollouts import as_written
 
-_NO_NETWORK = "it configures networks other than language models, which nip-fn does not train"
-_NO_WANDB = (
-    "it names a place at Weights & Biases; here a run is a folder, which checkpoint_run_id names"
-)
-
 # No port: each server of the host has its own parameter.  No user and no path: a password in a URL
 # would be recorded with the run.
 _SCHEME_HOST = r"https?://([^\s/:@?#\[\]]+|\[[0-9A-Fa-f:]+\])/?"
-
-# Parameters of the nip library that can only hold their default: field, default, reason.
-_REFUSED: tuple[tuple[str, object, str], ...] = (
-    ("body_lr_factor", None, _NO_NETWORK),
-    ("use_manual_architecture", False, _NO_NETWORK),
-    ("normalize_message_history", False, _NO_NETWORK),
-    ("use_orthogonal_initialisation", True, _NO_NETWORK),
-    ("orthogonal_initialisation_gain", 1.0, _NO_NETWORK),
-    ("checkpoint_entity", "", _NO_WANDB),
-    ("checkpoint_project", "", _NO_WANDB),
-)
-
-# Fields that agents of one shared model group must agree on, because they describe the one model.
-_SHARED_FIELDS = (
-    "agent_lr_factor",
-    "update_schedule",
-    "model_provider",
-    "model_name",
-    "language_model_server_scheme_host",
-    "language_model_server_port",
-    "vllm_server_port",
-    "api_base_url",
-    "api_key_variable",
-    "replies_per_request",
-    "use_batch_api",
-    "use_dummy_api",
-    "freeze_agent",
-    "fine_tune_from_scratch",
-    "quantization",
-    "num_epochs",
-    "dpo_beta",
-    "dpo_reference",
-    "dpo_sft_weight",
-    "use_lora",
-    "lora_rank",
-    "lora_alpha",
-    "lora_alpha_scale",
-    "lora_dropout",
-    "stack_lora_adapters",
-    "per_device_train_batch_size",
-    "gradient_checkpointing",
-    "base_precision",
-)
 
 
 def problems(params: HyperParameters) -> Iterator[Problem]:
@@ -86,12 +39,6 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
     for agent in params.agents:
         yield from _agent_problems(agent)
     common = params.protocol_common
-    if common.zero_knowledge:
-        yield Problem(
-            "its simulator needs the numbers behind a message, which language models do not give",
-            "protocol_common.zero_knowledge",
-            "leave it at false",
-        )
     if common.randomize_prover_stance and common.prover_stance in ("accept", "reject"):
         yield Problem(
             f"it is {common.prover_stance!r}, but randomize_prover_stance draws it",
@@ -172,35 +119,35 @@ def _name_problems(params: HyperParameters) -> Iterator[Problem]:
         ("malt.value_backup", params.malt.value_backup, "backup", tuple(BACKUPS)),
         *(
             (
-                f"agents.{one.name}.model_name",
-                one.model_name,
+                f"agents.{agent.name}.model_name",
+                agent.model_name,
                 "strategy",
                 tuple(strategies_for(params.dataset, spec.role)),
             )
-            for one, spec in zip(params.agents, protocol.agents, strict=True)
-            if is_scripted(one)
+            for agent, spec in zip(params.agents, protocol.agents, strict=True)
+            if is_scripted(agent)
         ),
     )
     scripts = (
         (
-            f"agents.{one.name}.opponent_scripts",
+            f"agents.{agent.name}.opponent_scripts",
             script,
             "strategy",
             tuple(strategies_for(params.dataset, spec.role)),
         )
-        for one in params.agents
-        for script in one.opponent_scripts
-        for other, spec in zip(params.agents, protocol.agents, strict=True)
-        if other is not one
+        for agent in params.agents
+        for script in agent.opponent_scripts
+        for opponent, spec in zip(params.agents, protocol.agents, strict=True)
+        if opponent is not agent
     )
-    for address, name, kind, known in (*names, *scripts):
-        if name not in known and not is_reference(name):
-            yield unknown_name(address, name, kind, known)
+    for address, name, noun, choices in (*names, *scripts):
+        if name not in choices and not is_reference(name):
+            yield unknown_name(address, name, noun, choices)
     for agent in params.agents:
-        own = agent.pair_selection_method
-        if own is not None and own not in SELECTORS:
+        rule_of_agent = agent.pair_selection_method
+        if rule_of_agent is not None and rule_of_agent not in SELECTORS:
             yield Problem(
-                f"{own!r} is not a pair rule",
+                f"{rule_of_agent!r} is not a pair rule",
                 f"agents.{agent.name}.pair_selection_method",
                 f"choose from {', '.join(SELECTORS)}; a rule of your own is named in "
                 "malt.pair_selection_method, and these for the other agents",
@@ -232,14 +179,6 @@ def _size_problems(params: HyperParameters) -> Iterator[Problem]:
 def _agent_problems(agent: AgentParameters) -> Iterator[Problem]:
     """Problems with the parameters of one agent."""
     where = f"agents.{agent.name}"
-    for field, only, why in _REFUSED:
-        if getattr(agent, field) != only:
-            yield Problem(why, f"{where}.{field}", "leave it out")
-    if agent.agent_lr_factor is not None:
-        for part in ("critic", "body"):
-            if getattr(agent.agent_lr_factor, part) != 1.0:
-                address = f"{where}.agent_lr_factor.{part}"
-                yield Problem(_NO_NETWORK, address, "leave it out")
     yield from _loading_problems(agent)
     schedule = agent.update_schedule
     if isinstance(schedule, ContiguousPeriodicUpdateSchedule) and not (
@@ -328,13 +267,18 @@ def _lora_problems(agent: AgentParameters) -> Iterator[Problem]:
         )
 
 
+def _fields_of_groups(record: type[AgentParameters]) -> list[str]:
+    """The fields that agents of one model group must agree on."""
+    return [name for name, field in parameters(record).items() if field.meaning.shared]
+
+
 def group_problems(agents: tuple[AgentParameters, ...]) -> Iterator[Problem]:
     """A problem for each disagreement, in a model group, about the model that is shared."""
     # The first agent of a group stands for it, as in `training.jobs.make_job`.
     leaders: dict[str, AgentParameters] = {}
     for agent in agents:
         leader = leaders.setdefault(agent_group(agent), agent)
-        for field in _SHARED_FIELDS:
+        for field in _fields_of_groups(type(agent)):
             ours, theirs = getattr(agent, field), getattr(leader, field)
             if ours != theirs:
                 yield Problem(
@@ -352,14 +296,14 @@ def _hosting_problems(params: HyperParameters) -> Iterator[Problem]:
         where = f"agents.{agent.name}"
         if is_hosted(agent):
             yield from _hosted_problems(params, agent)
-            other = first.setdefault(server_url(agent), agent)
+            neighbour = first.setdefault(server_url(agent), agent)
             for field in ("model_name", "quantization"):
-                ours, theirs = getattr(agent, field), getattr(other, field)
+                ours, theirs = getattr(agent, field), getattr(neighbour, field)
                 if ours != theirs:
                     yield Problem(
                         f"they are at {server_url(agent)}, which serves one model, but differ in "
                         f"{field}: {theirs!r} and {ours!r}",
-                        f"agents.{other.name} and {where}",
+                        f"agents.{neighbour.name} and {where}",
                         "give each a server (language_model_server_port)",
                     )
         elif agent.quantization != "none" and not agent.use_dummy_api:
@@ -389,15 +333,15 @@ def _pool_problems(params: HyperParameters) -> Iterator[Problem]:
             "let the shares of all agents add up to at most 1",
         )
     for agent in meeting:
-        for other in params.agents:
-            if not agent.opponent_pool or other is agent:
+        for opponent in params.agents:
+            if not agent.opponent_pool or opponent is agent:
                 continue
-            if is_hosted(other) and is_trained(params, other):
+            if is_hosted(opponent) and is_trained(params, opponent):
                 yield Problem(
-                    f"earlier models of {other.name} cannot be met: a language-model server serves "
-                    "only the last adapter of each model group",
+                    f"earlier models of {opponent.name} cannot be met: a language-model server "
+                    "serves only the last adapter of each model group",
                     f"agents.{agent.name}.opponent_pool",
-                    f"leave it at 0, or give {other.name} another provider",
+                    f"leave it at 0, or give {opponent.name} another provider",
                 )
 
 
@@ -441,16 +385,16 @@ def _turn_problems(params: HyperParameters) -> Iterator[Problem]:
     protocol = protocol_of(params)
     section = "nip_protocol" if protocol.name == "consultancy" else f"{protocol.name}_protocol"
     # A protocol of the user's own has no section; its own rules are at fault.
-    own = not hasattr(params, section)
+    is_custom = not hasattr(params, section)
     # Under one key: a built-in schedule draws who else speaks, never when the verifier does, and
     # `check_protocol` tries a user's own under many.
     rounds = verifier_rounds(protocol, key(params.seed))
     if not rounds:
         yield Problem(
             "the verifier never gets a turn",
-            "interaction_protocol" if own else f"{section}.max_message_rounds",
+            "interaction_protocol" if is_custom else f"{section}.max_message_rounds",
             "give it a turn in its schedule"
-            if own
+            if is_custom
             else "raise it, or let the verifier speak first",
         )
     elif rounds[-1] < protocol.min_message_rounds - 1:
@@ -458,7 +402,7 @@ def _turn_problems(params: HyperParameters) -> Iterator[Problem]:
             f"{protocol.min_message_rounds} is too many: the verifier speaks for the last time in "
             f"round {rounds[-1] + 1} of {protocol.max_message_rounds}, so its decision would never "
             "count",
-            "interaction_protocol" if own else f"{section}.min_message_rounds",
+            "interaction_protocol" if is_custom else f"{section}.min_message_rounds",
             f"set it to at most {rounds[-1] + 1}",
         )
 

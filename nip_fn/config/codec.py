@@ -3,22 +3,19 @@
 A configuration is written as nested tables (TOML, `--set a.b=c`, or a plain `dict`).  `from_dict`
 turns it into one frozen, hashable `HyperParameters`; `to_dict` is its inverse.  In the written form
 `agents` is a table from agent name to fields, where `agents._default` holds what the agents share;
-in the record it is a tuple in the protocol's order, each agent with all its fields.  A table may
-name the class of the *nip* library that it stands for, as `_type`.
+in the record it is a tuple in the protocol's order, each agent with all its fields.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 from hashlib import blake2b
-from itertools import chain
 from typing import Any
 
 import msgspec
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.checks import problems
-from nip_fn.config.compat.tags import tagged, type_problems, without_extras
-from nip_fn.config.schema import conversion_problem
+from nip_fn.config.schema import conversion_problem, parameters
 from nip_fn.config.spelling import agent_as_recorded, agent_as_written, as_recorded
 from nip_fn.errors import Problem, collect
 from nip_fn.params.agent import AgentParameters
@@ -87,12 +84,8 @@ def spread(agents: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, dict[
     return {name: merge(shared, agents.get(name, {})) for name in names}
 
 
-def from_dict(
-    table: Mapping[str, Any], *, ignore_extra_keys: bool = False
-) -> Result[HyperParameters, Problem]:
+def from_dict(table: Mapping[str, Any]) -> Result[HyperParameters, Problem]:
     """The parameters that a nested table describes, or the first problem with it.
-
-    Keys that name no parameter are a problem, or are left out with `ignore_extra_keys`.
 
     >>> from_dict({"rl": {"num_iterations": 3}}).unwrap().rl.num_iterations
     3
@@ -102,7 +95,7 @@ def from_dict(
     written = as_recorded(table)
     return (
         _protocol_name(written)
-        .bind(lambda protocol: _with_all_agents(written, protocol, ignore_extra_keys))
+        .bind(lambda protocol: _with_all_agents(written, protocol))
         .bind(_convert)
         .bind(_check)
     )
@@ -114,42 +107,26 @@ def check_types(table: Mapping[str, Any]) -> Result[None, Problem]:
 
     What belongs together, the names of agents among it, can only be checked in a whole table.
     """
-    written = without_extras(as_recorded(table), ignore=False)
+    written = as_recorded(table)
     agents = written.get("agents", {})
-    malformed = next(chain(shape_problems(agents), type_problems(table)), None)
-    if malformed:
-        return Failure(malformed)
-    return (
-        _listed(agents).bind(lambda own: _convert({**written, "agents": own})).map(lambda _: None)
-    )
+    if problem := next(shape_problems(agents), None):
+        return Failure(problem)
+    whole = _listed(agents).bind(lambda listed: _convert({**written, "agents": listed}))
+    return whole.map(lambda _: None)
 
 
-def to_dict(params: HyperParameters, *, type_tags: bool = False) -> dict[str, Any]:
-    """The nested table of `params`; `from_dict(to_dict(p))` is `Success(p)`.
-
-    With `type_tags` each table names its class of the *nip* library as `_type`.
-    """
+def to_dict(params: HyperParameters) -> dict[str, Any]:
+    """The nested table of `params`; `from_dict(to_dict(p))` is `Success(p)`."""
     table: dict[str, Any] = msgspec.to_builtins(params)
     agents = {agent["name"]: agent_as_written(agent) for agent in table["agents"]}
-    written = {**table, "agents": agents}
-    return tagged(written) if type_tags else written
+    return {**table, "agents": agents}
 
 
-# Fields that an agent keeps when it is loaded: the run that it comes from, and whether it learns.
-LOAD_PRESERVED = (
-    "load_checkpoint_and_parameters",
-    "checkpoint_entity",
-    "checkpoint_project",
-    "checkpoint_run_id",
-    "checkpoint_version",
-    "checkpoint_agent",
-    "freeze_agent",
-)
-
-
-def load_agent(own: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The table of an agent that is loaded: all that was saved, except `LOAD_PRESERVED`."""
-    return {**saved, **{name: own[name] for name in LOAD_PRESERVED if name in own}}
+def load_agent(agent: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of an agent that is loaded: the saved one, but for where it is loaded from."""
+    fields = parameters(AgentParameters)
+    kept = {name for name in agent if name in fields and fields[name].meaning.kept_when_loaded}
+    return {**saved, **{name: agent[name] for name in kept}}
 
 
 def default_table() -> dict[str, Any]:
@@ -177,19 +154,19 @@ def params_hash(params: HyperParameters) -> str:
 ABSENT = "-"
 
 
-def differences(one: HyperParameters, other: HyperParameters) -> tuple[str, ...]:
+def differences(params: HyperParameters, reference: HyperParameters) -> tuple[str, ...]:
     """The dotted addresses at which two configurations differ, sorted."""
-    return tuple(changes(one, other))
+    return tuple(changes(params, reference))
 
 
-def changes(one: HyperParameters, other: HyperParameters) -> dict[str, tuple[Any, Any]]:
+def changes(params: HyperParameters, reference: HyperParameters) -> dict[str, tuple[Any, Any]]:
     """The values of two configurations where they differ, by dotted address, sorted.
 
     `ABSENT` stands for a parameter that one of them does not have: of an agent, or in a table.
     """
-    a, b = flatten(to_dict(one)), flatten(to_dict(other))
-    found = sorted(name for name in {*a, *b} if a.get(name) != b.get(name))
-    return {name: (a.get(name, ABSENT), b.get(name, ABSENT)) for name in found}
+    a, b = flatten(to_dict(params)), flatten(to_dict(reference))
+    addresses = sorted(name for name in {*a, *b} if a.get(name) != b.get(name))
+    return {name: (a.get(name, ABSENT), b.get(name, ABSENT)) for name in addresses}
 
 
 def unusual(params: HyperParameters) -> dict[str, tuple[Any, Any]]:
@@ -228,25 +205,19 @@ def _protocol_name(table: Mapping[str, Any]) -> Result[str, Problem]:
     return Failure(unknown_name(address, name, "protocol", tuple(PROTOCOLS)))
 
 
-def _with_all_agents(
-    table: Mapping[str, Any], protocol: str, ignore: bool
-) -> Result[dict[str, Any], Problem]:
-    """The table without extra keys, its agents as the list of all the protocol's agents."""
-    names = agent_names(protocol)
-    known = without_extras(table, ignore=ignore)
-    agents = known.get("agents", {})
-    if ignore and isinstance(agents, Mapping):
-        agents = {name: agents[name] for name in (*names, DEFAULT_AGENT) if name in agents}
-    problem = next(chain(type_problems(table), _agents_problems(agents, protocol)), None)
-    if problem:
+def _with_all_agents(table: Mapping[str, Any], protocol: str) -> Result[dict[str, Any], Problem]:
+    """The table with its agents as the list of all the protocol's agents."""
+    agents = table.get("agents", {})
+    if problem := next(_agents_problems(agents, protocol), None):
         return Failure(problem)
-    return _listed(spread(agents, names)).map(lambda own: {**known, "agents": own})
+    listed = _listed(spread(agents, agent_names(protocol)))
+    return listed.map(lambda every: {**table, "agents": every})
 
 
 def _listed(agents: Mapping[str, Any]) -> Result[tuple[dict[str, Any], ...], Problem]:
     """The fields of each agent, its name among them."""
-    named = {name: _with_name(name, own) for name, own in agents.items()}
-    return collect(agent_as_recorded(name, own) for name, own in named.items())
+    named = {name: _with_name(name, fields) for name, fields in agents.items()}
+    return collect(agent_as_recorded(name, fields) for name, fields in named.items())
 
 
 def _convert(table: Mapping[str, Any]) -> Result[HyperParameters, Problem]:

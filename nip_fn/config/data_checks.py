@@ -58,8 +58,8 @@ def view_problems(params: HyperParameters, views: Collection[tuple[str, ...]]) -
     agents = protocol_of(params).agents
     # Of any protocol: the same data are played under several.
     roles = {agent.role for agent in agents} | {"verifier", "prover"}
-    known = roles.union(*map(agent_names, PROTOCOLS))
-    for name in sorted({name for names in views for name in names} - known):
+    names_of_game = roles.union(*map(agent_names, PROTOCOLS))
+    for name in sorted({name for names in views for name in names} - names_of_game):
         yield Problem(
             f"it has views of {name!r}, which is no role and no agent",
             "dataset",
@@ -67,9 +67,9 @@ def view_problems(params: HyperParameters, views: Collection[tuple[str, ...]]) -
             f"{' and '.join(agent.name for agent in agents)}",
         )
     version = params.code_validation.system_prompt_version
-    for agent, own in zip(agents, params.agents, strict=True):
+    for agent, fields in zip(agents, params.agents, strict=True):
         # A template of one's own may show the agent whatever it likes.
-        if own.system_prompt_template is not None or is_scripted(own):
+        if fields.system_prompt_template is not None or is_scripted(fields):
             continue
         if version != "views" and any(views):
             yield Problem(

@@ -37,31 +37,6 @@ def is_trained(params: HyperParameters, agent: AgentParameters) -> bool:
     return params.rl.num_iterations > 0 and not is_frozen(agent)
 
 
-# Parameters that say where and how patiently models are asked, and what a session does about a
-# failure, and nothing of what is asked.  `step` never reads them: a training or an adapter that was
-# left out is recorded as such.  So a run may be resumed with others.
-_OF_SESSIONS = {
-    "agents": (
-        *("api_base_url", "api_key_variable", "replies_per_request", "vllm_server_port"),
-        *("language_model_server_scheme_host", "language_model_server_port"),
-    ),
-    "text_rl": (
-        *("max_requests_in_flight", "request_timeout_seconds", "stop_grace_seconds"),
-        *("outage_limit_seconds", "unreached_limit_seconds"),
-        *("fine_tune_poll_seconds", "fine_tune_limit_hours"),
-        *("failed_trainings", "refused_adapters"),
-    ),
-}
-
-
-def may_change(recorded: HyperParameters, requested: HyperParameters, address: str) -> bool:
-    """True if a run may be resumed with another value at the address than the recorded one."""
-    section, _, field = address.partition(".")
-    # An agent stays at the kind of server that its adapters were trained by.
-    hosted = [[is_hosted(agent) for agent in params.agents] for params in (recorded, requested)]
-    return field.rpartition(".")[2] in _OF_SESSIONS.get(section, ()) and hosted[0] == hosted[1]
-
-
 def highest_rank(params: HyperParameters, agent: AgentParameters) -> int:
     """The highest rank of the agent's adapters in the run; the ranks of a stack add up."""
     if not agent.stack_lora_adapters or agent.fine_tune_from_scratch:

@@ -32,7 +32,7 @@ class Preset(NamedTuple):
     roles: Mapping[str, dict[str, Any]] = MappingProxyType({})
 
 
-# Whoever plays: a command that trains should tell what came of it.
+# For every model.  A command that trains also tests, so that its result can be seen.
 ANY: dict[str, Any] = {
     "trainer": "malt",
     "interaction_protocol": "nip",
@@ -69,7 +69,7 @@ _EMBEDDED = Preset(
     },
 )
 
-# The lady tasting tea: what `nip-fn train` does where nothing else is asked for.
+# The lady tasting tea: the default of `nip-fn train`.
 TEA = Preset(
     agent={
         **_EMBEDDED.agent,
@@ -77,8 +77,8 @@ TEA = Preset(
         "max_tokens_per_message": 40,
     },
     run=merge(_EMBEDDED.run, {"rl": {"rollouts_per_iteration": 48}}),
-    # Many questions, since only a few of them differ in what they are worth; of each two verdicts
-    # on the same answers one is often better already.
+    # Many questions, since few of them differ in value; of two verdicts on the same answers one is
+    # often better already.
     roles={"verifier": {"num_responses": [8, 2]}},
 )
 
@@ -124,7 +124,7 @@ PLAYERS = {
     "builtin:bug-hunt": "builtin:bug-hunt",
 }
 
-# Games in which each side has a view of its own, whoever plays them.
+# Games in which each side has its own view, whichever model plays.
 WORLDS = (
     "builtin:tea",
     "builtin:tea-public",
@@ -134,13 +134,12 @@ WORLDS = (
 )
 _WORLD = {"code_validation": {"system_prompt_version": "views"}, "nip_protocol": _SHORT}
 
-# Three of four of its solutions have a bug, so that whoever rejects all of them would seem good.
+# Three of four of its solutions have a bug: a verifier that rejects all of them would seem good.
 _DATA: dict[str, dict[str, Any]] = {
     "builtin:python": {"dataset_options": {"balance_classes": True}}
 }
 
-# What is written on the left takes the place of a preset's value on the right, which would
-# otherwise override it.
+# Writing the parameter on the left removes a preset's values on the right, which would override it.
 _DISPLACES = (
     ("rl.lr", ("ei.lr",)),
     ("rl.rollouts_per_iteration", ("ei.rollouts_per_iteration",)),
@@ -148,31 +147,31 @@ _DISPLACES = (
 )
 
 
-def with_preset(given: Mapping[str, Any]) -> dict[str, Any]:
+def with_preset(written: Mapping[str, Any]) -> dict[str, Any]:
     """A written configuration, laid over the settings for its models and its data."""
-    given = _without_unset(given)
-    named = given.get("dataset", "builtin:tea")
+    written = _without_unset(written)
+    named = written.get("dataset", "builtin:tea")
     dataset = named if isinstance(named, str) else ""
-    table = merge(ANY, {"dataset": named, **_run_preset(given, dataset)})
+    table = merge(ANY, {"dataset": named, **_run_preset(written, dataset)})
     table = merge(table, _DATA.get(dataset, {}))
-    return merge(merge(table, {"agents": _agents(given, dataset)}), given)
+    return merge(merge(table, {"agents": _agents(written, dataset)}), written)
 
 
-def _without_unset(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _without_unset(written: Mapping[str, Any]) -> Mapping[str, Any]:
     """The configuration without limits of tokens that are "none", which is as if left out.
 
     Otherwise "none" would take the place of an embedded model's limit.
     """
-    agents = given.get("agents")
+    agents = written.get("agents")
     if not isinstance(agents, Mapping):
-        return given
+        return written
     kept = {
-        name: {k: v for k, v in own.items() if k != LIMIT or v not in (None, "none")}
-        if isinstance(own, Mapping)
-        else own
-        for name, own in agents.items()
+        name: {k: v for k, v in fields.items() if k != LIMIT or v not in (None, "none")}
+        if isinstance(fields, Mapping)
+        else fields
+        for name, fields in agents.items()
     }
-    return {**given, "agents": kept}
+    return {**written, "agents": kept}
 
 
 def preset_of(agent: Mapping[str, Any], dataset: str) -> Preset:
@@ -197,47 +196,53 @@ def _model(agent: Mapping[str, Any], dataset: str) -> Any:
     return agent.get("model_name", PLAYERS.get(dataset, NO_MODEL))
 
 
-def _run_preset(given: Mapping[str, Any], dataset: str) -> dict[str, Any]:
+def _run_preset(written: Mapping[str, Any], dataset: str) -> dict[str, Any]:
     """The settings of the run, without those that something written takes the place of."""
-    playing = [own for own in _written(given).values() if own.get("model_provider") != "scripted"]
-    # Where nobody is played by a model, scripts stand for those of the data set.
-    presets = [preset_of(own, dataset) for own in playing or [{}]]
-    alike = all(one is presets[0] for one in presets)
+    playing = [
+        fields
+        for fields in _fields_of_agents(written).values()
+        if fields.get("model_provider") != "scripted"
+    ]
+    # Without any model, the settings are those of the embedded model of the data set.
+    presets = [preset_of(fields, dataset) for fields in playing or [{}]]
+    alike = all(preset is presets[0] for preset in presets)
     table = presets[0].run if alike else OTHER.run
-    if table is OTHER.run and any(own.get("use_lora") is False for own in playing):
+    if table is OTHER.run and any(fields.get("use_lora") is False for fields in playing):
         table = merge(table, ALL_WEIGHTS)
     table = merge(table, _WORLD) if dataset in WORLDS else table
     for address, displaced in _DISPLACES:
-        if _has(given, address):
-            table = {section: _without(own, section, displaced) for section, own in table.items()}
+        if _has(written, address):
+            table = {
+                section: _without(fields, section, displaced) for section, fields in table.items()
+            }
     return table
 
 
-def _without(own: Any, section: str, displaced: tuple[str, ...]) -> Any:
-    if not isinstance(own, Mapping):
-        return own
-    return {k: v for k, v in own.items() if f"{section}.{k}" not in displaced}
+def _without(table: Any, section: str, displaced: tuple[str, ...]) -> Any:
+    if not isinstance(table, Mapping):
+        return table
+    return {k: v for k, v in table.items() if f"{section}.{k}" not in displaced}
 
 
-def _agents(given: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any]]:
+def _agents(written: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any]]:
     """The settings of agents: those of `_default`, and of each agent with other ones."""
-    agents = _tables(given.get("agents"))
+    agents = _tables(written.get("agents"))
     shared = agents.get(DEFAULT_AGENT, {})
-    told = _instructions(given, dataset)
-    common = {"model_name": _model(shared, dataset), **_fields(shared, dataset, told)}
+    instructions = _instructions(written, dataset)
+    common = {"model_name": _model(shared, dataset), **_fields(shared, dataset, instructions)}
     roles = preset_of(shared, dataset).roles
     settings: dict[str, dict[str, Any]] = {DEFAULT_AGENT: common}
     for name in dict.fromkeys(name for name in (*agents, *roles) if name != DEFAULT_AGENT):
-        own = merge(shared, agents.get(name, {}))
-        special = preset_of(own, dataset).roles.get(name, {})
-        if _has(given, "malt.num_responses_per_timestep"):
+        agent = merge(shared, agents.get(name, {}))
+        special = preset_of(agent, dataset).roles.get(name, {})
+        if _has(written, "malt.num_responses_per_timestep"):
             special = {k: v for k, v in special.items() if k != "num_responses"}
-        fields = {**_fields(own, dataset, told), **special}
-        # They go before what all agents share, and so must leave out what is written there.
+        fields = {**_fields(agent, dataset, instructions), **special}
+        # An agent's settings override `_default`, so what is written there must be left out.
         settings[name] = {
             k: v for k, v in fields.items() if k not in shared and common.get(k, ...) != v
         }
-    return {name: own for name, own in settings.items() if own}
+    return {name: fields for name, fields in settings.items() if fields}
 
 
 def _fields(
@@ -247,29 +252,29 @@ def _fields(
     return preset.agent if preset is not OTHER else {**preset.agent, **instructions}
 
 
-def _instructions(given: Mapping[str, Any], dataset: str) -> dict[str, Any]:
+def _instructions(written: Mapping[str, Any], dataset: str) -> dict[str, Any]:
     """The fields by which models other than the embedded ones learn how to ask and to decide."""
-    written = given.get("code_validation")
-    own = written.get("system_prompt_version") if isinstance(written, Mapping) else None
-    # The system prompts of this version leave it to the supervisor.
-    leaves = own == "views" or (own is None and dataset in WORLDS)
+    prompts = written.get("code_validation")
+    version = prompts.get("system_prompt_version") if isinstance(prompts, Mapping) else None
+    # In this version only the supervisor says how to ask and to decide.
+    leaves = version == "views" or (version is None and dataset in WORLDS)
     return {"use_supervisor_message": "all"} if leaves else {}
 
 
-def _written(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _fields_of_agents(written: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The fields of each agent of the protocol, as they were written."""
-    protocol, agents = given.get("interaction_protocol", "nip"), _tables(given.get("agents"))
-    known = isinstance(protocol, str) and protocol in PROTOCOLS
-    return spread(agents, agent_names(protocol) if known else (DEFAULT_AGENT,))
+    protocol, agents = written.get("interaction_protocol", "nip"), _tables(written.get("agents"))
+    is_known = isinstance(protocol, str) and protocol in PROTOCOLS
+    return spread(agents, agent_names(protocol) if is_known else (DEFAULT_AGENT,))
 
 
 def _tables(agents: object) -> dict[str, dict[str, Any]]:
     """The tables of agents; what is malformed is left out, to be refused where it is read."""
     tables = agents if isinstance(agents, Mapping) else {}
-    return {name: own for name, own in tables.items() if isinstance(own, dict)}
+    return {name: fields for name, fields in tables.items() if isinstance(fields, dict)}
 
 
-def _has(given: Mapping[str, Any], address: str) -> bool:
+def _has(written: Mapping[str, Any], address: str) -> bool:
     section, _, name = address.partition(".")
-    table = given.get(section)
+    table = written.get(section)
     return isinstance(table, Mapping) and name in table

@@ -52,10 +52,10 @@ openrouter, self-hosted, scripted, dummy
     """
     if isinstance(written, str) and written in PROVIDERS:
         return Success(PROVIDERS[written])
-    known = (*OPTIONS.values(), DUMMY)
-    near = difflib.get_close_matches(str(written).lower(), known, n=1)
+    options = (*OPTIONS.values(), DUMMY)
+    near = difflib.get_close_matches(str(written).lower(), options, n=1)
     guess = f"did you mean {near[0]!r}? " if near else ""
-    remedy = f"{guess}choose from {', '.join(known)}"
+    remedy = f"{guess}choose from {', '.join(options)}"
     return Failure(Problem(f"there is no provider {written!r}", address, remedy))
 
 
@@ -100,8 +100,8 @@ def _text_of(extra: object, address: str) -> Result[str | None, Problem]:
                 Problem(f"{field} is set by {parameter}", f"{address}.{field}", "leave it out")
             )
     if not _is_json(extra):
-        told = "it holds what JSON has no form for: none, a number that is not finite, or a date"
-        return Failure(Problem(told, address, example))
+        problem = "it holds what JSON has no form for: none, a number that is not finite, or a date"
+        return Failure(Problem(problem, address, example))
     return Success(msgspec.json.encode(extra, order="sorted").decode() if extra else None)
 
 
@@ -138,4 +138,4 @@ def _may_be_unset(expected: inspect.Type | None) -> bool:
     while isinstance(expected, inspect.Metadata):
         expected = expected.type
     types = expected.types if isinstance(expected, inspect.UnionType) else ()
-    return any(isinstance(one, inspect.NoneType) for one in types)
+    return any(isinstance(option, inspect.NoneType) for option in types)

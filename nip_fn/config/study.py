@@ -235,13 +235,13 @@ def seeds_axis(seeds: int | Iterable[int]) -> Axis:
     [{'seed': 1}, {'seed': 2}]
     """
     numbers = range(1, seeds + 1) if isinstance(seeds, int) else dict.fromkeys(seeds)
-    return Axis(SEED, tuple(Level(f"seed-{one}", {"seed": one}) for one in numbers))
+    return Axis(SEED, tuple(Level(f"seed-{seed}", {"seed": seed}) for seed in numbers))
 
 
 def with_seeds(study: Study, seeds: int | Iterable[int]) -> Study:
     """The study with other seeds than its own."""
-    others = tuple(axis for axis in study.axes if axis.name != SEED)
-    return msgspec.structs.replace(study, axes=(*others, seeds_axis(seeds)))
+    axes = tuple(axis for axis in study.axes if axis.name != SEED)
+    return msgspec.structs.replace(study, axes=(*axes, seeds_axis(seeds)))
 
 
 def _as_problem(error: msgspec.ValidationError) -> Problem:
@@ -250,8 +250,8 @@ def _as_problem(error: msgspec.ValidationError) -> Problem:
     if "unknown field" in message:
         unknown = message.split("`")[1]
         sections: dict[str, Any] = {"compare": Comparing, "resources": Resources, "search": Search}
-        known = list(sections.get(address, _Written).__struct_fields__)
-        remedy = did_you_mean(unknown, known) or f"known are {', '.join(known)}"
+        names = list(sections.get(address, _Written).__struct_fields__)
+        remedy = did_you_mean(unknown, names) or f"known are {', '.join(names)}"
         if not address:
             remedy += "; parameters of the runs stand in [base]"
         return Problem("a study has no such field", f"{address}.{unknown}".lstrip("."), remedy)
@@ -261,14 +261,14 @@ def _as_problem(error: msgspec.ValidationError) -> Problem:
 def _axes(written: _Written, draws: Draws | None) -> Result[tuple[Axis, ...], Problem]:
     """The axes, in their order: arms, grid, zip, draws, seeds."""
     arms = Axis(ARM, tuple(Level(name, table) for name, table in written.arms.items()))
-    found = [
+    kinds = [
         Success((arms,) if written.arms else ()),
         collect(_grid_axis(address, values) for address, values in flatten(written.grid).items()),
         _zip_axis(flatten(written.zip)) if written.zip else Success(()),
         Success((_drawn_axis(draws),) if draws else ()),
         Success((seeds_axis(written.seeds),) if written.seeds else ()),
     ]
-    return collect(found).map(lambda parts: tuple(chain.from_iterable(parts)))
+    return collect(kinds).map(lambda parts: tuple(chain.from_iterable(parts)))
 
 
 def _grid_axis(address: str, values: Any) -> Result[Axis, Problem]:
@@ -285,7 +285,8 @@ def _zip_axis(columns: Mapping[str, Any]) -> Result[tuple[Axis, ...], Problem]:
     def zipped(values: tuple[tuple[Any, ...], ...]) -> Result[tuple[Axis, ...], Problem]:
         if len(set(map(len, values))) > 1:
             sizes = ", ".join(
-                f"{address} has {len(own)}" for address, own in zip(columns, values, strict=True)
+                f"{address} has {len(column)}"
+                for address, column in zip(columns, values, strict=True)
             )
             problem = f"values that go together are not as many: {sizes}"
             return Failure(Problem(problem, "zip", "give each as many, or use [grid]"))
@@ -349,15 +350,15 @@ _SHAPES = ("uniform", "log", "integer")
 def _draws(table: dict[str, Any]) -> Result[Draws, Problem]:
     num, seed = table.pop("num", None), table.pop("seed", 0)
     if type(num) is not int or num < 1:
-        given = "" if num is None else f", got {num!r}"
-        told = f"expected the number of draws{given}"
-        return Failure(Problem(told, "random.num", "write num = 10"))
+        actual = "" if num is None else f", got {num!r}"
+        problem = f"expected the number of draws{actual}"
+        return Failure(Problem(problem, "random.num", "write num = 10"))
     if type(seed) is not int:
-        told = f"expected the seed of the draws, got {seed!r}"
-        return Failure(Problem(told, "random.seed", "write seed = 1"))
+        problem = f"expected the seed of the draws, got {seed!r}"
+        return Failure(Problem(problem, "random.seed", "write seed = 1"))
     spaces = dict(_spaces(table))
-    problem = next(chain.from_iterable(_space_problems(*one) for one in spaces.items()), None)
-    return Failure(problem) if problem else Success(Draws(num, seed, spaces))
+    refused = next(chain.from_iterable(_space_problems(*space) for space in spaces.items()), None)
+    return Failure(refused) if refused else Success(Draws(num, seed, spaces))
 
 
 def _drawn_axis(draws: Draws) -> Axis:
@@ -365,9 +366,9 @@ def _drawn_axis(draws: Draws) -> Axis:
     root = key(draws.seed)
 
     def drawn(number: int) -> Level:
-        place = fold_in(root, "study", number)
+        draw_key = fold_in(root, "study", number)
         values = {
-            address: _draw(fold_in(place, address), space)
+            address: _draw(fold_in(draw_key, address), space)
             for address, space in draws.spaces.items()
         }
         return Level(f"draw-{number}", nested(values))
@@ -389,12 +390,12 @@ def _space_problems(address: str, space: Any) -> Iterator[Problem]:
     remedy = "write a list of values, or { log = [1e-6, 1e-4] }, { uniform = .. }, { integer = .. }"
     if isinstance(space, Mapping) and len(space) == 1:
         ((shape, bounds),) = space.items()
-        numbers = isinstance(bounds, list) and all(type(one) in (int, float) for one in bounds)
+        numbers = isinstance(bounds, list) and all(type(bound) in (int, float) for bound in bounds)
         if not numbers or len(bounds) != 2 or bounds[0] > bounds[1]:
             yield Problem(f"expected a lower and an upper bound, got {bounds!r}", where, remedy)
         elif shape == "log" and bounds[0] <= 0:
             yield Problem("a logarithmic scale has no zero", where, "give it a positive bound")
-        elif shape == "integer" and any(type(one) is not int for one in bounds):
+        elif shape == "integer" and any(type(bound) is not int for bound in bounds):
             yield Problem(f"expected whole numbers, got {bounds!r}", where, remedy)
     elif not isinstance(space, list) or not space:
         yield Problem(f"nothing can be drawn from {space!r}", where, remedy)
@@ -440,11 +441,11 @@ def _without_others(
     table: dict[str, Any], players: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Any]:
     """A cell's table without the agents that only protocols of other cells have."""
-    own = players.get(table.get("interaction_protocol", ""))
-    if own is None or "agents" not in table:
+    names = players.get(table.get("interaction_protocol", ""))
+    if names is None or "agents" not in table:
         return table
-    others = set(chain(*players.values())) - set(own)
-    kept = {name: fields for name, fields in table["agents"].items() if name not in others}
+    absent = set(chain(*players.values())) - set(names)
+    kept = {name: fields for name, fields in table["agents"].items() if name not in absent}
     return {**table, "agents": kept}
 
 
@@ -459,14 +460,16 @@ def _with_tests(study: Study, cell: Cell) -> Iterator[Cell]:
 
 def row_of(study: Study, cell: Cell) -> str:
     """The row of the study's table that a cell belongs to: what varies, but for what is pooled."""
-    own = (label for axis, label in cell.levels.items() if axis not in (SEED, *study.compare.pool))
-    return ", ".join(own) or study.name
+    labels = (
+        label for axis, label in cell.levels.items() if axis not in (SEED, *study.compare.pool)
+    )
+    return ", ".join(labels) or study.name
 
 
 def baseline_of(study: Study, row: str) -> str | None:
     """The row that a row is compared with; None if it is compared with none."""
-    found = study.compare.baseline
-    named = found.get(row) if isinstance(found, dict) else found
+    baseline = study.compare.baseline
+    named = baseline.get(row) if isinstance(baseline, dict) else baseline
     return None if named == row else named
 
 
@@ -503,12 +506,12 @@ def _problems(study: Study) -> Iterator[Problem]:
             yield Problem(problem, f"tests.{name}.agents", "leave it out, or vary it in [arms]")
     for axis in study.compare.pool:
         if axis not in names:
-            known = ", ".join(name for name in names if name != SEED) or "none"
-            yield Problem("no axis has this name", f"compare.pool: {axis}", f"known are {known}")
-    every = cells(study)
-    rows = list(dict.fromkeys(row_of(study, cell) for cell in every))
-    given = study.compare.baseline
-    for named in chain(*given.items()) if isinstance(given, dict) else (given,):
+            axes = ", ".join(name for name in names if name != SEED) or "none"
+            yield Problem("no axis has this name", f"compare.pool: {axis}", f"known are {axes}")
+    all_cells = cells(study)
+    rows = list(dict.fromkeys(row_of(study, cell) for cell in all_cells))
+    baseline = study.compare.baseline
+    for named in chain(*baseline.items()) if isinstance(baseline, dict) else (baseline,):
         if named is not None and named not in rows:
             remedy = did_you_mean(named, rows) or f"known are {'; '.join(rows)}"
             yield Problem("no row has this name", f"compare.baseline: {named}", remedy)
@@ -516,7 +519,7 @@ def _problems(study: Study) -> Iterator[Problem]:
         if label != as_name(label):
             remedy = f"write {as_name(label) or 'a word'}"
             yield Problem("it cannot be the name of a folder", label, remedy)
-    for name, count in Counter(cell.name for cell in every).items():
+    for name, count in Counter(cell.name for cell in all_cells).items():
         if count > 1:
             yield Problem("two cells have this name", name, "give the arms or tests other names")
 
@@ -524,9 +527,9 @@ def _problems(study: Study) -> Iterator[Problem]:
 def _search_problems(search: Search, draws: Draws | None) -> Iterator[Problem]:
     stages = ("test", "sample", "train", "publish")
     if search.stage not in stages or not search.name:
-        told = f"{search.metric!r} is not the metric of a stage ({', '.join(stages)})"
+        problem = f"{search.metric!r} is not the metric of a stage ({', '.join(stages)})"
         remedy = 'write metric = "test.accuracy"; docs/measures.md has all of them'
-        yield Problem(told, "search.metric", remedy)
+        yield Problem(problem, "search.metric", remedy)
     if search.algorithm != "random" and draws is None:
-        told = f"{search.algorithm} chooses draws, and the study has none"
-        yield Problem(told, "search.algorithm", "write [random], or leave it out")
+        problem = f"{search.algorithm} chooses draws, and the study has none"
+        yield Problem(problem, "search.algorithm", "write [random], or leave it out")

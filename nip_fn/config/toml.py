@@ -38,25 +38,25 @@ def to_toml(
     """
     places = None if active is None else {_place(address.split(".")) for address in active}
     # Reversed, so that the comment of a table goes before those of its fields.
-    told = reversed(tuple((comments or {}).items()))
-    above = {_place(address.split(".")): text for address, text in told}
-    parts = [
+    entries = reversed(tuple((comments or {}).items()))
+    above = {_place(address.split(".")): text for address, text in entries}
+    tables = [
         "\n".join(chain(_header(section), _lines(section, fields, above, places)))
         for section, fields in _sections(params)
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(tables) + "\n"
 
 
 def _sections(params: HyperParameters) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
     """(its header, its values) of each table, the top level first: a header ends it."""
     table = to_dict(params)
     yield (), {name: value for name, value in table.items() if not isinstance(value, dict)}
-    for name, own in table.items():
+    for name, values in table.items():
         if name == "agents":
-            for agent, fields in _shared(own).items():
+            for agent, fields in _shared(values).items():
                 yield (name, agent), fields
-        elif isinstance(own, dict):
-            yield (name,), own
+        elif isinstance(values, dict):
+            yield (name,), values
 
 
 def _shared(agents: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -70,11 +70,14 @@ def _shared(agents: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
         for name, value in (tables[0] if tables else {}).items()
         if name != "name" and all(fields[name] == value for fields in tables)
     }
-    own = {
+    differing = {
         agent: {k: v for k, v in fields.items() if k != "name" and k not in common}
         for agent, fields in zip(agents, tables, strict=True)
     }
-    return {DEFAULT_AGENT: common, **{agent: fields for agent, fields in own.items() if fields}}
+    return {
+        DEFAULT_AGENT: common,
+        **{agent: fields for agent, fields in differing.items() if fields},
+    }
 
 
 def _header(section: tuple[str, ...]) -> Iterator[str]:
@@ -89,17 +92,20 @@ def _lines(
     active: Container[tuple[str, ...]] | None,
 ) -> Iterator[str]:
     for name, value in fields.items():
-        place = _place((*section, name))
-        if comment := comments.get(place):
-            yield from ("", *(f"# {line}" for line in wrap(comment, _WIDTH)))
-        mark = "" if active is None or place in active else "#"
+        key = _place((*section, name))
+        if comment := comments.get(key):
+            yield from (
+                "",
+                *(f"# {line}" for line in wrap(comment, _WIDTH, break_on_hyphens=False)),
+            )
+        mark = "" if active is None or key in active else "#"
         yield f"{mark}{_key(name)} = {_value(value)}"
 
 
-def _place(parts: Sequence[str]) -> tuple[str, ...]:
+def _place(names: Sequence[str]) -> tuple[str, ...]:
     """The section and the name of a parameter; a field of any agent has one place."""
-    # What is written of one agent may stand with another, or with what they share.
-    return ("agents", parts[2]) if parts[0] == "agents" else tuple(parts[:2])
+    # A field of one agent may be written in the table of another, or in `_default`.
+    return ("agents", names[2]) if names[0] == "agents" else tuple(names[:2])
 
 
 def _key(name: str) -> str:

@@ -1,18 +1,23 @@
-"""Parameters of one agent: every field of the *nip* library's text agents, and a few of our own.
-
-Nine fields can only hold their default, because they apply to networks other than language models
-or to Weights & Biases.  They stay in the record because recordings and saved configurations hold
-them; `nip_fn.config.checks` refuses any other value, with the reason.
-"""
+"""Parameters of one agent: its model, its sampling, its prompts and its training."""
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from nip_fn.errors import Problem
-from nip_fn.params.base import Count, Natural, NotNegative, Positive, Record, Share, Temperature
+from nip_fn.params.base import (
+    Count,
+    Natural,
+    NotNegative,
+    Positive,
+    Record,
+    Share,
+    Temperature,
+    parameter,
+)
 from nip_fn.params.names import name_problem
 
 Provider = Literal["OpenAI", "SelfHosted", "OpenRouter", "local", "scripted"]
@@ -38,16 +43,9 @@ Port = Annotated[int, Meta(ge=1, le=65535)]
 TOKENS_PER_WORD = 8
 
 
-class LrFactors(Record, frozen=True):
-    """Learning rates as multiples of `rl.lr`."""
-
-    actor: Annotated[Positive, Meta(description="Factor for the language model.")] = 1.0
-    critic: Annotated[
-        Positive, Meta(description="Must be 1.0: language models have no value network.")
-    ] = 1.0
-    body: Annotated[
-        Positive, Meta(description="Must be 1.0: language models have no shared body.")
-    ] = 1.0
+# How a group's model is trained, and where and how patiently the models of a group are reached.
+training_parameter = partial(parameter, stage="training", shared=True)
+server_parameter = partial(parameter, stage="session", shared=True)
 
 
 class ConstantUpdateSchedule(Record, frozen=True, tag_field="_type", tag="ConstantUpdateSchedule"):
@@ -82,280 +80,369 @@ UpdateSchedule = (
 class AgentParameters(Record, frozen=True):
     """The model, the sampling and the training of one agent."""
 
-    name: Annotated[str, Meta(description="Name of the agent in the protocol.")] = ""
+    name: Annotated[str, parameter("Name of the agent in the protocol.")] = ""
     agent_lr_factor: Annotated[
-        LrFactors | None, Meta(description="Learning rates as multiples of rl.lr. None: all 1.")
-    ] = None
-    body_lr_factor: Annotated[
-        LrFactors | None, Meta(description="Must be none: applies to tensor agents only.")
+        Positive | None,
+        training_parameter(
+            "Learning rate of this agent's model as a multiple of the run's. None: 1.",
+            needs="real training",
+        ),
     ] = None
     update_schedule: Annotated[
-        UpdateSchedule, Meta(description="Iterations in which the agent is trained.")
+        UpdateSchedule,
+        parameter(
+            "Iterations in which the agent is trained.",
+            needs="trained",
+            shared=True,
+            reset_in_attacks=True,
+        ),
     ] = ConstantUpdateSchedule()
-    use_manual_architecture: Annotated[
-        bool, Meta(description="Must be false: applies to tensor agents only.")
-    ] = False
-    normalize_message_history: Annotated[
-        bool, Meta(description="Must be false: applies to tensor agents only.")
-    ] = False
     load_checkpoint_and_parameters: Annotated[
         bool,
-        Meta(description="Load this agent's parameters and adapter from an earlier run."),
+        parameter(
+            "Load this agent's parameters and adapter from an earlier run.",
+            kept_when_loaded=True,
+            reset_in_attacks=True,
+        ),
     ] = False
-    checkpoint_entity: Annotated[
-        str, Meta(description="Must be empty: runs are not stored at Weights & Biases.")
-    ] = ""
-    checkpoint_project: Annotated[
-        str, Meta(description="Must be empty: runs are not stored at Weights & Biases.")
-    ] = ""
     checkpoint_run_id: Annotated[
-        str | None, Meta(description="Name or folder of the run to load.")
+        str | None,
+        parameter(
+            "Name or folder of the run to load.", kept_when_loaded=True, reset_in_attacks=True
+        ),
     ] = None
     checkpoint_version: Annotated[
         str,
-        Meta(description='Adapter that is loaded: its iteration or name, "latest", or "base".'),
+        parameter(
+            'Adapter to load: its iteration or name, "latest", or "base".',
+            needs="loading",
+            kept_when_loaded=True,
+            reset_in_attacks=True,
+        ),
     ] = "latest"
-    use_orthogonal_initialisation: Annotated[
-        bool, Meta(description="Must be true: applies to tensor agents only.")
-    ] = True
-    orthogonal_initialisation_gain: Annotated[
-        Positive, Meta(description="Must be 1.0: applies to tensor agents only.")
-    ] = 1.0
     model_provider: Annotated[
         Provider,
-        Meta(
-            description='Provider of sampling and training. "local": a model in this process. '
-            '"scripted": no model; the agent follows a strategy and is never trained. "dummy": no '
-            "model; random replies, as with use_dummy_api.",
+        parameter(
+            'Where the model is sampled and trained. "local": in this process. "scripted": no '
+            'model; the agent follows a strategy and is never trained. "dummy": no model; replies '
+            "are random, as with use_dummy_api.",
+            needs="provider",
+            shared=True,
         ),
     ] = "OpenAI"
     model_name: Annotated[
         str,
-        Meta(
-            description='The base model; with "local" a folder or "builtin:tea", with "scripted" '
-            "the name of a strategy, such as honest, liar or silent, or one of your own. An API "
-            "has to be told one: the default is that of files that the nip library saved."
+        parameter(
+            'The base model. With "local", a folder or "builtin:tea"; with "scripted", the name '
+            "of a strategy such as honest, liar or silent, or one of your own. Name one if you "
+            "use an API: the default is that of files saved by the nip library.",
+            shared=True,
         ),
     ] = "gpt-4o-mini-2024-07-18"
     language_model_server_scheme_host: Annotated[
-        str, Meta(description="Scheme and host of the language-model server (self-hosted).")
+        str,
+        server_parameter(
+            "Scheme and host of the language-model server (self-hosted).",
+            needs="language-model server",
+        ),
     ] = "http://localhost"
     language_model_server_port: Annotated[
-        Port, Meta(description="Port of the language-model server (self-hosted).")
+        Port,
+        server_parameter(
+            "Port of the language-model server (self-hosted).", needs="language-model server"
+        ),
     ] = 5000
     vllm_server_port: Annotated[
         Port,
-        Meta(
-            description="Port at which vLLM is reached (self-hosted), and its replicas at those "
-            "after it. 8000: where the language-model server says."
+        server_parameter(
+            "Port of vLLM (self-hosted); its replicas use the ports after it. 8000: the port that "
+            "the language-model server reports.",
+            needs="language-model server",
         ),
     ] = 8000
     api_base_url: Annotated[
         str | None,
-        Meta(
-            description="Base URL of an OpenAI-compatible API; several, separated by commas, share "
-            "the requests. None: the provider's own."
+        server_parameter(
+            "Base URL of an OpenAI-compatible API. Several URLs, separated by commas, share the "
+            "requests. None: the provider's own.",
+            needs="server",
         ),
     ] = None
     api_key_variable: Annotated[
         str | None,
-        Meta(
-            description="Environment variable that holds the API key. None: OPENAI_API_KEY, "
-            "OPENROUTER_API_KEY, or NIP_FN_SERVER_TOKEN if set."
+        server_parameter(
+            "Environment variable that holds the API key. None: OPENAI_API_KEY or "
+            "OPENROUTER_API_KEY; for other servers NIP_FN_SERVER_TOKEN, if it is set.",
+            needs="server",
         ),
     ] = None
     replies_per_request: Annotated[
         Literal["auto", "all", "one"],
-        Meta(
-            description='Sample sibling replies in one request ("n"), or each in its own. "auto": '
-            "one request if the server supports it."
+        server_parameter(
+            '"all": sample sibling replies in one request ("n"). "one": send a request for each. '
+            '"auto": one request if the server supports it.',
+            needs="server",
         ),
     ] = "auto"
     use_batch_api: Annotated[
         bool,
-        Meta(description="Use the batch API: half the price, but each step may take a day."),
+        parameter(
+            "Use the batch API: half the price, but each step may take a day.",
+            needs="server",
+            shared=True,
+        ),
     ] = False
     use_dummy_api: Annotated[
-        bool, Meta(description="Use no model: random replies, and training without effect.")
+        bool,
+        parameter("Use no model: replies are random, and training has no effect.", shared=True),
     ] = False
     shared_model_group: Annotated[
         str | None,
-        Meta(description="Agents with the same group share a model. None: a model of its own."),
+        parameter(
+            "Agents in the same group share one model. None: a model of its own.",
+            reset_in_attacks=True,
+        ),
     ] = None
     temperature: Annotated[
         Temperature | None,
-        Meta(description="Sampling temperature; excludes top_p. None: the model's default."),
+        parameter(
+            "Sampling temperature; excludes top_p. None: the model's default.", needs="model"
+        ),
     ] = None
     top_p: Annotated[
         Annotated[float, Meta(gt=0.0, le=1.0)] | None,
-        Meta(description="Nucleus sampling threshold. None: the model's default."),
+        parameter("Nucleus sampling threshold. None: the model's default.", needs="model"),
     ] = None
     repetition_penalty: Annotated[
         Positive | None,
-        Meta(description="Above 1, repeated tokens are discouraged. None: the model's default."),
+        parameter(
+            "Values above 1 discourage repeated tokens. None: the model's default.", needs="model"
+        ),
     ] = None
     num_responses: Annotated[
         ByTurn | None,
-        Meta(
-            description="With malt: replies sampled from this agent at each of its turns, or a "
-            "list with one number for each turn, the last of which repeats. The more replies "
-            "follow a reply of another agent, the surer the sign of that agent's pairs. None: "
-            "malt.num_responses_per_timestep, or 1 if frozen."
+        parameter(
+            "With malt: number of replies sampled from this agent at each of its turns, or a list "
+            "with a number for each turn, whose last number repeats. The more replies follow "
+            "another agent's reply, the more reliable that agent's preference pairs are. None: "
+            "malt.num_responses_per_timestep, or 1 if the agent is frozen.",
+            needs="malt",
+            reset_in_attacks=True,
         ),
     ] = None
     num_idle_responses: Annotated[
         ByTurn | None,
-        Meta(
-            description="The same where its replies are not trained on: it is frozen, not due by "
-            "its update_schedule, or plays an earlier model. None: as num_responses."
+        parameter(
+            "Number of replies at turns that are not trained on: the agent is frozen, not due by "
+            "its update_schedule, or played by an earlier model. None: the same as num_responses.",
+            needs="idle turns",
+            reset_in_attacks=True,
         ),
     ] = None
     pair_selection_method: Annotated[
         str | None,
-        Meta(
-            description="With malt: a pair rule for this agent. None: malt.pair_selection_method."
+        parameter(
+            "With malt: pair rule for this agent. None: malt.pair_selection_method.",
+            needs="pair rule",
+            stage="selection",
+            reset_in_attacks=True,
         ),
     ] = None
     min_pair_margin: Annotated[
         NotNegative | None,
-        Meta(
-            description="With malt: smallest difference of expected reward between this agent's "
-            "chosen and rejected reply. None: malt.min_pair_margin."
+        parameter(
+            "With malt: smallest difference in expected reward between this agent's chosen and "
+            "rejected replies. None: malt.min_pair_margin.",
+            needs="pair rule",
+            stage="selection",
+            reset_in_attacks=True,
         ),
     ] = None
     opponent_pool: Annotated[
         Natural,
-        Meta(
-            description="Number of earlier models of every other agent (the base model included) "
-            "that this agent also meets while it samples, drawn at random for each tree. Such a "
-            "tree trains only this agent. 0: it meets the latest models alone."
+        parameter(
+            "Number of earlier models of each other agent (including the base model) to train "
+            "this agent against. They are drawn at random for each tree, and such a tree trains "
+            "this agent only. 0: only the latest models.",
+            needs="iterations",
+            reset_in_attacks=True,
         ),
     ] = 0
     opponent_scripts: Annotated[
         tuple[str, ...],
-        Meta(
-            description="Strategies, named as a scripted agent's, that every other agent also "
-            "follows while this one samples, drawn as earlier models are: 'repeat' or, "
-            "in the bug hunt, 'framer' attack a verifier."
+        parameter(
+            "Scripted strategies to train this agent against, drawn from the same pool as earlier "
+            "models. 'repeat' attacks a verifier, and so does 'framer' in the bug hunt.",
+            needs="iterations",
+            reset_in_attacks=True,
         ),
     ] = ()
     opponent_pool_share: Annotated[
         Share,
-        Meta(
-            description="With opponent_pool or opponent_scripts: share of the trees in which it "
-            "meets earlier models or scripts."
+        parameter(
+            "Share of the trees in which this agent plays against the earlier models or scripts "
+            "of its pool.",
+            needs="opponents",
         ),
     ] = 0.5
     fine_tune_from_scratch: Annotated[
         bool,
-        Meta(description="Start each training from the base model, not from the last adapter."),
+        training_parameter(
+            "Start each training from the base model instead of the last adapter.", needs="trained"
+        ),
     ] = True
-    freeze_agent: Annotated[bool, Meta(description="Never train this agent.")] = False
+    freeze_agent: Annotated[
+        bool,
+        parameter(
+            "Never train this agent.", needs="iterations", shared=True, kept_when_loaded=True
+        ),
+    ] = False
     quantization: Annotated[
         Literal["bitsandbytes", "none"],
-        Meta(description="Quantization of the weights that vLLM serves."),
+        parameter("Quantization of the weights that vLLM serves.", needs="model", shared=True),
     ] = "none"
     num_epochs: Annotated[
-        Count | None, Meta(description="Epochs over the training data. None: rl.num_epochs.")
+        Count | None,
+        training_parameter(
+            "Epochs over the training data. None: rl.num_epochs.", needs="real training"
+        ),
     ] = None
     dpo_beta: Annotated[
         Annotated[float, Meta(gt=0.0, le=2.0)] | None,
-        Meta(description="DPO's beta: strength of the pull to the reference policy. None: 0.1."),
+        training_parameter(
+            "DPO's beta, the strength of the pull towards the reference policy. None: 0.1.",
+            needs="dpo",
+        ),
     ] = None
     dpo_reference: Annotated[
         Literal["previous", "base"],
-        Meta(description="DPO's reference policy: the adapter before the training, or the base."),
+        training_parameter(
+            "DPO's reference policy: the adapter that the training starts from, or the base model.",
+            needs="dpo reference",
+        ),
     ] = "previous"
     dpo_sft_weight: Annotated[
         Annotated[float, Meta(ge=0.0, le=100.0)],
-        Meta(
-            description="Weight of the supervised loss of the chosen replies (nats per token), "
-            "added to the loss of DPO. 0: DPO alone."
+        training_parameter(
+            "Weight of a supervised loss on the chosen replies (nats per token), added to the DPO "
+            "loss. 0: DPO only.",
+            needs="dpo",
         ),
     ] = 0.0
-    use_lora: Annotated[bool, Meta(description="Train a LoRA adapter instead of all weights.")] = (
-        True
-    )
-    lora_rank: Annotated[Count, Meta(description="Rank of the LoRA adapter.")] = 64
+    use_lora: Annotated[
+        bool,
+        training_parameter("Train a LoRA adapter instead of all weights.", needs="our trainer"),
+    ] = True
+    lora_rank: Annotated[Count, training_parameter("Rank of the LoRA adapter.", needs="lora")] = 64
     lora_alpha: Annotated[
-        Count | None, Meta(description="LoRA's alpha. None: lora_rank x lora_alpha_scale.")
+        Count | None,
+        training_parameter("LoRA's alpha. None: lora_rank x lora_alpha_scale.", needs="lora"),
     ] = None
     lora_alpha_scale: Annotated[
-        Positive | None, Meta(description="LoRA's alpha as a multiple of its rank.")
+        Positive | None, training_parameter("LoRA's alpha as a multiple of its rank.", needs="lora")
     ] = 1.0
-    lora_dropout: Annotated[Share, Meta(description="Dropout rate of the LoRA layers.")] = 0.05
+    lora_dropout: Annotated[
+        Share, training_parameter("Dropout rate of the LoRA layers.", needs="lora")
+    ] = 0.05
     stack_lora_adapters: Annotated[
-        bool, Meta(description="Each training adds a new adapter on top of the previous ones.")
+        bool,
+        training_parameter(
+            "Train a new adapter on top of the previous ones each time.",
+            needs="stacked adapters",
+        ),
     ] = False
     per_device_train_batch_size: Annotated[
-        Count, Meta(description="Training examples per device in a gradient step.")
+        Count,
+        training_parameter(
+            "Training examples per device in each gradient step.", needs="real training"
+        ),
     ] = 2
     gradient_checkpointing: Annotated[
         Checkpointing,
-        Meta(
-            description="Keep only each layer's input in a training, and compute the rest again "
-            'for the backward pass: less memory for a third more time. "auto": models with 10^9 '
-            "weights or more."
+        training_parameter(
+            "Recompute activations in the backward pass: less memory, about a third more time. "
+            '"auto": for models with at least 10^9 weights.',
+            needs="our trainer",
         ),
     ] = "auto"
     base_precision: Annotated[
         Literal["auto", Precision],
-        Meta(
-            description="Numbers that hold the base's weights while a LoRA is trained on it; 8 "
-            'and 4 bits need bitsandbytes and a GPU. "auto": bf16 for models with 10^9 weights or '
-            "more on a GPU that is fast at it, float32 otherwise and for a LoRA that is stacked."
+        training_parameter(
+            "Precision of the base weights while a LoRA adapter is trained; 8 and 4 bits need "
+            'bitsandbytes and a GPU. "auto": bf16 for models with at least 10^9 weights on a GPU '
+            "with fast bf16, otherwise float32; always float32 for stacked adapters.",
+            needs="lora",
         ),
     ] = "auto"
     system_prompt_template_path: Annotated[
-        str | None, Meta(description="File with a Jinja template to use as the system prompt.")
+        str | None,
+        parameter("File with a Jinja template to use as the system prompt.", needs="chat"),
     ] = None
     system_prompt_template: Annotated[
         str | None,
-        Meta(description="Text of that template; filled in from the file when the run starts."),
+        parameter(
+            "Text of the template, filled in from the file when the run starts.", needs="chat"
+        ),
     ] = None
     use_supervisor_message: Annotated[
         SupervisorRule,
-        Meta(
-            description="Rounds in which the chat ends with instructions from a supervisor, as it "
-            'always does at the verifier\'s last turn; "first" is the first round of the game.'
+        parameter(
+            'Rounds whose chat ends with a supervisor\'s instructions; "first" is the first round '
+            "of the game. The verifier's last turn always has them.",
+            needs="chat",
         ),
     ] = "none"
-    supervisor_name: Annotated[str, Meta(description="Name of that supervisor.")] = "Supervisor"
+    supervisor_name: Annotated[str, parameter("Name of the supervisor.", needs="chat")] = (
+        "Supervisor"
+    )
     max_response_words: Annotated[
-        Count, Meta(description="Length limit, in words, that the prompt states for a reply.")
+        Count,
+        parameter(
+            "Maximum length of a reply in words, as stated in the prompt.", needs="word limit"
+        ),
     ] = 150
     max_tokens_per_message: Annotated[
         Count | None,
-        Meta(
-            description="Token limit of a reply, hidden reasoning included. None: as if left out, "
-            f"{TOKENS_PER_WORD} x max_response_words, or the limit of an embedded model."
+        parameter(
+            "Maximum tokens of a reply, including hidden reasoning. None: "
+            f"{TOKENS_PER_WORD} x max_response_words, or the limit of an embedded model.",
+            needs="model",
         ),
     ] = None
     # The JSON of the table that is written: a record must be hashable, and tables are not.
     extra_request_fields: Annotated[
         str | None,
-        Meta(
-            description="Table of further fields of each request to an API, such as "
-            '{reasoning_effort = "low"}; they are sent as they are. None: no more fields.'
+        parameter(
+            "Table of extra fields to send with each API request, such as {reasoning_effort = "
+            '"low"}. None: no extra fields.',
+            needs="server",
         ),
     ] = None
     num_invalid_generation_retries: Annotated[
-        Count, Meta(description="Attempts at a valid reply before it is recorded as invalid.")
+        Count, parameter("Number of attempts before a reply is recorded as invalid.")
     ] = 20
     name_speakers_in_content: Annotated[
         bool | None,
-        Meta(
-            description="Begin each message with its speaker's name. None: only for providers that "
-            "drop the name field."
+        parameter(
+            "Start each message with its speaker's name. None: only with providers that drop the "
+            "name field.",
+            needs="chat",
         ),
     ] = None
     merge_same_role_messages: Annotated[
         bool | None,
-        Meta(description="Merge consecutive messages of one role. None: except with OpenAI."),
+        parameter(
+            "Merge consecutive messages of one role. None: with every provider but OpenAI.",
+            needs="chat",
+        ),
     ] = None
     checkpoint_agent: Annotated[
         str | None,
-        Meta(description="Name of the agent to load in that run. None: this agent's own name."),
+        parameter(
+            "Name of the agent to load from that run. None: the same name.",
+            kept_when_loaded=True,
+            reset_in_attacks=True,
+        ),
     ] = None
 
 
@@ -408,11 +495,6 @@ def lora_alpha(agent: AgentParameters) -> int:
     if agent.lora_alpha is not None:
         return agent.lora_alpha
     return round(agent.lora_rank * (agent.lora_alpha_scale or 1.0))
-
-
-def lr_factor(agent: AgentParameters) -> float:
-    """The learning rate of the agent's model as a multiple of `rl.lr`."""
-    return 1.0 if agent.agent_lr_factor is None else agent.agent_lr_factor.actor
 
 
 def max_tokens(agent: AgentParameters) -> int:

@@ -63,27 +63,27 @@ def name_problem(name: str, address: str) -> Problem | None:
     return Problem(f"{name[:MOST_NAME]!r} cannot be the name of a file", address, remedy)
 
 
-def name_schema(known: Sequence[str]) -> dict[str, Any]:
+def name_schema(names: Sequence[str]) -> dict[str, Any]:
     """The JSON Schema of a name that is either known or a reference."""
-    return {"anyOf": [{"enum": list(known)}, {"pattern": REFERENCE}]}
+    return {"anyOf": [{"enum": list(names)}, {"pattern": REFERENCE}]}
 
 
-def unknown_name(address: str, name: object, kind: str, known: Sequence[str]) -> Problem:
+def unknown_name(address: str, name: object, noun: str, names: Sequence[str]) -> Problem:
     """The problem of a name that is neither known nor a reference.
 
     Args:
         address: The parameter that holds the name.
         name: The name as it was given; it may be of any type.
-        kind: A noun for what it should name, such as "trainer".
-        known: The built-in names.
+        noun: A noun for what it should name, such as "trainer".
+        names: The built-in names.
 
     Returns:
         A problem whose remedy begins with the nearest known name, if there is a near one.
     """
-    near = difflib.get_close_matches(str(name), known, n=1)
+    near = difflib.get_close_matches(str(name), names, n=1)
     guess = f"did you mean {near[0]!r}? " if near else ""
     return Problem(
-        f"{name!r} is not a {kind}",
+        f"{name!r} is not a {noun}",
         address,
-        f"{guess}choose from {', '.join(known)}, or write package.module:NAME or file.py:NAME",
+        f"{guess}choose from {', '.join(names)}, or write package.module:NAME or file.py:NAME",
     )

@@ -2,80 +2,93 @@
 
 from typing import Annotated, Literal
 
-from msgspec import Meta
-
 from nip_fn.game.decision import SpectrumName
 from nip_fn.game.protocol import ForceGuess
-from nip_fn.params.base import Count, Record, Reward
+from nip_fn.params.base import Count, Record, Reward, parameter
 
 
 class CommonProtocolParameters(Record, frozen=True):
     """Rewards and rules that all protocols share."""
 
     verifier_first: Annotated[
-        bool, Meta(description="The verifier speaks first (nip, debate, mnip).")
+        bool, parameter("The verifier speaks first (nip, debate, mnip).", needs="first speaker")
     ] = True
     randomize_prover_stance: Annotated[
         bool,
-        Meta(
-            description="Provers argue for a verdict drawn from the hash of the solution instead "
-            "of always for acceptance (nip, adp, mnip; the other protocols fix the verdicts)."
+        parameter(
+            "Provers argue for a verdict drawn from the hash of the solution instead of always "
+            "for acceptance (nip, adp, mnip; the other protocols fix the verdicts).",
+            needs="stances",
         ),
     ] = False
     prover_stance: Annotated[
         Literal["accept", "reject", "random"] | None,
-        Meta(
-            description="Verdict that provers argue for (nip, adp, mnip); random draws it from the "
-            "hash of the solution, as randomize_prover_stance does. None: acceptance, unless that "
-            "is set."
+        parameter(
+            "Verdict that provers argue for (nip, adp, mnip); random draws it from the hash of "
+            "the solution. None: acceptance, unless randomize_prover_stance is set.",
+            needs="stances",
         ),
     ] = None
     prover_reward: Annotated[
-        Reward, Meta(description="Reward of a prover whose verdict the verifier decides for.")
+        Reward,
+        parameter(
+            "Reward of a prover when the verifier decides for its verdict.",
+            needs="prover rewards",
+            stage="rewards",
+        ),
     ] = 1.0
     prover_invalid_response_penalty: Annotated[
         Reward | None,
-        Meta(
-            description="Reward of a prover for an invalid reply, which then ends the game. "
-            "None: the game continues, without a reward for the reply."
+        parameter(
+            "Reward of a prover for an invalid reply, which then ends the game. None: the game "
+            "continues, and the reply earns nothing.",
+            needs="prover",
         ),
     ] = None
     verifier_reward: Annotated[
-        Reward, Meta(description="Reward of the verifier for a correct decision.")
+        Reward, parameter("Reward of the verifier for a correct decision.", stage="rewards")
     ] = 1.0
     verifier_incorrect_penalty: Annotated[
-        Reward, Meta(description="Reward of the verifier for a wrong decision.")
+        Reward, parameter("Reward of the verifier for a wrong decision.", stage="rewards")
     ] = -1.0
     verifier_neither_accept_nor_reject_reward: Annotated[
         Reward | None,
-        Meta(
-            description="Reward of the verifier for an undecided verdict. "
-            "None: half-way between a correct and a wrong one."
+        parameter(
+            "Reward of the verifier for an undecided verdict. None: half-way between a correct "
+            "and a wrong one.",
+            needs="undecided verdicts",
+            stage="rewards",
         ),
     ] = None
     verifier_terminated_penalty: Annotated[
-        Reward, Meta(description="Reward of the verifier if its last turn brings no decision.")
+        Reward,
+        parameter(
+            "Reward of the verifier if it makes no decision by its last turn.",
+            needs="free verdict",
+            stage="rewards",
+        ),
     ] = -1.0
     verifier_no_guess_reward: Annotated[
         Reward,
-        Meta(description="Reward of the verifier for each earlier turn without a decision."),
+        parameter(
+            "Reward of the verifier for each earlier turn without a decision.",
+            needs="several turns",
+            stage="rewards",
+        ),
     ] = 0.0
     shared_reward: Annotated[
-        bool, Meta(description="Provers receive the verifier's reward instead of their own.")
+        bool,
+        parameter("Provers receive the verifier's reward instead of their own.", needs="prover"),
     ] = False
     force_guess: Annotated[
         ForceGuess | None,
-        Meta(
-            description="Replaces the verifier's decision at its first turn that counts: zero "
-            "rejects, one accepts, y is always correct. None: the verifier decides."
+        parameter(
+            "Replaces the verifier's decision at its first turn that counts: zero rejects, one "
+            "accepts, y is always correct. None: the verifier decides."
         ),
     ] = None
-    zero_knowledge: Annotated[
-        bool,
-        Meta(description="Must be false: zero-knowledge protocols exist for tensor agents only."),
-    ] = False
     verifier_decision_spectrum: Annotated[
-        SpectrumName, Meta(description="The scale on which the verifier decides.")
+        SpectrumName, parameter("Scale on which the verifier decides.")
     ] = "accept_reject"
 
 
@@ -84,10 +97,10 @@ class LongProtocolParameters(Record, frozen=True):
 
     max_message_rounds: Annotated[
         Count,
-        Meta(description="Largest number of rounds. The game ends at the verifier's last turn."),
+        parameter("Maximum number of rounds. The game ends at the verifier's last turn."),
     ] = 8
     min_message_rounds: Annotated[
-        Count, Meta(description="First round (counted from 1) in which a decision counts.")
+        Count, parameter("First round (counted from 1) in which a decision counts.")
     ] = 1
 
 
@@ -95,11 +108,11 @@ class TwoProverParameters(LongProtocolParameters, frozen=True):
     """The length and order of a dialogue with two provers."""
 
     sequential: Annotated[
-        bool, Meta(description="The provers speak one after the other, not simultaneously.")
+        bool, parameter("The provers speak one after the other instead of simultaneously.")
     ] = False
     prover0_first: Annotated[
-        bool, Meta(description="With sequential: prover0 speaks before prover1.")
+        bool, parameter("With sequential: prover0 speaks before prover1.", needs="sequential")
     ] = True
     randomize_channel_order: Annotated[
-        bool, Meta(description="The verifier reads the provers' messages in a random order.")
+        bool, parameter("The verifier reads the provers' messages in a random order.")
     ] = True

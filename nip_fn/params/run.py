@@ -9,9 +9,9 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from nip_fn.params.agent import AgentParameters
-from nip_fn.params.base import Record, Share
+from nip_fn.params.base import Record, Share, parameter, section
 from nip_fn.params.data import CodeValidationParameters, DatasetParameters
-from nip_fn.params.names import BUILT_IN_TRAINERS, name_schema
+from nip_fn.params.names import BUILT_IN_TRAINERS
 from nip_fn.params.protocol import (
     CommonProtocolParameters,
     LongProtocolParameters,
@@ -31,9 +31,9 @@ class DummyParameters(Record, frozen=True):
     """The random behaviour of agents with `use_dummy_api`."""
 
     decision_rate: Annotated[
-        Share, Meta(description="Share of the verifier's replies that contain a decision.")
+        Share, parameter("Share of the verifier's replies that contain a decision.")
     ] = 0.4
-    invalid_rate: Annotated[Share, Meta(description="Share of replies that are invalid.")] = 0.0
+    invalid_rate: Annotated[Share, parameter("Share of replies that are invalid.")] = 0.0
 
 
 class HyperParameters(Record, frozen=True):
@@ -42,34 +42,45 @@ class HyperParameters(Record, frozen=True):
     # Not a Literal: a trainer of the user's own is named by reference, and must decode.
     trainer: Annotated[
         str,
-        Meta(
-            description="The training method: a built-in one, or a trainer of your own.",
-            extra_json_schema=name_schema(BUILT_IN_TRAINERS),
+        parameter(
+            "Training method: a built-in one, or a trainer of your own.",
+            names=BUILT_IN_TRAINERS,
+            needs="trainer",
         ),
     ] = "malt"
     dataset: Annotated[
         str,
-        Meta(description='"builtin:NAME", "hf:NAME", or the path of a file or a directory.'),
+        parameter('Data set: "builtin:NAME", "hf:NAME", or the path of a file or directory.'),
     ] = "builtin:tea"
     interaction_protocol: Annotated[
-        str, Meta(description="The game: a built-in protocol, or one of your own.")
+        str, parameter("The game: a built-in protocol, or one of your own.")
     ] = "nip"
     seed: Annotated[
-        int, Meta(description="Seed of all randomness in the run.", ge=-(2**63), le=2**63 - 1)
+        int,
+        Meta(ge=-(2**63), le=2**63 - 1),
+        parameter("Seed of all randomness in the run.", stage="selection"),
     ] = 6198
     test_dataset_split: Annotated[
         Literal["train", "validation", "test"],
-        Meta(description='The split to test on; "train" only where nothing is trained.'),
+        parameter(
+            'Split that tests use; "train" is allowed only if nothing is trained.',
+            needs="tests",
+            stage="testing",
+        ),
     ] = "test"
     agents: tuple[AgentParameters, ...] = ()
     rl: RlParameters = RlParameters()
     text_rl: TextRlParameters = TextRlParameters()
-    ei: PureTextEiParameters = PureTextEiParameters()
-    malt: PureTextMaltParameters = PureTextMaltParameters()
+    ei: Annotated[PureTextEiParameters, section("ei")] = PureTextEiParameters()
+    malt: Annotated[PureTextMaltParameters, section("malt")] = PureTextMaltParameters()
     protocol_common: CommonProtocolParameters = CommonProtocolParameters()
-    nip_protocol: LongProtocolParameters = LongProtocolParameters()
-    debate_protocol: TwoProverParameters = TwoProverParameters()
-    mnip_protocol: TwoProverParameters = TwoProverParameters()
-    dummy: DummyParameters = DummyParameters()
+    nip_protocol: Annotated[LongProtocolParameters, section("nip_protocol")] = (
+        LongProtocolParameters()
+    )
+    debate_protocol: Annotated[TwoProverParameters, section("debate_protocol")] = (
+        TwoProverParameters()
+    )
+    mnip_protocol: Annotated[TwoProverParameters, section("mnip_protocol")] = TwoProverParameters()
+    dummy: Annotated[DummyParameters, section("dummy")] = DummyParameters()
     code_validation: CodeValidationParameters = CodeValidationParameters()
     dataset_options: DatasetParameters = DatasetParameters()

@@ -14,8 +14,9 @@ from nip_fn.params.base import (
     Reward,
     Share,
     Temperature,
+    parameter,
 )
-from nip_fn.params.names import PAIR_RULES, VALUE_BACKUPS, name_schema
+from nip_fn.params.names import PAIR_RULES, VALUE_BACKUPS
 from nip_fn.trees.node import SimultaneousBranching
 
 TestScheme = Literal["none", "all", "last", "first_and_last"]
@@ -31,29 +32,41 @@ class RlParameters(Record, frozen=True):
 
     num_iterations: Annotated[
         Natural,
-        Meta(description="Number of iterations; each samples, selects and trains. 0: only test."),
+        parameter(
+            "Number of iterations, each of which samples, selects and trains. 0: only test.",
+            stage="training",
+        ),
     ] = 8
     rollouts_per_iteration: Annotated[
         Count | None,
-        Meta(description="Datapoints sampled per iteration. None: the whole training split."),
+        parameter(
+            "Datapoints sampled per iteration. None: the whole training split.", needs="batches"
+        ),
     ] = None
     # The *nip* library's default of 1000 is an error wherever it is no multiple of the rounds of a
     # dialogue, so here the measure is off unless it is asked for.
     frames_per_batch: Annotated[
         Count | None,
-        Meta(
-            description="Rounds sampled per iteration, instead of rollouts_per_iteration: that "
-            "many rounds divided by the longest dialogue gives the number of datapoints."
+        parameter(
+            "Rounds sampled per iteration, in place of rollouts_per_iteration; divided by the "
+            "rounds of the longest dialogue, it gives the number of datapoints.",
+            needs="batches",
         ),
     ] = None
     # The *nip* library's default is 0.003, far too high for a language model.
-    lr: Annotated[LearningRate, Meta(description="Learning rate.")] = 1e-5
+    lr: Annotated[LearningRate, parameter("Learning rate.", needs="rl.lr", stage="training")] = 1e-5
     num_epochs: Annotated[
-        Count, Meta(description="Epochs over the training data of an iteration.")
+        Count,
+        parameter(
+            "Epochs over the training data of an iteration.",
+            needs="rl.num_epochs",
+            stage="training",
+        ),
     ] = 3
     # One, where the *nip* library has ten and thus plays its whole test set ten times.
     num_test_iterations: Annotated[
-        Count, Meta(description="Dialogues per held-out datapoint in a test.")
+        Count,
+        parameter("Dialogues per held-out datapoint in a test.", needs="tests", stage="testing"),
     ] = 1
 
 
@@ -62,124 +75,167 @@ class TextRlParameters(Record, frozen=True):
 
     test_scheme: Annotated[
         TestScheme,
-        Meta(description="Which iterations' models are tested on held-out datapoints."),
+        parameter(
+            "Iterations whose models are tested on held-out datapoints.",
+            needs="iterations",
+            stage="testing",
+        ),
     ] = "none"
     test_on_whole_dataset: Annotated[
         bool,
-        Meta(
-            description="Test on all held-out datapoints. False: on as many as an iteration "
-            "samples."
+        parameter(
+            "Test on all held-out datapoints. False: on as many as an iteration samples.",
+            needs="tests",
+            stage="testing",
         ),
     ] = True
     fine_tune_on_all_previous_rollouts: Annotated[
         bool,
-        Meta(description="Also train on the selections of earlier iterations of the same trainer."),
+        parameter(
+            "Also train on the selections of earlier iterations of the same trainer.",
+            needs="trained",
+        ),
     ] = False
     verifier_guess_replacement_proportion: Annotated[
         Share,
-        Meta(
-            description="With ei: share of the verifier's dialogues in which its decision is "
-            "replaced by the true label."
+        parameter(
+            "With ei: share p of the verifier's dialogues whose decision is replaced by the true "
+            "label.",
+            needs="ei",
+            stage="training",
         ),
     ] = 0.0
     verifier_guess_replacement_annealing: Annotated[
         Annealing,
-        Meta(
-            description="Decay of that share p over iterations i: linear max(p - ir, 0), "
-            "exponential p(1 - r)^i."
+        parameter(
+            "Decay of the share p over iterations i: linear is max(p - ir, 0), exponential is p(1 "
+            "- r)^i.",
+            needs="replaced verdicts",
+            stage="training",
         ),
     ] = "none"
     verifier_guess_replacement_annealing_rate: Annotated[
-        Share, Meta(description="Decay rate r of that share.")
+        Share, parameter("Decay rate r of the share p.", needs="annealing", stage="training")
     ] = 0.1
     max_requests_in_flight: Annotated[
         Count,
-        Meta(
-            description="Largest number of simultaneous requests to each API server. The number "
-            "in use adapts to the server below this limit."
+        parameter(
+            "Maximum number of simultaneous requests to each API server. The actual number adapts "
+            "to the server.",
+            needs="server",
+            stage="session",
         ),
     ] = 1024
     request_timeout_seconds: Annotated[
-        Positive, Meta(description="Seconds without an answer after which a request is repeated.")
+        Positive,
+        parameter(
+            "Seconds without an answer before a request is sent again.",
+            needs="server",
+            stage="session",
+        ),
     ] = 600.0
     outage_limit_seconds: Annotated[
         Positive,
-        Meta(
-            description="Seconds for which a server that has answered before may fail, refuse "
-            "everything or be out of reach. It is probed by one request at a time; then the run "
-            "ends, and can be resumed."
+        parameter(
+            "Seconds that a server which has answered before may fail, refuse every request or be "
+            "unreachable before the run ends. It is probed with one request at a time, and the "
+            "run can be resumed.",
+            needs="server",
+            stage="session",
         ),
     ] = 7200.0
     unreached_limit_seconds: Annotated[
-        Positive, Meta(description="The same for a server that has never answered.")
+        Positive,
+        parameter(
+            "The same limit for a server that has never answered.", needs="server", stage="session"
+        ),
     ] = 60.0
     stop_grace_seconds: Annotated[
         NotNegative | None,
-        Meta(
-            description="Seconds for which replies that are under way are waited for when a run "
-            "is stopped (Ctrl-C) or fails. None: request_timeout_seconds."
+        parameter(
+            "Seconds to wait for outstanding replies when a run is stopped (Ctrl-C) or fails. "
+            "None: request_timeout_seconds.",
+            stage="session",
         ),
     ] = None
     fine_tune_poll_seconds: Annotated[
         Positive,
-        Meta(description="Seconds between two status queries of a fine-tuning job or a batch."),
+        parameter(
+            "Seconds between status queries of a fine-tuning job or a batch.",
+            needs="jobs",
+            stage="session",
+        ),
     ] = 30.0
     fine_tune_limit_hours: Annotated[
         Positive,
-        Meta(description="Hours that a fine-tuning job may take. Resuming the run waits again."),
+        parameter(
+            "Hours to wait for a fine-tuning job. Resuming the run starts the wait again.",
+            needs="training server",
+            stage="session",
+        ),
     ] = 24.0
     test_trees: Annotated[
         bool,
-        Meta(
-            description="Grow trees in tests, with as many replies as the trainer would sample in "
-            "an iteration, instead of single dialogues."
+        parameter(
+            "Grow trees in tests instead of single dialogues, with as many replies as the trainer "
+            "samples in an iteration.",
+            needs="test trees",
+            stage="testing",
         ),
     ] = False
     save_transcripts: Annotated[
         bool,
-        Meta(description="Also write all dialogues into the run's transcripts folder."),
+        parameter("Also write all dialogues into the run's transcripts folder.", stage="testing"),
     ] = False
     transcript_format: Annotated[
-        Literal["yaml", "json"], Meta(description="File format of the transcripts.")
+        Literal["yaml", "json"],
+        parameter("File format of the transcripts.", needs="transcripts", stage="testing"),
     ] = "yaml"
     switch_adapters: Annotated[
         bool,
-        Meta(
-            description="Sample with the trained adapters. False: keep sampling with the initial "
-            "models, as a control."
+        parameter(
+            "Sample with the trained adapters. False: keep sampling with the initial models, as a "
+            "control.",
+            needs="trained",
+            stage="training",
         ),
     ] = True
     refused_adapters: Annotated[
         RefusedAdapters,
-        Meta(
-            description="If a trained adapter cannot be served (poisoned weights, or another model "
-            "answers): stop the run, or skip the adapter and continue with the previous one. A run "
-            "may be resumed with another value."
+        parameter(
+            "What to do when a trained adapter cannot be served (its weights are invalid, or "
+            "another model answers): stop the run, or skip the adapter and continue with the "
+            "previous one.",
+            needs="real training",
+            stage="session",
         ),
     ] = "stop"
     failed_trainings: Annotated[
         FailedTrainings,
-        Meta(
-            description="If a training fails (it is killed, runs out of memory, has fewer rows "
-            "than the provider takes, or fails or is cancelled there): stop the run, which trains "
-            "it again when it is resumed; retry twice, then stop; or skip it and continue with the "
-            "previous model. A run may be resumed with another value. A training that diverges is "
-            "always skipped."
+        parameter(
+            "What to do when a training fails (it is killed, runs out of memory, has too few "
+            "rows, or fails or is cancelled at the provider): stop the run, which trains again "
+            "when it is resumed; retry twice, then stop; or skip the training and continue with "
+            "the previous model. A training that diverges is always skipped.",
+            needs="real training",
+            stage="session",
         ),
     ] = "stop"
     test_temperature: Annotated[
         Temperature | None,
-        Meta(
-            description="Sampling temperature of all agents in tests, instead of temperature and "
-            "top_p. 0: greedy. None: as in training."
+        parameter(
+            "Sampling temperature of all agents in tests, instead of temperature and top_p. 0: "
+            "greedy. None: as in training.",
+            needs="test temperature",
+            stage="testing",
         ),
     ] = None
 
 
 def grace_seconds(params: TextRlParameters) -> float:
     """Seconds for which a run that stops waits for replies: as given, or as a request may take."""
-    given = params.stop_grace_seconds
-    return params.request_timeout_seconds if given is None else given
+    seconds = params.stop_grace_seconds
+    return params.request_timeout_seconds if seconds is None else seconds
 
 
 class PureTextEiParameters(Record, frozen=True):
@@ -187,34 +243,59 @@ class PureTextEiParameters(Record, frozen=True):
 
     rollouts_per_iteration: Annotated[
         Count | None,
-        Meta(description="Datapoints sampled per iteration of EI. None: as in rl."),
+        parameter("Datapoints sampled per iteration of Expert Iteration. None: as in rl."),
     ] = None
-    lr: Annotated[LearningRate | None, Meta(description="Learning rate of EI. None: rl.lr.")] = None
+    lr: Annotated[
+        LearningRate | None,
+        parameter(
+            "Learning rate of Expert Iteration. None: rl.lr.",
+            needs="learning rate",
+            stage="training",
+        ),
+    ] = None
     rollout_selection_method: Annotated[
         RolloutSelection,
-        Meta(
-            description="Select every dialogue that reaches a threshold, or draw dialogues at "
-            "random, weighted by reward."
+        parameter(
+            "threshold selects every dialogue whose reward reaches reward_threshold; "
+            "weighted_sampling draws dialogues at random, weighted by reward.",
+            stage="selection",
         ),
     ] = "threshold"
     reward_threshold: Annotated[
-        Reward, Meta(description="With threshold: smallest total reward of a selected dialogue.")
+        Reward,
+        parameter(
+            "With threshold: smallest total reward of a selected dialogue.",
+            needs="threshold",
+            stage="selection",
+        ),
     ] = 0.9
     weighting_sample_size_factor: Annotated[
         Annotated[float, Meta(gt=0.0, le=100.0)],
-        Meta(description="With weighted_sampling: number of draws as a share of all dialogues."),
+        parameter(
+            "With weighted_sampling: number of draws as a share of all dialogues.",
+            needs="weighted draws",
+            stage="selection",
+        ),
     ] = 0.5
     weighting_minimum: Annotated[
         Reward | None,
-        Meta(
-            description="Reward of weight zero; lower rewards are raised to it. None: the "
-            "smallest reward."
+        parameter(
+            "Reward with weight zero, to which lower rewards are raised. None: the smallest "
+            "reward.",
+            needs="weighted draws",
+            stage="selection",
         ),
     ] = None
-    weighting_use_replacement: Annotated[bool, Meta(description="Draw with replacement.")] = True
+    weighting_use_replacement: Annotated[
+        bool, parameter("Draw with replacement.", needs="weighted draws", stage="selection")
+    ] = True
     weighting_epsilon: Annotated[
         NotNegative,
-        Meta(description="Smoothing: this over the number of dialogues is added to every weight."),
+        parameter(
+            "Smoothing: this value divided by the number of dialogues is added to every weight.",
+            needs="weighted draws",
+            stage="selection",
+        ),
     ] = 0.01
 
 
@@ -222,68 +303,95 @@ class PureTextMaltParameters(Record, frozen=True):
     """Multi-Agent LLM Training: trees of replies, expected rewards, preference pairs."""
 
     num_responses_per_timestep: Annotated[
-        Count, Meta(description="Replies k sampled from each agent at each position.")
+        Count,
+        parameter(
+            "Number k of replies sampled from each agent at each position.",
+            needs="malt.num_responses_per_timestep",
+        ),
     ] = 2
     frozen_agents_generate_one_response: Annotated[
-        bool, Meta(description="Sample one reply instead of k where only frozen agents move.")
+        bool,
+        parameter(
+            "Sample one reply instead of k where only frozen agents move.", needs="frozen agents"
+        ),
     ] = True
     simultaneous_branching: Annotated[
         SimultaneousBranching,
-        Meta(
-            description="Children where m agents move at once: joint has k (the i-th replies of "
-            "all agents together), product has k^m (every combination of replies)."
+        parameter(
+            "Children of a position at which m agents move at once: joint has k (the i-th replies "
+            "of all agents together), product has k^m (every combination of replies).",
+            needs="simultaneous turns",
         ),
     ] = "joint"
     # Not a Literal, for the same reason as `trainer`.
     pair_selection_method: Annotated[
         str,
-        Meta(
-            description="Pairs at each position, for each agent: a reply above and one below the "
+        parameter(
+            "Preference pairs at each position, for each agent: one reply above and one below the "
             "mid-point of the reward range (positive_negative) or the mean of the position's "
-            "replies (about_mean), two replies far enough apart (interval), the best and the worst "
-            "(best_worst), every two that differ (all), or a rule of your own.",
-            extra_json_schema=name_schema(PAIR_RULES),
+            "replies (about_mean), two replies that are far enough apart (interval), the best and "
+            "the worst (best_worst), every two that differ (all), or a rule of your own.",
+            names=PAIR_RULES,
+            needs="malt.pair_selection_method",
+            stage="selection",
         ),
     ] = "positive_negative"
     interval_threshold_proportion: Annotated[
         Share,
-        Meta(description="With interval: smallest difference, as a share of the reward range."),
+        parameter(
+            "With interval: smallest difference as a share of the reward range.",
+            needs="interval",
+            stage="selection",
+        ),
     ] = 0.1
     min_pair_margin: Annotated[
         NotNegative,
-        Meta(
-            description="Smallest difference of expected reward between the chosen and the "
-            "rejected reply."
+        parameter(
+            "Smallest difference in expected reward between the chosen and the rejected reply.",
+            needs="malt.min_pair_margin",
+            stage="selection",
         ),
     ] = 0.0
     deduplicate_pairs: Annotated[
         bool,
-        Meta(
-            description="Drop pairs of identical texts, and repeated pairs of an agent in a tree."
+        parameter(
+            "Drop pairs of identical texts, and repeated pairs of one agent in a tree.",
+            needs="siblings",
+            stage="selection",
         ),
     ] = False
     max_pairs_per_datapoint: Annotated[
         Count | None,
-        Meta(
-            description="Largest number of pairs per agent and tree; surplus pairs are dropped at "
-            "random. None: no limit."
+        parameter(
+            "Maximum number of pairs per agent and tree; surplus pairs are dropped at random. "
+            "None: no limit.",
+            needs="siblings",
+            stage="selection",
         ),
     ] = None
     balance_pairs: Annotated[
         PairBalance,
-        Meta(
-            description="Drop surplus pairs at random: decisions keeps as many pairs that prefer "
-            "acceptance as rejection, agents keeps equal numbers for all agents that have pairs."
+        parameter(
+            "Drop surplus pairs at random: decisions keeps as many pairs that prefer acceptance "
+            "as pairs that prefer rejection; agents keeps the same number for every agent that "
+            "has pairs.",
+            needs="siblings",
+            stage="selection",
         ),
     ] = "none"
     num_initial_ei_iterations: Annotated[
-        Natural, Meta(description="Iterations of Expert Iteration before the first of MALT.")
+        Natural,
+        parameter(
+            "Iterations of Expert Iteration before the first MALT iteration.", needs="trained"
+        ),
     ] = 0
     value_backup: Annotated[
         str,
-        Meta(
-            description="Expected reward of a node: mean over its children, over its leaves, or a "
-            "backup of your own.",
-            extra_json_schema=name_schema(VALUE_BACKUPS),
+        parameter(
+            "Expected reward of a node: the mean over its children or over its leaves, or a backup "
+            "of your own.",
+            needs="siblings",
+            stage="selection",
+            names=VALUE_BACKUPS,
         ),
     ] = "children"

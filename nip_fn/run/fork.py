@@ -44,7 +44,7 @@ class ForkPoint(NamedTuple):
         """The events that a fork begins with, up to the last reply.
 
         Args:
-            params: Of the fork; `step` refuses those that other replies might have followed from.
+            params: Of the fork; `step` refuses changes that the recorded replies depend on.
             run: The name of the recorded run.
             version: Of nip-fn.
             sources: (reference, hash of its source) of the values of one's own in `params`.

@@ -10,14 +10,13 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from returns.result import Failure, Result, Success
 
-from nip_fn.config.codec import differences
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.checkpoint import ReadError
 from nip_fn.run.events import BatchFetched, Event, StageEnded
-from nip_fn.run.reuse import SELECTION_PARAMETERS, is_among
+from nip_fn.run.reuse import reselect_problem
 from nip_fn.run.stages import Growing, NotStarted, Purpose
 from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import step
@@ -147,17 +146,8 @@ def reselect(
     """
     if backup is not None and params.trainer != "malt":
         return Failure(Problem("it backs no rewards up", "trainer", "a backup needs malt"))
-    changed = differences(replayed.state.params, params)
-    refused = [one for one in changed if not is_among(one, SELECTION_PARAMETERS)]
-    if refused:
-        known = ", ".join(SELECTION_PARAMETERS)
-        return Failure(
-            Problem(
-                "the recorded replies cannot tell what it would have changed",
-                refused[0],
-                f"only {known} can be changed in a replay",
-            )
-        )
+    if problem := reselect_problem(replayed.state.params, params):
+        return Failure(problem)
     # The trainer starts afresh and sees every iteration in turn, since what it selects may depend
     # on what came before: a warm-up, a schedule, rows that accumulate.
     trainer = trainer_of(params) if backup is None else malt_of(params, backup)

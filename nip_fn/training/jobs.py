@@ -14,7 +14,6 @@ from nip_fn.params.agent import (
     Checkpointing,
     Precision,
     lora_alpha,
-    lr_factor,
 )
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import Chat
@@ -173,7 +172,7 @@ def make_job(
         model=group.model,
         start=start,
         reference=_reference(agent, group, start),
-        learning_rate=rate * lr_factor(agent),
+        learning_rate=rate * (agent.agent_lr_factor or 1.0),
         num_epochs=agent.num_epochs or params.rl.num_epochs,
         # Resolved here for every provider: the *nip* library passes None on, which its server
         # rejects.

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 import typer
 
-from nip_fn.config.codec import get, merge, nest, to_dict
+from nip_fn.config.codec import get, merge, nest
 from nip_fn.params.agent import ContiguousPeriodicUpdateSchedule
-from nip_fn.testing.params import construct_test_params
 from nip_fn_cli.config import Flags, overrides, read_table, resolve
 from nip_fn_cli.shown.exits import Exit
 from tests.cli.conftest import SMALL, RunCli
@@ -67,12 +66,6 @@ def test_a_value_of_set_may_be_json_and_a_version_a_number(tmp_path: Path) -> No
     assert agent.update_schedule == ContiguousPeriodicUpdateSchedule(period=2, start=0, stop=1)
     assert agent.checkpoint_version == "3"
     assert agent.system_prompt_template == "{{ question }}"
-
-
-def test_our_own_table_with_types_is_read_as_it_is(tmp_path: Path) -> None:
-    params = construct_test_params("mnip")
-    file = written(tmp_path, json.dumps(to_dict(params, type_tags=True)))
-    assert resolve(read(file)) == params
 
 
 @pytest.mark.parametrize("saved", [V2, V1], ids=["v2", "v1"])

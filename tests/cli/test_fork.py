@@ -102,10 +102,10 @@ def test_the_command_of_a_fork_resumes_it_also_if_it_died_before_it_was_one(
     [
         (
             ("--from", "a", "--set", "malt.num_responses_per_timestep=3"),
-            "malt.num_responses_per_timestep: the recorded replies might have been others with it; "
+            "malt.num_responses_per_timestep: the recorded replies depend on it; "
             "leave it as it was, or start a new run without --from",
         ),
-        (("--from", "a", "--dataset", "builtin:python"), "dataset: the recorded replies might"),
+        (("--from", "a", "--dataset", "builtin:python"), "dataset: the recorded replies"),
         (("--from", "a", "--iteration", 2), "iteration 2 has not been sampled to its end"),
         (("--from", "a", "--iterations", 1), "rl.num_iterations: the run ends before iteration 1"),
         (("--from", "nowhere"), "--from: "),
@@ -152,7 +152,7 @@ def test_the_cells_of_a_study_may_train_on_one_forest(run_cli: RunCli, tmp_path:
     assert "--dry-run forecasts runs that sample for themselves" in refused.stderr
     (tmp_path / "rules.toml").write_text(STUDY + "malt.num_responses_per_timestep = [3]\n")
     refused = run_cli("sweep", "rules.toml", "--name", "other")
-    assert "malt.num_responses_per_timestep: the recorded replies might" in refused.stderr
+    assert "malt.num_responses_per_timestep: the recorded replies depend on it" in refused.stderr
 
 
 RULE = """

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from nip_fn.config.schema import parameters
 from nip_fn_cli.commands.init import init_command
-from nip_fn_cli.commands.params import parameters
+from nip_fn_cli.commands.params import values_of
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.session import plan
 from tests.cli.conftest import SMALL, RunCli
@@ -61,10 +62,10 @@ def test_a_new_configuration_says_what_its_options_say_also_without_its_marks(
     for one in (file, every):
         assert plan(overrides(Flags(one)), None, tmp_path).params == expected
     words = " ".join(file.read_text().replace("\n#", "").split())
-    for parameter in parameters():
-        # An agent's name is that of its table, and factors stand within a line.
-        is_left_out = "lr_factor." in parameter.address or parameter.address == "agents.AGENT.name"
-        assert is_left_out or f"{parameter.meaning} ({parameter.type})" in words
+    for address, parameter in parameters().items():
+        # An agent's name is that of its table.
+        is_left_out = address == "agents.AGENT.name"
+        assert is_left_out or f"{parameter.description} ({values_of(parameter)})" in words
 
 
 def test_a_file_that_exists_is_left_alone(run_cli: RunCli, tmp_path: Path) -> None:

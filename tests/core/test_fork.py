@@ -1,19 +1,18 @@
 """A fork takes over another run's replies, and goes on as if it had asked for them itself."""
 
-from itertools import product
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nip_fn.config.codec import from_dict, merge, nest, to_dict
+from nip_fn.config.schema import parameters
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.digest import digest
 from nip_fn.run.events import Event, Forked, Replied, SampleReplies, StageEnded
 from nip_fn.run.fork import fork_point
 from nip_fn.run.replay import replay
 from nip_fn.run.request import request
-from nip_fn.run.reuse import FORK_PARAMETERS, fork_problem, is_among
+from nip_fn.run.reuse import fork_problem
 from nip_fn.run.state import RunState
 from nip_fn.training.jobs import Job, PreferenceRow
 
@@ -187,6 +186,13 @@ SHORT = make_params(
 )
 
 
+FORKABLE = [
+    address
+    for address, parameter in parameters().items()
+    if parameter.meaning.stage not in ("sampling", "session") and address != "seed"
+]
+
+
 def other_values(address: str) -> list[HyperParameters]:
     """The parameters with each other value that the checks allow."""
     made = []
@@ -199,7 +205,7 @@ def other_values(address: str) -> list[HyperParameters]:
     return [params for params in made if params != SHORT and params.rl.num_iterations]
 
 
-@pytest.mark.parametrize("address", sorted(set(FORK_PARAMETERS) - {"seed"}))
+@pytest.mark.parametrize("address", FORKABLE)
 def test_what_a_fork_may_change_changes_nothing_that_agents_are_asked(address: str) -> None:
     others = other_values(address)
     assert others
@@ -249,11 +255,3 @@ def test_only_an_iteration_that_was_sampled_to_its_end_can_be_used() -> None:
     assert "no iteration has been sampled" in str(fork_point(run[:end]).failure())
     assert "choose from: 0" in str(fork_point(run[: end + 1], 1).failure())
     assert fork_point(run).unwrap().iteration == 1
-
-
-def test_an_address_is_among_parameters_of_any_agent_or_of_a_table() -> None:
-    known = ("agents.AGENT.lora_rank", "agents.AGENT.agent_lr_factor", "rl.lr")
-    yes = ("agents.prover.lora_rank", "agents.prover.agent_lr_factor.actor", "rl.lr")
-    no = ("agents.prover.lora_ranks", "agents.lora_rank", "rl", "lr", "rl.lr_")
-    for address, expected in (*product(yes, [True]), *product(no, [False])):
-        assert is_among(address, known) is expected

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nip_fn.config.schema import parameters
 from nip_fn.game.decision import ACCEPT, NEITHER, REJECT, Decision
 from nip_fn.game.episode import Utterance
 from nip_fn.keys import key
@@ -19,7 +20,7 @@ from nip_fn.params.names import PAIR_RULES
 from nip_fn.params.training import PureTextMaltParameters
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.run.replay import SELECTION_PARAMETERS, Replayed, replay, reselect
+from nip_fn.run.replay import Replayed, replay, reselect
 from nip_fn.select.filters import balance, cap, dedupe, margin, one_per_node
 from nip_fn.select.pairs import (
     Pair,
@@ -362,8 +363,10 @@ def test_a_replay_can_change_every_rule_but_not_how_a_tree_grew() -> None:
         "num_responses_per_timestep",
         "simultaneous_branching",
     }
-    assert {f"malt.{field}" for field in fields - grown} <= set(SELECTION_PARAMETERS)
-    assert not {f"malt.{field}" for field in grown} & set(SELECTION_PARAMETERS)
+    selecting = {
+        name for name in fields if parameters()[f"malt.{name}"].meaning.stage == "selection"
+    }
+    assert selecting == fields - grown
 
 
 ONE_ITERATION = BUSY._replace(

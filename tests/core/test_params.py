@@ -10,7 +10,16 @@ from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.checks import group_problems, warnings
-from nip_fn.config.codec import differences, from_dict, get, merge, nest, params_hash, to_dict
+from nip_fn.config.codec import (
+    default_table,
+    differences,
+    from_dict,
+    get,
+    merge,
+    nest,
+    params_hash,
+    to_dict,
+)
 from nip_fn.config.presets import PLAYERS, WORLDS, with_preset
 from nip_fn.config.toml import to_toml
 from nip_fn.params.agent import AgentParameters, lora_alpha, max_tokens
@@ -18,10 +27,12 @@ from nip_fn.params.names import BUILT_IN_TRAINERS
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.nip import nip
 from nip_fn.protocols.registry import PROTOCOLS
+from nip_fn.run.stages import Done
+from nip_fn.testing.params import construct_test_params
 from nip_fn.training import registry
 
 from .fresh import printed
-from .games import Setup, make_params, setups
+from .games import Setup, make_params, play, setups
 
 
 def problem(table: dict[Any, Any]) -> str:
@@ -76,6 +87,7 @@ def test_an_unknown_key_of_all_agents_is_refused() -> None:
         ("seed", True, "`int`"),
         ("rl", 3, "`object`"),
         ("rl.num_iterations", -1, ">= 0"),
+        ("agents.prover.update_schedule._type", "RandomUpdateSchedule", "RandomUpdateSchedule"),
         ("rl.num_iterations", 1.5, "`int`"),
         ("rl.lr", 0.0, "> 0.0"),
         ("rl.lr", float("nan"), "> 0.0"),
@@ -309,7 +321,7 @@ def test_tokens_are_given_or_eight_a_word() -> None:
         ("freeze_agent", True),
         ("dpo_beta", 0.5),
         ("num_epochs", 2),
-        ("agent_lr_factor", {"actor": 2.0}),
+        ("agent_lr_factor", 2.0),
         ("dpo_reference", "base"),
         ("per_device_train_batch_size", 3),
     ],
@@ -480,7 +492,6 @@ def test_further_fields_of_requests_are_recorded_as_text_and_written_as_a_table(
     )
     assert to_dict(params)["agents"]["prover"]["extra_request_fields"] == fields
     assert from_dict(tomllib.loads(to_toml(params))).unwrap() == params
-    assert from_dict(to_dict(params), ignore_extra_keys=True).unwrap() == params
     assert hash(params) == hash(extra(dict(reversed(fields.items()))).unwrap())
     assert {extra(unset).unwrap().agents[0].extra_request_fields for unset in ({}, "none")} == {
         None
@@ -542,6 +553,33 @@ def test_get_finds_what_an_address_names(address: str, value: object) -> None:
 def test_get_of_no_address_is_a_key_error(address: str) -> None:
     with pytest.raises(KeyError):
         get(make_params(), address)
+
+
+def test_the_table_of_defaults_is_that_of_an_empty_one() -> None:
+    assert from_dict(default_table()) == from_dict({})
+    alpha = merge(default_table(), nest("agents.prover.lora_alpha_scale", 2.0))
+    assert get(from_dict(alpha).unwrap(), "agents.prover.lora_alpha_scale") == 2.0
+
+
+# The run of the test protocol, with its three provers, takes longer than all others together.
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        pytest.param(name, marks=[pytest.mark.exhaustive] if name == "multi_channel_test" else [])
+        for name in PROTOCOLS
+    ],
+)
+def test_the_settings_for_tests_need_no_model(protocol: str) -> None:
+    params = construct_test_params(protocol)
+    assert params.interaction_protocol == protocol
+    assert all(agent.use_dummy_api for agent in params.agents)
+    assert from_dict(to_dict(params)) == Success(params)
+    assert play(Setup(params))[-1].state.stage == Done()
+
+
+def test_there_are_no_settings_for_an_unknown_protocol() -> None:
+    with pytest.raises(ValueError, match="chess"):
+        construct_test_params("chess")
 
 
 def test_differences_are_the_addresses_that_differ() -> None:

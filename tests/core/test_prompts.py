@@ -8,12 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from nip_fn.config.codec import from_dict, merge
-from nip_fn.config.compat.chat import (
-    ensure_last_message_is_assistant,
-    replace_last_message_with_true_label,
-)
 from nip_fn.game.datapoint import make_datapoint
-from nip_fn.game.decision import SPECTRA, decision_instructions, strongest
+from nip_fn.game.decision import SPECTRA, decision_instructions
 from nip_fn.game.episode import Episode, Utterance, movers, play_round, reset
 from nip_fn.game.protocol import AgentSpec, game_seed, verifier_rounds
 from nip_fn.keys import key
@@ -339,28 +335,6 @@ def test_history_reaches_over_rounds_in_which_an_agent_heard_nothing() -> None:
         answers = [(str(round), str(agent)) for round in own[:1]]
         questions = [(str(round), "2") for round in (0, 3)]
         assert heard == sorted([*answers, *questions])
-
-
-def test_the_last_message_is_made_the_assistants() -> None:
-    params = params_of("nip", {"nip_protocol": {"max_message_rounds": 5}})
-    prover = [chat for _, agent, chat in chats(params) if agent == 0]
-    assert ensure_last_message_is_assistant(prover[0]).failure()
-    ended = ensure_last_message_is_assistant(prover[1]).unwrap()
-    assert ended == prover[1][: len(ended)]
-    assert ended[-1] == Message("assistant", "words-1-0")
-    assert ensure_last_message_is_assistant(ended).unwrap() == ended
-    assert ensure_last_message_is_assistant(()).failure()
-
-
-@pytest.mark.parametrize("label", [0, 1])
-@pytest.mark.parametrize("spectrum", SPECTRA)
-def test_the_true_label_is_said_in_the_words_of_the_spectrum(spectrum: Any, label: int) -> None:
-    chat = (Message("system", "s"), Message("user", "u"), Message("assistant", "Decision: x"))
-    told = replace_last_message_with_true_label(chat, label, spectrum).unwrap()
-    assert told[:-1] == chat[:-1]
-    assert told[-1].content == f"Decision: {strongest(spectrum, label).text}"
-    assert strongest(spectrum, label).discrete == label
-    assert replace_last_message_with_true_label(chat[:-1], label, spectrum).failure()
 
 
 # ---------------------------------------------------------------------------- users' own prompts

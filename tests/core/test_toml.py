@@ -11,7 +11,7 @@ from nip_fn.config.codec import flatten, from_dict
 from nip_fn.config.presets import with_preset
 from nip_fn.config.spelling import as_recorded
 from nip_fn.config.toml import to_toml
-from nip_fn.config.unused import told
+from nip_fn.config.unused import unused
 from tests.core.games import Setup, make_params, setups
 
 
@@ -56,8 +56,8 @@ def test_only_what_is_active_is_not_commented_out() -> None:
 def test_the_settings_of_a_model_are_not_told_as_unused(given_: dict[str, Any]) -> None:
     params = from_dict(with_preset(given_)).unwrap()
     table = as_recorded(tomllib.loads(to_toml(params)))
-    assert told(table, [params]) == ()
+    assert unused(table, [params]) == ()
     odd = {**table, "mnip_protocol": {"max_message_rounds": 9}}
-    assert ["mnip_protocol.max_message_rounds" in str(line) for line in told(odd, [params])] == [
+    assert ["mnip_protocol.max_message_rounds" in str(line) for line in unused(odd, [params])] == [
         True
     ]

@@ -7,7 +7,7 @@ import pytest
 
 from nip_fn.config.codec import from_dict, merge, nest
 from nip_fn.config.presets import with_preset
-from nip_fn.config.unused import told
+from nip_fn.config.unused import unused
 
 from .test_agent_fields import asked
 from .walk import PROVIDERS, RESOLVED, Found, values, walk, written
@@ -40,7 +40,7 @@ def test_none_is_accepted_in_silence_by_any_provider(provider: str) -> None:
 def lines(*tables: dict[str, Any], given: dict[str, Any]) -> list[str]:
     """The lines that tell of what is without effect in each of the runs."""
     runs = [from_dict(with_preset(merge(given, table))).unwrap() for table in tables]
-    return [str(one) for one in told(given, runs)]
+    return [str(one) for one in unused(given, runs)]
 
 
 def test_what_no_run_uses_is_told_with_the_reason() -> None:

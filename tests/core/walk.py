@@ -17,8 +17,8 @@ from returns.result import Success
 from nip_fn.config.codec import from_dict, merge, nest
 from nip_fn.config.hosting import kind_of
 from nip_fn.config.presets import with_preset
-from nip_fn.config.schema import WRITTEN, record_of, type_below
-from nip_fn.config.unused import told
+from nip_fn.config.schema import AGENT, parameters
+from nip_fn.config.unused import unused
 from nip_fn.game.datapoint import Dataset
 from nip_fn.game.reply import Completion
 from nip_fn.keys import key
@@ -39,7 +39,6 @@ from nip_fn_adapters.providers.selfhosted import tuner as hosted_tuner
 from nip_fn_adapters.providers.selfhosted.needs import needs_of
 from nip_fn_adapters.recording.transcripts import TranscriptFiles
 from nip_fn_adapters.serving.wire import ReplicaStatus, VllmStatus
-from nip_fn_cli.commands.params import AGENT, parameters
 from nip_fn_cli.wiring import wire
 
 from .games import DATA, Setup, reply
@@ -121,8 +120,6 @@ VALUES: dict[str, tuple[object, ...]] = {
     "agents._default.update_schedule": (
         {"_type": "ContiguousPeriodicUpdateSchedule", "period": 2, "start": 1, "stop": 2},
     ),
-    "agents._default.agent_lr_factor": ({"actor": 2.0},),
-    "agents._default.body_lr_factor": ({"actor": 2.0},),
     "agents._default.model_name": ("other",),
     "agents._default.language_model_server_scheme_host": ("http://elsewhere",),
     "agents._default.api_base_url": ("http://b/v1",),
@@ -165,7 +162,7 @@ class Found(NamedTuple):
 
 def written() -> tuple[str, ...]:
     """The addresses of all parameters, those of agents for all agents."""
-    return tuple(one.address.replace(f".{AGENT}.", f".{DEFAULT_AGENT}.") for one in parameters())
+    return tuple(address.replace(f".{AGENT}.", f".{DEFAULT_AGENT}.") for address in parameters())
 
 
 def values(address: str) -> Iterator[object]:
@@ -173,9 +170,8 @@ def values(address: str) -> Iterator[object]:
     if address in VALUES:
         yield from VALUES[address]
         return
-    kind, default = _type_and_default(address)
-    while isinstance(kind, inspect.Metadata):
-        kind = kind.type
+    parameter = parameters()[address.replace(f".{DEFAULT_AGENT}.", f".{AGENT}.")]
+    kind, default = parameter.type, msgspec.to_builtins(parameter.default)
     options = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
     for option in options:
         while isinstance(option, inspect.Metadata):
@@ -193,20 +189,6 @@ def values(address: str) -> Iterator[object]:
                 yield "other"
 
 
-def _type_and_default(address: str) -> tuple[Any, Any]:
-    kind: Any = WRITTEN
-    default: Any = None
-    for part in address.split("."):
-        record = record_of(kind, {})
-        if isinstance(record, inspect.VarTupleType):
-            record, kind = record, type_below(record, {}, part)
-            continue
-        fields = {field.name: field for field in record.fields} if record else {}
-        default = msgspec.to_builtins(fields[part].default) if part in fields else None
-        kind = type_below(record, {}, part)
-    return kind, default
-
-
 def outcome(provider: str, address: str, value: object, base: Mapping[str, Any] = SMALL) -> Outcome:
     """What comes of a parameter that is set to a value."""
     before = reduce(merge, (base, PROVIDERS[provider], CONTEXT.get(address, {})))
@@ -217,7 +199,7 @@ def outcome(provider: str, address: str, value: object, base: Mapping[str, Any] 
     params, plain = made.unwrap(), from_dict(with_preset(before)).unwrap()
     if params == plain:
         return "same"
-    told_of = [one for unused in told(given, [params]) for one in unused.addresses]
+    told_of = [one for line in unused(given, [params]) for one in line.addresses]
     if any(one == address or one.startswith(f"{address}.") for one in told_of):
         return "told"
     if address in ELSEWHERE:

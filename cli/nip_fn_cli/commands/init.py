@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from nip_fn.config.codec import flatten, merge
+from nip_fn.config.schema import parameters
 from nip_fn.config.spelling import DUMMY
 from nip_fn.config.toml import to_toml
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT
-from nip_fn_cli.commands.params import parameters
+from nip_fn_cli.commands.params import values_of
 from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.session import plan
 from nip_fn_cli.shown.exits import Exit, command, die, say
@@ -31,7 +32,10 @@ def init_command(file: Path, flags: Flags, runs: Path) -> None:
         shared = dummy if flags.provider == DUMMY else named
         given = merge(given, {"agents": {DEFAULT_AGENT: shared}})
     params = plan(given, None, runs).params
-    comments = {one.address: f"{one.meaning} ({one.type})" for one in parameters()}
+    comments = {
+        address: f"{parameter.description} ({values_of(parameter)})"
+        for address, parameter in parameters().items()
+    }
     train = command("nip-fn", "train", file)
     text = _HEAD.format(command=train) + to_toml(params, comments, flatten(given))
     try:

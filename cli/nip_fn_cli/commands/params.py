@@ -1,9 +1,8 @@
 """`nip-fn params`: every parameter, as a table or as a JSON Schema."""
 
 import json
-from collections.abc import Iterator
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from msgspec import inspect
@@ -11,9 +10,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from nip_fn.config.compat.tags import TYPE_NAMES
 from nip_fn.config.presets import with_preset
-from nip_fn.config.schema import WRITTEN, record_of, type_below
+from nip_fn.config.schema import AGENT, Parameter, parameters
 from nip_fn.config.spelling import DUMMY, EXTRA, PROVIDERS
 from nip_fn.errors import Problem
 from nip_fn.params.agent import OPTIONS, AgentParameters
@@ -24,20 +22,9 @@ from nip_fn_cli.shown.exits import Exit, die
 from nip_fn_cli.shown.printing import console
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-AGENT = "AGENT"  # stands for an agent's name, or for `_default`
 OWN = "package.module:NAME or file.py:NAME"
 PLAIN = ((inspect.BoolType, "true or false"), (inspect.StrType, "text"))
 BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
-
-
-class Parameter(NamedTuple):
-    """One parameter of the written form."""
-
-    section: str  # "" for the top level
-    address: str
-    type: str
-    default: str
-    meaning: str
 
 
 def params_command(words: tuple[str, ...], *, json_schema: bool) -> None:
@@ -47,18 +34,18 @@ def params_command(words: tuple[str, ...], *, json_schema: bool) -> None:
     if json_schema:
         print(json.dumps(schema(), indent=2))
         return
-    found = tuple(one for one in parameters() if _has_all(one, words))
-    if not found:
-        asked = Problem("no parameter has it", " ".join(words), "nip-fn params lists all")
-        die(Exit.USAGE, asked)
+    matching = tuple(parameter for parameter in parameters().values() if _has_all(parameter, words))
+    if not matching:
+        problem = Problem("no parameter has it", " ".join(words), "nip-fn params lists all")
+        die(Exit.USAGE, problem)
     out = console()
     if not words:
         out.print(WHICH)
-    show(out, found)
+    show(out, matching)
 
 
-def _has_all(one: Parameter, words: tuple[str, ...]) -> bool:
-    text = f"{one.address} {one.meaning} {one.type}".lower()
+def _has_all(parameter: Parameter, words: tuple[str, ...]) -> bool:
+    text = f"{parameter.address} {parameter.description} {values_of(parameter)}".lower()
     return all(word.lower() in text for word in words)
 
 
@@ -86,68 +73,43 @@ OF_COMMANDS = {
 }
 
 
-def show(out: Console, found: tuple[Parameter, ...]) -> None:
+def show(out: Console, shown: tuple[Parameter, ...]) -> None:
     """Print a table for each section of the parameters."""
-    for section, group in groupby(found, key=lambda parameter: parameter.section):
+    for section, group in groupby(shown, key=lambda parameter: _section(parameter.address)):
         table = Table(box=None, pad_edge=False, show_header=False, title_justify="left")
         table.title = Text(section or "top level", style="bold")
         table.add_column(no_wrap=True)
         table.add_column(overflow="fold")
-        for one in group:
-            values = f"{one.type}; default {one.default}{_presets(one)}"
-            table.add_row(one.address, Group(Text(one.meaning), Text(values, style="dim")))
+        for parameter in group:
+            default = f"default {default_of(parameter)}{_presets(parameter)}"
+            values = f"{values_of(parameter)}; {default}"
+            if parameter.meaning.stage == "session":
+                values += "; a run may be resumed with another value"
+            help_text = Group(Text(parameter.description), Text(values, style="dim"))
+            table.add_row(parameter.address, help_text)
         out.print(table, "")
 
 
-def parameters() -> tuple[Parameter, ...]:
-    """Every parameter, section by section, the top level first."""
-    # In TOML, what is written below a table header belongs to it, so the top level comes first.
-    found = _parameters(WRITTEN, "", "")
-    return tuple(sorted(found, key=lambda parameter: bool(parameter.section)))
+def _section(address: str) -> str:
+    return address.rpartition(".")[0]
 
 
-def _parameters(record: inspect.Type | None, section: str, prefix: str) -> Iterator[Parameter]:
-    if not isinstance(record, inspect.StructType):
-        return
-    for field in record.fields:
-        address = f"{prefix}{field.name}"
-        kind, about = _described(field.type)
-        if address == "interaction_protocol":
-            about |= name_schema(tuple(PROTOCOLS))
-        if field.name == "model_provider":  # as it is written, which is not as it is recorded
-            kind = inspect.LiteralType((*OPTIONS.values(), DUMMY))
-        match kind:
-            case inspect.VarTupleType(item_type=inspect.StructType() as item):
-                yield from _parameters(item, f"{address}.{AGENT}", f"{address}.{AGENT}.")
-            case inspect.StructType():
-                yield from _parameters(kind, address, f"{address}.")
-            case _:
-                words = _names(about) or _words(kind)
-                if field.name == EXTRA:  # its text is that of a table
-                    words = "table or none"
-                yield Parameter(section, address, words, _default(field), about["description"])
-                if field.default is None:  # a table may be written there
-                    yield from _parameters(record_of(kind, {}), section, f"{address}.")
-
-
-def _described(kind: inspect.Type) -> tuple[inspect.Type, dict[str, Any]]:
-    """The type without its metadata, and what the metadata says, as in a JSON Schema."""
-    about: dict[str, Any] = {}
-    while isinstance(kind, inspect.Metadata):
-        about = {**(kind.extra_json_schema or {}), **about}
-        kind = kind.type
-    return kind, about
-
-
-def _names(about: dict[str, Any]) -> str:
-    """The words for a name that may be a reference; "" for other parameters."""
-    known = [name for option in about.get("anyOf", ()) for name in option.get("enum", ())]
-    return f"{_choices(known)}, {OWN}" if known else ""
+def values_of(parameter: Parameter) -> str:
+    """The values that may be written for a parameter, in words."""
+    name = parameter.address.rpartition(".")[2]
+    names = tuple(PROTOCOLS) if name == "interaction_protocol" else parameter.meaning.names
+    if names:
+        return f"{_choices(names)}, {OWN}"
+    if name == "model_provider":  # as it is written, which is not as it is recorded
+        return _choices((*OPTIONS.values(), DUMMY))
+    # The text of extra fields is that of a table.
+    return "table or none" if name == EXTRA else _words(parameter.type)
 
 
 def _words(kind: inspect.Type) -> str:
     """A type in words."""
-    kind, _ = _described(kind)
+    while isinstance(kind, inspect.Metadata):
+        kind = kind.type
     match kind:
         case inspect.LiteralType(values=values):
             return _choices(values)
@@ -181,25 +143,27 @@ def _choices(values: Any) -> str:
     return f"one of {', '.join(map(str, values))}"
 
 
-def _default(field: inspect.Field) -> str:
+def default_of(parameter: Parameter) -> str:
     """A default as it would be written in a file."""
-    value = msgspec.to_builtins(field.default)
+    value = msgspec.to_builtins(parameter.default)
     if value is None:
         return "none"
-    if field.name == "model_provider":
+    if parameter.address.endswith(".model_provider"):
         value = OPTIONS[value]
     return value["_type"] if isinstance(value, dict) else json.dumps(value)
 
 
-def _presets(one: Parameter) -> str:
+def _presets(parameter: Parameter) -> str:
     """The values that apply instead of the default, by the model that plays, as words."""
-    if one.address in OF_COMMANDS:
-        return f"; in commands {OF_COMMANDS[one.address]}"
+    if parameter.address in OF_COMMANDS:
+        return f"; in commands {OF_COMMANDS[parameter.address]}"
     marks = []
     for kind, given in KINDS.items():
-        agent, verifier = (_value(given, one.address, who) for who in (DEFAULT_AGENT, "verifier"))
+        agent, verifier = (
+            _value(given, parameter.address, who) for who in (DEFAULT_AGENT, "verifier")
+        )
         whose, value = ("", agent) if agent is not None else (" as verifier", verifier)
-        if value is not None and json.dumps(value) != one.default:
+        if value is not None and json.dumps(value) != default_of(parameter):
             marks.append((f"{kind}{whose}", json.dumps(value)))
     values = {value for _, value in marks}
     if len(marks) == len(KINDS) and len(values) == 1:
@@ -218,7 +182,7 @@ def _value(given: dict[str, Any], address: str, agent: str) -> Any:
 def schema() -> dict[str, Any]:
     """A JSON Schema (draft 2020-12) of the written form."""
     _, parts = msgspec.json.schema_components((HyperParameters,), ref_template="#/$defs/{name}")
-    defs = {name: _as_written(_with_tags(name, part)) for name, part in parts.items()}
+    defs = {name: _as_written(part) for name, part in parts.items()}
     root = defs.pop(HyperParameters.__name__)
     names = dict.fromkeys(name for protocol in PROTOCOLS for name in agent_names(protocol))
     written: dict[str, dict[str, Any]] = {
@@ -245,17 +209,6 @@ def schema() -> dict[str, Any]:
     return plain
 
 
-def _with_tags(name: str, part: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a record, with the `_type` that its table may have."""
-    names = [
-        one for address, known in TYPE_NAMES.items() if _class_at(address) == name for one in known
-    ]
-    if not names:
-        return part
-    tag = {"_type": {"enum": list(dict.fromkeys(names))}}
-    return {**part, "properties": {**tag, **part["properties"]}}
-
-
 def _as_written(part: dict[str, Any]) -> dict[str, Any]:
     """The schema of a record, with all spellings of a provider, and "none" for what is unset."""
     properties = {
@@ -269,12 +222,3 @@ def _as_written(part: dict[str, Any]) -> dict[str, Any]:
     if "model_provider" in properties:
         properties["model_provider"] |= {"enum": [*PROVIDERS, DUMMY]}
     return {**part, "properties": properties}
-
-
-def _class_at(address: str) -> str:
-    """The name of the record that describes the table at an address."""
-    kind: inspect.Type | None = WRITTEN
-    for part in address.split(".") if address else ():
-        kind = type_below(kind, {}, part)
-    record = record_of(kind, {})
-    return record.cls.__name__ if isinstance(record, inspect.StructType) else ""

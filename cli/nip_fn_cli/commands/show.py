@@ -6,7 +6,7 @@ from shlex import quote
 from typing import Any
 
 from nip_fn.config.codec import ABSENT, unusual
-from nip_fn.config.unused import without_effect
+from nip_fn.config.unused import reason_unused
 from nip_fn.errors import Problem
 from nip_fn.export.games import KINDS
 from nip_fn.game.decision import ACCEPT, NEITHER, REJECT
@@ -115,8 +115,7 @@ def _changed(params: HyperParameters) -> dict[str, Any]:
     What is the same for all agents is told once, at `agents.*`.
     """
     found = {address: own for address, (own, _) in unusual(params).items() if own != ABSENT}
-    for address in without_effect(params, found):
-        del found[address]
+    found = {name: value for name, value in found.items() if not reason_unused(params, name)}
     for address, value in list(found.items()):
         place, _, field = address.rpartition(".")
         others = [f"agents.{agent.name}.{field}" for agent in params.agents]

@@ -9,7 +9,7 @@ from typing import Any
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.config.codec import from_dict, load_agent, merge, nest
+from nip_fn.config.codec import from_dict, merge, nest
 from nip_fn.config.compat.nip_rules import (
     DEFAULTS,
     FRAMES,
@@ -20,7 +20,6 @@ from nip_fn.config.compat.nip_rules import (
     UNREAD,
     Rule,
 )
-from nip_fn.config.compat.tags import Path
 from nip_fn.config.schema import did_you_mean
 from nip_fn.errors import Problem
 from nip_fn.protocols.registry import protocol_of
@@ -36,17 +35,15 @@ def is_nip_config(table: Mapping[str, Any]) -> bool:
     return any(mark in table for mark in _MARKS)
 
 
-def from_nip_config(
-    table: Mapping[str, Any], *, ignore_extra_keys: bool = False
-) -> Result[dict[str, Any], Problem]:
+def from_nip_config(table: Mapping[str, Any]) -> Result[dict[str, Any], Problem]:
     """The table for `from_dict` that means the same as a configuration of the *nip* library.
 
     What it leaves out has that library's default.  A parameter that cannot be honoured is a
-    problem; so is a key that is no parameter of the library, unless `ignore_extra_keys` leaves it
-    out.  `nip_differences` tells what nip-fn will do otherwise.
+    problem, and so is a key that is no parameter of the library.  `nip_differences` tells what
+    nip-fn will do otherwise.
     """
     leaves = tuple(_leaves(table))
-    problem = next(_problems(table, leaves, ignore_extra_keys), None)
+    problem = next(_problems(table, leaves), None)
     if problem:
         return Failure(problem)
     ours: dict[str, Any] = reduce(merge, map(_written, leaves), DEFAULTS)
@@ -63,12 +60,12 @@ def from_nip_config(
 def nip_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
     """A line for each thing that nip-fn does otherwise with a configuration that it can convert."""
     rl, text_rl = table.get("rl") or {}, table.get("text_rl") or {}
-    given = {"rl": rl, "text_rl": text_rl}
+    sections = {"rl": rl, "text_rl": text_rl}
     omitted = [
         f"{section}.{name} = {value}"
         for section, fields in DEFAULTS.items()
         for name, value in fields.items()
-        if name not in given[section]
+        if name not in sections[section]
     ]
     if omitted:
         yield Problem(f"left out, and so as that library has it: {', '.join(omitted)}")
@@ -86,11 +83,13 @@ def nip_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
             "rl.num_iterations",
         )
     if _base_run(table) == "parameters":
-        told = "the parameters are those of this file; none are fetched from Weights & Biases"
-        yield Problem(told, "base_run.base_run_type")
+        difference = "the parameters are those of this file; none are fetched from Weights & Biases"
+        yield Problem(difference, "base_run.base_run_type")
     if table["dataset"] == TEST_DATA:
-        told = "its ten rows are placeholders; ten datapoints of builtin:python take their place"
-        yield Problem(told, "dataset")
+        difference = (
+            "its ten rows are placeholders; ten datapoints of builtin:python take their place"
+        )
+        yield Problem(difference, "dataset")
     yield from _frames_differences(rl, table)
     yield from _agent_differences(table)
     if table["trainer"] == "pure_text_malt":
@@ -100,33 +99,39 @@ def nip_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
             "write --set malt.value_backup=leaves for that",
         )
     if table.get("interaction_protocol") in ("debate", "merlin_arthur"):
-        told = "provers are paid for the verdict that they argue for; there for the other one"
-        yield Problem(told, "interaction_protocol")
+        difference = "provers are paid for the verdict that they argue for; there for the other one"
+        yield Problem(difference, "interaction_protocol")
     yield Problem("the wording is nip-fn's own", "code_validation.system_prompt_version")
 
 
 def _agent_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
     agents = {
-        name: own for name, own in (table.get("agents") or {}).items() if name in _agents(table)
+        name: fields
+        for name, fields in (table.get("agents") or {}).items()
+        if name in _agents(table)
     }
     for name in _random_agents(table):
         yield Problem("a script gives random replies", f"agents.{name}.is_random")
-    for name, own in agents.items():
-        factors = {field: own.get(field) for field in ("agent_lr_factor", "body_lr_factor")}
-        unread = [field for field, neutral in UNREAD.items() if own.get(field, neutral) != neutral]
+    for name, fields in agents.items():
+        factors = {field: fields.get(field) for field in ("agent_lr_factor", "body_lr_factor")}
+        unread = [
+            field for field, neutral in UNREAD.items() if fields.get(field, neutral) != neutral
+        ]
         if _actor(factors["body_lr_factor"]) != 1.0:
             unread.append("body_lr_factor")
         if any(_other_factors(value) for value in factors.values()):
             unread.append("agent_lr_factor.critic")
         if unread:
-            told = f"left out, since language models have nothing of the kind: {', '.join(unread)}"
-            yield Problem(told, f"agents.{name}")
-        schedule = own.get("update_schedule") or {}
+            difference = (
+                f"left out, since language models have nothing of the kind: {', '.join(unread)}"
+            )
+            yield Problem(difference, f"agents.{name}")
+        schedule = fields.get("update_schedule") or {}
         if schedule.get("_type", "ConstantUpdateSchedule") != "ConstantUpdateSchedule":
-            told = "is followed; that library's text trainers train in every iteration"
-            yield Problem(told, f"agents.{name}.update_schedule")
-    trained = [own for own in agents.values() if not own.get("freeze_agent")]
-    if any(own.get("model_provider", "OpenAI") == "OpenAI" for own in trained):
+            difference = "is followed; that library's text trainers train in every iteration"
+            yield Problem(difference, f"agents.{name}.update_schedule")
+    trained = [fields for fields in agents.values() if not fields.get("freeze_agent")]
+    if any(fields.get("model_provider", "OpenAI") == "OpenAI" for fields in trained):
         yield Problem(
             "epochs and batch size are sent to OpenAI; there they are left to it",
             "agents.*.num_epochs, agents.*.per_device_train_batch_size",
@@ -135,7 +140,7 @@ def _agent_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _frames_differences(rl: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:
     frames = rl.get("frames_per_batch", FRAMES)
-    converted: dict[str, Any] = from_nip_config(table, ignore_extra_keys=True).value_or({})
+    converted: dict[str, Any] = from_nip_config(table).value_or({})
     dialogues = converted.get("rl", {}).get("rollouts_per_iteration")
     if frames and dialogues and frames % dialogues:
         yield Problem(
@@ -148,14 +153,14 @@ def _frames_differences(rl: Mapping[str, Any], table: Mapping[str, Any]) -> Iter
 def _agents(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The tables of agents, without what else is saved among them."""
     agents = table.get("agents") or {}
-    return {name: own for name, own in agents.items() if isinstance(own, Mapping)}
+    return {name: fields for name, fields in agents.items() if isinstance(fields, Mapping)}
 
 
 def _random_agents(table: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(
         name
-        for name, own in _agents(table).items()
-        if own.get("is_random") or own.get("_type") == RANDOM_AGENT
+        for name, fields in _agents(table).items()
+        if fields.get("is_random") or fields.get("_type") == RANDOM_AGENT
     )
 
 
@@ -173,33 +178,20 @@ def _other_factors(factors: Any) -> bool:
     return any(value != 1.0 for name, value in named if name not in ("_type", "actor"))
 
 
-def load_from_wandb_config(
-    own: Mapping[str, Any], saved: Mapping[str, Any]
-) -> Result[dict[str, Any], Problem]:
-    """The table of an agent that is loaded from a run of the library.
-
-    Args:
-        own: The agent's own table; its fields in `config.codec.LOAD_PRESERVED` are kept.
-        saved: The agent's table in the run, `config["agents"][name]`; all else comes from it.
-    """
-    any_run = {"scenario": "code_validation", "trainer": "pure_text_malt"}
-    whole = {**any_run, "dataset": "codeparrot/apps", "agents": {"agent": saved}}
-    return from_nip_config(whole).map(lambda ours: load_agent(own, ours["agents"]["agent"]))
-
-
+Path = tuple[Any, ...]  # keys that lead to a value
 _Leaf = tuple[Path, Any]
 
 
 def _leaves(table: Mapping[str, Any], path: Path = ()) -> Iterator[_Leaf]:
     """Every field of the library with its path; a section that is None holds no fields."""
     for name, value in table.items():
-        here = (*path, name)
-        if _pattern(here) not in SECTIONS:
-            yield here, value
+        inner = (*path, name)
+        if _pattern(inner) not in SECTIONS:
+            yield inner, value
         elif isinstance(value, Mapping):
-            yield from _leaves(value, here)
+            yield from _leaves(value, inner)
         elif value is not None:
-            yield here, value
+            yield inner, value
 
 
 def _pattern(path: Path) -> str:
@@ -210,9 +202,7 @@ def _pattern(path: Path) -> str:
     return address
 
 
-def _problems(
-    table: Mapping[str, Any], leaves: tuple[_Leaf, ...], ignore: bool
-) -> Iterator[Problem]:
+def _problems(table: Mapping[str, Any], leaves: tuple[_Leaf, ...]) -> Iterator[Problem]:
     """A problem for each parameter that is missing, unknown or cannot be honoured."""
     for name in _REQUIRED:
         if name not in table:
@@ -223,21 +213,20 @@ def _problems(
         if _pattern(path) in SECTIONS:
             yield Problem(f"expected a table, got {value!r}", address)
         elif rule is None:
-            if not ignore:
-                yield Problem("the nip library has no such parameter", address, _near(path))
+            yield Problem("the nip library has no such parameter", address, _near(path))
         elif rule.only is not None and value not in rule.only:
-            known = " or ".join(map(repr, rule.only))
-            yield Problem(f"{value!r} is refused: {rule.why}", address, f"use {known}")
+            accepted = " or ".join(map(repr, rule.only))
+            yield Problem(f"{value!r} is refused: {rule.why}", address, f"use {accepted}")
         elif rule.to and address != addresses.setdefault(_target(rule.to, path), address):
-            other = addresses[_target(rule.to, path)]
-            yield Problem(f"{other} is its other name, and is set too", address, "keep one")
+            alias = addresses[_target(rule.to, path)]
+            yield Problem(f"{alias} is its other name, and is set too", address, "keep one")
 
 
 def _near(path: Path) -> str:
     """A question for the field of the same section whose spelling is nearest; "" if none is."""
     section, _, name = _pattern(path).rpartition(".")
-    known = [other.rpartition(".")[2] for other in RULES if other.rpartition(".")[0] == section]
-    return did_you_mean(name, known)
+    names = [rule.rpartition(".")[2] for rule in RULES if rule.rpartition(".")[0] == section]
+    return did_you_mean(name, names)
 
 
 def _target(to: str, path: Path) -> str:
@@ -250,10 +239,10 @@ def _written(leaf: _Leaf) -> dict[str, Any]:
     rule = RULES.get(_pattern(path), Rule())
     if rule.to is None:
         return {}
-    ours = next((new for old, new in rule.becomes if old == value), value)
+    ours = rule.becomes.get(value, value) if isinstance(value, str) else value
     if path[-1] == "agent_lr_factor" and isinstance(value, Mapping):
         # Written for every agent.  A factor of 1 is none: OpenAI is then left its own rate.
-        ours = None if _actor(value) == 1.0 else {"actor": _actor(value)}
+        ours = None if _actor(value) == 1.0 else _actor(value)
     # Copied, so that no later merge changes the table that was given.
     return nest(_target(rule.to, path), merge(ours, {}) if isinstance(ours, Mapping) else ours)
 
@@ -264,9 +253,9 @@ def _rollouts(rl: Mapping[str, Any], ours: dict[str, Any]) -> Result[int | None,
     frames = rl.get("frames_per_batch", FRAMES)
     if frames is None:
         return Success(rl.get("rollouts_per_iteration"))
-    given = rl.get("steps_per_env_per_iteration")
-    rounds = _max_rounds(ours) if given is None else Success(given)
-    return rounds.bind(lambda steps: _divided(frames, steps))
+    steps = rl.get("steps_per_env_per_iteration")
+    rounds = _max_rounds(ours) if steps is None else Success(steps)
+    return rounds.bind(lambda rounds_of_dialogue: _divided(frames, rounds_of_dialogue))
 
 
 def _max_rounds(ours: dict[str, Any]) -> Result[int, Problem]:

@@ -34,9 +34,9 @@ class _Parameter(NamedTuple):
     to: tuple[str, ...]  # those below `prover` once for each prover
 
 
-def _parameters(section: str, given: Mapping[str, tuple[object, str]]) -> dict[str, _Parameter]:
+def _parameters(section: str, rows: Mapping[str, tuple[object, str]]) -> dict[str, _Parameter]:
     below = f"{section}." if section else ""
-    return {name: _Parameter(default, (below + to,)) for name, (default, to) in given.items()}
+    return {name: _Parameter(default, (below + to,)) for name, (default, to) in rows.items()}
 
 
 _RUN: dict[str, tuple[object, str]] = {
@@ -133,13 +133,13 @@ def is_nip_experiment(table: Mapping[str, Any]) -> bool:
 def experiment_config(table: Mapping[str, Any]) -> Result[dict[str, Any], Problem]:
     """The configuration that the library makes of a file in which nothing varies."""
 
-    def config(given: dict[str, Any]) -> Result[dict[str, Any], Problem]:
-        for address in _varying(given):
-            told = Problem("it has several values", f"parameters.{address}", "use nip-fn sweep")
-            return Failure(told)
-        return _config(_first(given), _provers(given))
+    def config(values: dict[str, Any]) -> Result[dict[str, Any], Problem]:
+        for address in _varying(values):
+            problem = Problem("it has several values", f"parameters.{address}", "use nip-fn sweep")
+            return Failure(problem)
+        return _config(_first(values), _provers(values))
 
-    return _given(table).bind(config)
+    return _values(table).bind(config)
 
 
 def experiment_study(name: str, table: Mapping[str, Any]) -> Result[Study, Problem]:
@@ -148,106 +148,110 @@ def experiment_study(name: str, table: Mapping[str, Any]) -> Result[Study, Probl
     A seed is a replicate; each other parameter with several values is an axis.
     """
 
-    def study(given: Mapping[str, Any]) -> Result[Study, Problem]:
-        first = _first(given)
+    def study(values: Mapping[str, Any]) -> Result[Study, Problem]:
+        first = _first(values)
         # Seeds last, as in every study: what varies most slowly begins the names of the cells.
-        varying = sorted(_varying(given), key=SEED.__eq__)
-        provers = _provers(given)
-        axes = collect(_axis(address, given[address], first, provers) for address in varying)
+        varying = sorted(_varying(values), key=SEED.__eq__)
+        provers = _provers(values)
+        axes = collect(_axis(address, values[address], first, provers) for address in varying)
         base = _config(first, provers).bind(from_nip_config)
         return base.bind(
             lambda ours: axes.bind(
-                lambda found: checked(Study(name, merge(default_table(), ours), found))
+                lambda varied: checked(Study(name, merge(default_table(), ours), varied))
             )
         )
 
-    return _given(table).bind(study)
+    return _values(table).bind(study)
 
 
 def base_config(table: Mapping[str, Any]) -> Result[dict[str, Any], Problem]:
     """The library's configuration of the first combination, for what is told of all of them."""
-    return _given(table).map(_first).bind(lambda first: _config(first, _provers(first)))
+    return _values(table).map(_first).bind(lambda first: _config(first, _provers(first)))
 
 
 def experiment_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
     """A line for each thing that nip-fn does otherwise with such a file."""
-    given: dict[str, Any] = _given(table).value_or({})
-    if given.get("max_train_size") not in (None, [None]):
+    values: dict[str, Any] = _values(table).value_or({})
+    if values.get("max_train_size") not in (None, [None]):
         yield Problem("is honoured; there it has no effect", "parameters.max_train_size")
-    if "mnip" in _protocols(given):
-        told = "hold in mnip, too; there it has its own defaults"
-        yield Problem(told, "parameters.min_message_rounds, parameters.max_message_rounds")
+    if "mnip" in _protocols(values):
+        difference = "hold in mnip, too; there it has its own defaults"
+        yield Problem(difference, "parameters.min_message_rounds, parameters.max_message_rounds")
 
 
-def _given(table: Mapping[str, Any]) -> Result[dict[str, Any], Problem]:
+def _values(table: Mapping[str, Any]) -> Result[dict[str, Any], Problem]:
     """The values in a file by the script's addresses: lists, in a grid, of those that vary."""
-    kind, parameters = table["kind"], table["parameters"]
-    if kind not in KINDS:
-        problem = f"expected {' or '.join(map(repr, KINDS))}, got {kind!r}"
+    file_kind, parameters = table["kind"], table["parameters"]
+    if file_kind not in KINDS:
+        problem = f"expected {' or '.join(map(repr, KINDS))}, got {file_kind!r}"
         return Failure(Problem(problem, "kind"))
     if not isinstance(parameters, Mapping):
         return Failure(Problem(f"expected a table, got {parameters!r}", "parameters"))
-    given = flatten(parameters)
-    for address, value in given.items():
+    values = flatten(parameters)
+    for address, value in values.items():
         where = f"parameters.{address}"
         if address not in PARAMETERS and address not in ALIASES:
-            known = did_you_mean(address, [*PARAMETERS, *ALIASES])
-            return Failure(Problem("the nip library's script has no such parameter", where, known))
-        if others := [name for name in ALIASES.get(address, ()) if name in given]:
-            told = f"{others[0]} is its other name, and is set too"
-            return Failure(Problem(told, where, "keep one"))
-        if isinstance(value, list) and (kind != "grid" or not value):
+            guess = did_you_mean(address, [*PARAMETERS, *ALIASES])
+            return Failure(Problem("the nip library's script has no such parameter", where, guess))
+        if doubles := [name for name in ALIASES.get(address, ()) if name in values]:
+            problem = f"{doubles[0]} is its other name, and is set too"
+            return Failure(Problem(problem, where, "keep one"))
+        if isinstance(value, list) and (file_kind != "grid" or not value):
             remedy = 'write kind: "grid"' if value else "name at least one"
             return Failure(Problem(f"expected a value, got {value!r}", where, remedy))
-    return Success(given)
+    return Success(values)
 
 
-def _varying(given: Mapping[str, Any]) -> list[str]:
-    return [address for address, value in given.items() if isinstance(value, list) and value[1:]]
+def _varying(values: Mapping[str, Any]) -> list[str]:
+    return [address for address, value in values.items() if isinstance(value, list) and value[1:]]
 
 
-def _first(given: Mapping[str, Any]) -> dict[str, Any]:
+def _first(values: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        address: value[0] if isinstance(value, list) else value for address, value in given.items()
+        address: value[0] if isinstance(value, list) else value for address, value in values.items()
     }
 
 
-def _protocols(given: Mapping[str, Any]) -> list[Any]:
-    named = given.get("interaction_protocol", PARAMETERS["interaction_protocol"].default)
+def _protocols(values: Mapping[str, Any]) -> list[Any]:
+    named = values.get("interaction_protocol", PARAMETERS["interaction_protocol"].default)
     return named if isinstance(named, list) else [named]
 
 
-def _provers(given: Mapping[str, Any]) -> tuple[str, ...]:
+def _provers(values: Mapping[str, Any]) -> tuple[str, ...]:
     """The provers of all protocols in a file: a cell leaves out those that its own has not."""
-    names = (PROVERS.get(protocol, ()) for protocol in _protocols(given))
+    names = (PROVERS.get(protocol, ()) for protocol in _protocols(values))
     return tuple(dict.fromkeys(chain.from_iterable(names)))
 
 
 def _axis(
-    address: str, values: list[Any], others: Mapping[str, Any], provers: tuple[str, ...]
+    address: str, values: list[Any], first: Mapping[str, Any], provers: tuple[str, ...]
 ) -> Result[Axis, Problem]:
     """The axis of one parameter: what its values change in our configuration."""
     if address == SEED:
         return Success(seeds_axis(values))
     ours = collect(
-        _config({**others, address: value}, provers).bind(from_nip_config).map(flatten)
+        _config({**first, address: value}, provers).bind(from_nip_config).map(flatten)
         for value in values
     )
 
     def axis(tables: tuple[dict[str, Any], ...]) -> Axis:
-        moved = [name for name in tables[0] if any(one[name] != tables[0][name] for one in tables)]
+        moved = [
+            name for name in tables[0] if any(table[name] != tables[0][name] for table in tables)
+        ]
         written = (
-            Level(label_of(address, value), together(nest(name, one[name]) for name in moved))
-            for value, one in zip(values, tables, strict=True)
+            Level(label_of(address, value), together(nest(name, table[name]) for name in moved))
+            for value, table in zip(values, tables, strict=True)
         )
         return Axis(address, distinct(list(written)))
 
     return ours.map(axis)
 
 
-def _config(given: Mapping[str, Any], provers: tuple[str, ...]) -> Result[dict[str, Any], Problem]:
+def _config(chosen: Mapping[str, Any], provers: tuple[str, ...]) -> Result[dict[str, Any], Problem]:
     """The library's configuration for one combination of values."""
-    named = {name: value for one, value in given.items() for name in ALIASES.get(one, (one,))}
+    named = {
+        name: value for alias, value in chosen.items() for name in ALIASES.get(alias, (alias,))
+    }
     values = {name: named.get(name, parameter.default) for name, parameter in PARAMETERS.items()}
     protocol = values["interaction_protocol"]
     if protocol not in PROVERS:
@@ -260,7 +264,9 @@ def _config(given: Mapping[str, Any], provers: tuple[str, ...]) -> Result[dict[s
     leaves: Iterable[tuple[str, Any]] = chain.from_iterable(
         ((address, value) for address in PARAMETERS[name].to) for name, value in values.items()
     )
-    tables = [nest(place, value) for address, value in leaves for place in _places(address, agents)]
+    tables = [
+        nest(target, value) for address, value in leaves for target in _places(address, agents)
+    ]
     fixed = [{"scenario": "code_validation"}, nest("rl.frames_per_batch", None)]
     if values["rerun_tests"] is not None:
         fixed.append(nest("base_run.base_run_type", "rerun_tests"))

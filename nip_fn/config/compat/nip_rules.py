@@ -4,67 +4,36 @@ A parameter that the library's text trainers read keeps its meaning, or is refus
 a parameter that only its other trainers read is left out.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-from nip_fn.config.compat.tags import TYPE_NAMES
-from nip_fn.params.agent import AgentParameters
-from nip_fn.params.protocol import CommonProtocolParameters
-from nip_fn.params.training import PureTextEiParameters
-
-# Fields of our agents that the library's agents lack.
-OWN_AGENT_FIELDS = (
-    "name",
-    "dpo_reference",
-    "system_prompt_template",
-    "name_speakers_in_content",
-    "merge_same_role_messages",
-    "api_base_url",
-    "api_key_variable",
-    "replies_per_request",
-    "use_batch_api",
-    "extra_request_fields",
-    "num_responses",
-    "num_idle_responses",
-    "pair_selection_method",
-    "min_pair_margin",
-    "dpo_sft_weight",
-    "gradient_checkpointing",
-    "base_precision",
-    "opponent_pool",
-    "opponent_pool_share",
-    "opponent_scripts",
-    "checkpoint_agent",
-)
-
-OWN_COMMON_FIELDS = ("prover_stance",)
-
 # Sections and fields that only its other trainers, or no trainer at all, would read.
-LEFT_OUT: dict[str, tuple[str, ...]] = {
-    "": (
-        *("_package_version", "_package_name", "functionalize_modules", "pretrain_agents"),
-        *("test_size", "d_representation", "message_size", "include_linear_message_space"),
-        *("d_linear_message_space", "ppo", "vanilla_ppo", "spg", "reinforce", "solo_agent"),
-        *("image_classification", "message_regression"),
-    ),
-    "agents": ("_type", "agents_update_repr"),
+LEFT_OUT: dict[str, str] = {
+    "": "_type _package_version _package_name functionalize_modules pretrain_agents test_size "
+    "d_representation message_size include_linear_message_space d_linear_message_space ppo "
+    "vanilla_ppo spg reinforce solo_agent image_classification message_regression",
+    "agents": "_type agents_update_repr",
     # The first two are saved from the environment of every run.
-    "agents.*": ("checkpoint_entity", "checkpoint_project"),
-    "rl": (
-        *("minibatch_size", "anneal_lr", "max_grad_norm", "loss_critic_type", "clip_value"),
-        *("normalize_observations", "num_normalization_steps", "gamma", "lmbda"),
-        *("body_lr_factor", "use_shared_body"),
-        # read by `_rollouts`
-        *("frames_per_batch", "rollouts_per_iteration", "steps_per_env_per_iteration"),
-    ),
-    "dataset_options": (
-        *("_type", "binarification_method", "selected_classes", "binarification_seed"),
-        "make_balanced",
-    ),
-    "zk_protocol": ("_type",),
-    "base_run": (
-        *("_type", "run_id", "wandb_project", "wandb_entity"),
-        "rerun_tests_force_test_during_training_state",
-    ),
+    "agents.*": "checkpoint_entity checkpoint_project body_lr_factor use_manual_architecture "
+    "normalize_message_history use_orthogonal_initialisation orthogonal_initialisation_gain",
+    # The last three are read by `nip.py`.
+    "rl": "_type minibatch_size anneal_lr max_grad_norm loss_critic_type clip_value "
+    "normalize_observations num_normalization_steps gamma lmbda body_lr_factor use_shared_body "
+    "frames_per_batch rollouts_per_iteration steps_per_env_per_iteration",
+    "text_rl": "_type",
+    "pure_text_ei": "_type",
+    "pure_text_malt": "_type",
+    "code_validation": "_type",
+    "dataset_options": "_type binarification_method selected_classes binarification_seed "
+    "make_balanced",
+    "protocol_common": "_type",
+    "nip_protocol": "_type",
+    "debate_protocol": "_type",
+    "mnip_protocol": "_type",
+    "zk_protocol": "_type",
+    "base_run": "_type run_id wandb_project wandb_entity "
+    "rerun_tests_force_test_during_training_state",
 }
 
 # Fields of every agent that its text agents hold and do not read: the values that say nothing.
@@ -86,155 +55,114 @@ RANDOM_AGENT = "RandomAgentParameters"
 TEST_DATA = "test"  # its ten rows of placeholders
 BASE_RUNS = ("none", "parameters", "rerun_tests")
 
-_LENGTH = ("max_message_rounds", "min_message_rounds")
-_TWO_PROVERS = (*_LENGTH, "sequential", "prover0_first", "randomize_channel_order")
+_LENGTH = "max_message_rounds min_message_rounds"
+_TWO_PROVERS = f"{_LENGTH} sequential prover0_first randomize_channel_order"
 
-# Fields that mean the same here: the library's section, ours, and the fields.
-KEPT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("", "", ("interaction_protocol", "seed", "test_dataset_split")),
-    (
-        "agents.*",
-        "agents.*",
-        tuple(
-            name
-            for name in AgentParameters.__struct_fields__
-            if name not in (*OWN_AGENT_FIELDS, *LEFT_OUT["agents.*"], *UNREAD, "body_lr_factor")
-        ),
-    ),
-    ("rl", "rl", ("num_iterations", "lr", "num_epochs", "num_test_iterations")),
-    (
-        "text_rl",
-        "text_rl",
-        (
-            *("test_scheme", "test_on_whole_dataset", "fine_tune_on_all_previous_rollouts"),
-            "verifier_guess_replacement_proportion",
-            "verifier_guess_replacement_annealing",
-            "verifier_guess_replacement_annealing_rate",
-            *("save_transcripts", "transcript_format"),
-        ),
-    ),
-    (
-        "pure_text_ei",
-        "ei",
-        tuple(
-            name
-            for name in PureTextEiParameters.__struct_fields__
-            if name not in ("rollouts_per_iteration", "lr")  # our own
-        ),
-    ),
-    (
-        "pure_text_malt",
-        "malt",
-        (
-            *("num_responses_per_timestep", "frozen_agents_generate_one_response"),
-            *("pair_selection_method", "interval_threshold_proportion"),
-            "num_initial_ei_iterations",
-        ),
-    ),
-    (
-        "protocol_common",
-        "protocol_common",
-        tuple(n for n in CommonProtocolParameters.__struct_fields__ if n not in OWN_COMMON_FIELDS),
-    ),
-    ("nip_protocol", "nip_protocol", _LENGTH),
-    ("debate_protocol", "debate_protocol", _TWO_PROVERS),
-    ("mnip_protocol", "mnip_protocol", _TWO_PROVERS),
-    ("code_validation", "code_validation", ()),
-    (
-        "dataset_options",
-        "dataset_options",
-        ("max_train_size", "max_test_size", "reduce_shuffle_seed"),
-    ),
-    (
-        "code_validation",
-        "code_validation",
-        ("apps_difficulty", "apps_solution_number", "apps_exclude_flagged"),
-    ),
-)
-
-_NO_ZK = "nip-fn has no zero-knowledge protocols"
-
-# Fields that can only hold their default: section, field, default, reason.
-AT_DEFAULT: tuple[tuple[str, str, object, str], ...] = (
-    ("zk_protocol", "simulator_reward_coefficient", 1.0, _NO_ZK),
-    ("zk_protocol", "aux_prover_reward_coefficient", 1.0, _NO_ZK),
-    (
-        "agents.*",
-        "vllm_openai_base_url",
-        "http://localhost:8000/v1",
-        "set language_model_server_scheme_host and vllm_server_port instead",
-    ),
-)
+# Fields that mean the same here, by the library's section and ours.
+KEPT: dict[tuple[str, str], str] = {
+    ("", ""): "interaction_protocol seed test_dataset_split",
+    ("agents.*", "agents.*"): "agent_lr_factor update_schedule load_checkpoint_and_parameters "
+    "checkpoint_run_id checkpoint_version model_provider model_name "
+    "language_model_server_scheme_host language_model_server_port vllm_server_port use_dummy_api "
+    "shared_model_group temperature top_p repetition_penalty fine_tune_from_scratch freeze_agent "
+    "quantization num_epochs dpo_beta use_lora lora_rank lora_alpha lora_alpha_scale lora_dropout "
+    "stack_lora_adapters per_device_train_batch_size system_prompt_template_path "
+    "use_supervisor_message supervisor_name max_response_words max_tokens_per_message "
+    "num_invalid_generation_retries",
+    ("rl", "rl"): "num_iterations lr num_epochs num_test_iterations",
+    ("text_rl", "text_rl"): "test_scheme test_on_whole_dataset fine_tune_on_all_previous_rollouts "
+    "verifier_guess_replacement_proportion verifier_guess_replacement_annealing "
+    "verifier_guess_replacement_annealing_rate save_transcripts transcript_format",
+    ("pure_text_ei", "ei"): "rollout_selection_method reward_threshold "
+    "weighting_sample_size_factor weighting_minimum weighting_use_replacement weighting_epsilon",
+    ("pure_text_malt", "malt"): "num_responses_per_timestep frozen_agents_generate_one_response "
+    "pair_selection_method interval_threshold_proportion num_initial_ei_iterations",
+    ("protocol_common", "protocol_common"): "verifier_first randomize_prover_stance prover_reward "
+    "prover_invalid_response_penalty verifier_reward verifier_incorrect_penalty "
+    "verifier_neither_accept_nor_reject_reward verifier_terminated_penalty "
+    "verifier_no_guess_reward shared_reward force_guess verifier_decision_spectrum",
+    ("nip_protocol", "nip_protocol"): _LENGTH,
+    ("debate_protocol", "debate_protocol"): _TWO_PROVERS,
+    ("mnip_protocol", "mnip_protocol"): _TWO_PROVERS,
+    ("dataset_options", "dataset_options"): "max_train_size max_test_size reduce_shuffle_seed",
+    ("code_validation", "code_validation"): "apps_difficulty apps_solution_number "
+    "apps_exclude_flagged",
+}
 
 
 class Rule(NamedTuple):
-    """The translation of one field of the library."""
+    """The translation of one field of the library.
 
-    to: str | None = None  # its address in ours; None: it is left out
-    only: tuple[object, ...] | None = None  # the values that are accepted; None: all
-    why: str = ""  # the reason why other values are refused
-    becomes: tuple[tuple[object, object], ...] = ()  # (their value, ours) of renamed values
+    to: The address of the field here; None if it is left out.
+    only: The values that are accepted; None for all.
+    why: The reason why others are refused.
+    becomes: The values here of renamed ones.
+    """
+
+    to: str | None = None
+    only: tuple[object, ...] | None = None
+    why: str = ""
+    becomes: Mapping[str, str] = MappingProxyType({})
 
 
-_NO_TENSORS = "nip-fn trains language models only"
+_NO_ZK = "nip-fn has no zero-knowledge protocols"
 
-# Fields that have another name, or values with another name.
-_RENAMED: dict[str, Rule] = {
+# Fields that have another name, values with another name, or values that cannot be honoured.
+_SPECIAL: dict[str, Rule] = {
     "scenario": Rule(
         only=("code_validation",), why="the only task of nip-fn is to judge solutions of problems"
     ),
     "trainer": Rule(
         "trainer",
         ("pure_text_ei", "pure_text_malt"),
-        _NO_TENSORS,
-        becomes=(("pure_text_ei", "ei"), ("pure_text_malt", "malt")),
+        "nip-fn trains language models only",
+        {"pure_text_ei": "ei", "pure_text_malt": "malt"},
     ),
     "dataset": Rule(
         "dataset",
         ("lrhammond/buggy-apps", "codeparrot/apps", TEST_DATA),
         "the library has no other data set of code",
-        becomes=(
-            (TEST_DATA, "builtin:python"),
-            ("lrhammond/buggy-apps", "hf:lrhammond/buggy-apps"),
-            ("codeparrot/apps", "hf:codeparrot/apps"),
-        ),
+        {
+            TEST_DATA: "builtin:python",
+            "lrhammond/buggy-apps": "hf:lrhammond/buggy-apps",
+            "codeparrot/apps": "hf:codeparrot/apps",
+        },
     ),
     "agents.*._type": Rule(
-        only=(*TYPE_NAMES["agents.*"], RANDOM_AGENT), why="another class belongs here"
+        only=("CodeValidationAgentParameters", "PureTextAgentParameters", RANDOM_AGENT),
+        why="another class belongs here",
     ),
     "agents.*.is_random": Rule(only=(False, True), why="it is a switch"),
+    "agents.*.vllm_openai_base_url": Rule(
+        only=("http://localhost:8000/v1",),
+        why="set language_model_server_scheme_host and vllm_server_port instead",
+    ),
     "base_run.base_run_type": Rule(only=BASE_RUNS, why="the library has no others"),
     "protocol_common.verifier_decision_scale": Rule("protocol_common.verifier_decision_spectrum"),
+    "protocol_common.zero_knowledge": Rule(only=(False,), why=_NO_ZK),
+    "zk_protocol.simulator_reward_coefficient": Rule(only=(1.0,), why=_NO_ZK),
+    "zk_protocol.aux_prover_reward_coefficient": Rule(only=(1.0,), why=_NO_ZK),
     "code_validation.system_prompt_version": Rule(
         "code_validation.system_prompt_version",
         ("v1", "v2"),
         "the library has no others",
-        becomes=(("v2", "v1"),),
+        {"v2": "v1"},
     ),
 }
 
 
-def _at(section: str, field: str) -> str:
+def _address(section: str, field: str) -> str:
     return f"{section}.{field}" if section else field
 
 
 RULES: dict[str, Rule] = {
-    **{_at(section, field): Rule() for section, fields in LEFT_OUT.items() for field in fields},
-    **{_at("agents.*", field): Rule() for field in (*UNREAD, "body_lr_factor")},
+    **{_address(name, field): Rule() for name in LEFT_OUT for field in LEFT_OUT[name].split()},
     **{
-        _at(section, field): Rule(_at(ours, field))
-        for section, ours, fields in KEPT
-        for field in fields
+        _address(section, field): Rule(_address(ours, field))
+        for (section, ours), fields in KEPT.items()
+        for field in fields.split()
     },
-    **{
-        _at(section, "_type"): Rule(only=TYPE_NAMES[ours], why="another class belongs here")
-        for section, ours, _ in KEPT
-    },
-    **{
-        _at(section, field): Rule(only=(default,), why=why)
-        for section, field, default, why in AT_DEFAULT
-    },
-    **_RENAMED,
+    **_SPECIAL,
 }
 
 # The addresses of tables whose fields have rules of their own.

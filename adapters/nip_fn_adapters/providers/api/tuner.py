@@ -14,7 +14,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn.params.agent import agent_group, lr_factor
+from nip_fn.params.agent import agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.ports import FailedTraining, Tuned, Tuner
 from nip_fn.training.jobs import Job
@@ -70,17 +70,16 @@ def trainings(
     """The training settings of each group that an API trains; a failure if a key is missing.
 
     `rl.lr` has no meaning for an API that takes a multiple of its own rate: the multiple is
-    `agent_lr_factor.actor` if that is set.  Of several servers the first trains.
+    `agent_lr_factor` if that is set.  Of several servers the first trains.
     """
     found = {}
     for agent in params.agents:
         if agent.model_provider in ("local", "scripted") or agent.use_dummy_api:
             continue
-        multiplier = None if agent.agent_lr_factor is None else lr_factor(agent)
         variable = agent.api_key_variable or KEY_VARIABLES.get(agent.model_provider)
         match endpoints_of(agent, environment):
             case Success((first, *_)):
-                found[agent_group(agent)] = Training(first, multiplier, variable)
+                found[agent_group(agent)] = Training(first, agent.agent_lr_factor, variable)
             case Failure(problem):
                 return Failure(problem)
     return Success(found)
