@@ -31,9 +31,9 @@ def to_toml(
 
     What is said in either of a field of one agent holds for all of them.
 
-    >>> print(to_toml(HyperParameters())[:69])
+    >>> print(to_toml(HyperParameters())[:72])
     trainer = "malt"
-    dataset = "builtin:tea"
+    dataset = "builtin:python"
     interaction_protocol = "nip"
     """
     places = None if active is None else {_place(address.split(".")) for address in active}

@@ -51,7 +51,7 @@ class HyperParameters(Record, frozen=True):
     dataset: Annotated[
         str,
         parameter('Data set: "builtin:NAME", "hf:NAME", or the path of a file or directory.'),
-    ] = "builtin:tea"
+    ] = "builtin:python"
     interaction_protocol: Annotated[
         str, parameter("The game: a built-in protocol, or one of your own.")
     ] = "nip"

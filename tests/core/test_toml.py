@@ -51,7 +51,7 @@ def test_only_what_is_active_is_not_commented_out() -> None:
 
 @pytest.mark.parametrize(
     "given_",
-    [{}, {"dataset": "builtin:python"}, {"trainer": "ei", "interaction_protocol": "debate"}],
+    [{}, {"dataset": "builtin:tea"}, {"trainer": "ei", "interaction_protocol": "debate"}],
 )
 def test_the_settings_of_a_model_are_not_told_as_unused(given_: dict[str, Any]) -> None:
     params = from_dict(with_preset(given_)).unwrap()
