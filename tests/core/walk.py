@@ -136,6 +136,7 @@ VALUES: dict[str, tuple[object, ...]] = {
     "agents._default.max_tokens_per_message": (7,),
     "agents._default.extra_request_fields": ({"reasoning_effort": "low"},),
     "malt.pair_selection_method": ("about_mean", "best_worst", "all"),
+    "malt.value_backup": ("leaves",),
     "malt.min_pair_margin": (1.5,),
     "agents._default.min_pair_margin": (1.5,),
     "malt.max_pairs_per_datapoint": (1,),
