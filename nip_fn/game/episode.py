@@ -27,9 +27,9 @@ class Utterance(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int = 0
 
 
-def was_empty_at_limit(said: Utterance) -> bool:
+def was_empty_at_limit(utterance: Utterance) -> bool:
     """True if the agent wrote nothing before its token limit, as often as it was asked."""
-    return said.token_limit and said.error == "no_content"
+    return utterance.token_limit and utterance.error == "no_content"
 
 
 Round = tuple[Utterance, ...]  # the utterances of one round, in the schedule's order
@@ -93,16 +93,22 @@ def play_round(
     channels = {move.agent: move.channels for move in movers(protocol, episode)}
     if episode.status != "open":
         raise ValueError(f"the game of {protocol.name} is over after {round} rounds")
-    if len(turn) != len(channels) or {said.agent for said in turn} != channels.keys():
+    if len(turn) != len(channels) or {utterance.agent for utterance in turn} != channels.keys():
         raise ValueError(f"round {round} of {protocol.name} is not these agents' turn: {turn}")
-    for said in turn:
-        if any(channel not in channels[said.agent] for channel, _ in said.messages):
-            raise ValueError(f"round {round} of {protocol.name}: not a channel to speak in: {said}")
-        if said.decision is not None and not may_decide(protocol, round, said.agent):
-            raise ValueError(f"round {round} of {protocol.name}: no decision counts here: {said}")
+    for utterance in turn:
+        if any(channel not in channels[utterance.agent] for channel, _ in utterance.messages):
+            raise ValueError(
+                f"round {round} of {protocol.name}: not a channel to speak in: {utterance}"
+            )
+        if utterance.decision is not None and not may_decide(protocol, round, utterance.agent):
+            raise ValueError(
+                f"round {round} of {protocol.name}: no decision counts here: {utterance}"
+            )
     # Only verifiers may decide, and they never contradict one another in one round: there is one.
-    decision = next((said.decision for said in turn if said.decision is not None), None)
-    unusable = [said.agent for said in turn if said.error is not None]
+    decision = next(
+        (utterance.decision for utterance in turn if utterance.decision is not None), None
+    )
+    unusable = [utterance.agent for utterance in turn if utterance.error is not None]
     outcome = outcome_of(protocol, episode, round, tuple(channels), decision, unusable)
     rounds = (*episode.rounds, turn)
     ended = msgspec.structs.replace(episode, rounds=rounds, status=outcome.status)

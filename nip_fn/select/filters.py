@@ -43,9 +43,9 @@ def dedupe(per: Literal["tree", "node"] = "tree") -> Selector:
             chosen = among.utterance(pair, pair.chosen).raw
             rejected = among.utterance(pair, pair.rejected).raw
             # Agents are kept apart: that two of them wrote the same is no repetition to either.
-            place = (pair.tree, pair.agent, pair.parent if per == "node" else None)
+            scope = (pair.tree, pair.agent, pair.parent if per == "node" else None)
             if chosen != rejected:
-                first.setdefault((*place, chosen, rejected), pair)
+                first.setdefault((*scope, chosen, rejected), pair)
         return tuple(first.values())
 
     return selector
@@ -108,7 +108,7 @@ def _balance_decisions(among: Candidates, key: Key, pairs: Pairs = ()) -> Pairs:
     return _thin(
         pairs,
         labels,
-        lambda own: min(counts[own[0], side] for side in (ACCEPT, REJECT)),
+        lambda label: min(counts[label[0], side] for side in (ACCEPT, REJECT)),
         fold_in(key, "refine", "decisions"),
     )
 

@@ -102,7 +102,7 @@ class Candidates(NamedTuple):
     def utterance(self, pair: "Pair | DecisionPoint", node: int) -> Utterance:
         """The reply of the pair's agent on the way to `node`."""
         turn = self.trees[pair.tree].utterances_N[node]
-        return next(said for said in turn if said.agent == pair.agent)
+        return next(utterance for utterance in turn if utterance.agent == pair.agent)
 
     def replies(self, point: DecisionPoint) -> tuple[Utterance, ...]:
         """`[C]` the replies at a decision point."""

@@ -92,11 +92,11 @@ def half_values(tree: Tree, backup: Backup, full: Values) -> tuple[Values, Value
             continue
         for half in (0, 1):
             belongs_N = belongs_2N[half]
-            known = np.zeros_like(above)
-            known[tree.parent_N[below & belongs_N]] = True
+            goes_on = np.zeros_like(above)
+            goes_on[tree.parent_N[below & belongs_N]] = True
             # A branch that is cut off is the root of a tree of its own, which nothing adds up.
             cut_N = np.where(below & ~belongs_N, NO_PARENT, tree.parent_N).astype(np.int32)
-            halves[half, known] = backup(tree._replace(parent_N=read_only(cut_N)))[known]
+            halves[half, goes_on] = backup(tree._replace(parent_N=read_only(cut_N)))[goes_on]
     unknown = np.isnan(halves).any(axis=0)
     halves[:, unknown] = np.nan
     return read_only(halves[0]), read_only(halves[1])
@@ -110,7 +110,7 @@ def _half_means(
     The general way backs every level of the tree up twice, which took a third of an update.
     """
     rewards, values = tree.reward_NA.tolist(), full.tolist()
-    belongs = [own.tolist() for own in belongs_2N]
+    belongs = [belongs_N.tolist() for belongs_N in belongs_2N]
     halves = np.full((2, *full.shape), np.nan)
     for node, children in enumerate(children_of(tree)):
         if node == ROOT:
@@ -118,9 +118,9 @@ def _half_means(
         if not children:
             halves[:, node] = values[node]
             continue
-        parts = [[values[child] for child in children if own[child]] for own in belongs]
-        if all(parts):
-            for half, part in enumerate(parts):
+        by_half = [[values[child] for child in children if half[child]] for half in belongs]
+        if all(by_half):
+            for half, part in enumerate(by_half):
                 halves[half, node] = [
                     reward + fsum(column) / len(part)
                     for reward, column in zip(rewards[node], zip(*part, strict=True), strict=True)

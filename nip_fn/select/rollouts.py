@@ -49,7 +49,7 @@ def at_least(threshold: float) -> RolloutRule:
     # along.
     def rule(return_D: Sequence[float], key: Key) -> tuple[int, ...]:
         least = threshold - TOLERANCE * _most(threshold, *return_D)
-        return tuple(index for index, own in enumerate(return_D) if own >= least)
+        return tuple(index for index, reward in enumerate(return_D) if reward >= least)
 
     return rule
 
@@ -105,11 +105,11 @@ def sampling_weights(
     num = len(return_D)
     least = min(return_D) if minimum is None else minimum
     slack = TOLERANCE * _most(least, *return_D)
-    excess = [own - least if own - least > slack else 0.0 for own in return_D]
+    excess = [gain if gain > slack else 0.0 for gain in (reward - least for reward in return_D)]
     total = fsum(excess)
     # Equal returns leave nothing to tell them apart; the *nip* library divides 0 by 0 here and
     # fails.
-    shares = [own / total for own in excess] if total > 0 else [1 / num] * num
+    shares = [gain / total for gain in excess] if total > 0 else [1 / num] * num
     smoothed = [share + epsilon / num for share in shares]
     whole = fsum(smoothed)
     return tuple(share / whole for share in smoothed)
@@ -135,6 +135,6 @@ def with_true_labels(
     # process.
     order = permutation(fold_in(key, "replace"), len(return_D)) if num_replaced else ()
     replaced = set(order[:num_replaced])
-    others = [index for index in range(len(return_D)) if index not in replaced]
-    picked = rule([return_D[index] for index in others], fold_in(key, "select"))
-    return tuple(others[index] for index in picked), tuple(sorted(replaced))
+    kept = [index for index in range(len(return_D)) if index not in replaced]
+    picked = rule([return_D[index] for index in kept], fold_in(key, "select"))
+    return tuple(kept[index] for index in picked), tuple(sorted(replaced))

@@ -42,7 +42,7 @@ def after_attempt(
     if reply is None and attempts < most_attempts and not is_final:
         tokens = (prompt_tokens, completion_tokens, cached_tokens)
         return Slot(agent, None, attempts, *tokens, failed=(*slot.failed, completion))
-    said = Utterance(
+    utterance = Utterance(
         agent=agent,
         raw=completion.text or "",
         messages=reply.messages if reply else (),
@@ -55,7 +55,7 @@ def after_attempt(
         completion_tokens=completion_tokens,
         cached_tokens=cached_tokens,
     )
-    return Slot(agent, said, failed=slot.failed)
+    return Slot(agent, utterance, failed=slot.failed)
 
 
 def _parsed(

@@ -27,10 +27,10 @@ def mean_children(tree: Tree) -> Values:
     # Nodes are in breadth-first order, so the reverse has children before their parent.
     for node in reversed(range(tree.num_nodes)):
         if below := children[node]:
-            of_agents = zip(*[values[child] for child in below], strict=True)
+            columns = zip(*[values[child] for child in below], strict=True)
             values[node] = [
-                reward + fsum(own) / len(below)
-                for reward, own in zip(values[node], of_agents, strict=True)
+                reward + fsum(column) / len(below)
+                for reward, column in zip(values[node], columns, strict=True)
             ]
     return read_only(np.array(values, dtype=np.float64))
 

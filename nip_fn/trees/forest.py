@@ -34,7 +34,9 @@ class Forest(msgspec.Struct, frozen=True):
         """A forest of these trees."""
         size = len(trees)
         width = max(1, isqrt(size))
-        return cls(tuple(tuple(trees[at : at + width]) for at in range(0, size, width)), size)
+        return cls(
+            tuple(tuple(trees[start : start + width]) for start in range(0, size, width)), size
+        )
 
     def __len__(self) -> int:
         """The number of trees."""
@@ -47,8 +49,8 @@ class Forest(msgspec.Struct, frozen=True):
 
     def __getitem__(self, index: int) -> GameTree:
         """The tree at an index from 0 on; an IndexError if there is none."""
-        block, place = self._place(index)
-        return unpacked(self.blocks[block][place])
+        block, offset = self._find(index)
+        return unpacked(self.blocks[block][offset])
 
     def kept(self) -> Iterator[GameTree | PackedTree]:
         """The trees in their order, as they are kept."""
@@ -62,13 +64,14 @@ class Forest(msgspec.Struct, frozen=True):
 
     def replaced(self, index: int, tree: GameTree) -> Self:
         """The forest with another tree at the index."""
-        at, place = self._place(index)
-        block = self.blocks[at]
+        number, offset = self._find(index)
+        block = self.blocks[number]
         kept = tree if tree.num_waiting else PackedTree(compress(_encode(tree), 1))
-        changed = (*block[:place], kept, *block[place + 1 :])
-        return replace(self, blocks=(*self.blocks[:at], changed, *self.blocks[at + 1 :]))
+        changed = (*block[:offset], kept, *block[offset + 1 :])
+        return replace(self, blocks=(*self.blocks[:number], changed, *self.blocks[number + 1 :]))
 
-    def _place(self, index: int) -> tuple[int, int]:
+    def _find(self, index: int) -> tuple[int, int]:
+        """The number of the tree's block, and its rank there."""
         if not 0 <= index < self.size:
             raise IndexError(f"no tree {index} among {self.size}")
         return divmod(index, len(self.blocks[0]))

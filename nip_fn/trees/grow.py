@@ -261,7 +261,7 @@ def insert(
 
 def turns_at(episode: Episode, moves: Sequence[Move]) -> tuple[Turn, ...]:
     """The turns of the agents that move in this game next."""
-    spoken = Counter(said.agent for turn in episode.rounds for said in turn)
+    spoken = Counter(utterance.agent for turn in episode.rounds for utterance in turn)
     return tuple(Turn(move.agent, spoken[move.agent], episode.key) for move in moves)
 
 

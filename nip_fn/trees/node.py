@@ -149,7 +149,7 @@ def requests_of(node: Node, path: Path) -> Iterator[ReplyRequest]:
 
 
 def reply_combinations(
-    num_movers: int, k: int, how: SimultaneousBranching
+    num_movers: int, k: int, branching: SimultaneousBranching
 ) -> tuple[tuple[int, ...], ...]:
     """Which of its k replies each mover gives in each of the rounds that follow a node, in order.
 
@@ -160,7 +160,7 @@ def reply_combinations(
     """
     # The k^m children of "product" each ask for k replies of every mover in the next round, so a
     # game of n rounds has up to k^(mn) leaves; "joint" keeps it at k^n and is the default.
-    if how == "product":
+    if branching == "product":
         return tuple(product(range(k), repeat=num_movers))
     return tuple((index,) * num_movers for index in range(k))
 
@@ -175,12 +175,12 @@ def replies_of(node: Node) -> tuple[dict[int, int], ...]:
         return ()
     agents = tuple(dict.fromkeys(slot.agent for slot in node.slots))
     if not agents:
-        return tuple({said.agent: i for said in c.utterances} for i, c in enumerate(node.children))
+        return tuple({u.agent: i for u in c.utterances} for i, c in enumerate(node.children))
     k = len(node.slots) // len(agents)
     # k children can only be joint: the two rules agree where k^m is k, that is for one mover or one
     # reply.
-    how: SimultaneousBranching = "joint" if len(node.children) == k else "product"
+    branching: SimultaneousBranching = "joint" if len(node.children) == k else "product"
     return tuple(
         dict(zip(agents, indices, strict=True))
-        for indices in reply_combinations(len(agents), k, how)
+        for indices in reply_combinations(len(agents), k, branching)
     )

@@ -34,7 +34,7 @@ class Rollout(NamedTuple):
         """The decision that ended the game; None if it ended otherwise."""
         if self.status != "decided":
             return None
-        last = (said.decision for turn in self.rounds[-1:] for said in turn)
+        last = (utterance.decision for turn in self.rounds[-1:] for utterance in turn)
         return next((decision for decision in last if decision is not None), None)
 
     @property
@@ -49,13 +49,13 @@ def leaf_games(tree: Tree, datapoint: Datapoint) -> tuple[Rollout, ...]:
     """All games of a tree about `datapoint`, one for each leaf, left to right."""
     turns: list[tuple[Round, ...]] = [()]  # on the way to each node, the root left out
     rewards: list[tuple[tuple[float, ...], ...]] = [()]
-    own = [tuple(reward) for reward in tree.reward_NA.tolist()]
+    received = [tuple(reward) for reward in tree.reward_NA.tolist()]
     # One pass is enough, because a parent stands before its children: each node lengthens what is
     # known of its parent, and nothing is walked once for each leaf.
     for node, parent in enumerate(tree.parent_N.tolist()):
         if node != ROOT:
             turns.append((*turns[parent], tree.utterances_N[node]))
-            rewards.append((*rewards[parent], own[node]))
+            rewards.append((*rewards[parent], received[node]))
     return tuple(
         Rollout(datapoint, tree.key, turns[leaf], rewards[leaf], tree.status_N[leaf])
         for leaf in leaves_of(tree)
@@ -80,11 +80,11 @@ def leaf_probabilities(tree: Tree) -> tuple[float, ...]:
     children = [0] * tree.num_nodes
     for parent in tree.parent_N[1:].tolist():
         children[parent] += 1
-    ways = [1] * tree.num_nodes  # in whole numbers, whose products are exact
+    denominators = [1] * tree.num_nodes  # whole numbers, whose products are exact
     for node, parent in enumerate(tree.parent_N.tolist()):
         if parent != NO_PARENT:
-            ways[node] = ways[parent] * children[parent]
-    return tuple(1 / ways[leaf] for leaf in leaves_of(tree))
+            denominators[node] = denominators[parent] * children[parent]
+    return tuple(1 / denominators[leaf] for leaf in leaves_of(tree))
 
 
 def play(

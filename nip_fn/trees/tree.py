@@ -165,13 +165,13 @@ def flatten(kept: GameTree | PackedTree) -> Tree:
     reply = [[NO_REPLY for _ in agents] for _ in nodes]
     # No reply led to the root, hence the empty entry before those of the children, which come in
     # the same breadth-first order as the nodes.
-    given = ({}, *(indices for node in nodes for indices in replies_of(node)))
+    numbers = ({}, *(indices for node in nodes for indices in replies_of(node)))
     for index, node in enumerate(nodes):
-        for agent, number in given[index].items():
+        for agent, number in numbers[index].items():
             reply[index][agent] = number
-        for said in node.utterances:
-            acted[index][said.agent] = bool(said.raw.strip())
-            usable[index][said.agent] = said.error is None
+        for utterance in node.utterances:
+            acted[index][utterance.agent] = bool(utterance.raw.strip())
+            usable[index][utterance.agent] = utterance.error is None
     return Tree(
         datapoint_index=game.datapoint_index,
         key=game.key,
@@ -218,7 +218,7 @@ def line_to(tree: Tree, node: int) -> tuple[int, ...]:
 
 def episode_at(tree: Tree, node: int, datapoint: Datapoint) -> Episode:
     """The game at a node of a tree about `datapoint`."""
-    turns = tuple(tree.utterances_N[at] for at in line_to(tree, node))
+    turns = tuple(tree.utterances_N[inner] for inner in line_to(tree, node))
     start = reset(datapoint, tree.key)
     return Episode(start.key, start.label, start.stance, turns, tree.status_N[node])
 
@@ -231,8 +231,8 @@ def replies_in(tree: Tree) -> Iterator[tuple[int, Utterance]]:
     parents, replies = tree.parent_N.tolist(), tree.reply_NA.tolist()
     for node in range(1, tree.num_nodes):
         parent = parents[node]
-        for said in tree.utterances_N[node]:
-            place = (parent, said.agent, replies[node][said.agent])
-            if place not in seen:
-                seen.add(place)
-                yield parent, said
+        for utterance in tree.utterances_N[node]:
+            reply = (parent, utterance.agent, replies[node][utterance.agent])
+            if reply not in seen:
+                seen.add(reply)
+                yield parent, utterance
