@@ -64,7 +64,7 @@ mutants: .venv/.ready
 .venv/.ready: pyproject.toml constraints.txt
 	@echo "setting up .venv; this takes some minutes"
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[local,data,api,serve,ray,search,dev]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[local,data,api,serve,ray,dev]"
 	touch $@
 
 .venv-docs/.ready: pyproject.toml constraints.txt

@@ -12,10 +12,9 @@
     rl.lr = [1e-4, 5e-4]
 
 `[zip]` varies its parameters together, the first value of each, then the second; `[random]` draws
-`num` combinations of values, and `[search]` tells by which results they are chosen, or cells
-stopped; `[tests.NAME]` plays the models of each cell once more, as they were before and as they are
-after the training.  A cell is one combination of all of these: the written configuration of an
-ordinary run.
+`num` combinations of values; `[tests.NAME]` plays the models of each cell once more, as they were
+before and as they are after the training.  A cell is one combination of all of these: the written
+configuration of an ordinary run.
 """
 
 from collections import Counter
@@ -35,7 +34,7 @@ from nip_fn.config.schema import did_you_mean
 from nip_fn.config.spelling import as_recorded
 from nip_fn.errors import Problem, collect
 from nip_fn.keys import Key, fold_in, key, randint, uniform
-from nip_fn.params.base import LARGEST, NotNegative
+from nip_fn.params.base import NotNegative
 from nip_fn.params.run import DEFAULT_AGENT
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 
@@ -80,42 +79,6 @@ class Resources(Struct, frozen=True, forbid_unknown_fields=True):
     memory_gb: NotNegative = 0
 
 
-class Search(Struct, frozen=True, forbid_unknown_fields=True):
-    """The result by which draws are chosen, and cells stopped that fall behind."""
-
-    metric: str = "test.accuracy"  # of metrics.jsonl, as STAGE.NAME
-    mode: Literal["max", "min"] = "max"
-    algorithm: Literal["random", "optuna"] = "random"  # of draws
-    stop: Literal["asha"] | None = None
-    # Cells are compared after so many iterations, then after `reduction_factor` times as many, and
-    # so on; each time the best of them go on, one of `reduction_factor`.
-    grace_period: Annotated[int, Meta(ge=1)] = 1
-    reduction_factor: Annotated[float, Meta(gt=1, le=LARGEST)] = 4
-
-    @property
-    def stage(self) -> str:
-        """The stage whose metric it is."""
-        return self.metric.partition(".")[0]
-
-    @property
-    def name(self) -> str:
-        """The metric's name in that stage."""
-        return self.metric.partition(".")[2]
-
-
-class Draws(Struct, frozen=True):
-    """Combinations of values, each drawn by its number alone.
-
-    num: of draws.
-    seed: of all of them.
-    spaces: address -> a list of values, or a table with a shape and its bounds.
-    """
-
-    num: int
-    seed: int
-    spaces: dict[str, Any]
-
-
 class Study(Struct, frozen=True):
     """A base configuration and all that is done with it.
 
@@ -126,8 +89,6 @@ class Study(Struct, frozen=True):
     budget: dollars for all cells together; None for no limit.
     forest: the run whose recorded replies all cells train on; None: each samples its own.
     iteration: of that run; None: the last that it has sampled.
-    draws: those of the axis `DRAW`; None if it has none.
-    search: None: all cells run to their ends, and draws depend on no result.
     """
 
     name: str
@@ -139,8 +100,6 @@ class Study(Struct, frozen=True):
     resources: Resources = Resources()
     forest: str | None = None
     iteration: int | None = None
-    draws: Draws | None = None
-    search: Search | None = None
 
 
 class Tested(NamedTuple):
@@ -197,7 +156,6 @@ class _Written(Struct, forbid_unknown_fields=True):
     resources: Resources = Resources()
     forest: str | None = None
     iteration: Annotated[int, Meta(ge=0)] | None = None
-    search: Search | None = None
 
 
 def study_of(name: str, table: Mapping[str, Any]) -> Result[Study, Problem]:
@@ -206,23 +164,18 @@ def study_of(name: str, table: Mapping[str, Any]) -> Result[Study, Problem]:
         written = msgspec.convert(table, _Written)
     except msgspec.ValidationError as error:
         return Failure(_as_problem(error))
-    drawn = _draws(dict(written.random)) if written.random else Success(None)
-    return drawn.bind(
-        lambda draws: _axes(written, draws).bind(
-            lambda axes: checked(
-                Study(
-                    name,
-                    written.base,
-                    axes,
-                    tuple(written.tests.items()),
-                    written.budget,
-                    written.compare,
-                    written.resources,
-                    written.forest,
-                    written.iteration,
-                    draws,
-                    written.search,
-                )
+    return _axes(written).bind(
+        lambda axes: checked(
+            Study(
+                name,
+                written.base,
+                axes,
+                tuple(written.tests.items()),
+                written.budget,
+                written.compare,
+                written.resources,
+                written.forest,
+                written.iteration,
             )
         )
     )
@@ -249,7 +202,7 @@ def _as_problem(error: msgspec.ValidationError) -> Problem:
     address = where.rstrip("`").lstrip(".").replace("[...]", "")
     if "unknown field" in message:
         unknown = message.split("`")[1]
-        sections: dict[str, Any] = {"compare": Comparing, "resources": Resources, "search": Search}
+        sections: dict[str, Any] = {"compare": Comparing, "resources": Resources}
         names = list(sections.get(address, _Written).__struct_fields__)
         remedy = did_you_mean(unknown, names) or f"known are {', '.join(names)}"
         if not address:
@@ -258,14 +211,14 @@ def _as_problem(error: msgspec.ValidationError) -> Problem:
     return Problem(f"{message[0].lower()}{message[1:]}", address)
 
 
-def _axes(written: _Written, draws: Draws | None) -> Result[tuple[Axis, ...], Problem]:
+def _axes(written: _Written) -> Result[tuple[Axis, ...], Problem]:
     """The axes, in their order: arms, grid, zip, draws, seeds."""
     arms = Axis(ARM, tuple(Level(name, table) for name, table in written.arms.items()))
     kinds = [
         Success((arms,) if written.arms else ()),
         collect(_grid_axis(address, values) for address, values in flatten(written.grid).items()),
         _zip_axis(flatten(written.zip)) if written.zip else Success(()),
-        Success((_drawn_axis(draws),) if draws else ()),
+        _drawn_axis(dict(written.random)) if written.random else Success(()),
         Success((seeds_axis(written.seeds),) if written.seeds else ()),
     ]
     return collect(kinds).map(lambda parts: tuple(chain.from_iterable(parts)))
@@ -305,10 +258,10 @@ def _values(address: str, values: Any) -> Result[tuple[Any, ...], Problem]:
 
 def _level(values: Mapping[str, Any]) -> Level:
     label = "-".join(label_of(address, value) for address, value in values.items())
-    return Level(label, nested(values))
+    return Level(label, _nested(values))
 
 
-def nested(values: Mapping[str, Any]) -> dict[str, Any]:
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     """The table that has these values at these addresses."""
     tables: Iterable[dict[str, Any]] = (nest(address, value) for address, value in values.items())
     empty: dict[str, Any] = {}
@@ -347,7 +300,8 @@ def distinct(levels: list[Level]) -> tuple[Level, ...]:
 _SHAPES = ("uniform", "log", "integer")
 
 
-def _draws(table: dict[str, Any]) -> Result[Draws, Problem]:
+def _drawn_axis(table: dict[str, Any]) -> Result[tuple[Axis, ...], Problem]:
+    """The axis of `num` draws; each parameter of a draw depends on its own key alone."""
     num, seed = table.pop("num", None), table.pop("seed", 0)
     if type(num) is not int or num < 1:
         actual = "" if num is None else f", got {num!r}"
@@ -358,22 +312,17 @@ def _draws(table: dict[str, Any]) -> Result[Draws, Problem]:
         return Failure(Problem(problem, "random.seed", "write seed = 1"))
     spaces = dict(_spaces(table))
     refused = next(chain.from_iterable(_space_problems(*space) for space in spaces.items()), None)
-    return Failure(refused) if refused else Success(Draws(num, seed, spaces))
+    if refused is not None:
+        return Failure(refused)
 
-
-def _drawn_axis(draws: Draws) -> Axis:
-    """The axis of all draws; each parameter of a draw depends on its own key alone."""
-    root = key(draws.seed)
-
-    def drawn(number: int) -> Level:
-        draw_key = fold_in(root, "study", number)
+    def level(number: int) -> Level:
+        draw_key = fold_in(key(seed), "study", number)
         values = {
-            address: _draw(fold_in(draw_key, address), space)
-            for address, space in draws.spaces.items()
+            address: _draw(fold_in(draw_key, address), space) for address, space in spaces.items()
         }
-        return Level(f"draw-{number}", nested(values))
+        return Level(f"draw-{number}", _nested(values))
 
-    return Axis(DRAW, tuple(map(drawn, range(1, draws.num + 1))))
+    return Success((Axis(DRAW, tuple(map(level, range(1, num + 1)))),))
 
 
 def _spaces(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -498,8 +447,6 @@ def _problems(study: Study) -> Iterator[Problem]:
                 problem = f"{seen[address]} and {name} both set it"
                 yield Problem(problem, address, "leave it to one of them")
             seen[address] = name
-    if study.search is not None:
-        yield from _search_problems(study.search, study.draws)
     for name, table in study.tests:
         if "agents" in table:
             problem = "a test plays the agents as they were trained"
@@ -522,14 +469,3 @@ def _problems(study: Study) -> Iterator[Problem]:
     for name, count in Counter(cell.name for cell in all_cells).items():
         if count > 1:
             yield Problem("two cells have this name", name, "give the arms or tests other names")
-
-
-def _search_problems(search: Search, draws: Draws | None) -> Iterator[Problem]:
-    stages = ("test", "sample", "train", "publish")
-    if search.stage not in stages or not search.name:
-        problem = f"{search.metric!r} is not the metric of a stage ({', '.join(stages)})"
-        remedy = 'write metric = "test.accuracy"; docs/measures.md has all of them'
-        yield Problem(problem, "search.metric", remedy)
-    if search.algorithm != "random" and draws is None:
-        problem = f"{search.algorithm} chooses draws, and the study has none"
-        yield Problem(problem, "search.algorithm", "write [random], or leave it out")

@@ -159,13 +159,6 @@ def test_every_cell_of_the_learning_experiment_is_a_configuration() -> None:
         assert from_dict(with_preset(table)).map(lambda params: params.seed).unwrap() in range(1, 6)
 
 
-def test_every_draw_of_the_search_is_a_configuration() -> None:
-    whole = study((ROOT / "examples/search.toml").read_text())
-    assert whole.search is not None
-    for cell in cells(whole):
-        assert 3e-5 <= from_dict(with_preset(cell.table)).unwrap().rl.lr <= 3e-3
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -180,10 +173,6 @@ def test_every_draw_of_the_search_is_a_configuration() -> None:
         ("random.num = 1\nrandom.a = {log = [0, 1]}", "a logarithmic scale has no zero"),
         ("random.num = 1\nrandom.a = {log = [2, 1]}", "a lower and an upper bound, got [2, 1]"),
         ("random.num = 1\nrandom.a = {integer = [0.5, 1]}", "expected whole numbers"),
-        ("search.metric = 'accuracy'", "'accuracy' is not the metric of a stage (test, sample"),
-        ("search.algorithm = 'optuna'", "optuna chooses draws, and the study has none; write [ra"),
-        ("search.stop = 'ash'", "search.stop: invalid enum value 'ash'"),
-        ("search.grace_perod = 2", "a study has no such field; did you mean 'grace_period'?"),
         ("[arms.'a b']", "a b: it cannot be the name of a folder; write a-b"),
         ("[arms.a]\nrl.lr = 1\n[grid]\nrl.lr = [1]", "rl.lr: arm and rl.lr both set it"),
         ("[compare]\npool = ['x']\n[grid]\na.b = [1]", "compare.pool: x: no axis has this name"),

@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = {"nip_fn": "", "adapters/nip_fn_adapters": "adapters/", "cli/nip_fn_cli": "cli/"}
-EXTRAS = ("api", "data", "local", "ray", "search", "serve")
+EXTRAS = ("api", "data", "local", "ray", "serve")
 SMALL = ("--set", "rl.rollouts_per_iteration=20", "--set", "dataset_options.max_test_size=20")
 MEGABYTES = 8.0  # four embedded models, 180 problems, and the code
 

@@ -21,7 +21,7 @@ from nip_fn_cli.shown.exits import Exit, die, or_exit
 from nip_fn_cli.shown.printing import console
 
 TEA = "builtin:tea"
-EXTRAS = ("local", "api", "serve", "data", "ray", "search")
+EXTRAS = ("local", "api", "serve", "data", "ray")
 VLLM_SECONDS = 60.0  # for vLLM to print its version: its imports take long
 
 Finding = tuple[str, str, str, str]  # the columns of a row

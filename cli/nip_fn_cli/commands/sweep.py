@@ -3,7 +3,7 @@
 import json
 import signal
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -13,20 +13,15 @@ from msgspec.structs import replace
 
 from nip_fn import __version__
 from nip_fn.config.codec import merge
-from nip_fn.config.search import in_force, with_suggested
-from nip_fn.config.study import Search, Study, as_name, with_seeds
+from nip_fn.config.study import Study, as_name, with_seeds
 from nip_fn.errors import Problem
 from nip_fn.metrics.study import tabulate
-from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import RunStarted
-from nip_fn.run.state import is_tested
 from nip_fn_adapters.costs.forecast import forecast
 from nip_fn_adapters.experiments.studies.cell import Order, hand_over
 from nip_fn_adapters.experiments.studies.local import LocalCrew
 from nip_fn_adapters.experiments.studies.on_ray import obstacle_on_ray, ray_crew
 from nip_fn_adapters.experiments.studies.running import Budget, Crew, Task, run_all
-from nip_fn_adapters.experiments.studies.searching import Searching, open_search, read_search
-from nip_fn_adapters.experiments.studies.tune import missing
 from nip_fn_adapters.recording.overview import overview
 from nip_fn_adapters.recording.runs import load_run
 from nip_fn_adapters.recording.store import CHECKPOINT, replace_file
@@ -40,7 +35,6 @@ from nip_fn_cli.shown.dryrun import COLUMNS, Counted, counted, say_budget, shown
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit, run_name, said_once, say
 from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.study_board import Board, why
-from nip_fn_cli.shown.study_search import print_search, reasons, search_record
 from nip_fn_cli.shown.study_table import outcome, print_study, record
 from nip_fn_cli.studies import Planned, planned, read_study
 from nip_fn_cli.wiring import check_apis
@@ -102,54 +96,20 @@ def run_study(study: Study, place: Path, choice: Choice, money: Money) -> None:
     """Run what is not done of a study, and print its table; or print a forecast."""
     if money.budget is None:
         money = money._replace(budget=study.budget)
-    if study.search is not None:
-        known = or_exit(in_force(study, study.search, read_search(place)))
-        study = with_suggested(study, known)
     with said_once():
         plans = planned(study, place, choice.provider)
         for one in plans:
             check_apis(one.new.params)
             check_budget(one.new.params, money)
-        if study.search is not None:
-            _check_search(study.search, plans)
         if choice.dry:
             if study.forest is not None:
                 told = "--dry-run forecasts runs that sample for themselves"
                 die(Exit.USAGE, Problem(told, remedy="leave it out, or the forest"))
             _forecast(plans, money)
             return
-    searching = _searching(study, plans, place)
-    codes = _run(study, plans, place, choice, money, searching)
-    if searching is not None and searching.problem is not None:
-        die(Exit.USAGE, searching.problem)
-    _report(study, plans, place, choice, money, searching)
-    _end(plans, codes, searching.stopped if searching else ())
-
-
-def _check_search(search: Search, plans: Sequence[Planned]) -> None:
-    """End the command if a search lacks a package, or never has a result by which to stop."""
-    if (problem := missing(search)) is not None:
-        die(Exit.USAGE, problem)
-
-    def is_compared(params: HyperParameters) -> bool:
-        between = range(search.grace_period, params.rl.num_iterations)
-        return any(search.stage != "test" or is_tested(params, at) for at in between)
-
-    if search.stop and not any(is_compared(one.new.params) for one in plans):
-        told = f"no cell has a {search.stage} from grace_period = {search.grace_period} to its end"
-        remedy = 'ask for more iterations, or for text_rl.test_scheme = "all"'
-        die(Exit.USAGE, Problem(told, "search.stop", remedy))
-
-
-def _searching(study: Study, plans: Sequence[Planned], place: Path) -> Searching | None:
-    """The search of a study, after the results of all cells that there are; None if it has none."""
-    if study.search is None:
-        return None
-    most = max(one.new.params.rl.num_iterations for one in plans)
-    searching = or_exit(open_search(study, study.search, place, most), Exit.RUN)
-    begun = {one.cell.name: 0 if _is_done(one) else None for one in plans if _exists(one)}
-    searching.look(begun, WELL)
-    return searching
+    codes = _run(study, plans, place, choice, money)
+    _report(study, plans, place, choice, money)
+    _end(plans, codes)
 
 
 def _forecast(plans: Sequence[Planned], money: Money) -> None:
@@ -170,26 +130,13 @@ def _forecast(plans: Sequence[Planned], money: Money) -> None:
 
 
 def _run(
-    study: Study,
-    plans: Sequence[Planned],
-    place: Path,
-    choice: Choice,
-    money: Money,
-    searching: Searching | None,
+    study: Study, plans: Sequence[Planned], place: Path, choice: Choice, money: Money
 ) -> Mapping[str, int]:
     """Run the cells that are not done; the exit codes of those that were begun."""
     by_name = {one.cell.name: one for one in plans}
     done = {name for name, one in by_name.items() if _is_done(one)}
-    early = set(searching.stopped) - done if searching else set()
-    # What was stopped is not tested any further, either.
-    left = [
-        one
-        for one in plans
-        if not {one.cell.name, one.cell.tested and one.cell.tested.cell} & early
-        and one.cell.name not in done
-    ]
+    left = [one for one in plans if one.cell.name not in done]
     before = f", {len(done):,} of them done before" if done else ""
-    before += f", {len(early):,} stopped early" if early else ""
     say(f"study {place}: {len(plans):,} cells{before}")
 
     def spent(name: str) -> float:
@@ -204,37 +151,28 @@ def _run(
         if obstacle := obstacle_on_ray(study.resources):
             say(f"nip-fn: {obstacle}: the cells stay queued until one has ([resources])")
     board = Board([one.folder for one in plans], done, WELL)
-
-    def look(codes: Mapping[str, int | None]) -> Collection[str]:
-        stops = searching.look(codes, WELL) if searching else ()
-        board(codes, reasons(searching))
-        return stops
-
     with board, _interrupted() as stopping:
         codes = run_all(
-            [_task(one, place, choice, searching) for one in left],
+            [_task(one, place, choice) for one in left],
             crew,
             choice.jobs or (len(plans) if choice.ray else 1),
             Budget(money.budget, {name: spent(name) for name in by_name}),
             spent=spent,
             well=WELL,
             over_budget=Exit.BUDGET,
-            look=look,
-            stopping=lambda: (
-                stopping() or (searching is not None and searching.problem is not None)
-            ),
+            look=board,
+            stopping=stopping,
         )
     if stopping():
         die(Exit.INTERRUPTED, "stopped; nothing is lost, resume with the same command")
     return codes
 
 
-def _task(one: Planned, place: Path, choice: Choice, searching: Searching | None) -> Task:
+def _task(one: Planned, place: Path, choice: Choice) -> Task:
     def order(share: float | None) -> Order:
         hand_over(one.folder)
         given = one.folder.absolute() / GIVEN
-        cell = searching.cell(one.cell.name) if searching else one.cell
-        replace_file(given, msgspec.json.format(msgspec.json.encode(cell.written)))
+        replace_file(given, msgspec.json.format(msgspec.json.encode(one.cell.written)))
         options = {"--provider": choice.provider, "--budget": share, "--prices": choice.prices}
         words = [str(word) for pair in options.items() if pair[1] is not None for word in pair]
         own = ("--run", one.cell.name, "--runs", str(place.absolute()))
@@ -286,12 +224,7 @@ def _interrupted() -> Iterator[Callable[[], bool]]:
 
 
 def _report(
-    study: Study,
-    plans: Sequence[Planned],
-    place: Path,
-    choice: Choice,
-    money: Money,
-    searching: Searching | None,
+    study: Study, plans: Sequence[Planned], place: Path, choice: Choice, money: Money
 ) -> None:
     """Print the table of the cells that are done."""
     done = {}
@@ -305,24 +238,20 @@ def _report(
     except ValueError as error:
         remedy = "vary nothing that changes the held-out datapoints, or make it a study of its own"
         die(Exit.USAGE, Problem(str(error), str(place), remedy))
-    searched = {} if searching is None else search_record(searching, done)
     if choice.json:
-        print(json.dumps({"study": str(place), **record(table, study), **searched}, indent=2))
+        print(json.dumps({"study": str(place), **record(table, study)}, indent=2))
         return
     print_study(table, study)
-    if searched:
-        print_search(searched["search"])
     print(f"\nTo look closer: {command('nip-fn', 'ls', '--runs', place)}")
 
 
-def _end(plans: Sequence[Planned], codes: Mapping[str, int], early: Collection[str]) -> None:
-    """Say why cells were stopped, but for a search, and end with the first one's exit code."""
-    codes = {name: code for name, code in codes.items() if name not in early}
+def _end(plans: Sequence[Planned], codes: Mapping[str, int]) -> None:
+    """Say why cells were stopped, and end with the first one's exit code."""
     stopped = [(one, code) for one in plans if (code := codes.get(one.cell.name, 0)) not in WELL]
     for one, code in stopped:
         say(f"{one.cell.name} (exit code {code}): {why(code, one.folder)}")
     if stopped:
-        left = sum(not _is_done(one) and one.cell.name not in early for one in plans)
+        left = sum(not _is_done(one) for one in plans)
         say(f"nip-fn: {left:,} of {len(plans):,} cells are not done; resume with the same command")
         sys.exit(next(code for _, code in stopped))
     if Exit.SKIPPED in codes.values():

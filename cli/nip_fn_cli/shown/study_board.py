@@ -15,15 +15,8 @@ from nip_fn_adapters.recording.tracker import read_metrics
 from nip_fn_cli.shown.consoles import Console
 from nip_fn_cli.shown.exits import Exit, say
 
-EARLY = "stopped early"
-ORDER = (
-    "running",
-    "queued",
-    "stopped",
-    "waiting",
-    EARLY,
-    "done",
-)  # in which states are shown, the last cut first
+# In which states are shown, the last cut first.
+ORDER = ("running", "queued", "stopped", "waiting", "done")
 
 
 def why(code: int, folder: Path) -> str:
@@ -59,61 +52,51 @@ class Board:
         """Stop drawing."""
         self._live.stop()
 
-    def __call__(self, codes: Mapping[str, int | None], early: Mapping[str, str]) -> None:
+    def __call__(self, codes: Mapping[str, int | None]) -> None:
         """Show the cells.
 
         Args:
             codes: The exit codes of those that were begun, None of those that run or are queued.
-            early: The reasons why a search has stopped some.
         """
-        states = {folder: self._state(folder, codes, early) for folder in self._folders}
+        states = {folder: self._state(folder, codes) for folder in self._folders}
         if self._live.is_started:
-            self._live.update(self._table(states, codes, early), refresh=True)
+            self._live.update(self._table(states, codes), refresh=True)
             return
         for folder, state in states.items():
-            news = state, None if state == EARLY else codes.get(folder.name)
-            if news != self._told.get(folder.name) and (folder.name in codes or state == EARLY):
-                say(f"{folder.name}: {state}  {self._says(folder, codes, early)}".strip())
+            news = state, codes.get(folder.name)
+            if news != self._told.get(folder.name) and folder.name in codes:
+                say(f"{folder.name}: {state}  {self._says(folder, codes)}".strip())
             self._told[folder.name] = news
 
-    def _state(
-        self, folder: Path, codes: Mapping[str, int | None], early: Mapping[str, str]
-    ) -> str:
+    def _state(self, folder: Path, codes: Mapping[str, int | None]) -> str:
         name, code = folder.name, codes.get(folder.name)
         if name in self._done or code in self._well:
             return "done"
-        if name in early:
-            return EARLY
         if name not in codes:
             return "waiting"
         if code is not None:
             return "stopped"
         return "queued" if is_queued(folder) else "running"
 
-    def _says(self, folder: Path, codes: Mapping[str, int | None], early: Mapping[str, str]) -> str:
+    def _says(self, folder: Path, codes: Mapping[str, int | None]) -> str:
         code = codes.get(folder.name)
-        match self._state(folder, codes, early):
+        match self._state(folder, codes):
             case "running":
                 return last_line(folder)
             case "stopped" if code is not None:
                 return why(code, folder)
             case "done" if code is not None:
                 return accuracies(folder)
-        return early.get(folder.name, "")
+        return ""
 
-    def _table(
-        self,
-        states: Mapping[Path, str],
-        codes: Mapping[str, int | None],
-        early: Mapping[str, str],
-    ) -> Table:
+    def _table(self, states: Mapping[Path, str], codes: Mapping[str, int | None]) -> Table:
         counts = {state: sum(own == state for own in states.values()) for state in ORDER}
         title = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
         table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
         for heading in ("cell", "state", ""):
             table.add_column(heading, no_wrap=True, overflow="ellipsis")
         for folder in sorted(states, key=lambda folder: ORDER.index(states[folder])):
-            says = self._says(folder, codes, early)
+            says = self._says(folder, codes)
             table.add_row(*map(Text, (folder.name, states[folder], says)))
         return table
 

@@ -86,7 +86,7 @@ def run_all(
     spent: Callable[[str], float],
     well: Collection[int],
     over_budget: int,
-    look: Callable[[Mapping[str, int | None]], Collection[str]],
+    look: Callable[[Mapping[str, int | None]], object],
     stopping: Callable[[], bool],
 ) -> dict[str, int]:
     """Run cells; the exit code of each that has ended.
@@ -103,7 +103,7 @@ def run_all(
         well: The exit codes of cells that are done.
         over_budget: The exit code of a cell that has stopped at its budget.
         look: Called every half second with the cells that were begun: their exit codes, None of
-            those that run; returns those of them that are to stop.
+            those that run.
         stopping: True once no more cells are to be begun, and the others to stop.
     """
     codes: dict[str, int] = {}
@@ -140,8 +140,7 @@ def run_all(
                 for task in again
                 if budget.allows_more(task.name, len(again), shares[task.name])
             ]
-        for name in look({**codes, **dict.fromkeys(running)}):
-            crew.stop(name)
+        look({**codes, **dict.fromkeys(running)})
     return codes
 
 
