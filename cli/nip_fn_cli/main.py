@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from nip_fn_cli.commands import bench
 from nip_fn_cli.commands import data as data_commands
 from nip_fn_cli.shown.exits import Exit, die, die_of_system, say
 from nip_fn_cli.shown.helping import Command, Group
@@ -51,7 +50,6 @@ command = partial(app.command, cls=Command)
 OWN = "your own as package.module:NAME or file.py:NAME"
 
 app.add_typer(data_commands.data, name="data")
-app.add_typer(bench.bench, name="bench")
 
 
 def _version(wanted: bool) -> None:
@@ -546,80 +544,6 @@ def attack(
 
 
 @command()
-def analyse(
-    run: Annotated[str, typer.Argument(help="A run's name, or its folder.")],
-    analyser: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The statements: prover_role_conformance, prover_direct_quotation, "
-            "prover_accurate_quotation, follow_up, verifier_format_conformance, or a .jinja file "
-            "with a statement of your own; several, separated by commas.  The default is all that "
-            "there are for its agents.",
-            metavar="NAME",
-        ),
-    ] = None,
-    sampled: Annotated[
-        bool,
-        typer.Option(
-            "--sampled", help="Take games that were sampled for training, not those of the tests."
-        ),
-    ] = False,
-    iteration: Annotated[
-        int | None, typer.Option(help="The iteration of the games; the last one if left out.")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="The most games to analyse, drawn at random.", min=1)
-    ] = None,
-    provider: ProviderOption = None,
-    model: ModelOption = None,
-    base_url: BaseUrlOption = None,
-    batch: BatchOption = False,
-    temperature: Annotated[
-        float | None, typer.Option(help="The temperature of the model.", min=0.0)
-    ] = None,
-    set_: SetOption = None,
-    dry_run: DryRunOption = False,
-    budget: BudgetOption = None,
-    prices: PricesOption = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="A name for the analysis; made from its parameters if left out."),
-    ] = None,
-    runs: RunsOption = Path("runs"),
-    trust: TrustOption = False,
-    json: JsonOption = False,
-) -> None:
-    """Let a model judge the dialogues of a run: of how many is a statement true?
-
-    Prints the share by agent, beside the shares among games that were decided rightly and wrongly.
-    Each analyser is recorded as a run, in RUN/analyses/NAME.  The same command resumes an analysis
-    that was stopped.
-    """
-    from nip_fn_cli.commands.analyse import Choice, analyse_command
-    from nip_fn_cli.config import Flags
-    from nip_fn_cli.money import money_or_die
-
-    flags = Flags(
-        provider=provider,
-        model=model,
-        base_url=base_url,
-        batch=batch or None,
-        sets=tuple(set_ or ()),
-    )
-    choice = Choice(
-        analysers=listed(analyser),
-        stage="sample" if sampled else "test",
-        iteration=iteration,
-        limit=limit,
-        temperature=temperature,
-        name=name,
-        dry=dry_run,
-        json=json,
-    )
-    analyse_command(run, flags, choice, money_or_die(budget, prices), runs)
-
-
-@command()
 def replay(
     checkpoint: Annotated[
         Path, typer.Argument(help="A run's checkpoint.msgpack, its folder, or its name.")
@@ -856,20 +780,6 @@ def view(
     from nip_fn_cli.money import money_or_die
 
     view_command(run, port, money=money_or_die(file=prices), runs=runs)
-
-
-@command()
-def cancel(
-    run: Annotated[Path, typer.Argument(help="The run's folder.", metavar="RUN")],
-    trust: TrustOption = False,
-) -> None:
-    """Cancel the fine-tuning jobs that a run has under way at a provider.
-
-    When the run is resumed, it continues without their adapters.
-    """
-    from nip_fn_cli.commands.cancel import cancel_command
-
-    cancel_command(run)
 
 
 @command()

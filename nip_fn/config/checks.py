@@ -45,13 +45,6 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
             "protocol_common.prover_stance",
             "leave randomize_prover_stance at false",
         )
-    version = params.code_validation.system_prompt_version
-    if version == "analysis" and params.interaction_protocol != "solo_verifier":
-        yield Problem(
-            "its prompts are for the solo_verifier of an analysis alone",
-            "code_validation.system_prompt_version",
-            "choose v1 or views, or analyse the dialogues of a run with nip-fn analyse RUN",
-        )
     yield from _split_problems(params)
     yield from _size_problems(params)
     yield from _turn_problems(params)

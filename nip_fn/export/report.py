@@ -8,7 +8,6 @@ from typing import Any
 from msgspec import to_builtins
 
 from nip_fn.config.codec import params_hash, to_dict, unusual
-from nip_fn.export.analysis import Analysed, analysis_charts
 from nip_fn.export.curves import (
     Spent,
     accuracy,
@@ -44,7 +43,6 @@ def view_run(
     version: str,
     id: str = "r0",
     limits: Limits = ONE_PAGE,
-    analyses: Sequence[Analysed] = (),
 ) -> RunView:
     """The records of a run.
 
@@ -55,7 +53,6 @@ def view_run(
         version: Of nip-fn, that recorded it.
         id: A prefix of the page's anchors, different for each run on a page.
         limits: The most that the page shows.
-        analyses: What models have judged of its dialogues.
     """
     state = replayed.state
     params, protocol = state.params, protocol_of(state.params)
@@ -76,7 +73,6 @@ def view_run(
         charts=charts(replayed, spent),
         decisions=tuple(chart for stage in tests[-1:] for chart in decision_charts(stage)),
         accuracy=accuracy(state, name),
-        analyses=tuple(analysis_charts(replayed, analyses)),
         changes=view_changes(id, tests, limits),
         forests=forests(id, replayed, limits),
         tests=tuple(view_test(id, stage, limits) for stage in tests[-1:]),

@@ -235,7 +235,6 @@ class RunView(NamedTuple):
     agents: tuple[tuple[str, str, str, str], ...]  # (letter, name, role, model)
     charts: tuple[Chart, ...]
     decisions: tuple[Chart, ...]  # of the last test, over credences
-    analyses: tuple[Chart, ...]
     accuracy: Series
     changes: Changes | None
     forests: tuple[ForestView, ...]

@@ -97,9 +97,9 @@ class CodeValidationParameters(Record, frozen=True):
         bool, parameter("Leave out problems that buggy-apps has flagged.", needs="apps")
     ] = True
     system_prompt_version: Annotated[
-        Literal["v1", "views", "analysis"],
+        Literal["v1", "views"],
         parameter(
             'Prompt templates: "v1" is about code, "views" shows each agent its own view of the '
-            'datapoint, "analysis" is for a solo_verifier that judges transcripts (nip-fn analyse).'
+            "datapoint."
         ),
     ] = "v1"

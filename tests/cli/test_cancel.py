@@ -1,4 +1,4 @@
-"""`nip-fn cancel`, at the fake provider."""
+"""Trainings of a run that is abandoned are cancelled, at the fake provider."""
 
 import signal
 import subprocess
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nip_fn_adapters import cancel
 from nip_fn_cli.shown.exits import Exit
 
 from ..provider import Provider
@@ -39,6 +40,7 @@ def test_jobs_are_cancelled_and_the_run_goes_on_without_them(
     provider: Provider,
     environment: dict[str, str],
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     keys = {**environment, "OPENAI_API_KEY": KEY}
     command = [COMMAND, *TRAIN, "--base-url", provider.url]
@@ -49,15 +51,13 @@ def test_jobs_are_cancelled_and_the_run_goes_on_without_them(
     process.wait()
     under_way = {job["id"] for job in provider.jobs()}
     assert under_way
-    cancelled = run_cli("cancel", "runs/a", OPENAI_API_KEY=KEY)
-    assert cancelled.returncode == 0, cancelled.stderr
-    assert {line.split()[1] for line in cancelled.stdout.splitlines()} == under_way
-    assert "with --set text_rl.failed_trainings=skip it does not" in cancelled.stderr
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("HOME", str(tmp_path))  # where the command has remembered its server
+    assert set(cancel(tmp_path / "runs/a").unwrap()) == under_way
     assert {job["status"] for job in provider.jobs()} == {"cancelled"}
     files = {job["training_file"] for job in provider.jobs()}
     assert not files & {file["id"] for file in provider.files()}
-    again = run_cli("cancel", "runs/a", OPENAI_API_KEY=KEY)
-    assert "no job under way" in again.stdout
+    assert cancel(tmp_path / "runs/a").unwrap() == ()
     provider.configure(job_outcome="succeeded")
     skip = ("--set", "text_rl.failed_trainings=skip")
     resumed = run_cli("train", "--resume", "--run", "a", *skip, OPENAI_API_KEY=KEY)
@@ -68,7 +68,5 @@ def test_jobs_are_cancelled_and_the_run_goes_on_without_them(
     assert run_cli("replay", "runs/a").returncode == 0
 
 
-def test_a_run_that_does_not_exist_cannot_be_cancelled(run_cli: RunCli) -> None:
-    missing = run_cli("cancel", "runs/none")
-    assert missing.returncode == 3
-    assert "Traceback" not in missing.stderr
+def test_a_run_that_does_not_exist_cannot_be_cancelled(tmp_path: Path) -> None:
+    assert "none" in str(cancel(tmp_path / "none").failure())

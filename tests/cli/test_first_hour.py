@@ -68,14 +68,13 @@ LITTLE = (
 QUICK: dict[str, tuple[str, ...]] = {
     "train": (*DUMMY, *LITTLE),
     "eval": (*DUMMY, "--set", "dataset_options.max_test_size=4", "--repeats", "1"),
-    "analyse": (*DUMMY, "--limit", "2"),
     "attack": (
         *("--starts", "1", "--iterations", "1", "--datapoints", "2", "--games", "2"),
         *("--best-of", "2"),
     ),
 }
 # Needs a GPU, another model, many runs, or a reader; tested elsewhere.
-ELSEWHERE = ("serve", "view", "sweep", "doctor", "compare", "data bug", "bench train")
+ELSEWHERE = ("serve", "view", "sweep", "doctor", "compare", "data bug")
 
 
 def quick(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -181,7 +180,7 @@ def test_what_is_documented_works(words: tuple[str, ...], type_in: Any, folder: 
     if "ID" in words:
         point = call_cli(folder, *words).stderr.rpartition(": ")[2].split(",")[0].strip()
         words = tuple(point if word == "ID" else word for word in words)
-    if "openai" in words and words[0] != "analyse":  # whose data are a run's
+    if "openai" in words:
         words = (*words, *TEA, "--set", "text_rl.fine_tune_poll_seconds=0.05")
     done = type_in(quick(words))
     assert "Traceback" not in done.stderr

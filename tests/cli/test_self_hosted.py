@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nip_fn_adapters import cancel
 from nip_fn_adapters.providers.api.ledger import identity
 from nip_fn_cli.shown.exits import Exit
 
@@ -105,7 +106,11 @@ def test_a_run_that_is_killed_while_it_trains_finds_its_jobs_again(
 
 
 def test_a_run_that_is_stopped_leaves_its_jobs_which_can_be_cancelled(
-    run_cli: RunCli, start: Start, server: FakeServer
+    run_cli: RunCli,
+    start: Start,
+    server: FakeServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server.looks = 10**6
     process = start(*training(server, "a"))
@@ -114,15 +119,13 @@ def test_a_run_that_is_stopped_leaves_its_jobs_which_can_be_cancelled(
     _, said = process.communicate(timeout=60)
     assert process.returncode == Exit.INTERRUPTED
     assert "is still trained there; resuming the run finds it" in said
-    cancelled = run_cli("cancel", "runs/a")
-    assert sorted(cancelled.stdout.split()) == sorted(
-        word for id in server.jobs for word in ("cancelled", id)
-    )
+    monkeypatch.setenv("HOME", str(tmp_path))  # where the command has remembered its server
+    assert sorted(cancel(tmp_path / "runs/a").unwrap()) == sorted(server.jobs)
     assert {info.status for _, info in server.jobs.values()} == {"cancelled"}
     resumed = run_cli("train", "--resume", "--run", "a")
     assert resumed.returncode == Exit.SKIPPED, resumed.stderr
     assert "cancelled: as asked for" in resumed.stderr
-    assert "no job under way" in run_cli("cancel", "runs/a").stdout
+    assert cancel(tmp_path / "runs/a").unwrap() == ()
 
 
 def test_a_server_of_ones_own_needs_its_ports(run_cli: RunCli, server: FakeServer) -> None:

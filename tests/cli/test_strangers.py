@@ -24,7 +24,7 @@ from .forging import frame
 PATHS = ("../../../../ESCAPE", "a/b", "/tmp/ESCAPE", "..", ".", "", "\x1b[2J", "a\nb", "a\\b")
 READERS = (
     *(("show", "a"), ("replay", "runs/a"), ("report", "runs/a"), ("compare", "a", "a")),
-    *(("export", "a", "--to", "trl,openai,hf,csv,arrays"), ("cancel", "runs/a")),
+    *(("export", "a", "--to", "trl,openai,hf,csv,arrays"),),
 )
 
 Forge = Callable[[Callable[[list[Any]], None]], Path]

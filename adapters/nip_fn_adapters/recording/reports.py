@@ -1,14 +1,10 @@
 """Reports of recorded runs as files: one page that is whole in itself, or an index and pages."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from returns.result import Success
-
 from nip_fn import __version__
-from nip_fn.export.analysis import Analysed
 from nip_fn.export.curves import Spent
 from nip_fn.export.forests import parts, view_forest
 from nip_fn.export.page import render, render_trees
@@ -16,14 +12,10 @@ from nip_fn.export.report import view_run
 from nip_fn.export.views import ONE_PAGE, Limits, RunView
 from nip_fn.run.events import RunStarted
 from nip_fn.run.replay import Replayed
-from nip_fn.run.stages import Purpose
 from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_adapters.costs.spending import stage_expenses
-from nip_fn_adapters.recording.runs import load_run
-from nip_fn_adapters.recording.store import CHECKPOINT, replace_file
-
-ANALYSES = "analyses"  # the folder of a run that holds them
+from nip_fn_adapters.recording.store import replace_file
 
 
 class Subject(NamedTuple):
@@ -32,34 +24,16 @@ class Subject(NamedTuple):
     name: as the page calls it.
     replayed: the run, derived from its recording.
     version: of nip-fn, that started it.
-    analyses: what models have judged of its dialogues.
     """
 
     name: str
     replayed: Replayed
     version: str
-    analyses: tuple[Analysed, ...] = ()
 
 
 def subject(name: str, replayed: Replayed, start: RunStarted | None) -> Subject:
     """A run to report on; `start` is its first event."""
     return Subject(name, replayed, "?" if start is None else start.version)
-
-
-def analyses_of(run: Path) -> tuple[Analysed, ...]:
-    """The analyses in a run's folder, as far as they can be derived, the latest at the end."""
-    found = []
-    for path in sorted(
-        run.glob(f"{ANALYSES}/*/*/{CHECKPOINT}"), key=lambda path: path.stat().st_mtime_ns
-    ):
-        # As `nip-fn analyse` names them.
-        named = re.fullmatch(r"(\w+)-(test|sample)-(\d+)", path.parent.name)
-        derived = load_run(path)
-        if named and isinstance(derived, Success):
-            analyser, stage, iteration = named.groups()
-            purpose: Purpose = "test" if stage == "test" else "sample"
-            found.append(Analysed(analyser, purpose, int(iteration), derived.unwrap().replayed))
-    return tuple(found)
 
 
 def spent_on(state: RunState, prices: Prices) -> tuple[Spent, ...]:
@@ -90,7 +64,7 @@ def split_report(subjects: Sequence[Subject], prices: Prices) -> Iterator[tuple[
     limits = Limits(whole=0, nodes=0, packed=0)
     views = _views(subjects, prices, limits)
     pages: dict[tuple[str, int], tuple[str, ...]] = {}
-    for view, (_, replayed, *_) in zip(views, subjects, strict=True):
+    for view, (_, replayed, _) in zip(views, subjects, strict=True):
         for stage in (one for one in replayed.stages if one.stage == "sample"):
             trees = stage.batch.trees
             named = {
@@ -119,7 +93,6 @@ def _views(subjects: Sequence[Subject], prices: Prices, limits: Limits) -> tuple
             version=one.version,
             id=f"r{index}",
             limits=limits,
-            analyses=one.analyses,
         )
         for index, one in enumerate(subjects)
     )

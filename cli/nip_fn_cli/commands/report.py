@@ -6,7 +6,6 @@ from pathlib import Path
 from nip_fn_adapters.recording import runs as recorded
 from nip_fn_adapters.recording.reports import (
     Subject,
-    analyses_of,
     report_page,
     split_report,
     subject,
@@ -57,5 +56,4 @@ def _subject(file: Path) -> Subject:
             "before it"
         )
     replayed = replay_recording(file, recording)
-    known = subject(file.parent.name, replayed, recorded.start_of(recording))
-    return known._replace(analyses=analyses_of(file.parent))
+    return subject(file.parent.name, replayed, recorded.start_of(recording))

@@ -13,7 +13,6 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import RunStarted
 from nip_fn_adapters.costs.forecast import SELECTED_SHARE, StageForecast, Workload, forecast
 from nip_fn_adapters.costs.prices import Prices, cost, price_of, sum_known
-from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.providers.local.models import BUILTIN, cached_directory, require
 from nip_fn_cli.datasets import suitable_or_die, told
 from nip_fn_cli.money import Money, in_dollars, model_of
@@ -30,12 +29,9 @@ COLUMNS = {
 }
 
 
-def dry_run(new: New, money: Money, rate: float, data: Data | None = None) -> None:
-    """Print the forecast of a run at `rate` requests a second; send nothing.
-
-    `data` goes before the data set of its parameters.
-    """
-    data = suitable_or_die(new.params, data)
+def dry_run(new: New, money: Money, rate: float) -> None:
+    """Print the forecast of a run at `rate` requests a second; send nothing."""
+    data = suitable_or_die(new.params)
     say(told(data, new.params))
     start = RunStarted(new.params, data.info, __version__, new.lineages)
     rows = forecast(start, data.source)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -313,11 +312,11 @@ class _RemoteJob(NamedTuple):
         return f"the fine-tuning job {remote.id} of {name} at {url}"
 
     def _too_long(self, remote: Remote) -> Problem:
-        cancel = f"nip-fn cancel {quote(str(self.run))}"
+        cancel = f"nip_fn_adapters.cancel({str(self.run)!r})"
         return Problem(
             f"it is still {remote.word!r} after {self.timeouts.limit:g} s, and keeps running there",
             address=self._name(remote),
-            remedy=f"resume the run to wait again, or end it with: {cancel}",
+            remedy=f"resume the run to wait again, or end it in Python: {cancel}",
         )
 
 

@@ -6,7 +6,6 @@ A job's id holds the identity of the run, so a run that is resumed finds its own
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
-from shlex import quote
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -102,8 +101,8 @@ class _RemoteJob(NamedTuple):
             left = timeouts.limit - waited
             if left <= 0:
                 told = f"{self.name}, is still {info.status} after {waited:.0f} s"
-                cancel = f"nip-fn cancel {quote(str(self.host.run))}"
-                remedy = f"resume the run to wait again, or cancel its jobs with: {cancel}"
+                cancel = f"nip_fn_adapters.cancel({str(self.host.run)!r})"
+                remedy = f"resume the run to wait again, or end it in Python: {cancel}"
                 return Failure(Problem(told, remedy=remedy))
             await asyncio.sleep(min(0.5 + waited / 20, timeouts.poll, left))
             looked = await self._call("get")
