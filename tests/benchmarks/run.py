@@ -1,7 +1,7 @@
 """All benchmarks, as one table.  Compare figures within one run: machines are noisy.
 
-    python tests/benchmarks/run.py              all, in ten minutes on two idle cores
-    python tests/benchmarks/run.py core train   some of them
+python tests/benchmarks/run.py              all, in ten minutes on two idle cores
+python tests/benchmarks/run.py core train   some of them
 """
 
 import sys
