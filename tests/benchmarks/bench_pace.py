@@ -2,6 +2,8 @@
 
 The fake provider, a process of its own, answers 429 to whatever comes while it has `capacity` chats
 in hand.  The capacity falls to a tenth and returns.
+
+    python -m tests.benchmarks.bench_pace       90 s at each capacity, with and without Retry-After
 """
 
 import asyncio
@@ -17,10 +19,10 @@ from tests.benchmarks.bench_api import make_request
 from tests.provider import Provider
 
 CAPACITIES = (50, 5, 50)
-SECONDS = 90.0  # at each
+SECONDS = 30.0  # at each, in `make bench`
 LATENCY = 0.2  # s
 WORKERS = 128  # that always have a request to make
-WARM_UP = 60.0  # s, after which refusals are counted
+WARM_UP = 2 / 3  # of the time at the first capacity, after which refusals are counted
 
 
 class Part(NamedTuple):
@@ -43,11 +45,11 @@ class Part(NamedTuple):
         return self.answers / (self.capacity * self.seconds / self.latency)
 
 
-def run(retry_after: float | None = None) -> list[tuple[str, str]]:
-    """Name and figure of each measurement."""
+def run(retry_after: float | None = None, seconds: float = SECONDS) -> list[tuple[str, str]]:
+    """Name and figure of each measurement, with so many seconds at each capacity."""
     with Provider(log_bodies=False, latency=LATENCY, retry_after=retry_after) as provider:
         load = os.getloadavg()[0]
-        parts, late = asyncio.run(_measure(provider, CAPACITIES))
+        parts, late = asyncio.run(_measure(provider, CAPACITIES, seconds))
     answers, refusals = late
     named = f"Retry-After: {retry_after:g}" if retry_after else "no Retry-After"
     return [
@@ -60,14 +62,14 @@ def run(retry_after: float | None = None) -> list[tuple[str, str]]:
             for part in parts
         ),
         (
-            f"refused after the first minute, for each answer, {named}",
+            f"refused after the first {WARM_UP * seconds:.0f} s, for each answer, {named}",
             f"{refusals / answers:.2%} ({refusals} of {answers}; load {load:.1f})",
         ),
     ]
 
 
 async def _measure(
-    provider: Provider, capacities: Sequence[int]
+    provider: Provider, capacities: Sequence[int], seconds: float
 ) -> tuple[list[Part], tuple[int, int]]:
     sampler = api_sampler({"verifier": ApiModel((Endpoint(provider.url, "none"),))})
     places, over = count(), asyncio.Event()
@@ -82,7 +84,7 @@ async def _measure(
         await asyncio.to_thread(provider.configure, in_flight_limit=capacity)
         marks.append(time.time())
         tasks = tasks or [asyncio.create_task(work()) for _ in range(WORKERS)]
-        await asyncio.sleep(SECONDS)
+        await asyncio.sleep(seconds)
     marks.append(time.time())
     over.set()
     await asyncio.gather(*tasks)
@@ -91,7 +93,7 @@ async def _measure(
         _part(capacity, end - start, [entry for at, entry in log if start <= at < end])
         for capacity, start, end in zip(capacities, marks[:-1], marks[1:], strict=True)
     ]
-    late = [entry["status"] for at, entry in log if began + WARM_UP <= at < marks[-1]]
+    late = [entry["status"] for at, entry in log if began + WARM_UP * seconds <= at < marks[-1]]
     return parts, (late.count(200), late.count(429))
 
 
@@ -104,5 +106,5 @@ def _part(capacity: int, seconds: float, entries: list[dict[str, Any]]) -> Part:
 
 if __name__ == "__main__":
     for wait in (None, 1.0):
-        for name, figure in run(wait):
+        for name, figure in run(wait, 90.0):
             print(f"{name}\n    {figure}", flush=True)

@@ -1,10 +1,11 @@
-"""A run of a million replies: time, memory and file for each reply, and the time of a replay.
+"""Runs of up to a million replies: time, memory and file for each reply, and the time of a replay.
 
 The interpreter runs as it does live, on a clock that jumps from one answer to the next: 64
 endpoints take a second for each request, and nobody waits.  Each size is a process of its own, so
 that its peak of memory is its own.
 
-    python -m tests.benchmarks.bench_scale           runs of 10^4, 10^5 and 10^6 replies
+    python -m tests.benchmarks.bench_scale           runs of 10^4 and 10^5 replies, as `make bench`
+    python -m tests.benchmarks.bench_scale --full    a run of 10^6 replies, too: some minutes
     python -m tests.benchmarks.bench_scale --wide    iterations of 10^2, 10^3 and 10^4 trees, and
                                                      tests of 5,000 and 138,000 dialogues
 """
@@ -49,7 +50,7 @@ class Size(NamedTuple):
     dialogues: int = 0  # of the test; 0: there is none
 
 
-SIZES = (Size(10**4), Size(10**5), Size(10**6))
+SIZES = (Size(10**4), Size(10**5))
 WIDTHS = (Size(0, trees=100), Size(0, trees=1_000), Size(0, trees=10_000))
 TESTS = (Size(0, dialogues=5_000), Size(0, dialogues=138_000))
 
@@ -152,9 +153,9 @@ def _measure(size: Size) -> dict[str, float]:
     }
 
 
-def run() -> list[tuple[str, str]]:
+def run(sizes: Sequence[Size] = SIZES) -> list[tuple[str, str]]:
     """Name and figure of each measurement."""
-    return _figures("a run of", SIZES)
+    return _figures("a run of", sizes)
 
 
 def run_wide() -> list[tuple[str, str]]:
@@ -191,8 +192,15 @@ def _list(values: Sequence[float], form: str) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        print(json.dumps(_measure(Size(*map(int, sys.argv[1:])))))
-    else:
-        for name, figure in run_wide() if "--wide" in sys.argv else run():
-            print(f"{name:60} {figure}")
+    match sys.argv[1:]:
+        case ["--wide"]:
+            figures = run_wide()
+        case ["--full"]:
+            figures = run((*SIZES, Size(10**6)))
+        case []:
+            figures = run()
+        case size:
+            print(json.dumps(_measure(Size(*map(int, size)))))
+            sys.exit()
+    for name, figure in figures:
+        print(f"{name:60} {figure}")
