@@ -41,10 +41,11 @@ from warming_up import (
 
 from nip_fn.config.codec import from_dict
 from nip_fn.config.presets import with_preset
+from nip_fn.game.chat import plain
 from nip_fn.game.episode import Episode, Utterance
 from nip_fn.keys import Key, fold_in, key, seed_of
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import build_chat, plain
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
 from nip_fn.worlds.tea import MILK, NUM_CUPS, TEA, Kinds, World, datapoint_of, worlds
 

@@ -18,10 +18,13 @@ The modules are rooms on two storeys.  `keys`, `game`, `trees` and `select` know
 
 from nip_fn.config.codec import from_dict, get, to_dict
 from nip_fn.config.compat.nip import from_nip_config
+from nip_fn.config.groups import make_groups
+from nip_fn.config.trainers import BACKUPS, SELECTORS, TRAINERS, trainer_of
 from nip_fn.errors import Problem
 from nip_fn.export.arrays import to_arrays
 from nip_fn.export.transcripts import transcript
 from nip_fn.game.bounds import reward_bounds, reward_mid_point
+from nip_fn.game.chat import Chat, Message
 from nip_fn.game.datapoint import Datapoint, Dataset, make_datapoint
 from nip_fn.game.decision import ACCEPT, REJECT, SPECTRA, Decision
 from nip_fn.game.episode import Episode, Round, Utterance, movers, play_round, reset
@@ -65,7 +68,7 @@ from nip_fn.metrics.oversight import (
 from nip_fn.metrics.stage import stage_metrics
 from nip_fn.metrics.usage import Usage
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Chat, Message, build_chat
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.build import in_turn, make_protocol
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
 from nip_fn.protocols.sides import sides
@@ -103,12 +106,12 @@ from nip_fn.testing.params import construct_test_params
 from nip_fn.testing.trainers import TrainerError, check_trainer
 from nip_fn.training.compose import accumulate, masked, sequence
 from nip_fn.training.ei import ei
-from nip_fn.training.groups import Adapter, Group, make_groups
-from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
+from nip_fn.training.groups import Adapter, Group
 from nip_fn.training.malt import malt
-from nip_fn.training.registry import BACKUPS, SELECTORS, TRAINERS, trainer_of
+from nip_fn.training.rows import PreferenceRow, SupervisedRow
 from nip_fn.training.schedules import Schedule, constant, exponential, join, linear, periodic
 from nip_fn.training.trainer import SampleBatch, Selection, Trainer, Update, trained_agents
+from nip_fn.training.tuning import Job
 from nip_fn.trees.backup import Backup, discounted, map_rewards, mean_children, mean_leaves
 from nip_fn.trees.grow import (
     AsyncSampler,

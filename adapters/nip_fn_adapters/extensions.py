@@ -26,6 +26,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.code.splitting import LeakKeys, Shares, splits
+from nip_fn.config.trainers import BACKUPS, SELECTORS, TRAINERS
 from nip_fn.errors import Problem, collect
 from nip_fn.game.datapoint import Datapoint, Dataset, Split, text_hash
 from nip_fn.game.protocol import Protocol
@@ -35,7 +36,6 @@ from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.protocols.strategies import STRATEGIES
 from nip_fn.run.checkpoint import ReadError
-from nip_fn.training.registry import BACKUPS, SELECTORS, TRAINERS
 from nip_fn.training.trainer import Trainer
 from nip_fn_adapters.trust import HOW, is_remembered, remember, texts, trusts_all
 

@@ -42,7 +42,7 @@ from nip_fn.run.request import request
 from nip_fn.run.state import RunState
 from nip_fn.run.step import pending, step
 from nip_fn.training.canary import canary_problem
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 
 Answer = Result[tuple[Event | Unanswered, ...], Problem]
 

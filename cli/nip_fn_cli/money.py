@@ -12,7 +12,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import Event
 from nip_fn.run.request import Request
 from nip_fn.run.state import RunState
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.costs.budget import Budget, training_within_budget
 from nip_fn_adapters.costs.note import (
     UnrecordedNote,

@@ -27,7 +27,7 @@ from nip_fn.run.ports import (
 from nip_fn.run.request import Request
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.costs.budget import Meter, within_budget
 from nip_fn_adapters.providers import dummy, scripted
 from nip_fn_adapters.providers.api.endpoints import address_problem

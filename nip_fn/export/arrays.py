@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from nip_fn.game.chat import Chat, Message
 from nip_fn.game.decision import NO_DECISION
 from nip_fn.game.episode import Episode, Utterance, play_round, reset
 from nip_fn.game.protocol import Protocol, game_seed
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Chat, Message, build_chat
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.trees.rollouts import Rollout
 

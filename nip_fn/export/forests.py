@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from nip_fn.config.trainers import BACKUPS
 from nip_fn.export.curves import (
     is_right,
     percent,
@@ -28,7 +29,6 @@ from nip_fn.export.views import (
 from nip_fn.game.bounds import reward_bounds
 from nip_fn.run.replay import Replayed, StageForest
 from nip_fn.select.pairs import Pair
-from nip_fn.training.registry import BACKUPS
 from nip_fn.trees.rollouts import leaf_games
 from nip_fn.trees.tree import Tree, children_of
 

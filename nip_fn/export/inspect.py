@@ -13,10 +13,10 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any
 
+from nip_fn.game.chat import Chat, plain
 from nip_fn.game.decision import ACCEPT, NO_DECISION, REJECT
 from nip_fn.game.episode import Utterance
 from nip_fn.metrics.stage import verdict
-from nip_fn.prompts.chat import Chat, plain
 from nip_fn.run.replay import AnnotatedTree, StageForest, annotate
 from nip_fn.trees.rollouts import dialogue_of
 from nip_fn.trees.tree import ROOT

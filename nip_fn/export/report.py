@@ -32,7 +32,7 @@ from nip_fn.run.digest import digest
 from nip_fn.run.events import FORMAT
 from nip_fn.run.replay import Replayed, summary
 from nip_fn.run.stages import Growing
-from nip_fn.training.jobs import fall_of_a_chosen_reply
+from nip_fn.training.tuning import fall_of_a_chosen_reply
 
 
 def view_run(

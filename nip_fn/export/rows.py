@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from nip_fn.prompts.chat import plain
-from nip_fn.training.jobs import PreferenceRow, TrainingRow
+from nip_fn.game.chat import plain
+from nip_fn.training.rows import PreferenceRow, TrainingRow
 
 
 def trl_row(row: TrainingRow) -> dict[str, Any]:

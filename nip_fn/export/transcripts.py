@@ -4,11 +4,12 @@ from math import fsum
 from typing import Any
 
 from nip_fn.export.views import outcome_of
+from nip_fn.game.chat import Chat
 from nip_fn.game.episode import Episode, Round, Utterance
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.agent import max_tokens
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Chat, build_chat
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.trees.rollouts import Rollout
 

@@ -19,6 +19,7 @@ from nip_fn.params.base import (
     parameter,
 )
 from nip_fn.params.names import name_problem
+from nip_fn.training.tuning import Checkpointing, Precision
 
 Provider = Literal["OpenAI", "SelfHosted", "OpenRouter", "local", "scripted"]
 # As they are written in files and on the command line, and as messages spell them.
@@ -29,8 +30,6 @@ OPTIONS: dict[Provider, str] = {
     "SelfHosted": "self-hosted",
     "scripted": "scripted",
 }
-Checkpointing = Literal["auto", "on", "off"]
-Precision = Literal["float32", "bf16", "8-bit", "4-bit"]
 SupervisorRule = Literal["none", "all", "first", "all_but_first"]
 # A number for all turns, or one for each.
 ByTurn = Count | Annotated[tuple[Count, ...], Meta(min_length=1)]

@@ -2,10 +2,8 @@
 
 from functools import lru_cache
 from itertools import groupby
-from typing import Literal
 
-import msgspec
-
+from nip_fn.game.chat import Chat, Message
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import SPECTRA, decision_instructions
 from nip_fn.game.episode import Episode, may_decide
@@ -18,22 +16,6 @@ from nip_fn.params.agent import (
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.render import render, render_text
 from nip_fn.protocols.registry import protocol_of
-
-
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message of a chat."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
-    name: str | None = None  # the speaker, for providers that keep it
-
-
-Chat = tuple[Message, ...]
-
-
-def plain(chat: Chat) -> list[dict[str, str]]:
-    """The chat as chat templates and trainers take it, without names of speakers."""
-    return [{"role": message.role, "content": message.content} for message in chat]
 
 
 def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, agent: int) -> Chat:

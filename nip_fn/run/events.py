@@ -8,7 +8,7 @@ from nip_fn.game.reply import Completion
 from nip_fn.params.run import HyperParameters
 from nip_fn.training.canary import FLOAT32, Score
 from nip_fn.training.groups import Adapter
-from nip_fn.training.jobs import Job, Probe
+from nip_fn.training.tuning import Job, Probe
 from nip_fn.trees.node import Path, ReplyRequest
 
 # The format of a recording: its frames, its events, and what is derived from them.  It is written

@@ -13,7 +13,7 @@ from nip_fn.run.events import Publish
 from nip_fn.run.request import Request
 from nip_fn.run.state import Row
 from nip_fn.training.canary import FLOAT32, Score
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 from returns.result import Failure, Result, Success
 
+from nip_fn.config.groups import make_groups
+from nip_fn.config.trainers import BACKUPS, malt_of, trainer_of
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import fold_in, key
@@ -20,8 +22,6 @@ from nip_fn.run.reuse import reselect_problem
 from nip_fn.run.stages import Growing, NotStarted, Purpose
 from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import step
-from nip_fn.training.groups import make_groups
-from nip_fn.training.registry import BACKUPS, malt_of, trainer_of
 from nip_fn.training.trainer import Rows, SampleBatch, Selection
 from nip_fn.trees.backup import Backup
 from nip_fn.trees.rollouts import Rollout, leaf_games

@@ -7,6 +7,7 @@ from typing import TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from nip_fn.game.chat import Chat
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import SPECTRA, SpectrumName
 from nip_fn.game.episode import Episode, may_decide, movers
@@ -14,14 +15,14 @@ from nip_fn.game.reply import Completion
 from nip_fn.keys import Key
 from nip_fn.params.agent import max_tokens
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Chat, build_chat
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.strategies import scripted_reply, strategy_of
 from nip_fn.run.events import SampleReplies
+from nip_fn.run.opponents import Script
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState, episode_of, player
 from nip_fn.training.groups import group_of
-from nip_fn.training.opponents import Script
 from nip_fn.trees.node import node_at, reply_key
 
 T = TypeVar("T")

@@ -7,13 +7,13 @@ so that forged sizes cost neither time nor memory.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from nip_fn.config.trainers import replies_of
 from nip_fn.errors import Problem
 from nip_fn.game.protocol import Protocol, verifier_rounds
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import DatasetInfo
-from nip_fn.training.registry import replies_of
 from nip_fn.trees.grow import Turn
 
 MOST_ROUNDS = 100  # of a dialogue; no context holds more, and trees are walked by recursion

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from nip_fn.config.groups import is_due
+from nip_fn.config.trainers import trainer_of
 from nip_fn.game.episode import Episode, reset
 from nip_fn.keys import Key, fold_in, key
 from nip_fn.metrics.formulas import Metrics
@@ -13,10 +15,9 @@ from nip_fn.params.agent import is_scripted
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import DatasetInfo
+from nip_fn.run.opponents import Script, player_of
 from nip_fn.run.stages import Growing, JobState, NotStarted, Publishing, Stage, StageName, Training
-from nip_fn.training.groups import Group, group_of, is_due
-from nip_fn.training.opponents import Script, player_of
-from nip_fn.training.registry import trainer_of
+from nip_fn.training.groups import Group, group_of
 from nip_fn.training.trainer import SampleBatch
 from nip_fn.trees.forest import Forest
 from nip_fn.trees.grow import Rules, Turn

@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 
 from nip_fn.config.data_checks import needed_splits
+from nip_fn.config.groups import is_due, make_groups
+from nip_fn.config.trainers import trainer_of
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import reset
@@ -52,6 +54,7 @@ from nip_fn.run.events import (
     StageEnded,
     Train,
 )
+from nip_fn.run.jobs import make_job
 from nip_fn.run.quotes import game_key
 from nip_fn.run.reuse import fork_problem
 from nip_fn.run.sizes import MOST_ITERATIONS, size_problems
@@ -77,16 +80,11 @@ from nip_fn.run.state import (
     stage_key,
 )
 from nip_fn.training.canary import canary_metrics
-from nip_fn.training.groups import (
-    Adapter,
-    Group,
-    is_due,
-    make_groups,
-)
-from nip_fn.training.jobs import MIN_EXAMPLES, Job, make_job, row_metrics, rows_problem
-from nip_fn.training.registry import trainer_of
+from nip_fn.training.groups import Adapter, Group
+from nip_fn.training.rows import MIN_EXAMPLES, row_metrics, rows_problem
 from nip_fn.training.tokens import trained_tokens
 from nip_fn.training.trainer import SampleBatch, Selection
+from nip_fn.training.tuning import Job
 from nip_fn.trees.forest import Forest
 from nip_fn.trees.grow import insert, new_tree
 from nip_fn.trees.node import GameTree, ReplyArrival, ReplyRequest, num_waiting_at, pending_requests

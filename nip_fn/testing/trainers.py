@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from nip_fn.config.codec import from_dict
+from nip_fn.config.groups import make_groups
 from nip_fn.game.datapoint import Datapoint, make_datapoint
 from nip_fn.game.episode import Episode, movers
 from nip_fn.game.reply import Completion
@@ -13,8 +14,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.testing.check import random_text
 from nip_fn.testing.laws import Violation
-from nip_fn.training.groups import make_groups
-from nip_fn.training.jobs import rows_problem
+from nip_fn.training.rows import rows_problem
 from nip_fn.training.trainer import SampleBatch, Trainer, Update
 from nip_fn.trees.grow import Rules, batched, grow_many
 

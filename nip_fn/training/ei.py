@@ -10,7 +10,7 @@ from math import fsum
 from nip_fn.game.decision import strongest
 from nip_fn.keys import Key, fold_in
 from nip_fn.select.rollouts import RolloutRule, SelectedRollout, with_true_labels
-from nip_fn.training.jobs import SupervisedRow
+from nip_fn.training.rows import SupervisedRow
 from nip_fn.training.schedules import Schedule, constant
 from nip_fn.training.trainer import SampleBatch, Selection, Trainer, Update, trained_agents
 from nip_fn.trees.tree import leaves_of, line_to

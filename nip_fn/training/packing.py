@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nip_fn.game.chat import Chat
 from nip_fn.keys import Key, fold_in, permutation
-from nip_fn.prompts.chat import Chat
 
 Ints = NDArray[np.int64]
 NO_PARENT = -1

@@ -2,8 +2,9 @@
 
 from math import ceil
 
-from nip_fn.prompts.chat import Chat
-from nip_fn.training.jobs import Job, PreferenceRow, TrainingRow
+from nip_fn.game.chat import Chat
+from nip_fn.training.rows import PreferenceRow, TrainingRow
+from nip_fn.training.tuning import Job
 
 # --------------------------------------------------------------------------------------- estimates
 

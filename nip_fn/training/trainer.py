@@ -8,18 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Generic, NamedTuple, TypeVar
 
+from nip_fn.game.chat import Chat
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, Utterance
 from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Chat, build_chat
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
+from nip_fn.run.opponents import is_learnt_from
 from nip_fn.select.pairs import Pair, Pairs
 from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Group, group_of
-from nip_fn.training.jobs import PreferenceRow, SupervisedRow, TrainingRow
-from nip_fn.training.opponents import is_learnt_from
+from nip_fn.training.rows import PreferenceRow, SupervisedRow, TrainingRow
 from nip_fn.trees.grow import Turn
 from nip_fn.trees.tree import Tree, episode_at
 

@@ -19,7 +19,7 @@ from nip_fn.run.ports import Store, Unanswered, World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, Row, RunState
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.data.opening import CACHE_VARIABLE, in_memory
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.providers import dummy

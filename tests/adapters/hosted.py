@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from nip_fn.run.ports import Progress
 from nip_fn.training.canary import Score
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.serving.wire import (
     AdapterInfo,
     JobInfo,

@@ -12,11 +12,11 @@ from returns.result import Result
 
 from nip_fn.config.codec import from_dict, merge
 from nip_fn.errors import Problem
+from nip_fn.game.chat import Message
 from nip_fn.game.datapoint import Dataset, make_datapoint
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key, split
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Message
 from nip_fn.run.events import Replied, RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.replay import replay

@@ -8,15 +8,15 @@ from returns.result import Result
 
 from nip_fn.config.codec import from_dict
 from nip_fn.errors import Problem
+from nip_fn.game.chat import Message
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Message
 from nip_fn.run.events import Publish, RunStarted
 from nip_fn.run.ports import Served, Tuned, World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, RunState
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.providers.api.sampler import ClientSettings

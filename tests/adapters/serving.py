@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 import numpy as np
 
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 
 from .fleets import free_ports
 

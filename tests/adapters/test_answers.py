@@ -19,7 +19,7 @@ from returns.result import Result
 
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.api.batches import Times, batch_sampler
 from nip_fn_adapters.providers.api.clients import Chats
 from nip_fn_adapters.providers.api.endpoints import Endpoint

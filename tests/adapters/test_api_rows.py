@@ -2,8 +2,8 @@
 
 import msgspec
 
-from nip_fn.prompts.chat import Message
-from nip_fn.training.jobs import PreferenceRow, SupervisedRow
+from nip_fn.game.chat import Message
+from nip_fn.training.rows import PreferenceRow, SupervisedRow
 from nip_fn_adapters.providers.api.rows import training_file
 
 PROMPT = (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nip_fn.prompts.chat import Message
+from nip_fn.game.chat import Message
 from nip_fn.run.ports import Unanswered
 from nip_fn_adapters.providers.api.admission import LEAD
 from nip_fn_adapters.providers.api.pace import Bounds

@@ -13,7 +13,7 @@ import pytest
 from returns.result import Failure, Success
 
 from nip_fn.run.ports import FailedTraining, Tuned
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.api import jobs, uploads
 from nip_fn_adapters.providers.api.jobs import Intent, error_line, remote_of
 from nip_fn_adapters.providers.api.ledger import identity

@@ -15,7 +15,7 @@ from returns.result import Result, Success
 from nip_fn.errors import Problem
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Served
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.api.publisher import api_publisher
 
 from ..provider import Provider

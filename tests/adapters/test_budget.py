@@ -13,20 +13,22 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
+from nip_fn.config.groups import make_groups
 from nip_fn.errors import Problem
+from nip_fn.game.chat import Message
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Message
 from nip_fn.run.digest import digest
 from nip_fn.run.events import Event, RunStarted
+from nip_fn.run.jobs import make_job
 from nip_fn.run.ports import Sampler, Tuned, World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, Row, RunState
-from nip_fn.training.groups import make_groups
-from nip_fn.training.jobs import Job, SupervisedRow, make_job
+from nip_fn.training.rows import SupervisedRow
 from nip_fn.training.tokens import estimated_training
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.costs.budget import (
     Budget,
     Meter,

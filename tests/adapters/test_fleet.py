@@ -9,7 +9,7 @@ from returns.result import Result, Success
 
 pytest.importorskip("aiohttp")
 
-from nip_fn.prompts.chat import Message
+from nip_fn.game.chat import Message
 from nip_fn.training.canary import PROBE_TOKENS
 from nip_fn_adapters.serving import gpus
 from nip_fn_adapters.serving.fleet import Fleet

@@ -9,7 +9,8 @@ import torch
 from msgspec.structs import replace
 from torch.nn.functional import logsigmoid
 
-from nip_fn.training.jobs import Job, PreferenceRow
+from nip_fn.training.rows import PreferenceRow
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import (
     encode_chat,

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.hub import repository
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import load_tokenizer, model_directory
@@ -37,7 +37,7 @@ SAMPLE_AND_TRAIN = """
 import asyncio, sys
 from pathlib import Path
 import msgspec
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.policy import load_policy, probe_scores
 from nip_fn_adapters.providers.local.tuner import local_tuner
 run = Path(sys.argv[1])

@@ -9,8 +9,8 @@ import torch
 from msgspec.structs import replace
 from peft import LoraConfig, get_peft_model
 
-from nip_fn.params.agent import Precision
 from nip_fn.training.packing import TokenRow, pack
+from nip_fn.training.tuning import Precision
 from nip_fn_adapters.providers.local import attention, weights
 from nip_fn_adapters.providers.local.attention import attend_in_blocks
 from nip_fn_adapters.providers.local.jobs import JobFiles

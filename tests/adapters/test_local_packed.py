@@ -14,11 +14,12 @@ from accelerate import Accelerator
 from msgspec.structs import replace
 from torch.nn.functional import logsigmoid
 
-from nip_fn.prompts.chat import Chat, Message
+from nip_fn.game.chat import Chat, Message
 from nip_fn.training import packing
 from nip_fn.training.canary import canary_metrics
-from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow, TrainingRow
 from nip_fn.training.packing import Packed, TokenRow
+from nip_fn.training.rows import PreferenceRow, SupervisedRow, TrainingRow
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local import attention, train, weights
 from nip_fn_adapters.providers.local import packed as packed_training
 from nip_fn_adapters.providers.local.attention import attend_in_blocks

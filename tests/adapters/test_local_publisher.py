@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Served, Tuned
 from nip_fn.training.canary import FLOAT32, NUM_PROBES, canary_problem
-from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
+from nip_fn.training.rows import PreferenceRow, SupervisedRow
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.models import (
     encode_chat,
     encode_reply,

@@ -22,7 +22,7 @@ from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
 from nip_fn.run.ports import Sampler, Served
 from nip_fn.run.request import Request
-from nip_fn.training.jobs import Probe
+from nip_fn.training.tuning import Probe
 from nip_fn_adapters.providers.local.decode import DecodeRequest, Timings, decode
 from nip_fn_adapters.providers.local.draw import nucleus, penalise
 from nip_fn_adapters.providers.local.models import encode_chat

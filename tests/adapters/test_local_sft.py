@@ -8,7 +8,8 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from nip_fn.training.jobs import Job, SupervisedRow
+from nip_fn.training.rows import SupervisedRow
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import (
     encode_chat,

@@ -22,7 +22,8 @@ from returns.result import Result
 from nip_fn.errors import Problem
 from nip_fn.keys import key
 from nip_fn.run.ports import Progress, Tuned
-from nip_fn.training.jobs import Job, PreferenceRow
+from nip_fn.training.rows import PreferenceRow
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.decode import DecodeRequest, Timings, decode
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import (

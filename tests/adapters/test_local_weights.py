@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
 from nip_fn.run.ports import Tuned
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import load_adapter, load_base, load_model
 from nip_fn_adapters.providers.local.policy import load_policy, probe_scores

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from nip_fn.params.agent import AgentParameters
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.api.batches import Times, batch_sampler
 from nip_fn_adapters.providers.api.clients import Chats
 from nip_fn_adapters.providers.api.endpoints import Endpoint, clear_text_warning, endpoints_of

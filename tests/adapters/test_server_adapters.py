@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from nip_fn.prompts.chat import Message
+from nip_fn.game.chat import Message
 from nip_fn.training.canary import Score
 from nip_fn_adapters.serving.wire import ProbeText, PublishAdapter
 

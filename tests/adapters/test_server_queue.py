@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 from returns.result import Failure
 
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import (
     JobFiles,
     JobResult,

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from nip_fn.training.canary import PROBE_TOKENS
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.serving.wire import PublishAdapter
 
 from .fleets import is_alive

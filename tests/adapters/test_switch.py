@@ -14,7 +14,7 @@ from nip_fn.run.ports import Publisher, Served, Tuned, Tuner, World
 from nip_fn.run.replay import replay
 from nip_fn.run.state import EMPTY, RunState
 from nip_fn.training.canary import NUM_PROBES, Score
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.providers import dummy

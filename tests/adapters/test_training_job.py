@@ -12,7 +12,7 @@ import torch
 from msgspec.structs import replace
 
 from nip_fn.run.ports import Progress, Tuned
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local import models
 from nip_fn_adapters.providers.local.jobs import JobFiles, failure_reason, finished, write_job
 from nip_fn_adapters.providers.local.policy import load_policy, probe_scores

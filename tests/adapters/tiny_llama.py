@@ -4,8 +4,8 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Any
 
+from nip_fn.game.chat import Chat, Message
 from nip_fn.keys import fold_in, key
-from nip_fn.prompts.chat import Chat, Message
 from nip_fn.run.request import Request
 
 CONTEXT = 256

@@ -7,9 +7,10 @@ from typing import Any
 from returns.result import Result
 
 from nip_fn.errors import Problem
-from nip_fn.prompts.chat import Chat
+from nip_fn.game.chat import Chat
 from nip_fn.run.ports import Tuned
-from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
+from nip_fn.training.rows import PreferenceRow, SupervisedRow
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.loading import load
 from nip_fn_adapters.providers.local.plain import trl_trainer

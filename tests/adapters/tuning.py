@@ -7,9 +7,10 @@ from typing import Any
 from returns.result import Result
 
 from nip_fn.errors import Problem
-from nip_fn.prompts.chat import Chat, Message
+from nip_fn.game.chat import Chat, Message
 from nip_fn.run.ports import Tuned
-from nip_fn.training.jobs import Job, PreferenceRow, SupervisedRow
+from nip_fn.training.rows import PreferenceRow, SupervisedRow
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.api.endpoints import Endpoint
 from nip_fn_adapters.providers.api.ledger import identity
 from nip_fn_adapters.providers.api.retries import RetryPolicy

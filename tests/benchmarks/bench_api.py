@@ -15,10 +15,10 @@ from types import FrameType
 from typing import NamedTuple
 
 from nip_fn.config.codec import from_dict
+from nip_fn.game.chat import Message
 from nip_fn.game.datapoint import Dataset, make_datapoint
 from nip_fn.keys import fold_in, key, split
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Message
 from nip_fn.run.events import BatchFetched, Event, Replied, RunStarted, StageEnded
 from nip_fn.run.ports import World
 from nip_fn.run.request import Request

@@ -28,10 +28,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nip_fn.game.chat import Chat, Message
 from nip_fn.keys import Key, fold_in, key, randint
-from nip_fn.prompts.chat import Chat, Message
-from nip_fn.training.jobs import Job, PreferenceRow
 from nip_fn.training.packing import TokenRow, pack
+from nip_fn.training.rows import PreferenceRow
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.loading import Folders, Loaded
 from nip_fn_adapters.providers.local.models import (

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from nip_fn.config.trainers import BACKUPS, SELECTORS, TRAINERS
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.protocols.strategies import STRATEGIES
-from nip_fn.training.registry import BACKUPS, SELECTORS, TRAINERS
 from nip_fn_cli.main import main
 
 from ..adapters.forked import forked_trainings

@@ -12,14 +12,16 @@ from msgspec.structs import replace
 
 from nip_fn.config.codec import from_dict
 from nip_fn.config.compat.nip_rules import KEPT
+from nip_fn.config.groups import make_groups
 from nip_fn.keys import key
 from nip_fn.params.agent import AgentParameters
 from nip_fn.run.events import CreateJob, RunStarted, SampleReplies
+from nip_fn.run.jobs import make_job
 from nip_fn.run.request import Request, request
 from nip_fn.run.state import EMPTY, rules
 from nip_fn.run.step import step
-from nip_fn.training.groups import Adapter, make_groups
-from nip_fn.training.jobs import Job, make_job
+from nip_fn.training.groups import Adapter
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.api.endpoints import KEY_VARIABLES
 from nip_fn_adapters.providers.api.sampler import ApiModel, served_by
 from nip_fn_adapters.providers.selfhosted.host import hosts_of

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nip_fn.export.arrays import COLUMNS, TEXT, plain_arrays, to_arrays
+from nip_fn.game.chat import Message
 from nip_fn.game.datapoint import Datapoint, make_datapoint
 from nip_fn.game.decision import SPECTRA
 from nip_fn.game.episode import Episode, Round, movers, reset
@@ -18,7 +19,7 @@ from nip_fn.game.protocol import Protocol, game_seed
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in, key, randint, uniform
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Message, build_chat
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
 from nip_fn.trees.grow import Branching, Policy, Rules, grow
 from nip_fn.trees.node import ReplyRequest

@@ -15,12 +15,12 @@ from nip_fn.config.attacks import (
     with_training,
 )
 from nip_fn.config.codec import from_dict
+from nip_fn.config.groups import is_due, make_groups
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import only_label, sides, speak_alone
 from nip_fn.run.state import is_tested
-from nip_fn.training.groups import is_due, make_groups
 
 from .games import Setup, setups
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nip_fn.config.trainers import selector_of
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.episode import Utterance, reset
 from nip_fn.game.reply import Completion
@@ -18,7 +19,6 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.two_provers import PROVER0, PROVER1, VERIFIER
 from nip_fn.run.digest import digest
 from nip_fn.select.pairs import Pair, candidates, decision_points
-from nip_fn.training.registry import selector_of
 from nip_fn.trees.backup import mean_children
 from nip_fn.trees.grow import Rules, insert, new_tree
 from nip_fn.trees.node import (

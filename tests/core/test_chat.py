@@ -8,20 +8,22 @@ from hypothesis import given, settings
 from msgspec.structs import replace
 
 from nip_fn.config.codec import from_dict
+from nip_fn.game.chat import Chat
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.decision import strongest
 from nip_fn.game.episode import Episode, movers, reset
 from nip_fn.game.reply import Completion
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Chat, build_chat, questions_left
+from nip_fn.prompts.chat import build_chat, questions_left
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import Replied, SampleReplies
 from nip_fn.run.request import request
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState, episode_of, rules
-from nip_fn.training.jobs import Job, PreferenceRow
+from nip_fn.training.rows import PreferenceRow
+from nip_fn.training.tuning import Job
 from nip_fn.trees.grow import Rules, insert, new_tree
 from nip_fn.trees.node import Path, ReplyArrival, episode_after, node_at
 from nip_fn.trees.tree import flatten

@@ -3,12 +3,12 @@
 import pytest
 
 import nip_fn as nip
+from nip_fn.config.trainers import TRAINERS, trainer_of
 from nip_fn.run.events import Effect, Event, JobCreated, Refuse, RunStarted
 from nip_fn.run.replay import replay
 from nip_fn.run.state import RunState
 from nip_fn.run.step import pending
 from nip_fn.testing.trainers import TrainerError, check_trainer
-from nip_fn.training.registry import TRAINERS, trainer_of
 from nip_fn.training.trainer import Trainer
 
 from .games import DATASET, MANY_PAIRS, Setup, make_params, perform, singles

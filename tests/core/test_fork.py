@@ -14,7 +14,8 @@ from nip_fn.run.replay import replay
 from nip_fn.run.request import request
 from nip_fn.run.reuse import fork_problem
 from nip_fn.run.state import RunState
-from nip_fn.training.jobs import Job, PreferenceRow
+from nip_fn.training.rows import PreferenceRow
+from nip_fn.training.tuning import Job
 
 from .games import BUSY, MANY_PAIRS, Play, Setup, ends, events_of, make_params, play, resume, setups
 from .walk import values

@@ -3,9 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from nip_fn.config.groups import make_groups
 from nip_fn.keys import key
-from nip_fn.training.groups import Adapter, make_groups
-from nip_fn.training.jobs import make_job
+from nip_fn.run.jobs import make_job
+from nip_fn.training.groups import Adapter
 
 from .games import make_params
 

@@ -10,16 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nip_fn.game.chat import Message
 from nip_fn.game.datapoint import Datapoint, Split
 from nip_fn.game.episode import reset
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in
 from nip_fn.params.agent import AgentParameters
-from nip_fn.prompts.chat import Message, build_chat
+from nip_fn.prompts.chat import build_chat
 from nip_fn.run.events import JobFinished, Replied, RunStarted
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import EMPTY, RunState, rules, stage_key
-from nip_fn.training.jobs import PreferenceRow, SupervisedRow
+from nip_fn.training.rows import PreferenceRow, SupervisedRow
 from nip_fn.training.tokens import estimated_prompt, estimated_training, trained_tokens
 from nip_fn.trees.forest import Forest
 from nip_fn.trees.grow import insert, new_tree

@@ -9,10 +9,10 @@ import nip_fn as nip
 from nip_fn.config.codec import from_dict
 from nip_fn.keys import fold_in
 from nip_fn.params.run import HyperParameters
+from nip_fn.run.opponents import Script, is_learnt_from, learner, player_of
 from nip_fn.run.replay import replay
 from nip_fn.run.state import RunState
 from nip_fn.training.groups import Adapter, Group
-from nip_fn.training.opponents import Script, is_learnt_from, learner, player_of
 from nip_fn.trees.tree import flatten, replies_in
 
 from .games import MANY_PAIRS, RETRIES, Setup, ends, events_of, make_params, play, shuffled

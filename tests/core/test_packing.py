@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nip_fn.game.chat import Chat, Message
 from nip_fn.keys import key
-from nip_fn.prompts.chat import Chat, Message
 from nip_fn.training import packing
 from nip_fn.training.packing import NO_PARENT, Packed, TokenRow, blocks, pack, tree_order
 

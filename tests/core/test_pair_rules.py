@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nip_fn.config.schema import parameters
+from nip_fn.config.trainers import BACKUPS, SELECTORS, selector_of
 from nip_fn.game.decision import ACCEPT, NEITHER, REJECT, Decision
 from nip_fn.game.episode import Utterance
 from nip_fn.keys import key
@@ -32,7 +33,6 @@ from nip_fn.select.pairs import (
     every,
     interval,
 )
-from nip_fn.training.registry import BACKUPS, SELECTORS, selector_of
 from nip_fn.trees.backup import discounted, mean_leaves
 from nip_fn.trees.node import Node
 from nip_fn.trees.tree import Tree, flatten

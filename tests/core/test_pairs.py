@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nip_fn.config.groups import make_groups
+from nip_fn.config.trainers import BACKUPS, SELECTORS, selector_of
 from nip_fn.game.bounds import reward_bounds, reward_mid_point
 from nip_fn.game.episode import Utterance
 from nip_fn.keys import key
@@ -31,8 +33,6 @@ from nip_fn.select.pairs import (
     every,
     interval,
 )
-from nip_fn.training.groups import make_groups
-from nip_fn.training.registry import BACKUPS, SELECTORS, selector_of
 from nip_fn.training.trainer import trained_agents
 from nip_fn.trees.backup import Backup, Values, mean_children
 from nip_fn.trees.node import Node

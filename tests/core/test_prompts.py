@@ -8,13 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from nip_fn.config.codec import from_dict, merge
+from nip_fn.game.chat import Chat, Message
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.decision import SPECTRA, decision_instructions
 from nip_fn.game.episode import Episode, Utterance, movers, play_round, reset
 from nip_fn.game.protocol import AgentSpec, game_seed, verifier_rounds
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Chat, Message, build_chat
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import PROTOCOLS, MakeProtocol, agent_names, protocol_of
 from nip_fn.protocols.solo_verifier import solo_verifier
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nip_fn import __version__
+from nip_fn.config.trainers import trainer_of
 from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in
@@ -37,8 +38,7 @@ from nip_fn.run.stages import Growing, Publishing, Training
 from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import pending, scan, step
 from nip_fn.training.canary import Score
-from nip_fn.training.jobs import MIN_EXAMPLES, SupervisedRow
-from nip_fn.training.registry import trainer_of
+from nip_fn.training.rows import MIN_EXAMPLES, SupervisedRow
 from nip_fn.trees.tree import flatten
 
 from .games import (

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nip_fn.config.groups import make_groups
+from nip_fn.config.trainers import replacement_of, rollout_rule_of, trainer_of
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.decision import SpectrumName
 from nip_fn.game.episode import reset
 from nip_fn.keys import fold_in, key
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.select.rollouts import at_least, sampling_weights, weighted, with_true_labels
-from nip_fn.training.groups import make_groups
-from nip_fn.training.jobs import SupervisedRow
-from nip_fn.training.registry import replacement_of, rollout_rule_of, trainer_of
+from nip_fn.training.rows import SupervisedRow
 from nip_fn.training.trainer import SampleBatch, Update
 from nip_fn.trees.grow import Rules, Turn
 from nip_fn.trees.node import ReplyRequest

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from msgspec.structs import replace
 
+from nip_fn.config.trainers import BACKUPS
 from nip_fn.game.bounds import reward_bounds, reward_mid_point
 from nip_fn.game.protocol import Protocol, verifier_rounds
 from nip_fn.game.reply import Completion
@@ -25,7 +26,6 @@ from nip_fn.run.events import Replied
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState
 from nip_fn.select.pairs import Pair
-from nip_fn.training.registry import BACKUPS
 from nip_fn.trees.node import GameTree, Node, node_at, replies_of
 from nip_fn.trees.rollouts import leaf_probabilities
 from nip_fn.trees.tree import Tree, episode_at, flatten, leaves_of

@@ -2,7 +2,7 @@
 
 import nip_fn as nip
 from nip_fn.export.transcripts import chat_before, words
-from nip_fn.prompts.chat import Chat
+from nip_fn.game.chat import Chat
 
 DATA = nip.Dataset(
     "d", tuple(nip.make_datapoint("p", f"q{i}", "s", i % 2) for i in range(6)), (), ()

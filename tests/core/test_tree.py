@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nip_fn.config.trainers import BACKUPS
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.keys import key
-from nip_fn.training.registry import BACKUPS
 from nip_fn.trees.backup import Backup
 from nip_fn.trees.forest import Forest
 from nip_fn.trees.node import GameTree, Node, node_at

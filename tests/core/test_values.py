@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nip_fn as nip
+from nip_fn.config.trainers import malt_of
 from nip_fn.run import checkpoint
-from nip_fn.training.registry import malt_of
 
 PARAMS = nip.from_dict(
     {

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from returns.result import Success
 
 from nip_fn.config.codec import from_dict, merge, nest
+from nip_fn.config.groups import make_groups
 from nip_fn.config.hosting import kind_of
 from nip_fn.config.presets import with_preset
 from nip_fn.config.schema import AGENT, parameters
@@ -24,11 +25,10 @@ from nip_fn.game.reply import Completion
 from nip_fn.keys import key
 from nip_fn.params.run import DEFAULT_AGENT, DummyParameters, HyperParameters
 from nip_fn.run.events import Effect, Event, SampleReplies
+from nip_fn.run.jobs import make_job
 from nip_fn.run.request import Request, request
 from nip_fn.run.simulate import pure_world, simulate, started
 from nip_fn.run.state import RunState
-from nip_fn.training.groups import make_groups
-from nip_fn.training.jobs import make_job
 from nip_fn_adapters.data.opening import open_data
 from nip_fn_adapters.providers.api import batches, sampler, tuner
 from nip_fn_adapters.providers.api.endpoints import KEY_VARIABLES

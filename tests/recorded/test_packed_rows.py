@@ -4,13 +4,14 @@ import re
 
 import pytest
 
+from nip_fn.game.chat import Chat
 from nip_fn.keys import key
-from nip_fn.prompts.chat import Chat
 from nip_fn.run.events import CreateJob
 from nip_fn.run.state import EMPTY
 from nip_fn.run.step import step
-from nip_fn.training.jobs import Job, SupervisedRow
 from nip_fn.training.packing import TokenRow, pack, tree_order
+from nip_fn.training.rows import SupervisedRow
+from nip_fn.training.tuning import Job
 
 from .test_recorded import RECORDINGS, events_of
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from returns.result import Failure
 
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.serving.settings import FleetSettings, find_vllm
 
 from ..adapters.fleets import free_ports

@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from nip_fn.prompts.chat import Message
-from nip_fn.training.jobs import Probe
+from nip_fn.game.chat import Message
+from nip_fn.training.tuning import Probe
 from nip_fn_adapters.providers.local.models import model_directory
 from nip_fn_adapters.providers.local.policy import load_policy, probe_scores
 from nip_fn_adapters.serving.fleet import Fleet, url_of

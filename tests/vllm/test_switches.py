@@ -6,7 +6,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 
-from nip_fn.prompts.chat import Message
+from nip_fn.game.chat import Message
 from nip_fn_adapters.serving.wire import ProbeText, PublishAdapter
 
 from ..adapters.fleets import free_ports

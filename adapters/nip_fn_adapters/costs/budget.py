@@ -28,8 +28,8 @@ from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.run.ports import Sampler, Tuned, Tuner, Unanswered
 from nip_fn.run.request import Request
-from nip_fn.training.jobs import Job
 from nip_fn.training.tokens import trained_tokens
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.costs.prices import FREE, Price, Tokens, cost, upper_bound_prompt
 
 ROUNDING = 1e-9  # dollars; sums of floats must not refuse what fits exactly

@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from nip_fn.config.groups import is_due
+from nip_fn.config.trainers import replacement_of, trainer_of
 from nip_fn.game.episode import may_decide, movers
 from nip_fn.game.protocol import Move, Protocol
 from nip_fn.game.reply import Completion
@@ -29,14 +31,13 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import BatchFetched, FetchBatch, RunStarted
+from nip_fn.run.opponents import Script, is_learnt_from, learner
 from nip_fn.run.ports import Source
 from nip_fn.run.stages import Fetching, Growing, StageName
 from nip_fn.run.state import EMPTY, RunState, episode_of, is_tested, player, rules
 from nip_fn.run.step import pending, step
-from nip_fn.training.groups import Adapter, Group, group_of, is_due
-from nip_fn.training.jobs import MIN_EXAMPLES
-from nip_fn.training.opponents import Script, is_learnt_from, learner
-from nip_fn.training.registry import replacement_of, trainer_of
+from nip_fn.training.groups import Adapter, Group, group_of
+from nip_fn.training.rows import MIN_EXAMPLES
 from nip_fn.training.tokens import CHARACTERS_A_TOKEN, estimated_prompt
 from nip_fn.training.trainer import SampleBatch, trained_agents
 from nip_fn.trees.grow import Turn, insert, new_tree, turns_at

@@ -19,9 +19,9 @@ from msgspec import Meta
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
+from nip_fn.game.chat import Chat
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Chat
 
 MILLION = 1_000_000
 

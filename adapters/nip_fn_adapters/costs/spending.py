@@ -14,13 +14,13 @@ from nip_fn.prompts.chat import build_chat
 from nip_fn.run.events import Event, JobFinished, Replied
 from nip_fn.run.stages import Training
 from nip_fn.run.state import Row, RunState, adapter_of, episode_of
-from nip_fn.training.jobs import Job
 from nip_fn.training.tokens import (
     estimated_prompt,
     estimated_tokens,
     estimated_training,
     trained_tokens,
 )
+from nip_fn.training.tuning import Job
 from nip_fn.trees.node import GameTree, Node, episode_after
 from nip_fn_adapters.costs.prices import Prices, Tokens, cost, price_of, sum_known, total
 

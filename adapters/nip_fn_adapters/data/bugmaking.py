@@ -20,9 +20,9 @@ from nip_fn.code.ports import Sandbox
 from nip_fn.code.programs import Limits, Tally, Tests, program, tally
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution
 from nip_fn.errors import Eventual, Problem
+from nip_fn.game.chat import Chat, Message
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in
-from nip_fn.prompts.chat import Chat, Message
 from nip_fn.prompts.render import render
 from nip_fn.run.request import Request
 

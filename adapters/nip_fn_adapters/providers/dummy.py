@@ -13,7 +13,7 @@ from nip_fn.params.run import DummyParameters
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Sampler, Served, Tuned, Tuner, Unanswered
 from nip_fn.run.request import Request
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 
 
 def dummy_sampler(rates: DummyParameters) -> Sampler:

@@ -13,7 +13,7 @@ import numpy as np
 from nip_fn.export.arrays import plain_arrays
 from nip_fn.export.inspect import inspect_log
 from nip_fn.export.rows import trl_row
-from nip_fn.training.jobs import TrainingRow, method_of
+from nip_fn.training.rows import TrainingRow, method_of
 from nip_fn_adapters.providers.api.rows import training_file
 from nip_fn_adapters.recording.runs import Columns, Run
 from nip_fn_adapters.recording.store import below

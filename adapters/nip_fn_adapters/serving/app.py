@@ -19,7 +19,7 @@ from litestar.params import Parameter
 from litestar.response import File
 from returns.result import Result
 
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.serving.service import Service
 from nip_fn_adapters.serving.wire import (
     NAME_PATTERN,

@@ -19,7 +19,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn.run.ports import Tuned
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import (
     JobFiles,
     failure_reason,

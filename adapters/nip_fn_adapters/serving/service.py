@@ -16,7 +16,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.config.hosting import LORA_RANKS
 from nip_fn.errors import Problem
 from nip_fn.training.canary import canary_problem
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.models import BUILTIN, is_on_hub, model_directory
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.adapter_store import AdapterStore

@@ -14,7 +14,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect, one_line
-from nip_fn.prompts.chat import plain
+from nip_fn.game.chat import plain
 from nip_fn.training.canary import PROBE_TOKENS
 from nip_fn_adapters.decoding import UNREADABLE
 from nip_fn_adapters.pool import in_order

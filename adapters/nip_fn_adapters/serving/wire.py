@@ -16,7 +16,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.config.hosting import LORA_RANKS
 from nip_fn.errors import Problem
-from nip_fn.prompts.chat import Message
+from nip_fn.game.chat import Message
 from nip_fn.run.ports import Progress
 from nip_fn.training.canary import FLOAT32, Score
 

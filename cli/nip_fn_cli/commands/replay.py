@@ -13,8 +13,8 @@ from nip_fn.config.codec import differences, params_hash, to_dict
 from nip_fn.errors import Problem
 from nip_fn.export.transcripts import chat_before, transcript, words
 from nip_fn.export.views import end_of
+from nip_fn.game.chat import Chat
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import Chat
 from nip_fn.run.digest import digest
 from nip_fn.run.replay import AnnotatedTree, Replayed, StageForest, annotate, reselect, summary
 from nip_fn.select.pairs import Pairs

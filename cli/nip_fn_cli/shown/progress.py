@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
+from nip_fn.config.groups import is_due
 from nip_fn.metrics.lost import ENOUGH, Loss, alarming, so_far
 from nip_fn.run.events import BatchFetched, Event, JobFinished, Published, Replied, StageEnded
 from nip_fn.run.ports import Progress
 from nip_fn.run.stages import Growing, NotStarted
 from nip_fn.run.state import RunState, is_tested
-from nip_fn.training.groups import is_due
-from nip_fn.training.jobs import MIN_EXAMPLES, fall_of_a_chosen_reply
+from nip_fn.training.rows import MIN_EXAMPLES
+from nip_fn.training.tuning import fall_of_a_chosen_reply
 from nip_fn.trees.node import Node
 from nip_fn_cli.shown.consoles import Console
 from nip_fn_cli.shown.exits import command

@@ -9,7 +9,8 @@ import re
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
-from nip_fn.training.jobs import Job, TrainingRow
+from nip_fn.training.rows import TrainingRow
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.api.rows import training_file
 from nip_fn_adapters.providers.api.uploads import each, ensure_upload, text_of
 

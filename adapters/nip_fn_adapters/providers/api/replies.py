@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nip_fn.errors import one_line
+from nip_fn.game.chat import Message
 from nip_fn.game.reply import Completion, FinishReason, is_empty_at_limit
 from nip_fn.keys import Key, fold_in, seed_of
 from nip_fn.params.agent import fields_in
-from nip_fn.prompts.chat import Message
 from nip_fn.run.request import Request
 from nip_fn_adapters.decoding import UNREADABLE, decode
 from nip_fn_adapters.providers.api.capabilities import Capabilities

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from nip_fn.prompts.chat import Chat, Message
-from nip_fn.training.jobs import PreferenceRow, TrainingRow
+from nip_fn.game.chat import Chat, Message
+from nip_fn.training.rows import PreferenceRow, TrainingRow
 
 _NO_NAME = re.compile(r"[\s<|\\/>]+")  # characters that the API refuses in a speaker's name
 

@@ -16,7 +16,7 @@ from nip_fn.errors import Problem
 from nip_fn.params.agent import agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.ports import FailedTraining, Tuned, Tuner
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.api import jobs
 from nip_fn_adapters.providers.api.clients import make_client
 from nip_fn_adapters.providers.api.endpoints import KEY_VARIABLES, Endpoint, endpoints_of

@@ -11,7 +11,7 @@ Two things are not left to trl:
 
 from typing import Any
 
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.loading import Loaded
 from nip_fn_adapters.providers.local.models import is_sharded
 from nip_fn_adapters.providers.local.reference import reference_scores

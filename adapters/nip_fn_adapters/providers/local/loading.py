@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import (
     adapter_directory,

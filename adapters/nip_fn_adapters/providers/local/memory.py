@@ -7,7 +7,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn.params.agent import Checkpointing, Precision
+from nip_fn.training.tuning import Checkpointing, Precision
 from nip_fn_adapters.providers.local.models import first_line, is_on_hub, model_directory
 from nip_fn_adapters.providers.local.packed import MAX_TOKENS
 from nip_fn_adapters.providers.local.weights import checkpointed, usual_numbers

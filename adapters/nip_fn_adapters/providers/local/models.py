@@ -16,8 +16,8 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn.params.agent import Precision
-from nip_fn.prompts.chat import Chat, plain
+from nip_fn.game.chat import Chat, plain
+from nip_fn.training.tuning import Precision
 from nip_fn_adapters.providers.local.hub import HUB_ID, hub_model
 
 PACKAGE = Path(__file__).parents[2]

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nip_fn.training.jobs import Job
 from nip_fn.training.packing import Packed, TokenRow, pack
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.attention import attend_in_blocks, attention_inputs, in_blocks
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.loading import Loaded

@@ -8,7 +8,7 @@ import os
 import shutil
 from typing import Any
 
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.dpo import dpo_trainer
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.loading import Loaded

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from returns.result import Failure, Result
 
 from nip_fn.errors import Problem
-from nip_fn.prompts.chat import Chat
+from nip_fn.game.chat import Chat
 from nip_fn.training.canary import PROBE_TOKENS
-from nip_fn.training.jobs import Probe
+from nip_fn.training.tuning import Probe
 from nip_fn_adapters.providers.local.models import (
     FULL_ATTENTION,
     adapter_directory,

@@ -5,8 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nip_fn.training.jobs import Job
 from nip_fn.training.packing import TokenRow
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.loading import Loaded
 from nip_fn_adapters.providers.local.models import is_lora
 from nip_fn_adapters.providers.local.steps import Floats

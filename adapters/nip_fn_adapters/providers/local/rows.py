@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from nip_fn.prompts.chat import Chat
-from nip_fn.training.jobs import SupervisedRow, TrainingRow
+from nip_fn.game.chat import Chat
 from nip_fn.training.packing import TokenRow
+from nip_fn.training.rows import SupervisedRow, TrainingRow
 from nip_fn_adapters.providers.local.models import encode_chat, encode_reply
 
 

@@ -18,7 +18,7 @@ from nip_fn.errors import Problem, collect
 from nip_fn.game.reply import Completion
 from nip_fn.run.ports import Served
 from nip_fn.run.request import Request
-from nip_fn.training.jobs import Probe
+from nip_fn.training.tuning import Probe
 from nip_fn_adapters.providers.local import models
 from nip_fn_adapters.providers.local.decode import DecodedReply, DecodeRequest, Timings, decode
 from nip_fn_adapters.providers.local.policy import Policy, load_policy, probe_scores

@@ -5,7 +5,7 @@ As in DPO, the tokens are those that the sampler reads and draws, and trl prepar
 
 from typing import Any
 
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.rows import Encoded
 from nip_fn_adapters.providers.local.steps import row_sampler
 

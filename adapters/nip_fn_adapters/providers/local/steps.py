@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nip_fn.keys import fold_in, key
-from nip_fn.training.jobs import Job
 from nip_fn.training.packing import TokenRow, tree_order
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.models import is_sharded, token_log_probabilities
 from nip_fn_adapters.providers.local.rows import Encoded
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nip_fn.training.canary import Score
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.children import die_with_parent
 from nip_fn_adapters.providers.local.jobs import (
     JobFiles,

@@ -8,7 +8,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn.run.ports import FailedTraining, Follow, Tuned, Tuner
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.children import RunChild, cores, train_in_child
 from nip_fn_adapters.providers.local.hub import hub_model
 from nip_fn_adapters.providers.local.jobs import JobFiles, failure_reason, finished, write_job

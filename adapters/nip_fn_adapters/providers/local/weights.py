@@ -18,8 +18,7 @@ from typing import Any
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
-from nip_fn.params.agent import Checkpointing, Precision
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Checkpointing, Job, Precision
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import (
     is_lora,

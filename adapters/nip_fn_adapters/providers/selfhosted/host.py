@@ -22,7 +22,7 @@ from nip_fn.errors import Problem, collect
 from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.training.canary import Score
-from nip_fn.training.jobs import Probe
+from nip_fn.training.tuning import Probe
 from nip_fn_adapters.providers.api.endpoints import Endpoint, endpoints_of
 from nip_fn_adapters.providers.api.ledger import identity
 from nip_fn_adapters.providers.selfhosted.client import DEFAULT_TIMEOUTS, Client, Timeouts

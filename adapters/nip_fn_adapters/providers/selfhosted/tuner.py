@@ -14,7 +14,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect
 from nip_fn.run.ports import FailedTraining, Follow, Tuned, Tuner
-from nip_fn.training.jobs import Job
+from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.selfhosted.host import Host, safe_name
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.wire import ENDED, JobInfo, Refusal
