@@ -6,6 +6,8 @@ a rule and three filters, and takes one update of a trainer.
     python examples/compose.py
 """
 
+from functools import partial
+
 import nip_fn as nip
 
 PARAMS = nip.from_dict({"nip_protocol": {"max_message_rounds": 3}}).unwrap()
@@ -42,7 +44,8 @@ def main() -> None:
         print(f"tree {pair.tree}, {agent}: {chosen!r} rather than {rejected!r} ({gain:+.2f})")
 
     trainer, groups = nip.malt(select, backup, k=3), nip.make_groups(PARAMS)
-    batch = nip.SampleBatch(PARAMS, 0, groups, POINTS, trees)
+    chat = partial(nip.build_chat, PARAMS, PROTOCOL)
+    batch = nip.SampleBatch(PROTOCOL, chat, groups, POINTS, trees)
     update = trainer.update(batch, trainer.init(groups), update_key)
     print({name: f"{len(rows)} DPO rows" for name, rows in update.rows.items()})
 

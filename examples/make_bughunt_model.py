@@ -39,6 +39,7 @@ from nip_fn.keys import Key, fold_in, key, seed_of
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
+from nip_fn.protocols.registry import protocol_of
 from nip_fn.worlds.bughunt import (
     LETTERS,
     NUM_STEPS,
@@ -108,7 +109,9 @@ def chat(world: World, *told: str) -> list[Message]:
     point = datapoint_of(world)
     rounds = tuple((Utterance(PROVER, text, ((MAIN, text),)),) for text in told)
     episode = Episode(key(0), point.label, point.stance, rounds)
-    return plain(build_chat(_params(), point, episode, VERIFIER if told else PROVER))
+    return plain(
+        build_chat(_params(), protocol_of(_params()), point, episode, VERIFIER if told else PROVER)
+    )
 
 
 # ---------------------------------------------------------------- the scripted players

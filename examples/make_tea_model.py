@@ -47,6 +47,7 @@ from nip_fn.keys import Key, fold_in, key, seed_of
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
+from nip_fn.protocols.registry import protocol_of
 from nip_fn.worlds.tea import MILK, NUM_CUPS, TEA, Kinds, World, datapoint_of, worlds
 
 KINDS = TEA + MILK
@@ -117,7 +118,7 @@ def chat(world: World, agent: int, *told: str) -> list[Message]:
         for i, text in enumerate(told)
     )
     episode = Episode(key(0), point.label, point.stance, rounds)
-    return plain(build_chat(_params(), point, episode, agent))
+    return plain(build_chat(_params(), protocol_of(_params()), point, episode, agent))
 
 
 # ---------------------------------------------------------------- the scripted players

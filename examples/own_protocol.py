@@ -4,6 +4,8 @@ python examples/own_protocol.py
 nip-fn train --protocol examples/own_protocol.py:cross_examination --provider dummy
 """
 
+from functools import partial
+
 import nip_fn as nip
 
 PROSECUTOR, DEFENDER, VERIFIER = 0, 1, 2
@@ -48,10 +50,12 @@ def main() -> None:
     params = nip.from_dict(table).unwrap()
     game_key, update_key = nip.split(nip.key(2026))
     point = nip.make_datapoint("max", "Return the largest element.", "max(xs)", label=0)
-    tree = nip.grow(nip.Rules(nip.protocol_of(params), 3), point, policy, key=game_key)
+    protocol = nip.protocol_of(params)
+    tree = nip.grow(nip.Rules(protocol, 3), point, policy, key=game_key)
 
     trainer, groups = nip.trainer_of(params), nip.make_groups(params)
-    batch = nip.SampleBatch(params, 0, groups, (point,), (tree,))
+    chat = partial(nip.build_chat, params, protocol)
+    batch = nip.SampleBatch(protocol, chat, groups, (point,), (tree,))
     for name, rows in trainer.update(batch, trainer.init(groups), update_key).rows.items():
         row, *more = rows
         print(f"{name}: {row.chosen!r} rather than {row.rejected!r}, and {len(more)} more pairs")

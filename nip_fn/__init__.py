@@ -11,8 +11,8 @@ Start with these.
     step, simulate, replay      a run: a scan over recorded events
     from_dict, trainer_of       a configuration as text, and the values it stands for
 
-The modules are rooms on two storeys.  `keys`, `game`, `trees` and `select` know no configuration;
-`params` and all that stands on it (`protocols`, `prompts`, `training`, `config`, `metrics`,
+The modules are rooms on two storeys.  `keys`, `game`, `trees`, `select` and `training` know no
+configuration; `params` and all that stands on it (`protocols`, `prompts`, `config`, `metrics`,
 `export`, `testing`, `run`) turn a TOML file into those values and a run into a scan.
 """
 
@@ -77,7 +77,7 @@ from nip_fn.run.digest import digest
 from nip_fn.run.events import DatasetInfo, Effect, Event, RunStarted
 from nip_fn.run.fork import ForkPoint, fork_point
 from nip_fn.run.replay import Replayed, StageForest, annotate, replay, reselect, summary
-from nip_fn.run.request import Request, request, with_adapter, with_temperature
+from nip_fn.run.request import Request, request
 from nip_fn.run.simulate import pure_world, simulate, started
 from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn.run.step import pending, scan, step
@@ -337,6 +337,4 @@ __all__ = [
     "weighted",
     "weighted_choice",
     "wilson_interval",
-    "with_adapter",
-    "with_temperature",
 ]

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from returns.pipeline import is_successful
 from returns.primitives.exceptions import UnwrapFailedError
-from returns.result import Result, Success
+from returns.result import Failure, Result, Success
 
 T = TypeVar("T")
 E = TypeVar("E")
@@ -70,6 +70,14 @@ def one_line(text: object, longest: int = LONGEST_LINE) -> str:
     """
     line = " ".join(str(text).split())
     return line if len(line) <= longest else f"{line[: longest - 3]}..."
+
+
+def or_raise(result: Result[T, Problem]) -> T:
+    """The value of a result; raises a `ValueError` whose cause is the problem of a failure."""
+    if isinstance(result, Failure):
+        problem = result.failure()
+        raise ValueError(str(problem)) from problem
+    return result.unwrap()
 
 
 # The answer of every port: a result that is to be awaited, with a problem if it fails.

@@ -12,7 +12,7 @@ from nip_fn.config.data_checks import class_problems, view_problems
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Kind, Split
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.step import data_problems
+from nip_fn.run.sizes import data_problems
 from nip_fn_adapters.data.building import REASONS, BadRows, Balance
 from nip_fn_adapters.data.opening import Data, open_data
 from nip_fn_cli.shown.consoles import Console

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nip_fn.config.hosting import kind_of
+from nip_fn.config.resolve import resolve
 from nip_fn.errors import Eventual, Problem
 from nip_fn.game.reply import Completion
 from nip_fn.params.agent import OPTIONS, AgentParameters, agent_group, is_frozen
@@ -131,7 +132,7 @@ def _scripted(
     params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter
 ) -> Models:
     # Nothing is ever trained, so the tuner and the publisher are never called.
-    sampler = scripted.scripted_sampler(params)
+    sampler = scripted.scripted_sampler(or_exit(resolve(params)))
     return Models(sampler, dummy.dummy_tuner(), dummy.serve_at_once)
 
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from nip_fn.config.hosting import MAX_RANK, highest_rank, is_hosted, is_trained, server_url
 from nip_fn.config.schema import parameters
+from nip_fn.config.trainers import BACKUPS, SELECTORS, TRAINERS
 from nip_fn.errors import Problem
 from nip_fn.game.bounds import reward_bounds, reward_mid_point
 from nip_fn.game.datapoint import make_datapoint
@@ -20,7 +21,7 @@ from nip_fn.params.agent import (
     is_scripted,
     meets_others,
 )
-from nip_fn.params.names import BACKUPS, SELECTORS, TRAINERS, is_reference, unknown_name
+from nip_fn.params.names import is_reference, unknown_name
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import system_variables
 from nip_fn.prompts.render import render_text
@@ -267,7 +268,7 @@ def _fields_of_groups(record: type[AgentParameters]) -> list[str]:
 
 def group_problems(agents: tuple[AgentParameters, ...]) -> Iterator[Problem]:
     """A problem for each disagreement, in a model group, about the model that is shared."""
-    # The first agent of a group stands for it, as in `training.jobs.make_job`.
+    # The first agent of a group stands for it, as in `run.jobs.make_job`.
     leaders: dict[str, AgentParameters] = {}
     for agent in agents:
         leader = leaders.setdefault(agent_group(agent), agent)
@@ -406,7 +407,7 @@ def _template_problems(params: HyperParameters) -> Iterator[Problem]:
     for index, agent in enumerate(params.agents):
         if agent.system_prompt_template is None:
             continue
-        variables = system_variables(params, sample, index, max_questions=1)
+        variables = system_variables(params, protocol_of(params), sample, index, max_questions=1)
         try:
             render_text(agent.system_prompt_template, **variables)
         except ValueError as error:

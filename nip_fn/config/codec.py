@@ -19,9 +19,8 @@ from nip_fn.config.schema import conversion_problem, parameters
 from nip_fn.config.spelling import agent_as_recorded, agent_as_written, as_recorded
 from nip_fn.errors import Problem, collect
 from nip_fn.params.agent import AgentParameters
-from nip_fn.params.names import is_reference, unknown_name
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
-from nip_fn.protocols.registry import PROTOCOLS, agent_names
+from nip_fn.protocols.registry import agent_names, find_protocol
 
 # Two ways to say one thing: whoever writes one need not unset the other, which is less specific.
 _RIVALS = {
@@ -191,18 +190,8 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 def _protocol_name(table: Mapping[str, Any]) -> Result[str, Problem]:
     """The name of the protocol, which decides which agents there are."""
-    address, name = "interaction_protocol", table.get("interaction_protocol", "nip")
-    if isinstance(name, str) and name in PROTOCOLS:
-        return Success(name)
-    if isinstance(name, str) and is_reference(name):
-        return Failure(
-            Problem(
-                f"{name!r} has not been registered",
-                address,
-                f"pass --protocol {name}, or set PROTOCOLS[{name!r}] before reading parameters",
-            )
-        )
-    return Failure(unknown_name(address, name, "protocol", tuple(PROTOCOLS)))
+    name = table.get("interaction_protocol", "nip")
+    return find_protocol(name).map(lambda _: str(name))
 
 
 def _with_all_agents(table: Mapping[str, Any], protocol: str) -> Result[dict[str, Any], Problem]:

@@ -2,15 +2,18 @@
 
 Whatever TOML can say about training is said here in terms of functions that a script can call.  A
 script adds its own with `TRAINERS["mine"] = ...`, and likewise to `SELECTORS` and `BACKUPS`; they
-are read afresh for every run, so redefining one in a notebook takes effect.
+are read when a run starts, so redefining one in a notebook takes effect in the next run.
 """
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from nip_fn.params import names
+from returns.result import Result
+
+from nip_fn.errors import Problem, collect, or_raise
 from nip_fn.params.agent import AgentParameters, is_frozen
+from nip_fn.params.names import look_up
 from nip_fn.params.run import HyperParameters
 from nip_fn.params.training import PureTextMaltParameters
 from nip_fn.select.filters import balance, cap, dedupe, margin, one_per_node
@@ -35,13 +38,11 @@ from nip_fn.trees.grow import Turn
 
 MakeTrainer = Callable[[HyperParameters], Trainer[Any]]
 
-BACKUPS: dict[str, Backup] = names.BACKUPS
-BACKUPS |= {"children": mean_children, "leaves": mean_leaves}
+BACKUPS: dict[str, Backup] = {"children": mean_children, "leaves": mean_leaves}
 
 # Pair rules by name; each may look at the parameters.  A selector of one's own is a rule, too: the
 # filters that the parameters ask for come after it.
-SELECTORS: dict[str, Callable[[PureTextMaltParameters], Selector]] = names.SELECTORS
-SELECTORS |= {
+SELECTORS: dict[str, Callable[[PureTextMaltParameters], Selector]] = {
     "positive_negative": lambda malt: about(),
     "interval": lambda malt: interval(malt.interval_threshold_proportion),
     "about_mean": lambda malt: about_mean(),
@@ -67,9 +68,10 @@ def selector_of(malt: PureTextMaltParameters, agents: Sequence[AgentParameters] 
         return chain(SELECTORS[name](malt), margin(least), *within, *draws)
 
     own = any(a.pair_selection_method or a.min_pair_margin is not None for a in agents)
+    rules = tuple(map(at_nodes, agents))
     # Caps and balances come last, because they count what will be trained on.
     return chain(
-        by_agent(lambda agent: at_nodes(agents[agent])) if own else at_nodes(AgentParameters()),
+        by_agent(rules.__getitem__) if own else at_nodes(AgentParameters()),
         *across,
         *([] if most is None else [cap(most)]),
         *([] if malt.balance_pairs == "none" else [balance(malt.balance_pairs)]),
@@ -146,33 +148,43 @@ def _remembering(trainer: Trainer[Any], params: HyperParameters) -> Trainer[Any]
     return accumulate(trainer) if all_previous else trainer
 
 
-TRAINERS: dict[str, MakeTrainer] = names.TRAINERS
-TRAINERS |= {"malt": malt_of, "ei": _ei}
+TRAINERS: dict[str, MakeTrainer] = {"malt": malt_of, "ei": _ei}
 
 
 def trainer_of(params: HyperParameters) -> Trainer[Any]:
     """The trainer that the parameters describe; the same parameters give the same object.
 
     Raises:
-        ValueError: A trainer, selector or backup of one's own is not registered.
+        ValueError: It, a pair rule or the backup is not registered; its cause is the `Problem`.
     """
-    own = (agent.pair_selection_method for agent in params.agents)
-    rules = tuple(dict.fromkeys((params.malt.pair_selection_method, *filter(None, own))))
-    backup = params.malt.value_backup
-    registries = (
-        ("TRAINERS", params.trainer),
-        ("BACKUPS", backup),
-        *(("SELECTORS", rule) for rule in rules),
-    )
-    for registry, name in registries:
-        if name not in getattr(names, registry):
-            raise ValueError(
-                f"{name} is not registered; nip_fn_adapters.load_run loads it, or set "
-                f"nip_fn.{registry}[{name!r}]"
-            )
+    return or_raise(find_trainer(params))
+
+
+def find_trainer(params: HyperParameters) -> Result[Trainer[Any], Problem]:
+    """The trainer that the parameters describe, or the problem of a name that is unknown."""
+    rules = {"malt.pair_selection_method": params.malt.pair_selection_method} | {
+        f"agents.{agent.name}.pair_selection_method": agent.pair_selection_method
+        for agent in params.agents
+        if agent.pair_selection_method is not None
+    }
     # Read outside the cache, as in `protocols.registry`: a notebook may redefine any of them.
-    values = (BACKUPS[backup], *(SELECTORS[rule] for rule in rules))
-    return _made(TRAINERS[params.trainer], values, params)
+    values = collect(
+        (
+            look_up(
+                BACKUPS,
+                params.malt.value_backup,
+                address="malt.value_backup",
+                noun="backup",
+                variable="BACKUPS",
+            ),
+            *(
+                look_up(SELECTORS, name, address=address, noun="pair rule", variable="SELECTORS")
+                for address, name in rules.items()
+            ),
+        )
+    )
+    make = look_up(TRAINERS, params.trainer, address="trainer", noun="trainer", variable="TRAINERS")
+    return make.bind(lambda maker: values.map(lambda named: _made(maker, named, params)))
 
 
 @lru_cache(maxsize=64)

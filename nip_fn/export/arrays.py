@@ -129,7 +129,7 @@ def to_arrays(params: HyperParameters, rollouts: Sequence[Rollout]) -> dict[str,
         _write_game(game, rollout)
         for t, turn in enumerate(rollout.rounds):
             for said in turn:
-                built = build_chat(params, rollout.datapoint, positions[t], said.agent)
+                built = build_chat(params, protocol, rollout.datapoint, positions[t], said.agent)
                 # One object for all equal ones: prompts repeat their beginnings, and siblings all.
                 chat = tuple(messages.setdefault(message, message) for message in built)
                 game["prompt"][t, said.agent] = chats.setdefault(chat, chat)

@@ -97,7 +97,7 @@ def view_forest(
 def _tree(id: str, stage: StageForest, index: int, pairs: Sequence[Pair]) -> TreeView:
     batch, tree = stage.batch, stage.batch.trees[index]
     protocol = batch.protocol
-    value_NA = BACKUPS[batch.params.malt.value_backup](tree)
+    value_NA = BACKUPS[stage.params.malt.value_backup](tree)
     bins = [
         value_bins(value_NA[:, agent], reward_bounds(protocol, agent))
         for agent in range(len(protocol.agents))
@@ -141,7 +141,7 @@ def _nodes(
 ) -> Node:
     """The root, with all that is below it."""
     batch, label = stage.batch, stage.datapoint(index).label
-    params, protocol = batch.params, batch.protocol
+    params, protocol = stage.params, batch.protocol
     letters = letters_of(protocol)
     marked: Counter[tuple[int, bool, int]] = Counter()
     for pair in pairs:

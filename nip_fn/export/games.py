@@ -58,7 +58,7 @@ def view_test(id: str, stage: StageForest, limits: Limits) -> TestView:
 
 
 def _game(id: str, stage: StageForest, tree: int, game: Rollout) -> GameView:
-    params, protocol = stage.batch.params, stage.batch.protocol
+    params, protocol = stage.params, stage.batch.protocol
     turns = []
     for agent in range(len(protocol.agents)):
         last = next(
@@ -146,9 +146,7 @@ def _episodes(
         tree = stage.trees_about(name)[0]
         game = leaf_games(stage.batch.trees[tree], stage.datapoint(tree))[0]
         said = tuple(
-            said_of(stage.batch.params, stage.batch.protocol, one)
-            for turn in game.rounds
-            for one in turn
+            said_of(stage.params, stage.batch.protocol, one) for turn in game.rounds for one in turn
         )
         return stage.iteration, said, outcome_of(game)
 

@@ -33,7 +33,7 @@ def inspect_log(stage: StageForest, run: str, digest: str) -> dict[str, Json | l
         run: The name of its run.
         digest: The digest of the run, which the log carries.
     """
-    params, epochs = stage.batch.params, dict[str, int]()
+    params, epochs = stage.params, dict[str, int]()
     samples = []
     for index in range(len(stage.batch.trees)):
         id = stage.datapoint(index).id
@@ -229,7 +229,7 @@ def _nodes(
     tree, batch = marked.tree, stage.batch
     for said in tree.utterances_N[node]:
         parent = int(tree.parent_N[node])
-        chat = batch.chat(index, parent, said.agent)
+        chat = batch.prompt(index, parent, said.agent)
         events.add("model", span, **_reply(said, names[said.agent], chat))
     marks, end = marked.marks.get(node, ()), tree.status_N[node]
     if marks or end != "open":

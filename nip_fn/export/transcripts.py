@@ -52,7 +52,7 @@ def chat_before(params: HyperParameters, rollout: Rollout, place: int, agent: in
     """The chat that an agent's model was shown before its reply in a round of a game."""
     point = rollout.datapoint
     before = Episode(rollout.key, point.label, point.stance, rollout.rounds[:place])
-    return build_chat(params, point, before, agent)
+    return build_chat(params, protocol_of(params), point, before, agent)
 
 
 def _heard(protocol: Protocol, turn: Round) -> dict[str, str]:

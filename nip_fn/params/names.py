@@ -1,26 +1,23 @@
 """Names of values in a configuration: built-in ones, and references to a user's own.
 
-A record holds names, so that it stays data.  Values are built from it by `nip_fn.training.registry`
+A record holds names, so that it stays data.  Values are built from it by `nip_fn.config.trainers`
 and `nip_fn.protocols.registry`.
 """
 
 import difflib
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
+
+T = TypeVar("T")
 
 BUILT_IN_TRAINERS = ("malt", "ei")
 VALUE_BACKUPS = ("children", "leaves")
 PAIR_RULES = ("positive_negative", "about_mean", "interval", "best_worst", "all")
-
-# The registries of trainers, of pair selectors and of backups.  They are here so that a
-# configuration can be checked against them; `nip_fn.training.registry` gives them their types and
-# built-in values.
-TRAINERS: dict[str, Any] = {}
-SELECTORS: dict[str, Any] = {}
-BACKUPS: dict[str, Any] = {}
 
 # Valid in Python and in ECMAScript, since it is in the JSON Schema of a configuration, too.
 REFERENCE = r"^(?!builtin:|hf:)([A-Za-z_]\w*(\.[A-Za-z_]\w*)*|.+\.py):[A-Za-z_]\w*$"
@@ -86,4 +83,30 @@ def unknown_name(address: str, name: object, noun: str, names: Sequence[str]) ->
         f"{name!r} is not a {noun}",
         address,
         f"{guess}choose from {', '.join(names)}, or write package.module:NAME or file.py:NAME",
+    )
+
+
+def look_up(
+    registry: Mapping[str, T], name: object, *, address: str, noun: str, variable: str
+) -> Result[T, Problem]:
+    """The value of that name in a registry, or the problem of a name that is not in it.
+
+    Args:
+        registry: Values by name.
+        name: The name as it was given; it may be of any type.
+        address: The parameter that holds the name.
+        noun: For what it should name, such as "trainer".
+        variable: The registry's name in Python, to which a script adds values of its own.
+    """
+    if not isinstance(name, str) or not (name in registry or is_reference(name)):
+        return Failure(unknown_name(address, name, noun, tuple(registry)))
+    if name in registry:
+        return Success(registry[name])
+    return Failure(
+        Problem(
+            f"{name!r} has not been registered",
+            address,
+            f"a command that is given the name loads it; in a script, set {variable}[{name!r}] "
+            "before reading parameters",
+        )
     )

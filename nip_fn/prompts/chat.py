@@ -15,10 +15,11 @@ from nip_fn.params.agent import (
 )
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.render import render, render_text
-from nip_fn.protocols.registry import protocol_of
 
 
-def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, agent: int) -> Chat:
+def build_chat(
+    params: HyperParameters, protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int
+) -> Chat:
     """The chat from which an agent's next reply is sampled.
 
     It holds the system prompt; every earlier round as this agent saw it, its own replies as the
@@ -30,11 +31,12 @@ def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, 
 
     Args:
         params: The run's parameters.
+        protocol: The game.
         datapoint: The problem and the solution that the game is about.
         episode: The game so far.
         agent: The index of the agent that speaks next.
     """
-    protocol, own = protocol_of(params), params.agents[agent]
+    own = params.agents[agent]
     max_questions = len(verifier_rounds(protocol, episode.key)) - 1
     prompt = _system_prompt(protocol, params, datapoint, agent, max_questions)
     said = history(protocol, episode, agent, named=names_speakers_in_content(own))
@@ -45,7 +47,7 @@ def build_chat(params: HyperParameters, datapoint: Datapoint, episode: Episode, 
     if not said and not supervised:
         said = (Message("user", "It is your turn."),)
     elif supervised or unaddressed:
-        said = (*said, _supervisor_message(params, datapoint, agent, episode, said))
+        said = (*said, _supervisor_message(params, protocol, datapoint, agent, episode, said))
     return (Message("system", prompt), *(_merged(said) if merges_same_role_messages(own) else said))
 
 
@@ -119,7 +121,7 @@ def _system_prompt(
     max_questions: int,
 ) -> str:
     own, spec = params.agents[agent], protocol.agents[agent]
-    variables = system_variables(params, datapoint, agent, max_questions=max_questions)
+    variables = system_variables(params, protocol, datapoint, agent, max_questions=max_questions)
     if own.system_prompt_template is not None:
         return render_text(own.system_prompt_template, **variables)
     version = params.code_validation.system_prompt_version
@@ -127,9 +129,14 @@ def _system_prompt(
 
 
 def _supervisor_message(
-    params: HyperParameters, datapoint: Datapoint, agent: int, episode: Episode, said: Chat
+    params: HyperParameters,
+    protocol: Protocol,
+    datapoint: Datapoint,
+    agent: int,
+    episode: Episode,
+    said: Chat,
 ) -> Message:
-    protocol, own = protocol_of(params), params.agents[agent]
+    own = params.agents[agent]
     content = _instruction(
         protocol,
         params,
@@ -177,19 +184,25 @@ def _is_asked(protocol: Protocol, episode: Episode, agent: int) -> bool:
 
 
 def system_variables(
-    params: HyperParameters, datapoint: Datapoint, agent: int, *, max_questions: int
+    params: HyperParameters,
+    protocol: Protocol,
+    datapoint: Datapoint,
+    agent: int,
+    *,
+    max_questions: int,
 ) -> dict[str, object]:
     """The variables of a system prompt's template, by name.
 
     Args:
         params: The run's parameters.
+        protocol: The game.
         datapoint: The problem and the solution that the game is about.
         agent: The index of the agent that is shown the prompt.
         max_questions: The verifier's turns besides its last one.
     """
-    spec = protocol_of(params).agents[agent]
+    spec = protocol.agents[agent]
     return {
-        **_agent_variables(protocol_of(params), params, agent, datapoint.stance),
+        **_agent_variables(protocol, params, agent, datapoint.stance),
         "question": datapoint.question,
         "solution": datapoint.solution,
         "view": datapoint.view(spec.name, spec.role),

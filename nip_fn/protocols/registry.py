@@ -6,7 +6,11 @@ A script adds its own with `PROTOCOLS["my_game"] = my_game` before it makes para
 from collections.abc import Callable
 from functools import lru_cache
 
+from returns.result import Result
+
+from nip_fn.errors import Problem, or_raise
 from nip_fn.game.protocol import Protocol
+from nip_fn.params.names import look_up
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.adp import adp
 from nip_fn.protocols.consultancy import consultancy
@@ -36,9 +40,20 @@ PROTOCOLS: dict[str, MakeProtocol] = {
 def protocol_of(params: HyperParameters) -> Protocol:
     """The protocol of the parameters; the same parameters give the same object.
 
-    A name that was given to another function since then gives the protocol of that one.
+    A name that was given to another function since then gives the protocol of that one: a run looks
+    its protocol up once, when it starts (`config.resolve`).
+
+    Raises:
+        ValueError: There is no protocol of that name; its cause is the `Problem`.
     """
-    return _made(PROTOCOLS[params.interaction_protocol], params)
+    return _made(or_raise(find_protocol(params.interaction_protocol)), params)
+
+
+def find_protocol(name: object) -> Result[MakeProtocol, Problem]:
+    """The function that makes the protocol of that name."""
+    return look_up(
+        PROTOCOLS, name, address="interaction_protocol", noun="protocol", variable="PROTOCOLS"
+    )
 
 
 # Caches of the core key on the identity of a protocol's functions, so that it must be made once.

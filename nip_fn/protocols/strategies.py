@@ -15,8 +15,6 @@ from nip_fn.game.decision import strongest
 from nip_fn.game.episode import Episode, may_decide, movers
 from nip_fn.game.protocol import Protocol, Role
 from nip_fn.keys import Key, fold_in, randint
-from nip_fn.params.run import HyperParameters
-from nip_fn.protocols.registry import protocol_of
 from nip_fn.worlds import bughunt_players, tea_players
 
 # (the game, what it is about, the game so far, who speaks, key) -> its reply; the key is consumed.
@@ -135,11 +133,6 @@ WORLDS: dict[str, Mapping[Role, Mapping[str, Strategy]]] = {
 def strategies_for(dataset: str, role: Role) -> dict[str, Strategy]:
     """The strategies of a role by name, those of the data set before the general ones."""
     return {**STRATEGIES, **WORLDS.get(dataset, {}).get(role, {})}
-
-
-def strategy_of(params: HyperParameters, agent: int, name: str) -> Strategy:
-    """The strategy of that name for an agent; raises `KeyError` if its role has none such."""
-    return strategies_for(params.dataset, protocol_of(params).agents[agent].role)[name]
 
 
 def scripted_reply(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.groups import make_groups
-from nip_fn.config.trainers import BACKUPS, malt_of, trainer_of
+from nip_fn.config.trainers import BACKUPS, find_trainer, malt_of
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import fold_in, key
@@ -22,7 +22,7 @@ from nip_fn.run.reuse import reselect_problem
 from nip_fn.run.stages import Growing, NotStarted, Purpose
 from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import step
-from nip_fn.training.trainer import Rows, SampleBatch, Selection
+from nip_fn.training.trainer import Rows, SampleBatch, Selection, Trainer
 from nip_fn.trees.backup import Backup
 from nip_fn.trees.rollouts import Rollout, leaf_games
 from nip_fn.trees.tree import Tree, children_of
@@ -39,6 +39,11 @@ class StageForest:
     _ended: RunState = field(repr=False)
     _grown: Growing
     _trainer_state: Any = field(repr=False)
+
+    @property
+    def params(self) -> HyperParameters:
+        """The run's parameters in that stage."""
+        return self._ended.params
 
     @property
     def stage(self) -> Purpose:
@@ -61,7 +66,7 @@ class StageForest:
         if self.stage == "test":
             return ()
         place = fold_in(self._grown.key, "select")
-        update = trainer_of(self._ended.params).update(self.batch, self._trainer_state, place)
+        update = self._ended.trainer.update(self.batch, self._trainer_state, place)
         return tuple(update.rows.items())
 
     @property
@@ -148,21 +153,26 @@ def reselect(
         return Failure(Problem("it backs no rewards up", "trainer", "a backup needs malt"))
     if problem := reselect_problem(replayed.state.params, params):
         return Failure(problem)
+    if backup is not None:
+        return Success(_selections(replayed, params, malt_of(params, backup)))
+    return find_trainer(params).map(lambda trainer: _selections(replayed, params, trainer))
+
+
+def _selections(
+    replayed: Replayed, params: HyperParameters, trainer: Trainer[Any]
+) -> tuple[tuple[StageForest, Selection], ...]:
     # The trainer starts afresh and sees every iteration in turn, since what it selects may depend
     # on what came before: a warm-up, a schedule, rows that accumulate.
-    trainer = trainer_of(params) if backup is None else malt_of(params, backup)
-    root = key(params.seed)
-    state = trainer.init(make_groups(params))
-    found = []
+    state, root = trainer.init(make_groups(params)), key(params.seed)
+    selections = []
     for forest in replayed.stages:
         if forest.stage == "sample":
-            batch = forest.batch._replace(params=params)
             # The key that `step` used, so unchanged parameters select what the run selected.
             place = fold_in(root, "sample", forest.iteration, "select")
-            update = trainer.update(batch, state, place)
+            update = trainer.update(forest.batch, state, place)
             state = update.state
-            found.append((forest, update.selection))
-    return Success(tuple(found))
+            selections.append((forest, update.selection))
+    return tuple(selections)
 
 
 def summary(state: RunState) -> tuple[dict[str, Any], ...]:
@@ -204,5 +214,5 @@ def annotate(stage: StageForest, index: int) -> AnnotatedTree:
         if pair.tree == index:
             for node, verdict in ((pair.chosen, "chosen"), (pair.rejected, "rejected")):
                 marks[node] = (*marks.get(node, ()), f"{verdict} for {agents[pair.agent].name}")
-    backup = BACKUPS[batch.params.malt.value_backup]
+    backup = BACKUPS[stage.params.malt.value_backup]
     return AnnotatedTree(tree, children_of(tree), backup(tree), marks)

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
+from nip_fn.config.resolve import Resolved
+from nip_fn.errors import or_raise
 from nip_fn.game.chat import Chat
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import SPECTRA, SpectrumName
@@ -14,18 +14,15 @@ from nip_fn.game.episode import Episode, may_decide, movers
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key
 from nip_fn.params.agent import max_tokens
-from nip_fn.params.run import HyperParameters
+from nip_fn.params.names import look_up
 from nip_fn.prompts.chat import build_chat
-from nip_fn.protocols.registry import protocol_of
-from nip_fn.protocols.strategies import scripted_reply, strategy_of
+from nip_fn.protocols.strategies import scripted_reply
 from nip_fn.run.events import SampleReplies
 from nip_fn.run.opponents import Script
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState, episode_of, player
 from nip_fn.training.groups import group_of
 from nip_fn.trees.node import node_at, reply_key
-
-T = TypeVar("T")
 
 
 # Everything that a reply may depend on is in here, the state is not: a request that is derived
@@ -66,7 +63,7 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     if not isinstance(state.stage, Growing):
         raise ValueError(f"no trees grow in stage {state.stage.name!r}")
     grown, (path, index, indices, attempt) = state.stage, effect.ask
-    agent, protocol = state.params.agents[index], protocol_of(state.params)
+    agent, protocol = state.params.agents[index], state.protocol
     group, game = group_of(state.groups, index), grown.forest[effect.tree]
     _, episode = node_at(game.root, episode_of(grown, effect.tree), path)
     move = next(move for move in movers(protocol, episode) if move.agent == index)
@@ -77,7 +74,7 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     return Request(
         model=group.model,
         adapter=None if isinstance(playing, Script) else playing,
-        chat=build_chat(state.params, datapoint, episode, index),
+        chat=build_chat(state.params, protocol, datapoint, episode, index),
         # From the places of the replies alone, so siblings get the same keys whether a provider
         # takes one request for all of them or one for each.
         keys=tuple(reply_key(game.key, path, agent.name, one, attempt) for one in indices),
@@ -98,33 +95,32 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     )
 
 
-def scripted_completions(params: HyperParameters, asked: Request) -> tuple[Completion, ...]:
+def scripted_completions(resolved: Resolved, asked: Request) -> tuple[Completion, ...]:
     """The replies of the script that a request names, at no cost and without a token.
 
     Raises:
-        KeyError: No strategy of the agent's role has that name.
-        ValueError: The request names no script, or is not made within a game.
+        ValueError: The request names no script, or one that its agent's role has none of, or is not
+            made within a game.
     """
-    point, episode, script = asked.datapoint, asked.episode, asked.script
-    if point is None or episode is None or script is None:
+    datapoint, episode, script = asked.datapoint, asked.episode, asked.script
+    if datapoint is None or episode is None or script is None:
         raise ValueError("a script can only be asked within a game")
-    protocol = protocol_of(params)
-    agent = next(index for index, one in enumerate(params.agents) if one.name == asked.agent)
-    strategy = strategy_of(params, agent, script)
-    texts = (scripted_reply(strategy, protocol, point, episode, agent, key) for key in asked.keys)
+    protocol = resolved.protocol
+    agent = [spec.name for spec in protocol.agents].index(asked.agent)
+    strategies = resolved.strategies[agent]
+    strategy = or_raise(
+        look_up(
+            strategies,
+            script,
+            address=f"agents.{asked.agent}.model_name",
+            noun="strategy",
+            variable="STRATEGIES",
+        )
+    )
+    texts = (
+        scripted_reply(strategy, protocol, datapoint, episode, agent, key) for key in asked.keys
+    )
     return tuple(Completion(text, "stop", script) for text in texts)
-
-
-def with_temperature(
-    sampler: Callable[[Request], T], temperature: float | None
-) -> Callable[[Request], T]:
-    """`sampler`, asked at another temperature (None: the model's default)."""
-    return lambda asked: sampler(replace(asked, temperature=temperature))
-
-
-def with_adapter(sampler: Callable[[Request], T], adapter: str | None) -> Callable[[Request], T]:
-    """`sampler`, asked for another adapter (None: the base model)."""
-    return lambda asked: sampler(replace(asked, adapter=adapter))
 
 
 # A request is made for every node and attempt, and `out_of_100` alone has 101 texts.

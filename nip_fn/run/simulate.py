@@ -89,7 +89,7 @@ def pure_world(dataset: Dataset, sampler: PureSampler) -> Perform:
                 completions = (
                     sampler(asked)
                     if asked.script is None
-                    else scripted_completions(state.params, asked)
+                    else scripted_completions(state.resolved, asked)
                 )
                 (first, completion), *others = zip(ask.indices, completions, strict=True)
                 answered = (tree, ask.path, ask.agent, first, ask.attempt, completion)

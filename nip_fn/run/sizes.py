@@ -7,14 +7,16 @@ so that forged sizes cost neither time nor memory.
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from nip_fn.config.data_checks import needed_splits
 from nip_fn.config.trainers import replies_of
 from nip_fn.errors import Problem
-from nip_fn.game.protocol import Protocol, verifier_rounds
+from nip_fn.game.protocol import Protocol
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import DatasetInfo
-from nip_fn.trees.grow import Turn
+from nip_fn.trees.grow import Rules
+from nip_fn.trees.size import levels
 
 MOST_ROUNDS = 100  # of a dialogue; no context holds more, and trees are walked by recursion
 MOST_POSITIONS = 10_000_000  # of one tree, if nobody decides early
@@ -22,6 +24,18 @@ MOST_REPLIES = 1_000  # of an agent at one position
 MOST_GAMES = 1_000_000  # of one stage
 MOST_DATAPOINTS = 1_000_000  # that a run draws from
 MOST_ITERATIONS = 100_000
+
+
+def data_problems(params: HyperParameters, dataset: DatasetInfo) -> Iterator[Problem]:
+    """The reasons why a run with these parameters cannot use that data, or never ends with it."""
+    for split in needed_splits(params):
+        if not dataset.size(split):
+            yield Problem(
+                f"{dataset.name} has no datapoints in {split!r}",
+                "dataset",
+                "choose other data (--dataset), or other shares (dataset_options)",
+            )
+    yield from size_problems(params, dataset)
 
 
 class _Size(NamedTuple):
@@ -97,17 +111,15 @@ def _too_large_after(params: HyperParameters, protocol: Protocol) -> int | None:
     # can name it, but does not bring it along.
     if params.trainer != "malt":
         return None
-    replies, game = replies_of(params), key(params.seed)
-    nodes = positions = 1
-    spoken = [0] * len(protocol.agents)
-    for number in range(max(verifier_rounds(protocol, game), default=0)):
-        moves = protocol.schedule(number, game)
-        turns = [Turn(move.agent, spoken[move.agent], game) for move in moves]
-        k = max(map(replies, turns), default=1)
-        nodes *= k ** len(moves) if params.malt.simultaneous_branching == "product" else k
-        positions += nodes
+    replies = replies_of(params)
+    rules = Rules(
+        protocol,
+        lambda turns: max(map(replies, turns), default=1),
+        simultaneous_branching=params.malt.simultaneous_branching,
+    )
+    positions = 0.0
+    for round_id, level in enumerate(levels(rules, key(params.seed))):
+        positions += level.number
         if positions > MOST_POSITIONS:
-            return number
-        for move in moves:
-            spoken[move.agent] += 1
+            return round_id - 1
     return None

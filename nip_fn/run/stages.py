@@ -70,6 +70,11 @@ class JobState(msgspec.Struct, frozen=True, array_like=True):
     published: bool = False  # true once its adapter is served, or refused
     canary: tuple[float, ...] = ()  # of the probes' tokens, under what is served
 
+    @property
+    def is_unserved(self) -> bool:
+        """True if there is an adapter that is neither served nor refused."""
+        return self.adapter is not None and not self.published
+
 
 class Training(msgspec.Struct, frozen=True):
     """Trainings on the rows of grown trees, one for each group that is due."""
@@ -95,3 +100,17 @@ class Done(msgspec.Struct, frozen=True):
 
 
 Stage = NotStarted | Fetching | Growing | Training | Publishing | Done
+
+
+def is_over(stage: Stage) -> bool:
+    """True if the stage waits for nothing but its end."""
+    # A stage that waits for nothing still has to be sealed: its digest is recorded before anything
+    # is built on it, so that a replay that derives something else names the stage where it began.
+    match stage:
+        case Growing(num_waiting=num):
+            return num == 0
+        case Training(jobs=jobs):
+            return all(job.ended for job in jobs)
+        case Publishing(jobs=jobs):
+            return not any(job.is_unserved for job in jobs)
+    return False

@@ -4,24 +4,26 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from nip_fn.config.groups import is_due
-from nip_fn.config.trainers import trainer_of
+from nip_fn.config.resolve import DEFAULTS, Resolved
 from nip_fn.game.episode import Episode, reset
+from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key, fold_in, key
 from nip_fn.metrics.formulas import Metrics
 from nip_fn.metrics.usage import Usage
-from nip_fn.params.agent import is_scripted
+from nip_fn.params.agent import is_scripted, meets_others
 from nip_fn.params.run import HyperParameters
-from nip_fn.protocols.registry import protocol_of
+from nip_fn.prompts.chat import build_chat
 from nip_fn.run.events import DatasetInfo
-from nip_fn.run.opponents import Script, player_of
+from nip_fn.run.opponents import Script, is_learnt_from, player_of
 from nip_fn.run.stages import Growing, JobState, NotStarted, Publishing, Stage, StageName, Training
 from nip_fn.training.groups import Group, group_of
-from nip_fn.training.trainer import SampleBatch
+from nip_fn.training.trainer import SampleBatch, Trainer
 from nip_fn.trees.forest import Forest
 from nip_fn.trees.grow import Rules, Turn
-from nip_fn.trees.tree import flatten
+from nip_fn.trees.tree import Tree, flatten
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True):
@@ -50,10 +52,11 @@ class RunState(msgspec.Struct, frozen=True):
     """All that is known of a run.
 
     params, dataset: as the run was started with.
+    resolved: the values that `params` name, looked up when the run started; not in the digest.
     iteration: counted from 0.
     stage: the stage under way, with what belongs to it.
     groups: the model groups, with their adapters.
-    trainer_state: of `trainer_of(params)`.
+    trainer_state: of `trainer`.
     num_drawn: places of the train split's epochs that earlier iterations took.
     rows: one for each stage that ended, in their order.
     past: the digest at the end of the last stage.
@@ -65,6 +68,8 @@ class RunState(msgspec.Struct, frozen=True):
     # The defaults describe no run.  They make `EMPTY` a state like any other, so that a scan begins
     # with a record and not with None.
     params: HyperParameters = HyperParameters()
+    # By name in the digest, through `params`: functions have no digest.
+    resolved: Resolved = DEFAULTS
     dataset: DatasetInfo = DatasetInfo("", "", 0, 0, 0)
     iteration: int = 0
     stage: Stage = NotStarted()
@@ -87,6 +92,16 @@ class RunState(msgspec.Struct, frozen=True):
             f"RunState({params.interaction_protocol} by {params.trainer}, iteration "
             f"{self.iteration} of {params.rl.num_iterations}, stage {self.stage.name})"
         )
+
+    @property
+    def protocol(self) -> Protocol:
+        """The game that is played."""
+        return self.resolved.protocol
+
+    @property
+    def trainer(self) -> Trainer[Any]:
+        """The way in which its agents learn."""
+        return self.resolved.trainer
 
     @property
     def sampled(self) -> Growing | None:
@@ -127,7 +142,7 @@ def rules(state: RunState) -> Rules:
     is_tree = state.stage.name == "sample" or params.text_rl.test_trees
     branching = partial(_branching, state) if is_tree else _one_reply
     return Rules(
-        protocol=protocol_of(params),
+        protocol=state.protocol,
         branching=branching,
         # In spite of its name the parameter counts attempts, the first one included, as in the
         # *nip* library.
@@ -143,7 +158,7 @@ def _one_reply(turns: object) -> int:
 def _branching(state: RunState, turns: tuple[Turn, ...]) -> int:
     """The replies that the trainer wants of each agent that moves."""
     known = tuple(turn._replace(trained=_is_trained(state, turn)) for turn in turns)
-    return trainer_of(state.params).branching(state.trainer_state, known)
+    return state.trainer.branching(state.trainer_state, known)
 
 
 def _is_trained(state: RunState, turn: Turn) -> bool:
@@ -173,6 +188,12 @@ def player(state: RunState, game: Key, agent: int) -> str | Script | None:
     return player_of(state.params, group, agent, game)
 
 
+def with_row(state: RunState, metrics: Metrics, usage: tuple[Usage, ...] = ()) -> RunState:
+    """The state with the metrics of the stage under way, and the tokens that it used."""
+    row = Row(state.iteration, state.stage.name, metrics, usage)
+    return replace(state, rows=(*state.rows, row))
+
+
 def is_tested(params: HyperParameters, iteration: int) -> bool:
     """True if the model after `iteration` trainings is tested."""
     # "Last" is the model after the last training.  The *nip* library leaves its loop before that
@@ -191,7 +212,28 @@ def sample_batch(state: RunState, grown: Growing) -> SampleBatch:
     # Whatever reads trees reads arrays.  The persistent nodes are for growing alone: a new reply
     # copies a path in them, where arrays would have to be copied whole.
     trees = tuple(map(flatten, grown.forest.kept()))
-    return SampleBatch(state.params, state.iteration, state.groups, grown.datapoints, trees)
+    return SampleBatch(
+        protocol=state.protocol,
+        chat=partial(build_chat, state.params, state.protocol),
+        groups=state.groups,
+        datapoints=grown.datapoints,
+        trees=trees,
+        iteration=state.iteration,
+        off_policy=_off_policy(state, trees) if grown.name == "sample" else frozenset(),
+    )
+
+
+def _off_policy(state: RunState, trees: tuple[Tree, ...]) -> frozenset[tuple[int, int]]:
+    """(tree, agent) for each tree in which an earlier model or a script played the agent's part."""
+    if not any(map(meets_others, state.params.agents)):
+        return frozenset()
+    return frozenset(
+        (index, agent)
+        for index, tree in enumerate(trees)
+        for group in state.groups
+        for agent in group.agents
+        if not is_learnt_from(state.params, group, agent, tree.key)
+    )
 
 
 def episode_of(grown: Growing, tree: int) -> Episode:

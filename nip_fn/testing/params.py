@@ -1,9 +1,7 @@
 """Parameters for tests."""
 
-from typing import NoReturn
-
 from nip_fn.config.codec import from_dict
-from nip_fn.errors import Problem
+from nip_fn.errors import or_raise
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 
 
@@ -23,8 +21,4 @@ def construct_test_params(protocol: str = "nip") -> HyperParameters:
         **{f"{name}_protocol": short for name in ("nip", "debate", "mnip")},
         "dataset_options": {"max_train_size": 8, "max_test_size": 4},
     }
-    return from_dict(table).alt(_refuse).unwrap()
-
-
-def _refuse(problem: Problem) -> NoReturn:
-    raise ValueError(str(problem))
+    return or_raise(from_dict(table))

@@ -11,6 +11,7 @@ from nip_fn.game.episode import Episode, movers
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in, key
 from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.testing.check import random_text
 from nip_fn.testing.laws import Violation
@@ -107,4 +108,5 @@ def _batch(
     )
     keys = [fold_in(place, index) for index in range(num_trees)]
     trees = grow_many(rules, points, batched(policy), keys=keys)
-    return SampleBatch(params, iteration, make_groups(params), points, trees)
+    chat = partial(build_chat, params, protocol)
+    return SampleBatch(protocol, chat, make_groups(params), points, trees, iteration)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from nip_fn.keys import Key
+from nip_fn.training.schedules import check_boundaries
 from nip_fn.training.trainer import Groups, Rows, S, SampleBatch, Trainer, Update
 from nip_fn.trees.grow import Turn
 
@@ -23,20 +24,23 @@ class SequenceState(NamedTuple):
 
 
 def sequence(*parts: tuple[Trainer[Any], int | None]) -> Trainer[SequenceState]:
-    """Trainers one after the other, each for a number of iterations (the last one: None, for ever).
+    """Trainers one after the other, each with the iteration at which the next one takes over.
 
-    `sequence((a, n), (b, None))` equals `a` for n iterations and then `b`.
+    The numbers are boundaries, as in `optax.join_schedules` and in `schedules.join`: they count
+    from the first iteration of the sequence, and not from that of their own part.  None: for ever.
+    `sequence((a, 2), (b, 5), (c, None))` is `a` in iterations 0 and 1, `b` in 2 to 4, then `c`.
+
+    Raises:
+        ValueError: The boundaries do not ascend.
     """
+    check_boundaries(boundary for _, boundary in parts)
     trainers = tuple(trainer for trainer, _ in parts)
 
     def active(iterations: int) -> int:
-        end = 0
-        for index, (_, length) in enumerate(parts):
-            if length is None or iterations < (end := end + length):
+        for index, (_, boundary) in enumerate(parts):
+            if boundary is None or iterations < boundary:
                 return index
-        raise ValueError(
-            f"a sequence of {end} iterations has no trainer for iteration {iterations}"
-        )
+        raise ValueError(f"no trainer of the sequence is left for iteration {iterations}")
 
     def init(groups: Groups) -> SequenceState:
         return SequenceState(0, tuple(trainer.init(groups) for trainer in trainers))
@@ -72,7 +76,7 @@ def masked(trainer: Trainer[S], agents: tuple[int, ...]) -> Trainer[S]:
         )
 
     def update(batch: SampleBatch, state: S, key: Key) -> Update[S]:
-        return trainer.update(batch._replace(groups=mask(batch.groups)), state, key)
+        return trainer.update(replace(batch, groups=mask(batch.groups)), state, key)
 
     # Branching needs no mask of its own: it looks at the state, which was made from masked groups.
     return trainer._replace(init=lambda groups: trainer.init(mask(groups)), update=update)

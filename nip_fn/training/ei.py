@@ -49,7 +49,9 @@ def ei(
         # In merlin_arthur only one of the provers speaks.  The other has nothing to imitate, and a
         # draw that falls on it is lost.
         trees = [
-            tree for tree in _spoken_dialogues(batch, agent) if batch.is_learnt_from(tree, agent)
+            tree
+            for tree in _spoken_dialogues(batch, agent)
+            if (tree, agent) not in batch.off_policy
         ]
         returns = [_return(batch, tree, agent) for tree in trees]
         # A prover has no true label to learn.

@@ -50,8 +50,9 @@ def malt(
     def update(batch: SampleBatch, trained: Agents, key: Key) -> Update[Agents]:
         # Frozen agents are left out of the candidates and not of the pairs, so that caps and
         # balances count only what will be trained on.
-        excluded = batch.not_learnt_from(trained)
-        among = candidates(batch.trees, batch.protocol, backup, agents=trained, excluded=excluded)
+        among = candidates(
+            batch.trees, batch.protocol, backup, agents=trained, excluded=batch.off_policy
+        )
         pairs = select(among, key)
         rows = {
             group.name: tuple(batch.preference_row(p) for p in pairs if p.agent in group.agents)

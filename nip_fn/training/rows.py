@@ -38,15 +38,19 @@ def method_of(rows: tuple[TrainingRow, ...]) -> Method:
 
 def rows_problem(trainer: str, group: str, rows: tuple[TrainingRow, ...]) -> Problem | None:
     """The reason why no training can take a trainer's rows for a group; None if one can."""
-    # Whoever is trained on both kinds by one loss learns to imitate the rejected replies, too.
-    counts = Counter(type(row).__name__ for row in rows)
-    if len(counts) <= 1:
+    counts = Counter(type(row) for row in rows)
+    kinds = " and ".join(f"{number:,} {kind.__name__}" for kind, number in counts.items())
+    unknown = [kind for kind in counts if kind not in (PreferenceRow, SupervisedRow)]
+    if len(counts) <= 1 and not unknown:
         return None
-    kinds = " and ".join(f"{number:,} {kind}" for kind, number in counts.items())
+    # Whoever is trained on both kinds by one loss learns to imitate the rejected replies, too.
+    takes = "PreferenceRow or SupervisedRow" if unknown else "rows of one kind"
     return Problem(
-        f"its update has {kinds} for the group {group!r}, and a training takes rows of one kind",
+        f"its update has {kinds} for the group {group!r}, and a training takes {takes}",
         f"trainer {trainer}",
-        "let it make one kind in an iteration (nip_fn.sequence)",
+        "make them with batch.preference_row or batch.supervised_row"
+        if unknown
+        else "let it make one kind in an iteration (nip_fn.sequence)",
         lasting=True,
     )
 

@@ -4,22 +4,19 @@ A trainer has the shape of an optax transformation: `init` makes its state, `upd
 of an iteration into training rows and the next state.  `compose` makes new ones of old ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from nip_fn.game.chat import Chat
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, Utterance
 from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key
-from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import build_chat
-from nip_fn.protocols.registry import protocol_of
-from nip_fn.run.opponents import is_learnt_from
 from nip_fn.select.pairs import Pair, Pairs
 from nip_fn.select.rollouts import SelectedRollout
-from nip_fn.training.groups import Group, group_of
+from nip_fn.training.groups import Group
 from nip_fn.training.rows import PreferenceRow, SupervisedRow, TrainingRow
 from nip_fn.trees.grow import Turn
 from nip_fn.trees.tree import Tree, episode_at
@@ -30,32 +27,47 @@ Groups = tuple[Group, ...]
 Rows = tuple[TrainingRow, ...]
 
 
-# All that a trainer may look at.  The state of the run is not in it, so a trainer can be called on
-# the trees of a recording or of a notebook just as in a run.
-class SampleBatch(NamedTuple):
+ChatAt = Callable[[Datapoint, Episode, int], Chat]
+
+
+# All that a trainer may look at, as values: neither a run nor its parameters are needed to call a
+# trainer on the trees of a recording, of a notebook, or of a script.
+class SampleBatch(msgspec.Struct, frozen=True):
     """The trees that were sampled in an iteration.
 
-    params: of the run.
-    iteration: counted from 0.
+    protocol: the game that the trees are trees of.
+    chat: (datapoint, game so far, agent) -> the chat to which the agent replies next.
     groups: the model groups, as they were when they sampled.
     datapoints: those of the iteration; `Tree.datapoint_index` is an index into them.
     trees: the grown trees.
+    iteration: counted from 0.
+    off_policy: (tree, agent) for each tree in which an earlier model or a script played the agent's
+        part: these replies are not its present model's, and not to be learnt from.
+
+    Raises:
+        ValueError: A tree is one of another game.
     """
 
-    params: HyperParameters
-    iteration: int
+    protocol: Protocol
+    chat: ChatAt
     groups: Groups
     datapoints: tuple[Datapoint, ...]
     trees: tuple[Tree, ...]
+    iteration: int = 0
+    off_policy: frozenset[tuple[int, int]] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Refuse trees of another game: their rows would get this one's prompts."""
+        for index, tree in enumerate(self.trees):
+            if tree.protocol != self.protocol.name:
+                raise ValueError(
+                    f"tree {index} is one of {tree.protocol!r}, in a batch of "
+                    f"{self.protocol.name!r}: give it the protocol that its trees were grown by"
+                )
 
     def __repr__(self) -> str:
         """The batch in a line."""
         return f"SampleBatch(iteration {self.iteration}, {len(self.trees)} trees)"
-
-    @property
-    def protocol(self) -> Protocol:
-        """The game that the trees are trees of."""
-        return protocol_of(self.params)
 
     def datapoint(self, tree: int) -> Datapoint:
         """The datapoint that a tree is about."""
@@ -65,19 +77,9 @@ class SampleBatch(NamedTuple):
         """The game at a node of a tree."""
         return episode_at(self.trees[tree], node, self.datapoint(tree))
 
-    def chat(self, tree: int, node: int, agent: int) -> Chat:
+    def prompt(self, tree: int, node: int, agent: int) -> Chat:
         """The chat to which the agent replied at a node."""
-        return build_chat(self.params, self.datapoint(tree), self.episode(tree, node), agent)
-
-    def is_learnt_from(self, tree: int, agent: int) -> bool:
-        """True if the agent's replies in a tree are its present model's, not an earlier one's."""
-        group, game = group_of(self.groups, agent), self.trees[tree].key
-        return is_learnt_from(self.params, group, agent, game)
-
-    def not_learnt_from(self, agents: Sequence[int]) -> frozenset[tuple[int, int]]:
-        """(tree, agent) for each tree that an earlier model of the agent played."""
-        places = product(range(len(self.trees)), agents)
-        return frozenset(place for place in places if not self.is_learnt_from(*place))
+        return self.chat(self.datapoint(tree), self.episode(tree, node), agent)
 
     def utterance(self, tree: int, node: int, agent: int) -> Utterance:
         """The agent's reply on the way to `node` from its parent."""
@@ -88,7 +90,7 @@ class SampleBatch(NamedTuple):
         return PreferenceRow(
             # The same function builds the chats to sample from, so the two cannot differ; those
             # that the *nip* library rebuilds can, where an order depends on Python's string hashes.
-            prompt=self.chat(pair.tree, pair.parent, pair.agent),
+            prompt=self.prompt(pair.tree, pair.parent, pair.agent),
             chosen=self.utterance(pair.tree, pair.chosen, pair.agent).raw,
             rejected=self.utterance(pair.tree, pair.rejected, pair.agent).raw,
         )
@@ -101,7 +103,7 @@ class SampleBatch(NamedTuple):
         # again.
         own = self.utterance(tree, node, agent).raw if reply is None else reply
         parent = int(self.trees[tree].parent_N[node])
-        return SupervisedRow(self.chat(tree, parent, agent), own)
+        return SupervisedRow(self.prompt(tree, parent, agent), own)
 
 
 class Selection(NamedTuple):

@@ -226,7 +226,8 @@ class _Growing(NamedTuple):
         return self._replace(root=root), tuple(opened)
 
     def grown(self, datapoint_index: int) -> Tree:
-        return flatten(GameTree(datapoint_index, self.episode.key, self.root))
+        name = self.rules.protocol.name
+        return flatten(GameTree(name, datapoint_index, self.episode.key, self.root))
 
 
 # ----------------------------------------------------------------------------- trees reply by reply

@@ -84,6 +84,7 @@ class ReplyArrival(msgspec.Struct, frozen=True):
 class GameTree(msgspec.Struct, frozen=True, array_like=True):
     """A tree of replies, and what it is about."""
 
+    protocol: str  # the name of the game
     datapoint_index: int  # among the datapoints of the stage
     key: Key  # of the game, as `reset` takes it
     root: Node

@@ -29,6 +29,7 @@ class Tree(NamedTuple):
 
     The arrays are read-only.
 
+    protocol: the name of the game.
     datapoint_index: of the datapoint that the game is about, among those of its stage.
     key: of the game, as `reset` takes it.
     parent_N: `[N]` the index of each node's parent, `NO_PARENT` for the root.
@@ -44,6 +45,7 @@ class Tree(NamedTuple):
     num_waiting: replies that the tree still waits for; nodes that wait are leaves of it.
     """
 
+    protocol: str
     datapoint_index: int
     key: Key
     parent_N: NDArray[np.int32]  # [N]
@@ -173,6 +175,7 @@ def flatten(kept: GameTree | PackedTree) -> Tree:
             acted[index][utterance.agent] = bool(utterance.raw.strip())
             usable[index][utterance.agent] = utterance.error is None
     return Tree(
+        protocol=game.protocol,
         datapoint_index=game.datapoint_index,
         key=game.key,
         parent_N=read_only(np.array(parents, dtype=np.int32)),

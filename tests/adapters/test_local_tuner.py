@@ -392,7 +392,7 @@ def test_a_training_ends_with_whoever_asked_for_it(trained: Trained, tmp_path: P
     script = (
         "import asyncio, sys, msgspec\n"
         "from pathlib import Path\n"
-        "from nip_fn.training.jobs import Job\n"
+        "from nip_fn.training.tuning import Job\n"
         "from nip_fn_adapters.providers.local.tuner import local_tuner\n"
         "job = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Job)\n"
         "async def tune(): await local_tuner(Path(sys.argv[1]))(job)\n"

@@ -13,6 +13,7 @@ from nip_fn.game.episode import reset
 from nip_fn.keys import fold_in, key, split
 from nip_fn.params.agent import max_tokens
 from nip_fn.prompts.chat import build_chat
+from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.request import Request
 from nip_fn.worlds.tea import make_dataset
 from nip_fn_adapters.providers.local.sampler import LocalSampler, local_sampler
@@ -43,7 +44,7 @@ def _requests(num: int) -> list[Request]:
         Request(
             model=params.agents[agent].model_name,
             adapter=None,
-            chat=build_chat(params, datapoint, reset(datapoint, place), agent),
+            chat=build_chat(params, protocol_of(params), datapoint, reset(datapoint, place), agent),
             keys=split(fold_in(place, "replies"), NUM_REPLIES),
             temperature=1.0,
             top_p=None,

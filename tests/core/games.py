@@ -343,7 +343,7 @@ def perform(setup: Setup, state: RunState, effect: Effect) -> Event:
             if asked.script is None:
                 completion = reply(asked, asked.keys[0], setup)
             else:
-                (completion,) = scripted_completions(setup.params, asked)
+                (completion,) = scripted_completions(state.resolved, asked)
             return Replied(tree, ask.path, ask.agent, ask.indices[0], ask.attempt, completion)
         case EndStage(iteration, stage):
             return StageEnded(iteration, stage, digest(state), 0.5)

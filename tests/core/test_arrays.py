@@ -382,7 +382,7 @@ def prompts_are_the_chats_of_whoever_speaks(played: Played, arrays: Arrays) -> N
             for agent in range(prompts.shape[2]):
                 shown = None
                 if agent in speaking:
-                    shown = build_chat(params, game.datapoint, episode, agent)
+                    shown = build_chat(params, protocol_of(params), game.datapoint, episode, agent)
                 assert prompts[r, t, agent] == shown
 
 

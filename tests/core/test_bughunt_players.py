@@ -10,7 +10,7 @@ from nip_fn.game.episode import Episode
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, key
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.protocols.strategies import scripted_reply, strategy_of
+from nip_fn.protocols.strategies import scripted_reply, strategies_for
 from nip_fn.trees.rollouts import Rollout, play
 from nip_fn.worlds.bughunt import World, datapoint_of, hunt, measures, worlds
 from nip_fn.worlds.bughunt_players import PROVERS
@@ -36,7 +36,8 @@ def played(prover: str, verifier: str, world: World, draw: int = 0) -> Rollout:
     rules, point = protocol_of(params), datapoint_of(world)
 
     def policy(point: Datapoint, episode: Episode, agent: int, key: Key) -> Completion:
-        strategy = strategy_of(params, agent, params.agents[agent].model_name)
+        strategies = strategies_for(params.dataset, rules.agents[agent].role)
+        strategy = strategies[params.agents[agent].model_name]
         return Completion(scripted_reply(strategy, rules, point, episode, agent, key), "stop", "")
 
     (game,) = play(rules, [point], policy, key=key(draw))

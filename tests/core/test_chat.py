@@ -66,7 +66,13 @@ def dialogue(params: HyperParameters, texts: dict[int, str]) -> list[tuple[Episo
     shown: list[tuple[Episode, int, Chat]] = []
     while moves := movers(protocol_of(params), episode):
         (move,) = moves
-        shown.append((episode, move.agent, build_chat(params, POINT, episode, move.agent)))
+        shown.append(
+            (
+                episode,
+                move.agent,
+                build_chat(params, protocol_of(params), POINT, episode, move.agent),
+            )
+        )
         episode = say(params, episode, texts[move.agent])
     return [*shown, (episode, -1, ())]
 
@@ -193,7 +199,7 @@ def test_nobody_is_asked_to_go_on_after_its_own_words(first: bool) -> None:
     """The supervisor asks if unusable replies leave nothing to answer."""
     params, episode = with_length(6, first), reset(POINT, key(0))
     while moves := movers(protocol_of(params), episode):
-        chat = build_chat(params, POINT, episode, moves[0].agent)
+        chat = build_chat(params, protocol_of(params), POINT, episode, moves[0].agent)
         assert chat[-1].role == "user"
         episode = say(params, episode, "" if len(episode.rounds) >= 2 else "Well?")
 
@@ -332,7 +338,7 @@ def test_code_reaches_the_prompt_as_it_is(agent: int) -> None:
     episode = reset(POINT, key(0))
     if agent == PROVER:
         episode = say(params, episode, "Is <b> & 'c' \"d\"?")
-    chat = build_chat(params, POINT, episode, agent)
+    chat = build_chat(params, protocol_of(params), POINT, episode, agent)
     assert HOSTILE_CODE in chat[0].content
     assert POINT.question in chat[0].content
     if agent == PROVER:
@@ -372,12 +378,14 @@ def test_a_prover_argues_for_its_side_and_the_verifier_is_not_told_which(
     point = replace(POINT, stance=stance)
     shown = reset(point, key(0))
     side = "accept" if stance or not randomised else "reject"
-    system, request = build_chat(params, point, shown, PROVER)
+    system, request = build_chat(params, protocol_of(params), point, shown, PROVER)
     assert f"Yours is: {side} the code." in system.content
     assert request.content.endswith(f"verdict: {side}.")
     answered = say(params, shown, "Answer: x")
-    verifier = build_chat(params, point, answered, VERIFIER)
-    other = build_chat(params, replace(point, stance=1 - stance), answered, VERIFIER)
+    verifier = build_chat(params, protocol_of(params), point, answered, VERIFIER)
+    other = build_chat(
+        params, protocol_of(params), replace(point, stance=1 - stance), answered, VERIFIER
+    )
     assert verifier == other
     assert ("told to argue that the code is right" in verifier[0].content) != randomised
     assert ("you are not told which one" in verifier[0].content) == randomised

@@ -1,5 +1,6 @@
 """Updates whose rows no training can take are refused where they are made, and by the checks."""
 
+import msgspec
 import pytest
 
 import nip_fn as nip
@@ -54,6 +55,44 @@ def test_a_run_ends_before_a_training_on_mixed_rows_is_asked_for(mixed: str) -> 
     assert " PreferenceRow for the group 'prover'" in problem.problem
     assert not any(isinstance(event, JobCreated) for event in events)
     assert pending(replay(events).unwrap().state) == (Refuse(problem),)
+
+
+class WeightedRow(msgspec.Struct, frozen=True):
+    prompt: nip.Chat
+    reply: str
+    weight: float
+
+
+def test_a_run_ends_with_an_update_of_rows_that_no_training_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They were recorded as preferences, and failed in the training."""
+
+    def update(batch: nip.SampleBatch, state: object, key: nip.Key) -> nip.Update[object]:
+        rows = COMPARES.update(batch, state, key).rows
+        weighted = {
+            group: tuple(WeightedRow(row.prompt, "", 0.5) for row in rows[group]) for group in rows
+        }
+        return nip.Update(weighted, state)  # type: ignore[arg-type]
+
+    weighs = COMPARES._replace(update=update)
+    monkeypatch.setitem(TRAINERS, "grpo", lambda params: weighs)
+    setup = Setup(make_params(MANY_PAIRS, {"trainer": "grpo"}), decision_rate=0.5)
+    states: list[RunState] = []
+
+    def answer(state: RunState, effect: Effect) -> list[Event]:
+        states.append(state)
+        return [perform(setup, state, one) for one in singles([effect])]
+
+    start = RunStarted(setup.params, DATASET, nip.__version__)
+    refusal = (
+        r"trainer grpo: its update has \d+ WeightedRow for the group 'prover', and a training "
+    )
+    with pytest.raises(ValueError, match=refusal + "takes PreferenceRow or SupervisedRow"):
+        list(nip.simulate(start, answer))
+    assert states[-1].stage.name == "sample"
+    with pytest.raises(TrainerError, match="WeightedRow"):
+        check_trainer(weighs)
 
 
 def test_the_checks_of_trainers_find_mixed_rows_and_groups_that_are_not_there() -> None:

@@ -171,7 +171,7 @@ def test_a_tree_that_still_waits_has_a_leaf_for_every_open_node_and_counts_empty
     for path, agent in (((), VERIFIER), ((0,), PROVER)):
         for index, text in enumerate(texts[path]):
             root, _ = insert(how, root, GAME, ReplyArrival(path, agent, index, 0, said(text)))
-    tree = flatten(GameTree(4, GAME.key, root))
+    tree = flatten(GameTree("nip", 4, GAME.key, root))
     assert tree.num_waiting == sum(len(ask.indices) for ask in pending_requests(root)) == 1
     assert tree.status_N == ("open", "open", "decided")
     assert repr(tree) == "Tree(datapoint 4: 3 nodes, 2 games, waits for 1 replies)"
@@ -182,11 +182,11 @@ def test_a_forest_is_a_sequence_whose_trees_are_replaced_one_by_one(
     size: int, data: st.DataObject
 ) -> None:
     root = new_tree(rules(), GAME)
-    trees = [GameTree(index, key(index), root, num_waiting=1) for index in range(size)]
+    trees = [GameTree("nip", index, key(index), root, num_waiting=1) for index in range(size)]
     forest = Forest.of(trees)
     for index in data.draw(st.lists(st.integers(0, size - 1), max_size=8)):
         waiting = data.draw(st.integers(0, 1))
-        before, trees[index] = tuple(forest), GameTree(index + size, key(0), root, waiting)
+        before, trees[index] = tuple(forest), GameTree("nip", index + size, key(0), root, waiting)
         older, forest = forest, forest.replaced(index, trees[index])
         assert tuple(older) == before
     assert (list(forest), len(forest)) == (trees, size)

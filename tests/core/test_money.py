@@ -17,6 +17,7 @@ from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in
 from nip_fn.params.agent import AgentParameters
 from nip_fn.prompts.chat import build_chat
+from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import JobFinished, Replied, RunStarted
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import EMPTY, RunState, rules, stage_key
@@ -408,7 +409,7 @@ def test_a_tree_grown_whole_asks_with_the_prompts_that_were_forecast(
     while asks := tuple(pending_requests(root)):
         for ask in asks:
             _, episode = node_at(root, start, ask.path)
-            chat = build_chat(params, DATA["train"][0], episode, ask.agent)
+            chat = build_chat(params, protocol_of(params), DATA["train"][0], episode, ask.agent)
             grown[ask.agent] += estimated_prompt(chat)
             moves = rules(state).protocol.schedule(len(episode.rounds), start.key)
             move = next(move for move in moves if move.agent == ask.agent)
@@ -418,7 +419,7 @@ def test_a_tree_grown_whole_asks_with_the_prompts_that_were_forecast(
                 given_ = ReplyArrival(ask.path, ask.agent, index, 0, Completion(text, "stop", "m"))
                 root, _ = insert(rules(state), root, start, given_)
     counted: Counter[int] = Counter()
-    stage = replace(stage, forest=(GameTree(0, start.key, root),))
+    stage = replace(stage, forest=(GameTree(state.protocol.name, 0, start.key, root),))
     for points in decision_points(state, stage, 0, FILLED):
         counted[points.agent] += round(points.number) * points.prompt
     assert counted == grown

@@ -22,6 +22,7 @@ from nip_fn.config.codec import (
 )
 from nip_fn.config.presets import PLAYERS, WORLDS, with_preset
 from nip_fn.config.toml import to_toml
+from nip_fn.config.trainers import TRAINERS
 from nip_fn.params.agent import AgentParameters, lora_alpha, max_tokens
 from nip_fn.params.names import BUILT_IN_TRAINERS
 from nip_fn.params.run import HyperParameters
@@ -29,7 +30,6 @@ from nip_fn.protocols.nip import nip
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.stages import Done
 from nip_fn.testing.params import construct_test_params
-from nip_fn.training import registry
 
 from .fresh import printed
 from .games import Setup, make_params, play, setups
@@ -191,7 +191,7 @@ def test_a_protocol_of_the_users_own_must_be_registered_under_its_reference(
 
 
 def test_the_names_that_are_known_are_those_of_the_registry() -> None:
-    assert set(BUILT_IN_TRAINERS) == set(registry.TRAINERS)
+    assert set(BUILT_IN_TRAINERS) == set(TRAINERS)
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(

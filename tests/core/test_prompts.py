@@ -47,7 +47,13 @@ def chats(
         turn = []
         for move in moves:
             round = len(episode.rounds)
-            shown.append((round, move.agent, build_chat(params, point, episode, move.agent)))
+            shown.append(
+                (
+                    round,
+                    move.agent,
+                    build_chat(params, protocol_of(params), point, episode, move.agent),
+                )
+            )
             words = f"words-{round}-{move.agent}"
             turn.append(Utterance(move.agent, words, tuple((c, words) for c in move.channels)))
         episode, _ = play_round(protocol, episode, tuple(turn))
@@ -381,5 +387,5 @@ def test_a_template_that_cannot_work_is_refused_when_the_run_starts(
 
 def test_an_empty_history_still_has_a_user() -> None:
     params = params_of("solo_verifier")
-    chat = build_chat(params, POINT, Episode(key(0), 0, 0), 0)
+    chat = build_chat(params, protocol_of(params), POINT, Episode(key(0), 0, 0), 0)
     assert [message.role for message in chat] == ["system", "user"]

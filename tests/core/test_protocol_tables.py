@@ -465,7 +465,7 @@ def test_a_chat_holds_what_its_reader_could_hear_and_nothing_else(name: str) -> 
         while moves := movers(protocol, episode):
             for move in moves:
                 reader = protocol.agents[move.agent].name
-                chat = build_chat(params, point, episode, move.agent)[1:]
+                chat = build_chat(params, protocol_of(params), point, episode, move.agent)[1:]
                 heard = "\n".join(m.content for m in chat if m.role == "user")
                 for speaker, channel, words in said:
                     audible = channel in SEEN[name][reader][0] and speaker != reader

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,8 @@ from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.decision import SpectrumName
 from nip_fn.game.episode import reset
 from nip_fn.keys import fold_in, key
+from nip_fn.params.run import HyperParameters
+from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.select.rollouts import at_least, sampling_weights, weighted, with_true_labels
 from nip_fn.training.rows import SupervisedRow
@@ -160,7 +163,9 @@ def test_every_verdict_is_as_likely_to_be_replaced() -> None:
 # ------------------------------------------------------------------------------ rows and trainers
 
 
-def dialogues(spectrum: SpectrumName = "accept_reject", **text_rl: Any) -> SampleBatch:
+def imitation(
+    spectrum: SpectrumName = "accept_reject", **text_rl: Any
+) -> tuple[HyperParameters, SampleBatch]:
     """Four dialogues of nip about a right and a buggy solution; the verdicts alternate."""
     params = make_params(
         {
@@ -172,7 +177,8 @@ def dialogues(spectrum: SpectrumName = "accept_reject", **text_rl: Any) -> Sampl
         }
     )
     points = (make_datapoint("p", "q0", "s0", 1), make_datapoint("p", "q1", "s1", 0))
-    rules = Rules(protocol_of(params))
+    protocol = protocol_of(params)
+    rules = Rules(protocol)
     words = {"accept_reject": ("accept", "reject"), "out_of_10": ("9", "2")}[spectrum]
     trees = []
     for i in range(4):
@@ -187,11 +193,12 @@ def dialogues(spectrum: SpectrumName = "accept_reject", **text_rl: Any) -> Sampl
 
         game = grown(rules, reset(points[i % 2], fold_in(key(0), i)), speak)
         trees.append(flatten(game)._replace(datapoint_index=i % 2))
-    return SampleBatch(params, 0, make_groups(params), points, tuple(trees))
+    chat = partial(build_chat, params, protocol)
+    return params, SampleBatch(protocol, chat, make_groups(params), points, tuple(trees))
 
 
-def updated(batch: SampleBatch) -> Update[Any]:
-    trainer = trainer_of(batch.params)
+def updated(params: HyperParameters, batch: SampleBatch) -> Update[Any]:
+    trainer = trainer_of(params)
     return trainer.update(batch, trainer.init(batch.groups), key(0))
 
 
@@ -201,7 +208,7 @@ def replies(update: Update[Any], group: str) -> list[str]:
 
 def test_rows_are_every_usable_reply_of_an_agent_on_the_chat_that_it_was_given_to() -> None:
     """Trees 0 and 3 end rightly; the prover said nothing in 0 to 2, and lost in 3."""
-    update = updated(dialogues())
+    update = updated(*imitation())
     found = [(one.tree, one.agent) for one in update.selection.rollouts]
     assert found == [(0, VERIFIER), (3, VERIFIER)]
     assert all(not one.replaced and one.reward == 1.0 for one in update.selection.rollouts)
@@ -225,8 +232,8 @@ def test_replaced_verdicts_are_the_truth_in_the_words_of_the_spectrum(
     spectrum: SpectrumName, labels: tuple[str, str]
 ) -> None:
     """Of the verifier's dialogues alone: the prover imitates as if there was no such thing."""
-    batch = dialogues(spectrum, verifier_guess_replacement_proportion=1.0)
-    update, plain = updated(batch), updated(dialogues(spectrum))
+    params, batch = imitation(spectrum, verifier_guess_replacement_proportion=1.0)
+    update, plain = updated(params, batch), updated(*imitation(spectrum))
     last = [f"Decision: {labels[batch.datapoint(tree).label]}" for tree in range(4)]
     assert replies(update, "verifier")[1::2] == last
     assert replies(update, "verifier")[::2] == ["Question for Expert: why?"] * 4
@@ -237,8 +244,8 @@ def test_replaced_verdicts_are_the_truth_in_the_words_of_the_spectrum(
 
 def test_expert_iteration_comes_first_where_malt_is_asked_to_warm_up() -> None:
     table = {"nip_protocol": {"max_message_rounds": 3}, "malt": {"num_initial_ei_iterations": 1}}
-    batch = dialogues()._replace(params=make_params(table))
-    trainer = trainer_of(batch.params)
+    _, batch = imitation()
+    trainer = trainer_of(make_params(table))
     state, turns = trainer.init(batch.groups), (Turn(VERIFIER, 0, key(0)),)
     assert trainer.branching(state, turns) == 1
     first = trainer.update(batch, state, key(0))

@@ -26,7 +26,7 @@ from nip_fn.run.events import Replied
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState
 from nip_fn.select.pairs import Pair
-from nip_fn.trees.node import GameTree, Node, node_at, replies_of
+from nip_fn.trees.node import Node, node_at, replies_of
 from nip_fn.trees.rollouts import leaf_probabilities
 from nip_fn.trees.tree import Tree, episode_at, flatten, leaves_of
 
@@ -235,7 +235,7 @@ def metrics_are_blind_to_the_order_of_siblings(at: Ended) -> None:
     games = tuple(at.stage.forest)
     trees = [flatten(game) for game in games]
     shuffled = [
-        flatten(GameTree(game.datapoint_index, game.key, shuffle(game.root, Random(index))))
+        flatten(replace(game, root=shuffle(game.root, Random(index))))
         for index, game in enumerate(games)
     ]
 

@@ -10,6 +10,7 @@ from nip_fn.config.codec import from_dict
 from nip_fn.game.protocol import Outcome
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
+from nip_fn.protocols.registry import protocol_of
 
 from .games import make_params
 
@@ -39,7 +40,10 @@ def decided(params: HyperParameters, text: str, stance: int) -> tuple[float, ...
 def told(params: HyperParameters, agent: int, stance: int) -> str:
     point = replace(POINT, stance=stance)
     episode = nip.reset(point, nip.key(0))
-    return "\n".join(message.content for message in build_chat(params, point, episode, agent))
+    return "\n".join(
+        message.content
+        for message in build_chat(params, protocol_of(params), point, episode, agent)
+    )
 
 
 @pytest.mark.parametrize("protocol", OPEN_SIDES)

@@ -10,7 +10,7 @@ from nip_fn.game.episode import Episode
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in, key
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.protocols.strategies import scripted_reply, strategy_of
+from nip_fn.protocols.strategies import scripted_reply, strategies_for
 from nip_fn.trees.rollouts import Rollout, play
 from nip_fn.worlds.tea import (
     NUM_CUPS,
@@ -41,7 +41,8 @@ def played(prover: str, verifier: str, world: World, draw: int = 0, rounds: int 
     rules, point = protocol_of(params), datapoint_of(world)
 
     def policy(point: Datapoint, episode: Episode, agent: int, key: Key) -> Completion:
-        strategy = strategy_of(params, agent, params.agents[agent].model_name)
+        strategies = strategies_for(params.dataset, rules.agents[agent].role)
+        strategy = strategies[params.agents[agent].model_name]
         return Completion(scripted_reply(strategy, rules, point, episode, agent, key), "stop", "")
 
     (game,) = play(rules, [point], policy, key=key(draw))
@@ -102,7 +103,8 @@ def test_random_words_are_of_the_provers_own_view_and_of_no_other() -> None:
     point: Datapoint = datapoint_of(next(worlds(key(7), "test")))
     table = {"agents": {"prover": {"model_provider": "scripted", "model_name": "random"}}}
     params = from_dict(table).unwrap()
-    rules, strategy = protocol_of(params), strategy_of(params, 0, params.agents[0].model_name)
+    rules = protocol_of(params)
+    strategy = strategies_for(params.dataset, rules.agents[0].role)[params.agents[0].model_name]
     episode = Episode(key(0), point.label, point.stance, ((),))
     keys = (fold_in(key(8), draw) for draw in range(200))
     said = {

@@ -24,7 +24,7 @@ def test_the_chats_of_a_dialogue_are_those_that_models_were_asked_with() -> None
     events = [event for event, _ in nip.simulate(start, nip.pure_world(DATA, sampler))]
     stages = nip.replay(events).unwrap().stages
     shown = {
-        chat_before(stage.batch.params, game, place, said.agent)
+        chat_before(stage.params, game, place, said.agent)
         for stage in stages
         for game in stage.games()
         for place, turn in enumerate(game.rounds)

@@ -59,7 +59,7 @@ EXACTLY = {"children": expectation, "leaves": leaf_average}
 
 @given(trees(REWARDS))
 def test_the_arrays_hold_the_tree_breadth_first(root: Node) -> None:
-    tree = flatten(GameTree(3, key(8), root))
+    tree = flatten(GameTree("nip", 3, key(8), root))
     assert (tree.datapoint_index, tree.key, tree.num_waiting) == (3, key(8), 0)
     assert (tree.num_nodes, tree.num_agents) == (len(list(walk(root))), 2)
     assert tree.parent_N[ROOT] == NO_PARENT
@@ -81,7 +81,7 @@ def test_the_arrays_hold_the_tree_breadth_first(root: Node) -> None:
 
 @given(st.lists(trees(REWARDS), min_size=1, max_size=3))
 def test_a_tree_that_is_kept_packed_has_the_same_arrays_and_utterances(roots: list[Node]) -> None:
-    games = [GameTree(index, key(index), root) for index, root in enumerate(roots)]
+    games = [GameTree("nip", index, key(index), root) for index, root in enumerate(roots)]
     forest = Forest.of(games)
     for index, game in enumerate(games):
         forest = forest.replaced(index, game)

@@ -1,5 +1,7 @@
 """Laws of the values that a script composes: backups, selectors, trainers, schedules, samplers."""
 
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from math import fsum
 from typing import Any
@@ -8,9 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import nip_fn as nip
-from nip_fn.config.trainers import malt_of
+from nip_fn.config.codec import merge
+from nip_fn.config.trainers import BACKUPS, malt_of
 from nip_fn.run import checkpoint
 
 PARAMS = nip.from_dict(
@@ -21,6 +25,7 @@ PARAMS = nip.from_dict(
     }
 ).unwrap()
 PROTOCOL = nip.protocol_of(PARAMS)
+CHAT = partial(nip.build_chat, PARAMS, PROTOCOL)
 GROUPS = nip.make_groups(PARAMS)
 DATA = nip.Dataset(
     "toy",
@@ -48,7 +53,7 @@ def batch_of(seed: int, iteration: int = 0, k: int = 3) -> nip.SampleBatch:
     keys = nip.split(nip.key(seed), len(DATA.train))
     rules, sampler = nip.Rules(PROTOCOL, branching=k), nip.batched(policy)
     trees = nip.grow_many(rules, DATA.train, sampler, keys=keys)
-    return nip.SampleBatch(PARAMS, iteration, GROUPS, DATA.train, trees)
+    return nip.SampleBatch(PROTOCOL, CHAT, GROUPS, DATA.train, trees, iteration)
 
 
 SELECTORS = (
@@ -173,7 +178,7 @@ def test_the_mean_over_children_is_the_expectation_under_exhaustive_play(label: 
                 completion = nip.Completion(TEXTS[index], "stop", model="toy")
                 arrival = nip.ReplyArrival(path, agent, index, attempt, completion)
                 root, _ = nip.insert(rules, root, start, arrival)
-    tree = nip.flatten(nip.GameTree(0, nip.key(1), root))
+    tree = nip.flatten(nip.GameTree("nip", 0, nip.key(1), root))
     np.testing.assert_allclose(nip.mean_children(tree)[0], expectation(start), rtol=1e-12)
 
 
@@ -218,10 +223,32 @@ def test_a_sequence_is_its_first_trainer_and_then_its_second(length: int) -> Non
         state = both.update(batch, state, nip.key(0)).state
 
 
+@pytest.mark.parametrize("iteration", range(7))
+def test_sequences_and_joined_schedules_hand_over_at_the_same_iterations(iteration: int) -> None:
+    """The numbers are boundaries, as optax has them, and not lengths."""
+    ends = (2, 5, None)
+    joined = nip.join(*((nip.constant(part), end) for part, end in enumerate(ends)))
+    sizes = [nip.ei(nip.at_least(0.0), batch_size=part) for part in range(3)]
+    whole, empty = nip.sequence(*zip(sizes, ends, strict=True)), batch_of(0, k=1)
+    empty = replace(empty, trees=())
+    state = whole.init(GROUPS)
+    for _ in range(iteration):
+        state = whole.update(empty, state, nip.key(0)).state
+    assert whole.batch_size(state) == joined(iteration) == (iteration >= 2) + (iteration >= 5)
+
+
+@pytest.mark.parametrize("ends", [(2, 2, None), (5, 2, None), (None, 2), (0, 0)])
+def test_a_part_that_would_never_run_is_refused(ends: tuple[int | None, ...]) -> None:
+    with pytest.raises(ValueError, match="do not ascend; they are iterations counted from the st"):
+        nip.sequence(*((EI, end) for end in ends))
+    with pytest.raises(ValueError, match="do not ascend"):
+        nip.join(*((nip.constant(1.0), end) for end in ends))
+
+
 def test_a_sequence_that_is_over_says_so() -> None:
     short = nip.sequence((MALT, 1))
     state = short.update(batch_of(0), short.init(GROUPS), nip.key(0)).state
-    with pytest.raises(ValueError, match="no trainer for iteration 1"):
+    with pytest.raises(ValueError, match="no trainer of the sequence is left for iteration 1"):
         short.update(batch_of(0), state, nip.key(0))
 
 
@@ -246,6 +273,37 @@ def test_a_masked_trainer_trains_the_others_no_more() -> None:
     assert MALT.branching(state, (nip.Turn(0, 0, nip.key(0)),)) == 1  # its replies are not compared
     [same] = updates(nip.masked(MALT, (0, 1)), batches)
     assert outcome(same) == outcome(whole)
+
+
+def test_a_trainer_needs_no_parameters_of_a_run() -> None:
+    """Groups and prompts by hand: the rows are on the chats that the batch's function writes."""
+
+    def chat(datapoint: nip.Datapoint, episode: nip.Episode, agent: int) -> nip.Chat:
+        return (nip.Message("user", f"{datapoint.solution}, {len(episode.rounds)}, {agent}"),)
+
+    groups = tuple(
+        nip.Group(name, (agent,), "model", trainable=True)
+        for agent, name in enumerate(("prover", "verifier"))
+    )
+    batch = nip.SampleBatch(PROTOCOL, chat, groups, DATA.train, batch_of(0).trees)
+    update = MALT.update(batch, MALT.init(groups), nip.key(0))
+    expected = {
+        pair: (batch.datapoint(pair.tree).solution, batch.trees[pair.tree].depth_N[pair.parent])
+        for pair in update.selection.pairs
+    }
+    assert expected
+    assert sorted(row.prompt[0].content for rows in update.rows.values() for row in rows) == sorted(
+        f"{solution}, {depth}, {pair.agent}" for pair, (solution, depth) in expected.items()
+    )
+
+
+def test_trees_of_another_game_are_refused() -> None:
+    """They got the prompts of the batch's game without a word."""
+    adp = nip.protocol_of(nip.from_dict({"interaction_protocol": "adp"}).unwrap())
+    tree = nip.grow(nip.Rules(adp, 3), DATA.train[0], policy, key=nip.key(3))
+    with pytest.raises(ValueError, match="tree 1 is one of 'adp', in a batch of 'nip'"):
+        nip.SampleBatch(PROTOCOL, CHAT, GROUPS, DATA.train, (batch_of(0).trees[0], tree))
+    assert nip.SampleBatch(adp, CHAT, GROUPS, DATA.train, (tree,)).protocol is adp
 
 
 # ---------------------------------------------------------------------------------------- schedules
@@ -294,6 +352,50 @@ def test_a_trainer_of_ones_own_runs_and_a_redefined_one_takes_effect() -> None:
         del nip.TRAINERS["mine"]
 
 
+def test_a_script_that_redefines_values_during_a_run_does_not_change_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = {"agents": {"prover": {"model_provider": "scripted", "model_name": "random"}}}
+    params = nip.from_dict(merge(nip.to_dict(PARAMS), table)).unwrap()
+
+    def digests(redefine: Callable[[], None]) -> list[str]:
+        run = nip.simulate(nip.started(params, DATA), nip.pure_world(DATA, sampler))
+        states = [state for number, (_, state) in enumerate(run) if number or not redefine()]
+        return list(map(nip.digest, states))
+
+    def redefine() -> None:
+        def refuse(*arguments: object) -> Any:
+            raise AssertionError("a registry was read")
+
+        for registry in (nip.PROTOCOLS, nip.TRAINERS, nip.SELECTORS, BACKUPS, nip.STRATEGIES):
+            for name in registry:
+                monkeypatch.setitem(registry, name, refuse)
+
+    assert digests(lambda: None) == digests(redefine)
+    with pytest.raises(AssertionError, match="a registry was read"):
+        nip.step(nip.EMPTY, nip.started(replace(params, seed=1), DATA))
+
+
+@pytest.mark.parametrize(
+    ("changes", "address"),
+    [
+        ({"interaction_protocol": "mine"}, "interaction_protocol"),
+        ({"trainer": "mine"}, "trainer"),
+        ({"trainer": "games/own.py:MINE"}, "trainer"),
+        ({"malt": nip.HyperParameters().malt}, "malt.pair_selection_method"),
+    ],
+)
+def test_a_name_that_is_unknown_is_a_problem(changes: dict[str, Any], address: str) -> None:
+    if "malt" in changes:
+        changes = {"malt": replace(changes["malt"], pair_selection_method="mine")}
+    with pytest.raises(ValueError, match=r"mine|MINE") as raised:
+        nip.step(nip.EMPTY, nip.started(replace(PARAMS, **changes), DATA))
+    problem = raised.value.__cause__
+    assert isinstance(problem, nip.Problem)
+    assert problem.address == address
+    assert problem.remedy
+
+
 def test_the_built_in_trainers_are_made_of_the_public_values() -> None:
     params = nip.from_dict(
         {
@@ -309,20 +411,6 @@ def test_the_built_in_trainers_are_made_of_the_public_values() -> None:
     assert [*map(outcome, updates(malt_of(params), batches))] == [
         *map(outcome, updates(ours, batches))
     ]
-
-
-def test_a_sampler_with_a_temperature_or_an_adapter_asks_for_it() -> None:
-    seen = []
-
-    def spy(asked: nip.Request) -> tuple[nip.Completion, ...]:
-        seen.append((asked.temperature, asked.adapter))
-        return sampler(asked)
-
-    cold = nip.with_adapter(nip.with_temperature(spy, 0.0), "a-1")
-    for event, _ in nip.simulate(nip.started(PARAMS, DATA), nip.pure_world(DATA, cold)):
-        if type(event).__name__ == "Replied":
-            break
-    assert seen == [(0.0, "a-1")]
 
 
 def test_arrays_in_records_cannot_be_written_to() -> None:

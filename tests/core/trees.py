@@ -35,7 +35,7 @@ def name_of(turn: Round) -> Name:
 
 def flat(root: Node, datapoint_index: int = 0) -> Tree:
     """A tree made by hand, as arrays."""
-    return flatten(GameTree(datapoint_index, key(0), root))
+    return flatten(GameTree("nip", datapoint_index, key(0), root))
 
 
 def family(*said: Utterance, rewards: tuple[float, ...] = ()) -> Tree:
@@ -67,7 +67,7 @@ def grown(rules: Rules, start: Episode, speak: Speak, order: Random | None = Non
         completion = Completion(said, "stop", "m") if isinstance(said, str) else said
         arrival = ReplyArrival(ask.path, ask.agent, index, ask.attempt, completion)
         root, _ = insert(rules, root, start, arrival)
-    return GameTree(0, start.key, root)
+    return GameTree("nip", 0, start.key, root)
 
 
 def walk(node: Node) -> Iterator[Node]:

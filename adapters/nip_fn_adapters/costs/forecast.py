@@ -14,6 +14,7 @@ before.  Tokens are estimated from characters (`nip_fn.training.tokens`).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import ceil, fsum
 from typing import NamedTuple
@@ -21,15 +22,13 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nip_fn.config.groups import is_due
-from nip_fn.config.trainers import replacement_of, trainer_of
-from nip_fn.game.episode import may_decide, movers
+from nip_fn.config.trainers import replacement_of
 from nip_fn.game.protocol import Move, Protocol
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, key
 from nip_fn.params.agent import AgentParameters, agent_group, max_tokens
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
-from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import BatchFetched, FetchBatch, RunStarted
 from nip_fn.run.opponents import Script, is_learnt_from, learner
 from nip_fn.run.ports import Source
@@ -40,8 +39,9 @@ from nip_fn.training.groups import Adapter, Group, group_of
 from nip_fn.training.rows import MIN_EXAMPLES
 from nip_fn.training.tokens import CHARACTERS_A_TOKEN, estimated_prompt
 from nip_fn.training.trainer import SampleBatch, trained_agents
-from nip_fn.trees.grow import Turn, insert, new_tree, turns_at
-from nip_fn.trees.node import ReplyArrival, node_at, pending_requests, reply_combinations
+from nip_fn.trees.grow import Turn, insert, new_tree
+from nip_fn.trees.node import ReplyArrival, node_at, pending_requests
+from nip_fn.trees.size import levels
 from nip_fn_adapters.costs.prices import Tokens
 
 SAMPLED_TREES = 24  # of each kind in a stage; their prompts are rendered
@@ -119,7 +119,7 @@ def forecast(start: RunStarted, source: Source) -> tuple[StageForecast, ...]:
     params, (state, _) = start.params, step(EMPTY, start)
     tuned = {group.name for group in state.groups if group.serving is not None}
     past: _Past = {}
-    trainer = trainer_of(params)
+    trainer = state.trainer
     rows: list[StageForecast] = []
     for iteration in range(params.rl.num_iterations + 1):
         if is_tested(params, iteration):
@@ -138,7 +138,8 @@ def forecast(start: RunStarted, source: Source) -> tuple[StageForecast, ...]:
             tuned |= names
             groups = tuple(_grown(one, iteration) if one.name in names else one for one in groups)
         # An update on no trees at all: its state is that of the next iteration.
-        nothing = SampleBatch(params, iteration, state.groups, (), ())
+        chat = partial(build_chat, params, state.protocol)
+        nothing = SampleBatch(state.protocol, chat, state.groups, (), (), iteration)
         state = replace(
             state,
             groups=groups,
@@ -173,7 +174,7 @@ def _stage_trees(state: RunState, source: Source) -> _StageTrees:
     grown = state.stage
     if not isinstance(grown, Growing):
         raise ValueError(f"no trees grow in stage {state.stage.name!r}")
-    protocol, kinds = protocol_of(state.params), dict[tuple[object, ...], list[int]]()
+    protocol, kinds = state.protocol, dict[tuple[object, ...], list[int]]()
     for tree, game in enumerate(grown.forest):
         rounds = range(protocol.max_message_rounds)
         moves = (protocol.schedule(number, game.key) for number in rounds)
@@ -237,27 +238,21 @@ def decision_points(
     state: RunState, grown: Growing, tree: int, assumed: Assumptions
 ) -> Iterator[DecisionPoints]:
     """The nodes of a tree at which agents speak, round by round."""
-    how, start = rules(state), episode_of(grown, tree)
+    growth, start = rules(state), episode_of(grown, tree)
     datapoint = grown.datapoints[grown.forest[tree].datapoint_index]
     # One path stands for the whole tree, since siblings differ in nothing but their words.
-    single = how._replace(branching=1)
-    root, number = new_tree(single, start), 1.0
-    while requests := tuple(pending_requests(root)):
+    single = growth._replace(branching=1)
+    root = new_tree(single, start)
+    for moves, number, k in levels(growth, start.key, assumed.decides):
+        requests = tuple(pending_requests(root))
         _, episode = node_at(root, start, requests[0].path)
-        moves = movers(how.protocol, episode)
-        k = how.num_replies(turns_at(episode, moves))
         for move in moves:
-            chat = build_chat(state.params, datapoint, episode, move.agent)
+            chat = build_chat(state.params, state.protocol, datapoint, episode, move.agent)
             yield DecisionPoints(move.agent, number, k, estimated_prompt(chat))
-        # Agents that move at once may have their replies crossed, which makes more positions than
-        # any of them gives replies.
-        number *= len(reply_combinations(len(moves), k, how.simultaneous_branching))
-        if any(may_decide(how.protocol, len(episode.rounds), move.agent) for move in moves):
-            number *= 1 - assumed.decides
         for request, move in zip(requests, moves, strict=True):
             tokens = assumed.tokens(state.params.agents[move.agent])
             reply = ReplyArrival(
-                request.path, request.agent, 0, 0, _filler(how.protocol, move, tokens)
+                request.path, request.agent, 0, 0, _filler(state.protocol, move, tokens)
             )
             root, _ = insert(single, root, start, reply)
 
@@ -309,8 +304,7 @@ def _imitates(state: RunState) -> bool:
         warm_up = state.params.malt.num_initial_ei_iterations
         return state.params.trainer == "ei" or state.iteration < warm_up
     # A trainer of one's own imitates if no agent ever gives replies that could be compared.
-    branching = trainer_of(state.params).branching
-    protocol = protocol_of(state.params)
+    branching, protocol = state.trainer.branching, state.protocol
     turns = product(range(len(protocol.agents)), range(protocol.max_message_rounds))
     game = key(state.params.seed)  # of any game: it is enough that replies can be compared in one
     return all(
@@ -366,7 +360,7 @@ def _imitated(
     state: RunState, agent: int, points: Sequence[DecisionPoints], assumed: Assumptions
 ) -> _Examples:
     """The replies of an agent that it imitates: a prompt and a reply each."""
-    params, protocol = state.params, protocol_of(state.params)
+    params, protocol = state.params, state.protocol
     share = assumed.selected
     if params.ei.rollout_selection_method == "weighted_sampling":
         share = params.ei.weighting_sample_size_factor

@@ -137,7 +137,7 @@ def _counted(state: RunState, tree: int) -> Iterator[tuple[int, _Ratio, _Ratio]]
             # One request for all siblings is counted at the first of them.
             prompt = max((said.prompt_tokens for said in own), default=0)
             if prompt:
-                chat = build_chat(state.params, datapoint, episode, agent)
+                chat = build_chat(state.params, state.protocol, datapoint, episode, agent)
                 written = sum(said.completion_tokens for said in own)
                 guessed = sum(estimated_tokens(said.raw) for said in own)
                 yield agent, _Ratio(prompt, estimated_prompt(chat)), _Ratio(written, guessed)

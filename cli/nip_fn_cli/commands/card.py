@@ -192,14 +192,14 @@ def _differs(cell: Cell, base: dict[str, Any], version: Version | None) -> bool:
 def _swapped(own: Tested) -> Quotes:
     """The messages of other datapoints, for a test of the same games."""
     batch = own.forest.batch
-    draw = fold_in(key(batch.params.seed), SWAPPED)
+    draw = fold_in(key(own.forest.params.seed), SWAPPED)
     return messages_of_others(batch.protocol, batch.trees, len(batch.datapoints), draw)
 
 
 def _bounds(tested: dict[tuple[str, str], Tested]) -> Iterator[tuple[str, float]]:
     """(protocol, the greatest accuracy against the worst provers), where a world tells it."""
     own = tested.get(("nip", OWN))
-    bound = None if own is None else BOUNDS.get(own.forest.batch.params.dataset)
+    bound = None if own is None else BOUNDS.get(own.forest.params.dataset)
     if own is not None and bound is not None:
         yield "nip", bound(own.forest.games())
 
@@ -217,7 +217,7 @@ def _advantage(rows: list[Row]) -> Difference | None:
 
 def _record(row: Row, tested: Tested, rows: list[Row]) -> dict[str, Any]:
     """The facts of a row."""
-    params, metrics = tested.forest.batch.params, dict(tested.metrics)
+    params, metrics = tested.forest.params, dict(tested.metrics)
     heard = effect(rows, row.protocol) if row.provers == OWN else None
     return {
         "protocol": row.protocol,

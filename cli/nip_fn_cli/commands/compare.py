@@ -42,7 +42,7 @@ class Side(NamedTuple):
     @property
     def params(self) -> HyperParameters:
         """The parameters of the first of its runs."""
-        return self.tests[0].batch.params
+        return self.tests[0].params
 
     @property
     def verdicts(self) -> list[Verdicts]:
@@ -60,7 +60,7 @@ def compare_command(
 ) -> None:
     """Print how the second side differs from the first, or write a page about it."""
     sides = _side(first, runs), _side(second, runs)
-    seeds = [[test.batch.params.seed for test in side.tests] for side in sides]
+    seeds = [[test.params.seed for test in side.tests] for side in sides]
     # Trainings from the same seeds, in the same order, are pairs unless it is said otherwise.
     how: Pairing = pair or ("seed" if seeds[0] == seeds[1] else "datapoint")
     try:

@@ -75,7 +75,7 @@ def label_cells(
 def _drawn(stage: StageForest, agent: int) -> tuple[Pair, ...]:
     """At most `MOST_PAIRS` of the agent's pairs, in their order."""
     own = [pair for pair in stage.selection.pairs if pair.agent == agent]
-    draw = fold_in(key(stage.batch.params.seed), "relabel", stage.iteration, agent)
+    draw = fold_in(key(stage.params.seed), "relabel", stage.iteration, agent)
     return tuple(own[place] for place in sorted(permutation(draw, len(own))[:MOST_PAIRS]))
 
 
@@ -89,7 +89,7 @@ def _relabelled(
     runs: Path,
 ) -> Relabelled:
     batch, protocol = stage.batch, stage.batch.protocol
-    params, name = batch.params, protocol.agents[agent].name
+    params, name = stage.params, protocol.agents[agent].name
     # The models that sampled the trees: those before the iteration's own training.
     then = version._replace(iteration=stage.iteration - 1)
     game = params.interaction_protocol

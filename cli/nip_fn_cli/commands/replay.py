@@ -212,8 +212,8 @@ def _transcripts(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
     return [
         {
             **_about(grown, index),
-            **transcript(grown.batch.params, rollout),
-            **({"prompts": _prompts(grown.batch.params, rollout)} if show.prompts else {}),
+            **transcript(grown.params, rollout),
+            **({"prompts": _prompts(grown.params, rollout)} if show.prompts else {}),
         }
         for grown, index in _found(replayed, show.transcript or "", show.iteration, _PLAYED)
         for rollout in leaf_games(grown.batch.trees[index], grown.datapoint(index))
@@ -272,7 +272,7 @@ def _about(grown: StageForest, index: int) -> dict[str, Any]:
 def _nested(
     marked: AnnotatedTree, grown: StageForest, index: int, node: int = ROOT
 ) -> dict[str, Any]:
-    tree, params = marked.tree, grown.batch.params
+    tree, params = marked.tree, grown.params
     names = [agent.name for agent in params.agents]
     said, status = tree.utterances_N[node], tree.status_N[node]
     decision = next((one.decision for one in said if one.decision is not None), None)
