@@ -36,19 +36,25 @@ def build_chat(
         episode: The game so far.
         agent: The index of the agent that speaks next.
     """
-    own = params.agents[agent]
+    agent_params = params.agents[agent]
     max_questions = len(verifier_rounds(protocol, episode.key)) - 1
     prompt = _system_prompt(protocol, params, datapoint, agent, max_questions)
-    said = history(protocol, episode, agent, named=names_speakers_in_content(own))
+    messages = history(protocol, episode, agent, named=names_speakers_in_content(agent_params))
     last = protocol.is_verifier(agent) and questions_left(protocol, episode) == 0
     # A model that is shown its own words last continues them instead of replying.
-    unaddressed = not said or said[-1].role != "user"
-    supervised = last or _supervised(own, len(episode.rounds))
-    if not said and not supervised:
-        said = (Message("user", "It is your turn."),)
+    unaddressed = not messages or messages[-1].role != "user"
+    supervised = last or _supervised(agent_params, len(episode.rounds))
+    if not messages and not supervised:
+        messages = (Message("user", "It is your turn."),)
     elif supervised or unaddressed:
-        said = (*said, _supervisor_message(params, protocol, datapoint, agent, episode, said))
-    return (Message("system", prompt), *(_merged(said) if merges_same_role_messages(own) else said))
+        messages = (
+            *messages,
+            _supervisor_message(params, protocol, datapoint, agent, episode, messages),
+        )
+    return (
+        Message("system", prompt),
+        *(_merged(messages) if merges_same_role_messages(agent_params) else messages),
+    )
 
 
 def questions_left(protocol: Protocol, episode: Episode) -> int:
@@ -56,8 +62,8 @@ def questions_left(protocol: Protocol, episode: Episode) -> int:
     return sum(r > len(episode.rounds) for r in verifier_rounds(protocol, episode.key))
 
 
-def _supervised(own: AgentParameters, round_id: int) -> bool:
-    rule = own.use_supervisor_message
+def _supervised(agent_params: AgentParameters, round_id: int) -> bool:
+    rule = agent_params.use_supervisor_message
     return rule == "all" or rule == ("first" if round_id == 0 else "all_but_first")
 
 
@@ -75,16 +81,16 @@ def history(protocol: Protocol, episode: Episode, agent: int, *, named: bool) ->
     # of these, so that in a sequential mnip the second prover is never shown a question again.
     for round_id, turn in enumerate(episode.rounds):
         messages.extend(
-            Message("assistant", said.raw)
-            for said in turn
-            if said.agent == agent and said.raw.strip()
+            Message("assistant", utterance.raw)
+            for utterance in turn
+            if utterance.agent == agent and utterance.raw.strip()
         )
         # By channel, because the reader's order of channels decides, not the order of speaking.
         heard = {
-            channel: (protocol.agents[said.agent], text)
-            for said in turn
-            if said.agent != agent
-            for channel, text in said.messages
+            channel: (protocol.agents[utterance.agent], text)
+            for utterance in turn
+            if utterance.agent != agent
+            for channel, text in utterance.messages
         }
         for channel in channels_seen(protocol, agent, round_id, episode.key):
             if channel in heard:
@@ -102,10 +108,10 @@ def _merged(chat: Chat) -> Chat:
     """
     merged = []
     for role, group in groupby(chat, key=lambda message: message.role):
-        parts = tuple(group)
+        messages = tuple(group)
         # A name that is not that of all parts would put words into somebody's mouth.
-        names = {part.name for part in parts}
-        content = "\n\n".join(part.content for part in parts)
+        names = {part.name for part in messages}
+        content = "\n\n".join(part.content for part in messages)
         merged.append(Message(role, content, names.pop() if len(names) == 1 else None))
     return tuple(merged)
 
@@ -120,10 +126,10 @@ def _system_prompt(
     agent: int,
     max_questions: int,
 ) -> str:
-    own, spec = params.agents[agent], protocol.agents[agent]
+    agent_params, spec = params.agents[agent], protocol.agents[agent]
     variables = system_variables(params, protocol, datapoint, agent, max_questions=max_questions)
-    if own.system_prompt_template is not None:
-        return render_text(own.system_prompt_template, **variables)
+    if agent_params.system_prompt_template is not None:
+        return render_text(agent_params.system_prompt_template, **variables)
     version = params.code_validation.system_prompt_version
     return render(version, protocol.name, (spec.name, spec.role), **variables)
 
@@ -134,9 +140,9 @@ def _supervisor_message(
     datapoint: Datapoint,
     agent: int,
     episode: Episode,
-    said: Chat,
+    messages: Chat,
 ) -> Message:
-    own = params.agents[agent]
+    agent_params = params.agents[agent]
     content = _instruction(
         protocol,
         params,
@@ -147,9 +153,9 @@ def _supervisor_message(
         may_decide=may_decide(protocol, len(episode.rounds), agent),
         is_asked=_is_asked(protocol, episode, agent),
     )
-    signed = merges_same_role_messages(own) and names_speakers_in_content(own)
-    content = f"{own.supervisor_name}: {content}" if signed and said else content
-    return Message("user", content, own.supervisor_name)
+    signed = merges_same_role_messages(agent_params) and names_speakers_in_content(agent_params)
+    content = f"{agent_params.supervisor_name}: {content}" if signed and messages else content
+    return Message("user", content, agent_params.supervisor_name)
 
 
 # Most chats end with an instruction, but it depends on few facts: a run needs some dozens of them.
@@ -175,11 +181,11 @@ def _instruction(
 def _is_asked(protocol: Protocol, episode: Episode, agent: int) -> bool:
     """True if the agent has heard anything from a verifier."""
     return any(
-        protocol.is_verifier(said.agent) and protocol.visibility[agent][channel]
+        protocol.is_verifier(utterance.agent) and protocol.visibility[agent][channel]
         for turn in episode.rounds
-        for said in turn
-        if said.agent != agent
-        for channel, _ in said.messages
+        for utterance in turn
+        if utterance.agent != agent
+        for channel, _ in utterance.messages
     )
 
 
@@ -217,13 +223,13 @@ def _agent_variables(
 ) -> dict[str, object]:
     """The variables of every template, by name."""
     spec, verifiers = protocol.agents[agent], [a for a in protocol.agents if a.role == "verifier"]
-    provers = [i for i, other in enumerate(protocol.agents) if other.role == "prover"]
+    provers = [i for i, agent_spec in enumerate(protocol.agents) if agent_spec.role == "prover"]
     stances = [protocol.stance(prover, datapoint_stance) for prover in provers]
     # Found by asking and not from a parameter, so that it holds for protocols of a user's own; the
     # verifier is told if the side is unknown, instead of that everybody argues for acceptance.
     randomised = [protocol.stance(p, 0) != protocol.stance(p, 1) for p in provers]
     experts = tuple(dict.fromkeys(protocol.agents[prover].shown_name for prover in provers))
-    asked = tuple(header for _, header in spec.headers)
+    headers = tuple(header for _, header in spec.headers)
     stance = protocol.stance(agent, datapoint_stance)
     return {
         "agent_name": spec.shown_name,
@@ -237,7 +243,7 @@ def _agent_variables(
         "shared_reward": params.protocol_common.shared_reward,
         "max_response_words": params.agents[agent].max_response_words,
         "min_message_rounds": protocol.min_message_rounds,
-        "question_headers": asked or (f"Question for {' and '.join(experts)}:",),
+        "question_headers": headers or (f"Question for {' and '.join(experts)}:",),
         "decisions": tuple(decision.text for decision in reversed(SPECTRA[protocol.spectrum])),
         "verifier_decision_instructions": decision_instructions(protocol.spectrum),
     }

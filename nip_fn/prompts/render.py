@@ -28,7 +28,9 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """The product of two numbers."""
-        if operator == "**" or not all(isinstance(one, int | float) for one in (left, right)):
+        if operator == "**" or not all(
+            isinstance(operand, int | float) for operand in (left, right)
+        ):
             raise SecurityError("a template has no powers, and repeats no text")
         return left * right
 
@@ -59,8 +61,8 @@ def template(version: str, protocol: str, names: tuple[str, ...]) -> Template:
 
     Raises `jinja2.TemplatesNotFound` if there is neither.
     """
-    places = [f"{version}/{folder}/{name}.jinja" for folder in (protocol, _BASE) for name in names]
-    return _environment().select_template(places)
+    paths = [f"{version}/{folder}/{name}.jinja" for folder in (protocol, _BASE) for name in names]
+    return _environment().select_template(paths)
 
 
 @cache

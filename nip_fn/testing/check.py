@@ -94,12 +94,12 @@ def _breaches(
     except Exception as error:
         yield name, "it can be made and asked", _raised(error)
         return
-    found = [
+    breaches = [
         *(breach for law in LAWS for breach in _guarded(law.__name__, law(subject))),
         *(breach for game_key in keys for breach in _in_play(subject, game_key)),
     ]
-    proper = [breach for breach in found if breach[1].where != RAISED]
-    yield from ((name, law.replace("_", " "), violation) for law, violation in proper or found)
+    proper = [breach for breach in breaches if breach[1].where != RAISED]
+    yield from ((name, law.replace("_", " "), violation) for law, violation in proper or breaches)
 
 
 def _in_play(subject: Subject, key: Key) -> Iterator[tuple[str, Violation]]:
@@ -137,15 +137,17 @@ def _changes(common: CommonProtocolParameters) -> str:
 def _rounds(protocol: Protocol, keys: tuple[Key, ...]) -> tuple[tuple[int, tuple[Move, ...]], ...]:
     """Every (round, who speaks) that games with these keys can come to."""
     verifiers = {index for index, agent in enumerate(protocol.agents) if agent.role == "verifier"}
-    found: dict[tuple[int, tuple[Move, ...]], None] = {}
+    movers_by_round: dict[tuple[int, tuple[Move, ...]], None] = {}
     for game_key in keys:
         rounds = [protocol.schedule(r, game_key) for r in range(protocol.max_message_rounds)]
         turns = [r for r, moves in enumerate(rounds) if any(m.agent in verifiers for m in moves)]
         # The game is over after the verifier's last turn, so laws do not look at what a schedule
         # says of later rounds.
         for round, moves in enumerate(rounds[: turns[-1] + 1] if turns else rounds):
-            found[round, tuple(Move(agent, tuple(channels)) for agent, channels in moves)] = None
-    return tuple(found)
+            movers_by_round[
+                round, tuple(Move(agent, tuple(channels)) for agent, channels in moves)
+            ] = None
+    return tuple(movers_by_round)
 
 
 # ----------------------------------------------------------------------------------- random play
@@ -153,12 +155,12 @@ def _rounds(protocol: Protocol, keys: tuple[Key, ...]) -> tuple[tuple[int, tuple
 
 def _play(protocol: Protocol, key: Key) -> PlayedGame:
     """A game of random play, grown as a tree with one branch; `key` is consumed."""
-    own = fold_in(key, "play")
+    play_key = fold_in(key, "play")
     # Most games have no invalid reply, or few of those whose provers are penalised would get past
     # the first round.  In a third of them nobody decides, so that the last round is reached.
-    invalid = (0.0, 0.0, 0.3)[randint(fold_in(own, "invalid"), 3)]
-    decides = (0.0, 0.3, 1.0)[randint(fold_in(own, "decides"), 3)]
-    label, stance = (randint(fold_in(own, side), 2) for side in ("label", "stance"))
+    invalid = (0.0, 0.0, 0.3)[randint(fold_in(play_key, "invalid"), 3)]
+    decides = (0.0, 0.3, 1.0)[randint(fold_in(play_key, "decides"), 3)]
+    label, stance = (randint(fold_in(play_key, side), 2) for side in ("label", "stance"))
     start = Episode(key, label, stance)
     rules = Rules(protocol)
     root = new_tree(rules, start)
@@ -166,10 +168,10 @@ def _play(protocol: Protocol, key: Key) -> PlayedGame:
         for path, agent, _, _ in tuple(pending_requests(root)):
             moves = protocol.schedule(len(path), key)
             move = next(move for move in moves if move.agent == agent)
-            place = fold_in(own, len(path), agent)
-            text = random_text(protocol, len(path), move, (invalid, decides), place)
-            given = ReplyArrival(path, agent, 0, 0, Completion(text, "stop", model="random"))
-            root, _ = insert(rules, root, start, given)
+            reply_key = fold_in(play_key, len(path), agent)
+            text = random_text(protocol, len(path), move, (invalid, decides), reply_key)
+            arrival = ReplyArrival(path, agent, 0, 0, Completion(text, "stop", model="random"))
+            root, _ = insert(rules, root, start, arrival)
     node, nodes = root, []
     while node.children:
         node = node.children[0]

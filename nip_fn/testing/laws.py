@@ -89,17 +89,17 @@ def fields_are_immutable(subject: Subject) -> Iterator[Violation]:
 def names_are_unique(subject: Subject) -> Iterator[Violation]:
     """Agents and channels can be told apart by name, and agents configured by it."""
     agents = tuple(agent.name for agent in subject.protocol.agents)
-    kinds = {"agent": agents, "channel": subject.protocol.channels}
-    for kind, names in {"protocol": (subject.protocol.name,), **kinds}.items():
+    named = {"agent": agents, "channel": subject.protocol.channels}
+    for noun, names in {"protocol": (subject.protocol.name,), **named}.items():
         for index, name in enumerate(names):
             if not name.strip():
-                yield Violation(f"{kind} {index}", "it has no name", "give it one")
+                yield Violation(f"{noun} {index}", "it has no name", "give it one")
             elif name in names[:index]:
-                yield Violation(f"{kind} {index}", f"there is {name!r} already", "rename it")
+                yield Violation(f"{noun} {index}", f"there is {name!r} already", "rename it")
             # A dot would make the address of the agent's parameters ambiguous.
-            elif kind == "agent" and (name == DEFAULT_AGENT or "." in name):
+            elif noun == "agent" and (name == DEFAULT_AGENT or "." in name):
                 problem = f"{name!r} cannot stand in `agents.NAME.FIELD`"
-                yield Violation(f"{kind} {index}", problem, "rename it")
+                yield Violation(f"{noun} {index}", problem, "rename it")
 
 
 def there_is_one_verifier(subject: Subject) -> Iterator[Violation]:
@@ -133,19 +133,19 @@ def stances_are_verdicts(subject: Subject) -> Iterator[Violation]:
 def headers_tell_channels_apart(subject: Subject) -> Iterator[Violation]:
     """Who speaks in several channels at once begins each part with a header of its own."""
     for agent, channels in {move for _, moves in subject.rounds for move in moves}:
-        given = dict(subject.protocol.agents[agent].headers) if len(channels) > 1 else {}
+        headers = dict(subject.protocol.agents[agent].headers) if len(channels) > 1 else {}
         for channel in channels if len(channels) > 1 else ():
-            if not given.get(channel, "").strip():
+            if not headers.get(channel, "").strip():
                 remedy = f"add ({channel}, 'Message to ...:') to the headers of its AgentSpec"
                 problem = "it speaks here and elsewhere at once, and has no header"
                 yield Violation(subject.at(None, agent, channel), problem, remedy)
         # A header inside another one would be found at the same place, and a part of the message be
         # lost.
-        for one, other in permutations(filter(given.get, channels), 2):
-            if _searched(given[one]) in _searched(given[other]):
-                problem = f"its header {given[one]!r} is found in {given[other]!r}"
+        for inner, outer in permutations(filter(headers.get, channels), 2):
+            if _searched(headers[inner]) in _searched(headers[outer]):
+                problem = f"its header {headers[inner]!r} is found in {headers[outer]!r}"
                 remedy = "let no header be the beginning or a part of another"
-                yield Violation(subject.at(None, agent, one), problem, remedy)
+                yield Violation(subject.at(None, agent, inner), problem, remedy)
 
 
 def agents_speak_where_they_see(subject: Subject) -> Iterator[Violation]:
@@ -218,21 +218,21 @@ def chance_comes_from_the_key(subject: Subject) -> Iterator[Violation]:
     protocol, thrice = subject.protocol, (subject.protocol, subject.protocol, subject.again)
     remedy = "draw from the key and nothing else, as `choice(fold_in(key, 'speaker', round), 2)`"
     for game_key, round in product(subject.keys, range(protocol.max_message_rounds)):
-        if _differ(one.schedule(round, game_key) for one in thrice):
+        if _differ(repeat.schedule(round, game_key) for repeat in thrice):
             yield Violation(subject.at(round), "the schedule of one key varies", remedy)
     for agent, round, game_key in _readings(subject):
-        if _differ(channels_seen(one, agent, round, game_key) for one in thrice):
+        if _differ(channels_seen(repeat, agent, round, game_key) for repeat in thrice):
             problem = "the channel order of one key varies"
             yield Violation(subject.at(round, agent), problem, remedy)
 
 
 def channel_orders_are_complete(subject: Subject) -> Iterator[Violation]:
     """An agent reads each channel that it sees, once."""
-    order, every = subject.protocol.channel_order, range(len(subject.protocol.channels))
+    order, channels = subject.protocol.channel_order, range(len(subject.protocol.channels))
     for agent, round, game_key in _readings(subject):
-        read = order(agent, round, game_key) if order else every
-        seen = {channel for channel in every if subject.protocol.visibility[agent][channel]}
-        if len(set(read)) != len(read) or not seen <= set(read) <= set(every):
+        read = order(agent, round, game_key) if order else channels
+        seen = {channel for channel in channels if subject.protocol.visibility[agent][channel]}
+        if len(set(read)) != len(read) or not seen <= set(read) <= set(channels):
             remedy = "let `channel_order` return a permutation of the channels"
             problem = f"it reads {read}, and sees {sorted(seen)}"
             yield Violation(subject.at(round, agent), problem, remedy)
@@ -283,10 +283,10 @@ def the_three_ends_are_told_apart(subject: Subject, game: PlayedGame) -> Iterato
     """Decided, broken off by a prover's invalid reply, and out of rounds are different things."""
     protocol = subject.protocol
     for round, node in enumerate(game.nodes):
-        decided = any(said.decision is not None for said in node.utterances)
+        decided = any(utterance.decision is not None for utterance in node.utterances)
         broken = protocol.invalid_ends and any(
-            said.error is not None and not protocol.is_verifier(said.agent)
-            for said in node.utterances
+            utterance.error is not None and not protocol.is_verifier(utterance.agent)
+            for utterance in node.utterances
         )
         last = round == verifier_rounds(protocol, game.start.key)[-1]
         end = "decided" if decided else "truncated" if last else "aborted" if broken else "open"
@@ -373,8 +373,8 @@ def _readings(subject: Subject) -> Iterator[tuple[int, int, Key]]:
 
 
 def _differ(values: Iterable[object]) -> bool:
-    first, *others = values
-    return any(other != first for other in others)
+    first, *repeats = values
+    return any(repeat != first for repeat in repeats)
 
 
 def _searched(header: str) -> str:
@@ -391,11 +391,11 @@ def _audible(protocol: Protocol, game: PlayedGame, agent: int) -> Iterator[str]:
     """The words that belong into the agent's chat."""
     for round, turn in enumerate(game.episode.rounds):
         channels = {move.agent: move.channels for move in protocol.schedule(round, game.start.key)}
-        for said in turn:
-            if said.agent == agent:
-                yield from findall(WORD, said.raw)
-            elif said.messages:
+        for utterance in turn:
+            if utterance.agent == agent:
+                yield from findall(WORD, utterance.raw)
+            elif utterance.messages:
                 # By the schedule and the visibility alone, not by the chat's own functions, which
                 # are what this law holds to account.
-                seen = (c for c in channels[said.agent] if protocol.visibility[agent][c])
-                yield from (word_of(round, said.agent, channel) for channel in seen)
+                seen = (c for c in channels[utterance.agent] if protocol.visibility[agent][c])
+                yield from (word_of(round, utterance.agent, channel) for channel in seen)

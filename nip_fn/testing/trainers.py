@@ -73,9 +73,9 @@ def check_trainer(
     groups, lines = make_groups(params), dict[str, None]()
     state = trainer.init(groups)
     for iteration in range(iterations):
-        place = fold_in(key(seed), "check", iteration)
-        batch = _batch(trainer, state, params, iteration, num_trees, place)
-        update = trainer.update(batch, state, fold_in(place, "update"))
+        iteration_key = fold_in(key(seed), "check", iteration)
+        batch = _batch(trainer, state, params, iteration, num_trees, iteration_key)
+        update = trainer.update(batch, state, fold_in(iteration_key, "update"))
         for law in TRAINER_LAWS:
             for where, problem, remedy in law(batch, update):
                 name = law.__name__.replace("_", " ")
@@ -91,9 +91,9 @@ def _batch(
     params: HyperParameters,
     iteration: int,
     num_trees: int,
-    place: Key,
+    batch_key: Key,
 ) -> SampleBatch:
-    """Trees of random replies, half of them about right solutions; `place` is consumed."""
+    """Trees of random replies, half of them about right solutions; `batch_key` is consumed."""
     protocol = protocol_of(params)
     rules = Rules(protocol, partial(trainer.branching, state))
 
@@ -106,7 +106,7 @@ def _batch(
         make_datapoint(f"problem {index // 2}", "Is it right?", f"solution {index}", index % 2)
         for index in range(num_trees)
     )
-    keys = [fold_in(place, index) for index in range(num_trees)]
+    keys = [fold_in(batch_key, index) for index in range(num_trees)]
     trees = grow_many(rules, points, batched(policy), keys=keys)
     chat = partial(build_chat, params, protocol)
     return SampleBatch(protocol, chat, make_groups(params), points, trees, iteration)
