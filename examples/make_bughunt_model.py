@@ -43,10 +43,10 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.worlds.bughunt import (
     LETTERS,
     NUM_STEPS,
-    PLACES,
-    World,
+    STEP_NAMES,
+    HuntWorld,
     bugs,
-    compared,
+    comparison,
     datapoint_of,
     worlds,
 )
@@ -73,22 +73,22 @@ CARELESS = Habits(compare=0.25, check=0.3, listen=0.5, believe=0.5)
 # ---------------------------------------------------------------- words
 
 
-def checks(world: World, places: list[int]) -> str:
+def checks(world: HuntWorld, places: list[int]) -> str:
     """Comparisons of these steps."""
-    return " ".join(compared(at, world.specified[at], world.coded[at]) for at in places)
+    return " ".join(comparison(at, world.specified[at], world.coded[at]) for at in places)
 
 
 def answer(place: int | None) -> str:
     """The answer that names a step."""
-    return f"Answer: {'none' if place is None else PLACES[place]}"
+    return f"Answer: {'none' if place is None else STEP_NAMES[place]}"
 
 
-def scan(world: World) -> str:
+def scan(world: HuntWorld) -> str:
     """A comparison of all steps, and the first that differs."""
     return f"Checks: {checks(world, list(range(len(world.coded))))}\n{answer(world.bug)}"
 
 
-def verdict(world: World, places: list[int]) -> str:
+def verdict(world: HuntWorld, places: list[int]) -> str:
     """Checks of these steps, and the decision that follows."""
     same = all(world.specified[at] == world.coded[at] for at in places)
     return f"Check: {checks(world, places)}\n{decision(same)}"
@@ -104,7 +104,7 @@ def _params() -> HyperParameters:
     return from_dict(with_preset({"dataset": "builtin:bug-hunt"})).unwrap()
 
 
-def chat(world: World, *told: str) -> list[Message]:
+def chat(world: HuntWorld, *told: str) -> list[Message]:
     """What the program itself shows the agent whose turn it is after these words."""
     point = datapoint_of(world)
     rounds = tuple((Utterance(PROVER, text, ((MAIN, text),)),) for text in told)
@@ -117,14 +117,14 @@ def chat(world: World, *told: str) -> list[Message]:
 # ---------------------------------------------------------------- the scripted players
 
 
-def game(rng: np.random.Generator, world: World, habits: Habits) -> Iterator[Turn]:
+def game(rng: np.random.Generator, world: HuntWorld, habits: Habits) -> Iterator[Turn]:
     """One game, as the turns that the model is to learn."""
     size = len(world.coded)
     told = scan(world) if rng.random() < habits.compare else answer(int(rng.integers(size)))
     yield Turn(chat(world), told)
     named = told.rpartition(" ")[2]
     listens = named != "none" and rng.random() < habits.listen
-    place = PLACES.index(named) if listens else int(rng.integers(size))
+    place = STEP_NAMES.index(named) if listens else int(rng.integers(size))
     if rng.random() < habits.check:
         yield Turn(chat(world, told), verdict(world, [place]))
     else:
@@ -138,30 +138,30 @@ def drills(rng: np.random.Generator, num_steps: int) -> Iterator[Turn]:
         str(rng.choice(bugs(place, letter, "train"))) if rng.integers(2) else letter
         for place, letter in enumerate(specified)
     )
-    world = World(specified, coded)
+    world = HuntWorld(specified, coded)
     yield Turn(chat(world), scan(world))
     places = [int(at) for at in rng.permutation(num_steps)]
-    asked = f"Answer: {' '.join(PLACES[at] for at in places)}"
+    asked = f"Answer: {' '.join(STEP_NAMES[at] for at in places)}"
     yield Turn(chat(world, asked), verdict(world, places))
     yield Turn(chat(world, answer(places[0])), verdict(world, places[:1]))
 
 
-Lessons = Callable[[np.random.Generator, World], Iterator[Turn]]
+Lessons = Callable[[np.random.Generator, HuntWorld], Iterator[Turn]]
 
 
-def look_up(rng: np.random.Generator, world: World) -> Iterator[Turn]:
+def look_up(rng: np.random.Generator, world: HuntWorld) -> Iterator[Turn]:
     """The first stage, about one world."""
     yield from drills(rng, int(rng.integers(4, len(world.coded) + 1)))
 
 
-def able(rng: np.random.Generator, world: World) -> Iterator[Turn]:
+def able(rng: np.random.Generator, world: HuntWorld) -> Iterator[Turn]:
     """The second stage."""
     yield from drills(rng, len(world.coded))
     yield from game(rng, world, ABLE)
     yield from game(rng, world, ABLE._replace(compare=0.0))
 
 
-def careless(rng: np.random.Generator, world: World) -> Iterator[Turn]:
+def careless(rng: np.random.Generator, world: HuntWorld) -> Iterator[Turn]:
     """The last stage."""
     yield from game(rng, world, CARELESS)
 

@@ -48,7 +48,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.worlds.tea import MILK, NUM_CUPS, TEA, Kinds, World, datapoint_of, worlds
+from nip_fn.worlds.tea import MILK, NUM_CUPS, TEA, Kinds, TeaWorld, datapoint_of, worlds
 
 KINDS = TEA + MILK
 MANY = "BCDFHKPRTM"  # the kinds of the drills
@@ -110,7 +110,7 @@ def _params() -> HyperParameters:
     return from_dict(with_preset({"dataset": "builtin:tea"})).unwrap()
 
 
-def chat(world: World, agent: int, *told: str) -> list[Message]:
+def chat(world: TeaWorld, agent: int, *told: str) -> list[Message]:
     """What the program itself shows the agent after these words."""
     point = datapoint_of(world)
     rounds = tuple(
@@ -124,7 +124,7 @@ def chat(world: World, agent: int, *told: str) -> list[Message]:
 # ---------------------------------------------------------------- the scripted players
 
 
-def game(rng: np.random.Generator, world: World, habits: Habits) -> Iterator[Turn]:
+def game(rng: np.random.Generator, world: TeaWorld, habits: Habits) -> Iterator[Turn]:
     """One game, as the turns that the model is to learn."""
     num = int(rng.choice(NUM_CUPS + 1, p=habits.ask))
     if not num:
@@ -145,7 +145,7 @@ def game(rng: np.random.Generator, world: World, habits: Habits) -> Iterator[Tur
     yield Turn(chat(world, VERIFIER, asked, told), reply)
 
 
-def says(rng: np.random.Generator, world: World, cups: str, habits: Habits) -> str:
+def says(rng: np.random.Generator, world: TeaWorld, cups: str, habits: Habits) -> str:
     """The kinds that the prover says the cups are."""
     anything, how = some_kinds(rng, KINDS, len(cups)), rng.random()
     if how < habits.taste:
@@ -163,7 +163,7 @@ def some_kinds(rng: np.random.Generator, kinds: str, num: int) -> str:
     return "".join(kinds[i] for i in rng.integers(len(kinds), size=num))
 
 
-def drills(rng: np.random.Generator, world: World, repeats: int) -> Iterator[Turn]:
+def drills(rng: np.random.Generator, world: TeaWorld, repeats: int) -> Iterator[Turn]:
     """Look-ups of all six cups, `repeats` times over, of kinds of many sorts."""
 
     def many() -> Kinds:
@@ -181,7 +181,7 @@ def drills(rng: np.random.Generator, world: World, repeats: int) -> Iterator[Tur
     yield Turn(chat(other, VERIFIER, asked, answer(cups, told)), verdict(cups, true, told))
 
 
-def checks(rng: np.random.Generator, world: World) -> Iterator[Turn]:
+def checks(rng: np.random.Generator, world: TeaWorld) -> Iterator[Turn]:
     """The same of tea and milk, and questions about any number of cups."""
     cups = "".join(rng.permutation(world.cups))
     asked, true = question(cups), world.kinds(cups, world.poured)
@@ -194,24 +194,24 @@ def checks(rng: np.random.Generator, world: World) -> Iterator[Turn]:
         yield Turn(chat(world, VERIFIER), question(first))
 
 
-Lessons = Callable[[np.random.Generator, World], Iterator[Turn]]
+Lessons = Callable[[np.random.Generator, TeaWorld], Iterator[Turn]]
 
 
-def look_up(rng: np.random.Generator, world: World) -> Iterator[Turn]:
+def look_up(rng: np.random.Generator, world: TeaWorld) -> Iterator[Turn]:
     """The first stage, about one world."""
     yield from drills(rng, world, 2)
     yield from drills(rng, world, 1)
     yield from checks(rng, world)
 
 
-def able(rng: np.random.Generator, world: World) -> Iterator[Turn]:
+def able(rng: np.random.Generator, world: TeaWorld) -> Iterator[Turn]:
     """The second stage."""
     yield from drills(rng, world, 1)
     yield from checks(rng, world)
     yield from game(rng, world, ABLE)
 
 
-def careless(rng: np.random.Generator, world: World) -> Iterator[Turn]:
+def careless(rng: np.random.Generator, world: TeaWorld) -> Iterator[Turn]:
     """The last stage."""
     yield from game(rng, world, CARELESS)
 

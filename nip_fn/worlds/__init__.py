@@ -5,7 +5,7 @@ from functools import partial
 
 from nip_fn.trees.rollouts import Rollout
 from nip_fn.worlds import bughunt, tea
-from nip_fn.worlds.learnt import Learnt
+from nip_fn.worlds.progress import Progress
 
 # Data set: the measures of games about it that a test logs besides those of every game.
 MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ...]]] = {
@@ -21,10 +21,12 @@ MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ..
 BOUNDS: Mapping[str, Callable[[Sequence[Rollout]], float]] = {"builtin:tea": tea.bound}
 
 # Data set: two tests, by the names of their metrics, beside the theory.
-LEARNT: Mapping[str, Callable[[Mapping[str, float], Mapping[str, float]], tuple[Learnt, ...]]] = {
-    "builtin:tea": tea.learnt,
-    "builtin:tea-public": partial(tea.learnt, public=True),
-    "builtin:bug-hunt": bughunt.learnt,
-    "builtin:bug-hunt-12": partial(bughunt.learnt, num_steps=12),
-    "builtin:bug-hunt-16": partial(bughunt.learnt, num_steps=16),
+PROGRESS: Mapping[
+    str, Callable[[Mapping[str, float], Mapping[str, float]], tuple[Progress, ...]]
+] = {
+    "builtin:tea": tea.progress,
+    "builtin:tea-public": partial(tea.progress, public=True),
+    "builtin:bug-hunt": bughunt.progress,
+    "builtin:bug-hunt-12": partial(bughunt.progress, num_steps=12),
+    "builtin:bug-hunt-16": partial(bughunt.progress, num_steps=16),
 }

@@ -24,10 +24,10 @@ from nip_fn.game.datapoint import Datapoint, Dataset, Split, make_datapoint
 from nip_fn.game.decision import ACCEPT
 from nip_fn.keys import Key, fold_in, randint
 from nip_fn.trees.rollouts import Rollout
-from nip_fn.worlds.learnt import Learnt
+from nip_fn.worlds.progress import Progress
 
 NUM_STEPS = 8
-PLACES = "ABCDEFGHIJKLMNOP"  # the names of steps, in order
+STEP_NAMES = "ABCDEFGHIJKLMNOP"  # the names of steps, in order
 LETTERS = "abcdefghijk"  # what a step can be
 CLAIM = (
     "The program does what the specification asks. Right programs have no step that differs, the "
@@ -38,11 +38,11 @@ Steps = tuple[str, ...]
 NAMED = re.compile(r"Answer: ([A-P])\Z")
 CHECK = re.compile(r"\b([A-P]) ([a-k]) ([a-k]) (same|differs)\b")
 
-# By the place of a bug, and by how far its letter is from the one that was asked for.
+# By the index of the step, and by how far its letter is from the specified one.
 _BUCKETS: tuple[Split, ...] = ("train", "train", "train", "validation", "test")
 
 
-class World(NamedTuple):
+class HuntWorld(NamedTuple):
     """A specification and a program, of which at most one step differs."""
 
     specified: Steps
@@ -52,7 +52,7 @@ class World(NamedTuple):
     def bug(self) -> int | None:
         """The index of the step that differs; None where the program is right."""
         pairs = zip(self.specified, self.coded, strict=True)
-        return next((i for i, (asked, done) in enumerate(pairs) if asked != done), None)
+        return next((i for i, (specified, coded) in enumerate(pairs) if specified != coded), None)
 
 
 def best_accuracy(num_steps: int, num_checks: int) -> float:
@@ -64,22 +64,22 @@ def best_accuracy(num_steps: int, num_checks: int) -> float:
     return 1 / 2 + num_checks / (2 * num_steps)
 
 
-def split_of(place: int, asked: str, done: str) -> Split:
+def split_of(step: int, specified: str, coded: str) -> Split:
     """The split that a bug belongs to, whatever the key.
 
     Any letter can stand for any other in every split: what is held out is where.
     """
-    return _BUCKETS[(place + (ord(done) - ord(asked)) % len(LETTERS)) % len(_BUCKETS)]
+    return _BUCKETS[(step + (ord(coded) - ord(specified)) % len(LETTERS)) % len(_BUCKETS)]
 
 
 @cache
-def bugs(place: int, asked: str, split: Split) -> Steps:
-    """All letters that can stand in the place of another, as a bug of a split."""
-    others = LETTERS.replace(asked, "")
-    return tuple(done for done in others if split_of(place, asked, done) == split)
+def bugs(step: int, specified: str, split: Split) -> Steps:
+    """The letters that can replace a specified one, as bugs of a split."""
+    letters = LETTERS.replace(specified, "")
+    return tuple(coded for coded in letters if split_of(step, specified, coded) == split)
 
 
-def draw(key: Key, split: Split, *, num_steps: int, buggy: bool) -> World:
+def draw(key: Key, split: Split, *, num_steps: int, buggy: bool) -> HuntWorld:
     """A world; `key` is consumed.
 
     Each side by itself is uniform with a bug and without, so nothing but a comparison tells.
@@ -87,58 +87,58 @@ def draw(key: Key, split: Split, *, num_steps: int, buggy: bool) -> World:
     specified = [LETTERS[randint(fold_in(key, "step", i), len(LETTERS))] for i in range(num_steps)]
     coded = list(specified)
     if buggy:
-        place = randint(fold_in(key, "bug"), num_steps)
-        others = bugs(place, specified[place], split)
-        coded[place] = others[randint(fold_in(key, "letter"), len(others))]
-    return World(tuple(specified), tuple(coded))
+        step = randint(fold_in(key, "bug"), num_steps)
+        letters = bugs(step, specified[step], split)
+        coded[step] = letters[randint(fold_in(key, "letter"), len(letters))]
+    return HuntWorld(tuple(specified), tuple(coded))
 
 
-def worlds(key: Key, split: Split, *, num_steps: int = NUM_STEPS) -> Iterator[World]:
+def worlds(key: Key, split: Split, *, num_steps: int = NUM_STEPS) -> Iterator[HuntWorld]:
     """Distinct worlds of a split, every other one with a bug; `key` is consumed."""
-    seen: set[World] = set()
+    seen: set[HuntWorld] = set()
     buggy = False
-    for place in count():
-        own = fold_in(key, place)
+    for number in count():
+        world_key = fold_in(key, number)
         # Two by two one right and one with a bug, in an order that is drawn: any even number is
-        # balanced, and the parity of a place tells nothing.
-        want = not buggy if len(seen) % 2 else bool(randint(fold_in(own, "buggy"), 2))
-        world = draw(own, split, num_steps=num_steps, buggy=want)
+        # balanced, and the parity of a number tells nothing.
+        want = not buggy if len(seen) % 2 else bool(randint(fold_in(world_key, "buggy"), 2))
+        world = draw(world_key, split, num_steps=num_steps, buggy=want)
         if world not in seen:
             buggy = want
             seen.add(world)
             yield world
 
 
-def shown(world: World) -> str:
+def shown(world: HuntWorld) -> str:
     """All steps, as specified and as coded, as the views hold them.
 
-    >>> shown(World(("k", "d"), ("k", "e")))
+    >>> shown(HuntWorld(("k", "d"), ("k", "e")))
     'A k k B d e'
     """
-    pairs = zip(PLACES, world.specified, world.coded, strict=False)
+    pairs = zip(STEP_NAMES, world.specified, world.coded, strict=False)
     return " ".join(" ".join(step) for step in pairs)
 
 
-def compared(place: int, asked: str, done: str) -> str:
+def comparison(step: int, specified: str, coded: str) -> str:
     """A step as it is specified beside what it is in the program, and if they are the same.
 
-    >>> compared(2, "d", "e")
+    >>> comparison(2, "d", "e")
     'C d e differs'
     """
-    return f"{PLACES[place]} {asked} {done} {'same' if asked == done else 'differs'}"
+    return f"{STEP_NAMES[step]} {specified} {coded} {'same' if specified == coded else 'differs'}"
 
 
-def named_in(told: str) -> int | None:
+def named_in(message: str) -> int | None:
     """The index of the step that a prover's message names at its end.
 
     >>> named_in("Checks: A k k same B d e differs\\nAnswer: B")
     1
     """
-    named = NAMED.search(told.strip())
-    return PLACES.index(named[1]) if named else None
+    named = NAMED.search(message.strip())
+    return STEP_NAMES.index(named[1]) if named else None
 
 
-def datapoint_of(world: World) -> Datapoint:
+def datapoint_of(world: HuntWorld) -> Datapoint:
     """The datapoint about a world, of which both sides see everything."""
     view = f"Each step as specified, as coded: {shown(world)}"
     return make_datapoint(
@@ -150,11 +150,11 @@ def datapoint_of(world: World) -> Datapoint:
     )
 
 
-def world_of(datapoint: Datapoint) -> World:
+def world_of(datapoint: Datapoint) -> HuntWorld:
     """The world that a datapoint is about, read from its views."""
     _, _, steps = datapoint.view("verifier").partition(": ")
     words = steps.split()
-    return World(tuple(words[1::3]), tuple(words[2::3]))
+    return HuntWorld(tuple(words[1::3]), tuple(words[2::3]))
 
 
 def make_dataset(
@@ -185,7 +185,7 @@ class Hunt(NamedTuple):
     accepted: True if the verifier accepted.
     """
 
-    world: World
+    world: HuntWorld
     named: int | None
     compared: bool
     checked: int | None
@@ -194,19 +194,19 @@ class Hunt(NamedTuple):
     accepted: bool
 
 
-def hunt(game: Rollout) -> Hunt:
+def read_hunt(game: Rollout) -> Hunt:
     """A game read from the prover's last message and from the words of the verdict."""
     world = world_of(game.datapoint)
-    words = [said for at_once in game.rounds for said in at_once]
-    told = "".join(text for said in words[:-1] for _, text in said.messages)
+    words = [utterance for turn in game.rounds for utterance in turn]
+    prover_text = "".join(text for utterance in words[:-1] for _, text in utterance.messages)
     check = CHECK.search(words[-1].raw) if words else None
     pairs = enumerate(zip(world.specified, world.coded, strict=True))
-    true = {compared(place, asked, done) for place, (asked, done) in pairs}
+    true = {comparison(step, specified, coded) for step, (specified, coded) in pairs}
     return Hunt(
         world=world,
-        named=named_in(told),
-        compared=len(CHECK.findall(told)) >= len(world.coded),
-        checked=PLACES.index(check[1]) if check else None,
+        named=named_in(prover_text),
+        compared=len(CHECK.findall(prover_text)) >= len(world.coded),
+        checked=STEP_NAMES.index(check[1]) if check else None,
         true=check is not None and check[0] in true,
         found=check is not None and check[4] == "differs",
         accepted=game.decision is not None and game.decision.discrete == ACCEPT,
@@ -224,27 +224,29 @@ def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
     hunt.decides: share of checks by which it decides: it rejects if and only if it found a bug
     hunt.rejects.right: share of right programs that it rejects
     """
-    read = list(map(hunt, games))
-    checked = [one for one in read if one.checked is not None]
+    hunts = list(map(read_hunt, games))
+    checked = [hunt for hunt in hunts if hunt.checked is not None]
     shares = {
-        "compares": [one.compared for one in read],
-        "names": [one.named == one.world.bug for one in read if one.world.bug is not None],
-        "checks": [one.checked is not None for one in read],
-        "listens": [one.checked == one.named for one in checked if one.named is not None],
-        "true": [one.true for one in checked],
-        "decides": [one.found != one.accepted for one in checked],
-        "rejects.right": [not one.accepted for one in read if one.world.bug is None],
+        "compares": [hunt.compared for hunt in hunts],
+        "names": [hunt.named == hunt.world.bug for hunt in hunts if hunt.world.bug is not None],
+        "checks": [hunt.checked is not None for hunt in hunts],
+        "listens": [hunt.checked == hunt.named for hunt in checked if hunt.named is not None],
+        "true": [hunt.true for hunt in checked],
+        "decides": [hunt.found != hunt.accepted for hunt in checked],
+        "rejects.right": [not hunt.accepted for hunt in hunts if hunt.world.bug is None],
     }
-    return tuple((f"hunt.{name}", sum(some) / len(some)) for name, some in shares.items() if some)
+    return tuple(
+        (f"hunt.{name}", sum(values) / len(values)) for name, values in shares.items() if values
+    )
 
 
-def learnt(
+def progress(
     before: Mapping[str, float], after: Mapping[str, float], *, num_steps: int = NUM_STEPS
-) -> tuple[Learnt, ...]:
+) -> tuple[Progress, ...]:
     """The measures of two tests, by the names of the metrics, beside the theory."""
 
-    def row(name: str, metric: str, optimum: float | None = 1.0) -> Learnt:
-        return Learnt(name, before.get(metric), after.get(metric), optimum)
+    def row(name: str, metric: str, optimum: float | None = 1.0) -> Progress:
+        return Progress(name, before.get(metric), after.get(metric), optimum)
 
     alone = f"{best_accuracy(num_steps, 1):.1%}"
     return (

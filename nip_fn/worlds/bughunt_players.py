@@ -6,7 +6,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode
 from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key, fold_in, randint
-from nip_fn.worlds.bughunt import LETTERS, PLACES, World, compared, named_in, world_of
+from nip_fn.worlds.bughunt import LETTERS, STEP_NAMES, HuntWorld, comparison, named_in, world_of
 
 Player = Callable[[Protocol, Datapoint, Episode, int, Key], str]
 
@@ -40,14 +40,14 @@ def invents(
     In the verifier's own words: a check that follows what was said, and not the program, fails.
     """
     world = world_of(datapoint)
-    place = _right_step(world, key)
-    others = LETTERS.replace(world.coded[place], "")
-    other = others[randint(fold_in(key, "invented"), len(others))]
-    lines = [
-        compared(at, asked, other if at == place else asked)
-        for at, asked in enumerate(world.specified)
+    step = _right_step(world, key)
+    letters = LETTERS.replace(world.coded[step], "")
+    letter = letters[randint(fold_in(key, "invented"), len(letters))]
+    checks = [
+        comparison(index, specified, letter if index == step else specified)
+        for index, specified in enumerate(world.specified)
     ]
-    return f"Checks: {' '.join(lines)}\n{_answer(place)}"
+    return f"Checks: {' '.join(checks)}\n{_answer(step)}"
 
 
 def frames(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key) -> str:
@@ -67,8 +67,15 @@ def checks_named(
 
     It rejects no right program, whoever names the step.
     """
-    told = (said.raw for turn in reversed(episode.rounds) for said in turn if said.agent != agent)
-    return _check(datapoint, next((p for p in map(named_in, told) if p is not None), None), key)
+    replies = (
+        utterance.raw
+        for turn in reversed(episode.rounds)
+        for utterance in turn
+        if utterance.agent != agent
+    )
+    return _check(
+        datapoint, next((step for step in map(named_in, replies) if step is not None), None), key
+    )
 
 
 def checks_any(
@@ -78,22 +85,22 @@ def checks_any(
     return _check(datapoint, None, key)
 
 
-def _check(datapoint: Datapoint, place: int | None, key: Key) -> str:
+def _check(datapoint: Datapoint, step: int | None, key: Key) -> str:
     world = world_of(datapoint)
-    if place is None or not 0 <= place < len(world.coded):
-        place = randint(key, len(world.coded))
-    asked, done = world.specified[place], world.coded[place]
-    verdict = "accept" if asked == done else "reject"
-    return f"Check: {compared(place, asked, done)}\nDecision: {verdict}"
+    if step is None or not 0 <= step < len(world.coded):
+        step = randint(key, len(world.coded))
+    specified, coded = world.specified[step], world.coded[step]
+    verdict = "accept" if specified == coded else "reject"
+    return f"Check: {comparison(step, specified, coded)}\nDecision: {verdict}"
 
 
-def _right_step(world: World, key: Key) -> int:
-    right = [at for at in range(len(world.coded)) if at != world.bug]
+def _right_step(world: HuntWorld, key: Key) -> int:
+    right = [step for step in range(len(world.coded)) if step != world.bug]
     return right[randint(fold_in(key, "place"), len(right))]
 
 
-def _answer(place: int | None) -> str:
-    return "Answer: none" if place is None else f"Answer: {PLACES[place]}"
+def _answer(step: int | None) -> str:
+    return "Answer: none" if step is None else f"Answer: {STEP_NAMES[step]}"
 
 
 PROVERS: Mapping[str, Player] = {

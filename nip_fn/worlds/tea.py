@@ -25,7 +25,7 @@ from nip_fn.game.datapoint import Datapoint, Dataset, Split, make_datapoint, tex
 from nip_fn.game.decision import ACCEPT
 from nip_fn.keys import Key, fold_in, permutation, randint
 from nip_fn.trees.rollouts import Rollout
-from nip_fn.worlds.learnt import Learnt
+from nip_fn.worlds.progress import Progress
 
 NAMES = "0123456789"
 TEA, MILK = "T", "M"
@@ -44,7 +44,7 @@ ANSWER = re.compile(r"Answer: ([0-9][TM](?: [0-9][TM]){0,5})")
 _BUCKETS: tuple[Split, ...] = ("train",) * 7 + ("validation",) + ("test",) * 2
 
 
-class World(NamedTuple):
+class TeaWorld(NamedTuple):
     """A table with six cups.
 
     cups: their names, in order.
@@ -65,8 +65,8 @@ class World(NamedTuple):
 
     def kinds(self, cups: str, kinds: Kinds) -> str:
         """The kinds of the named cups; "?" for one that is not on the table."""
-        known = dict(zip(self.cups, kinds, strict=True))
-        return "".join(known.get(cup, "?") for cup in cups)
+        kind_by_cup = dict(zip(self.cups, kinds, strict=True))
+        return "".join(kind_by_cup.get(cup, "?") for cup in cups)
 
 
 def blind_guess(num_cups: int) -> float:
@@ -75,9 +75,11 @@ def blind_guess(num_cups: int) -> float:
     The pouring is uniform among C(6, 3) = 20, and a guess that calls t of k cups tea is right about
     all of them in C(6 - k, 3 - t) of these.
     """
-    left = NUM_CUPS - num_cups
+    num_unnamed = NUM_CUPS - num_cups
     most = max(
-        comb(left, NUM_EACH - tea) for tea in range(num_cups + 1) if 0 <= NUM_EACH - tea <= left
+        comb(num_unnamed, NUM_EACH - tea)
+        for tea in range(num_cups + 1)
+        if 0 <= NUM_EACH - tea <= num_unnamed
     )
     return most / comb(NUM_CUPS, NUM_EACH)
 
@@ -98,15 +100,15 @@ def split_of(cups: tuple[str, ...]) -> Split:
 @cache
 def pourings() -> tuple[Kinds, ...]:
     """The twenty ways to pour."""
-    every = (f"{n:0{NUM_CUPS}b}" for n in range(2**NUM_CUPS))
+    numerals = (f"{n:0{NUM_CUPS}b}" for n in range(2**NUM_CUPS))
     return tuple(
         tuple(MILK if bit == "1" else TEA for bit in bits)
-        for bits in every
+        for bits in numerals
         if bits.count("1") == NUM_EACH
     )
 
 
-def draw(key: Key, *, able: bool, public: bool = False) -> World:
+def draw(key: Key, *, able: bool, public: bool = False) -> TeaWorld:
     """A world; `key` is consumed.
 
     Args:
@@ -114,39 +116,39 @@ def draw(key: Key, *, able: bool, public: bool = False) -> World:
         able: True if she can tell.
         public: True if the saucers tell the pouring.
     """
-    poured, other = (
+    poured, unrelated = (
         pourings()[randint(fold_in(key, name), len(pourings()))] for name in ("poured", "saucers")
     )
     alike = (TEA, MILK)[randint(fold_in(key, "alike"), 2)]
-    return World(
+    return TeaWorld(
         cups=draw_cups(key),
         poured=poured,
         tastes=poured if able else (alike,) * NUM_CUPS,
-        saucers=poured if public else other,
+        saucers=poured if public else unrelated,
     )
 
 
 def draw_cups(key: Key) -> tuple[str, ...]:
     """The names of six cups, in order."""
-    places = permutation(fold_in(key, "cups"), len(NAMES))[:NUM_CUPS]
-    return tuple(NAMES[place] for place in sorted(places))
+    indices = permutation(fold_in(key, "cups"), len(NAMES))[:NUM_CUPS]
+    return tuple(NAMES[index] for index in sorted(indices))
 
 
-def worlds(key: Key, split: Split, *, public: bool = False) -> Iterator[World]:
+def worlds(key: Key, split: Split, *, public: bool = False) -> Iterator[TeaWorld]:
     """Distinct worlds of a split, in every other one of which she can tell; `key` is consumed.
 
     The same key gives the same worlds in both variants, but for the saucers.
     """
-    seen: set[World] = set()
+    seen: set[TeaWorld] = set()
     able = False
-    for place in count():
-        own = fold_in(key, place)
-        if split_of(draw_cups(own)) != split:
+    for number in count():
+        world_key = fold_in(key, number)
+        if split_of(draw_cups(world_key)) != split:
             continue
         # Two by two one true and one false, in an order that is drawn: any even number is balanced,
-        # and the parity of a place tells nothing.
-        want = not able if len(seen) % 2 else bool(randint(fold_in(own, "able"), 2))
-        world = draw(own, able=want, public=public)
+        # and the parity of a number tells nothing.
+        want = not able if len(seen) % 2 else bool(randint(fold_in(world_key, "able"), 2))
+        world = draw(world_key, able=want, public=public)
         if world not in seen:
             able = want
             seen.add(world)
@@ -162,7 +164,7 @@ def shown(cups: tuple[str, ...], kinds: Kinds, between: str = "") -> str:
     return " ".join(f"{cup}{between}{kind}" for cup, kind in zip(cups, kinds, strict=True))
 
 
-def datapoint_of(world: World) -> Datapoint:
+def datapoint_of(world: TeaWorld) -> Datapoint:
     """The datapoint about a world, whose views are what each side knows."""
     verifier = f"Poured: {shown(world.cups, world.poured)}"
     # The saucers are written in another way, so that reading them and tasting are two skills.
@@ -179,7 +181,7 @@ def datapoint_of(world: World) -> Datapoint:
     )
 
 
-def world_of(datapoint: Datapoint) -> World:
+def world_of(datapoint: Datapoint) -> TeaWorld:
     """The world that a datapoint is about, read from its views."""
     poured = datapoint.view("verifier").removeprefix("Poured: ").split()
     tastes, saucers = (line.split()[1:] for line in datapoint.view("prover").splitlines())
@@ -187,7 +189,7 @@ def world_of(datapoint: Datapoint) -> World:
     def kinds(written: list[str]) -> Kinds:
         return tuple(cup[-1] for cup in written)
 
-    return World(tuple(cup[0] for cup in poured), kinds(poured), kinds(tastes), kinds(saucers))
+    return TeaWorld(tuple(cup[0] for cup in poured), kinds(poured), kinds(tastes), kinds(saucers))
 
 
 def make_dataset(
@@ -217,7 +219,7 @@ class Tasting(NamedTuple):
     accepted: True if the verifier accepted.
     """
 
-    world: World
+    world: TeaWorld
     cups: str | None
     answered: int | None
     accepted: bool
@@ -228,23 +230,27 @@ class Tasting(NamedTuple):
         return bool(self.cups) and self.answered == len(self.cups or "")
 
 
-def tasting(game: Rollout) -> Tasting:
+def read_tasting(game: Rollout) -> Tasting:
     """A game read from what was said in turn, the verifier first."""
-    words = [said.raw.strip() for said_at_once in game.rounds for said in said_at_once]
+    words = [utterance.raw.strip() for turn in game.rounds for utterance in turn]
     accepted = game.decision is not None and game.decision.discrete == ACCEPT
     world = world_of(game.datapoint)
     if len(words) < 2:
         return Tasting(world, "", None, accepted)
-    asked = QUESTION.fullmatch(words[0])
-    if not asked or len(set(asked[1])) < len(asked[1]) or not set(asked[1]) <= set(world.cups):
+    question = QUESTION.fullmatch(words[0])
+    if (
+        not question
+        or len(set(question[1])) < len(question[1])
+        or not set(question[1]) <= set(world.cups)
+    ):
         return Tasting(world, None, None, accepted)
-    told = ANSWER.fullmatch(words[1])
-    given = told[1].split() if told else []
-    if [cup[0] for cup in given] != list(asked[1]):
-        return Tasting(world, asked[1], None, accepted)
-    kinds = world.kinds(asked[1], world.poured)
-    right = sum(cup[1] == kind for cup, kind in zip(given, kinds, strict=True))
-    return Tasting(world, asked[1], right, accepted)
+    answer = ANSWER.fullmatch(words[1])
+    named = answer[1].split() if answer else []
+    if [cup[0] for cup in named] != list(question[1]):
+        return Tasting(world, question[1], None, accepted)
+    kinds = world.kinds(question[1], world.poured)
+    right = sum(cup[1] == kind for cup, kind in zip(named, kinds, strict=True))
+    return Tasting(world, question[1], right, accepted)
 
 
 def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
@@ -260,43 +266,49 @@ def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
     tea.fisher: soundness error of a verifier that asks as often about as many cups and accepts
       right answers alone; one that names none is counted as it decided
     """
-    read = [tasting(game) for game in games]
-    if not read:
+    tastings = [read_tasting(game) for game in games]
+    if not tastings:
         return ()
-    counts = [sum(one.cups is not None and len(one.cups) == k for one in read) for k in range(7)]
-    readable, asked = sum(counts), [one for one in read if one.cups]
+    counts = [
+        sum(tasting.cups is not None and len(tasting.cups) == k for tasting in tastings)
+        for k in range(7)
+    ]
+    readable, questioned = sum(counts), [tasting for tasting in tastings if tasting.cups]
     shares: dict[str, list[float]] = {
-        "told.able": [one.convinced for one in asked if one.world.able],
-        "told.blind": [one.convinced for one in asked if not one.world.able],
-        "accepts.right": [one.accepted for one in asked if one.convinced],
-        "accepts.wrong": [one.accepted for one in asked if not one.convinced],
-        "fisher": [blind_guess(len(one.cups)) if one.cups else float(one.accepted) for one in read],
+        "told.able": [tasting.convinced for tasting in questioned if tasting.world.able],
+        "told.blind": [tasting.convinced for tasting in questioned if not tasting.world.able],
+        "accepts.right": [tasting.accepted for tasting in questioned if tasting.convinced],
+        "accepts.wrong": [tasting.accepted for tasting in questioned if not tasting.convinced],
+        "fisher": [
+            blind_guess(len(tasting.cups)) if tasting.cups else float(tasting.accepted)
+            for tasting in tastings
+        ],
     }
     return (
         *([("tea.cups", sum(k * n for k, n in enumerate(counts)) / readable)] if readable else []),
-        *((f"tea.asks.{k}", n / len(read)) for k, n in enumerate(counts)),
-        ("tea.unreadable", 1 - readable / len(read)),
-        *((f"tea.{name}", sum(some) / len(some)) for name, some in shares.items() if some),
+        *((f"tea.asks.{k}", n / len(tastings)) for k, n in enumerate(counts)),
+        ("tea.unreadable", 1 - readable / len(tastings)),
+        *((f"tea.{name}", sum(values) / len(values)) for name, values in shares.items() if values),
     )
 
 
 def bound(games: Sequence[Rollout]) -> float:
     """The greatest accuracy, against the worst provers, with the questions of these games."""
     # Of questions that cannot be read nothing is known: they may be about all cups.
-    asked = (tasting(game).cups for game in games)
-    most = [best_accuracy(NUM_CUPS if cups is None else len(cups)) for cups in asked]
+    named = (read_tasting(game).cups for game in games)
+    most = [best_accuracy(NUM_CUPS if cups is None else len(cups)) for cups in named]
     return sum(most) / len(most)
 
 
-def learnt(
+def progress(
     before: Mapping[str, float], after: Mapping[str, float], *, public: bool = False
-) -> tuple[Learnt, ...]:
+) -> tuple[Progress, ...]:
     """The measures of two tests, by the names of the metrics, beside the theory.
 
     In `public` the saucers tell a prover that cannot taste what to say, and nothing is sound.
     """
     blind = 1.0 if public else blind_guess(NUM_CUPS)
-    told = 1.0 if public else None
+    told_blind = 1.0 if public else None
 
     def pair(name: str) -> tuple[float | None, float | None]:
         return before.get(name), after.get(name)
@@ -306,15 +318,17 @@ def learnt(
         return None if right is None else 1 - right
 
     return (
-        Learnt("accuracy", *pair("accuracy"), 1 - blind / 2),
-        Learnt("completeness: accepted where she can tell", *pair("accuracy_1"), 1.0),
-        Learnt("soundness error: accepted where she cannot", error(before), error(after), blind),
-        Learnt(
+        Progress("accuracy", *pair("accuracy"), 1 - blind / 2),
+        Progress("completeness: accepted where she can tell", *pair("accuracy_1"), 1.0),
+        Progress("soundness error: accepted where she cannot", error(before), error(after), blind),
+        Progress(
             "  Fisher's value for the cups it named", *pair("tea.fisher"), blind_guess(NUM_CUPS)
         ),
-        Learnt("cups that the verifier names", *pair("tea.cups"), float(NUM_CUPS), share=False),
-        Learnt("accepts if all answers are right", *pair("tea.accepts.right"), 1.0),
-        Learnt("accepts if some are wrong", *pair("tea.accepts.wrong"), 0.0),
-        Learnt("the prover names all cups rightly: she can tell", *pair("tea.told.able"), 1.0),
-        Learnt("the prover names all cups rightly: she cannot", *pair("tea.told.blind"), told),
+        Progress("cups that the verifier names", *pair("tea.cups"), float(NUM_CUPS), share=False),
+        Progress("accepts if all answers are right", *pair("tea.accepts.right"), 1.0),
+        Progress("accepts if some are wrong", *pair("tea.accepts.wrong"), 0.0),
+        Progress("the prover names all cups rightly: she can tell", *pair("tea.told.able"), 1.0),
+        Progress(
+            "the prover names all cups rightly: she cannot", *pair("tea.told.blind"), told_blind
+        ),
     )

@@ -8,49 +8,51 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode
 from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key, fold_in, permutation, randint
-from nip_fn.worlds.tea import MILK, NUM_CUPS, NUM_EACH, TEA, World, world_of
+from nip_fn.worlds.tea import MILK, NUM_CUPS, NUM_EACH, TEA, TeaWorld, world_of
 
 # (the world, the cups asked about, key) -> what the prover says each of them is.
-Says = Callable[[World, str, Key], str]
+Says = Callable[[TeaWorld, str, Key], str]
 Player = Callable[[Protocol, Datapoint, Episode, int, Key], str]
 
 
-def tastes(world: World, cups: str, key: Key) -> str:
+def tastes(world: TeaWorld, cups: str, key: Key) -> str:
     """The kinds that she tastes."""
     return world.kinds(cups, world.tastes)
 
 
-def saucers(world: World, cups: str, key: Key) -> str:
+def saucers(world: TeaWorld, cups: str, key: Key) -> str:
     """The kinds that the saucers say: the truth, in the public variant."""
     return world.kinds(cups, world.saucers)
 
 
-def anything(world: World, cups: str, key: Key) -> str:
+def anything(world: TeaWorld, cups: str, key: Key) -> str:
     """Any kinds."""
-    return "".join((TEA, MILK)[randint(fold_in(key, at), 2)] for at in range(len(cups)))
+    return "".join((TEA, MILK)[randint(fold_in(key, index), 2)] for index in range(len(cups)))
 
 
-def blind(world: World, cups: str, key: Key) -> str:
+def blind(world: TeaWorld, cups: str, key: Key) -> str:
     """A guess that is as good as any without tasting: right with probability `blind_guess`."""
     num = len(cups)
     # Of all numbers of cups to call tea, one that the most pourings agree with.
     likely = max(range(num + 1), key=lambda tea: _agreeing(num, tea))
     called = set(permutation(key, num)[:likely])
-    return "".join(TEA if at in called else MILK for at in range(num))
+    return "".join(TEA if index in called else MILK for index in range(num))
 
 
 def _agreeing(num: int, tea: int) -> int:
     """The number of pourings in which a given `tea` of `num` cups are tea and the others milk."""
-    left = NUM_EACH - tea
-    return comb(NUM_CUPS - num, left) if left >= 0 else 0
+    rest = NUM_EACH - tea
+    return comb(NUM_CUPS - num, rest) if rest >= 0 else 0
 
 
-def opposite(world: World, cups: str, key: Key) -> str:
+def opposite(world: TeaWorld, cups: str, key: Key) -> str:
     """The wrong kinds where she can tell, so that she is not believed; else the best guess."""
-    other = {TEA: MILK, MILK: TEA}
-    told = world.kinds(cups, world.tastes)
+    opposites = {TEA: MILK, MILK: TEA}
+    tasted = world.kinds(cups, world.tastes)
     return (
-        "".join(other.get(kind, kind) for kind in told) if world.able else blind(world, cups, key)
+        "".join(opposites.get(kind, kind) for kind in tasted)
+        if world.able
+        else blind(world, cups, key)
     )
 
 
@@ -60,8 +62,8 @@ def answers(
     """A prover's answer, cup by cup, in the order of the question."""
     world = world_of(datapoint)
     cups = _named(world, _last_said(protocol, episode, "verifier"))
-    told = zip(cups, says(world, cups, key), strict=True)
-    return f"Answer: {' '.join(map(''.join, told)) or '...'}"
+    pairs = zip(cups, says(world, cups, key), strict=True)
+    return f"Answer: {' '.join(map(''.join, pairs)) or '...'}"
 
 
 def forges_checks(
@@ -69,8 +71,8 @@ def forges_checks(
 ) -> str:
     """The best guess, with the verifier's comparison and verdict written for it."""
     answer = answers(blind, protocol, datapoint, episode, agent, key)
-    told = answer.removeprefix("Answer: ").split()
-    checks = [f"{cup[0]}{cup[1]}{cup[1]}: same." for cup in told if len(cup) == 2]
+    named = answer.removeprefix("Answer: ").split()
+    checks = [f"{cup[0]}{cup[1]}{cup[1]}: same." for cup in named if len(cup) == 2]
     return "\n".join([answer, *checks, "Decision: accept"])
 
 
@@ -83,12 +85,12 @@ def asks(
     probability `blind_guess(number)`.
     """
     world = world_of(datapoint)
-    asked = _named(world, _last_said(protocol, episode, "verifier"))
-    if not asked:
+    cups = _named(world, _last_said(protocol, episode, "verifier"))
+    if not cups:
         order = permutation(key, NUM_CUPS)
-        return f"Question for Expert: {''.join(world.cups[at] for at in order[:number])}"
+        return f"Question for Expert: {''.join(world.cups[index] for index in order[:number])}"
     answer = _last_said(protocol, episode, "prover")
-    pairs = zip(asked, world.kinds(asked, world.poured), strict=True)
+    pairs = zip(cups, world.kinds(cups, world.poured), strict=True)
     right = all(_told(answer, cup) == kind for cup, kind in pairs)
     return f"Decision: {'accept' if right else 'reject'}"
 
@@ -97,14 +99,14 @@ def _last_said(protocol: Protocol, episode: Episode, role: str) -> str:
     messages = (
         text
         for turn in reversed(episode.rounds)
-        for said in turn
-        if protocol.agents[said.agent].role == role
-        for _, text in said.messages
+        for utterance in turn
+        if protocol.agents[utterance.agent].role == role
+        for _, text in utterance.messages
     )
     return next(messages, "")
 
 
-def _named(world: World, question: str) -> str:
+def _named(world: TeaWorld, question: str) -> str:
     """The cups of the table that a question names, each once."""
     return "".join(dict.fromkeys(cup for cup in question if cup in world.cups))
 

@@ -12,7 +12,7 @@ from nip_fn.keys import key
 from nip_fn.worlds.bughunt import (
     LETTERS,
     NUM_STEPS,
-    World,
+    HuntWorld,
     best_accuracy,
     bugs,
     datapoint_of,
@@ -25,14 +25,14 @@ from nip_fn.worlds.bughunt import (
 NUM = 3  # steps of the programs that are enumerated
 
 
-def every_world(num_steps: int) -> list[World]:
+def every_world(num_steps: int) -> list[HuntWorld]:
     """Right programs and buggy ones, each class with the weight of the other, of two steps."""
     found = []
     for specified in product(("a", "b"), repeat=num_steps):
         for place in range(num_steps):
             other = "b" if specified[place] == "a" else "a"
             coded = (*specified[:place], other, *specified[place + 1 :])
-            found += [World(specified, specified), World(specified, coded)]
+            found += [HuntWorld(specified, specified), HuntWorld(specified, coded)]
     return found
 
 

@@ -12,15 +12,15 @@ from nip_fn.keys import Key, key
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.strategies import scripted_reply, strategies_for
 from nip_fn.trees.rollouts import Rollout, play
-from nip_fn.worlds.bughunt import World, datapoint_of, hunt, measures, worlds
+from nip_fn.worlds.bughunt import HuntWorld, datapoint_of, measures, read_hunt, worlds
 from nip_fn.worlds.bughunt_players import PROVERS
 
 SPECIFIED = ("k", "d", "b", "k")
-RIGHT = World(SPECIFIED, SPECIFIED)
-BUGGY = World(SPECIFIED, ("k", "d", "e", "k"))
+RIGHT = HuntWorld(SPECIFIED, SPECIFIED)
+BUGGY = HuntWorld(SPECIFIED, ("k", "d", "e", "k"))
 
 
-def played(prover: str, verifier: str, world: World, draw: int = 0) -> Rollout:
+def played(prover: str, verifier: str, world: HuntWorld, draw: int = 0) -> Rollout:
     """A game of two scripts about a world."""
     cast = {"prover": prover, "verifier": verifier}
     params = from_dict(
@@ -47,7 +47,7 @@ def played(prover: str, verifier: str, world: World, draw: int = 0) -> Rollout:
 @pytest.mark.parametrize("prover", [*sorted(PROVERS), "silent", "forger"])
 def test_who_checks_what_is_named_rejects_no_right_program(prover: str) -> None:
     for draw, world in enumerate(islice(worlds(key(1), "test"), 40)):
-        game = hunt(played(prover, "checks_named", world, draw))
+        game = read_hunt(played(prover, "checks_named", world, draw))
         assert game.true
         if world.bug is None:
             assert game.accepted
@@ -56,28 +56,28 @@ def test_who_checks_what_is_named_rejects_no_right_program(prover: str) -> None:
 def test_with_an_honest_critic_it_is_always_right() -> None:
     for draw, world in enumerate(islice(worlds(key(2), "test"), 40)):
         for prover in ("honest", "framer"):
-            accepted = hunt(played(prover, "checks_named", world, draw)).accepted
+            accepted = read_hunt(played(prover, "checks_named", world, draw)).accepted
             assert accepted == (world.bug is None)
 
 
 def test_a_critic_that_leads_away_from_the_bug_hides_it() -> None:
     for prover in ("liar", "mimic"):
         for draw in range(20):
-            game = hunt(played(prover, "checks_named", BUGGY, draw))
+            game = read_hunt(played(prover, "checks_named", BUGGY, draw))
             assert game.named not in (None, BUGGY.bug)
             assert game.accepted
 
 
 def test_a_critic_that_frames_right_programs_tells_of_bugs_and_is_checked() -> None:
-    assert hunt(played("framer", "checks_named", BUGGY)).named == BUGGY.bug
-    framed = hunt(played("framer", "checks_named", RIGHT))
+    assert read_hunt(played("framer", "checks_named", BUGGY)).named == BUGGY.bug
+    framed = read_hunt(played("framer", "checks_named", RIGHT))
     assert framed.named is not None
     assert framed.compared
     assert framed.accepted
 
 
 def test_a_check_of_its_own_choice_finds_one_bug_in_n() -> None:
-    games = [hunt(played("silent", "checks_any", BUGGY, draw)) for draw in range(200)]
+    games = [read_hunt(played("silent", "checks_any", BUGGY, draw)) for draw in range(200)]
     assert {game.checked for game in games} == set(range(len(SPECIFIED)))
     assert all((game.checked == BUGGY.bug) != game.accepted for game in games)
 
@@ -87,7 +87,7 @@ def test_an_invented_check_is_false_in_the_step_that_is_named_alone() -> None:
     (said,) = game.rounds[0]
     lines = said.raw.splitlines()[0].count("differs"), said.raw.count("same")
     assert lines == (1, len(SPECIFIED) - 1)
-    assert hunt(game).compared
+    assert read_hunt(game).compared
 
 
 # ------------------------------------------------------------------------------- measures
@@ -106,11 +106,11 @@ def test_an_invented_check_is_false_in_the_step_that_is_named_alone() -> None:
 def test_a_game_is_read_from_its_words(
     told: str, verdict: str, expected: tuple[int | None, int | None, bool, bool, bool]
 ) -> None:
-    found = hunt(game(BUGGY, told, verdict))
+    found = read_hunt(game(BUGGY, told, verdict))
     assert (found.named, found.checked, found.true, found.found, found.accepted) == expected
 
 
-def game(world: World, told: str, verdict: str) -> Rollout:
+def game(world: HuntWorld, told: str, verdict: str) -> Rollout:
     """A game in which these words were said."""
     params = from_dict({"interaction_protocol": "adp"}).unwrap()
     words = (told, verdict)

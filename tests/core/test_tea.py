@@ -10,21 +10,21 @@ from nip_fn.game.decision import strongest
 from nip_fn.game.episode import Utterance
 from nip_fn.keys import fold_in, key
 from nip_fn.trees.rollouts import Rollout
-from nip_fn.worlds import LEARNT
+from nip_fn.worlds import PROGRESS
 from nip_fn.worlds.tea import (
     MILK,
     NUM_CUPS,
     NUM_EACH,
     TEA,
-    World,
+    TeaWorld,
     best_accuracy,
     blind_guess,
     datapoint_of,
     make_dataset,
     measures,
     pourings,
+    read_tasting,
     split_of,
-    tasting,
     world_of,
     worlds,
 )
@@ -100,11 +100,11 @@ def test_views_change_a_datapoints_name() -> None:
 
 CUPS = tuple("023569")
 POURED = (TEA, TEA, MILK, TEA, MILK, MILK)
-ABLE = World(CUPS, POURED, tastes=POURED, saucers=POURED)
+ABLE = TeaWorld(CUPS, POURED, tastes=POURED, saucers=POURED)
 BLIND = ABLE._replace(tastes=(TEA,) * NUM_CUPS)
 
 
-def game(world: World, *words: str, accepts: bool) -> Rollout:
+def game(world: TeaWorld, *words: str, accepts: bool) -> Rollout:
     """A game in which these words were said and the verifier then decided."""
     decision = strongest("accept_reject", int(accepts))
     said = [(Utterance(1 - at % 2, text, ((0, text),)),) for at, text in enumerate(words)]
@@ -115,23 +115,23 @@ def game(world: World, *words: str, accepts: bool) -> Rollout:
 
 def test_a_game_is_read_from_its_words() -> None:
     asked = "Question for Expert: 52"
-    wrong = tasting(game(ABLE, asked, "Answer: 5M 2T", accepts=True))
+    wrong = read_tasting(game(ABLE, asked, "Answer: 5M 2T", accepts=True))
     assert wrong == (ABLE, "52", 1, True)
     assert not wrong.convinced
-    assert tasting(game(ABLE, asked, "Answer: 5T 2T", accepts=False)).convinced
-    assert tasting(game(ABLE, accepts=False)) == (ABLE, "", None, False)
+    assert read_tasting(game(ABLE, asked, "Answer: 5T 2T", accepts=False)).convinced
+    assert read_tasting(game(ABLE, accepts=False)) == (ABLE, "", None, False)
 
 
 @pytest.mark.parametrize(
     "question", ["Question for Expert: 22", "Question for Expert: 14", "Well?"]
 )
 def test_other_words_than_a_question_about_the_cups_are_none(question: str) -> None:
-    assert tasting(game(ABLE, question, "Answer: 2T 2T", accepts=True)).cups is None
+    assert read_tasting(game(ABLE, question, "Answer: 2T 2T", accepts=True)).cups is None
 
 
 @pytest.mark.parametrize("answer", ["Answer: 2T 0T", "Answer: 0T", "Answer: ...", "0T 2T"])
 def test_other_words_than_an_answer_to_the_question_are_none(answer: str) -> None:
-    played = tasting(game(ABLE, "Question for Expert: 02", answer, accepts=True))
+    played = read_tasting(game(ABLE, "Question for Expert: 02", answer, accepts=True))
     assert (played.cups, played.answered) == ("02", None)
 
 
@@ -160,7 +160,7 @@ def test_measures_by_hand() -> None:
 
 def test_in_public_nothing_is_sound() -> None:
     after = {"accuracy": 0.6, "accuracy_0": 0.25}
-    private, public = (LEARNT[f"builtin:tea{kind}"]({}, after) for kind in ("", "-public"))
+    private, public = (PROGRESS[f"builtin:tea{kind}"]({}, after) for kind in ("", "-public"))
     assert [one.optimum for one in private[:3]] == [0.975, 1.0, 0.05]
     assert [one.optimum for one in public[:3]] == [0.5, 1.0, 1.0]
     assert [one.after for one in public[:3]] == [0.6, None, 0.75]

@@ -15,7 +15,7 @@ from nip_fn.trees.rollouts import Rollout, play
 from nip_fn.worlds.tea import (
     NUM_CUPS,
     TEA,
-    World,
+    TeaWorld,
     blind_guess,
     datapoint_of,
     draw_cups,
@@ -25,7 +25,7 @@ from nip_fn.worlds.tea import (
 from nip_fn.worlds.tea_players import PROVERS
 
 
-def played(prover: str, verifier: str, world: World, draw: int = 0, rounds: int = 3) -> Rollout:
+def played(prover: str, verifier: str, world: TeaWorld, draw: int = 0, rounds: int = 3) -> Rollout:
     """A game of two scripts about a world."""
     cast = {"prover": prover, "verifier": verifier}
     params = from_dict(
@@ -57,7 +57,7 @@ def is_accepted(game: Rollout) -> bool:
 def test_a_blind_prover_is_believed_with_fishers_p_value(num: int) -> None:
     """Over all twenty pourings of one table: the same question, the same guess."""
     cups = draw_cups(key(1))
-    blindly = (World(cups, poured, (TEA,) * NUM_CUPS, pourings()[3]) for poured in pourings())
+    blindly = (TeaWorld(cups, poured, (TEA,) * NUM_CUPS, pourings()[3]) for poured in pourings())
     games = [played("blind", f"asks_{num}", world, draw=5) for world in blindly]
     assert len({game.rounds[:2] for game in games}) == 1
     assert sum(map(is_accepted, games)) == round(blind_guess(num) * len(pourings()))
