@@ -59,24 +59,24 @@ def best(
     that change the same line, all but the subtlest come last.
     """
     # Bugs at other lines come first, so that those of one problem differ in more than wording.
-    ranked = sorted(filter(lambda one: is_subtle(one.tally), candidates), key=_rank)
+    ranked = sorted(filter(lambda bug: is_subtle(bug.tally), candidates), key=_rank)
     seen, lines = {fingerprint(right)}, set[int]()
     first: list[ScoredCandidate] = []
     last: list[ScoredCandidate] = []
-    for one in ranked:
-        mark, line = fingerprint(one.candidate.code), one.candidate.origin.line
+    for bug in ranked:
+        mark, line = fingerprint(bug.candidate.code), bug.candidate.origin.line
         if mark in seen:
             continue
         seen.add(mark)
-        (last if line and line in lines else first).append(one)
+        (last if line and line in lines else first).append(bug)
         lines.add(line)
     return tuple([*first, *last][:count])
 
 
-def _rank(one: ScoredCandidate) -> tuple[float, int, int, str]:
-    """Its place among others; what crashes on fewer tests comes first of what is else alike."""
+def _rank(bug: ScoredCandidate) -> tuple[float, int, int, str]:
+    """Sort key, the subtlest first; ties go to the bug that crashes on fewer tests."""
     # The code itself settles ties, so that the choice never depends on the order of the candidates.
-    return -subtlety(one.tally), one.distance, one.tally.crashed, one.candidate.code
+    return -subtlety(bug.tally), bug.distance, bug.tally.crashed, bug.candidate.code
 
 
 def buggy(right: LabelledSolution, bug: ScoredCandidate) -> LabelledSolution:

@@ -59,9 +59,9 @@ def tree_fingerprint(tree: ast.Module) -> str:
     return _digest(walk.resolved(), b"tree")
 
 
-def _digest(words: list[str], kind: bytes) -> str:
+def _digest(words: list[str], person: bytes) -> str:
     text = "\0".join(words).encode("utf-8", "surrogatepass")
-    return blake2b(text, digest_size=SIZE, person=kind).hexdigest()
+    return blake2b(text, digest_size=SIZE, person=person).hexdigest()
 
 
 # ----------------------------------------------------------------------------------------- scopes
@@ -95,14 +95,14 @@ def _owner(scope: _Scope | None, name: str) -> _Scope | None:
 
     A name of a class is an attribute as well, and for that not renamed.
     """
-    at = scope
-    while at is not None:
-        if name in at.declared:
-            at = at.declared[name] or at.outer
-        elif name in at.bound and (at.kind != "class" or at is scope):
-            return at if at.kind != "class" else None
+    candidate = scope
+    while candidate is not None:
+        if name in candidate.declared:
+            candidate = candidate.declared[name] or candidate.outer
+        elif name in candidate.bound and (candidate.kind != "class" or candidate is scope):
+            return candidate if candidate.kind != "class" else None
         else:
-            at = at.outer
+            candidate = candidate.outer
     return None
 
 
@@ -120,7 +120,7 @@ class _Walk:
     def resolved(self) -> list[str]:
         """The words of the tree, with a number for each name that is bound."""
         out, count = self.out, 0
-        for place, scope, name in self.names:
+        for index, scope, name in self.names:
             word = scope.words.get(name)
             if word is None:
                 owner = _owner(scope, name)
@@ -132,7 +132,7 @@ class _Walk:
                     word = owner.numbers[name] = str(count)
                     count += 1
                 scope.words[name] = word
-            out[place] = word
+            out[index] = word
         return out
 
     def bind(self, name: str, scope: _Scope) -> None:
@@ -146,38 +146,38 @@ class _Walk:
         """Write down statements, without those that do nothing."""
         self.out.append("{")
         for statement in body:
-            kind = statement.__class__
+            node_type = statement.__class__
             # A docstring is a constant in a statement of its own, and so is any other text that
             # does nothing.
-            if kind is ast.Pass or (kind is ast.Expr and _is_constant(statement)):
+            if node_type is ast.Pass or (node_type is ast.Expr and _is_constant(statement)):
                 continue
             self.node(statement, scope, depth)
         self.out.append("}")
 
     def node(self, node: Any, scope: _Scope, depth: int) -> None:
         """Write down a node and all below it."""
-        kind = node.__class__
-        if kind is ast.Name:
+        node_type = node.__class__
+        if node_type is ast.Name:
             if node.ctx.__class__ is not ast.Load:
                 scope.bind(node.id)
             self.names.append((len(self.out), scope, node.id))
             self.out.append("")
-        elif kind is ast.Constant:
+        elif node_type is ast.Constant:
             # With its type, as 1, 1.0 and True are one value to Python.
             self.out.append(f"{node.value.__class__.__name__} {node.value!r}")
         # Counted here and not left to Python's recursion limit, which depends on the caller's
         # depth: a program must have one fingerprint wherever it is asked for.
         elif depth > DEEPEST:
             raise SyntaxError("nested too deeply")
-        elif (special := _SPECIAL.get(kind)) is not None:
+        elif (special := _SPECIAL.get(node_type)) is not None:
             special(self, node, scope, depth + 1)
         else:
             self.fields(node, scope, depth + 1)
 
     def fields(self, node: Any, scope: _Scope, depth: int) -> None:
         """Write down a node that opens no scope."""
-        out, write, kind = self.out, self.node, node.__class__
-        label, fields = _LAYOUTS.get(kind) or _layout(kind)
+        out, write, node_type = self.out, self.node, node.__class__
+        label, fields = _LAYOUTS.get(node_type) or _layout(node_type)
         out.append(label)
         for field in fields:
             value = getattr(node, field)
@@ -216,11 +216,14 @@ _BINDS: dict[type, str] = {
 _LAYOUTS: dict[type, tuple[str, tuple[str, ...]]] = {}  # filled as classes are met
 
 
-def _layout(kind: type[ast.AST]) -> tuple[str, tuple[str, ...]]:
+def _layout(node_type: type[ast.AST]) -> tuple[str, tuple[str, ...]]:
     """The name of a class of nodes, and its fields that count."""
-    unseen = {*_UNSEEN, _BINDS.get(kind)}
-    layout = (kind.__name__, tuple(field for field in kind._fields if field not in unseen))
-    return _LAYOUTS.setdefault(kind, layout)
+    unseen = {*_UNSEEN, _BINDS.get(node_type)}
+    layout = (
+        node_type.__name__,
+        tuple(field for field in node_type._fields if field not in unseen),
+    )
+    return _LAYOUTS.setdefault(node_type, layout)
 
 
 def _function(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
@@ -269,9 +272,9 @@ def _class(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
 def _comprehension(walk: _Walk, node: Any, scope: _Scope, depth: int) -> None:
     walk.out.append(node.__class__.__name__)
     inner = _Scope(scope, "comprehension")
-    for place, part in enumerate(node.generators):
+    for index, part in enumerate(node.generators):
         # Python evaluates the first iterable outside of the comprehension.
-        walk.node(part.iter, inner if place else scope, depth)
+        walk.node(part.iter, inner if index else scope, depth)
         walk.out.append("async" if part.is_async else "for")
         walk.node(part.target, inner, depth)
         for condition in part.ifs:
@@ -369,7 +372,7 @@ def _without_guard(body: list[ast.stmt]) -> list[ast.stmt]:
     # A guarded `main()` is the program; guarded examples are not, and authors differ in whether
     # they leave any.
     guarded: list[ast.stmt] = body[-1].body  # type: ignore[attr-defined]
-    defines = any(isinstance(one, _DEFINITIONS) for one in body)
+    defines = any(isinstance(statement, _DEFINITIONS) for statement in body)
     shows = all(map(_shows_off, guarded))
     return body[:-1] if defines and shows else [*body[:-1], *guarded]
 

@@ -194,10 +194,10 @@ def prints_alike(expected: str, got: str) -> bool:
     >>> prints_alike("1 2\\n0.5\\n", "1 2 \\r\\n0.5000000001"), prints_alike("1\\n2", "1 2")
     (True, False)
     """
-    ours, theirs = ([line.split() for line in _lines(text)] for text in (expected, got))
-    return len(ours) == len(theirs) and all(
-        len(line) == len(other) and all(map(_same_word, line, other))
-        for line, other in zip(ours, theirs, strict=True)
+    expected_lines, lines = ([line.split() for line in _lines(text)] for text in (expected, got))
+    return len(expected_lines) == len(lines) and all(
+        len(expected_words) == len(words) and all(map(_same_word, expected_words, words))
+        for expected_words, words in zip(expected_lines, lines, strict=True)
     )
 
 

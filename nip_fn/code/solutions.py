@@ -90,20 +90,20 @@ def read_row(row: Mapping[str, Any]) -> Result[LabelledSolution, Problem]:
     name of its field.
     """
     # CSV files and tables of Parquet can leave a cell empty, but not out.
-    given = {name: value for name, value in row.items() if value is not None and value != ""}
-    columns = [name for name in given if name.startswith(VIEW)]
+    cells = {name: value for name, value in row.items() if value is not None and value != ""}
+    columns = [name for name in cells if name.startswith(VIEW)]
     fields: dict[str, Any] = {}
     for name, (attribute, read) in {**_FIELDS, **{c: (c, read_text) for c in columns}}.items():
-        if name in given:
-            match _guarded(read, given[name]):
+        if name in cells:
+            match _guarded(read, cells[name]):
                 case Success(value):
                     fields[attribute] = value
                 case Failure(problem):
                     return Failure(problem.at(name))
         elif name in ("question", "label"):
             return Failure(Problem("is missing", name))
-    own = [(name.removeprefix(VIEW), fields.pop(name)) for name in columns]
-    views = (*fields.pop("views", ()), *own)
+    view_columns = [(name.removeprefix(VIEW), fields.pop(name)) for name in columns]
+    views = (*fields.pop("views", ()), *view_columns)
     if len(dict(views)) < len(views):
         return Failure(Problem(f"has a view that {columns[0]} or another column has, too", "views"))
     if not views and "solution" not in fields:
@@ -199,9 +199,9 @@ def _tests_of_table(table: Mapping[str, Any]) -> Result[Tests, Problem]:
     return read_text(name).map(lambda function: Tests(function, *read, wrapped))
 
 
-def _converted(table: Any, kind: type[_T]) -> Result[_T, Problem]:
+def _converted(table: Any, record: type[_T]) -> Result[_T, Problem]:
     """The record that a table stands for."""
-    converted = safe((msgspec.ValidationError,))(msgspec.convert)(table, kind)
+    converted = safe((msgspec.ValidationError,))(msgspec.convert)(table, record)
     return converted.alt(lambda error: Problem(str(error)))
 
 
@@ -253,9 +253,9 @@ def _views_of_table(table: object) -> Result[tuple[tuple[str, str], ...], Proble
     if not isinstance(table, Mapping):
         return Failure(Problem(f"{shown(table)} is no object of texts by role"))
     # A table of Parquet has an entry for every role that any row has a view of.
-    given = {str(name): text for name, text in table.items() if text not in (None, "")}
-    read = (read_text(text).alt(partial(Problem.at, address=n)) for n, text in given.items())
-    return collect(read).map(lambda texts: tuple(zip(given, texts, strict=True)))
+    views = {str(name): text for name, text in table.items() if text not in (None, "")}
+    read = (read_text(text).alt(partial(Problem.at, address=n)) for n, text in views.items())
+    return collect(read).map(lambda texts: tuple(zip(views, texts, strict=True)))
 
 
 def _origin(value: object) -> Result[Origin, Problem]:

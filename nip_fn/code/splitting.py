@@ -64,29 +64,29 @@ def splits(rows: Sequence[LeakKeys], shares: Shares) -> tuple[Split | None, ...]
     )
 
 
-def _content(wanted: SplitHint | None, split: Split) -> bool:
-    return wanted in (None, split) or (wanted == "held out" and split != "train")
+def _content(hint: SplitHint | None, split: Split) -> bool:
+    return hint in (None, split) or (hint == "held out" and split != "train")
 
 
 def _split_of(rows: Iterable[LeakKeys], shares: Shares) -> Split:
     """The split of a group: the most held out of those its rows want."""
     # The most held out wins, since a row that was trained on cannot be taken back for a test.
-    wanted = {row.wanted for row in rows}
-    if "test" in wanted:
+    hints = {row.wanted for row in rows}
+    if "test" in hints:
         return "test"
-    if "validation" in wanted:
+    if "validation" in hints:
         return "validation"
     # By a hash of the name and not by a draw over all groups, so that further rows move none of the
     # groups that they do not join.
     name = min(row.keys[0] for row in rows)
-    place = int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) / 2**64
-    if "held out" in wanted:
-        return "validation" if place < 0.5 else "test"
-    if "train" in wanted:
+    fraction = int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) / 2**64
+    if "held out" in hints:
+        return "validation" if fraction < 0.5 else "test"
+    if "train" in hints:
         return "train"
-    if place < shares.test:
+    if fraction < shares.test:
         return "test"
-    return "validation" if place < shares.test + shares.validation else "train"
+    return "validation" if fraction < shares.test + shares.validation else "train"
 
 
 def _groups(rows: Iterable[tuple[str, ...]]) -> list[int]:
@@ -104,14 +104,14 @@ def _groups(rows: Iterable[tuple[str, ...]]) -> list[int]:
 
     firsts = []
     for keys in rows:
-        own = []
-        for place, key in enumerate(keys):
-            # The place is a part of the key: a problem's name that happens to read like another
+        indices = []
+        for position, key in enumerate(keys):
+            # The position is a part of the key: a problem's name that happens to read like another
             # row's hash joins nothing.
-            own.append(numbers.setdefault(f"{place}:{key}", len(numbers)))
-            if own[-1] == len(parents):
-                parents.append(own[-1])
-        for number in own[1:]:
-            parents[root(number)] = root(own[0])
-        firsts.append(own[0])
+            indices.append(numbers.setdefault(f"{position}:{key}", len(numbers)))
+            if indices[-1] == len(parents):
+                parents.append(indices[-1])
+        for number in indices[1:]:
+            parents[root(number)] = root(indices[0])
+        firsts.append(indices[0])
     return [root(first) for first in firsts]

@@ -53,11 +53,17 @@ def statistics(
     """The statistics of every split that holds anything; lengths in whatever `length` counts."""
     rows: defaultdict[Split, list[tuple[str, int, bool, str, int, int]]] = defaultdict(list)
     views: defaultdict[Split, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for split, _, one in solutions:
-        sizes = length(one.question), length(one.solution)
-        row = (one.problem_id, one.label, one.tests is not None, one.difficulty or UNKNOWN, *sizes)
+    for split, _, solution in solutions:
+        sizes = length(solution.question), length(solution.solution)
+        row = (
+            solution.problem_id,
+            solution.label,
+            solution.tests is not None,
+            solution.difficulty or UNKNOWN,
+            *sizes,
+        )
         rows[split].append(row)
-        for name, text in one.views:
+        for name, text in solution.views:
             views[split][name].append(length(text))
     return tuple(
         _of_split(split, rows[split])._replace(
@@ -90,29 +96,29 @@ def _lengths(sizes: Iterable[int]) -> Lengths:
 def leaks(solutions: Iterable[PlacedSolution]) -> Iterator[str]:
     """A line for everything that two splits have in common, but should not."""
     seen: dict[tuple[str, str], tuple[Split, str]] = {}
-    for split, name, one in solutions:
+    for split, name, solution in solutions:
         # The keys by which data are split, so that the check cannot forget what the split has
         # promised.
-        for what, mark in zip(SHARED, marks_of(one).keys, strict=True):
-            there, other = seen.setdefault((what, mark), (split, name))
-            if there != split:
-                yield f"{name} ({split}): {other} ({there}) has the same {what}"
+        for what, mark in zip(SHARED, marks_of(solution).keys, strict=True):
+            earlier_split, earlier = seen.setdefault((what, mark), (split, name))
+            if earlier_split != split:
+                yield f"{name} ({split}): {earlier} ({earlier_split}) has the same {what}"
 
 
 def label_problem(solution: LabelledSolution, tally: Tally) -> str | None:
     """The reason why the tests do not bear out the label; None where they do."""
     if solution.label and not tally.all_passed:
-        return f"labelled right, but {_told(tally)}"
+        return f"labelled right, but {_failures(tally)}"
     if not solution.label and tally.all_passed:
         return f"labelled as having a bug, but all {tally.tests} tests pass"
     return None
 
 
-def _told(tally: Tally) -> str:
+def _failures(tally: Tally) -> str:
     counts: dict[str, Any] = {
         "with another output": tally.wrong,
         "crashed": tally.crashed,
         "out of time": tally.stopped,
     }
-    failed = ", ".join(f"{count} {how}" for how, count in counts.items() if count)
+    failed = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     return f"{tally.tests - tally.passed} of {tally.tests} tests fail ({failed})"

@@ -60,8 +60,8 @@ def _all_of(row: Mapping[str, Any], split: str, column: str, label: int) -> Read
     """The solutions of one label in a row of buggy-apps."""
 
     def read(entries: list[Any]) -> Read:
-        place = row, split, "apps_problem_id", column
-        return collect(_solution(*place, entry, label) for entry in entries)
+        source = row, split, "apps_problem_id", column
+        return collect(_solution(*source, entry, label) for entry in entries)
 
     return _json_list(row, column).bind(read)
 
@@ -118,11 +118,13 @@ def _origin(entry: object) -> Result[Origin | None, Problem]:
         return Success(None)
     checks, distance = entry.get("checks") or {}, entry.get("levenshtein_distance") or {}
     try:
-        passed, *others = (int(checks.get(name) or 0) for name in ("pass", "fail", "error"))
+        passed, *failures = (int(checks.get(name) or 0) for name in ("pass", "fail", "error"))
         raw = int(distance.get("raw") or 0)
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         return Failure(Problem(f"checks, levenshtein_distance: {error}", "buggy_solutions"))
-    return Success(Origin(made_by="model", passed=passed, tests=passed + sum(others), distance=raw))
+    return Success(
+        Origin(made_by="model", passed=passed, tests=passed + sum(failures), distance=raw)
+    )
 
 
 def _tests(row: Mapping[str, Any]) -> Result[Tests | None, Problem]:
@@ -150,7 +152,7 @@ def _json_list(row: Mapping[str, Any], column: str) -> Result[list[Any], Problem
 def _list(value: Any, column: str) -> Result[list[Any], Problem]:
     if value is None:
         return Success([])
-    if isinstance(value, Mapping) and all(isinstance(one, list) for one in value.values()):
+    if isinstance(value, Mapping) and all(isinstance(items, list) for items in value.values()):
         if len(set(map(len, value.values()))) > 1:
             return Failure(Problem("a table of lists of unequal lengths", column))
         entries = zip(*value.values(), strict=True)

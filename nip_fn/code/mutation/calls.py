@@ -56,23 +56,23 @@ def function_swapped(node: ast.AST, context: Context) -> Results:
     """Another function of the same kind: `min` for `max`, `any` for `all`."""
     match node:
         case ast.Call(func=ast.Name(id=name) as function):
-            known = name not in context.variables(node).first
-            for other in _FUNCTIONS.get(name, ()) if known else ():
-                if other in _BUILTINS or name not in _BUILTINS:
-                    yield with_field(node, func=ast.Name(other, function.ctx))
+            is_global = name not in context.variables(node).first
+            for substitute in _FUNCTIONS.get(name, ()) if is_global else ():
+                if substitute in _BUILTINS or name not in _BUILTINS:
+                    yield with_field(node, func=ast.Name(substitute, function.ctx))
         case ast.Call(
             func=ast.Attribute(value=ast.Name(id="math" | "bisect" | "itertools"), attr=name)
         ):
-            for other in _FUNCTIONS.get(name, ()):
-                if other not in _BUILTINS:
-                    yield with_field(node, func=with_field(node.func, attr=other))
+            for substitute in _FUNCTIONS.get(name, ()):
+                if substitute not in _BUILTINS:
+                    yield with_field(node, func=with_field(node.func, attr=substitute))
 
 
 def method_swapped(node: ast.AST, context: Context) -> Results:
     """Another method of the same kind: `rfind` for `find`."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        for other in _METHODS.get(node.func.attr, ()):
-            yield with_field(node, func=with_field(node.func, attr=other))
+        for substitute in _METHODS.get(node.func.attr, ()):
+            yield with_field(node, func=with_field(node.func, attr=substitute))
 
 
 def append_at_front(node: ast.AST, context: Context) -> Results:
@@ -114,7 +114,7 @@ def key_dropped(node: ast.AST, context: Context) -> Results:
     if isinstance(node, ast.Call):
         for keyword in node.keywords:
             if keyword.arg in ("key", "default"):
-                rest = [other for other in node.keywords if other is not keyword]
+                rest = [argument for argument in node.keywords if argument is not keyword]
                 yield with_field(node, keywords=rest)
 
 
@@ -161,7 +161,7 @@ def copy_dropped(node: ast.AST, context: Context) -> Results:
 def arguments_swapped(node: ast.AST, context: Context) -> Results:
     """Two arguments in a row exchanged."""
     if isinstance(node, ast.Call) and called(node) not in _ANY_ORDER:
-        for place, (one, two) in enumerate(zip(node.args, node.args[1:], strict=False)):
-            if not isinstance(one, ast.Starred) and not isinstance(two, ast.Starred):
-                args = [*node.args[:place], two, one, *node.args[place + 2 :]]
+        for index, (first, second) in enumerate(zip(node.args, node.args[1:], strict=False)):
+            if not isinstance(first, ast.Starred) and not isinstance(second, ast.Starred):
+                args = [*node.args[:index], second, first, *node.args[index + 2 :]]
                 yield with_field(node, args=args)

@@ -94,7 +94,11 @@ class Context:
     def function(self, node: ast.AST) -> ast.AST:
         """The function around a node, or the module."""
         scopes = (*_SCOPES, ast.Module)
-        return next(one for one in (*self.ancestors(node), self.tree) if isinstance(one, scopes))
+        return next(
+            ancestor
+            for ancestor in (*self.ancestors(node), self.tree)
+            if isinstance(ancestor, scopes)
+        )
 
     def variables(self, node: ast.AST) -> Variables:
         """The variables of the function around a node."""
@@ -120,9 +124,9 @@ class Context:
 
     def block(self, statement: ast.AST) -> Block:
         """The statements among which one stands."""
-        owner, field, place = self.slots[statement]
-        assert place is not None
-        return Block(owner, field, getattr(owner, field), place)
+        owner, field, index = self.slots[statement]
+        assert index is not None
+        return Block(owner, field, getattr(owner, field), index)
 
 
 def sites(tree: ast.Module) -> Iterator[ast.AST]:
@@ -148,9 +152,9 @@ def _below(node: ast.AST) -> Iterator[ast.AST]:
                 yield from _below(part)
 
 
-def _live(parts: list[Any]) -> Iterator[Any]:
+def _live(row: list[Any]) -> Iterator[Any]:
     """The parts of a row up to the first statement that goes elsewhere."""
-    for part in parts:
+    for part in row:
         if not (isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)):
             yield part
         # What follows a jump is never run, so a change there would be no error at all.
@@ -170,10 +174,12 @@ def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
             queue += ast.iter_child_nodes(node)
 
 
-def names(node: ast.AST, kind: type[ast.expr_context]) -> list[str]:
+def names(node: ast.AST, context: type[ast.expr_context]) -> list[str]:
     """The names in a node that are loaded, or stored."""
     return [
-        one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, kind)
+        name.id
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, context)
     ]
 
 
@@ -189,7 +195,9 @@ def _variables(function: ast.AST) -> Variables:
         if isinstance(node, ast.comprehension):
             hidden.update(names(node.target, ast.Store))
         if isinstance(node, ast.Lambda):
-            hidden.update(one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg))
+            hidden.update(
+                parameter.arg for parameter in ast.walk(node.args) if isinstance(parameter, ast.arg)
+            )
         for name, line in _bound(node):
             first[name] = min(line, first.get(name, line))
         for name, use in _uses(node):
@@ -217,9 +225,13 @@ def _uses(node: ast.AST) -> Iterator[tuple[str, str]]:
         case ast.AugAssign(target=ast.Name(id=name), value=ast.Name(id=other)):
             yield from ((name, "added"), (other, "added"))
         case ast.BinOp(left=left, op=ast.Add(), right=right) if not _is_number(right):
-            yield from ((one.id, "added") for one in (left, right) if isinstance(one, ast.Name))
+            yield from (
+                (operand.id, "added") for operand in (left, right) if isinstance(operand, ast.Name)
+            )
         case ast.BinOp(left=left, right=right):
-            yield from ((one.id, "number") for one in (left, right) if isinstance(one, ast.Name))
+            yield from (
+                (operand.id, "number") for operand in (left, right) if isinstance(operand, ast.Name)
+            )
         case ast.Compare(left=left, comparators=[right]):
             yield from _compared(left, node.ops[0], right)
         case ast.Subscript(value=ast.Name(id=name)):
@@ -227,7 +239,9 @@ def _uses(node: ast.AST) -> Iterator[tuple[str, str]]:
         case ast.Call(func=ast.Name(id=function), args=args):
             yield function, "function"
             use = _PARAMETERS.get(function)
-            yield from ((one.id, use) for one in args if use and isinstance(one, ast.Name))
+            yield from (
+                (operand.id, use) for operand in args if use and isinstance(operand, ast.Name)
+            )
         case ast.Attribute(value=ast.Name(id=name), attr=attr):
             yield from ((name, attr), (name, "object"))
 
@@ -248,7 +262,7 @@ def _iterated(target: ast.expr, source: ast.expr) -> Iterator[tuple[str, str]]:
             yield stored[0], "number"
         case ast.Name(id=name):
             yield name, "sequence"
-            yield from ((one, "item") for one in stored)
+            yield from ((item, "item") for item in stored)
 
 
 def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Iterator[tuple[str, str]]:
@@ -257,9 +271,9 @@ def _compared(left: ast.expr, op: ast.cmpop, right: ast.expr) -> Iterator[tuple[
             yield right.id, "sequence"
         return
     number = _is_number(left) or _is_number(right)
-    for one in (left, right):
-        if isinstance(one, ast.Name):
-            yield one.id, "number" if number else "compared"
+    for operand in (left, right):
+        if isinstance(operand, ast.Name):
+            yield operand.id, "number" if number else "compared"
 
 
 def _is_number(node: ast.expr) -> bool:

@@ -41,9 +41,9 @@ def comparison_negated(node: ast.AST, context: Context) -> Results:
 
 def _other_comparison(node: ast.AST, table: dict[Any, Any]) -> Results:
     if isinstance(node, ast.Compare):
-        for place, op in enumerate(node.ops):
+        for index, op in enumerate(node.ops):
             if type(op) in table:
-                yield with_field(node, ops=_with(node.ops, place, table[type(op)]()))
+                yield with_field(node, ops=_with(node.ops, index, table[type(op)]()))
 
 
 def comparison_dropped(node: ast.AST, context: Context) -> Results:
@@ -102,9 +102,9 @@ def _is_text(node: ast.AST) -> bool:
     return False
 
 
-def _with(items: list[Any], place: int, *new: Any) -> list[Any]:
-    """A list with the item at a place replaced by others, or none."""
-    return [*items[:place], *new, *items[place + 1 :]]
+def _with(items: list[Any], index: int, *new: Any) -> list[Any]:
+    """A list with the item at an index replaced by others, or none."""
+    return [*items[:index], *new, *items[index + 1 :]]
 
 
 # -------------------------------------------------------------------------------------- conditions
@@ -119,8 +119,8 @@ def boolean_operator(node: ast.AST, context: Context) -> Results:
 def operand_dropped(node: ast.AST, context: Context) -> Results:
     """One of the conditions joined by `and` or `or` left out."""
     if isinstance(node, ast.BoolOp):
-        for place in reversed(range(len(node.values))):
-            rest = _with(node.values, place)
+        for index in reversed(range(len(node.values))):
+            rest = _with(node.values, index)
             yield with_field(node, values=rest) if len(rest) > 1 else rest[0]
 
 
@@ -248,10 +248,10 @@ def string_changed(node: ast.AST, context: Context) -> Results:
         return
     owner, field, _ = context.slots[node]
     text = context.source.text(node)
-    known = isinstance(owner, ast.Call) and called(owner) in ("float", "open", "getattr")
+    is_argument = isinstance(owner, ast.Call) and called(owner) in ("float", "open", "getattr")
     # A key that is in no dictionary raises at once.
     is_key = field == "slice" or (isinstance(owner, ast.Dict) and field == "keys")
-    if known or is_key or text[1:-1] != node.value:
+    if is_argument or is_key or text[1:-1] != node.value:
         return
     if node.value == "":
         yield ast.Constant(" ")

@@ -93,7 +93,7 @@ def mutants(code: str) -> tuple[Mutant, ...]:
     tree = parsed(code)
     seen = {tree_fingerprint(tree)}
     context = Context(code, tree)
-    found = []
+    mutants = []
     for node in list(sites(tree)):
         for name, operator in OPERATORS.items():
             # A list, because `_written` changes the tree for a moment, and an operator must not
@@ -108,24 +108,24 @@ def mutants(code: str) -> tuple[Mutant, ...]:
                 # names.
                 if print_ not in seen:
                     seen.add(print_)
-                    found.append(_mutant(name, node, mutated, patches, context))
-    return tuple(found)
+                    mutants.append(_mutant(name, node, mutated, patches, context))
+    return tuple(mutants)
 
 
 def _put(node: ast.AST, new: ast.AST, context: Context) -> Edit:
     """The edit that puts a new node where one stands."""
-    owner, field, place = context.slots[node]
+    owner, field, index = context.slots[node]
     value: Any = new
-    if place is not None:
+    if index is not None:
         value = list(getattr(owner, field))
-        value[place] = new
+        value[index] = new
     return Edit(((owner, field, value),), readings(context.source, node, new))
 
 
 def _written(edit: Edit, context: Context) -> tuple[str, tuple[Patch, ...], str] | None:
     """The text of an edit, its patches and its fingerprint; None if no reading parses to the tree
     that the edit makes."""
-    wanted: list[Any] | None = None
+    target: list[Any] | None = None
     for patches in edit.readings:
         text = apply(context.source.code, patches)
         if text is None:
@@ -133,11 +133,11 @@ def _written(edit: Edit, context: Context) -> tuple[str, tuple[Patch, ...], str]
         try:
             tree = parsed(text)
             # The tree that is meant is only needed if some reading parses at all.
-            if wanted is None:
-                wanted = _shape_after(edit, context.tree)
+            if target is None:
+                target = _shape_after(edit, context.tree)
             # Parsing decides whether a reading says what was meant.  Rules for when parentheses are
             # needed would be a second grammar of Python, with faults of its own.
-            if shape(tree) == wanted:
+            if shape(tree) == target:
                 return text, patches, tree_fingerprint(tree)
         except SyntaxError:
             continue
@@ -166,14 +166,14 @@ def shape(tree: ast.AST) -> list[Any]:
     while rest:
         item = rest.pop()
         if isinstance(item, ast.AST):
-            kind = item.__class__
-            out.append(kind)
-            if kind is ast.Constant:
+            node_type = item.__class__
+            out.append(node_type)
+            if node_type is ast.Constant:
                 out.append(f"{item.value.__class__.__name__} {item.value!r}")  # type: ignore[attr-defined]
                 continue
-            for field in kind._fields:
+            for field in node_type._fields:
                 value = getattr(item, field, None)
-                if kind is ast.BoolOp and field == "values":
+                if node_type is ast.BoolOp and field == "values":
                     value = list(_joined(item))
                 if value.__class__ is list:
                     out.append(len(value))
@@ -201,7 +201,7 @@ def _mutant(
     start, end = min(patch.start for patch in patches), max(patch.end for patch in patches)
     line = context.source.line_of(start)
     if isinstance(node, (ast.expr, *SIMPLE)):
-        own = context.source.span(node)
-        start, end = min(start, own[0]), max(end, own[1])
+        span = context.source.span(node)
+        start, end = min(start, span[0]), max(end, span[1])
     tail = len(code) - end
     return Mutant(mutated, name, line, code[start:end], mutated[start : len(mutated) - tail])

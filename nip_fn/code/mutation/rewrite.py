@@ -47,8 +47,8 @@ def readings(source: SourceText, old: ast.AST, new: ast.AST) -> Iterator[tuple[P
 
 def with_field(node: Any, **fields: Any) -> Any:
     """A copy of a node with other fields, and without a place."""
-    own = {name: getattr(node, name) for name in node._fields if hasattr(node, name)}
-    return type(node)(**(own | fields))
+    unchanged = {name: getattr(node, name) for name in node._fields if hasattr(node, name)}
+    return type(node)(**(unchanged | fields))
 
 
 def rendered(source: SourceText, new: ast.AST, wrap: bool) -> str:
@@ -119,10 +119,10 @@ def _small(source: SourceText, old: Any, new: Any) -> list[Patch] | None:
     patches: list[Patch] = []
     for field in old._fields:
         before, after = getattr(old, field, None), getattr(new, field, None)
-        found = [] if before is after else _field(source, old, field, before, after)
-        if found is None:
+        field_patches = [] if before is after else _field(source, old, field, before, after)
+        if field_patches is None:
             return None
-        patches += found
+        patches += field_patches
     return patches
 
 
@@ -145,20 +145,20 @@ def _field(source: SourceText, old: Any, field: str, before: Any, after: Any) ->
     return None
 
 
-def _sign(source: SourceText, left: ast.AST, right: ast.AST, sign: str) -> list[Patch] | None:
-    found = source.token(source.span(left)[1], source.span(right)[0])
-    return None if found is None else [Patch(*found, sign)]
+def _sign(source: SourceText, before: ast.AST, after: ast.AST, sign: str) -> list[Patch] | None:
+    span = source.token(source.span(before)[1], source.span(after)[0])
+    return None if span is None else [Patch(*span, sign)]
 
 
 def _signs(source: SourceText, operands: list[ast.expr], signs: list[Any]) -> list[Patch] | None:
     patches = []
-    for left, right, sign in zip(operands[:-1], operands[1:], signs, strict=True):
-        found = source.token(source.span(left)[1], source.span(right)[0])
-        if found is None:
+    for before, after, sign in zip(operands[:-1], operands[1:], signs, strict=True):
+        span = source.token(source.span(before)[1], source.span(after)[0])
+        if span is None:
             return None
         word = _SIGNS[type(sign)]
-        if source.code[slice(*found)].split() != word.split():
-            patches.append(Patch(*found, word))
+        if source.code[slice(*span)].split() != word.split():
+            patches.append(Patch(*span, word))
     return patches
 
 
@@ -174,7 +174,7 @@ def _items(
 ) -> list[Patch] | None:
     if len(before) == len(after):
         pairs = [pair for pair in zip(before, after, strict=True) if pair[0] is not pair[1]]
-        if all(isinstance(one, ast.expr) for pair in pairs for one in pair):
+        if all(isinstance(item, ast.expr) for pair in pairs for item in pair):
             return [patch for pair in pairs for patch in _child(source, *pair)]
         return None
     if field not in _LISTS:
@@ -195,10 +195,10 @@ def _all_items(old: Any, field: str) -> list[Any]:
 def _without(source: SourceText, old: Any, field: str, gone: ast.AST) -> list[Patch]:
     """Take an item and the comma or operator beside it out of a row."""
     items = _all_items(old, field)
-    place = items.index(gone)
+    index = items.index(gone)
     start, end = source.wide(gone)
-    if place:
-        return [Patch(source.wide(items[place - 1])[1], end, "")]
+    if index:
+        return [Patch(source.wide(items[index - 1])[1], end, "")]
     if len(items) > 1:
         return [Patch(start, source.wide(items[1])[0], "")]
     return [Patch(start, end, "")]

@@ -33,15 +33,15 @@ def range_bound(node: ast.AST, context: Context) -> Results:
     """A range that begins or ends one earlier or later, or has no step."""
     match node:
         case ast.Call(func=ast.Name(id="range"), args=[stop], keywords=[]):
-            for other in nudged(stop):
-                yield with_field(node, args=[other])
+            for bound in nudged(stop):
+                yield with_field(node, args=[bound])
             yield with_field(node, args=[ast.Constant(1), stop])
         case ast.Call(func=ast.Name(id="range"), args=[start, stop, *step], keywords=[]):
-            for other in nudged(start):
-                if step or not _is_constant(other, 0):  # that one is written `range(stop)`
-                    yield with_field(node, args=[other, stop, *step])
-            for other in nudged(stop):
-                yield with_field(node, args=[start, other, *step])
+            for bound in nudged(start):
+                if step or not _is_constant(bound, 0):  # that one is written `range(stop)`
+                    yield with_field(node, args=[bound, stop, *step])
+            for bound in nudged(stop):
+                yield with_field(node, args=[start, bound, *step])
             if step:
                 yield with_field(node, args=[start, stop])
             elif not _is_constant(start, 0):
@@ -56,13 +56,13 @@ def slice_bound(node: ast.AST, context: Context) -> Results:
     """A slice that begins or ends one earlier or later."""
     if isinstance(node, ast.Slice):
         if node.lower is not None:
-            for other in nudged(node.lower):
-                if not _is_constant(other, 0):
-                    yield with_field(node, lower=other)
+            for bound in nudged(node.lower):
+                if not _is_constant(bound, 0):
+                    yield with_field(node, lower=bound)
         if node.upper is not None:
-            for other in nudged(node.upper):
-                if not _is_constant(other, 0):
-                    yield with_field(node, upper=other)
+            for bound in nudged(node.upper):
+                if not _is_constant(bound, 0):
+                    yield with_field(node, upper=bound)
 
 
 def slice_bound_dropped(node: ast.AST, context: Context) -> Results:
@@ -101,6 +101,6 @@ def index_shifted(node: ast.AST, context: Context) -> Results:
         case ast.Subscript(
             slice=ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=1)) as index
         ):
-            yield from (with_field(node, slice=other) for other in nudged(index))
+            yield from (with_field(node, slice=shifted) for shifted in nudged(index))
         case ast.Subscript(slice=index) if context.is_number(index):
-            yield from (with_field(node, slice=other) for other in nudged(index))
+            yield from (with_field(node, slice=shifted) for shifted in nudged(index))

@@ -67,17 +67,17 @@ class SourceText:
                 return start, end
             start, end = left, right + 1
 
-    def line_of(self, place: int) -> int:
+    def line_of(self, offset: int) -> int:
         """The line, from 1, of a character."""
-        return sum(start <= place for start in self.starts)
+        return sum(start <= offset for start in self.starts)
 
-    def line_start(self, place: int) -> int:
+    def line_start(self, offset: int) -> int:
         """Start of the line of a character."""
-        return self.starts[self.line_of(place) - 1]
+        return self.starts[self.line_of(offset) - 1]
 
-    def line_end(self, place: int) -> int:
+    def line_end(self, offset: int) -> int:
         """Start of the line after that of a character, or the end of the text."""
-        line = self.line_of(place)
+        line = self.line_of(offset)
         return self.starts[line] if line < len(self.starts) else len(self.code)
 
     def indent(self, node: ast.AST) -> str | None:
@@ -87,7 +87,7 @@ class SourceText:
         return None if space.strip() else space
 
     def token(self, start: int, end: int) -> tuple[int, int] | None:
-        """The first operator or word between two places, comments left out."""
+        """The span of the first operator or word between two offsets, comments left out."""
         for match in _TOKEN.finditer(self.code, start, end):
             if match["token"]:
                 return match.span()
@@ -96,10 +96,10 @@ class SourceText:
 
 def apply(code: str, patches: Iterable[Patch]) -> str | None:
     """The text with all patches made; None where they overlap."""
-    pieces, done = [], 0
+    pieces, copied = [], 0
     for patch in sorted(patches):
-        if patch.start < done:
+        if patch.start < copied:
             return None
-        pieces += [code[done : patch.start], patch.text]
-        done = patch.end
-    return "".join((*pieces, code[done:]))
+        pieces += [code[copied : patch.start], patch.text]
+        copied = patch.end
+    return "".join((*pieces, code[copied:]))

@@ -46,8 +46,8 @@ def else_dropped(node: ast.AST, context: Context) -> Results:
         source, first = context.source, node.orelse[0]
         start, end = source.span(first)[0], source.span(node)[1]
         if not (isinstance(first, ast.If) and _elif(first, context)):
-            found = source.token(source.span(node.body[-1])[1], start)
-            start = start if found is None else found[0]
+            token = source.token(source.span(node.body[-1])[1], start)
+            start = start if token is None else token[0]
         patch = Patch(source.line_start(start), source.line_end(end), "")
         yield Edit(((node, "orelse", []),), ((patch,),))
 
@@ -110,9 +110,9 @@ def statements_swapped(node: ast.AST, context: Context) -> Results:
         return
     body = [*block.body[: block.place], after, node, *block.body[block.place + 2 :]]
     source = context.source
-    one = Patch(*source.span(node), source.text(after))
-    two = Patch(*source.span(after), source.text(node))
-    yield Edit(((block.owner, block.field, body),), ((one, two),))
+    first = Patch(*source.span(node), source.text(after))
+    second = Patch(*source.span(after), source.text(node))
+    yield Edit(((block.owner, block.field, body),), ((first, second),))
 
 
 def assignment_split(node: ast.AST, context: Context) -> Results:
@@ -123,7 +123,7 @@ def assignment_split(node: ast.AST, context: Context) -> Results:
         case _:
             return
     if len(targets) != len(values) or any(
-        isinstance(one, ast.Starred) for one in (*targets, *values)
+        isinstance(element, ast.Starred) for element in (*targets, *values)
     ):
         return
     later = [name for value in values[1:] for name in names(value, ast.Load)]
@@ -131,14 +131,16 @@ def assignment_split(node: ast.AST, context: Context) -> Results:
     if set(later).isdisjoint(_changed(targets[0])):
         return
     block, source = context.block(node), context.source
-    parts = [ast.Assign([target], value) for target, value in zip(targets, values, strict=True)]
+    assignments = [
+        ast.Assign([target], value) for target, value in zip(targets, values, strict=True)
+    ]
     indent = source.indent(node)
     joint = "; " if indent is None else source.newline + indent
     text = joint.join(
         f"{source.text(target)} = {source.text(value)}"
         for target, value in zip(targets, values, strict=True)
     )
-    body = [*block.body[: block.place], *parts, *block.body[block.place + 1 :]]
+    body = [*block.body[: block.place], *assignments, *block.body[block.place + 1 :]]
     yield Edit(((block.owner, block.field, body),), ((Patch(*source.span(node), text),),))
 
 
@@ -179,26 +181,26 @@ def _moved(source: SourceText, node: ast.AST, model: ast.AST, changes: Changes) 
         yield Edit(changes, ((Patch(start - len(old), start, new),),))
 
 
-def _depend(one: ast.stmt, two: ast.stmt, context: Context) -> bool:
+def _depend(before: ast.stmt, after: ast.stmt, context: Context) -> bool:
     """True if the order of two statements matters, and both can be run in the other order."""
-    changed, changed_after = _changed(one), _changed(two)
-    used, used_after = names(one, ast.Load), names(two, ast.Load)
-    first = context.variables(one).first
-    if any(first.get(name) == one.lineno for name in changed & set(used_after)):
+    changed, changed_after = _changed(before), _changed(after)
+    used, used_after = names(before, ast.Load), names(after, ast.Load)
+    first = context.variables(before).first
+    if any(first.get(name) == before.lineno for name in changed & set(used_after)):
         return False
     return bool(changed & {*used_after, *changed_after} or changed_after & set(used))
 
 
 def _changed(node: ast.AST) -> set[str]:
     """The variables whose value, or whose value's parts, a statement or target changes."""
-    found = set(names(node, ast.Store))
+    variables = set(names(node, ast.Store))
     for part in ast.walk(node):
         match part:
             case ast.Subscript(ctx=ast.Store()) | ast.Attribute(ctx=ast.Store()):
-                found.add(_base(part))
+                variables.add(_base(part))
             case ast.Call(func=ast.Attribute(value=value)) if isinstance(node, ast.Expr):
-                found.add(_base(value))
-    return found - {""}
+                variables.add(_base(value))
+    return variables - {""}
 
 
 def _base(node: ast.AST) -> str:

@@ -16,7 +16,7 @@ def subtlety(tally: Tally) -> float:
     return 0.0 if tally.all_passed or not tally.tests else tally.passed / tally.tests
 
 
-def edit_distance(one: str, other: str) -> int:
+def edit_distance(source: str, target: str) -> int:
     """The least number of characters to insert, delete or replace to make one of the other.
 
     A column of the table of distances is kept as two integers, a bit for each step up and for each
@@ -27,16 +27,18 @@ def edit_distance(one: str, other: str) -> int:
     """
     # Python's integers are as long as the text, so a whole column is one operation; a compiled
     # package would be a dependency for this function alone.
-    places: dict[str, int] = {}
-    for place, character in enumerate(one):
-        places[character] = places.get(character, 0) | 1 << place
-    ones = (1 << len(one)) - 1
-    up, down, distance = ones, 0, len(one)
-    for character in other:
-        same = places.get(character, 0)
+    masks: dict[str, int] = {}
+    for index, character in enumerate(source):
+        masks[character] = masks.get(character, 0) | 1 << index
+    ones = (1 << len(source)) - 1
+    up, down, distance = ones, 0, len(source)
+    for character in target:
+        same = masks.get(character, 0)
         diagonal = (((same & up) + up) ^ up) | same | down
         right_up, right_down = down | ~(diagonal | up), up & diagonal
-        distance += (right_up >> len(one) - 1 & 1) - (right_down >> len(one) - 1 & 1) if one else 1
+        distance += (
+            (right_up >> len(source) - 1 & 1) - (right_down >> len(source) - 1 & 1) if source else 1
+        )
         right_up, right_down = right_up << 1 | 1, right_down << 1
         up, down = (right_down | ~(diagonal | right_up)) & ones, right_up & diagonal & ones
     return distance
@@ -56,5 +58,5 @@ def draw_order(mutants: Sequence[Mutant], key: Key) -> tuple[Mutant, ...]:
     for turn, which in enumerate(permutation(fold_in(key, "operators"), len(operators))):
         group = groups[operators[which]]
         shuffled = permutation(fold_in(key, "mutants", operators[which]), len(group))
-        turns += [(round_, turn, group[place]) for round_, place in enumerate(shuffled)]
+        turns += [(round_, turn, group[index]) for round_, index in enumerate(shuffled)]
     return tuple(mutant for *_, mutant in sorted(turns, key=lambda entry: entry[:2]))

@@ -22,22 +22,29 @@ def wrong_variable(node: ast.AST, context: Context) -> Results:
     if isinstance(parent, ast.Call) and field == "func":
         return
     earlier = [name for name, line in first.items() if line < node.lineno]
-    own = uses.get(node.id, set())
+    node_uses = uses.get(node.id, set())
     ranked = sorted(
-        (-len(own & uses.get(name, set())), len(own ^ uses.get(name, set())), place, name)
-        for place, name in enumerate(dict.fromkeys((*inner, *earlier)))
-        if name != node.id and not _clash(own, uses.get(name, set()))
+        (
+            -len(node_uses & uses.get(name, set())),
+            len(node_uses ^ uses.get(name, set())),
+            index,
+            name,
+        )
+        for index, name in enumerate(dict.fromkeys((*inner, *earlier)))
+        if name != node.id and not _clash(node_uses, uses.get(name, set()))
     )
     alike = [name for shared, *_, name in ranked if shared]
     for name in alike[:MOST] or [name for *_, name in ranked[:1]]:
         yield ast.Name(name, node.ctx)
 
 
-def _clash(own: set[str], other: set[str]) -> bool:
+def _clash(uses: set[str], substitute_uses: set[str]) -> bool:
     """True if variables are used so differently that one for the other fails at once."""
-    numbers = "number" in own, "number" in other
-    holders = bool(own & _HOLDING), bool(other & _HOLDING)
-    return "function" in other or (numbers[0] and holders[1]) or (numbers[1] and holders[0])
+    numbers = "number" in uses, "number" in substitute_uses
+    holders = bool(uses & _HOLDING), bool(substitute_uses & _HOLDING)
+    return (
+        "function" in substitute_uses or (numbers[0] and holders[1]) or (numbers[1] and holders[0])
+    )
 
 
 _HOLDING = {"sequence", "object"}
@@ -45,20 +52,24 @@ _HOLDING = {"sequence", "object"}
 
 def _inner_names(node: ast.AST, context: Context) -> list[str]:
     """The variables of the comprehensions and lambdas around a node."""
-    found: list[str] = []
+    inner: list[str] = []
     below = node
     for above in context.ancestors(node):
         if isinstance(above, ast.Lambda):
-            found += [one.arg for one in ast.walk(above.args) if isinstance(one, ast.arg)]
+            inner += [
+                parameter.arg
+                for parameter in ast.walk(above.args)
+                if isinstance(parameter, ast.arg)
+            ]
         if isinstance(above, _COMPREHENSIONS) and below not in above.generators:
             for part in above.generators:
-                found += names(part.target, ast.Store)
+                inner += names(part.target, ast.Store)
         if isinstance(above, ast.comprehension) and below in above.ifs:
-            found += names(above.target, ast.Store)
+            inner += names(above.target, ast.Store)
         if isinstance(above, ast.stmt):
             break
         below = above
-    return found
+    return inner
 
 
 def mutable_default(node: ast.AST, context: Context) -> Results:
