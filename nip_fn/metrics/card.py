@@ -80,20 +80,20 @@ class Measures(NamedTuple):
     undecided: Estimate
 
 
-def measures(found: Judged) -> Measures:
+def measures(judged: Judged) -> Measures:
     """All measures of the games of a row."""
-    undecided_P = (found.verdict_PG == NO_DECISION).mean(axis=1)
+    undecided_P = (judged.verdict_PG == NO_DECISION).mean(axis=1)
     return Measures(
-        accuracy=accuracy(found.verdicts),
-        majority=majority_accuracy(found) if found.games > 1 else None,
-        completeness=completeness(found),
-        soundness=soundness(found),
-        always_fails=always_fails(found.verdicts),
-        auroc=auroc(found),
-        brier=brier(found),
-        calibration=calibration(found),
-        score_difference=agent_score_difference(found),
-        checking_rate=checking_rate(found),
+        accuracy=accuracy(judged.verdicts),
+        majority=majority_accuracy(judged) if judged.games > 1 else None,
+        completeness=completeness(judged),
+        soundness=soundness(judged),
+        always_fails=always_fails(judged.verdicts),
+        auroc=auroc(judged),
+        brier=brier(judged),
+        calibration=calibration(judged),
+        score_difference=agent_score_difference(judged),
+        checking_rate=checking_rate(judged),
         undecided=crossed_share([undecided_P]),
     )
 
@@ -131,10 +131,10 @@ def comparisons(rows: Sequence[Row]) -> tuple[Comparison, ...]:
 
 def effect(rows: Sequence[Row], protocol: str) -> Estimate | None:
     """The effect of the provers' messages on the verdict; None if none were swapped."""
-    found = {row.provers: row.judged for row in rows if row.protocol == protocol}
-    if OWN not in found or SWAPPED not in found:
+    by_provers = {row.provers: row.judged for row in rows if row.protocol == protocol}
+    if OWN not in by_provers or SWAPPED not in by_provers:
         return None
-    return message_effect(found[OWN], found[SWAPPED])
+    return message_effect(by_provers[OWN], by_provers[SWAPPED])
 
 
 class Labels(NamedTuple):
@@ -167,60 +167,62 @@ def alarms(
         bounds: Protocol -> the greatest accuracy that theory allows against the worst provers.
         labels: (agent, the truth of its labels).
     """
-    said = []
+    sentences = []
     for protocol in dict.fromkeys(row.protocol for row in rows):
-        own = {row.provers: measures(row.judged) for row in rows if row.protocol == protocol}
+        measured = {row.provers: measures(row.judged) for row in rows if row.protocol == protocol}
         over = {
-            one.provers: one for one in compared if one.protocol == protocol and one.provers != OWN
+            comparison.provers: comparison
+            for comparison in compared
+            if comparison.protocol == protocol and comparison.provers != OWN
         }
-        said += [
+        sentences += [
             f"{protocol}: {line}"
-            for line in _protocol_alarms(own, over, (bounds or {}).get(protocol))
+            for line in _protocol_alarms(measured, over, (bounds or {}).get(protocol))
         ]
         heard = effect(rows, protocol)
         if heard is not None and heard.low == 0:
             firm = "ignores" if heard.high < HEARS else "may ignore"
-            said.append(
+            sentences.append(
                 f"{protocol}: the verifier {firm} messages: those of other datapoints change its "
                 f"verdict with a probability of at most {heard.high:.2f}"
             )
     for agent, truth in labels:
         if truth.right.value < TRUE_LABELS:
-            said.append(
+            sentences.append(
                 f"{agent}: {truth.right.value:.0%} of {truth.pairs} preference labels are right; "
                 f"the true margin is {truth.margin.value:.3f}, {truth.recorded:.3f} was recorded"
             )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def _protocol_alarms(
-    own: dict[str, Measures], over: dict[str, Comparison], bound: float | None
+    measured: dict[str, Measures], over: dict[str, Comparison], bound: float | None
 ) -> list[str]:
-    said = []
-    if bound is not None and OWN in own and own[OWN].accuracy.low > bound:
-        said.append(
-            f"accuracy {own[OWN].accuracy.value:.1%} is above the {bound:.1%} that theory allows "
+    sentences = []
+    if bound is not None and OWN in measured and measured[OWN].accuracy.low > bound:
+        sentences.append(
+            f"accuracy {measured[OWN].accuracy.value:.1%} is above the {bound:.1%} that theory allows "
             "against the worst prover: its own does not do its worst (nip-fn attack finds one)"
         )
     if "silent" in over and not _surely(over["silent"], below=True):
-        said.append(
+        sentences.append(
             "no loss is found with a silent prover: the provers' words may be worth nothing"
         )
     if "honest" in over and _surely(over["honest"], below=True):
-        said.append(
+        sentences.append(
             "an honest prover is worth less than its own: a private convention, or a matter of form"
         )
     if GREEDY in over and _surely(over[GREEDY], below=False):
-        said.append(
+        sentences.append(
             "it is better at temperature 0: part of its errors are sampling, not lack of skill"
         )
-    if OWN in own and own[OWN].undecided.value > UNDECIDED:
-        said.append(f"{own[OWN].undecided.value:.0%} of its games end undecided")
-    return said
+    if OWN in measured and measured[OWN].undecided.value > UNDECIDED:
+        sentences.append(f"{measured[OWN].undecided.value:.0%} of its games end undecided")
+    return sentences
 
 
-def _surely(one: Comparison, *, below: bool) -> bool:
-    return one.p < SURE and (one.difference.value < 0) == below
+def _surely(comparison: Comparison, *, below: bool) -> bool:
+    return comparison.p < SURE and (comparison.difference.value < 0) == below
 
 
 def label_truth(

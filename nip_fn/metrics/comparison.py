@@ -95,8 +95,8 @@ def compare(first: Sequence[Verdicts], second: Sequence[Verdicts], pair: Pairing
     """
     if pair == "seed" and len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} tests cannot be paired by seed")
-    every = (*first, *second)
-    ids = shared_ids(every)
+    tests = (*first, *second)
+    ids = shared_ids(tests)
     theirs_SP, ours_SP = outcomes(first, ids), outcomes(second, ids)
     find = paired_difference if pair == "seed" else unpaired_difference
     difference = find(ours_SP, theirs_SP)
@@ -108,7 +108,7 @@ def compare(first: Sequence[Verdicts], second: Sequence[Verdicts], pair: Pairing
     return Comparison(
         seeds=(len(first), len(second)),
         datapoints=len(ids),
-        left_out=len({id for found in every for id in found.ids}) - len(ids),
+        left_out=len({id for test in tests for id in test.ids}) - len(ids),
         first=crossed_share(theirs_SP),
         second=crossed_share(ours_SP),
         difference=difference,
@@ -119,7 +119,7 @@ def compare(first: Sequence[Verdicts], second: Sequence[Verdicts], pair: Pairing
 
 def shared_ids(tests: Sequence[Verdicts]) -> list[str]:
     """The datapoints that all tests have; raises ValueError if there is none."""
-    shared = set(tests[0].ids).intersection(*(found.ids for found in tests))
+    shared = set(tests[0].ids).intersection(*(test.ids for test in tests))
     if not shared:
         raise ValueError("the tests share no datapoint")
     return [id for id in tests[0].ids if id in shared]
@@ -127,5 +127,5 @@ def shared_ids(tests: Sequence[Verdicts]) -> list[str]:
 
 def outcomes(tests: Sequence[Verdicts], ids: Sequence[str]) -> NDArray[np.float64]:
     """`[S, P]` the accuracy of each test about each datapoint."""
-    found = [dict(zip(test.ids, test.accuracies, strict=True)) for test in tests]
-    return np.array([[accuracies[id] for id in ids] for accuracies in found])
+    by_id = [dict(zip(test.ids, test.accuracies, strict=True)) for test in tests]
+    return np.array([[accuracies[id] for id in ids] for accuracies in by_id])

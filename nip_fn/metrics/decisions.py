@@ -29,17 +29,17 @@ class Histogram(NamedTuple):
     undecided: tuple[int, int]  # about right solutions, about buggy ones
 
 
-def histogram(found: Judged) -> Histogram:
+def histogram(judged: Judged) -> Histogram:
     """The games of a test by the credence with which they ended, for each degree that occurs."""
-    is_right_PG = np.broadcast_to(found.label_P[:, None] == ACCEPT, found.verdict_PG.shape)
-    is_decided_PG = found.verdict_PG != NO_DECISION
+    is_right_PG = np.broadcast_to(judged.label_P[:, None] == ACCEPT, judged.verdict_PG.shape)
+    is_decided_PG = judged.verdict_PG != NO_DECISION
 
     def count(chosen_PG: NDArray[np.bool_]) -> tuple[int, int]:
         return int((chosen_PG & is_right_PG).sum()), int((chosen_PG & ~is_right_PG).sum())
 
-    degrees = np.unique(found.credence_PG[is_decided_PG]).tolist()
+    degrees = np.unique(judged.credence_PG[is_decided_PG]).tolist()
     return Histogram(
-        tuple(Level(c, *count(is_decided_PG & (found.credence_PG == c))) for c in degrees),
+        tuple(Level(c, *count(is_decided_PG & (judged.credence_PG == c))) for c in degrees),
         count(~is_decided_PG),
     )
 
@@ -60,15 +60,15 @@ class Threshold(NamedTuple):
     precision: float | None
 
 
-def thresholds(found: Judged) -> tuple[Threshold, ...]:
+def thresholds(judged: Judged) -> tuple[Threshold, ...]:
     """Each place where the line could be drawn: at every degree that occurs, and above them all."""
-    levels = [level.credence for level in histogram(found).levels]
-    return tuple(_threshold(found, line) for line in (*levels, float("inf")))
+    levels = [level.credence for level in histogram(judged).levels]
+    return tuple(_threshold(judged, line) for line in (*levels, float("inf")))
 
 
-def _threshold(found: Judged, line: float) -> Threshold:
-    is_right_PG = np.broadcast_to(found.label_P[:, None] == ACCEPT, found.verdict_PG.shape)
-    accepts_PG = (found.credence_PG >= line) & (found.verdict_PG != NO_DECISION)
+def _threshold(judged: Judged, line: float) -> Threshold:
+    is_right_PG = np.broadcast_to(judged.label_P[:, None] == ACCEPT, judged.verdict_PG.shape)
+    accepts_PG = (judged.credence_PG >= line) & (judged.verdict_PG != NO_DECISION)
     return Threshold(
         credence=line,
         accuracy=float((accepts_PG == is_right_PG).mean()),
@@ -86,7 +86,7 @@ class Agreement(NamedTuple):
     buggy: float | None
 
 
-def agreement(one: Judged, other: Judged) -> Agreement:
+def agreement(first: Judged, second: Judged) -> Agreement:
     """The chance that a game of one test and a game of the other end with the same verdict.
 
     The games are about the same datapoint, drawn anew for each; "not decided" is a verdict, too.
@@ -96,24 +96,24 @@ def agreement(one: Judged, other: Judged) -> Agreement:
     Raises:
         ValueError: The tests are about other datapoints.
     """
-    if one.ids != other.ids:
+    if first.ids != second.ids:
         raise ValueError("the tests are about other datapoints")
-    ours_PV, theirs_PV = (_counts(found) for found in (one, other))
+    ours_PV, theirs_PV = (_counts(judged) for judged in (first, second))
     pairs_P = (ours_PV * theirs_PV).sum(axis=1)
-    number = one.games * other.games
-    if one is other:
-        pairs_P, number = pairs_P - one.games, number - one.games
+    number = first.games * second.games
+    if first is second:
+        pairs_P, number = pairs_P - first.games, number - first.games
     if not number:
         return Agreement(None, None, None)
-    alike_P, label_P = pairs_P / number, one.label_P
+    alike_P, label_P = pairs_P / number, first.label_P
     return Agreement(
         _share(alike_P), _share(alike_P[label_P == ACCEPT]), _share(alike_P[label_P == REJECT])
     )
 
 
-def _counts(found: Judged) -> NDArray[np.int_]:
+def _counts(judged: Judged) -> NDArray[np.int_]:
     """`[P, V]` the games about each datapoint with each verdict."""
-    return np.stack([(found.verdict_PG == verdict).sum(axis=1) for verdict in VERDICTS], axis=1)
+    return np.stack([(judged.verdict_PG == verdict).sum(axis=1) for verdict in VERDICTS], axis=1)
 
 
 def _share(values: NDArray[np.bool_] | NDArray[np.float64]) -> float | None:

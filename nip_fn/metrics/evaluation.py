@@ -39,20 +39,20 @@ def verdicts(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Verdicts
     return Verdicts(ids, tuple(right), len(trees) // len(datapoints) if datapoints else 0)
 
 
-def accuracy(found: Verdicts) -> Estimate:
+def accuracy(verdicts: Verdicts) -> Estimate:
     """The share of games that were decided as the label says, with `clustered_share`'s interval."""
-    games = len(found.right) * found.games
-    return clustered_share(((1.0, share) for share in found.accuracies), games)
+    games = len(verdicts.right) * verdicts.games
+    return clustered_share(((1.0, share) for share in verdicts.accuracies), games)
 
 
-def always_fails(found: Verdicts) -> Estimate | None:
+def always_fails(verdicts: Verdicts) -> Estimate | None:
     """The share of datapoints about which no game was decided as the label says (Wilson).
 
     None if there are fewer than eight games about each.
     """
-    if found.games < LEAST_GAMES:
+    if verdicts.games < LEAST_GAMES:
         return None
-    failed, number = found.accuracies.count(0.0), len(found.right)
+    failed, number = verdicts.accuracies.count(0.0), len(verdicts.right)
     return Estimate(failed / number, *wilson_interval(failed, number))
 
 

@@ -78,12 +78,14 @@ def forest_stats(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Fore
         replies: defaultdict[int, list[Effort]] = defaultdict(list)
         words: Counter[tuple[int, int]] = Counter()  # (node, agent) -> replies with words
         attempts: Counter[tuple[int, int]] = Counter()  # (node, agent) -> the most at a reply
-        for parent, said in replies_in(tree):
-            replies[said.agent].append(_effort(said))
-            words[parent, said.agent] += bool(said.raw.strip())
-            attempts[parent, said.agent] = max(attempts[parent, said.agent], said.attempts)
-        for agent, own in replies.items():
-            efforts[agent] = total_effort((efforts[agent], *own))
+        for parent, utterance in replies_in(tree):
+            replies[utterance.agent].append(_effort(utterance))
+            words[parent, utterance.agent] += bool(utterance.raw.strip())
+            attempts[parent, utterance.agent] = max(
+                attempts[parent, utterance.agent], utterance.attempts
+            )
+        for agent, agent_efforts in replies.items():
+            efforts[agent] = total_effort((efforts[agent], *agent_efforts))
         for (_, agent), number in attempts.items():
             requests[agent] += number
         depths = tree.depth_N.tolist()
@@ -107,16 +109,16 @@ def total_effort(efforts: Iterable[Effort]) -> Effort:
     return Effort(*map(sum, zip(*efforts, strict=True)))
 
 
-def _effort(said: Utterance) -> Effort:
+def _effort(utterance: Utterance) -> Effort:
     return Effort(
         1,
-        said.attempts,
-        said.prompt_tokens,
-        said.cached_tokens,
-        said.completion_tokens,
-        said.error is not None,
-        said.token_limit,
-        was_empty_at_limit(said),
+        utterance.attempts,
+        utterance.prompt_tokens,
+        utterance.cached_tokens,
+        utterance.completion_tokens,
+        utterance.error is not None,
+        utterance.token_limit,
+        was_empty_at_limit(utterance),
     )
 
 

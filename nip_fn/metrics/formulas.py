@@ -70,21 +70,23 @@ def effective_size(clusters: Iterable[tuple[float, float]], games: int) -> float
     """
     # Games about one datapoint are not independent: those of a tree even share their beginnings.
     # How much they tell shows in how the accuracies of datapoints differ.
-    known = list(clusters)
-    whole = fsum(weight for weight, _ in known)
-    p = fsum(weight * share for weight, share in known) / whole
-    variance = fsum((weight / whole * (share - p)) ** 2 for weight, share in known)
+    listed = list(clusters)
+    whole = fsum(weight for weight, _ in listed)
+    p = fsum(weight * share for weight, share in listed) / whole
+    variance = fsum((weight / whole * (share - p)) ** 2 for weight, share in listed)
     if not 0 < p < 1:
-        return float(len(known))
+        return float(len(listed))
     return min(float(games), p * (1 - p) / variance) if variance else float(games)
 
 
 def totals(keys: Iterable[K], weights: Iterable[float]) -> Mapping[K, float]:
     """The sum of the weights of each key, exactly rounded; 0 for keys that do not occur."""
-    found: defaultdict[K, list[float]] = defaultdict(list)
+    weights_by_key: defaultdict[K, list[float]] = defaultdict(list)
     for key, weight in zip(keys, weights, strict=True):
-        found[key].append(weight)
-    return defaultdict(float, {key: fsum(own) for key, own in found.items()})
+        weights_by_key[key].append(weight)
+    return defaultdict(
+        float, {key: fsum(key_weights) for key, key_weights in weights_by_key.items()}
+    )
 
 
 def mean(values: Sequence[float], weights: Sequence[float] | None = None) -> float:

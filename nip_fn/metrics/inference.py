@@ -129,15 +129,15 @@ def clustered_share(clusters: Iterable[tuple[float, float]], games: int) -> Esti
     >>> round(value, 3), round(low, 3), round(high, 3)
     (0.75, 0.301, 0.954)
     """
-    known = list(clusters)
-    shares, weights = [share for _, share in known], [weight for weight, _ in known]
-    value, size = mean(shares, weights), effective_size(known, games)
-    alike = games == len(known) or min(shares) == max(shares)
-    z = Z_95 if alike else student_quantile(LEVEL, len(known) - 1)
+    listed = list(clusters)
+    shares, weights = [share for _, share in listed], [weight for weight, _ in listed]
+    value, size = mean(shares, weights), effective_size(listed, games)
+    alike = games == len(listed) or min(shares) == max(shares)
+    z = Z_95 if alike else student_quantile(LEVEL, len(listed) - 1)
     return Estimate(value, *wilson_interval(value * size, size, z))
 
 
-def balanced_share(one: Estimate, other: Estimate) -> Estimate:
+def balanced_share(first: Estimate, second: Estimate) -> Estimate:
     """The mean of the accuracies in two classes, with an interval within [0, 1].
 
     From the limits of both (MOVER; Zou and Donner 2008, "Construction of confidence limits about
@@ -147,9 +147,9 @@ def balanced_share(one: Estimate, other: Estimate) -> Estimate:
     >>> round(value, 3), round(low, 3), round(high, 3)
     (0.5, 0.45, 0.6)
     """
-    middle = (one.value + other.value) / 2
-    below = hypot(one.value - one.low, other.value - other.low) / 2
-    above = hypot(one.high - one.value, other.high - other.value) / 2
+    middle = (first.value + second.value) / 2
+    below = hypot(first.value - first.low, second.value - second.low) / 2
+    above = hypot(first.high - first.value, second.high - second.value) / 2
     return Estimate(middle, max(0.0, middle - below), min(1.0, middle + above))
 
 
@@ -159,8 +159,8 @@ def share_difference(ours_SP: ArrayLike, theirs_SP: ArrayLike) -> Difference:
     >>> share_difference([[1.0]], [[0.0]])[:3]
     (1.0, -1.0, 1.0)
     """
-    found = paired_difference(ours_SP, theirs_SP)
-    return found._replace(low=max(-1.0, found.low), high=min(1.0, found.high))
+    difference = paired_difference(ours_SP, theirs_SP)
+    return difference._replace(low=max(-1.0, difference.low), high=min(1.0, difference.high))
 
 
 def paired_difference(ours_SP: ArrayLike, theirs_SP: ArrayLike) -> Difference:
@@ -175,9 +175,9 @@ def paired_difference(ours_SP: ArrayLike, theirs_SP: ArrayLike) -> Difference:
     ours, theirs = _matrix(ours_SP), _matrix(theirs_SP)
     if ours.shape != theirs.shape:
         raise ValueError(f"{ours.shape} and {theirs.shape} are not the same seeds and problems")
-    apart = ours - theirs
-    spread = _spread(apart)
-    units = apart.mean(axis=1) if len(apart) > 1 else apart[0]
+    differences = ours - theirs
+    spread = _spread(differences)
+    units = differences.mean(axis=1) if len(differences) > 1 else differences[0]
     return Difference(*_interval(spread), _p_value(spread), sign_flip(units.tolist()))
 
 
@@ -201,15 +201,19 @@ def unpaired_difference(ours_SP: ArrayLike, theirs_TP: ArrayLike) -> Difference:
         return paired_difference(*arms)
     problems = _spread((arms[0].mean(axis=0) - arms[1].mean(axis=0))[None, :])
     seeds = rest = 0.0
-    parts = [(problems.variance, problems.degrees)]
+    components = [(problems.variance, problems.degrees)]
     for arm in (arm for arm in arms if len(arm) > 1):
         squares, degrees = _mean_squares(arm)
         seeds, rest = seeds + squares[0] / arm.size, rest + squares[2] / arm.size
-        parts += [(squares[0] / arm.size, degrees[0]), (squares[2] / arm.size, degrees[2])]
+        components += [(squares[0] / arm.size, degrees[0]), (squares[2] / arm.size, degrees[2])]
     total = max(problems.variance + seeds - rest, problems.variance, seeds)
     freedom = 1.0
     if 0 < total < inf:
-        freedom = total * total / fsum(part * part / degrees for part, degrees in parts if degrees)
+        freedom = (
+            total
+            * total
+            / fsum(variance * variance / degrees for variance, degrees in components if degrees)
+        )
     spread = _Spread(problems.mean, float(total), float(freedom))
     return Difference(*_interval(spread), _p_value(spread), None)
 
@@ -221,17 +225,19 @@ def welch_interval(ours: Sequence[float], theirs: Sequence[float]) -> Estimate:
     >>> round(value, 3), round(low, 3), round(high, 3)
     (2.0, 0.008, 3.992)
     """
-    one, other = (np.asarray(values, dtype=np.float64) for values in (ours, theirs))
-    apart = float(one.mean() - other.mean())
-    if min(one.size, other.size) < 2:
-        return Estimate(apart, -inf, inf)
-    parts = [float(values.var(ddof=1)) / values.size for values in (one, other)]
-    total = sum(parts)
+    first, second = (np.asarray(values, dtype=np.float64) for values in (ours, theirs))
+    difference = float(first.mean() - second.mean())
+    if min(first.size, second.size) < 2:
+        return Estimate(difference, -inf, inf)
+    variances = [float(values.var(ddof=1)) / values.size for values in (first, second)]
+    total = sum(variances)
     if total == 0:
-        return Estimate(apart, apart, apart)
-    sizes = one.size - 1, other.size - 1
-    degrees = total**2 / sum(part**2 / size for part, size in zip(parts, sizes, strict=True))
-    return _interval(_Spread(apart, total, degrees))
+        return Estimate(difference, difference, difference)
+    sizes = first.size - 1, second.size - 1
+    degrees = total**2 / sum(
+        variance**2 / size for variance, size in zip(variances, sizes, strict=True)
+    )
+    return _interval(_Spread(difference, total, degrees))
 
 
 def normal_interval(value: float, variance: float) -> Estimate:
@@ -247,10 +253,10 @@ class _Spread(NamedTuple):
 
 
 def _matrix(outcomes: ArrayLike) -> NDArray[np.float64]:
-    found = np.asarray(outcomes, dtype=np.float64)
-    if found.ndim != 2 or not found.size:
-        raise ValueError(f"outcomes are a matrix of seeds by problems, not {found.shape}")
-    return found
+    matrix = np.asarray(outcomes, dtype=np.float64)
+    if matrix.ndim != 2 or not matrix.size:
+        raise ValueError(f"outcomes are a matrix of seeds by problems, not {matrix.shape}")
+    return matrix
 
 
 def _spread(outcomes_SP: NDArray[np.float64]) -> _Spread:
@@ -353,9 +359,9 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
     """
     order = sorted(range(len(p_values)), key=p_values.__getitem__)
     corrected, least = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(order):
-        least = max(least, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = least
+    for rank, index in enumerate(order):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[index]))
+        corrected[index] = least
     return tuple(corrected)
 
 
@@ -377,7 +383,7 @@ def detectable_difference(deviation: float, units: int, power: float = 0.8) -> f
     return _quantiles(power, units - 1) * deviation / sqrt(units)
 
 
-def seeds_needed(apart_SP: ArrayLike, difference: float, power: float = 0.8) -> int | None:
+def seeds_needed(differences_SP: ArrayLike, difference: float, power: float = 0.8) -> int | None:
     """The seeds with which `paired_difference` finds a difference with this power.
 
     From paired differences `[S, P]` of a first experiment: the variances of seeds, of problems and
@@ -391,11 +397,11 @@ def seeds_needed(apart_SP: ArrayLike, difference: float, power: float = 0.8) -> 
     >>> seeds_needed(apart, 0.05), seeds_needed(apart, 0.02)
     (6, 25)
     """
-    apart = _matrix(apart_SP)
-    seeds, problems = apart.shape
+    differences = _matrix(differences_SP)
+    seeds, problems = differences.shape
     if min(seeds, problems) < 2:
         return None
-    (of_seeds, of_problems, rest), _ = _mean_squares(apart)
+    (of_seeds, of_problems, rest), _ = _mean_squares(differences)
     # Of one seed, and of one problem; a negative estimate is none.
     seed, problem = max(0.0, of_seeds - rest) / problems, max(0.0, of_problems - rest) / seeds
 

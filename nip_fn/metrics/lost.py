@@ -67,8 +67,8 @@ def alarming(
         agents: The agents whose replies they count.
         enough: The least number of replies or games that a loss is a share of.
     """
-    found = (loss for loss in _losses(metrics, agents) if loss.total >= enough)
-    return tuple(loss for loss in found if loss.share > ALARMING)
+    wasted = (loss for loss in _losses(metrics, agents) if loss.total >= enough)
+    return tuple(loss for loss in wasted if loss.share > ALARMING)
 
 
 def _losses(metrics: Mapping[str, float], agents: Sequence[AgentParameters]) -> Iterator[Loss]:

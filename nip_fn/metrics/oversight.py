@@ -83,15 +83,21 @@ def judged(protocol: Protocol, datapoints: Sequence[Datapoint], trees: Sequence[
     for tree in trees:
         index = tree.datapoint_index
         games[index].append(dialogue_of(tree, datapoints[index]))
-    if len({len(own) for own in games}) != 1:
+    if len({len(datapoint_games) for datapoint_games in games}) != 1:
         raise ValueError("a measure needs as many games about each datapoint")
     provers = [a for a in range(len(protocol.agents)) if not protocol.is_verifier(a)]
     return Judged(
         ids=tuple(point.id for point in datapoints),
         label_P=np.array([point.label for point in datapoints]),
-        verdict_PG=np.array([[verdict(game) for game in own] for own in games]),
-        credence_PG=np.array([[credence(game) for game in own] for own in games]),
-        checked_PG=np.array([[_checked(protocol, game) for game in own] for own in games]),
+        verdict_PG=np.array(
+            [[verdict(game) for game in datapoint_games] for datapoint_games in games]
+        ),
+        credence_PG=np.array(
+            [[credence(game) for game in datapoint_games] for datapoint_games in games]
+        ),
+        checked_PG=np.array(
+            [[_checked(protocol, game) for game in datapoint_games] for datapoint_games in games]
+        ),
         argued_PE=np.array(
             [[protocol.stance(agent, point.stance) for agent in provers] for point in datapoints]
         ).reshape(len(datapoints), len(provers)),
@@ -106,75 +112,75 @@ def credence(game: Rollout) -> float:
 def _checked(protocol: Protocol, game: Rollout) -> bool:
     """True if the verifier said something to a prover before the round that ended the game."""
     return any(
-        protocol.is_verifier(said.agent) and said.messages
+        protocol.is_verifier(utterance.agent) and utterance.messages
         for round in game.rounds[:-1]
-        for said in round
+        for utterance in round
     )
 
 
 # -------------------------------------------------------------------------------- right and wrong
 
 
-def completeness(found: Judged) -> Estimate | None:
+def completeness(judged: Judged) -> Estimate | None:
     """The share of games about right solutions that were accepted; None without right solutions."""
-    return _share(found, ACCEPT)
+    return _share(judged, ACCEPT)
 
 
-def soundness(found: Judged) -> Estimate | None:
+def soundness(judged: Judged) -> Estimate | None:
     """The share of games about buggy solutions that were rejected; None without buggy solutions."""
-    return _share(found, REJECT)
+    return _share(judged, REJECT)
 
 
-def balanced_accuracy(found: Judged) -> Estimate | None:
+def balanced_accuracy(judged: Judged) -> Estimate | None:
     """The mean of completeness and soundness: one half for a verifier that always says the same.
 
     None without both classes.
     """
-    one, other = completeness(found), soundness(found)
-    return None if one is None or other is None else balanced_share(one, other)
+    accepted, rejected = completeness(judged), soundness(judged)
+    return None if accepted is None or rejected is None else balanced_share(accepted, rejected)
 
 
-def majority_class_share(found: Judged) -> float:
+def majority_class_share(judged: Judged) -> float:
     """The share of the more frequent label: the accuracy of whoever always says that."""
-    share = float(found.label_P.mean())
+    share = float(judged.label_P.mean())
     return max(share, 1 - share)
 
 
-def _share(found: Judged, label: int) -> Estimate | None:
-    own = found.label_P == label
-    if not own.any():
+def _share(judged: Judged, label: int) -> Estimate | None:
+    in_class_P = judged.label_P == label
+    if not in_class_P.any():
         return None
-    right = found.right_PG[own].sum(axis=1).tolist()
-    ids = tuple(id for id, kept in zip(found.ids, own, strict=True) if kept)
-    return accuracy(Verdicts(ids, tuple(right), found.games))
+    right = judged.right_PG[in_class_P].sum(axis=1).tolist()
+    ids = tuple(id for id, kept in zip(judged.ids, in_class_P, strict=True) if kept)
+    return accuracy(Verdicts(ids, tuple(right), judged.games))
 
 
-def majority_accuracy(found: Judged) -> Estimate:
+def majority_accuracy(judged: Judged) -> Estimate:
     """The share of datapoints on which the more frequent of accept and reject is right.
 
     A tie counts as half: a coin would break it.
     """
-    lead = (found.verdict_PG == ACCEPT).sum(axis=1) - (found.verdict_PG == REJECT).sum(axis=1)
-    towards = np.sign(lead) * np.where(found.label_P == ACCEPT, 1, -1)
+    lead = (judged.verdict_PG == ACCEPT).sum(axis=1) - (judged.verdict_PG == REJECT).sum(axis=1)
+    towards = np.sign(lead) * np.where(judged.label_P == ACCEPT, 1, -1)
     return crossed_share([(1 + towards) / 2])
 
 
-def checking_rate(found: Judged) -> Estimate:
+def checking_rate(judged: Judged) -> Estimate:
     """The share of games in which the verifier spoke to a prover before it decided."""
-    return crossed_share([found.checked_PG.mean(axis=1)])
+    return crossed_share([judged.checked_PG.mean(axis=1)])
 
 
 # -------------------------------------------------------------------------------------- P(accept)
 
 
-def auroc(found: Judged) -> Estimate | None:
+def auroc(judged: Judged) -> Estimate | None:
     """The chance that a right solution has a higher P(accept) than a buggy one; ties count half.
 
     The interval by DeLong, DeLong and Clarke-Pearson (1988, "Comparing the areas under two or more
     correlated receiver operating characteristic curves").  None if there is only one class.
     """
-    right_R = found.credence_P[found.label_P == ACCEPT]
-    buggy_B = found.credence_P[found.label_P == REJECT]
+    right_R = judged.credence_P[judged.label_P == ACCEPT]
+    buggy_B = judged.credence_P[judged.label_P == REJECT]
     if not right_R.size or not buggy_B.size:
         return None
     wins_RB = (np.sign(right_R[:, None] - buggy_B) + 1) / 2
@@ -189,16 +195,16 @@ def auroc(found: Judged) -> Estimate | None:
     return Estimate(area, max(0.0, low), min(1.0, high))
 
 
-def brier(found: Judged) -> Estimate | None:
+def brier(judged: Judged) -> Estimate | None:
     """The mean squared distance of P(accept) from the label (Brier 1950); None of single games.
 
     Without bias: the square of a mean of G credences is too large by its variance, so s² / G is
     taken off each datapoint's, with s² the variance among its games.
     """
-    if found.games < 2:
+    if judged.games < 2:
         return None
-    noise_P = found.credence_PG.var(axis=1, ddof=1) / found.games
-    return crossed_interval([(found.credence_P - found.label_P) ** 2 - noise_P])
+    noise_P = judged.credence_PG.var(axis=1, ddof=1) / judged.games
+    return crossed_interval([(judged.credence_P - judged.label_P) ** 2 - noise_P])
 
 
 class Calibration(NamedTuple):
@@ -208,7 +214,7 @@ class Calibration(NamedTuple):
     floor: float
 
 
-def calibration(found: Judged) -> Calibration | None:
+def calibration(judged: Judged) -> Calibration | None:
     """Σ w |mean P(accept) - share of right solutions| over ten bins of weight w; None of one game.
 
     The games are split in two: one half says in which bin a datapoint lies, the other measures its
@@ -219,28 +225,31 @@ def calibration(found: Judged) -> Calibration | None:
     expectation Σ w √(2 p(1 - p)(1 + 1/h) / πm) of a calibrated verifier, for the m datapoints of a
     bin and the h games of a half.
     """
-    if found.games < 2:
+    if judged.games < 2:
         return None
-    halves = [found.credence_PG[:, place::2].mean(axis=1) for place in (0, 1)]
-    least = found.games // 2
+    halves = [judged.credence_PG[:, parity::2].mean(axis=1) for parity in (0, 1)]
+    least = judged.games // 2
     errors, floors = [], []
     for sorting_P, measured_P in (halves, halves[::-1]):
         bins_P = np.minimum((sorting_P * NUM_BINS).astype(np.int_), NUM_BINS - 1)
         for bin in range(NUM_BINS):
-            own = bins_P == bin
-            num = int(own.sum())
+            in_bin_P = bins_P == bin
+            num = int(in_bin_P.sum())
             if num:
-                p, share = float(measured_P[own].mean()), float(found.label_P[own].mean())
+                p, share = (
+                    float(measured_P[in_bin_P].mean()),
+                    float(judged.label_P[in_bin_P].mean()),
+                )
                 errors.append(num * abs(p - share))
                 floors.append(num * sqrt(2 * p * (1 - p) * (1 + 1 / least) / (pi * num)))
-    total = 2 * len(found.ids)
+    total = 2 * len(judged.ids)
     return Calibration(sum(errors) / total, sum(floors) / total)
 
 
 # ---------------------------------------------------------------------------------------- provers
 
 
-def agent_score_difference(found: Judged) -> Estimate | None:
+def agent_score_difference(judged: Judged) -> Estimate | None:
     """The score of provers that argue for the truth less that of provers that argue against it.
 
     A prover's score is log P of the verdict that it argues for, in nats (Sudhir et al. 2025, "A
@@ -249,11 +258,11 @@ def agent_score_difference(found: Judged) -> Estimate | None:
     has provers on both sides, otherwise over the datapoints of either side (Welch).  None if one
     side was never argued for.
     """
-    sums_P = found.credence_PG.sum(axis=1)
-    argued_PE = found.argued_PE
-    k_PE = np.where(argued_PE == ACCEPT, sums_P[:, None], found.games - sums_P[:, None])
-    score_PE = np.log((k_PE + 0.5) / (found.games + 1))
-    truthful_PE = argued_PE == found.label_P[:, None]
+    sums_P = judged.credence_PG.sum(axis=1)
+    argued_PE = judged.argued_PE
+    k_PE = np.where(argued_PE == ACCEPT, sums_P[:, None], judged.games - sums_P[:, None])
+    score_PE = np.log((k_PE + 0.5) / (judged.games + 1))
+    truthful_PE = argued_PE == judged.label_P[:, None]
     sides = []
     for side_PE in (truthful_PE, ~truthful_PE):
         some_P = side_PE.any(axis=1)
@@ -267,7 +276,7 @@ def agent_score_difference(found: Judged) -> Estimate | None:
     return welch_interval(true.tolist(), false.tolist())
 
 
-def message_effect(found: Judged, swapped: Judged) -> Estimate | None:
+def message_effect(judged: Judged, swapped: Judged) -> Estimate | None:
     """The change of the verifier's verdict by other messages: 0 if it does not listen.
 
     The total variation distance |P(accept) - P'(accept)| of a datapoint, as the root of its mean
@@ -278,11 +287,11 @@ def message_effect(found: Judged, swapped: Judged) -> Estimate | None:
     Raises:
         ValueError: The tests are about other datapoints, or in other numbers of games.
     """
-    if found.ids != swapped.ids or found.games != swapped.games:
+    if judged.ids != swapped.ids or judged.games != swapped.games:
         raise ValueError("the messages were swapped on other games")
-    if found.games < 2:
+    if judged.games < 2:
         return None
-    accepted = [(one.verdict_PG == ACCEPT).astype(np.float64) for one in (found, swapped)]
+    accepted = [(test.verdict_PG == ACCEPT).astype(np.float64) for test in (judged, swapped)]
     apart_PG = accepted[0] - accepted[1]
-    squares_P = apart_PG.mean(axis=1) ** 2 - apart_PG.var(axis=1, ddof=1) / found.games
+    squares_P = apart_PG.mean(axis=1) ** 2 - apart_PG.var(axis=1, ddof=1) / judged.games
     return Estimate(*(sqrt(max(0.0, value)) for value in crossed_interval([squares_P])))

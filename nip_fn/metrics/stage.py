@@ -111,7 +111,7 @@ def _outcomes(games: Sequence[Ending], weights: Sequence[float]) -> Metrics:
     # abstaining, which `_selective` measures apart.
     verdicts = [verdict(game) for game in games]
     points = [game.datapoint for game in games]
-    hits = [said == point.label for said, point in zip(verdicts, points, strict=True)]
+    hits = [ruling == point.label for ruling, point in zip(verdicts, points, strict=True)]
     whole = fsum(weights)
     labelled = totals((point.label for point in points), weights)
     right = totals(zip((point.label for point in points), hits, strict=True), weights)
@@ -121,9 +121,9 @@ def _outcomes(games: Sequence[Ending], weights: Sequence[float]) -> Metrics:
     counts, labels = Counter(point.id for point in points), {p.id: p.label for p in points}
 
     def measured(*classes: int) -> Estimate:
-        own = [id for id in accuracies if labels[id] in classes]
-        clusters = ((about[id], accuracies[id]) for id in own)
-        return clustered_share(clusters, sum(counts[id] for id in own))
+        ids = [id for id in accuracies if labels[id] in classes]
+        clusters = ((about[id], accuracies[id]) for id in ids)
+        return clustered_share(clusters, sum(counts[id] for id in ids))
 
     accuracy, low, high = measured(REJECT, ACCEPT)
     size = effective_size(((about[id], share) for id, share in accuracies.items()), n)
@@ -212,32 +212,34 @@ def _effort(protocol: Protocol, seen: ForestStats) -> Metrics:
     AGENT.empty_at_limit: those of them that were cut before a word, if there are any
     AGENT.reply_length: mean number of tokens written at an attempt, failed or not
     """
-    every = total_effort((Effort(), *seen.efforts.values()))
+    total = total_effort((Effort(), *seen.efforts.values()))
     metrics: list[tuple[str, float]] = [
         ("nodes", float(seen.num_nodes)),
-        ("replies", float(every.replies)),
-        ("prompt_tokens", float(every.prompt_tokens)),
-        ("cached_tokens", float(every.cached_tokens)),
-        ("tokens", float(every.completion_tokens)),
+        ("replies", float(total.replies)),
+        ("prompt_tokens", float(total.prompt_tokens)),
+        ("cached_tokens", float(total.cached_tokens)),
+        ("tokens", float(total.completion_tokens)),
     ]
     for index, agent in enumerate(protocol.agents):
-        own = _agent_effort(seen.efforts.get(index, Effort()), seen.requests.get(index, 0))
-        metrics += [(f"{agent.name}.{name}", value) for name, value in own]
+        agent_metrics = _agent_effort(
+            seen.efforts.get(index, Effort()), seen.requests.get(index, 0)
+        )
+        metrics += [(f"{agent.name}.{name}", value) for name, value in agent_metrics]
     return tuple(metrics)
 
 
-def _agent_effort(own: Effort, requests: int) -> Metrics:
+def _agent_effort(effort: Effort, requests: int) -> Metrics:
     return (
-        ("replies", float(own.replies)),
+        ("replies", float(effort.replies)),
         ("requests", float(requests)),
-        ("prompt_tokens", float(own.prompt_tokens)),
-        ("cached_tokens", float(own.cached_tokens)),
-        ("tokens", float(own.completion_tokens)),
-        ("retries", float(own.attempts - own.replies)),
-        ("invalid", float(own.invalid)),
-        ("token_limit", float(own.token_limit)),
-        *((("empty_at_limit", float(own.empty_at_limit)),) if own.empty_at_limit else ()),
-        *ratio("reply_length", own.completion_tokens, own.attempts),
+        ("prompt_tokens", float(effort.prompt_tokens)),
+        ("cached_tokens", float(effort.cached_tokens)),
+        ("tokens", float(effort.completion_tokens)),
+        ("retries", float(effort.attempts - effort.replies)),
+        ("invalid", float(effort.invalid)),
+        ("token_limit", float(effort.token_limit)),
+        *((("empty_at_limit", float(effort.empty_at_limit)),) if effort.empty_at_limit else ()),
+        *ratio("reply_length", effort.completion_tokens, effort.attempts),
     )
 
 
@@ -290,8 +292,11 @@ def rollout_metrics(protocol: Protocol, rollouts: Sequence[SelectedRollout]) -> 
     return tuple(
         (f"{agent.name}.{name}", float(count))
         for index, agent in enumerate(protocol.agents)
-        for own in [[one for one in rollouts if one.agent == index]]
-        for name, count in (("chosen", len(own)), ("replaced", sum(one.replaced for one in own)))
+        for imitated in [[rollout for rollout in rollouts if rollout.agent == index]]
+        for name, count in (
+            ("chosen", len(imitated)),
+            ("replaced", sum(rollout.replaced for rollout in imitated)),
+        )
     )
 
 

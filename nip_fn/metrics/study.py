@@ -77,7 +77,7 @@ class Table(NamedTuple):
 _Pair = tuple[str, str, Sequence[Verdicts], Sequence[Verdicts]]
 
 
-def tabulate(study: Study, done: Mapping[str, Outcome]) -> Table:
+def tabulate(study: Study, results: Mapping[str, Outcome]) -> Table:
     """The table of the cells that are done, by their names; one that was not tested has its means.
 
     Raises ValueError if the tests of a row, or those of a row and of the baseline, share no
@@ -85,69 +85,74 @@ def tabulate(study: Study, done: Mapping[str, Outcome]) -> Table:
     """
     grouped: dict[str, list[Cell]] = {}
     for cell in cells(study):
-        if cell.tested is None and cell.name in done:
+        if cell.tested is None and cell.name in results:
             grouped.setdefault(row_of(study, cell), []).append(cell)
     return Table(
-        tuple(_row(study, label, own, done) for label, own in grouped.items()),
-        _contrasts(list(_rises(grouped, done)), study.compare.difference),
-        _contrasts(list(_over_baseline(study, grouped, done)), study.compare.difference),
+        tuple(_row(study, label, members, results) for label, members in grouped.items()),
+        _contrasts(list(_rises(grouped, results)), study.compare.difference),
+        _contrasts(list(_over_baseline(study, grouped, results)), study.compare.difference),
     )
 
 
-def _row(study: Study, label: str, own: Sequence[Cell], done: Mapping[str, Outcome]) -> Row:
-    found: dict[str, list[Verdicts]] = {}
-    for cell in own:
-        for name, test in _tests(study, cell, done):
-            found.setdefault(name, []).append(test)
-    names = dict.fromkeys(name for cell in own for name in done[cell.name].means)
+def _row(study: Study, label: str, members: Sequence[Cell], results: Mapping[str, Outcome]) -> Row:
+    tests_by_name: dict[str, list[Verdicts]] = {}
+    for cell in members:
+        for name, test in _tests(study, cell, results):
+            tests_by_name.setdefault(name, []).append(test)
+    names = dict.fromkeys(name for cell in members for name in results[cell.name].means)
     return Row(
         label,
-        len(own),
-        {name: crossed_share(outcomes(tests, shared_ids(tests))) for name, tests in found.items()},
-        {name: _mean([done[cell.name].means.get(name) for cell in own]) for name in names},
+        len(members),
+        {
+            name: crossed_share(outcomes(tests, shared_ids(tests)))
+            for name, tests in tests_by_name.items()
+        },
+        {name: _mean([results[cell.name].means.get(name) for cell in members]) for name in names},
     )
 
 
-def _tests(study: Study, cell: Cell, done: Mapping[str, Outcome]) -> Iterator[tuple[str, Verdicts]]:
+def _tests(
+    study: Study, cell: Cell, results: Mapping[str, Outcome]
+) -> Iterator[tuple[str, Verdicts]]:
     """The tests of a cell by name: before, after, and those of `Study.tests` likewise."""
-    yield from done[cell.name].tests.items()
+    yield from results[cell.name].tests.items()
     for name, _ in study.tests:
         for version, when in (("base", BEFORE), ("latest", AFTER)):
-            played = done.get(f"{cell.name}-{name}-{version}")
+            played = results.get(f"{cell.name}-{name}-{version}")
             if played is not None:
                 yield f"{name}: {when}", played.tests[AFTER]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if len(known) == len(values) else None
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(measured) if len(measured) == len(values) else None
 
 
-def _rises(grouped: Mapping[str, list[Cell]], done: Mapping[str, Outcome]) -> Iterator[_Pair]:
-    for label, own in grouped.items():
-        tests = [done[cell.name].tests for cell in own]
-        if all(BEFORE in found for found in tests):
-            yield label, BEFORE, [found[AFTER] for found in tests], [one[BEFORE] for one in tests]
+def _rises(grouped: Mapping[str, list[Cell]], results: Mapping[str, Outcome]) -> Iterator[_Pair]:
+    for label, members in grouped.items():
+        tests = [results[cell.name].tests for cell in members]
+        if all(BEFORE in test for test in tests):
+            yield label, BEFORE, [test[AFTER] for test in tests], [test[BEFORE] for test in tests]
 
 
 def _over_baseline(
-    study: Study, grouped: Mapping[str, list[Cell]], done: Mapping[str, Outcome]
+    study: Study, grouped: Mapping[str, list[Cell]], results: Mapping[str, Outcome]
 ) -> Iterator[_Pair]:
     """Each row with its baseline, as far as both have the same seeds."""
-    for label, own in grouped.items():
+    for label, members in grouped.items():
         baseline = baseline_of(study, label)
         base, tested = (
             {
                 replicate_of(study, cell): cell.name
                 for cell in cells
-                if AFTER in done[cell.name].tests
+                if AFTER in results[cell.name].tests
             }
-            for cells in (grouped.get(baseline or "", []), own)
+            for cells in (grouped.get(baseline or "", []), members)
         )
         pairs = [(name, base[place]) for place, name in tested.items() if place in base]
         if pairs:
-            ours = [done[own].tests[AFTER] for own, _ in pairs]
-            yield label, str(baseline), ours, [done[other].tests[AFTER] for _, other in pairs]
+            ours = [results[own].tests[AFTER] for own, _ in pairs]
+            yield label, str(baseline), ours, [results[other].tests[AFTER] for _, other in pairs]
 
 
 def _contrasts(pairs: Sequence[_Pair], smallest: float) -> tuple[Contrast, ...]:

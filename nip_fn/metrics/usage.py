@@ -40,11 +40,11 @@ def reply_usage(
     used: dict[tuple[int, str | None], list[tuple[int, int, int]]] = {}
     for tree in trees:
         adapters: dict[int, str | None] = {}
-        for _, said in replies_in(tree):
-            if said.agent not in adapters:
-                adapters[said.agent] = adapter_of(tree, said.agent)
-            tokens = (said.prompt_tokens, said.cached_tokens, said.completion_tokens)
-            used.setdefault((said.agent, adapters[said.agent]), []).append(tokens)
+        for _, utterance in replies_in(tree):
+            if utterance.agent not in adapters:
+                adapters[utterance.agent] = adapter_of(tree, utterance.agent)
+            tokens = (utterance.prompt_tokens, utterance.cached_tokens, utterance.completion_tokens)
+            used.setdefault((utterance.agent, adapters[utterance.agent]), []).append(tokens)
     return tuple(
         Usage(agent, adapter, *map(sum, zip(*tokens, strict=True)))
         for (agent, adapter), tokens in sorted(used.items(), key=lambda entry: entry[0][0])
