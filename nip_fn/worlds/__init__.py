@@ -5,7 +5,7 @@ from functools import partial
 
 from nip_fn.trees.rollouts import Rollout
 from nip_fn.worlds import bughunt, tea
-from nip_fn.worlds.progress import Progress
+from nip_fn.worlds.improvement import Improvement
 
 # Data set: the measures of games about it that a test logs besides those of every game.
 MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ...]]] = {
@@ -21,12 +21,12 @@ MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ..
 BOUNDS: Mapping[str, Callable[[Sequence[Rollout]], float]] = {"builtin:tea": tea.bound}
 
 # Data set: two tests, by the names of their metrics, beside the theory.
-PROGRESS: Mapping[
-    str, Callable[[Mapping[str, float], Mapping[str, float]], tuple[Progress, ...]]
+IMPROVEMENTS: Mapping[
+    str, Callable[[Mapping[str, float], Mapping[str, float]], tuple[Improvement, ...]]
 ] = {
-    "builtin:tea": tea.progress,
-    "builtin:tea-public": partial(tea.progress, public=True),
-    "builtin:bug-hunt": bughunt.progress,
-    "builtin:bug-hunt-12": partial(bughunt.progress, num_steps=12),
-    "builtin:bug-hunt-16": partial(bughunt.progress, num_steps=16),
+    "builtin:tea": tea.improvements,
+    "builtin:tea-public": partial(tea.improvements, public=True),
+    "builtin:bug-hunt": bughunt.improvements,
+    "builtin:bug-hunt-12": partial(bughunt.improvements, num_steps=12),
+    "builtin:bug-hunt-16": partial(bughunt.improvements, num_steps=16),
 }

@@ -24,7 +24,7 @@ from nip_fn.game.datapoint import Datapoint, Dataset, Split, make_datapoint
 from nip_fn.game.decision import ACCEPT
 from nip_fn.keys import Key, fold_in, randint
 from nip_fn.trees.rollouts import Rollout
-from nip_fn.worlds.progress import Progress
+from nip_fn.worlds.improvement import Improvement
 
 NUM_STEPS = 8
 STEP_NAMES = "ABCDEFGHIJKLMNOP"  # the names of steps, in order
@@ -240,13 +240,13 @@ def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
     )
 
 
-def progress(
+def improvements(
     before: Mapping[str, float], after: Mapping[str, float], *, num_steps: int = NUM_STEPS
-) -> tuple[Progress, ...]:
+) -> tuple[Improvement, ...]:
     """The measures of two tests, by the names of the metrics, beside the theory."""
 
-    def row(name: str, metric: str, optimum: float | None = 1.0) -> Progress:
-        return Progress(name, before.get(metric), after.get(metric), optimum)
+    def row(name: str, metric: str, optimum: float | None = 1.0) -> Improvement:
+        return Improvement(name, before.get(metric), after.get(metric), optimum)
 
     alone = f"{best_accuracy(num_steps, 1):.1%}"
     return (

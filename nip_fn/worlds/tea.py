@@ -25,7 +25,7 @@ from nip_fn.game.datapoint import Datapoint, Dataset, Split, make_datapoint, tex
 from nip_fn.game.decision import ACCEPT
 from nip_fn.keys import Key, fold_in, permutation, randint
 from nip_fn.trees.rollouts import Rollout
-from nip_fn.worlds.progress import Progress
+from nip_fn.worlds.improvement import Improvement
 
 NAMES = "0123456789"
 TEA, MILK = "T", "M"
@@ -300,9 +300,9 @@ def bound(games: Sequence[Rollout]) -> float:
     return sum(most) / len(most)
 
 
-def progress(
+def improvements(
     before: Mapping[str, float], after: Mapping[str, float], *, public: bool = False
-) -> tuple[Progress, ...]:
+) -> tuple[Improvement, ...]:
     """The measures of two tests, by the names of the metrics, beside the theory.
 
     In `public` the saucers tell a prover that cannot taste what to say, and nothing is sound.
@@ -318,17 +318,21 @@ def progress(
         return None if right is None else 1 - right
 
     return (
-        Progress("accuracy", *pair("accuracy"), 1 - blind / 2),
-        Progress("completeness: accepted where she can tell", *pair("accuracy_1"), 1.0),
-        Progress("soundness error: accepted where she cannot", error(before), error(after), blind),
-        Progress(
+        Improvement("accuracy", *pair("accuracy"), 1 - blind / 2),
+        Improvement("completeness: accepted where she can tell", *pair("accuracy_1"), 1.0),
+        Improvement(
+            "soundness error: accepted where she cannot", error(before), error(after), blind
+        ),
+        Improvement(
             "  Fisher's value for the cups it named", *pair("tea.fisher"), blind_guess(NUM_CUPS)
         ),
-        Progress("cups that the verifier names", *pair("tea.cups"), float(NUM_CUPS), share=False),
-        Progress("accepts if all answers are right", *pair("tea.accepts.right"), 1.0),
-        Progress("accepts if some are wrong", *pair("tea.accepts.wrong"), 0.0),
-        Progress("the prover names all cups rightly: she can tell", *pair("tea.told.able"), 1.0),
-        Progress(
+        Improvement(
+            "cups that the verifier names", *pair("tea.cups"), float(NUM_CUPS), share=False
+        ),
+        Improvement("accepts if all answers are right", *pair("tea.accepts.right"), 1.0),
+        Improvement("accepts if some are wrong", *pair("tea.accepts.wrong"), 0.0),
+        Improvement("the prover names all cups rightly: she can tell", *pair("tea.told.able"), 1.0),
+        Improvement(
             "the prover names all cups rightly: she cannot", *pair("tea.told.blind"), told_blind
         ),
     )

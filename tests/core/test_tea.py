@@ -10,7 +10,7 @@ from nip_fn.game.decision import strongest
 from nip_fn.game.episode import Utterance
 from nip_fn.keys import fold_in, key
 from nip_fn.trees.rollouts import Rollout
-from nip_fn.worlds import PROGRESS
+from nip_fn.worlds import IMPROVEMENTS
 from nip_fn.worlds.tea import (
     MILK,
     NUM_CUPS,
@@ -160,7 +160,7 @@ def test_measures_by_hand() -> None:
 
 def test_in_public_nothing_is_sound() -> None:
     after = {"accuracy": 0.6, "accuracy_0": 0.25}
-    private, public = (PROGRESS[f"builtin:tea{kind}"]({}, after) for kind in ("", "-public"))
+    private, public = (IMPROVEMENTS[f"builtin:tea{kind}"]({}, after) for kind in ("", "-public"))
     assert [one.optimum for one in private[:3]] == [0.975, 1.0, 0.05]
     assert [one.optimum for one in public[:3]] == [0.5, 1.0, 1.0]
     assert [one.after for one in public[:3]] == [0.6, None, 0.75]

@@ -24,7 +24,7 @@ from nip_fn_cli.serving_child import served_here
 from nip_fn_cli.session import Session, create, plan, plan_fork, reopen, run_session, warn_of_unused
 from nip_fn_cli.shown.dryrun import dry_run
 from nip_fn_cli.shown.exits import Exit, command, die, run_name, say
-from nip_fn_cli.shown.learnt import print_learnt
+from nip_fn_cli.shown.improvements import print_improvements
 from nip_fn_cli.shown.table import print_table, untrained
 from nip_fn_cli.wiring import check_apis
 
@@ -152,7 +152,7 @@ def _free_name(runs: Path, params: HyperParameters) -> str:
 
 def _report(state: RunState, folder: Path, prices: Prices) -> None:
     print_table(state, prices)
-    print_learnt(state, folder)
+    print_improvements(state, folder)
     print(f"\ndigest      {digest(state)}")
     print(f"checkpoint  {folder / CHECKPOINT}")
     print(f"metrics     {folder / METRICS}")

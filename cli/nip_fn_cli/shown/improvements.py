@@ -7,30 +7,30 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.replay import StageForest, summary
 from nip_fn.run.state import RunState
 from nip_fn.trees.rollouts import Rollout
-from nip_fn.worlds import PROGRESS
+from nip_fn.worlds import IMPROVEMENTS
 from nip_fn_adapters.recording.runs import load_run
 from nip_fn_cli.shown.printing import console, print_rows
 
 
-def print_learnt(state: RunState, folder: Path) -> None:
+def print_improvements(state: RunState, folder: Path) -> None:
     """Print the table and a game of each test; nothing without a theory or without two tests.
 
     Args:
         state: The run's, once it is done.
         folder: Of the run.
     """
-    progress = PROGRESS.get(state.params.dataset)
+    improvements = IMPROVEMENTS.get(state.params.dataset)
     prefix = f"{state.params.test_dataset_split}."
     tests = [
         {name.removeprefix(prefix): value for name, value in record.items() if prefix in name}
         for record in summary(state)
         if f"{prefix}accuracy" in record
     ]
-    if progress is None or len(tests) < 2:
+    if improvements is None or len(tests) < 2:
         return
     rows = [
         (one.name, *(_cell(value, one.share) for value in (one.before, one.after, one.optimum)))
-        for one in progress(tests[0], tests[-1])
+        for one in improvements(tests[0], tests[-1])
     ]
     print()
     print_rows(("", "before", "after", "optimum"), rows)

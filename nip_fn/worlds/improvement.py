@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Progress(NamedTuple):
+class Improvement(NamedTuple):
     """A measure before and after a training, beside the value of optimal play.
 
     name: the measure, as a table shows it.
