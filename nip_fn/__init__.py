@@ -38,7 +38,7 @@ from nip_fn.game.protocol import (
 from nip_fn.game.reply import Completion, Reply, parse_reply
 from nip_fn.game.verdict import find_decision
 from nip_fn.keys import Key, fold_in, key, permutation, randint, split, uniform, weighted_choice
-from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain, verdicts
+from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, verdicts
 from nip_fn.metrics.exploits import best_of
 from nip_fn.metrics.formulas import effective_size, wilson_interval
 from nip_fn.metrics.inference import (
@@ -263,7 +263,6 @@ __all__ = [
     "fork_point",
     "from_dict",
     "from_nip_config",
-    "gain",
     "get",
     "grow",
     "grow_many",

@@ -62,7 +62,7 @@ def view_comparison(
     """
     points = {point.id: point for point in datapoints}
     sides = tuple(zip(names, (found.first, found.second), strict=True))
-    value, low, high = (100 * max(-1.0, min(end, 1.0)) for end in found.difference[:3])
+    value, low, high = (100 * share for share in found.difference[:3])
     accuracies = tuple(
         (name, percent(one.value), f"{100 * one.low:.1f} to {100 * one.high:.1f} %")
         for name, one in sides

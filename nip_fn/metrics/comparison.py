@@ -1,4 +1,8 @@
-"""Two ways of training, or two models, compared on the same problems: what differs, for sure."""
+"""Two ways of training, or two models, compared on the same problems.
+
+Every table of accuracies (of a card, a study, an evaluation, a comparison of runs) compares with
+`compare`.
+"""
 
 from collections.abc import Sequence
 from statistics import NormalDist
@@ -40,7 +44,7 @@ class Comparison(NamedTuple):
     datapoints: those in all of them.
     left_out: datapoints that some tests have and others have not.
     first, second: accuracy, with intervals over seeds and datapoints.
-    difference: the accuracy of the second less that of the first.
+    difference: the accuracy of the second less that of the first, its interval within [-1, 1].
     changes: the datapoints about which they differ, those that differ most first; of two that
       differ as much, the one that is in front in the tests.
     detectable: the smallest difference that such a comparison finds in four of five cases:
@@ -64,7 +68,7 @@ class Comparison(NamedTuple):
     @property
     def p(self) -> float | None:
         """The p-value over trainings and problems; None where trainings are too few for one."""
-        return p_over_trainings(self.difference, min(self.seeds))
+        return self.difference.p if min(self.seeds) >= LEAST_TRAININGS else None
 
     @property
     def gained(self) -> tuple[Change, ...]:
@@ -77,11 +81,6 @@ class Comparison(NamedTuple):
         return tuple(change for change in self.changes if change.second < change.first)
 
 
-def p_over_trainings(difference: Difference, trainings: int) -> float | None:
-    """The p-value of a difference of so many trainings a side; None if they are too few for one."""
-    return difference.p if trainings >= LEAST_TRAININGS else None
-
-
 def compare(first: Sequence[Verdicts], second: Sequence[Verdicts], pair: Pairing) -> Comparison:
     """The second tests compared with the first, on the datapoints that all of them share.
 
@@ -91,27 +90,31 @@ def compare(first: Sequence[Verdicts], second: Sequence[Verdicts], pair: Pairing
         pair: "seed" if the n-th tests of both sides belong together, as trainings from the same
             seed do; "datapoint" if only the datapoints are the same.
 
-    Raises ValueError if they share no datapoint, or if seeds are paired and their numbers differ.
+    Raises:
+        ValueError: They share no datapoint, or seeds are paired and their numbers differ.
     """
     if pair == "seed" and len(first) != len(second):
         raise ValueError(f"{len(first)} and {len(second)} tests cannot be paired by seed")
     tests = (*first, *second)
     ids = shared_ids(tests)
-    theirs_SP, ours_SP = outcomes(first, ids), outcomes(second, ids)
-    find = paired_difference if pair == "seed" else unpaired_difference
-    difference = find(ours_SP, theirs_SP)
+    first_SP, second_SP = outcomes(first, ids), outcomes(second, ids)
+    differ = paired_difference if pair == "seed" else unpaired_difference
+    difference = differ(second_SP, first_SP)
     changes = [
         Change(id, float(before), float(after))
-        for id, before, after in zip(ids, theirs_SP.mean(0), ours_SP.mean(0), strict=True)
+        for id, before, after in zip(ids, first_SP.mean(0), second_SP.mean(0), strict=True)
         if before != after
     ]
     return Comparison(
         seeds=(len(first), len(second)),
         datapoints=len(ids),
         left_out=len({id for test in tests for id in test.ids}) - len(ids),
-        first=crossed_share(theirs_SP),
-        second=crossed_share(ours_SP),
-        difference=difference,
+        first=crossed_share(first_SP),
+        second=crossed_share(second_SP),
+        # An interval of Student's may reach beyond what a difference of shares can be.
+        difference=difference._replace(
+            low=max(-1.0, difference.low), high=min(1.0, difference.high)
+        ),
         changes=tuple(sorted(changes, key=lambda change: -abs(change.second - change.first))),
         detectable=(difference.high - difference.value) * DETECTABLE,
     )

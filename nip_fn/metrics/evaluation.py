@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.metrics.formulas import LEAST_GAMES, wilson_interval
-from nip_fn.metrics.inference import Difference, Estimate, clustered_share, share_difference
+from nip_fn.metrics.inference import Estimate, clustered_share
 from nip_fn.metrics.stage import verdict
 from nip_fn.trees.rollouts import dialogue_of
 from nip_fn.trees.tree import Tree
@@ -54,16 +54,3 @@ def always_fails(verdicts: Verdicts) -> Estimate | None:
         return None
     failed, number = verdicts.accuracies.count(0.0), len(verdicts.right)
     return Estimate(failed / number, *wilson_interval(failed, number))
-
-
-def gain(found: Verdicts, baseline: Verdicts) -> Difference:
-    """The accuracy less that of a baseline on the same datapoints, paired datapoint by datapoint.
-
-    Raises ValueError for other datapoints.
-
-    >>> gain(Verdicts(("a", "b"), (1, 1), 1), Verdicts(("a", "b"), (1, 0), 1)).value
-    0.5
-    """
-    if found.ids != baseline.ids:
-        raise ValueError("the baseline was tested on other datapoints")
-    return share_difference([found.accuracies], [baseline.accuracies])

@@ -153,16 +153,6 @@ def balanced_share(first: Estimate, second: Estimate) -> Estimate:
     return Estimate(middle, max(0.0, middle - below), min(1.0, middle + above))
 
 
-def share_difference(ours_SP: ArrayLike, theirs_SP: ArrayLike) -> Difference:
-    """`paired_difference` of shares, its interval within the bounds of one, [-1, 1].
-
-    >>> share_difference([[1.0]], [[0.0]])[:3]
-    (1.0, -1.0, 1.0)
-    """
-    difference = paired_difference(ours_SP, theirs_SP)
-    return difference._replace(low=max(-1.0, difference.low), high=min(1.0, difference.high))
-
-
 def paired_difference(ours_SP: ArrayLike, theirs_SP: ArrayLike) -> Difference:
     """The mean of ours less theirs, both `[S, P]` on the same seeds and the same problems.
 

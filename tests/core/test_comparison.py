@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nip_fn.metrics.comparison import Change, Pairing, compare
+from nip_fn.metrics.comparison import DETECTABLE, Change, Pairing, compare
 from nip_fn.metrics.evaluation import Verdicts
-from nip_fn.metrics.inference import paired_difference, unpaired_difference
+from nip_fn.metrics.inference import Difference, paired_difference, unpaired_difference
 
 IDS = ("a", "b", "c", "d", "e", "f")
 
@@ -15,9 +17,16 @@ def verdicts(*right: int, ids: tuple[str, ...] = IDS, games: int = 1) -> Verdict
     return Verdicts(ids, right, games)
 
 
+def clipped(difference: Difference) -> Difference:
+    return difference._replace(low=max(-1.0, difference.low), high=min(1.0, difference.high))
+
+
 def test_one_run_a_side_is_paired_by_problem() -> None:
     found = compare([verdicts(0, 0, 1, 1, 0, 1)], [verdicts(1, 1, 1, 0, 1, 1)], "datapoint")
-    assert found.difference == paired_difference([[1, 1, 1, 0, 1, 1]], [[0, 0, 1, 1, 0, 1]])
+    expected = paired_difference([[1, 1, 1, 0, 1, 1]], [[0, 0, 1, 1, 0, 1]])
+    assert expected.high > 1, "beyond what a difference of shares can be"
+    assert found.difference == clipped(expected)
+    assert found.detectable == (expected.high - expected.value) * DETECTABLE
     assert (found.first.value, found.second.value) == pytest.approx((3 / 6, 5 / 6))
     assert [change.id for change in found.gained] == ["a", "b", "e"]
     assert found.lost == (Change("d", 1.0, 0.0),)
@@ -37,8 +46,9 @@ def test_seeds_are_paired_or_not_as_is_said() -> None:
     first = [verdicts(0, 0, 1, 1, 0, 1), verdicts(0, 1, 1, 1, 1, 1)]
     second = [verdicts(1, 0, 1, 1, 1, 1), verdicts(1, 1, 1, 1, 1, 1)]
     ours, theirs = ([one.accuracies for one in side] for side in (second, first))
-    assert compare(first, second, "seed").difference == paired_difference(ours, theirs)
-    assert compare(first, second, "datapoint").difference == unpaired_difference(ours, theirs)
+    assert compare(first, second, "seed").difference == clipped(paired_difference(ours, theirs))
+    unpaired = unpaired_difference(ours, theirs)
+    assert compare(first, second, "datapoint").difference == clipped(unpaired)
     with pytest.raises(ValueError, match="cannot be paired by seed"):
         compare(first, second[:1], "seed")
 
@@ -65,6 +75,28 @@ def test_the_detectable_difference_falls_with_the_number_of_runs() -> None:
 
     few, many = (compare(side(seeds), side(seeds), "datapoint") for seeds in (3, 12))
     assert 0 < many.detectable < few.detectable
+
+
+@given(st.integers(1, 8), st.data())
+def test_a_difference_lies_in_its_interval_and_this_between_all_wrong_and_all_right(
+    games: int, data: st.DataObject
+) -> None:
+    rights = st.tuples(*[st.integers(0, games)] * len(IDS))
+    first, second = (verdicts(*data.draw(rights), games=games) for _ in range(2))
+    value, low, high, *_ = compare([first], [second], "datapoint").difference
+    assert -1 <= low <= value + 1e-12
+    assert value - 1e-12 <= high <= 1
+    assert compare([first], [first], "datapoint").difference[3:] == (1.0, 1.0)
+
+
+def test_problems_are_paired() -> None:
+    ids = IDS[:4]
+    apart, together = (
+        compare([verdicts(*one, ids=ids)], [verdicts(*other, ids=ids)], "datapoint").difference
+        for one, other in (((0, 0, 1, 1), (1, 1, 0, 0)), ((1, 1, 0, 0), (1, 1, 1, 0)))
+    )
+    assert (apart.value, together.value) == (0.0, 0.25)
+    assert apart.p > together.p
 
 
 @pytest.mark.parametrize("pair", ["seed", "datapoint"])

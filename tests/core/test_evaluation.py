@@ -1,4 +1,4 @@
-"""The two measures of a test, their intervals, and what a protocol gains over a baseline."""
+"""The two measures of a test, and their intervals."""
 
 import pytest
 from hypothesis import given
@@ -8,7 +8,7 @@ from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.decision import strongest
 from nip_fn.game.episode import Utterance
 from nip_fn.game.protocol import Status
-from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, gain, verdicts
+from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, verdicts
 from nip_fn.metrics.formulas import wilson_interval
 from nip_fn.metrics.inference import Estimate, crossed_share
 from nip_fn.protocols.nip import VERIFIER
@@ -48,33 +48,6 @@ def test_values_lie_in_their_intervals_and_these_between_0_and_1(one: Verdicts) 
     for value, low, high in filter(None, (accuracy(one), always_fails(one))):
         assert 0 <= low <= value + 1e-12
         assert value - 1e-12 <= high <= 1 + 1e-12
-
-
-@given(found)
-def test_nothing_is_gained_over_oneself(one: Verdicts) -> None:
-    assert gain(one, one)[3:] == (1.0, 1.0)
-    assert gain(one, one).value == 0.0
-
-
-@given(found, found)
-def test_a_gain_lies_between_all_wrong_and_all_right(one: Verdicts, other: Verdicts) -> None:
-    num = min(len(one.ids), len(other.ids))
-    ours, theirs = (
-        found._replace(ids=one.ids[:num], right=found.right[:num]) for found in (one, other)
-    )
-    value, low, high, *_ = gain(ours, theirs)
-    assert -1 <= low <= value + 1e-12
-    assert value - 1e-12 <= high <= 1
-
-
-def test_a_gain_is_paired() -> None:
-    apart = gain(of(1, 1, 0, 0), of(0, 0, 1, 1))
-    together = gain(of(1, 1, 1, 0), of(1, 1, 0, 0))
-    assert apart.value == 0.0
-    assert together.value == 0.25
-    assert apart.high - apart.value > together.high - together.value
-    with pytest.raises(ValueError, match="other datapoints"):
-        gain(of(1, 1), of(1, 1, 1))
 
 
 def test_verdicts_are_counted_by_datapoint() -> None:

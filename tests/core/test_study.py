@@ -20,7 +20,7 @@ from nip_fn.metrics.inference import (
     paired_difference,
     seeds_needed,
 )
-from nip_fn.metrics.study import Outcome, tabulate
+from nip_fn.metrics.study import CellResult, tabulate
 
 ROOT = Path(__file__).parents[2]
 
@@ -191,14 +191,14 @@ def test_a_problem_names_the_place_and_the_remedy(text: str, told: str) -> None:
 IDS = tuple(map(str, range(30)))
 
 
-def outcomes(whole: Study, rng: np.random.Generator) -> dict[str, Outcome]:
+def outcomes(whole: Study, rng: np.random.Generator) -> dict[str, CellResult]:
     """Tests with one game about each of 30 datapoints, right in some share of them."""
 
     def test(share: float) -> Verdicts:
         return Verdicts(IDS, tuple(map(int, rng.random(30) < share)), 1)
 
     return {
-        cell.name: Outcome(
+        cell.name: CellResult(
             {"after": test(0.7)} if cell.tested else {"before": test(0.4), "after": test(0.7)},
             {"replies": 10.0 * number, "dollars": None if number == 3 else 0.5},
         )
@@ -236,12 +236,12 @@ def test_differences_are_paired_by_seed_and_their_p_values_corrected() -> None:
         return [done[f"{arm}-seed-{seed}"].tests[test].accuracies for seed in (1, 2, 3)]
 
     rises = [paired_difference(matrix(a, "after"), matrix(a, "before")) for a in "abc"]
-    assert [one.difference for one in table.rises] == rises
-    assert [one.p for one in table.rises] == [one.p for one in rises]
+    assert [one.comparison.difference for one in table.rises] == rises
+    assert [one.comparison.p for one in table.rises] == [one.p for one in rises]
     assert [one.p_holm for one in table.rises] == list(holm([one.p for one in rises]))
     over = [paired_difference(matrix(a, "after"), matrix("a", "after")) for a in "bc"]
     assert [(one.label, one.over) for one in table.over_baseline] == [("b", "a"), ("c", "a")]
-    assert [one.difference for one in table.over_baseline] == over
+    assert [one.comparison.difference for one in table.over_baseline] == over
 
 
 def test_only_seeds_that_both_have_are_compared() -> None:
@@ -250,9 +250,12 @@ def test_only_seeds_that_both_have_are_compared() -> None:
     for name in ("a-seed-1", "b-seed-3"):
         del done[name]
     table = tabulate(whole, done)
-    assert [(one.label, one.cells) for one in table.over_baseline] == [("b", 1), ("c", 2)]
-    assert {(one.p, one.p_holm) for one in table.over_baseline} == {(None, None)}
-    assert table.over_baseline[0].difference == paired_difference(
+    assert [(one.label, one.comparison.seeds[0]) for one in table.over_baseline] == [
+        ("b", 1),
+        ("c", 2),
+    ]
+    assert {(one.comparison.p, one.p_holm) for one in table.over_baseline} == {(None, None)}
+    assert table.over_baseline[0].comparison.difference == paired_difference(
         [done["b-seed-2"].tests["after"].accuracies], [done["a-seed-2"].tests["after"].accuracies]
     )
 

@@ -15,16 +15,17 @@ from nip_fn.metrics.card import (
     SCRIPTS,
     SWAPPED,
     UNTRAINED,
-    Comparison,
+    CardContrast,
+    CardRow,
     Labels,
     Measures,
-    Row,
     alarms,
-    comparisons,
-    effect,
-    measures,
+    card_measures,
+    contrasts,
+    message_effect_of,
 )
-from nip_fn.metrics.inference import Difference, Estimate, share_difference
+from nip_fn.metrics.comparison import compare
+from nip_fn.metrics.inference import Difference, Estimate
 from nip_fn.params.agent import is_scripted
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.quotes import Quotes, messages_of_others
@@ -87,9 +88,9 @@ def card_command(flags: Flags, choice: Choice, card: CardChoice, money: Money, r
         tested[place] = evaluation.play(one.cell, quotes=quotes)
     evaluation.say_recorded()
     labels = true_labels(relabelled, evaluation)
-    everything = [Row(*place, found.judged) for place, found in tested.items()]
+    everything = [CardRow(*place, found.judged) for place, found in tested.items()]
     rows = [row for row in everything if row.provers != PROVERS_ALONE]
-    compared = comparisons(rows)
+    compared = contrasts(rows)
     bounds = dict(_bounds(tested))
     told = alarms(rows, compared, bounds=bounds, labels=labels)
     advantage = _advantage(everything)
@@ -204,28 +205,28 @@ def _bounds(tested: dict[tuple[str, str], Tested]) -> Iterator[tuple[str, float]
         yield "nip", bound(own.forest.games())
 
 
-def _advantage(rows: list[Row]) -> Difference | None:
+def _advantage(rows: list[CardRow]) -> Difference | None:
     """The accuracy of the provers' model alone less that of the verifier alone."""
-    right = {row.provers: row.judged.right_PG.mean(axis=1) for row in rows if row.protocol == ALONE}
-    if PROVERS_ALONE not in right:
+    verdicts = {row.provers: row.judged.verdicts for row in rows if row.protocol == ALONE}
+    if PROVERS_ALONE not in verdicts:
         return None
-    return share_difference([right[PROVERS_ALONE]], [right[OWN]])
+    return compare([verdicts[OWN]], [verdicts[PROVERS_ALONE]], "datapoint").difference
 
 
 # ---------------------------------------------------------------------------------------- records
 
 
-def _record(row: Row, tested: Tested, rows: list[Row]) -> dict[str, Any]:
+def _record(row: CardRow, tested: Tested, rows: list[CardRow]) -> dict[str, Any]:
     """The facts of a row."""
     params, metrics = tested.forest.params, dict(tested.metrics)
-    heard = effect(rows, row.protocol) if row.provers == OWN else None
+    heard = message_effect_of(rows, row.protocol) if row.provers == OWN else None
     return {
         "protocol": row.protocol,
         "provers": row.provers,
         "temperature": params.text_rl.test_temperature,
         "datapoints": len(row.judged.ids),
         "games": row.judged.games,
-        **_plain(measures(row.judged)),
+        **_plain(card_measures(row.judged)),
         "message_effect": heard and heard._asdict(),
         "tokens": metrics["tokens"],
         "prompt_tokens": metrics["prompt_tokens"],
@@ -233,14 +234,14 @@ def _record(row: Row, tested: Tested, rows: list[Row]) -> dict[str, Any]:
     }
 
 
-def _compared(one: Comparison) -> dict[str, Any]:
+def _compared(one: CardContrast) -> dict[str, Any]:
     return {
         "protocol": one.protocol,
         "provers": one.provers,
         "over": list(one.over),
         **one.difference._asdict(),
         "p_corrected": one.p,
-        "detectable": one.detectable,
+        "detectable": one.comparison.detectable,
     }
 
 
@@ -256,7 +257,7 @@ def _plain(found: Measures | Labels) -> dict[str, Any]:
 
 
 def _print(
-    rows: list[Row], compared: tuple[Comparison, ...], tested: dict[tuple[str, str], Tested]
+    rows: list[CardRow], compared: tuple[CardContrast, ...], tested: dict[tuple[str, str], Tested]
 ) -> None:
     """A row for each set of provers."""
     estimates = "accuracy [95 %]", "over own [95 %]", "p"
@@ -266,7 +267,7 @@ def _print(
     for protocol in dict.fromkeys(row.protocol for row in rows):
         lines.append((protocol, *[""] * (len(titles) - 1)))
         for row in (one for one in rows if one.protocol == protocol):
-            found, one = measures(row.judged), over.get((protocol, row.provers))
+            found, one = card_measures(row.judged), over.get((protocol, row.provers))
             own = one if one is not None and row.provers != OWN else None
             cells = (
                 f"  {row.provers}",
@@ -282,12 +283,12 @@ def _print(
 
 
 def _print_measures(
-    rows: list[Row], tested: dict[tuple[str, str], Tested], advantage: Difference | None
+    rows: list[CardRow], tested: dict[tuple[str, str], Tested], advantage: Difference | None
 ) -> None:
     """A column for each protocol with its own provers."""
     own = [row for row in rows if row.provers == OWN]
-    found = [measures(row.judged) for row in own]
-    heard = [effect(rows, row.protocol) for row in own]
+    found = [card_measures(row.judged) for row in own]
+    heard = [message_effect_of(rows, row.protocol) for row in own]
     paid = [tested[row.protocol, OWN] for row in own]
     lines: dict[str, list[str]] = {
         "datapoints x games": [f"{len(row.judged.ids)} x {row.judged.games}" for row in own],
@@ -323,7 +324,9 @@ def _tokens(tested: Tested) -> float:
 
 
 def _print_notes(
-    compared: tuple[Comparison, ...], labels: tuple[tuple[str, Labels], ...], told: tuple[str, ...]
+    compared: tuple[CardContrast, ...],
+    labels: tuple[tuple[str, Labels], ...],
+    told: tuple[str, ...],
 ) -> None:
     """The gain over the verifier alone, the truth of labels, the power, and the alarms."""
     print()
@@ -337,7 +340,9 @@ def _print_notes(
             f"{truth.margin.value:.3f}, recorded {truth.recorded:.3f}."
         )
     # Of games at temperature 0 there is one about each datapoint, which shows less.
-    finest = max((one.detectable for one in compared if one.provers != GREEDY), default=0.0)
+    finest = max(
+        (one.comparison.detectable for one in compared if one.provers != GREEDY), default=0.0
+    )
     print(
         f"Accuracies in %; p-values are corrected for {len(compared)} comparisons (Holm). "
         f"Differences from {100 * finest:.1f} points on are found with a power of 80 %."

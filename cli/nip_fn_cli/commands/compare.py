@@ -114,20 +114,12 @@ def _test(version: Version) -> StageForest:
 
 
 def _record(sides: tuple[Side, Side], found: Comparison, pair: Pairing) -> dict[str, Any]:
-    """The comparison as JSON; an endless interval has null for its ends."""
-
-    def finite(estimate: tuple[Any, ...]) -> dict[str, Any]:
-        values: dict[str, Any] = estimate._asdict()  # type: ignore[attr-defined]
-        return {
-            name: value if value is None or abs(value) < float("inf") else None
-            for name, value in values.items()
-        }
-
+    """The comparison as JSON."""
     return {
-        "first": {"runs": sides[0].runs, "accuracy": finite(found.first)},
-        "second": {"runs": sides[1].runs, "accuracy": finite(found.second)},
+        "first": {"runs": sides[0].runs, "accuracy": found.first._asdict()},
+        "second": {"runs": sides[1].runs, "accuracy": found.second._asdict()},
         "difference": {
-            **finite(found.difference),
+            **found.difference._asdict(),
             "interval_over": "problems" if found.is_of_two_models else "problems and trainings",
             "p": found.p,
             "p_flip": None if found.is_of_two_models else found.difference.p_flip,
@@ -160,8 +152,7 @@ def _print(out: Console, sides: tuple[Side, Side], found: Comparison, pair: Pair
         ("first", "second"), sides, (found.first, found.second), strict=True
     ):
         out.print(f"{name:<11} {share(*accuracy)}  {', '.join(side.runs)}", soft_wrap=True)
-    # An interval of Student's may reach beyond what a difference of shares can be.
-    value, low, high = (100 * max(-1.0, min(end, 1.0)) for end in found.difference[:3])
+    value, low, high = (100 * share for share in found.difference[:3])
     out.print(
         f"difference  {value:+.1f} [{low:+.1f}, {high:+.1f}] points, {_p(found)}",
         soft_wrap=True,

@@ -12,7 +12,8 @@ from nip_fn.config.study import ARM, Axis, Comparing, Level, Study, with_seeds
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import SPLITS
 from nip_fn.game.protocol import Role
-from nip_fn.metrics.evaluation import accuracy, always_fails, gain
+from nip_fn.metrics.comparison import compare
+from nip_fn.metrics.evaluation import accuracy, always_fails
 from nip_fn.metrics.inference import Difference, Estimate
 from nip_fn.metrics.oversight import balanced_accuracy, majority_class_share
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
@@ -271,7 +272,11 @@ def facts(tested: Tested, baseline: Tested | None) -> dict[str, Any]:
         "balanced_accuracy": _fields(balanced_accuracy(found)),
         "majority_class_share": majority_class_share(found),
         "always_fails": _fields(always_fails(verdicts)),
-        "gain": _fields(gain(verdicts, baseline.judged.verdicts) if baseline else None),
+        "gain": _fields(
+            compare([baseline.judged.verdicts], [verdicts], "datapoint").difference
+            if baseline
+            else None
+        ),
         **{name: metrics.get(name) for name in ("accuracy_0", "accuracy_1", "no_decision_rate")},
         "tokens": metrics["tokens"],
         "prompt_tokens": metrics["prompt_tokens"],

@@ -5,15 +5,14 @@ from typing import Any
 
 from nip_fn.config.study import Study
 from nip_fn.metrics.evaluation import verdicts
-from nip_fn.metrics.inference import Estimate
-from nip_fn.metrics.study import AFTER, BEFORE, Contrast, Outcome, Row, Table
+from nip_fn.metrics.study import AFTER, BEFORE, CellResult, Contrast, StudyRow, StudyTable
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_adapters.costs.spending import dollars
 from nip_fn_adapters.recording.runs import Run
 from nip_fn_cli.shown.printing import print_rows, share
 
 
-def outcome(run: Run, metrics: Iterable[str], prices: Prices) -> Outcome:
+def outcome(run: Run, metrics: Iterable[str], prices: Prices) -> CellResult:
     """The tests of a run that is done, and the means that a study shows of it.
 
     Of a run without a test they are those of its training.
@@ -27,7 +26,7 @@ def outcome(run: Run, metrics: Iterable[str], prices: Prices) -> Outcome:
     trained = {} if tests else _trained(rows["sample"], rows["train"])
     # Of a run that trains, those that it trains on.
     counted = rows["sample"] or rows["test"]
-    return Outcome(
+    return CellResult(
         {**named, AFTER: tests[-1]} if tests else {},
         {
             **{name: last.get(name) for name in metrics},
@@ -51,7 +50,7 @@ def _trained(
     }  # fmt: skip
 
 
-def print_study(table: Table, study: Study) -> None:
+def print_study(table: StudyTable, study: Study) -> None:
     """Print the rows of a study, its rises, and the differences from its baseline."""
     if not table.rows:
         print("no cell is done")
@@ -68,7 +67,7 @@ def print_study(table: Table, study: Study) -> None:
         _print_contrasts(table.over_baseline, study.compare.difference)
 
 
-def _print_rows(rows: Sequence[Row]) -> None:
+def _print_rows(rows: Sequence[StudyRow]) -> None:
     accuracies = dict.fromkeys(name for row in rows for name in row.accuracies)
     means = dict.fromkeys(name for row in rows for name in row.means)
     # Nothing was trained between two tests.
@@ -89,10 +88,6 @@ def _print_rows(rows: Sequence[Row]) -> None:
     print_rows(titles, told)
 
 
-def _share(found: Estimate | None) -> str:
-    return "-" if found is None else share(*found)
-
-
 def _mean(name: str, value: float | None) -> str:
     if value is None:
         return "unknown" if name == "dollars" else "-"
@@ -101,34 +96,34 @@ def _mean(name: str, value: float | None) -> str:
     return f"{value:.4g}"
 
 
-def _print_contrasts(found: Sequence[Contrast], smallest: float) -> None:
+def _print_contrasts(contrasts: Sequence[Contrast], smallest: float) -> None:
     points = f"{100 * smallest:g} points"
     titles = ("", "runs", "points [95 %]", "p", "p (Holm)", f"runs to see {points}")
     rows = []
-    for one in found:
-        # An interval of Student's may reach beyond what a difference of shares can be.
-        value, low, high = (100 * max(-1.0, min(end, 1.0)) for end in one.difference[:3])
+    for contrast in contrasts:
+        comparison = contrast.comparison
+        value, low, high = (100 * share for share in comparison.difference[:3])
         interval = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
-        p = ("-" if number is None else f"{number:.2g}" for number in (one.p, one.p_holm))
-        rows.append((one.label, str(one.cells), interval, *p, _needed(one)))
+        p = ("-" if p is None else f"{p:.2g}" for p in (comparison.p, contrast.p_holm))
+        rows.append((contrast.label, str(comparison.seeds[0]), interval, *p, _needed(contrast)))
     print_rows(titles, rows)
 
 
-def _needed(one: Contrast) -> str:
-    if one.seeds is not None:
-        return str(one.seeds)
-    return "more problems" if one.cells > 1 else "-"
+def _needed(contrast: Contrast) -> str:
+    if contrast.seeds is not None:
+        return str(contrast.seeds)
+    return "more problems" if contrast.comparison.seeds[0] > 1 else "-"
 
 
-def record(table: Table, study: Study) -> dict[str, Any]:
-    """The table as JSON; an endless interval has null for its ends."""
+def record(table: StudyTable, study: Study) -> dict[str, Any]:
+    """The table as JSON."""
     return {
         "rows": [
             {
                 "row": row.label,
                 "runs": row.cells,
                 "accuracies": {
-                    name: _finite(own._asdict()) for name, own in row.accuracies.items()
+                    name: accuracy._asdict() for name, accuracy in row.accuracies.items()
                 },
                 "means": dict(row.means),
             }
@@ -140,20 +135,13 @@ def record(table: Table, study: Study) -> dict[str, Any]:
     }
 
 
-def _contrast(one: Contrast) -> dict[str, Any]:
+def _contrast(contrast: Contrast) -> dict[str, Any]:
     return {
-        "row": one.label,
-        "over": one.over,
-        "runs": one.cells,
-        **_finite(one.difference._asdict()),
-        "p": one.p,
-        "p_holm": one.p_holm,
-        "runs_needed": one.seeds,
-    }
-
-
-def _finite(values: Mapping[str, float | None]) -> dict[str, float | None]:
-    return {
-        name: value if value is None or abs(value) < float("inf") else None
-        for name, value in values.items()
+        "row": contrast.label,
+        "over": contrast.over,
+        "runs": contrast.comparison.seeds[0],
+        **contrast.comparison.difference._asdict(),
+        "p": contrast.comparison.p,
+        "p_holm": contrast.p_holm,
+        "runs_needed": contrast.seeds,
     }
