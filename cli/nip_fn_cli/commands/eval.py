@@ -29,7 +29,7 @@ from nip_fn_cli.money import Money
 from nip_fn_cli.session import warn_of_unused
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit, run_name
 from nip_fn_cli.shown.printing import print_rows, share
-from nip_fn_cli.shown.table import MARK, is_unequal, losses
+from nip_fn_cli.shown.table import MARK, is_unequal, waste_warnings
 
 # The verifier alone: a protocol is worth what its verifier gains over this.
 BASELINE = "solo_verifier"
@@ -281,7 +281,7 @@ def facts(tested: Tested, baseline: Tested | None) -> dict[str, Any]:
         "tokens": metrics["tokens"],
         "prompt_tokens": metrics["prompt_tokens"],
         "dollars": tested.dollars,
-        "warnings": losses(tested.replayed.state),
+        "warnings": waste_warnings(tested.replayed.state),
     }
 
 

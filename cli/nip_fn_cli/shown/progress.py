@@ -12,7 +12,7 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bars
 
 from nip_fn.config.groups import is_due
-from nip_fn.metrics.lost import ENOUGH, Loss, alarming, so_far
+from nip_fn.metrics.waste import ENOUGH, Waste, alarming_waste, metrics_so_far
 from nip_fn.run.events import BatchFetched, Event, JobFinished, Published, Replied, StageEnded
 from nip_fn.run.ports import Progress
 from nip_fn.run.stages import Growing, NotStarted
@@ -45,8 +45,8 @@ class Display:
         self._done, self._asked = count_replies(state)
         self._trainings: dict[str, Progress] = {}  # of the stage, by job
         self._tokens = 0
-        self._surveyed = 0  # replies of the stage at the last look for losses
-        self._lost: set[tuple[str, str]] = set()  # (kind, agent) of the losses that were told
+        self._surveyed = 0  # replies of the stage when waste was last looked for
+        self._warned: set[tuple[str, str]] = set()  # (kind, agent) of the waste that was warned of
         self._began = self._stage_began = self._drawn = time.monotonic()
         self._console = Console(stderr=True)
         self._progress = Bars(
@@ -87,7 +87,7 @@ class Display:
             if self._done >= max(ENOUGH, 2 * self._surveyed):
                 self._surveyed = self._done
                 agents = state.params.agents
-                found = alarming(so_far(state.forest, agents), agents, enough=ENOUGH)
+                found = alarming_waste(metrics_so_far(state.forest, agents), agents, enough=ENOUGH)
                 self._warn(found, state.stage.name)
         elif isinstance(event, StageEnded):
             self._end_stage(event)
@@ -109,22 +109,22 @@ class Display:
         self._trainings[job] = progress
         self._draw()
 
-    def _warn(self, losses: tuple[Loss, ...], stage: str) -> None:
-        """Tell of losses in a stage, of each kind and agent once."""
-        for loss in losses:
-            name = (loss.kind, loss.agent.name if loss.agent else "")
-            if name not in self._lost:
-                self._lost.add(name)
-                remedy = loss.remedy
-                if loss.kind == "undecided":
+    def _warn(self, wastes: tuple[Waste, ...], stage: str) -> None:
+        """Warn of waste in a stage, of each kind and agent once."""
+        for waste in wastes:
+            name = (waste.kind, waste.agent.name if waste.agent else "")
+            if name not in self._warned:
+                self._warned.add(name)
+                remedy = waste.remedy
+                if waste.kind == "undecided":
                     sampled = ("--sampled",) if stage == "sample" else ()
                     show = command("nip-fn", "show", self._folder, "--undecided", *sampled)
                     remedy = f"{remedy} with: {show}"
-                self._say(f"nip-fn: warning: {loss}; {remedy}")
+                self._say(f"nip-fn: warning: {waste}; {remedy}")
 
     def _end_stage(self, event: StageEnded) -> None:
         if event.stage in ("test", "sample") and self._state.rows:
-            found = alarming(dict(self._state.rows[-1].metrics), self._state.params.agents)
+            found = alarming_waste(dict(self._state.rows[-1].metrics), self._state.params.agents)
             self._warn(found, event.stage)
         # On a terminal the live line has told all but what a test came to.
         if event.stage == "test" or (self._done and not sys.stderr.isatty()):

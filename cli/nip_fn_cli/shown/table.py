@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nip_fn.metrics.lost import Loss, alarming
+from nip_fn.metrics.waste import Waste, alarming_waste
 from nip_fn.params.agent import AgentParameters
 from nip_fn.run.replay import summary
 from nip_fn.run.state import RunState
@@ -11,7 +11,7 @@ from nip_fn_adapters.costs.prices import Prices
 from nip_fn_cli.money import print_spending
 from nip_fn_cli.shown.printing import print_rows, share
 
-MARK = "!"  # of figures beside which more than a tenth of the replies or games tell nothing
+MARK = "!"  # of figures of which more than a tenth of the replies or games were wasted
 
 Cell = Callable[[dict[str, Any]], str]
 
@@ -26,7 +26,7 @@ def print_table(state: RunState, prices: Prices) -> None:
     # A run that only tests selects nothing.
     told = {title: cells for title, cells in columns.items() if {*cells} != {"-"}}
     print_rows(tuple(told), list(zip(*told.values(), strict=True)))
-    for line in losses(state):
+    for line in waste_warnings(state):
         print(f"{MARK} {line}")
     if state.rows:
         print()
@@ -38,27 +38,27 @@ def is_unequal(majority_class_share: float) -> bool:
     return round(majority_class_share, 2) > 0.5
 
 
-def losses(state: RunState) -> list[str]:
-    """A line for each kind of replies and games that told nothing, in more than a tenth of cases.
+def waste_warnings(state: RunState) -> list[str]:
+    """A line for each kind of replies and games that were wasted, in more than a tenth of cases.
 
     Each tells of the iteration in which the share was greatest.
     """
-    worst: dict[tuple[str, str, str], tuple[int, Loss]] = {}
+    worst: dict[tuple[str, str, str], tuple[int, Waste]] = {}
     for row in state.rows:
-        for loss in alarming(dict(row.metrics), state.params.agents):
-            place = (row.stage, loss.kind, loss.agent.name if loss.agent else "")
-            if place not in worst or loss.share > worst[place][1].share:
-                worst[place] = row.iteration, loss
+        for waste in alarming_waste(dict(row.metrics), state.params.agents):
+            place = (row.stage, waste.kind, waste.agent.name if waste.agent else "")
+            if place not in worst or waste.share > worst[place][1].share:
+                worst[place] = row.iteration, waste
     return [
-        f"iteration {iteration}, {stage}: {loss}"
-        for (stage, *_), (iteration, loss) in worst.items()
+        f"iteration {iteration}, {stage}: {waste}"
+        for (stage, *_), (iteration, waste) in worst.items()
     ]
 
 
 def _marked(record: dict[str, Any], prefix: str, agents: Sequence[AgentParameters]) -> str:
-    """The mark of a stage in which more than a tenth told nothing; "" for any other."""
+    """The mark of a stage in which more than a tenth was wasted; "" for any other."""
     own = {n.removeprefix(f"{prefix}."): v for n, v in record.items() if n.startswith(f"{prefix}.")}
-    return f" {MARK}" if alarming(own, agents) else ""
+    return f" {MARK}" if alarming_waste(own, agents) else ""
 
 
 def _columns(state: RunState) -> dict[str, Cell]:

@@ -1,4 +1,4 @@
-"""Replies and games that tell nothing: cut at the token limit, unusable, without a verdict.
+"""Wasted replies and games: cut at the token limit, unusable, without a verdict.
 
 A few of them are the rule.  More than a tenth usually have a cause that is not the models' skill: a
 limit that is too low, a prompt that is not understood; and what is measured beside them is wrong.
@@ -17,8 +17,8 @@ ALARMING = 0.1  # share
 ENOUGH = 20  # replies or games, fewer of which raise no alarm while others are to come
 
 
-class Loss(NamedTuple):
-    """A share of replies or games that tell nothing.
+class Waste(NamedTuple):
+    """A share of replies or games that were wasted.
 
     kind: replies that were cut, replies that were empty at the limit, other attempts at a reply
         that were unusable, or games without a verdict.
@@ -33,7 +33,7 @@ class Loss(NamedTuple):
     total: int
 
     def __str__(self) -> str:
-        """The loss as a clause."""
+        """The share as a clause."""
         of = f"{self.share:.0%} of"
         match self.agent, self.kind:
             case None, _:
@@ -57,41 +57,43 @@ class Loss(NamedTuple):
         return f"see what {self.agent.name} is shown and what it writes"
 
 
-def alarming(
+def alarming_waste(
     metrics: Mapping[str, float], agents: Sequence[AgentParameters], *, enough: int = 1
-) -> tuple[Loss, ...]:
-    """The losses above `ALARMING` among the metrics of a stage (`stage_metrics`, `so_far`).
+) -> tuple[Waste, ...]:
+    """The shares above `ALARMING` among the metrics of a stage (`stage_metrics`, `metrics_so_far`).
 
     Args:
         metrics: The metrics by name.
         agents: The agents whose replies they count.
-        enough: The least number of replies or games that a loss is a share of.
+        enough: The least number of replies or games that a share is of.
     """
-    wasted = (loss for loss in _losses(metrics, agents) if loss.total >= enough)
-    return tuple(loss for loss in wasted if loss.share > ALARMING)
+    wasted = (waste for waste in _wastes(metrics, agents) if waste.total >= enough)
+    return tuple(waste for waste in wasted if waste.share > ALARMING)
 
 
-def _losses(metrics: Mapping[str, float], agents: Sequence[AgentParameters]) -> Iterator[Loss]:
+def _wastes(metrics: Mapping[str, float], agents: Sequence[AgentParameters]) -> Iterator[Waste]:
     for agent in agents:
         names = ("replies", "retries", "token_limit", "empty_at_limit", "invalid")
         replies, retries, limited, empty, invalid = (
             metrics.get(f"{agent.name}.{name}", 0.0) for name in names
         )
         if replies:
-            yield Loss("cut", agent, (limited - empty) / replies, int(replies))
-            yield Loss("empty", agent, empty / replies, int(replies))
+            yield Waste("cut", agent, (limited - empty) / replies, int(replies))
+            yield Waste("empty", agent, empty / replies, int(replies))
         attempts = replies + retries
         if attempts:
             # Of a reply that is empty at the limit, the attempt before it was, too.
             spent = empty * min(MOST_EMPTY, agent.num_invalid_generation_retries)
-            yield Loss("invalid", agent, (retries + invalid - spent) / attempts, int(attempts))
+            yield Waste("invalid", agent, (retries + invalid - spent) / attempts, int(attempts))
     if metrics.get("games"):
         undecided = metrics.get("no_decision_rate", 0.0)
-        yield Loss("undecided", None, undecided, int(metrics["games"]))
+        yield Waste("undecided", None, undecided, int(metrics["games"]))
 
 
-def so_far(forest: Iterable[GameTree], agents: Sequence[AgentParameters]) -> dict[str, float]:
-    """Those metrics of `stage_metrics` that losses are made of, while the trees are growing.
+def metrics_so_far(
+    forest: Iterable[GameTree], agents: Sequence[AgentParameters]
+) -> dict[str, float]:
+    """Those metrics of `stage_metrics` that waste is made of, while the trees are growing.
 
     Games are counted, each once, however likely it is under the policy.
     """

@@ -2,7 +2,7 @@
 
 from nip_fn.game.datapoint import Dataset
 from nip_fn.game.reply import Completion
-from nip_fn.metrics.lost import alarming, so_far
+from nip_fn.metrics.waste import alarming_waste, metrics_so_far
 from nip_fn.run.request import Request
 from nip_fn.run.simulate import pure_world, simulate, started
 from nip_fn.run.stages import Growing
@@ -15,7 +15,9 @@ def test_losses_of_grown_trees_are_those_of_their_metrics() -> None:
     agents = setup.params.agents
     run = play(setup)
     counted = {
-        (moment.state.iteration, moment.state.stage.name): so_far(moment.state.forest, agents)
+        (moment.state.iteration, moment.state.stage.name): metrics_so_far(
+            moment.state.forest, agents
+        )
         for moment in run
         if isinstance(moment.state.stage, Growing) and not moment.state.stage.num_waiting
     }
@@ -25,20 +27,20 @@ def test_losses_of_grown_trees_are_those_of_their_metrics() -> None:
     for place, own in counted.items():
         assert {n: own[n] for n in names} == {n: rows[place][n] for n in names}
         assert own["games"] == rows[place]["games"]
-    found = alarming(rows[0, "test"], agents)
-    kinds = {(loss.kind, loss.agent.name if loss.agent else "") for loss in found}
+    found = alarming_waste(rows[0, "test"], agents)
+    kinds = {(waste.kind, waste.agent.name if waste.agent else "") for waste in found}
     assert {("invalid", "prover"), ("invalid", "verifier"), ("undecided", "")} <= kinds
 
 
 def test_a_tenth_is_no_alarm_and_few_are_no_alarm_yet() -> None:
     agents = make_params({"agents": {"_default": {"max_tokens_per_message": 64}}}).agents
     few = {"verifier.replies": 10.0, "verifier.token_limit": 1.0}
-    assert alarming(few, agents) == ()
+    assert alarming_waste(few, agents) == ()
     cut = {"verifier.replies": 10.0, "verifier.token_limit": 2.0}
-    (loss,) = alarming(cut, agents)
-    assert str(loss) == "20% of 10 replies of verifier were cut at the limit of 64 tokens"
-    assert loss.remedy == "raise agents.verifier.max_tokens_per_message"
-    assert alarming(cut, agents, enough=11) == ()
+    (waste,) = alarming_waste(cut, agents)
+    assert str(waste) == "20% of 10 replies of verifier were cut at the limit of 64 tokens"
+    assert waste.remedy == "raise agents.verifier.max_tokens_per_message"
+    assert alarming_waste(cut, agents, enough=11) == ()
 
 
 def test_replies_that_are_empty_at_the_limit_are_told_as_such() -> None:
@@ -51,9 +53,9 @@ def test_replies_that_are_empty_at_the_limit_are_told_as_such() -> None:
             "empty_at_limit": 4.0,
         }.items()
     }  # fmt: skip
-    (loss,) = alarming(spent, agents)
-    assert str(loss) == "40% of 10 replies of verifier were empty at the limit of 64 tokens"
-    assert loss.remedy == "raise agents.verifier.max_tokens_per_message"
+    (waste,) = alarming_waste(spent, agents)
+    assert str(waste) == "40% of 10 replies of verifier were empty at the limit of 64 tokens"
+    assert waste.remedy == "raise agents.verifier.max_tokens_per_message"
 
 
 def test_what_is_empty_at_the_limit_is_asked_for_twice_and_counted() -> None:
@@ -71,5 +73,9 @@ def test_what_is_empty_at_the_limit_is_asked_for_twice_and_counted() -> None:
     assert row["prover.empty_at_limit"] == row["prover.replies"] > 0
     assert row["prover.retries"] == row["prover.replies"], "each was asked for once more"
     assert "verifier.empty_at_limit" not in row
-    kinds = {loss.kind for loss in alarming(row, params.agents) if loss.agent == params.agents[0]}
+    kinds = {
+        waste.kind
+        for waste in alarming_waste(row, params.agents)
+        if waste.agent == params.agents[0]
+    }
     assert kinds == {"empty"}
