@@ -128,12 +128,14 @@ def to_arrays(params: HyperParameters, rollouts: Sequence[Rollout]) -> dict[str,
         game = {name: array[index] for name, array in arrays.items()}
         _write_game(game, rollout)
         for t, turn in enumerate(rollout.rounds):
-            for said in turn:
-                built = build_chat(params, protocol, rollout.datapoint, positions[t], said.agent)
+            for utterance in turn:
+                built = build_chat(
+                    params, protocol, rollout.datapoint, positions[t], utterance.agent
+                )
                 # One object for all equal ones: prompts repeat their beginnings, and siblings all.
                 chat = tuple(messages.setdefault(message, message) for message in built)
-                game["prompt"][t, said.agent] = chats.setdefault(chat, chat)
-                _write_said(game, t, said)
+                game["prompt"][t, utterance.agent] = chats.setdefault(chat, chat)
+                _write_said(game, t, utterance)
     return arrays
 
 
@@ -151,8 +153,10 @@ def plain_arrays(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     texts: dict[str, int] = {}
     prompts: dict[Chat, int] = {}
 
-    def indices(array: NDArray[Any], known: dict[Any, int]) -> NDArray[np.int32]:
-        cells = (-1 if cell is None else known.setdefault(cell, len(known)) for cell in array.flat)
+    def indices(array: NDArray[Any], numbers: dict[Any, int]) -> NDArray[np.int32]:
+        cells = (
+            -1 if cell is None else numbers.setdefault(cell, len(numbers)) for cell in array.flat
+        )
         return np.fromiter(cells, np.int32, array.size).reshape(array.shape)
 
     plain = {
@@ -161,7 +165,7 @@ def plain_arrays(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         else array
         for name, array in arrays.items()
     }
-    rows = [(one.content, one.role, one.name) for chat in prompts for one in chat]
+    rows = [(message.content, message.role, message.name) for chat in prompts for message in chat]
     messages = indices(np.array(rows, dtype=TEXT).reshape(-1, 3), texts)
     encoded = bytearray()
     ends = []
@@ -223,19 +227,19 @@ def _write_game(game: dict[str, NDArray[Any]], rollout: Rollout) -> None:
     game["terminated"][last] = rollout.status != "decided"
 
 
-def _write_said(game: dict[str, NDArray[Any]], t: int, said: Utterance) -> None:
+def _write_said(game: dict[str, NDArray[Any]], t: int, utterance: Utterance) -> None:
     """Write an agent's reply of round t, and what the later rows remember of it."""
-    agent, later = said.agent, slice(t + 1, None)
-    game["raw_message"][t, agent] = game["raw_message_history"][later, t, agent] = said.raw
-    for channel, text in said.messages:
+    agent, later = utterance.agent, slice(t + 1, None)
+    game["raw_message"][t, agent] = game["raw_message_history"][later, t, agent] = utterance.raw
+    for channel, text in utterance.messages:
         game["message"][t, agent, channel] = text
         game["message_history"][later, t, channel] = text
         game["message_agent_id"][later, t, channel] = agent
-    game["raw_decision"][t, agent] = said.decision.text if said.decision else ""
-    if said.decision:
-        game["decision"][t, agent] = said.decision.discrete
-        game["continuous_decision"][t, agent] = said.decision.continuous
-    game["valid_response"][t, agent] = said.error is None
+    game["raw_decision"][t, agent] = utterance.decision.text if utterance.decision else ""
+    if utterance.decision:
+        game["decision"][t, agent] = utterance.decision.discrete
+        game["continuous_decision"][t, agent] = utterance.decision.continuous
+    game["valid_response"][t, agent] = utterance.error is None
     # A last attempt that stayed unusable was a failure like those before it.
-    game["retry_count"][t, agent] = said.attempts - (said.error is None)
-    game["token_limit"][t, agent] = said.token_limit
+    game["retry_count"][t, agent] = utterance.attempts - (utterance.error is None)
+    game["token_limit"][t, agent] = utterance.token_limit

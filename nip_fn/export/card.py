@@ -12,17 +12,17 @@ from nip_fn.run.replay import Replayed
 PLACE = "ORG/NAME"  # in commands, until the repository has a name
 
 
-def model_card(name: str, replayed: Replayed, *, version: str, place: str = PLACE) -> str:
+def model_card(name: str, replayed: Replayed, *, version: str, repository: str = PLACE) -> str:
     """The README.md of a repository that holds a run.
 
     Args:
         name: Of the run.
         replayed: The run, derived from its recording.
         version: Of nip-fn, that writes the card.
-        place: The repository.
+        repository: The repository.
     """
     state = replayed.state
-    lineage = [(group, one) for group in state.groups for one in group.lineage]
+    lineage = [(group, adapter) for group in state.groups for adapter in group.lineage]
     return "\n".join(
         (
             *_header(state.params, adapted=bool(lineage)),
@@ -38,24 +38,24 @@ def model_card(name: str, replayed: Replayed, *, version: str, place: str = PLAC
             "| iteration | held-out accuracy | 95 % interval |",
             "|---|---|---|",
             *(
-                f"| {one.x:g} | {percent(one.y)} | {percent(one.low or 0)} to "
-                f"{percent(one.high or 0)} |"
-                for one in accuracy(state).points
+                f"| {point.x:g} | {percent(point.y)} | {percent(point.low or 0)} to "
+                f"{percent(point.high or 0)} |"
+                for point in accuracy(state).points
             ),
             "",
             f"Digest: `{digest(state)}`. `nip-fn replay` derives the run again and compares it.",
             "",
             *(("## Adapters", "") if lineage else ()),
             *(
-                f"- `adapters/{one.name}`: {one.method.upper()} of {_code(group.name)} in "
-                f"iteration {one.iteration}, on {_code(group.model)}, from "
-                f"{_code(one.parent or 'the base')}"
-                for group, one in lineage
+                f"- `adapters/{adapter.name}`: {adapter.method.upper()} of {_code(group.name)} in "
+                f"iteration {adapter.iteration}, on {_code(group.model)}, from "
+                f"{_code(adapter.parent or 'the base')}"
+                for group, adapter in lineage
             ),
             *(("",) if lineage else ()),
             "## How to use it",
             "",
-            f"    nip-fn pull {place} --run {_code(name)[1:-1]}",
+            f"    nip-fn pull {repository} --run {_code(name)[1:-1]}",
             f"    nip-fn show {_code(name)[1:-1]}",
             "",
             "`data/` has the games, rounds, preference pairs, metrics and usage as tables, and the "
@@ -69,11 +69,11 @@ def _header(params: HyperParameters, *, adapted: bool) -> Iterator[str]:
     """The metadata, which the hub reads as YAML, of which JSON is a part."""
     models = dict.fromkeys(agent.model_name for agent in params.agents)
     # Of the hub's own form; a folder, or an API's model, is nothing that it could link to.
-    known = [name for name in models if name.count("/") == 1 and not name.startswith((".", "/"))]
+    hosted = [name for name in models if name.count("/") == 1 and not name.startswith((".", "/"))]
     names = ("nip-fn", "prover-verifier-game", params.interaction_protocol, params.trainer)
     yield "---"
-    if known:
-        yield f"base_model: {json.dumps(known)}"
+    if hosted:
+        yield f"base_model: {json.dumps(hosted)}"
     if adapted:
         yield "library_name: peft"
     yield f"tags: {json.dumps(names)}"

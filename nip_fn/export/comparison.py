@@ -43,7 +43,7 @@ class ComparisonView(NamedTuple):
 
 def view_comparison(
     names: tuple[str, str],
-    found: Comparison,
+    comparison: Comparison,
     datapoints: Iterable[Datapoint],
     *,
     notes: Sequence[str],
@@ -54,23 +54,24 @@ def view_comparison(
 
     Args:
         names: The names of both sides.
-        found: The comparison.
+        comparison: The comparison.
         datapoints: The datapoints of the tests.
         notes: Sentences on what it rests on.
         parameters: (address, first value, second value) where the sides differ.
         data: The numbers, for programs.
     """
     points = {point.id: point for point in datapoints}
-    sides = tuple(zip(names, (found.first, found.second), strict=True))
-    value, low, high = (100 * share for share in found.difference[:3])
+    sides = tuple(zip(names, (comparison.first, comparison.second), strict=True))
+    value, low, high = (100 * share for share in comparison.difference[:3])
     accuracies = tuple(
-        (name, percent(one.value), f"{100 * one.low:.1f} to {100 * one.high:.1f} %")
-        for name, one in sides
+        (name, percent(estimate.value), f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f} %")
+        for name, estimate in sides
     )
     curves = tuple(
-        Series(name, (Point(place, *one),)) for place, (name, one) in enumerate(sides, 1)
+        Series(name, (Point(number, *estimate),))
+        for number, (name, estimate) in enumerate(sides, 1)
     )
-    kinds = (("More often right", found.gained), ("Less often right", found.lost))
+    kinds = (("More often right", comparison.gained), ("Less often right", comparison.lost))
     return ComparisonView(
         title=f"{names[1]} compared with {names[0]}",
         tiles=(
@@ -80,14 +81,20 @@ def view_comparison(
         chart=Chart("Accuracy", curves, percent, "Bars are 95 % intervals.", "side"),
         notes=tuple(notes),
         listings=tuple(
-            (title, len(own), tuple(_change(points[one.id], one) for one in own[:MOST_PROBLEMS]))
-            for title, own in kinds
+            (
+                title,
+                len(changes),
+                tuple(_change(points[change.id], change) for change in changes[:MOST_PROBLEMS]),
+            )
+            for title, changes in kinds
         ),
-        parameters=tuple((address, str(one), str(other)) for address, one, other in parameters),
+        parameters=tuple(
+            (address, str(first), str(second)) for address, first, second in parameters
+        ),
         data=data,
     )
 
 
-def _change(point: Datapoint, one: Change) -> ChangeView:
+def _change(point: Datapoint, change: Change) -> ChangeView:
     about = About(point.id, CLASSES[point.label], point.question, point.solution, point.views)
-    return ChangeView(about, percent(one.first), percent(one.second))
+    return ChangeView(about, percent(change.first), percent(change.second))

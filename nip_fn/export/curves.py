@@ -42,7 +42,7 @@ def charts(replayed: Replayed, spent: Sequence[Spent]) -> tuple[Chart, ...]:
     return tuple(
         chart._replace(series=series)
         for chart in (*_of_tests(state, tests), *_of_stages(state), *_of_costs(spent))
-        if (series := tuple(one for one in chart.series if one.points))
+        if (series := tuple(curve for curve in chart.series if curve.points))
     )
 
 
@@ -54,8 +54,10 @@ def _of_tests(state: RunState, tests: Sequence[StageForest]) -> Iterator[Chart]:
     games = [(stage.iteration, _weighed(stage)) for stage in tests]
 
     def curve(name: str, holds: Holds, among: Holds = lambda game: True) -> Series:
-        found = ((at, share(own, holds, among)) for at, own in games)
-        return Series(name, tuple(Point(at, *one) for at, one in found if one))
+        shares = ((iteration, share(test_games, holds, among)) for iteration, test_games in games)
+        return Series(
+            name, tuple(Point(iteration, *estimate) for iteration, estimate in shares if estimate)
+        )
 
     yield Chart("Held-out accuracy", (accuracy(state),), percent, held)
     by_class = (
@@ -96,14 +98,22 @@ def _of_tests(state: RunState, tests: Sequence[StageForest]) -> Iterator[Chart]:
 
 def _agreement(tests: Sequence[StageForest]) -> tuple[Series, ...]:
     """A curve over all problems, and one for each class; of tests about the same problems."""
-    found = [(stage.iteration, _judged(stage)) for stage in tests]
-    same = [(at, own) for at, own in found if own.ids == found[0][1].ids]
-    alike = [(at, agreement(same[0][1], own)) for at, own in same] if len(same) > 1 else []
+    by_iteration = [(stage.iteration, _judged(stage)) for stage in tests]
+    same = [
+        (iteration, test) for iteration, test in by_iteration if test.ids == by_iteration[0][1].ids
+    ]
+    alike = (
+        [(iteration, agreement(same[0][1], test)) for iteration, test in same]
+        if len(same) > 1
+        else []
+    )
     return tuple(
         Series(
             name,
             tuple(
-                Point(at, value) for at, one in alike if (value := getattr(one, field)) is not None
+                Point(iteration, value)
+                for iteration, shares in alike
+                if (value := getattr(shares, field)) is not None
             ),
         )
         for name, field in (("all", "overall"), ("right", "right"), ("buggy", "buggy"))
@@ -116,8 +126,8 @@ def _judged(stage: StageForest) -> Judged:
 
 def decision_charts(test: StageForest) -> Iterator[Chart]:
     """The decisions of a test over the verifier's credence, if it has more degrees than two."""
-    found = _judged(test)
-    counted = histogram(found)
+    judged = _judged(test)
+    counted = histogram(judged)
     if len(counted.levels) < 3:
         return
     kinds = tuple(
@@ -125,24 +135,24 @@ def decision_charts(test: StageForest) -> Iterator[Chart]:
         for name in ("right", "buggy")
     )
     undecided = sum(counted.undecided)
-    told = "Games about right and about buggy solutions by the credence with which they ended"
-    yield Chart("Credence", kinds, count, f"{told}; {undecided:,} were not decided.", "credence")
-    lines = [one for one in thresholds(found) if one.credence <= 1]
+    caption = "Games about right and about buggy solutions by the credence with which they ended"
+    yield Chart("Credence", kinds, count, f"{caption}; {undecided:,} were not decided.", "credence")
+    lines = [threshold for threshold in thresholds(judged) if threshold.credence <= 1]
     names = ("accuracy", "true_positives", "false_positives", "precision")
     curves = (
         Series(
             name.replace("_", " "),
             tuple(
-                Point(one.credence, value)
-                for one in lines
-                if (value := getattr(one, name)) is not None
+                Point(threshold.credence, value)
+                for threshold in lines
+                if (value := getattr(threshold, name)) is not None
             ),
         )
         for name in names
     )
     yield Chart(
         "If it accepted from there on",
-        tuple(one for one in curves if one.points),
+        tuple(curve for curve in curves if curve.points),
         percent,
         "Accuracy, shares of right and of buggy solutions accepted, and share of right ones among "
         "those accepted, if the line were drawn at that credence.",
@@ -156,9 +166,9 @@ def accuracy(state: RunState, name: str = "accuracy") -> Series:
     return Series(
         name,
         tuple(
-            Point(at, own["accuracy"], own["accuracy_low"], own["accuracy_high"])
-            for at, own in rows
-            if "accuracy" in own
+            Point(iteration, metrics["accuracy"], metrics["accuracy_low"], metrics["accuracy_high"])
+            for iteration, metrics in rows
+            if "accuracy" in metrics
         ),
     )
 
@@ -175,7 +185,7 @@ def is_undecided(game: Rollout) -> bool:
 
 def is_cut(game: Rollout) -> bool:
     """True if some reply of the game was cut at its token limit."""
-    return any(said.token_limit for turn in game.rounds for said in turn)
+    return any(utterance.token_limit for turn in game.rounds for utterance in turn)
 
 
 def _weighed(stage: StageForest) -> list[tuple[Rollout, float]]:
@@ -203,14 +213,18 @@ def share(
     Returns:
         The share; None if there are no games.
     """
-    own = [(game.datapoint.id, holds(game), weight) for game, weight in games if among(game)]
-    if not own:
+    counted_games = [
+        (game.datapoint.id, holds(game), weight) for game, weight in games if among(game)
+    ]
+    if not counted_games:
         return None
-    ids, found, weights = zip(*own, strict=True)
+    ids, hits, weights = zip(*counted_games, strict=True)
     about = totals(ids, weights)
-    counted = totals(zip(ids, found, strict=True), weights)
-    size = effective_size(((w, counted[id, True] / w) for id, w in about.items()), len(own))
-    value = totals(found, weights)[True] / sum(about.values())
+    counted = totals(zip(ids, hits, strict=True), weights)
+    size = effective_size(
+        ((w, counted[id, True] / w) for id, w in about.items()), len(counted_games)
+    )
+    value = totals(hits, weights)[True] / sum(about.values())
     return Estimate(value, *wilson_interval(value * size, size))
 
 
@@ -223,7 +237,7 @@ def _of_stages(state: RunState) -> Iterator[Chart]:
     pairs = _series(
         state,
         "sample",
-        [(name, f"{name}.{kind}") for name in agents for kind in ("pairs", "chosen")],
+        [(name, f"{name}.{metric}") for name in agents for metric in ("pairs", "chosen")],
     )
     yield Chart(
         "Selected for training",
@@ -261,7 +275,14 @@ def _series(state: RunState, stage: str, names: Sequence[tuple[str, str]]) -> tu
     """A curve for each (name of the curve, name of the metric) of a stage."""
     rows = [(row.iteration, dict(row.metrics)) for row in state.rows if row.stage == stage]
     return tuple(
-        Series(name, tuple(Point(at, own[metric]) for at, own in rows if metric in own))
+        Series(
+            name,
+            tuple(
+                Point(iteration, metrics[metric])
+                for iteration, metrics in rows
+                if metric in metrics
+            ),
+        )
         for name, metric in names
     )
 
@@ -270,16 +291,16 @@ def _series(state: RunState, stage: str, names: Sequence[tuple[str, str]]) -> tu
 
 
 def _of_costs(spent: Sequence[Spent]) -> Iterator[Chart]:
-    known: dict[int, float] = {}
-    for one in spent:
-        if one.dollars is None:
+    by_iteration: dict[int, float] = {}
+    for entry in spent:
+        if entry.dollars is None:
             return
-        known[one.iteration] = known.get(one.iteration, 0.0) + one.dollars
-    if any(known.values()):
+        by_iteration[entry.iteration] = by_iteration.get(entry.iteration, 0.0) + entry.dollars
+    if any(by_iteration.values()):
         total, points = 0.0, []
-        for at, cost in sorted(known.items()):
+        for iteration, cost in sorted(by_iteration.items()):
             total += cost
-            points.append(Point(at, total))
+            points.append(Point(iteration, total))
         yield Chart("Dollars", (Series("in all", tuple(points)),), dollars, "Spent so far.")
 
 

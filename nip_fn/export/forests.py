@@ -40,15 +40,15 @@ def forests(id: str, replayed: Replayed, limits: Limits) -> tuple[ForestView, ..
     """The first trees of each iteration; all iterations have an equal part of the limits."""
     stages = [stage for stage in replayed.stages if stage.stage == "sample"]
     total = sum(nodes_of(stage.batch.trees) for stage in stages)
-    found, shown, packed = [], limits.nodes, limits.packed
-    for place, stage in enumerate(stages):
-        trees, left = stage.batch.trees, len(stages) - place
-        first = fitting(trees, 0, total if total <= limits.whole else shown // left)
-        rest = fitting(trees, first.stop, packed // left, least=0)
+    views, shown, packed = [], limits.nodes, limits.packed
+    for index, stage in enumerate(stages):
+        trees, remaining = stage.batch.trees, len(stages) - index
+        first = fitting(trees, 0, total if total <= limits.whole else shown // remaining)
+        rest = fitting(trees, first.stop, packed // remaining, least=0)
         shown -= nodes_of(trees[: first.stop])
         packed -= nodes_of(trees[rest.start : rest.stop])
-        found.append(view_forest(id, stage, first, parts(trees, rest)))
-    return tuple(found)
+        views.append(view_forest(id, stage, first, parts(trees, rest)))
+    return tuple(views)
 
 
 def nodes_of(trees: Sequence[Tree]) -> int:
@@ -67,11 +67,11 @@ def fitting(trees: Sequence[Tree], start: int, room: int, least: int = 1) -> ran
 
 def parts(trees: Sequence[Tree], among: range) -> tuple[range, ...]:
     """The trees among these, as many at a time as a browser opens at once."""
-    found, start = [], among.start
+    chunks, start = [], among.start
     while start < among.stop:
-        found.append(fitting(trees[: among.stop], start, NODES_AT_ONCE))
-        start = found[-1].stop
-    return tuple(found)
+        chunks.append(fitting(trees[: among.stop], start, NODES_AT_ONCE))
+        start = chunks[-1].stop
+    return tuple(chunks)
 
 
 def view_forest(
@@ -104,18 +104,18 @@ def _tree(id: str, stage: StageForest, index: int, pairs: Sequence[Pair]) -> Tre
     ]
     names = [agent.name for agent in protocol.agents]
     games = leaf_games(tree, stage.datapoint(index))
-    own_pairs = [[pair for pair in pairs if pair.agent == agent] for agent in range(len(names))]
+    pairs_A = [[pair for pair in pairs if pair.agent == agent] for agent in range(len(names))]
     pictures = draw_trees(
         tree,
         f"{id}-lines-{stage.iteration}-{index}",
         [
             Colours(
-                f"Expected reward of {name} at each node; {len(own)} pairs",
+                f"Expected reward of {name} at each node; {len(agent_pairs)} pairs",
                 bins[agent],
-                frozenset(pair.chosen for pair in own),
-                frozenset(pair.rejected for pair in own),
+                frozenset(pair.chosen for pair in agent_pairs),
+                frozenset(pair.rejected for pair in agent_pairs),
             )
-            for agent, (name, own) in enumerate(zip(names, own_pairs, strict=True))
+            for agent, (name, agent_pairs) in enumerate(zip(names, pairs_A, strict=True))
         ],
     )
     return TreeView(
@@ -125,7 +125,9 @@ def _tree(id: str, stage: StageForest, index: int, pairs: Sequence[Pair]) -> Tre
         games=len(games),
         right=percent(fsum(map(is_right, games)) / len(games)),
         pairs=len(pairs),
-        imitated=tuple(names[one.agent] for one in stage.selection.rollouts if one.tree == index),
+        imitated=tuple(
+            names[rollout.agent] for rollout in stage.selection.rollouts if rollout.tree == index
+        ),
         pictures=tuple(zip(names, pictures, strict=True)),
         root=_nodes(stage, index, tree, value_NA, bins, pairs),
     )
@@ -154,11 +156,13 @@ def _nodes(
     children = children_of(tree)
 
     def build(node: int) -> Node:
-        status, said = tree.status_N[node], tree.utterances_N[node]
-        decision = next((one.decision for one in said if one.decision is not None), None)
+        status, utterances = tree.status_N[node], tree.utterances_N[node]
+        decision = next(
+            (utterance.decision for utterance in utterances if utterance.decision is not None), None
+        )
         end = None if children[node] else end_of(status, decision, label)
         return Node(
-            said=tuple(said_of(params, protocol, one) for one in said),
+            said=tuple(said_of(params, protocol, utterance) for utterance in utterances),
             values=tuple(
                 Value(letters[agent], signed(value), bins[agent][node])
                 for agent, value in enumerate(values[node])

@@ -47,13 +47,13 @@ def view_test(id: str, stage: StageForest, limits: Limits) -> TestView:
         for game in leaf_games(grown, stage.datapoint(tree))
     ]
     listings = []
-    for kind, holds in KINDS.items():
-        found = [(tree, game) for tree, game in games if holds(game)]
+    for category, holds in KINDS.items():
+        matching = [(tree, game) for tree, game in games if holds(game)]
         shown = tuple(
-            _game(f"{id}-{kind}-{place}", stage, tree, game)
-            for place, (tree, game) in enumerate(found[: limits.games])
+            _game(f"{id}-{category}-{number}", stage, tree, game)
+            for number, (tree, game) in enumerate(matching[: limits.games])
         )
-        listings.append(Listing(kind, len(found), shown))
+        listings.append(Listing(category, len(matching), shown))
     return TestView(stage.iteration, len(games), tuple(listings))
 
 
@@ -63,23 +63,23 @@ def _game(id: str, stage: StageForest, tree: int, game: Rollout) -> GameView:
     for agent in range(len(protocol.agents)):
         last = next(
             (
-                (place, said)
-                for place, turn in reversed(list(enumerate(game.rounds)))
-                for said in turn
-                if said.agent == agent
+                (round_id, utterance)
+                for round_id, turn in reversed(list(enumerate(game.rounds)))
+                for utterance in turn
+                if utterance.agent == agent
             ),
             None,
         )
         if last is not None:
-            place, said = last
-            chat = chat_before(params, game, place, agent)
+            round_id, utterance = last
+            chat = chat_before(params, game, round_id, agent)
             turns.append(
                 Turn(
                     agent,
                     protocol.agents[agent].name,
-                    said.model,
-                    tuple((one.role, one.name or "", one.content) for one in chat),
-                    said_of(params, protocol, said),
+                    utterance.model,
+                    tuple((message.role, message.name or "", message.content) for message in chat),
+                    said_of(params, protocol, utterance),
                 )
             )
     rewards = []
@@ -97,18 +97,18 @@ def view_changes(id: str, tests: Sequence[StageForest], limits: Limits) -> Chang
     if len(tests) < 2:
         return None
     by_test = [_outcomes(stage) for stage in tests]
-    ids = [name for name in by_test[0] if all(name in own for own in by_test)]
+    ids = [name for name in by_test[0] if all(name in outcomes for outcomes in by_test)]
     if not ids:
         return None
     # From the last test backwards, so that problems that ended alike lie together.
-    ids.sort(key=lambda name: tuple(_ORDER[own[name]] for own in reversed(by_test)))
+    ids.sort(key=lambda name: tuple(_ORDER[outcomes[name]] for outcomes in reversed(by_test)))
     rows = tuple(
         (
             f"test {stage.iteration}",
-            draw_outcomes([_OUTCOME_CLASSES[own[name]] for name in ids]),
-            percent(sum(own[name] == "right" for name in ids) / len(ids)),
+            draw_outcomes([_OUTCOME_CLASSES[outcomes[name]] for name in ids]),
+            percent(sum(outcomes[name] == "right" for name in ids) / len(ids)),
         )
-        for stage, own in zip(tests, by_test, strict=True)
+        for stage, outcomes in zip(tests, by_test, strict=True)
     )
     first, last = by_test[0], by_test[-1]
     gained = [name for name in ids if first[name] != "right" and last[name] == "right"]
@@ -121,8 +121,8 @@ def view_changes(id: str, tests: Sequence[StageForest], limits: Limits) -> Chang
         gained=len(gained),
         lost=len(lost),
         shown=tuple(
-            _episodes(f"{id}-problem-{place}", name, tests, by_test)
-            for place, name in enumerate(shown)
+            _episodes(f"{id}-problem-{number}", name, tests, by_test)
+            for number, name in enumerate(shown)
         ),
     )
 
@@ -133,10 +133,12 @@ _OUTCOME_CLASSES = {"right": "o1", "mixed": "o2", "undecided": "o3", "broken": "
 
 def _outcomes(stage: StageForest) -> dict[str, str]:
     """The outcome of all games about each datapoint, or mixed."""
-    found: dict[str, set[str]] = {}
+    kinds_by_id: dict[str, set[str]] = {}
     for game in stage.games():
-        found.setdefault(game.datapoint.id, set()).add(outcome_of(game)[0])
-    return {name: own.pop() if len(own) == 1 else "mixed" for name, own in found.items()}
+        kinds_by_id.setdefault(game.datapoint.id, set()).add(outcome_of(game)[0])
+    return {
+        name: kinds.pop() if len(kinds) == 1 else "mixed" for name, kinds in kinds_by_id.items()
+    }
 
 
 def _episodes(
@@ -145,16 +147,19 @@ def _episodes(
     def told(stage: StageForest) -> tuple[int, tuple[Said, ...], tuple[str, str]]:
         tree = stage.trees_about(name)[0]
         game = leaf_games(stage.batch.trees[tree], stage.datapoint(tree))[0]
-        said = tuple(
-            said_of(stage.params, stage.batch.protocol, one) for turn in game.rounds for one in turn
+        replies = tuple(
+            said_of(stage.params, stage.batch.protocol, utterance)
+            for turn in game.rounds
+            for utterance in turn
         )
-        return stage.iteration, said, outcome_of(game)
+        return stage.iteration, replies, outcome_of(game)
 
     return Episodes(
         id=id,
         about=about(tests[0], tests[0].trees_about(name)[0]),
         outcomes=tuple(
-            (stage.iteration, own[name]) for stage, own in zip(tests, by_test, strict=True)
+            (stage.iteration, outcomes[name])
+            for stage, outcomes in zip(tests, by_test, strict=True)
         ),
         first=told(tests[0]),
         last=told(tests[-1]),

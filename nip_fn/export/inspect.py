@@ -65,13 +65,13 @@ def inspect_log(stage: StageForest, run: str, digest: str) -> dict[str, Json | l
     kept = ("id", "epoch", "input", "target", "scores", "metadata")
     summaries = [
         {
-            **{name: one[name] for name in kept},
+            **{name: sample[name] for name in kept},
             "completed": True,
-            "message_count": len(one["messages"]),
+            "message_count": len(sample["messages"]),
         }
-        for one in samples
+        for sample in samples
     ]
-    stats = {"model_usage": _model_usage(event for one in samples for event in one["events"])}
+    stats = {"model_usage": _model_usage(event for sample in samples for event in sample["events"])}
     header = {
         "version": VERSION,
         "status": "success",
@@ -81,7 +81,7 @@ def inspect_log(stage: StageForest, run: str, digest: str) -> dict[str, Json | l
     }
     return {
         "_journal/start.json": {"version": VERSION, "eval": about, "plan": {}},
-        **{f"samples/{one['id']}_epoch_{one['epoch']}.json": one for one in samples},
+        **{f"samples/{sample['id']}_epoch_{sample['epoch']}.json": sample for sample in samples},
         "summaries.json": summaries,
         "header.json": header,
     }
@@ -90,8 +90,8 @@ def inspect_log(stage: StageForest, run: str, digest: str) -> dict[str, Json | l
 _IDS = ("eval_id", "run_id", "task_id")
 
 
-def _id(*parts: object) -> str:
-    return blake2b(repr(parts).encode(), digest_size=11).hexdigest()
+def _id(*address: object) -> str:
+    return blake2b(repr(address).encode(), digest_size=11).hexdigest()
 
 
 def _time(seconds: int) -> str:
@@ -101,7 +101,7 @@ def _time(seconds: int) -> str:
 
 
 def _scores(samples: list[Json]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for one in samples for name in one["scores"]))
+    return tuple(dict.fromkeys(name for sample in samples for name in sample["scores"]))
 
 
 def _score(name: str, samples: list[Json]) -> Json:
@@ -109,9 +109,9 @@ def _score(name: str, samples: list[Json]) -> Json:
 
     Its standard error is that of independent samples, s / √n.
     """
-    found = [one["scores"][name]["value"] for one in samples if name in one["scores"]]
-    numbers = [float(value == "C") if isinstance(value, str) else value for value in found]
-    title = "accuracy" if any(isinstance(value, str) for value in found) else "mean"
+    scored = [sample["scores"][name]["value"] for sample in samples if name in sample["scores"]]
+    numbers = [float(value == "C") if isinstance(value, str) else value for value in scored]
+    title = "accuracy" if any(isinstance(value, str) for value in scored) else "mean"
     values = {title: fmean(numbers)}
     if numbers[1:]:
         values["stderr"] = stdev(numbers) / sqrt(len(numbers))
@@ -127,14 +127,14 @@ class _Events:
 
     def __init__(self, sample: str) -> None:
         self._sample = sample
-        self.told: list[Json] = []
+        self.recorded: list[Json] = []
 
-    def add(self, kind: str, span: str, **fields: Any) -> None:
+    def add(self, event: str, span: str, **fields: Any) -> None:
         """Append an event."""
-        number = len(self.told)
-        self.told.append(
+        number = len(self.recorded)
+        self.recorded.append(
             {
-                "event": kind,
+                "event": event,
                 "uuid": self.id(number),
                 "span_id": span,
                 "timestamp": _time(number + 1),
@@ -144,9 +144,9 @@ class _Events:
             }
         )
 
-    def id(self, *parts: object) -> str:
+    def id(self, *address: object) -> str:
         """An identifier that follows from the sample."""
-        return _id(self._sample, *parts)
+        return _id(self._sample, *address)
 
 
 def _sample(stage: StageForest, index: int, epoch: int) -> Json:
@@ -162,15 +162,15 @@ def _sample(stage: StageForest, index: int, epoch: int) -> Json:
     events.add("span_end", game, id=game)
     events.add("span_end", solvers, id=solvers)
     main = [
-        event for event in events.told if event["event"] == "model" and event["span_id"] == game
+        event for event in events.recorded if event["event"] == "model" and event["span_id"] == game
     ]
-    asked = point.question + (f"\n\n{point.solution}" if point.solution else "")
+    task = point.question + (f"\n\n{point.solution}" if point.solution else "")
     return {
         "id": point.id,
         "epoch": epoch,
-        "input": asked,
+        "input": task,
         "target": "accept" if point.label == ACCEPT else "reject",
-        "messages": [{"role": "user", "content": asked}, *(_told(event) for event in main)],
+        "messages": [{"role": "user", "content": task}, *(_message(event) for event in main)],
         "scores": _values(stage, index, marked, names),
         "metadata": {
             "stage": stage.stage,
@@ -178,8 +178,8 @@ def _sample(stage: StageForest, index: int, epoch: int) -> Json:
             "tree": index,
             "views": dict(point.views),
         },
-        "model_usage": _model_usage(events.told),
-        "events": events.told,
+        "model_usage": _model_usage(events.recorded),
+        "events": events.recorded,
     }
 
 
@@ -192,7 +192,7 @@ def _model_usage(events: Iterable[Json]) -> dict[str, dict[str, int]]:
     return {model: dict(total) for model, total in totals.items()}
 
 
-def _told(event: Json) -> Json:
+def _message(event: Json) -> Json:
     message = event["output"]["choices"][0]["message"]
     return {**message, "content": f"{event['role']}: {message['content']}"}
 
@@ -208,11 +208,11 @@ def _values(
     }
     if max(map(len, marked.children_N)) > 1:
         return scores
-    said = verdict(dialogue_of(tree, point))
+    ruling = verdict(dialogue_of(tree, point))
     # Inspect's letters for correct, incorrect and no answer.
-    value = "N" if said == NO_DECISION else "C" if said == point.label else "I"
-    words = {ACCEPT: "accept", REJECT: "reject"}.get(said, "neither")
-    answer = "" if said == NO_DECISION else words
+    value = "N" if ruling == NO_DECISION else "C" if ruling == point.label else "I"
+    words = {ACCEPT: "accept", REJECT: "reject"}.get(ruling, "neither")
+    answer = "" if ruling == NO_DECISION else words
     return {"verdict": {"value": value, "answer": answer}, **scores}
 
 
@@ -225,12 +225,12 @@ def _nodes(
     node: int,
     span: str,
 ) -> Iterator[None]:
-    """Tell a node and all below it; the recursion is as deep as a game is long."""
+    """Record a node and all below it; the recursion is as deep as a game is long."""
     tree, batch = marked.tree, stage.batch
-    for said in tree.utterances_N[node]:
+    for utterance in tree.utterances_N[node]:
         parent = int(tree.parent_N[node])
-        chat = batch.prompt(index, parent, said.agent)
-        events.add("model", span, **_reply(said, names[said.agent], chat))
+        chat = batch.prompt(index, parent, utterance.agent)
+        events.add("model", span, **_reply(utterance, names[utterance.agent], chat))
     marks, end = marked.marks.get(node, ()), tree.status_N[node]
     if marks or end != "open":
         worth = dict(zip(names, marked.value_NA[node].tolist(), strict=True))
@@ -240,12 +240,12 @@ def _nodes(
     if children:
         # The verifier is trusted: what is best for it is the line to read first.
         judge = next(i for i, a in enumerate(batch.protocol.agents) if a.role == "verifier")
-        best, *others = sorted(children, key=lambda child: -marked.value_NA[child][judge])
+        best, *siblings = sorted(children, key=lambda child: -marked.value_NA[child][judge])
         anchor = f"node {node}"
-        if others:
+        if siblings:
             events.add("anchor", span, anchor_id=anchor, source="nip-fn")
         yield from _nodes(stage, index, marked, names, events, best, span)
-        for child in others:
+        for child in siblings:
             branch = events.id("branch", child)
             name = " ".join((f"node {child}", *marked.marks.get(child, ())))
             events.add("span_begin", branch, id=branch, parent_id=span, type="branch", name=name)
@@ -255,27 +255,30 @@ def _nodes(
     yield
 
 
-def _reply(said: Utterance, name: str, chat: Chat) -> Json:
+def _reply(utterance: Utterance, name: str, chat: Chat) -> Json:
     """A reply with the chat that it was given to, as the call of a model."""
-    total = said.prompt_tokens + said.completion_tokens
-    message = {"role": "assistant", "content": said.raw, "source": "generate"}
+    total = utterance.prompt_tokens + utterance.completion_tokens
+    message = {"role": "assistant", "content": utterance.raw, "source": "generate"}
     return {
-        "model": said.model or "none",
+        "model": utterance.model or "none",
         "role": name,
         "input": plain(chat),
         "tools": [],
         "tool_choice": "none",
         "config": {},
         "output": {
-            "model": said.model or "none",
+            "model": utterance.model or "none",
             "choices": [
-                {"message": message, "stop_reason": "max_tokens" if said.token_limit else "stop"}
+                {
+                    "message": message,
+                    "stop_reason": "max_tokens" if utterance.token_limit else "stop",
+                }
             ],
             "usage": {
-                "input_tokens": said.prompt_tokens,
-                "output_tokens": said.completion_tokens,
+                "input_tokens": utterance.prompt_tokens,
+                "output_tokens": utterance.completion_tokens,
                 "total_tokens": total,
             },
         },
-        **({"error": said.error} if said.error else {}),
+        **({"error": utterance.error} if utterance.error else {}),
     }

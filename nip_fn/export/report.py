@@ -65,8 +65,8 @@ def view_run(
         facts=_facts(replayed, version),
         faults=state.faults,
         agents=tuple(
-            (letter, spec.name, spec.role, own.model_name)
-            for letter, spec, own in zip(
+            (letter, spec.name, spec.role, agent.model_name)
+            for letter, spec, agent in zip(
                 letters_of(protocol), protocol.agents, params.agents, strict=True
             )
         ),
@@ -144,8 +144,8 @@ def _tiles(replayed: Replayed, spent: Sequence[Spent]) -> tuple[tuple[str, str, 
                     f"in {len(samples)} iteration{'s' * (len(samples) > 1)}",
                 )
             )
-    costs = [one.dollars for one in spent]
-    tokens = sum(one.prompt + one.completion for one in spent)
+    costs = [entry.dollars for entry in spent]
+    tokens = sum(entry.prompt + entry.completion for entry in spent)
     cost = "price unknown" if None in costs else f"${fsum(c for c in costs if c):,.2f}"
     seconds = fsum(seconds for _, _, seconds in replayed.state.seconds)
     tiles.append(("Cost", cost, f"{_short(tokens)} tokens read and written"))
@@ -192,8 +192,8 @@ def _facts(replayed: Replayed, version: str) -> tuple[tuple[str, str], ...]:
 
 def _settings(params: HyperParameters) -> tuple[tuple[str, str, str], ...]:
     return tuple(
-        (address, _shown(own), _shown(default))
-        for address, (own, default) in unusual(params).items()
+        (address, _shown(value), _shown(default))
+        for address, (value, default) in unusual(params).items()
     )
 
 
@@ -224,16 +224,16 @@ def _groups(replayed: Replayed) -> tuple[GroupView, ...]:
             base_serves=group.serving is None,
             adapters=tuple(
                 AdapterView(
-                    name=one.name,
-                    iteration=one.iteration,
-                    method=one.method.upper(),
-                    parent=one.parent or group.model,
-                    reference=one.reference or group.model,
-                    data_hash=one.data_hash,
-                    serving=one.name == group.serving,
-                    numbers=_training(numbers[one.iteration, group.name]),
+                    name=adapter.name,
+                    iteration=adapter.iteration,
+                    method=adapter.method.upper(),
+                    parent=adapter.parent or group.model,
+                    reference=adapter.reference or group.model,
+                    data_hash=adapter.data_hash,
+                    serving=adapter.name == group.serving,
+                    numbers=_training(numbers[adapter.iteration, group.name]),
                 )
-                for one in group.lineage
+                for adapter in group.lineage
             ),
         )
         for group in state.groups
@@ -242,7 +242,7 @@ def _groups(replayed: Replayed) -> tuple[GroupView, ...]:
 
 def _training(measured: Mapping[str, float]) -> tuple[str, ...]:
     """The numbers of a training, as far as its trainer measured them."""
-    ways = (
+    sentences = (
         ("{rows:,.0f} rows", ("rows",)),
         ("loss {loss_first:.4g} to {loss_last:.4g}", ("loss_first", "loss_last")),
         (
@@ -254,8 +254,8 @@ def _training(measured: Mapping[str, float]) -> tuple[str, ...]:
     warning = fall_of_a_chosen_reply(measured)
     return (
         *(
-            told.format(**measured)
-            for told, names in ways
+            sentence.format(**measured)
+            for sentence, names in sentences
             if all(map(measured.__contains__, names))
         ),
         *((f"warning: {warning}",) if warning else ()),
@@ -264,24 +264,24 @@ def _training(measured: Mapping[str, float]) -> tuple[str, ...]:
 
 def _by_name(spent: Sequence[Spent]) -> tuple[Spent, ...]:
     """Tokens and dollars of each agent and each training over the whole run."""
-    found: dict[tuple[bool, str], list[Spent]] = defaultdict(list)
-    for one in spent:
-        found[one.stage == "train", one.name].append(one)
+    by_name: dict[tuple[bool, str], list[Spent]] = defaultdict(list)
+    for entry in spent:
+        by_name[entry.stage == "train", entry.name].append(entry)
     return tuple(
         Spent(
             iteration=-1,
             stage="training" if training else "replies",
             name=name,
-            model=own[0].model,
-            prompt=sum(one.prompt for one in own),
-            cached=sum(one.cached for one in own),
-            completion=sum(one.completion for one in own),
-            trained=fsum(one.trained for one in own),
+            model=entries[0].model,
+            prompt=sum(entry.prompt for entry in entries),
+            cached=sum(entry.cached for entry in entries),
+            completion=sum(entry.completion for entry in entries),
+            trained=fsum(entry.trained for entry in entries),
             dollars=None
-            if any(one.dollars is None for one in own)
-            else fsum(one.dollars or 0.0 for one in own),
+            if any(entry.dollars is None for entry in entries)
+            else fsum(entry.dollars or 0.0 for entry in entries),
         )
-        for (training, name), own in sorted(found.items())
+        for (training, name), entries in sorted(by_name.items())
     )
 
 
@@ -310,5 +310,5 @@ def _data(name: str, replayed: Replayed, spent: Sequence[Spent]) -> dict[str, An
             group.name: [to_builtins(adapter) for adapter in group.lineage]
             for group in state.groups
         },
-        "usage": [one._asdict() for one in spent],
+        "usage": [entry._asdict() for entry in spent],
     }

@@ -53,20 +53,19 @@ class Chart(NamedTuple):
     axis: str = "iteration"
 
     @property
-    def told(self) -> str:
+    def alt_text(self) -> str:
         """The picture in words."""
-        ways = (
-            f"{one.name} from {self.written(one.points[0].y)} to {self.written(one.points[-1].y)}"
-            if len(one.points) > 1
-            else f"{one.name} {self.written(one.points[0].y)}"
-            for one in self.series
-        )
-        return f"{self.title}: {', '.join(ways)}."
+        clauses = []
+        for curve in self.series:
+            first, last = (self.written(curve.points[end].y) for end in (0, -1))
+            values = f"from {first} to {last}" if len(curve.points) > 1 else first
+            clauses.append(f"{curve.name} {values}")
+        return f"{self.title}: {', '.join(clauses)}."
 
     @property
     def xs(self) -> tuple[float, ...]:
-        """All places at which a curve has a value, ascending."""
-        return tuple(sorted({point.x for one in self.series for point in one.points}))
+        """All x at which a curve has a value, ascending."""
+        return tuple(sorted({point.x for curve in self.series for point in curve.points}))
 
 
 # ------------------------------------------------------------------------------------------ curves
@@ -74,7 +73,7 @@ class Chart(NamedTuple):
 
 def draw_chart(chart: Chart) -> Markup:
     """The chart as an `svg` element, its curves named at their ends."""
-    points = [point for one in chart.series for point in one.points]
+    points = [point for curve in chart.series for point in curve.points]
     ticks = _ticks([y for p in points for y in (p.y, p.low, p.high) if y is not None])
     xs = chart.xs
     x_of = _scale(xs[0], xs[-1], LEFT, WIDTH - RIGHT)
@@ -89,26 +88,26 @@ def draw_chart(chart: Chart) -> Markup:
         Markup("<text class=x x={} y={}>{}</text>").format(_n(x_of(x)), HEIGHT - 6, f"{x:g}")
         for x in xs[:: -(-len(xs) // 11)]
     ]
-    places = _apart([y_of(one.points[-1].y) for one in chart.series])
+    label_ys = _apart([y_of(curve.points[-1].y) for curve in chart.series])
     curves = [
-        _curve(chart, index, one, x_of, y_of, place)
-        for index, (one, place) in enumerate(zip(chart.series, places, strict=True))
+        _curve(chart, index, curve, x_of, y_of, label_y)
+        for index, (curve, label_y) in enumerate(zip(chart.series, label_ys, strict=True))
     ]
     return Markup('<svg viewBox="0 0 {} {}" role=img aria-label="{}">{}</svg>').format(
-        WIDTH, HEIGHT, chart.told, Markup("").join((*grid, *marks, *curves))
+        WIDTH, HEIGHT, chart.alt_text, Markup("").join((*grid, *marks, *curves))
     )
 
 
 def _curve(
     chart: Chart,
     index: int,
-    one: Series,
+    curve: Series,
     x_of: Callable[[float], float],
     y_of: Callable[[float], float],
-    place: float,
+    label_y: float,
 ) -> Markup:
-    places = [(_n(x_of(p.x)), _n(y_of(p.y))) for p in one.points]
-    band = [(p.x, p.low, p.high) for p in one.points if p.low is not None and p.high is not None]
+    places = [(_n(x_of(p.x)), _n(y_of(p.y))) for p in curve.points]
+    band = [(p.x, p.low, p.high) for p in curve.points if p.low is not None and p.high is not None]
     around = [(x, high) for x, _, high in band] + [(x, low) for x, low, _ in reversed(band)]
     if len(band) == 1:  # an interval of a single value has no area
         path = "M{} {}V{}".format(
@@ -121,12 +120,12 @@ def _curve(
     line = Markup('<path class=l d="M{}"/>').format("L".join(f"{x} {y}" for x, y in places))
     dots = Markup("").join(
         Markup("<circle cx={} cy={} r=2.6><title>{}</title></circle>").format(
-            x, y, f"{one.name}, {p.x:g}: {chart.written(p.y)}"
+            x, y, f"{curve.name}, {p.x:g}: {chart.written(p.y)}"
         )
-        for (x, y), p in zip(places, one.points, strict=True)
+        for (x, y), p in zip(places, curve.points, strict=True)
     )
     name = Markup("<text class=n x={} y={}>{}</text>").format(
-        WIDTH - RIGHT + 7, _n(place + 4), _short(one.name)
+        WIDTH - RIGHT + 7, _n(label_y + 4), _short(curve.name)
     )
     return Markup("<g class=s{}>{}{}{}{}</g>").format(index % 5, shade, line, dots, name)
 
@@ -155,14 +154,14 @@ def _scale(low: float, high: float, start: float, end: float) -> Callable[[float
     return lambda value: start + (value - low) / (high - low) * (end - start)
 
 
-def _apart(places: Sequence[float], gap: float = 12.0) -> list[float]:
-    """The places of labels, moved so that none lies over another, and all inside the picture."""
-    found = [0.0] * len(places)
+def _apart(ys: Sequence[float], gap: float = 12.0) -> list[float]:
+    """The heights of labels, moved so that none overlaps another, and all inside the picture."""
+    moved = [0.0] * len(ys)
     lowest = -gap
-    for index in sorted(range(len(places)), key=lambda i: places[i]):
-        lowest = found[index] = max(places[index], lowest + gap)
+    for index in sorted(range(len(ys)), key=lambda i: ys[i]):
+        lowest = moved[index] = max(ys[index], lowest + gap)
     over = max(0.0, lowest - (HEIGHT - BOTTOM))
-    return [place - over for place in found]
+    return [y - over for y in moved]
 
 
 def _n(value: float) -> str:
@@ -176,13 +175,13 @@ def _n(value: float) -> str:
 class Colours(NamedTuple):
     """The view of one agent on a tree.
 
-    told: the picture in words.
+    alt_text: the picture in words.
     bin_N: `[N]` the bin of its value at each node, from 0 to `NUM_BINS` - 1.
     chosen: the nodes of its chosen replies, to which thick lines lead.
     rejected: the nodes of its rejected replies, to which dashed lines lead.
     """
 
-    told: str
+    alt_text: str
     bin_N: Sequence[int]
     chosen: frozenset[int]
     rejected: frozenset[int]
@@ -199,31 +198,33 @@ def draw_trees(tree: Tree, id: str, agents: Sequence[Colours]) -> tuple[Markup, 
     x_N, y_N, height = _places(tree)
     parent_N = tree.parent_N.tolist()
     line_N = [
-        f"M{x_N[at]} {_n(y_N[at])}L{x_N[node]} {_n(y_N[node])}" if node else ""
-        for node, at in enumerate(parent_N)
+        f"M{x_N[parent]} {_n(y_N[parent])}L{x_N[node]} {_n(y_N[node])}" if node else ""
+        for node, parent in enumerate(parent_N)
     ]
     lines = Markup('<path id="{}" class=e d="{}"/>').format(id, "".join(line_N))
     again = Markup('<use href="#{}"/>').format(id)
     pictures = []
-    for index, own in enumerate(agents):
+    for index, view in enumerate(agents):
         paths: dict[str, list[str]] = {}
-        for kind, nodes in (("c", own.chosen), ("r", own.rejected)):
-            paths[kind] = [line_N[node] for node in sorted(nodes)]
-        for node, value in enumerate(own.bin_N):
+        for css_class, nodes in (("c", view.chosen), ("r", view.rejected)):
+            paths[css_class] = [line_N[node] for node in sorted(nodes)]
+        for node, value in enumerate(view.bin_N):
             # What ended undecided has square corners.
-            kind = f"q{value}" if tree.status_N[node] in ("truncated", "aborted") else f"d{value}"
-            paths.setdefault(kind, []).append(f"M{x_N[node]} {_n(y_N[node])}h0")
+            css_class = (
+                f"q{value}" if tree.status_N[node] in ("truncated", "aborted") else f"d{value}"
+            )
+            paths.setdefault(css_class, []).append(f"M{x_N[node]} {_n(y_N[node])}h0")
         drawn = (
-            Markup('<path class={} d="{}"/>').format(kind, "".join(parts))
-            for kind, parts in paths.items()
-            if parts
+            Markup('<path class={} d="{}"/>').format(css_class, "".join(segments))
+            for css_class, segments in paths.items()
+            if segments
         )
         pictures.append(
             Markup(
                 '<svg class=tree viewBox="0 0 {w} {h}" width={w} height={h} role=img '
                 'aria-label="{}">{}{}</svg>'
             ).format(
-                own.told,
+                view.alt_text,
                 again if index else lines,
                 Markup("").join(drawn),
                 w=max(x_N) + 6,
@@ -267,19 +268,19 @@ def value_bins(value_N: NDArray[np.float64], bounds: tuple[float, float]) -> lis
 # ---------------------------------------------------------------------------------------- outcomes
 
 
-def draw_outcomes(kinds: Sequence[str]) -> Markup:
+def draw_outcomes(css_classes: Sequence[str]) -> Markup:
     """A bar with a stripe for each problem, in the class of its outcome."""
     paths: dict[str, list[str]] = {}
     start = 0
-    for end in range(1, len(kinds) + 1):
+    for end in range(1, len(css_classes) + 1):
         # One stripe for neighbours with one outcome.
-        if end == len(kinds) or kinds[end] != kinds[start]:
-            paths.setdefault(kinds[start], []).append(f"M{start} .5h{end - start}")
+        if end == len(css_classes) or css_classes[end] != css_classes[start]:
+            paths.setdefault(css_classes[start], []).append(f"M{start} .5h{end - start}")
             start = end
     stripes = Markup("").join(
-        Markup('<path class={} d="{}"/>').format(kind, "".join(parts))
-        for kind, parts in sorted(paths.items())
+        Markup('<path class={} d="{}"/>').format(css_class, "".join(segments))
+        for css_class, segments in sorted(paths.items())
     )
     return Markup(
         '<svg class=bar viewBox="0 0 {} 1" preserveAspectRatio=none aria-hidden=true>{}</svg>'
-    ).format(len(kinds), stripes)
+    ).format(len(css_classes), stripes)

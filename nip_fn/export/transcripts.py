@@ -40,27 +40,31 @@ def transcript(params: HyperParameters, rollout: Rollout) -> dict[str, Any]:
 
 def words(params: HyperParameters, turn: Round) -> dict[str, str]:
     """The text of each agent in a round; in brackets, if it was cut, and why it is unusable."""
-    return {params.agents[said.agent].name: _text(params, said) for said in turn}
+    return {params.agents[utterance.agent].name: _text(params, utterance) for utterance in turn}
 
 
-def _text(params: HyperParameters, said: Utterance) -> str:
-    cut = f"cut at {max_tokens(params.agents[said.agent]):,} tokens" if said.token_limit else None
-    return " ".join((said.raw, *(f"[{mark}]" for mark in (cut, said.error) if mark)))
+def _text(params: HyperParameters, utterance: Utterance) -> str:
+    cut = (
+        f"cut at {max_tokens(params.agents[utterance.agent]):,} tokens"
+        if utterance.token_limit
+        else None
+    )
+    return " ".join((utterance.raw, *(f"[{mark}]" for mark in (cut, utterance.error) if mark)))
 
 
-def chat_before(params: HyperParameters, rollout: Rollout, place: int, agent: int) -> Chat:
+def chat_before(params: HyperParameters, rollout: Rollout, round_id: int, agent: int) -> Chat:
     """The chat that an agent's model was shown before its reply in a round of a game."""
     point = rollout.datapoint
-    before = Episode(rollout.key, point.label, point.stance, rollout.rounds[:place])
+    before = Episode(rollout.key, point.label, point.stance, rollout.rounds[:round_id])
     return build_chat(params, protocol_of(params), point, before, agent)
 
 
 def _heard(protocol: Protocol, turn: Round) -> dict[str, str]:
     heard = {}
-    for said in turn:
-        name = protocol.agents[said.agent].name
-        for channel, text in said.messages:
+    for utterance in turn:
+        name = protocol.agents[utterance.agent].name
+        for channel, text in utterance.messages:
             heard[f"{name}@{protocol.channels[channel]}"] = text
-        if said.decision is not None:
-            heard[f"{name}.decision"] = said.decision.text
+        if utterance.decision is not None:
+            heard[f"{name}.decision"] = utterance.decision.text
     return heard

@@ -273,8 +273,8 @@ def outcome_of(game: Rollout) -> tuple[str, str]:
 def end_of(status: Status, decision: Decision | None, label: int) -> tuple[str, str]:
     """(kind, words) of an end with this status and decision about a datapoint with this label."""
     if decision is not None:
-        told = VERDICTS.get(decision.discrete, "neither")
-        words = told if decision.text == told else f"{decision.text} ({told})"
+        verdict = VERDICTS.get(decision.discrete, "neither")
+        words = verdict if decision.text == verdict else f"{decision.text} ({verdict})"
         kind = "right" if decision.discrete == label else "wrong"
         return kind, f"{words}: {kind}"
     if status == "aborted":
@@ -290,12 +290,12 @@ def about(stage: StageForest, tree: int) -> About:
     return About(point.id, CLASSES[point.label], point.question, point.solution, point.views)
 
 
-def said_of(params: HyperParameters, protocol: Protocol, one: Utterance) -> Said:
+def said_of(params: HyperParameters, protocol: Protocol, utterance: Utterance) -> Said:
     """A reply, with what is to be known of it."""
-    agent = params.agents[one.agent]
+    agent = params.agents[utterance.agent]
     notes = (
-        *((f"cut at {max_tokens(agent):,} tokens",) if one.token_limit else ()),
-        *((f"unusable: {one.error.replace('_', ' ')}",) if one.error else ()),
-        *((f"attempt {one.attempts}",) if one.attempts > 1 else ()),
+        *((f"cut at {max_tokens(agent):,} tokens",) if utterance.token_limit else ()),
+        *((f"unusable: {utterance.error.replace('_', ' ')}",) if utterance.error else ()),
+        *((f"attempt {utterance.attempts}",) if utterance.attempts > 1 else ()),
     )
-    return Said(one.agent, protocol.agents[one.agent].name, one.raw, notes)
+    return Said(utterance.agent, protocol.agents[utterance.agent].name, utterance.raw, notes)

@@ -22,6 +22,6 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(_written, text.replace("\r\n", "\n"))
 
 
-def _written(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _written(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -50,7 +50,7 @@ def to_hf(run: Run, folder: Path, place: str = PLACE) -> Iterator[Path]:
     data.mkdir(exist_ok=True)
     yield from (to_parquet if find_spec("pyarrow") else to_csv)(run, data)
     yield from to_trl(run, data)
-    card = model_card(home.resolve().name, run.replayed, version=__version__, place=place)
+    card = model_card(home.resolve().name, run.replayed, version=__version__, repository=place)
     readme = below(folder, "README.md")
     readme.write_text(card, encoding="utf-8")
     yield readme
