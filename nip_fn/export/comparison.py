@@ -5,19 +5,10 @@ from typing import Any, NamedTuple
 
 from nip_fn.export.curves import percent
 from nip_fn.export.svg import Chart, Point, Series
-from nip_fn.export.views import CLASSES, About
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.metrics.comparison import Change, Comparison
+from nip_fn.metrics.comparison import Comparison
 
 MOST_PROBLEMS = 500  # of each kind
-
-
-class ChangeView(NamedTuple):
-    """A problem that one side decides rightly more often."""
-
-    about: About
-    first: str
-    second: str
 
 
 class ComparisonView(NamedTuple):
@@ -27,7 +18,8 @@ class ComparisonView(NamedTuple):
     tiles: (name, value, remark).
     chart: the accuracies of both sides, with their intervals.
     notes: sentences on what it rests on.
-    listings: (title, number of all, those that are shown) of the problems that changed sides.
+    listings: (title, number of all, those that are shown) of the problems that changed sides, a
+      problem as (datapoint, first accuracy, second accuracy).
     parameters: (address, first value, second value) where the sides differ.
     data: the numbers, for programs.
     """
@@ -36,7 +28,7 @@ class ComparisonView(NamedTuple):
     tiles: tuple[tuple[str, str, str], ...]
     chart: Chart
     notes: tuple[str, ...]
-    listings: tuple[tuple[str, int, tuple[ChangeView, ...]], ...]
+    listings: tuple[tuple[str, int, tuple[tuple[Datapoint, str, str], ...]], ...]
     parameters: tuple[tuple[str, str, str], ...]
     data: Mapping[str, Any]
 
@@ -84,7 +76,10 @@ def view_comparison(
             (
                 title,
                 len(changes),
-                tuple(_change(points[change.id], change) for change in changes[:MOST_PROBLEMS]),
+                tuple(
+                    (points[change.id], percent(change.first), percent(change.second))
+                    for change in changes[:MOST_PROBLEMS]
+                ),
             )
             for title, changes in kinds
         ),
@@ -93,8 +88,3 @@ def view_comparison(
         ),
         data=data,
     )
-
-
-def _change(point: Datapoint, change: Change) -> ChangeView:
-    about = About(point.id, CLASSES[point.label], point.question, point.solution, point.views)
-    return ChangeView(about, percent(change.first), percent(change.second))

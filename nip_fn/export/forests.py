@@ -3,30 +3,17 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from math import fsum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
 from nip_fn.config.trainers import BACKUPS
-from nip_fn.export.curves import (
-    is_right,
-    percent,
-    signed,
-)
+from nip_fn.export.curves import is_right, percent, signed
 from nip_fn.export.svg import Colours, draw_trees, value_bins
-from nip_fn.export.views import (
-    ForestView,
-    Limits,
-    Mark,
-    Node,
-    TreeView,
-    Value,
-    about,
-    end_of,
-    letters_of,
-    said_of,
-)
+from nip_fn.export.views import PageLimits, ReplyView, Value, end_of, letters_of, view_reply
 from nip_fn.game.bounds import reward_bounds
+from nip_fn.game.datapoint import Datapoint
 from nip_fn.run.replay import Replayed, StageForest
 from nip_fn.select.pairs import Pair
 from nip_fn.trees.rollouts import leaf_games
@@ -36,7 +23,73 @@ from nip_fn.trees.tree import Tree, children_of
 NODES_AT_ONCE = 6_000
 
 
-def forests(id: str, replayed: Replayed, limits: Limits) -> tuple[ForestView, ...]:
+class Mark(NamedTuple):
+    """A reply that was chosen, or rejected, in pairs of an agent."""
+
+    chosen: bool
+    letter: str  # of the agent
+    times: int
+
+
+class NodeView(NamedTuple):
+    """A node of a tree.
+
+    replies: those that led to it.
+    values: expected rewards, by agent.
+    marks: in pairs.
+    end: (kind, words) if the game ends here; kinds as of `outcome_of`.
+    copies: ends with the same words, rewards and no marks that are shown as this one.
+    children: in their order.
+    """
+
+    replies: tuple[ReplyView, ...]
+    values: tuple[Value, ...]
+    marks: tuple[Mark, ...]
+    end: tuple[str, str] | None
+    copies: int
+    children: tuple["NodeView", ...]
+
+
+class TreeView(NamedTuple):
+    """A tree, ready to be shown."""
+
+    id: str
+    datapoint: Datapoint
+    nodes: int
+    games: int
+    right: str
+    pairs: int
+    imitated: tuple[str, ...]  # the agents that learn from it as it is
+    pictures: tuple[tuple[str, Markup], ...]  # (agent, the tree in the colours of its values)
+    root: NodeView
+
+
+class ForestView(NamedTuple):
+    """The trees of an iteration, as many as a page has room for.
+
+    total, nodes: of the iteration.
+    trees: those that are shown.
+    packs: those that are held compressed, as many in each as are opened at a time.
+    """
+
+    iteration: int
+    total: int
+    nodes: int
+    trees: tuple[TreeView, ...]
+    packs: tuple[tuple[TreeView, ...], ...] = ()
+
+    @property
+    def held(self) -> int:
+        """The number of trees in the page."""
+        return len(self.trees) + sum(map(len, self.packs))
+
+    @property
+    def is_plain(self) -> bool:
+        """True if all trees are shown."""
+        return len(self.trees) == self.total
+
+
+def view_forests(id: str, replayed: Replayed, limits: PageLimits) -> tuple[ForestView, ...]:
     """The first trees of each iteration; all iterations have an equal part of the limits."""
     stages = [stage for stage in replayed.stages if stage.stage == "sample"]
     total = sum(nodes_of(stage.batch.trees) for stage in stages)
@@ -47,7 +100,7 @@ def forests(id: str, replayed: Replayed, limits: Limits) -> tuple[ForestView, ..
         rest = fitting(trees, first.stop, packed // remaining, least=0)
         shown -= nodes_of(trees[: first.stop])
         packed -= nodes_of(trees[rest.start : rest.stop])
-        views.append(view_forest(id, stage, first, parts(trees, rest)))
+        views.append(view_forest(id, stage, first, chunks(trees, rest)))
     return tuple(views)
 
 
@@ -65,13 +118,13 @@ def fitting(trees: Sequence[Tree], start: int, room: int, least: int = 1) -> ran
     return range(start, stop)
 
 
-def parts(trees: Sequence[Tree], among: range) -> tuple[range, ...]:
-    """The trees among these, as many at a time as a browser opens at once."""
-    chunks, start = [], among.start
-    while start < among.stop:
-        chunks.append(fitting(trees[: among.stop], start, NODES_AT_ONCE))
-        start = chunks[-1].stop
-    return tuple(chunks)
+def chunks(trees: Sequence[Tree], indices: range) -> tuple[range, ...]:
+    """The indices of trees, as many at a time as a browser opens at once."""
+    ranges, start = [], indices.start
+    while start < indices.stop:
+        ranges.append(fitting(trees[: indices.stop], start, NODES_AT_ONCE))
+        start = ranges[-1].stop
+    return tuple(ranges)
 
 
 def view_forest(
@@ -120,7 +173,7 @@ def _tree(id: str, stage: StageForest, index: int, pairs: Sequence[Pair]) -> Tre
     )
     return TreeView(
         id=f"{id}-tree-{stage.iteration}-{index}",
-        about=about(stage, index),
+        datapoint=stage.datapoint(index),
         nodes=tree.num_nodes,
         games=len(games),
         right=percent(fsum(map(is_right, games)) / len(games)),
@@ -140,7 +193,7 @@ def _nodes(
     value_NA: np.ndarray[Any, np.dtype[np.float64]],
     bins: Sequence[Sequence[int]],
     pairs: Sequence[Pair],
-) -> Node:
+) -> NodeView:
     """The root, with all that is below it."""
     batch, label = stage.batch, stage.datapoint(index).label
     params, protocol = stage.params, batch.protocol
@@ -155,14 +208,14 @@ def _nodes(
     values = value_NA.tolist()
     children = children_of(tree)
 
-    def build(node: int) -> Node:
+    def build(node: int) -> NodeView:
         status, utterances = tree.status_N[node], tree.utterances_N[node]
         decision = next(
             (utterance.decision for utterance in utterances if utterance.decision is not None), None
         )
         end = None if children[node] else end_of(status, decision, label)
-        return Node(
-            said=tuple(said_of(params, protocol, utterance) for utterance in utterances),
+        return NodeView(
+            replies=tuple(view_reply(params, protocol, utterance) for utterance in utterances),
             values=tuple(
                 Value(letters[agent], signed(value), bins[agent][node])
                 for agent, value in enumerate(values[node])
@@ -176,10 +229,10 @@ def _nodes(
     return build(0)
 
 
-def _merged(nodes: Iterator[Node]) -> Iterator[Node]:
+def _merged(nodes: Iterator[NodeView]) -> Iterator[NodeView]:
     """The nodes, equal ends without marks as one with the number of its copies."""
-    ends: Counter[Node] = Counter()
-    kept: list[Node] = []
+    ends: Counter[NodeView] = Counter()
+    kept: list[NodeView] = []
     for node in nodes:
         if node.end and not node.marks:
             ends[node] += 1

@@ -1,98 +1,122 @@
 """The games of tests as records that a page can show: what went wrong, and what changed."""
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
+from markupsafe import Markup
 
-from nip_fn.export.curves import (
-    is_cut,
-    is_right,
-    is_undecided,
-    percent,
-    signed,
-)
+from nip_fn.export.curves import is_cut, is_right, is_undecided, percent, signed
 from nip_fn.export.svg import draw_outcomes, value_bins
 from nip_fn.export.transcripts import chat_before
-from nip_fn.export.views import (
-    Changes,
-    Episodes,
-    GameView,
-    Limits,
-    Listing,
-    Said,
-    TestView,
-    Turn,
-    Value,
-    about,
-    letters_of,
-    outcome_of,
-    said_of,
-)
+from nip_fn.export.views import PageLimits, ReplyView, Value, letters_of, outcome_of, view_reply
 from nip_fn.game.bounds import reward_bounds
+from nip_fn.game.chat import Chat
+from nip_fn.game.datapoint import Datapoint
 from nip_fn.run.replay import StageForest
-from nip_fn.trees.rollouts import Rollout, leaf_games
+from nip_fn.trees.rollouts import Rollout
 
-KINDS: dict[str, Callable[[Rollout], bool]] = {
+FAILURES: dict[str, Callable[[Rollout], bool]] = {
     "wrong": lambda game: not is_right(game) and not is_undecided(game),
     "undecided": is_undecided,
     "cut": is_cut,
 }
 
 
-def view_test(id: str, stage: StageForest, limits: Limits) -> TestView:
+class GameView(NamedTuple):
+    """A game with the chats as its models saw them.
+
+    turns: (model, chat, reply) of each agent's last reply.
+    """
+
+    id: str
+    datapoint: Datapoint
+    end: tuple[str, str]
+    rewards: tuple[Value, ...]
+    turns: tuple[tuple[str, Chat, ReplyView], ...]
+
+
+class TestView(NamedTuple):
+    """A test, and its games that went wrong.
+
+    games: the number of all games.
+    failures: (one of `FAILURES`, the number of such games, the first of them).
+    """
+
+    iteration: int
+    games: int
+    failures: tuple[tuple[str, int, tuple[GameView, ...]], ...]
+
+
+def view_test(id: str, stage: StageForest, limits: PageLimits) -> TestView:
     """The games of a test that went wrong."""
-    games = [
-        (tree, game)
-        for tree, grown in enumerate(stage.batch.trees)
-        for game in leaf_games(grown, stage.datapoint(tree))
-    ]
-    listings = []
-    for category, holds in KINDS.items():
-        matching = [(tree, game) for tree, game in games if holds(game)]
+    games = stage.games()
+    failures = []
+    for failure, holds in FAILURES.items():
+        failed = [game for game in games if holds(game)]
         shown = tuple(
-            _game(f"{id}-{category}-{number}", stage, tree, game)
-            for number, (tree, game) in enumerate(matching[: limits.games])
+            _game(f"{id}-{failure}-{number}", stage, game)
+            for number, game in enumerate(failed[: limits.games])
         )
-        listings.append(Listing(category, len(matching), shown))
-    return TestView(stage.iteration, len(games), tuple(listings))
+        failures.append((failure, len(failed), shown))
+    return TestView(stage.iteration, len(games), tuple(failures))
 
 
-def _game(id: str, stage: StageForest, tree: int, game: Rollout) -> GameView:
+def _game(id: str, stage: StageForest, game: Rollout) -> GameView:
     params, protocol = stage.params, stage.batch.protocol
-    turns = []
-    for agent in range(len(protocol.agents)):
-        last = next(
-            (
-                (round_id, utterance)
-                for round_id, turn in reversed(list(enumerate(game.rounds)))
-                for utterance in turn
-                if utterance.agent == agent
-            ),
-            None,
-        )
-        if last is not None:
-            round_id, utterance = last
-            chat = chat_before(params, game, round_id, agent)
-            turns.append(
-                Turn(
-                    agent,
-                    protocol.agents[agent].name,
-                    utterance.model,
-                    tuple((message.role, message.name or "", message.content) for message in chat),
-                    said_of(params, protocol, utterance),
-                )
-            )
+    last = {
+        utterance.agent: (round_id, utterance)
+        for round_id, turn in enumerate(game.rounds)
+        for utterance in turn
+    }
     rewards = []
     for agent, (letter, value) in enumerate(zip(letters_of(protocol), game.returns, strict=True)):
-        (own_bin,) = value_bins(np.array([value]), reward_bounds(protocol, agent))
-        rewards.append(Value(letter, signed(value), own_bin))
-    return GameView(id, about(stage, tree), outcome_of(game), tuple(rewards), tuple(turns))
+        (value_bin,) = value_bins(np.array([value]), reward_bounds(protocol, agent))
+        rewards.append(Value(letter, signed(value), value_bin))
+    return GameView(
+        id=id,
+        datapoint=game.datapoint,
+        end=outcome_of(game),
+        rewards=tuple(rewards),
+        turns=tuple(
+            (
+                utterance.model,
+                chat_before(params, game, round_id, agent),
+                view_reply(params, protocol, utterance),
+            )
+            for agent, (round_id, utterance) in sorted(last.items())
+        ),
+    )
 
 
 # ------------------------------------------------------------------------------------ before, after
 
 
-def view_changes(id: str, tests: Sequence[StageForest], limits: Limits) -> Changes | None:
+class ProblemView(NamedTuple):
+    """A problem, and the first game about it in the first and in the last test.
+
+    outcomes: (iteration, outcome) of every test.
+    first, last: (iteration, replies, end).
+    """
+
+    id: str
+    datapoint: Datapoint
+    outcomes: tuple[tuple[int, str], ...]
+    first: tuple[int, tuple[ReplyView, ...], tuple[str, str]]
+    last: tuple[int, tuple[ReplyView, ...], tuple[str, str]]
+
+
+class OutcomesView(NamedTuple):
+    """The outcomes of all problems in all tests, and what changed from the first to the last."""
+
+    rows: tuple[tuple[str, Markup, str], ...]  # (test, its outcomes as a bar, the share of right)
+    problems: int
+    gained: int
+    lost: int
+    shown: tuple[ProblemView, ...]
+
+
+def view_outcomes(id: str, tests: Sequence[StageForest], limits: PageLimits) -> OutcomesView | None:
     """The outcomes of all problems that every test has; None without two tests."""
     if len(tests) < 2:
         return None
@@ -115,13 +139,13 @@ def view_changes(id: str, tests: Sequence[StageForest], limits: Limits) -> Chang
     lost = [name for name in ids if first[name] == "right" and last[name] != "right"]
     half = limits.problems // 2
     shown = (*gained[: limits.problems - min(half, len(lost))], *lost[:half])
-    return Changes(
+    return OutcomesView(
         rows=rows,
         problems=len(ids),
         gained=len(gained),
         lost=len(lost),
         shown=tuple(
-            _episodes(f"{id}-problem-{number}", name, tests, by_test)
+            _problem(f"{id}-problem-{number}", name, tests, by_test)
             for number, name in enumerate(shown)
         ),
     )
@@ -141,26 +165,27 @@ def _outcomes(stage: StageForest) -> dict[str, str]:
     }
 
 
-def _episodes(
+def _problem(
     id: str, name: str, tests: Sequence[StageForest], by_test: Sequence[Mapping[str, str]]
-) -> Episodes:
-    def told(stage: StageForest) -> tuple[int, tuple[Said, ...], tuple[str, str]]:
-        tree = stage.trees_about(name)[0]
-        game = leaf_games(stage.batch.trees[tree], stage.datapoint(tree))[0]
-        replies = tuple(
-            said_of(stage.params, stage.batch.protocol, utterance)
-            for turn in game.rounds
-            for utterance in turn
+) -> ProblemView:
+    games = [_game_about(name, stage) for stage in (tests[0], tests[-1])]
+    first, last = (
+        (
+            stage.iteration,
+            tuple(
+                view_reply(stage.params, stage.batch.protocol, utterance)
+                for turn in game.rounds
+                for utterance in turn
+            ),
+            outcome_of(game),
         )
-        return stage.iteration, replies, outcome_of(game)
-
-    return Episodes(
-        id=id,
-        about=about(tests[0], tests[0].trees_about(name)[0]),
-        outcomes=tuple(
-            (stage.iteration, outcomes[name])
-            for stage, outcomes in zip(tests, by_test, strict=True)
-        ),
-        first=told(tests[0]),
-        last=told(tests[-1]),
+        for stage, game in zip((tests[0], tests[-1]), games, strict=True)
     )
+    outcomes = tuple(
+        (stage.iteration, outcomes[name]) for stage, outcomes in zip(tests, by_test, strict=True)
+    )
+    return ProblemView(id, games[0].datapoint, outcomes, first, last)
+
+
+def _game_about(name: str, stage: StageForest) -> Rollout:
+    return next(game for game in stage.games() if game.datapoint.id == name)

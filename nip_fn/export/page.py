@@ -18,8 +18,10 @@ from markupsafe import Markup
 
 from nip_fn.export.comparison import ComparisonView
 from nip_fn.export.curves import percent
+from nip_fn.export.forests import ForestView, TreeView
+from nip_fn.export.report import RunView
 from nip_fn.export.svg import Chart, draw_chart
-from nip_fn.export.views import ForestView, RunView, TreeView
+from nip_fn.export.views import CLASSES
 from nip_fn.export.visible import visible
 
 MOST_CHARACTERS = 20_000  # of one text
@@ -59,15 +61,15 @@ def render_trees(run: RunView, forest: ForestView) -> str:
     return _page("trees.html.jinja", title=title, live=None, run=run, forest=forest)
 
 
-def render_comparison(found: ComparisonView, *, version: str) -> str:
+def render_comparison(view: ComparisonView, *, version: str) -> str:
     """A comparison as an HTML page."""
     return _page(
         "compare.html.jinja",
-        title=found.title,
+        title=view.title,
         live=None,
-        found=found,
+        view=view,
         version=version,
-        data=_data(found.data),
+        data=_data(view.data),
     )
 
 
@@ -130,6 +132,7 @@ def _environment() -> Environment:
     environment.filters["drawn"] = draw_chart
     environment.filters["packed"] = _packed
     environment.filters["times"] = _times
+    environment.filters["in_words"] = CLASSES.__getitem__
     return environment
 
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import fsum
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import to_builtins
 
@@ -16,23 +16,42 @@ from nip_fn.export.curves import (
     is_right,
     is_undecided,
 )
-from nip_fn.export.forests import forests
-from nip_fn.export.games import view_changes, view_test
-from nip_fn.export.views import (
-    ONE_PAGE,
-    AdapterView,
-    GroupView,
-    Limits,
-    RunView,
-    letters_of,
-)
+from nip_fn.export.forests import ForestView, view_forests
+from nip_fn.export.games import OutcomesView, TestView, view_outcomes, view_test
+from nip_fn.export.svg import Chart, Series
+from nip_fn.export.views import ONE_PAGE, PageLimits, letters_of
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.digest import digest
 from nip_fn.run.events import FORMAT
 from nip_fn.run.replay import Replayed, summary
 from nip_fn.run.stages import Growing
+from nip_fn.run.state import RunState
+from nip_fn.training.groups import Group
 from nip_fn.training.tuning import fall_of_a_chosen_reply
+
+
+class RunView(NamedTuple):
+    """A run, ready to be shown; its fields are the parts of a page."""
+
+    id: str
+    name: str
+    lede: str
+    tiles: tuple[tuple[str, str, str], ...]  # (name, value, remark)
+    facts: tuple[tuple[str, str], ...]
+    faults: tuple[str, ...]
+    agents: tuple[tuple[str, str, str, str], ...]  # (letter, name, role, model)
+    charts: tuple[Chart, ...]
+    decisions: tuple[Chart, ...]  # of the last test, over credences
+    accuracy: Series
+    outcomes: OutcomesView | None
+    forests: tuple[ForestView, ...]
+    last_test: TestView | None
+    groups: tuple[Group, ...]
+    trainings: Mapping[str, tuple[str, ...]]  # the numbers of each adapter's training, by its name
+    spent: tuple[Spent, ...]
+    settings: tuple[tuple[str, str, str], ...]  # (address, value, default) where they differ
+    data: Mapping[str, Any]
 
 
 def view_run(
@@ -42,7 +61,7 @@ def view_run(
     *,
     version: str,
     id: str = "r0",
-    limits: Limits = ONE_PAGE,
+    limits: PageLimits = ONE_PAGE,
 ) -> RunView:
     """The records of a run.
 
@@ -73,10 +92,11 @@ def view_run(
         charts=charts(replayed, spent),
         decisions=tuple(chart for stage in tests[-1:] for chart in decision_charts(stage)),
         accuracy=accuracy(state, name),
-        changes=view_changes(id, tests, limits),
-        forests=forests(id, replayed, limits),
-        tests=tuple(view_test(id, stage, limits) for stage in tests[-1:]),
-        groups=_groups(replayed),
+        outcomes=view_outcomes(id, tests, limits),
+        forests=view_forests(id, replayed, limits),
+        last_test=view_test(id, tests[-1], limits) if tests else None,
+        groups=state.groups,
+        trainings=_trainings(state),
         spent=_by_name(spent),
         settings=_settings(params),
         data=_data(name, replayed, spent),
@@ -206,38 +226,19 @@ def _shown(value: Any) -> str:
 # ------------------------------------------------------------------------------------------ models
 
 
-def _groups(replayed: Replayed) -> tuple[GroupView, ...]:
-    state = replayed.state
-    names = [agent.name for agent in state.params.agents]
-    numbers: dict[tuple[int, str], dict[str, float]] = defaultdict(dict)
+def _trainings(state: RunState) -> dict[str, tuple[str, ...]]:
+    """The numbers of each adapter's training in words, by its name."""
+    measured: dict[tuple[int, str], dict[str, float]] = defaultdict(dict)
     for row in state.rows:
         for name, value in row.metrics:
             group, _, metric = name.partition(".")
             if row.stage in ("train", "publish") and metric:
-                numbers[row.iteration, group][metric] = value
-    return tuple(
-        GroupView(
-            name=group.name,
-            agents=tuple(names[agent] for agent in group.agents),
-            model=group.model,
-            trainable=group.trainable,
-            base_serves=group.serving is None,
-            adapters=tuple(
-                AdapterView(
-                    name=adapter.name,
-                    iteration=adapter.iteration,
-                    method=adapter.method.upper(),
-                    parent=adapter.parent or group.model,
-                    reference=adapter.reference or group.model,
-                    data_hash=adapter.data_hash,
-                    serving=adapter.name == group.serving,
-                    numbers=_training(numbers[adapter.iteration, group.name]),
-                )
-                for adapter in group.lineage
-            ),
-        )
+                measured[row.iteration, group][metric] = value
+    return {
+        adapter.name: _training(measured[adapter.iteration, group.name])
         for group in state.groups
-    )
+        for adapter in group.lineage
+    }
 
 
 def _training(measured: Mapping[str, float]) -> tuple[str, ...]:

@@ -3,11 +3,10 @@
 from math import fsum
 from typing import Any
 
-from nip_fn.export.views import outcome_of
+from nip_fn.export.views import cut_remark, outcome_of
 from nip_fn.game.chat import Chat
 from nip_fn.game.episode import Episode, Round, Utterance
 from nip_fn.game.protocol import Protocol
-from nip_fn.params.agent import max_tokens
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
@@ -44,12 +43,8 @@ def words(params: HyperParameters, turn: Round) -> dict[str, str]:
 
 
 def _text(params: HyperParameters, utterance: Utterance) -> str:
-    cut = (
-        f"cut at {max_tokens(params.agents[utterance.agent]):,} tokens"
-        if utterance.token_limit
-        else None
-    )
-    return " ".join((utterance.raw, *(f"[{mark}]" for mark in (cut, utterance.error) if mark)))
+    remarks = filter(None, (cut_remark(params, utterance), utterance.error))
+    return " ".join((utterance.raw, *(f"[{remark}]" for remark in remarks)))
 
 
 def chat_before(params: HyperParameters, rollout: Rollout, round_id: int, agent: int) -> Chat:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 import nip_fn as nip
 from nip_fn.export.page import render
 from nip_fn.export.report import view_run
-from nip_fn.export.views import Limits
+from nip_fn.export.views import PageLimits
 from nip_fn.run import checkpoint
 from nip_fn.run.events import StageEnded
 
@@ -185,7 +185,7 @@ def test_all_content_is_there_without_a_script(home: Path, tmp_path: Path) -> No
 def test_trees_can_be_searched_unpacked_and_walked(tmp_path: Path) -> None:
     run = nip.replay(hostile_events()).unwrap()
     trees = sum(len(one.batch.trees) for one in run.stages if one.stage == "sample")
-    limits = Limits(whole=0, nodes=30)
+    limits = PageLimits(whole=0, nodes=30)
     page_file = tmp_path / "page.html"
     page_file.write_text(
         render([view_run("a run", run, (), version="0", limits=limits)], version="0"), "utf-8"

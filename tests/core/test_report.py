@@ -19,11 +19,11 @@ from msgspec.structs import replace
 import nip_fn as nip
 from nip_fn.export import page as pages
 from nip_fn.export.curves import Spent, is_right, percent, share
-from nip_fn.export.forests import forests
+from nip_fn.export.forests import ForestView, NodeView, view_forests
 from nip_fn.export.page import policy, render, render_trees
-from nip_fn.export.report import view_run
+from nip_fn.export.report import RunView, view_run
 from nip_fn.export.svg import NUM_BINS, Chart, Point, Series, draw_chart, value_bins
-from nip_fn.export.views import ForestView, Limits, Node, RunView, outcome_of, short_names
+from nip_fn.export.views import PageLimits, outcome_of, short_names
 from nip_fn.export.visible import visible
 from nip_fn.run import checkpoint
 from nip_fn.run.events import JobFinished
@@ -53,7 +53,7 @@ def hostile() -> Replayed:
 
 def view(run: Replayed, **limits: int) -> RunView:
     limits = {"whole": 0, **limits} if limits else {}
-    return view_run("a run", run, SPENT, version="0", limits=Limits(**limits))
+    return view_run("a run", run, SPENT, version="0", limits=PageLimits(**limits))
 
 
 # ------------------------------------------------------------------------------------------- texts
@@ -172,11 +172,11 @@ def test_the_share_of_right_games_is_the_accuracy_that_the_run_logged(path: Path
         assert found == pytest.approx([logged[name] for name in names])
 
 
-def told_nodes(node: Node) -> int:
+def told_nodes(node: NodeView) -> int:
     return node.copies + sum(map(told_nodes, node.children))
 
 
-def all_nodes(node: Node) -> list[Node]:
+def all_nodes(node: NodeView) -> list[NodeView]:
     return [node, *(below for child in node.children for below in all_nodes(child))]
 
 
@@ -184,7 +184,7 @@ def all_nodes(node: Node) -> list[Node]:
 def test_every_node_pair_and_end_of_every_tree_is_shown(path: Path) -> None:
     run = replayed(path)
     stages = [stage for stage in run.stages if stage.stage == "sample"]
-    for stage, forest in zip(stages, forests("r0", run, Limits(whole=10**9)), strict=True):
+    for stage, forest in zip(stages, view_forests("r0", run, PageLimits(whole=10**9)), strict=True):
         assert forest.total == len(forest.trees) == len(stage.batch.trees)
         marks: Counter[bool] = Counter()
         for tree, shown in zip(stage.batch.trees, forest.trees, strict=True):
@@ -240,7 +240,7 @@ def test_what_changed_between_tests_is_what_the_games_say() -> None:
     right = [
         {game.datapoint.id for game in stage.games() if is_right(game)} for stage in (first, last)
     ]
-    changes = view(run, nodes=0).changes
+    changes = view(run, nodes=0).outcomes
     assert changes is not None
     assert (changes.gained, changes.lost) == (len(right[1] - right[0]), len(right[0] - right[1]))
     assert [name for name, _, _ in changes.rows] == ["test 0", "test 1", "test 2"]
@@ -252,11 +252,12 @@ def test_a_training_says_how_far_its_chosen_replies_moved_and_warns_of_one_that_
         replace(event, report=report) if isinstance(event, JobFinished) else event
         for event in events_of(play(BUSY))
     )
-    for group in view(nip.replay(events).unwrap()).groups:
-        for adapter in group.adapters:
-            shown = " · ".join(adapter.numbers)
-            assert "mean ln(policy / reference) of the chosen replies -0.25 nats" in shown
-            assert "warning: a chosen reply's log-probability fell by 21 nats" in shown
+    trainings = view(nip.replay(events).unwrap()).trainings
+    assert trainings
+    for training in trainings.values():
+        shown = " · ".join(training)
+        assert "mean ln(policy / reference) of the chosen replies -0.25 nats" in shown
+        assert "warning: a chosen reply's log-probability fell by 21 nats" in shown
 
 
 def test_a_run_that_has_just_begun_has_a_page() -> None:

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from nip_fn import __version__
 from nip_fn.export.curves import Spent
-from nip_fn.export.forests import parts, view_forest
+from nip_fn.export.forests import chunks, view_forest
 from nip_fn.export.page import render, render_trees
-from nip_fn.export.report import view_run
-from nip_fn.export.views import ONE_PAGE, Limits, RunView
+from nip_fn.export.report import RunView, view_run
+from nip_fn.export.views import ONE_PAGE, PageLimits
 from nip_fn.run.events import RunStarted
 from nip_fn.run.replay import Replayed
 from nip_fn.run.state import RunState
@@ -61,7 +61,7 @@ def report_page(subjects: Sequence[Subject], prices: Prices, live: str | None = 
 
 def split_report(subjects: Sequence[Subject], prices: Prices) -> Iterator[tuple[str, str]]:
     """(file name, page) of an index and of as many pages as all trees of the runs fill."""
-    limits = Limits(whole=0, nodes=0, packed=0)
+    limits = PageLimits(whole=0, nodes=0, packed=0)
     views = _views(subjects, prices, limits)
     pages: dict[tuple[str, int], tuple[str, ...]] = {}
     for view, (_, replayed, _) in zip(views, subjects, strict=True):
@@ -69,7 +69,7 @@ def split_report(subjects: Sequence[Subject], prices: Prices) -> Iterator[tuple[
             trees = stage.batch.trees
             named = {
                 f"{view.id}-trees-{stage.iteration}-{number}.html": part
-                for number, part in enumerate(parts(trees, range(len(trees))), 1)
+                for number, part in enumerate(chunks(trees, range(len(trees))), 1)
             }
             pages[view.id, stage.iteration] = tuple(named)
             for name, part in named.items():
@@ -84,7 +84,7 @@ def write_pages(folder: Path, pages: Mapping[str, str] | Iterator[tuple[str, str
         replace_file(folder / name, page.encode())
 
 
-def _views(subjects: Sequence[Subject], prices: Prices, limits: Limits) -> tuple[RunView, ...]:
+def _views(subjects: Sequence[Subject], prices: Prices, limits: PageLimits) -> tuple[RunView, ...]:
     return tuple(
         view_run(
             one.name,

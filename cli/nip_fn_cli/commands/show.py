@@ -8,7 +8,7 @@ from typing import Any
 from nip_fn.config.codec import ABSENT, unusual
 from nip_fn.config.unused import reason_unused
 from nip_fn.errors import Problem
-from nip_fn.export.games import KINDS
+from nip_fn.export.games import FAILURES
 from nip_fn.game.decision import ACCEPT, NEITHER, REJECT
 from nip_fn.metrics.stage import verdict
 from nip_fn.params.agent import max_tokens
@@ -62,7 +62,7 @@ def games_of(run: Run, stage: Purpose, iteration: int | None) -> tuple[RecordedG
 
 
 def _is_listed(game: RecordedGame, kinds: tuple[str, ...]) -> bool:
-    return any(KINDS[kind](game.rollout) for kind in kinds)
+    return any(FAILURES[kind](game.rollout) for kind in kinds)
 
 
 # ----------------------------------------------------------------------------------------- the run
@@ -86,7 +86,7 @@ def _print_run(run: Run, games: tuple[RecordedGame, ...]) -> None:
     if games:
         counts = ", ".join(
             f"{sum(holds(game.rollout) for game in games):,} {kind} (--{kind})"
-            for kind, holds in KINDS.items()
+            for kind, holds in FAILURES.items()
         )
         where = f"{games[0].stage.stage} of iteration {games[0].stage.iteration}"
         print(f"\nof {len(games):,} games in the {where}: {counts}")
