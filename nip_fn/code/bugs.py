@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from nip_fn.code.fingerprint import fingerprint
 from nip_fn.code.mutation import Mutant, edit_distance, subtlety
 from nip_fn.code.programs import Tally
-from nip_fn.code.solutions import LabelledSolution, Origin
+from nip_fn.code.solutions import BugOrigin, LabelledSolution
 
 _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE)
 
@@ -18,7 +18,7 @@ class Candidate(NamedTuple):
     """A program that may have a bug."""
 
     code: str
-    origin: Origin
+    origin: BugOrigin
 
 
 class ScoredCandidate(NamedTuple):
@@ -31,7 +31,7 @@ class ScoredCandidate(NamedTuple):
 
 def from_mutant(mutant: Mutant) -> Candidate:
     """The candidate that a mutant is."""
-    origin = Origin(
+    origin = BugOrigin(
         "mutation", mutant.operator, line=mutant.line, before=mutant.before, after=mutant.after
     )
     return Candidate(mutant.code, origin)
@@ -45,12 +45,12 @@ def is_subtle(tally: Tally) -> bool:
     return bool(tally.wrong and tally.passed and not tally.stopped)
 
 
-def judged(right: str, candidate: Candidate, tally: Tally) -> ScoredCandidate:
+def scored(right: str, candidate: Candidate, tally: Tally) -> ScoredCandidate:
     """The candidate with its tally and its distance to the right solution."""
     return ScoredCandidate(candidate, tally, edit_distance(right, candidate.code))
 
 
-def best(
+def subtlest(
     right: str, candidates: Iterable[ScoredCandidate], count: int
 ) -> tuple[ScoredCandidate, ...]:
     """The `count` subtlest candidates with a bug; no two are equal apart from names and layout.
@@ -104,4 +104,4 @@ def code_in(reply: str) -> str | None:
 def from_reply(reply: str, model: str) -> Candidate | None:
     """The candidate that a model wrote, if it wrote one."""
     code = code_in(reply)
-    return None if code is None else Candidate(code, Origin("model", model))
+    return None if code is None else Candidate(code, BugOrigin("model", model))

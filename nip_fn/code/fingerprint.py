@@ -19,7 +19,7 @@ from typing import Any, Literal
 SIZE = 16
 # Depth of the deepest syntax tree that is looked at.  Python can manage a few times more, but how
 # many times depends on how deep in calls it already is; what a program is must not.
-DEEPEST = 120
+DEEPEST_TREE = 120
 
 
 def parsed(code: str) -> ast.Module:
@@ -53,7 +53,7 @@ def fingerprint(code: str) -> str:
 
 
 def tree_fingerprint(tree: ast.Module) -> str:
-    """The fingerprint of a syntax tree; SyntaxError for one deeper than `DEEPEST`."""
+    """The fingerprint of a syntax tree; SyntaxError for one deeper than `DEEPEST_TREE`."""
     walk = _Walk()
     walk.block(_without_guard(tree.body), walk.module, 0)
     return _digest(walk.resolved(), b"tree")
@@ -66,7 +66,7 @@ def _digest(words: list[str], person: bytes) -> str:
 
 # ----------------------------------------------------------------------------------------- scopes
 
-Kind = Literal["module", "class", "function", "comprehension"]
+ScopeKind = Literal["module", "class", "function", "comprehension"]
 
 
 class _Scope:
@@ -74,7 +74,7 @@ class _Scope:
 
     __slots__ = ("bound", "declared", "kind", "numbers", "outer", "words")
 
-    def __init__(self, outer: "_Scope | None", kind: Kind) -> None:
+    def __init__(self, outer: "_Scope | None", kind: ScopeKind) -> None:
         self.outer = outer
         self.kind = kind
         self.bound: set[str] = set()
@@ -167,7 +167,7 @@ class _Walk:
             self.out.append(f"{node.value.__class__.__name__} {node.value!r}")
         # Counted here and not left to Python's recursion limit, which depends on the caller's
         # depth: a program must have one fingerprint wherever it is asked for.
-        elif depth > DEEPEST:
+        elif depth > DEEPEST_TREE:
             raise SyntaxError("nested too deeply")
         elif (special := _SPECIAL.get(node_type)) is not None:
             special(self, node, scope, depth + 1)

@@ -21,7 +21,7 @@ _T = TypeVar("_T")
 Ending = Literal["returned", "raised", "timeout", "memory", "output", "died"]
 
 # Characters of the longest text that is compared: parsing hostile literals costs memory.
-LONGEST = 1 << 20
+LONGEST_OUTPUT = 1 << 20
 # And at most 32 times the expected text, and 1000 characters more: no way to write a
 # value is, and parsing a set of integers with the same hash costs time, too (seconds for 256 kB).
 STRETCH, SLACK = 32, 1000
@@ -144,7 +144,7 @@ def agrees(expected: str, got: str) -> bool:
     """
     if expected == got:
         return True
-    if max(len(expected), len(got)) > LONGEST or len(got) > STRETCH * len(expected) + SLACK:
+    if max(len(expected), len(got)) > LONGEST_OUTPUT or len(got) > STRETCH * len(expected) + SLACK:
         return False
     try:
         return _alike(ast.literal_eval(expected), ast.literal_eval(got))
@@ -263,10 +263,12 @@ def _check(line: str, number: int) -> Result[_Check, Problem]:
         problem = f": {error.msg if isinstance(error, SyntaxError) else error}"
     except (MemoryError, RecursionError):
         problem = ": nested too deeply"
-    return Failure(Problem(f"{shown(line, 120)} {problem}".replace(" :", ":"), f"line {number}"))
+    return Failure(
+        Problem(f"{abbreviated(line, 120)} {problem}".replace(" :", ":"), f"line {number}")
+    )
 
 
-def shown(value: object, most: int = 40) -> str:
+def abbreviated(value: object, most: int = 40) -> str:
     """A value for people to recognise, cut short."""
     text = repr(value)
     return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -8,20 +8,20 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success, safe
 
-from nip_fn.code.programs import Tests, read_checks, shown
+from nip_fn.code.programs import Tests, abbreviated, read_checks
 from nip_fn.errors import Problem, collect
 from nip_fn.game.datapoint import Datapoint, Kind, Split, make_datapoint, text_hash
 
 # The split that a row asks for; "held out" leaves open whether to validation or to test.
 SplitHint = Literal["train", "validation", "test", "held out"]
 
-TEXT = "a text"
+A_TEXT = "a text"
 SAVE_AS_UTF_8 = "save the file in UTF-8"
 
 _T = TypeVar("_T")
 
 
-class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+class BugOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
     """The origin of a bug."""
 
     made_by: Literal["author", "mutation", "model"]
@@ -48,7 +48,7 @@ class LabelledSolution(msgspec.Struct, frozen=True):
     tests: Tests | None = None
     stance: int | None = None  # None: the parity of the solution's SHA-256
     wanted: SplitHint | None = None  # the split it is meant for; None: any
-    origin: Origin | None = None  # of a bug
+    origin: BugOrigin | None = None  # of a bug
     views: tuple[tuple[str, str], ...] = ()  # (role or agent's name, what it alone is shown)
     kind: Kind = "code"  # of its whole data set
 
@@ -131,7 +131,7 @@ def write_row(solution: LabelledSolution) -> dict[str, Any]:
 def read_text(value: object) -> Result[str, Problem]:
     """A text with "\\n" as its line ends."""
     if not isinstance(value, str):
-        return Failure(Problem(f"{shown(value)} is not {TEXT}"))
+        return Failure(Problem(f"{abbreviated(value)} is not {A_TEXT}"))
     try:
         # JSON can spell lone surrogates, which no prompt could be sent with.
         value.encode()
@@ -167,7 +167,7 @@ def _tests_of(value: object) -> Result[Tests, Problem]:
         return read_checks("\n".join(value))
     if isinstance(value, Mapping):
         return _tests_of_table(_without_nulls(value))
-    problem = f'{shown(value)} is neither lines like "f(1) == 2" nor inputs and outputs'
+    problem = f'{abbreviated(value)} is neither lines like "f(1) == 2" nor inputs and outputs'
     return Failure(Problem(problem))
 
 
@@ -193,7 +193,7 @@ def _tests_of_table(table: Mapping[str, Any]) -> Result[Tests, Problem]:
         outputs = [output[0] for output in outputs]
     for number, arguments in enumerate(inputs, 1):
         if not isinstance(arguments, list):
-            problem = f"input {number}: {shown(arguments)} is no list of arguments"
+            problem = f"input {number}: {abbreviated(arguments)} is no list of arguments"
             return Failure(Problem(problem))
     read = tuple(map(repr, inputs)), tuple(map(repr, outputs))
     return read_text(name).map(lambda function: Tests(function, *read, wrapped))
@@ -230,13 +230,13 @@ def _stance(value: object) -> Result[int, Problem]:
 def _zero_or_one(value: object, meaning: str) -> Result[int, Problem]:
     if value in (0, 1, "0", "1"):
         return Success(int(value))
-    return Failure(Problem(f"{shown(value)} is neither {meaning}"))
+    return Failure(Problem(f"{abbreviated(value)} is neither {meaning}"))
 
 
 def _split(value: object) -> Result[SplitHint, Problem]:
     if value in get_args(SplitHint):
         return Success(value)  # type: ignore[arg-type]
-    return Failure(Problem(f"{shown(value)} is none of {', '.join(get_args(SplitHint))}"))
+    return Failure(Problem(f"{abbreviated(value)} is none of {', '.join(get_args(SplitHint))}"))
 
 
 def _name(value: object) -> Result[str, Problem]:
@@ -251,16 +251,16 @@ def _views(value: object) -> Result[tuple[tuple[str, str], ...], Problem]:
 
 def _views_of_table(table: object) -> Result[tuple[tuple[str, str], ...], Problem]:
     if not isinstance(table, Mapping):
-        return Failure(Problem(f"{shown(table)} is no object of texts by role"))
+        return Failure(Problem(f"{abbreviated(table)} is no object of texts by role"))
     # A table of Parquet has an entry for every role that any row has a view of.
     views = {str(name): text for name, text in table.items() if text not in (None, "")}
     read = (read_text(text).alt(partial(Problem.at, address=n)) for n, text in views.items())
     return collect(read).map(lambda texts: tuple(zip(views, texts, strict=True)))
 
 
-def _origin(value: object) -> Result[Origin, Problem]:
+def _origin(value: object) -> Result[BugOrigin, Problem]:
     read = read_json(value) if isinstance(value, str) else Success(value)
-    return read.map(_without_nulls).bind(lambda table: _converted(table, Origin))
+    return read.map(_without_nulls).bind(lambda table: _converted(table, BugOrigin))
 
 
 REQUIRED = ("question", "solution", "label")  # a row with views needs no solution
@@ -281,4 +281,4 @@ _FIELDS: dict[str, tuple[str, Callable[[object], Result[Any, Problem]]]] = {
     "views": ("views", _views),
 }
 
-COLUMNS = tuple(_FIELDS)
+ROW_COLUMNS = tuple(_FIELDS)

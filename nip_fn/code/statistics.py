@@ -14,7 +14,7 @@ from nip_fn.game.datapoint import SPLITS, Split
 # The keys of `LeakKeys` in words: splits must not share them.
 SHARED = ("problem", "question (and views)", "solution, but for names and layout,")
 
-UNKNOWN = "unknown"  # the difficulty of a problem that names none
+UNKNOWN_DIFFICULTY = "unknown"  # the difficulty of a problem that names none
 
 
 class Lengths(NamedTuple):
@@ -59,7 +59,7 @@ def statistics(
             solution.problem_id,
             solution.label,
             solution.tests is not None,
-            solution.difficulty or UNKNOWN,
+            solution.difficulty or UNKNOWN_DIFFICULTY,
             *sizes,
         )
         rows[split].append(row)

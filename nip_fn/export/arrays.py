@@ -21,7 +21,7 @@ from nip_fn.trees.rollouts import Rollout
 
 # References to texts and chats that equal cells share: games of a tree have most words in common.
 # The *nip* library stores `StringDType`, which holds a copy in each cell.
-TEXT = np.object_
+TEXT_DTYPE = np.object_
 NO_AGENT = -1
 
 
@@ -34,25 +34,25 @@ class Column(NamedTuple):
     empty: object  # where nothing is written
 
 
-COLUMNS = (
+ARRAY_COLUMNS = (
     Column("round", "RT", np.int64, 0),
     Column("seed", "RT", np.int64, 0),
-    Column("message_history", "RTTC", TEXT, None),
+    Column("message_history", "RTTC", TEXT_DTYPE, None),
     Column("message_agent_id", "RTTC", np.int64, NO_AGENT),
-    Column("raw_message_history", "RTTA", TEXT, None),
-    Column("question", "RT", TEXT, None),
-    Column("solution", "RT", TEXT, None),
+    Column("raw_message_history", "RTTA", TEXT_DTYPE, None),
+    Column("question", "RT", TEXT_DTYPE, None),
+    Column("solution", "RT", TEXT_DTYPE, None),
     Column("prover_stance", "RT", np.int64, 0),
     Column("y", "RT", np.int64, 0),
-    Column("datapoint_id", "RT", TEXT, None),
+    Column("datapoint_id", "RT", TEXT_DTYPE, None),
     # Empty cells decide nothing.  In the *nip* library they hold 0, which reads as a rejection
     # wherever somebody forgets the mask.
     Column("decision", "RTA", np.int64, NO_DECISION),
     Column("continuous_decision", "RTA", np.float32, np.nan),
-    Column("raw_decision", "RTA", TEXT, None),
-    Column("message", "RTAC", TEXT, None),
-    Column("raw_message", "RTA", TEXT, None),
-    Column("prompt", "RTA", TEXT, None),
+    Column("raw_decision", "RTA", TEXT_DTYPE, None),
+    Column("message", "RTAC", TEXT_DTYPE, None),
+    Column("raw_message", "RTA", TEXT_DTYPE, None),
+    Column("prompt", "RTA", TEXT_DTYPE, None),
     # For the same reason padding is valid: only a reply can be invalid.
     Column("valid_response", "RTA", np.bool_, True),
     Column("retry_count", "RTAC", np.int64, 0),
@@ -62,7 +62,7 @@ COLUMNS = (
     Column("padding", "RT", np.bool_, False),
     Column("agent_done", "RTA", np.bool_, False),
     Column("reward", "RTA", np.float32, 0.0),
-    Column("end", "RT", TEXT, "open"),
+    Column("end", "RT", TEXT_DTYPE, "open"),
 )
 
 
@@ -115,7 +115,7 @@ def to_arrays(params: HyperParameters, rollouts: Sequence[Rollout]) -> dict[str,
     sizes = {"R": len(rollouts), **_sizes(protocol)}
     arrays = {
         column.name: np.full([sizes[d] for d in column.shape], column.empty, dtype=column.dtype)
-        for column in COLUMNS
+        for column in ARRAY_COLUMNS
     }
     messages: dict[Message, Message] = {}
     chats: dict[Chat, Chat] = {}
@@ -161,12 +161,12 @@ def plain_arrays(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
     plain = {
         name: indices(array, prompts if name == "prompt" else texts)
-        if array.dtype == TEXT
+        if array.dtype == TEXT_DTYPE
         else array
         for name, array in arrays.items()
     }
     rows = [(message.content, message.role, message.name) for chat in prompts for message in chat]
-    messages = indices(np.array(rows, dtype=TEXT).reshape(-1, 3), texts)
+    messages = indices(np.array(rows, dtype=TEXT_DTYPE).reshape(-1, 3), texts)
     encoded = bytearray()
     ends = []
     for text in texts:

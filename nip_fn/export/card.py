@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from nip_fn.export.curves import accuracy, percent
+from nip_fn.export.curves import accuracy_curve, percent
 from nip_fn.export.visible import visible
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.digest import digest
@@ -40,7 +40,7 @@ def model_card(name: str, replayed: Replayed, *, version: str, repository: str =
             *(
                 f"| {point.x:g} | {percent(point.y)} | {percent(point.low or 0)} to "
                 f"{percent(point.high or 0)} |"
-                for point in accuracy(state).points
+                for point in accuracy_curve(state).points
             ),
             "",
             f"Digest: `{digest(state)}`. `nip-fn replay` derives the run again and compares it.",

@@ -54,12 +54,14 @@ def _of_tests(state: RunState, tests: Sequence[StageForest]) -> Iterator[Chart]:
     games = [(stage.iteration, _weighed(stage)) for stage in tests]
 
     def curve(name: str, holds: Holds, among: Holds = lambda game: True) -> Series:
-        shares = ((iteration, share(test_games, holds, among)) for iteration, test_games in games)
+        shares = (
+            (iteration, share_of_games(test_games, holds, among)) for iteration, test_games in games
+        )
         return Series(
             name, tuple(Point(iteration, *estimate) for iteration, estimate in shares if estimate)
         )
 
-    yield Chart("Held-out accuracy", (accuracy(state),), percent, held)
+    yield Chart("Held-out accuracy", (accuracy_curve(state),), percent, held)
     by_class = (
         curve("buggy", is_right, lambda game: game.datapoint.label == REJECT),
         curve("right", is_right, lambda game: game.datapoint.label == ACCEPT),
@@ -160,7 +162,7 @@ def decision_charts(test: StageForest) -> Iterator[Chart]:
     )
 
 
-def accuracy(state: RunState, name: str = "accuracy") -> Series:
+def accuracy_curve(state: RunState, name: str = "accuracy") -> Series:
     """The accuracy of each test, with the interval that the run logged."""
     rows = ((row.iteration, dict(row.metrics)) for row in state.rows if row.stage == "test")
     return Series(
@@ -198,7 +200,7 @@ def _weighed(stage: StageForest) -> list[tuple[Rollout, float]]:
     ]
 
 
-def share(
+def share_of_games(
     games: Sequence[tuple[Rollout, float]], holds: Holds, among: Holds = lambda game: True
 ) -> Estimate | None:
     """The share of games of which something holds, with Wilson's interval.
@@ -301,7 +303,7 @@ def _of_costs(spent: Sequence[Spent]) -> Iterator[Chart]:
         for iteration, cost in sorted(by_iteration.items()):
             total += cost
             points.append(Point(iteration, total))
-        yield Chart("Dollars", (Series("in all", tuple(points)),), dollars, "Spent so far.")
+        yield Chart("Dollars", (Series("in all", tuple(points)),), in_dollars, "Spent so far.")
 
 
 # ---------------------------------------------------------------------------------------- written
@@ -328,6 +330,6 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def dollars(value: float) -> str:
+def in_dollars(value: float) -> str:
     """An amount."""
     return f"${value:,.2f}" if value >= 100 or value == 0 else f"${value:.4g}"

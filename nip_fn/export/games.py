@@ -9,7 +9,7 @@ from markupsafe import Markup
 from nip_fn.export.curves import is_cut, is_right, is_undecided, percent, signed
 from nip_fn.export.svg import draw_outcomes, value_bins
 from nip_fn.export.transcripts import chat_before
-from nip_fn.export.views import PageLimits, ReplyView, Value, letters_of, outcome_of, view_reply
+from nip_fn.export.views import PageLimits, ReplyView, Value, game_end, letters_of, view_reply
 from nip_fn.game.bounds import reward_bounds
 from nip_fn.game.chat import Chat
 from nip_fn.game.datapoint import Datapoint
@@ -76,7 +76,7 @@ def _game(id: str, stage: StageForest, game: Rollout) -> GameView:
     return GameView(
         id=id,
         datapoint=game.datapoint,
-        end=outcome_of(game),
+        end=game_end(game),
         rewards=tuple(rewards),
         turns=tuple(
             (
@@ -159,7 +159,7 @@ def _outcomes(stage: StageForest) -> dict[str, str]:
     """The outcome of all games about each datapoint, or mixed."""
     kinds_by_id: dict[str, set[str]] = {}
     for game in stage.games():
-        kinds_by_id.setdefault(game.datapoint.id, set()).add(outcome_of(game)[0])
+        kinds_by_id.setdefault(game.datapoint.id, set()).add(game_end(game)[0])
     return {
         name: kinds.pop() if len(kinds) == 1 else "mixed" for name, kinds in kinds_by_id.items()
     }
@@ -177,7 +177,7 @@ def _problem(
                 for turn in game.rounds
                 for utterance in turn
             ),
-            outcome_of(game),
+            game_end(game),
         )
         for stage, game in zip((tests[0], tests[-1]), games, strict=True)
     )

@@ -22,7 +22,7 @@ from nip_fn.trees.rollouts import dialogue_of
 from nip_fn.trees.tree import ROOT
 
 Json = dict[str, Any]
-VERSION = 2  # of the format
+FORMAT_VERSION = 2  # of the format
 
 
 def inspect_log(stage: StageForest, run: str, digest: str) -> dict[str, Json | list[Json]]:
@@ -73,14 +73,14 @@ def inspect_log(stage: StageForest, run: str, digest: str) -> dict[str, Json | l
     ]
     stats = {"model_usage": _model_usage(event for sample in samples for event in sample["events"])}
     header = {
-        "version": VERSION,
+        "version": FORMAT_VERSION,
         "status": "success",
         "eval": about,
         "results": results,
         "stats": stats,
     }
     return {
-        "_journal/start.json": {"version": VERSION, "eval": about, "plan": {}},
+        "_journal/start.json": {"version": FORMAT_VERSION, "eval": about, "plan": {}},
         **{f"samples/{sample['id']}_epoch_{sample['epoch']}.json": sample for sample in samples},
         "summaries.json": summaries,
         "header.json": header,

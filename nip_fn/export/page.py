@@ -27,7 +27,7 @@ from nip_fn.export.visible import visible
 MOST_CHARACTERS = 20_000  # of one text
 
 
-def render(
+def render_report(
     runs: Sequence[RunView],
     *,
     version: str,

@@ -10,7 +10,7 @@ from msgspec import to_builtins
 from nip_fn.config.codec import params_hash, to_dict, unusual
 from nip_fn.export.curves import (
     Spent,
-    accuracy,
+    accuracy_curve,
     charts,
     decision_charts,
     is_right,
@@ -91,7 +91,7 @@ def view_run(
         ),
         charts=charts(replayed, spent),
         decisions=tuple(chart for stage in tests[-1:] for chart in decision_charts(stage)),
-        accuracy=accuracy(state, name),
+        accuracy=accuracy_curve(state, name),
         outcomes=view_outcomes(id, tests, limits),
         forests=view_forests(id, replayed, limits),
         last_test=view_test(id, tests[-1], limits) if tests else None,
@@ -130,7 +130,7 @@ def _lede(replayed: Replayed) -> str:
 
 
 def _tiles(replayed: Replayed, spent: Sequence[Spent]) -> tuple[tuple[str, str, str], ...]:
-    curve = accuracy(replayed.state).points
+    curve = accuracy_curve(replayed.state).points
     tiles = []
     if curve:
         last = curve[-1]

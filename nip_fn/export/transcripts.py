@@ -3,7 +3,7 @@
 from math import fsum
 from typing import Any
 
-from nip_fn.export.views import cut_remark, outcome_of
+from nip_fn.export.views import cut_remark, game_end
 from nip_fn.game.chat import Chat
 from nip_fn.game.episode import Episode, Round, Utterance
 from nip_fn.game.protocol import Protocol
@@ -31,7 +31,7 @@ def transcript(params: HyperParameters, rollout: Rollout) -> dict[str, Any]:
         "rounds": [words(params, turn) for turn in rollout.rounds],
         "messages": [_heard(protocol, turn) for turn in rollout.rounds],
         "end": rollout.status,
-        "outcome": outcome_of(rollout)[1],
+        "outcome": game_end(rollout)[1],
         # A game that waits for its first reply has no rewards to add up.
         "rewards": dict(zip(names, totals or [0.0] * len(names), strict=True)),
     }

@@ -69,7 +69,7 @@ def letters_of(protocol: Protocol) -> tuple[str, ...]:
     return short_names([agent.name for agent in protocol.agents])
 
 
-def outcome_of(game: Rollout) -> tuple[str, str]:
+def game_end(game: Rollout) -> tuple[str, str]:
     """(kind, words) of a game's end; the kinds are right, wrong, undecided and broken."""
     return end_of(game.status, game.decision, game.datapoint.label)
 

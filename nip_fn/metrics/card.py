@@ -31,7 +31,7 @@ ALONE = "solo_verifier"  # the protocol without provers
 LEAST_EFFECT = 0.1  # a message effect whose interval ends below it counts as none
 MOST_UNDECIDED = 0.1  # the share of undecided games above which an alarm is raised
 LEAST_TRUE_LABELS = 0.75  # the share of right labels below which an alarm is raised
-SIGNIFICANT = 0.05
+ALARM_LEVEL = 0.05
 
 
 class CardRow(NamedTuple):
@@ -211,7 +211,7 @@ def _protocol_alarms(
 
 
 def _surely(contrast: CardContrast, *, below: bool) -> bool:
-    return contrast.p < SIGNIFICANT and (contrast.difference.value < 0) == below
+    return contrast.p < ALARM_LEVEL and (contrast.difference.value < 0) == below
 
 
 def label_truth(

@@ -14,7 +14,7 @@ from nip_fn.metrics.oversight import Judged
 VERDICTS = (REJECT, ACCEPT, NO_DECISION, NEITHER)
 
 
-class Level(NamedTuple):
+class CredenceLevel(NamedTuple):
     """Games that ended with one credence: those about right solutions, and about buggy ones."""
 
     credence: float
@@ -25,7 +25,7 @@ class Level(NamedTuple):
 class Histogram(NamedTuple):
     """The number of games by credence, ascending, and of those that were not decided."""
 
-    levels: tuple[Level, ...]
+    levels: tuple[CredenceLevel, ...]
     undecided: tuple[int, int]  # about right solutions, about buggy ones
 
 
@@ -39,7 +39,7 @@ def histogram(judged: Judged) -> Histogram:
 
     degrees = np.unique(judged.credence_PG[is_decided_PG]).tolist()
     return Histogram(
-        tuple(Level(c, *count(is_decided_PG & (judged.credence_PG == c))) for c in degrees),
+        tuple(CredenceLevel(c, *count(is_decided_PG & (judged.credence_PG == c))) for c in degrees),
         count(~is_decided_PG),
     )
 

@@ -13,7 +13,7 @@ from nip_fn.trees.tree import Tree, replies_in
 
 
 # Without the words: they are unpacked tree by tree, and those of all trees may fit no memory.
-class Ending(NamedTuple):
+class GameEnd(NamedTuple):
     """The end of a game.
 
     datapoint: the problem and solution that the game was about.
@@ -59,7 +59,7 @@ class ForestStats(NamedTuple):
         words.
     """
 
-    games: tuple[Ending, ...]
+    games: tuple[GameEnd, ...]
     weights: tuple[float, ...]
     num_nodes: int
     efforts: Mapping[int, Effort]
@@ -69,7 +69,7 @@ class ForestStats(NamedTuple):
 
 def forest_stats(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> ForestStats:
     """The counts of a forest whose trees are about these datapoints."""
-    games: list[Ending] = []
+    games: list[GameEnd] = []
     weights: list[float] = []
     efforts: defaultdict[int, Effort] = defaultdict(Effort)
     requests: Counter[int] = Counter()
@@ -122,5 +122,5 @@ def _effort(utterance: Utterance) -> Effort:
     )
 
 
-def _ending(game: Rollout) -> Ending:
-    return Ending(game.datapoint, game.status, game.decision, len(game.rounds), game.returns)
+def _ending(game: Rollout) -> GameEnd:
+    return GameEnd(game.datapoint, game.status, game.decision, len(game.rounds), game.returns)

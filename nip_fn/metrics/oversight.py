@@ -29,7 +29,7 @@ from nip_fn.metrics.stage import verdict
 from nip_fn.trees.rollouts import Rollout, dialogue_of
 from nip_fn.trees.tree import Tree
 
-NUM_BINS = 10
+CALIBRATION_BINS = 10
 
 
 class Judged(NamedTuple):
@@ -231,8 +231,8 @@ def calibration(judged: Judged) -> Calibration | None:
     least = judged.games // 2
     errors, floors = [], []
     for sorting_P, measured_P in (halves, halves[::-1]):
-        bins_P = np.minimum((sorting_P * NUM_BINS).astype(np.int_), NUM_BINS - 1)
-        for bin in range(NUM_BINS):
+        bins_P = np.minimum((sorting_P * CALIBRATION_BINS).astype(np.int_), CALIBRATION_BINS - 1)
+        for bin in range(CALIBRATION_BINS):
             in_bin_P = bins_P == bin
             num = int(in_bin_P.sum())
             if num:

@@ -12,7 +12,7 @@ from math import fsum
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import ACCEPT, NEITHER, NO_DECISION, REJECT
 from nip_fn.game.protocol import Protocol
-from nip_fn.metrics.forest import Effort, Ending, ForestStats, forest_stats, total_effort
+from nip_fn.metrics.forest import Effort, ForestStats, GameEnd, forest_stats, total_effort
 from nip_fn.metrics.formulas import (
     LEAST_GAMES,
     Metrics,
@@ -71,7 +71,7 @@ def stage_metrics(
 # ------------------------------------------------------------------------------------------- games
 
 
-def verdict(game: Rollout | Ending) -> int:
+def verdict(game: Rollout | GameEnd) -> int:
     """The discrete decision that ended the game; `NO_DECISION` if it ended otherwise."""
     return game.decision.discrete if game.decision else NO_DECISION
 
@@ -79,7 +79,7 @@ def verdict(game: Rollout | Ending) -> int:
 _BALANCED = "balanced_accuracy", "balanced_accuracy_low", "balanced_accuracy_high"
 
 
-def _outcomes(games: Sequence[Ending], weights: Sequence[float]) -> Metrics:
+def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     """The ends of the games, each game taken with its weight.
 
     A game is right if it was decided as the label says; one that was decided as neither, ran out of
@@ -158,7 +158,7 @@ def _outcomes(games: Sequence[Ending], weights: Sequence[float]) -> Metrics:
     )
 
 
-def _selective(protocol: Protocol, games: Sequence[Ending], weights: Sequence[float]) -> Metrics:
+def _selective(protocol: Protocol, games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     """Selective accuracy and coverage: abstain if the decision is not sure enough.
 
     After El-Yaniv & Wiener, "On the Foundations of Noise-free Selective Classification", 2010.
@@ -183,7 +183,7 @@ def _selective(protocol: Protocol, games: Sequence[Ending], weights: Sequence[fl
     return tuple(metrics)
 
 
-def _rewards(protocol: Protocol, games: Sequence[Ending], weights: Sequence[float]) -> Metrics:
+def _rewards(protocol: Protocol, games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     """AGENT.reward, AGENT.reward_std: mean and standard deviation over games of the agent's reward.
 
     The reward for a game is the sum over its rounds; each game is taken with its weight.

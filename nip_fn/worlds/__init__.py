@@ -18,7 +18,7 @@ MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ..
 
 # Data set: the greatest accuracy of a verifier that plays nip as in some games, against the worst
 # provers.  In public the saucers leave none.
-BOUNDS: Mapping[str, Callable[[Sequence[Rollout]], float]] = {"builtin:tea": tea.bound}
+ACCURACY_BOUNDS: Mapping[str, Callable[[Sequence[Rollout]], float]] = {"builtin:tea": tea.bound}
 
 # Data set: two tests, by the names of their metrics, beside the theory.
 IMPROVEMENTS: Mapping[

@@ -27,7 +27,7 @@ from nip_fn.keys import Key, fold_in, permutation, randint
 from nip_fn.trees.rollouts import Rollout
 from nip_fn.worlds.improvement import Improvement
 
-NAMES = "0123456789"
+CUP_NAMES = "0123456789"
 TEA, MILK = "T", "M"
 NUM_EACH = 3
 NUM_CUPS = 2 * NUM_EACH
@@ -130,8 +130,8 @@ def draw(key: Key, *, able: bool, public: bool = False) -> TeaWorld:
 
 def draw_cups(key: Key) -> tuple[str, ...]:
     """The names of six cups, in order."""
-    indices = permutation(fold_in(key, "cups"), len(NAMES))[:NUM_CUPS]
-    return tuple(NAMES[index] for index in sorted(indices))
+    indices = permutation(fold_in(key, "cups"), len(CUP_NAMES))[:NUM_CUPS]
+    return tuple(CUP_NAMES[index] for index in sorted(indices))
 
 
 def worlds(key: Key, split: Split, *, public: bool = False) -> Iterator[TeaWorld]:

@@ -13,7 +13,7 @@ import pytest
 
 import nip_fn_adapters
 from nip_fn.code.bugs import is_subtle
-from nip_fn.code.builtin.python import Problem, problems_hash, solutions, topics
+from nip_fn.code.builtin.python import PythonProblem, problems_hash, solutions, topics
 from nip_fn.code.fingerprint import fingerprint, parsed
 from nip_fn.code.programs import Limits, Tally, program, read_checks, tally
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
@@ -37,7 +37,7 @@ def test_there_are_enough_problems_of_every_kind() -> None:
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=lambda problem: problem.id)
-def test_a_problem_is_whole(problem: Problem) -> None:
+def test_a_problem_is_whole(problem: PythonProblem) -> None:
     tests = read_checks(problem.tests).unwrap()
     assert f"`{tests.function}(" in problem.statement
     assert len(problem.statement.split()) >= 25

@@ -15,7 +15,7 @@ from returns.result import Failure
 
 from nip_fn.code.fingerprint import fingerprint
 from nip_fn.code.programs import Tests
-from nip_fn.code.solutions import COLUMNS, PlacedSolution, datapoint_of
+from nip_fn.code.solutions import ROW_COLUMNS, PlacedSolution, datapoint_of
 from nip_fn.code.statistics import leaks
 from nip_fn.game.datapoint import SPLITS, content_hash
 from nip_fn_adapters.data import files
@@ -477,4 +477,4 @@ def test_columns_that_nothing_is_read_from_are_told(folder: Path) -> None:
     for form, make in OWN.items():
         (folder / form).mkdir()
         assert opened(make(folder / form, rows)).report.unused == ("author", "größe"), form
-    assert set(own_rows()[0]) <= set(COLUMNS)
+    assert set(own_rows()[0]) <= set(ROW_COLUMNS)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nip_fn.export.arrays import TEXT
+from nip_fn.export.arrays import TEXT_DTYPE
 from nip_fn_adapters import load_run
 from nip_fn_adapters.recording import exports
 from nip_fn_adapters.recording.runs import Columns
@@ -133,7 +133,7 @@ def test_arrays_load_without_pickle(exported: Path) -> None:
         assert set(wanted) < set(arrays)
         for name, array in wanted.items():
             assert arrays[name].shape == array.shape
-            if array.dtype != TEXT:
+            if array.dtype != TEXT_DTYPE:
                 np.testing.assert_array_equal(arrays[name], array)
         ends, spoken = arrays["text_ends"], arrays["raw_message"]
         texts = [bytes(text).decode() for text in np.split(arrays["text_bytes"], ends[:-1])]

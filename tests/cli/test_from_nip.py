@@ -9,7 +9,7 @@ import pytest
 import typer.main
 
 from nip_fn.config.codec import default_table
-from nip_fn.export.arrays import COLUMNS
+from nip_fn.export.arrays import ARRAY_COLUMNS
 from nip_fn_cli.main import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "from-nip.md").read_text("utf-8")
@@ -141,4 +141,4 @@ def test_a_counterpart_that_does_not_exist_is_found_out(wrong: str) -> None:
 def test_rollouts_have_the_library_s_keys() -> None:
     keys = KEYS.split()
     assert set(keys) <= set(words(section("Keys of rollouts")))
-    assert set(keys) <= {column.name for column in COLUMNS}
+    assert set(keys) <= {column.name for column in ARRAY_COLUMNS}

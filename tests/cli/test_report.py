@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import nip_fn as nip
-from nip_fn.export.page import render
+from nip_fn.export.page import render_report
 from nip_fn.export.report import view_run
 from nip_fn.export.views import PageLimits
 from nip_fn.run import checkpoint
@@ -188,7 +188,8 @@ def test_trees_can_be_searched_unpacked_and_walked(tmp_path: Path) -> None:
     limits = PageLimits(whole=0, nodes=30)
     page_file = tmp_path / "page.html"
     page_file.write_text(
-        render([view_run("a run", run, (), version="0", limits=limits)], version="0"), "utf-8"
+        render_report([view_run("a run", run, (), version="0", limits=limits)], version="0"),
+        "utf-8",
     )
     boxes = "document.querySelectorAll('[aria-labelledby$=trees] .box').length"
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nip_fn.code.builtin.apps import apps_row, buggy_apps_row
 from nip_fn.code.programs import Tests
-from nip_fn.code.solutions import LabelledSolution, Origin
+from nip_fn.code.solutions import BugOrigin, LabelledSolution
 from nip_fn.game.datapoint import text_hash
 from nip_fn.params.data import CodeValidationParameters
 
@@ -163,7 +163,7 @@ def test_a_row_of_buggy_apps_is_all_of_its_solutions_the_right_ones_first() -> N
     assert [one.origin for one in found] == [
         None,
         None,
-        Origin(made_by="model", passed=3, tests=6, distance=1),
+        BugOrigin(made_by="model", passed=3, tests=6, distance=1),
     ]
 
 
@@ -224,7 +224,7 @@ def test_flagged_problems_are_left_out_unless_wanted() -> None:
     ],
 )
 def test_how_a_bug_was_made_may_be_unknown(fields: dict[str, object]) -> None:
-    assert of_buggy(buggy_solutions=[{**BUG, **fields}])[-1].origin == Origin(made_by="model")
+    assert of_buggy(buggy_solutions=[{**BUG, **fields}])[-1].origin == BugOrigin(made_by="model")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nip_fn.export.arrays import COLUMNS, TEXT, plain_arrays, to_arrays
+from nip_fn.export.arrays import ARRAY_COLUMNS, TEXT_DTYPE, plain_arrays, to_arrays
 from nip_fn.game.chat import Message
 from nip_fn.game.datapoint import Datapoint, make_datapoint
 from nip_fn.game.decision import SPECTRA
@@ -314,8 +314,8 @@ def test_shapes_and_types_with_and_without_games(name: str) -> None:
     games = random_games(params, key(1))
     for R, arrays in ((0, to_arrays(params, ())), (2, to_arrays(params, games * 2))):
         sizes = {"R": R, "T": T, "C": C, "A": A}
-        assert list(arrays) == [column.name for column in COLUMNS]
-        for column in COLUMNS:
+        assert list(arrays) == [column.name for column in ARRAY_COLUMNS]
+        for column in ARRAY_COLUMNS:
             assert arrays[column.name].shape == tuple(sizes[d] for d in column.shape)
             assert arrays[column.name].dtype == np.dtype(column.dtype)
 
@@ -328,7 +328,7 @@ def test_every_column_is_described_with_its_shape() -> None:
         )
         for name in names.split(", ")
     }
-    assert described == {column.name: column.shape for column in COLUMNS}
+    assert described == {column.name: column.shape for column in ARRAY_COLUMNS}
 
 
 def padding_never_looks_like_a_decision_nor_a_reply(played: Played, arrays: Arrays) -> None:
@@ -524,14 +524,14 @@ def read_back(file: Path) -> Arrays:
 
     def objects(name: str) -> NDArray[Any]:
         values = [*prompts, None] if name == "prompt" else texts
-        cells = np.empty(games[name].size, dtype=TEXT)
+        cells = np.empty(games[name].size, dtype=TEXT_DTYPE)
         for place, index in enumerate(games[name].flat):
             cells[place] = values[index]
         return cells.reshape(games[name].shape)
 
     return {
-        column.name: objects(column.name) if column.dtype == TEXT else games[column.name]
-        for column in COLUMNS
+        column.name: objects(column.name) if column.dtype == TEXT_DTYPE else games[column.name]
+        for column in ARRAY_COLUMNS
     }
 
 

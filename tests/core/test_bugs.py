@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from nip_fn.code.bugs import (
     Candidate,
     ScoredCandidate,
-    best,
     buggy,
     code_in,
     from_mutant,
     from_reply,
     is_subtle,
-    judged,
+    scored,
+    subtlest,
 )
 from nip_fn.code.builtin import python
 from nip_fn.code.fingerprint import fingerprint
 from nip_fn.code.mutation import mutants, subtlety
 from nip_fn.code.programs import Tally
-from nip_fn.code.solutions import LabelledSolution, Origin
+from nip_fn.code.solutions import BugOrigin, LabelledSolution
 from nip_fn_adapters.data.bugmaking import bug_chat
 
 RIGHT = "def f(a, b):\n    total = a[0]\n    return total < b - 1\n"
@@ -32,7 +32,7 @@ tallies = st.builds(
     Tally, st.integers(0, 3), st.integers(0, 2), st.integers(0, 1), st.integers(0, 1)
 )
 candidates = st.builds(
-    lambda mutant, tally: judged(RIGHT, from_mutant(mutant), tally),
+    lambda mutant, tally: scored(RIGHT, from_mutant(mutant), tally),
     st.sampled_from(mutants(RIGHT)),
     tallies,
 )
@@ -65,8 +65,8 @@ def test_a_bug_is_wrong_for_some_tests_right_for_others_and_always_in_time(
 def test_the_best_are_the_subtlest_whatever_the_order(
     orders: tuple[list[ScoredCandidate], list[ScoredCandidate]], count: int
 ) -> None:
-    found = best(RIGHT, orders[0], count)
-    assert found == best(RIGHT, orders[1], count)
+    found = subtlest(RIGHT, orders[0], count)
+    assert found == subtlest(RIGHT, orders[1], count)
     assert set(found) <= set(orders[0])
     assert len(found) <= count
     assert all(is_subtle(one.tally) for one in found)
@@ -83,9 +83,11 @@ def test_the_best_are_the_subtlest_whatever_the_order(
 def test_bugs_of_other_lines_come_before_a_second_one_of_the_same() -> None:
     def of(line: int, passed: int) -> ScoredCandidate:
         code = f"def f(): return {line * 10 + passed}"
-        return ScoredCandidate(Candidate(code, Origin("mutation", line=line)), Tally(passed, 1), 1)
+        return ScoredCandidate(
+            Candidate(code, BugOrigin("mutation", line=line)), Tally(passed, 1), 1
+        )
 
-    found = best(RIGHT, [of(1, 9), of(1, 8), of(2, 3), of(3, 5)], 4)
+    found = subtlest(RIGHT, [of(1, 9), of(1, 8), of(2, 3), of(3, 5)], 4)
     assert [(one.candidate.origin.line, one.tally.passed) for one in found] == [
         (1, 9),
         (3, 5),
@@ -96,12 +98,12 @@ def test_bugs_of_other_lines_come_before_a_second_one_of_the_same() -> None:
 
 def test_the_right_program_under_other_names_is_no_bug() -> None:
     same = RIGHT.replace("total", "sum_")
-    assert not best(RIGHT, [judged(RIGHT, Candidate(same, Origin("model")), Tally(2, 2))], 2)
+    assert not subtlest(RIGHT, [scored(RIGHT, Candidate(same, BugOrigin("model")), Tally(2, 2))], 2)
 
 
 def test_a_bug_keeps_the_problem_and_tells_where_it_comes_from() -> None:
     mutant = mutants(RIGHT)[0]
-    made = buggy(SOLUTION, judged(RIGHT, from_mutant(mutant), Tally(passed=3, wrong=1)))
+    made = buggy(SOLUTION, scored(RIGHT, from_mutant(mutant), Tally(passed=3, wrong=1)))
     assert (made.question, made.problem_id, made.difficulty) == ("Is it so?", "p", "interview")
     assert (made.label, made.solution, made.stance) == (0, mutant.code, None)
     assert made.origin is not None
@@ -129,7 +131,7 @@ def test_the_program_of_a_reply_is_its_last_block(reply: str, code: str | None) 
     assert code_in(reply) == code
     candidate = from_reply(reply, "m")
     assert (candidate and candidate.code) == code
-    assert candidate is None or candidate.origin == Origin("model", "m")
+    assert candidate is None or candidate.origin == BugOrigin("model", "m")
 
 
 @given(st.text(alphabet="`\n\r \tpython" + ascii_lowercase, max_size=200))

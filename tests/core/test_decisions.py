@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nip_fn.game.decision import ACCEPT, NO_DECISION, REJECT
-from nip_fn.metrics.decisions import Agreement, Level, agreement, histogram, thresholds
+from nip_fn.metrics.decisions import Agreement, CredenceLevel, agreement, histogram, thresholds
 from nip_fn.metrics.evaluation import accuracy
 from nip_fn.metrics.oversight import Judged, auroc
 
@@ -27,7 +27,11 @@ MIXED = sure([0.9, 0.9], [0.7, 0.5], [0.7, 0.1], labels=[1, 1, 0])
 
 def test_games_are_counted_by_credence_and_label() -> None:
     found = histogram(MIXED)
-    assert found.levels == (Level(0.1, 0, 1), Level(0.7, 1, 1), Level(0.9, 2, 0))
+    assert found.levels == (
+        CredenceLevel(0.1, 0, 1),
+        CredenceLevel(0.7, 1, 1),
+        CredenceLevel(0.9, 2, 0),
+    )
     assert found.undecided == (1, 0)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.code.fingerprint import DEEPEST, fingerprint, is_guard, parsed
+from nip_fn.code.fingerprint import DEEPEST_TREE, fingerprint, is_guard, parsed
 
 from .fresh import printed
 from .mutation_examples import EXAMPLES, HARD
@@ -209,7 +209,7 @@ def test_deep_programs_have_the_same_fingerprint_however_deep_the_caller_is() ->
     def called_at(depth: int, code: str) -> str:
         return called_at(depth - 1, code) if depth else fingerprint(code)
 
-    for terms in (DEEPEST - 3, DEEPEST + 3, 3 * DEEPEST):
+    for terms in (DEEPEST_TREE - 3, DEEPEST_TREE + 3, 3 * DEEPEST_TREE):
         code = "x = " + " + ".join(["a"] * terms)
         assert called_at(0, code) == called_at(300, code)
         assert fingerprint(code) != fingerprint(code.replace("a", "b"))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nip_fn.code.programs import (
-    LONGEST,
+    LONGEST_OUTPUT,
     SLACK,
     STRETCH,
     RunResult,
@@ -45,7 +45,7 @@ HOSTILE = (
     "(" * 90 + "1" + ",)" * 90,
     "9" * 5000,
     "0x" + "f" * 100_000,
-    "9" * (LONGEST + 1),
+    "9" * (LONGEST_OUTPUT + 1),
     "{[]: 1}",
     "{[1]}",
     "'\ud800'",

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 import nip_fn as nip
 from nip_fn.export import page as pages
-from nip_fn.export.curves import Spent, is_right, percent, share
+from nip_fn.export.curves import Spent, is_right, percent, share_of_games
 from nip_fn.export.forests import ForestView, NodeView, view_forests
-from nip_fn.export.page import policy, render, render_trees
+from nip_fn.export.page import policy, render_report, render_trees
 from nip_fn.export.report import RunView, view_run
 from nip_fn.export.svg import NUM_BINS, Chart, Point, Series, draw_chart, value_bins
-from nip_fn.export.views import PageLimits, outcome_of, short_names
+from nip_fn.export.views import PageLimits, game_end, short_names
 from nip_fn.export.visible import visible
 from nip_fn.run import checkpoint
 from nip_fn.run.events import JobFinished
@@ -102,7 +102,7 @@ def inventory(page: str) -> Inventory:
 
 
 def test_hostile_texts_are_shown_and_do_nothing() -> None:
-    page = render([view(hostile(), nodes=10_000, packed=0)], version="0")
+    page = render_report([view(hostile(), nodes=10_000, packed=0)], version="0")
     found = inventory(page)
     assert not {"img", "iframe", "object", "base", "form"} & set(found.tags)
     assert not {name for name in found.attributes if name.startswith("on")}
@@ -127,7 +127,7 @@ def test_a_page_of_trees_is_as_harmless() -> None:
 
 
 def test_the_policy_lets_nothing_load_and_only_a_live_page_ask_its_server() -> None:
-    page = render([view(hostile(), nodes=0, packed=0)], version="0")
+    page = render_report([view(hostile(), nodes=0, packed=0)], version="0")
     assert "default-src &#39;none&#39;" in page
     assert "connect-src" not in page
     assert "unsafe" not in page
@@ -137,7 +137,7 @@ def test_the_policy_lets_nothing_load_and_only_a_live_page_ask_its_server() -> N
 
 def test_the_data_are_json() -> None:
     run = hostile()
-    page = render([view(run, nodes=0, packed=0)], version="0")
+    page = render_report([view(run, nodes=0, packed=0)], version="0")
     (text,) = re.findall(r'<script type="application/json" id=data>(.*?)</script>', page)
     (data,) = json.loads(text)
     assert data["digest"] == nip.digest(run.state)
@@ -166,7 +166,7 @@ def test_the_share_of_right_games_is_the_accuracy_that_the_run_logged(path: Path
             )
         ]
         logged = rows["test", stage.iteration]
-        found = share(games, is_right)
+        found = share_of_games(games, is_right)
         assert found is not None
         names = ("accuracy", "accuracy_low", "accuracy_high")
         assert found == pytest.approx([logged[name] for name in names])
@@ -197,7 +197,7 @@ def test_every_node_pair_and_end_of_every_tree_is_shown(path: Path) -> None:
             told: Counter[str] = Counter()
             for (kind, copies), times in ends.items():
                 told[kind] += copies * times
-            assert told == Counter(outcome_of(game)[0] for game in games)
+            assert told == Counter(game_end(game)[0] for game in games)
         assert marks[True] == marks[False] == len(stage.selection.pairs)
         imitated = sum(len(tree.imitated) for tree in forest.trees)
         assert imitated == len(stage.selection.rollouts)
@@ -207,13 +207,13 @@ def test_every_node_pair_and_end_of_every_tree_is_shown(path: Path) -> None:
 def test_a_page_is_a_function_of_the_recording(path: Path) -> None:
     events = checkpoint.read(path.read_bytes()).unwrap().events
     again = nip.replay(events).unwrap()
-    pages = [render([view(run)], version="0") for run in (replayed(path), again)]
+    pages = [render_report([view(run)], version="0") for run in (replayed(path), again)]
     assert pages[0] == pages[1]
 
 
 def test_trees_beyond_the_limit_are_packed_and_none_is_lost() -> None:
     run = view(hostile(), nodes=30, packed=10_000)
-    page = render([run], version="0")
+    page = render_report([run], version="0")
     packs = re.findall(r'<script type="text/plain">([^<]*)</script>', page)
     unpacked = "".join(decompress(b64decode(pack)).decode() for pack in packs)
     ids = re.findall(r'id="(r0-tree-\d+-\d+)"', page + unpacked)
@@ -264,7 +264,7 @@ def test_a_run_that_has_just_begun_has_a_page() -> None:
     events = hostile_events()
     for count in (1, 2, 40):
         run = nip.replay(events[:count]).unwrap()
-        assert "under way" in render([view(run)], version="0", live=str(count))
+        assert "under way" in render_report([view(run)], version="0", live=str(count))
 
 
 # ---------------------------------------------------------------------------------------- pictures
@@ -311,12 +311,12 @@ def test_decisions_of_degrees_have_a_histogram_and_binary_ones_have_none() -> No
     assert counted + undecided == 8
     assert {one.name for one in lines.series} >= {"accuracy", "true positives"}
     assert credence.axis == "credence"
-    page = render([degrees], version="0")
+    page = render_report([degrees], version="0")
     assert "Decisions of the last test" in page
     assert "Agreement with the first test" in page
     binary = view(replayed(next(path for path in SAMPLE if path.stem == "ei-weighted")))
     assert binary.decisions == ()
-    assert "Decisions of the last test" not in render([binary], version="0")
+    assert "Decisions of the last test" not in render_report([binary], version="0")
 
 
 # ----------------------------------------------------------------------------------------- colours

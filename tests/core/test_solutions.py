@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from nip_fn.code.programs import RunResult, Tests, tally
 from nip_fn.code.solutions import (
-    COLUMNS,
     REQUIRED,
+    ROW_COLUMNS,
+    BugOrigin,
     LabelledSolution,
-    Origin,
     datapoint_of,
     read_row,
     read_tests,
@@ -44,7 +44,7 @@ def tables_of_tests(draw: st.DrawFn) -> Tests:
 
 NUMBERS = st.integers(0, 2**40)
 ORIGINS = st.builds(
-    Origin,
+    BugOrigin,
     made_by=st.sampled_from(["author", "mutation", "model"]),
     how=st.text(UNICODE),
     line=NUMBERS,
@@ -92,7 +92,7 @@ def bad(**fields: object) -> Problem:
 @given(solution=SOLUTIONS)
 def test_what_is_written_is_read_back(solution: LabelledSolution) -> None:
     row = write_row(solution)
-    assert set(row) <= set(COLUMNS)
+    assert set(row) <= set(ROW_COLUMNS)
     assert read_row(row).unwrap() == solution
     assert read_row(json.loads(json.dumps(row))).unwrap() == solution
     assert read_row(msgspec.json.decode(msgspec.json.encode(row))).unwrap() == solution
@@ -104,15 +104,15 @@ def test_a_row_of_texts_alone_is_read_back_as_from_csv(solution: LabelledSolutio
     cells = {
         name: value if isinstance(value, str) else json.dumps(value) for name, value in row.items()
     }
-    assert read_row({**dict.fromkeys(COLUMNS, ""), **cells}).unwrap() == solution
+    assert read_row({**dict.fromkeys(ROW_COLUMNS, ""), **cells}).unwrap() == solution
 
 
 @given(solution=SOLUTIONS)
 def test_a_row_with_nulls_for_all_that_is_missing_is_read_back(solution: LabelledSolution) -> None:
-    nulls = dict.fromkeys(COLUMNS)
+    nulls = dict.fromkeys(ROW_COLUMNS)
     row = {**nulls, **write_row(solution)}
     if row["origin"]:
-        row["origin"] = {**dict.fromkeys(Origin.__struct_fields__), **row["origin"]}
+        row["origin"] = {**dict.fromkeys(BugOrigin.__struct_fields__), **row["origin"]}
     if row["tests"]:
         row["tests"] = {"fn_name": None, **row["tests"]}
     assert read_row(row).unwrap() == solution
@@ -121,7 +121,7 @@ def test_a_row_with_nulls_for_all_that_is_missing_is_read_back(solution: Labelle
 @given(value=st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-), column=st.sampled_from(COLUMNS))  # fmt: skip
+), column=st.sampled_from(ROW_COLUMNS))  # fmt: skip
 def test_whatever_a_field_holds_it_is_read_or_named(value: object, column: str) -> None:
     read = read_row({**ROW, column: value})
     problem = read.swap().value_or(None)
@@ -136,7 +136,7 @@ def test_what_must_be_given_is_missed(column: str, nothing: str | None) -> None:
     assert read_row(row).failure() == Problem("is missing", column)
 
 
-@pytest.mark.parametrize("column", sorted(set(COLUMNS) - set(REQUIRED)))
+@pytest.mark.parametrize("column", sorted(set(ROW_COLUMNS) - set(REQUIRED)))
 @pytest.mark.parametrize("nothing", [None, ""])
 def test_what_may_be_given_need_not_be(column: str, nothing: str | None) -> None:
     assert good(**{column: nothing}) == good()
@@ -152,7 +152,7 @@ def test_a_column_for_each_view_holds_what_an_object_does(solution: LabelledSolu
     flat = {f"view.{name}": text for name, text in row.pop("views", {}).items()}
     assert read_row({**row, **flat}).unwrap() == solution
     # In a table every row has the columns that any row needs.
-    assert read_row({**dict.fromkeys(COLUMNS), **row, **flat, "view.nobody": ""}).unwrap() == (
+    assert read_row({**dict.fromkeys(ROW_COLUMNS), **row, **flat, "view.nobody": ""}).unwrap() == (
         solution
     )
 

@@ -9,11 +9,11 @@ from returns.result import Failure, Result, Success
 from nip_fn.code.bugs import (
     Candidate,
     ScoredCandidate,
-    best,
     from_mutant,
     from_reply,
     is_subtle,
-    judged,
+    scored,
+    subtlest,
 )
 from nip_fn.code.mutation import draw_order, mutants
 from nip_fn.code.ports import Sandbox
@@ -67,7 +67,7 @@ class MutantFactory(NamedTuple):
                 break
             match await self.prove(laid, candidate.code):
                 case Success(counts):
-                    found.append(judged(laid.solution.solution, candidate, counts))
+                    found.append(scored(laid.solution.solution, candidate, counts))
                 case Failure(problem):
                     return Failure(problem)
         return Success(found)
@@ -100,7 +100,7 @@ def by_mutation(factory: MutantFactory, most_tried: int) -> Maker:
         order = draw_order(found, fold_in(factory.key, "mutation", laid.id))[:most_tried]
         results = await factory.judge(laid, map(from_mutant, order), CHOICE * factory.wanted)
         return results.map(
-            lambda all_: Made(best(laid.solution.solution, all_, factory.wanted), len(all_))
+            lambda all_: Made(subtlest(laid.solution.solution, all_, factory.wanted), len(all_))
         )
 
     return _of_right_ones(factory, mutate)
@@ -148,7 +148,9 @@ def by_model(factory: MutantFactory, writer: BugWriter) -> Maker:
                     candidates += found
                 case Failure(problem):
                     return Failure(problem)
-            made = Made(best(laid.solution.solution, candidates, factory.wanted), len(candidates))
+            made = Made(
+                subtlest(laid.solution.solution, candidates, factory.wanted), len(candidates)
+            )
             if len(made.bugs) == factory.wanted:
                 break
         return Success(made)

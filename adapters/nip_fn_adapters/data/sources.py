@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
 from nip_fn.code.builtin import apps, python
-from nip_fn.code.programs import shown
-from nip_fn.code.solutions import COLUMNS, REQUIRED, VIEW, LabelledSolution, SplitHint, read_row
+from nip_fn.code.programs import abbreviated
+from nip_fn.code.solutions import REQUIRED, ROW_COLUMNS, VIEW, LabelledSolution, SplitHint, read_row
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import SPLITS
 from nip_fn.params.data import CodeValidationParameters
@@ -153,7 +153,7 @@ def _source(
             f"the columns {', '.join(REQUIRED)} (or those of APPS or buggy-apps; with views or "
             f"{VIEW}ROLE a solution may be left out)"
         )
-        has = ", ".join(map(shown, columns[:MOST_SHOWN])) or "none"
+        has = ", ".join(map(abbreviated, columns[:MOST_SHOWN])) or "none"
         return Failure(Problem(f"needs {needed}, but has {has}"))
 
     def rows() -> Iterator[Placed]:
@@ -172,7 +172,7 @@ def _source(
     unused = tuple(
         column
         for column in columns
-        if form is _one_own and column not in COLUMNS and not column.startswith(VIEW)
+        if form is _one_own and column not in ROW_COLUMNS and not column.startswith(VIEW)
     )
     return Success(RowSource(name, fingerprint(), rows, unused))
 

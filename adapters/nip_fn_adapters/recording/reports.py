@@ -7,7 +7,7 @@ from typing import NamedTuple
 from nip_fn import __version__
 from nip_fn.export.curves import Spent
 from nip_fn.export.forests import chunks, view_forest
-from nip_fn.export.page import render, render_trees
+from nip_fn.export.page import render_report, render_trees
 from nip_fn.export.report import RunView, view_run
 from nip_fn.export.views import ONE_PAGE, PageLimits
 from nip_fn.run.events import RunStarted
@@ -56,7 +56,7 @@ def report_page(subjects: Sequence[Subject], prices: Prices, live: str | None = 
     whole, nodes, packed = (most // len(subjects) for most in ONE_PAGE[:3])
     # Served while a run goes on, a page is made again and again.
     limits = ONE_PAGE._replace(whole=whole, nodes=nodes, packed=0 if live else packed)
-    return render(_views(subjects, prices, limits), version=__version__, live=live)
+    return render_report(_views(subjects, prices, limits), version=__version__, live=live)
 
 
 def split_report(subjects: Sequence[Subject], prices: Prices) -> Iterator[tuple[str, str]]:
@@ -74,7 +74,7 @@ def split_report(subjects: Sequence[Subject], prices: Prices) -> Iterator[tuple[
             pages[view.id, stage.iteration] = tuple(named)
             for name, part in named.items():
                 yield name, render_trees(view, view_forest(view.id, stage, part))
-    yield "index.html", render(views, version=__version__, pages=pages)
+    yield "index.html", render_report(views, version=__version__, pages=pages)
 
 
 def write_pages(folder: Path, pages: Mapping[str, str] | Iterator[tuple[str, str]]) -> None:

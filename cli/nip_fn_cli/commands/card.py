@@ -29,7 +29,7 @@ from nip_fn.metrics.inference import Difference, Estimate
 from nip_fn.params.agent import is_scripted
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.quotes import Quotes, messages_of_others
-from nip_fn.worlds import BOUNDS
+from nip_fn.worlds import ACCURACY_BOUNDS
 from nip_fn_cli.casting import Cast, Version, is_protocol, loaded, scripted, untrained, version_of
 from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation
 from nip_fn_cli.commands.eval import Choice, folder_of, of_protocol, tested_table
@@ -200,7 +200,7 @@ def _swapped(own: Tested) -> Quotes:
 def _bounds(tested: dict[tuple[str, str], Tested]) -> Iterator[tuple[str, float]]:
     """(protocol, the greatest accuracy against the worst provers), where a world tells it."""
     own = tested.get(("nip", OWN))
-    bound = None if own is None else BOUNDS.get(own.forest.params.dataset)
+    bound = None if own is None else ACCURACY_BOUNDS.get(own.forest.params.dataset)
     if own is not None and bound is not None:
         yield "nip", bound(own.forest.games())
 

@@ -10,7 +10,7 @@ from typing import Any
 from returns.result import Failure, Result, Success
 
 from nip_fn.code.programs import Tests
-from nip_fn.code.solutions import LabelledSolution, Origin, read_json, read_tests, read_text
+from nip_fn.code.solutions import BugOrigin, LabelledSolution, read_json, read_tests, read_text
 from nip_fn.errors import Problem, collect
 from nip_fn.game.datapoint import text_hash
 from nip_fn.params.data import CodeValidationParameters
@@ -112,7 +112,7 @@ def _problem_id(row: Mapping[str, Any], split: str, column: str) -> Result[str, 
     return Success("/".join(filter(None, (str(row.get("apps_split") or split), str(number)))))
 
 
-def _origin(entry: object) -> Result[Origin | None, Problem]:
+def _origin(entry: object) -> Result[BugOrigin | None, Problem]:
     """The origin of a bug, as far as buggy-apps tells it."""
     if not isinstance(entry, Mapping):
         return Success(None)
@@ -123,7 +123,7 @@ def _origin(entry: object) -> Result[Origin | None, Problem]:
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         return Failure(Problem(f"checks, levenshtein_distance: {error}", "buggy_solutions"))
     return Success(
-        Origin(made_by="model", passed=passed, tests=passed + sum(failures), distance=raw)
+        BugOrigin(made_by="model", passed=passed, tests=passed + sum(failures), distance=raw)
     )
 
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta
 
 from nip_fn.code.programs import Tests, read_checks
-from nip_fn.code.solutions import LabelledSolution, Origin
+from nip_fn.code.solutions import BugOrigin, LabelledSolution
 from nip_fn.params.base import Record
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -26,7 +26,7 @@ class WrittenBug(Record, frozen=True):
     solution: Text
 
 
-class Problem(Record, frozen=True):
+class PythonProblem(Record, frozen=True):
     """A problem as it is written down."""
 
     id: Text
@@ -38,7 +38,7 @@ class Problem(Record, frozen=True):
 
 
 class _Topic(Record, frozen=True):
-    problem: tuple[Problem, ...]
+    problem: tuple[PythonProblem, ...]
 
 
 def _texts() -> Iterator[tuple[str, str]]:
@@ -50,7 +50,7 @@ def _texts() -> Iterator[tuple[str, str]]:
 
 
 @cache
-def topics() -> dict[str, tuple[Problem, ...]]:
+def topics() -> dict[str, tuple[PythonProblem, ...]]:
     """The problems by topic."""
     return {name: msgspec.toml.decode(text, type=_Topic).problem for name, text in _texts()}
 
@@ -71,11 +71,11 @@ def solutions() -> Iterator[LabelledSolution]:
             tests = read_checks(problem.tests).unwrap()
             yield _labelled(problem, tests, problem.solution, 1, None)
             for bug in problem.bug:
-                yield _labelled(problem, tests, bug.solution, 0, Origin("author", bug.note))
+                yield _labelled(problem, tests, bug.solution, 0, BugOrigin("author", bug.note))
 
 
 def _labelled(
-    problem: Problem, tests: Tests, solution: str, label: int, origin: Origin | None
+    problem: PythonProblem, tests: Tests, solution: str, label: int, origin: BugOrigin | None
 ) -> LabelledSolution:
     return LabelledSolution(
         question=problem.statement.strip(),

@@ -38,7 +38,7 @@ class ExpressionSlot(NamedTuple):
     place: int | None
 
 
-class Block(NamedTuple):
+class StatementBlock(NamedTuple):
     """A block of statements, and the place of one of them in it."""
 
     owner: ast.AST
@@ -122,11 +122,11 @@ class Context:
                 return True
         return False
 
-    def block(self, statement: ast.AST) -> Block:
+    def block(self, statement: ast.AST) -> StatementBlock:
         """The statements among which one stands."""
         owner, field, index = self.slots[statement]
         assert index is not None
-        return Block(owner, field, getattr(owner, field), index)
+        return StatementBlock(owner, field, getattr(owner, field), index)
 
 
 def sites(tree: ast.Module) -> Iterator[ast.AST]:

@@ -2,7 +2,16 @@
 
 import ast
 
-from nip_fn.code.mutation.context import JUMPS, LOOPS, SIMPLE, Block, Changes, Context, Edit, names
+from nip_fn.code.mutation.context import (
+    JUMPS,
+    LOOPS,
+    SIMPLE,
+    Changes,
+    Context,
+    Edit,
+    StatementBlock,
+    names,
+)
 from nip_fn.code.mutation.expressions import Results
 from nip_fn.code.mutation.source import Patch, SourceText
 
@@ -151,7 +160,7 @@ def _elif(node: ast.AST, context: Context) -> bool:
     return isinstance(node, ast.If) and context.source.text(node).startswith("elif")
 
 
-def _but(block: Block) -> list[ast.stmt]:
+def _but(block: StatementBlock) -> list[ast.stmt]:
     """The statements of a block without the one at its place."""
     return [*block.body[: block.place], *block.body[block.place + 1 :]]
 
