@@ -37,7 +37,7 @@ class NodeView(NamedTuple):
     replies: those that led to it.
     values: expected rewards, by agent.
     marks: in pairs.
-    end: (kind, words) if the game ends here; kinds as of `outcome_of`.
+    end: (kind, words) if the game ends here; kinds as of `game_end`.
     copies: ends with the same words, rewards and no marks that are shown as this one.
     children: in their order.
     """
