@@ -15,7 +15,6 @@ from nip_fn.game.protocol import Protocol, verifier_rounds
 from nip_fn.keys import key
 from nip_fn.params.agent import (
     AgentParameters,
-    ContiguousPeriodicUpdateSchedule,
     agent_group,
     group_name_problems,
     is_scripted,
@@ -23,6 +22,7 @@ from nip_fn.params.agent import (
 )
 from nip_fn.params.names import is_reference, unknown_name
 from nip_fn.params.run import HyperParameters
+from nip_fn.params.update_schedule import ContiguousPeriodicUpdateSchedule
 from nip_fn.prompts.chat import system_variables
 from nip_fn.prompts.render import render_text
 from nip_fn.protocols.registry import protocol_of

@@ -2,8 +2,9 @@
 
 from itertools import groupby
 
-from nip_fn.params.agent import agent_group, is_frozen, is_updated
+from nip_fn.params.agent import agent_group, is_frozen
 from nip_fn.params.run import HyperParameters
+from nip_fn.params.update_schedule import is_updated
 from nip_fn.training.groups import Group
 
 

@@ -1,7 +1,8 @@
 """Agents at language-model servers, and the ranks of the adapters that they will have there."""
 
-from nip_fn.params.agent import AgentParameters, is_frozen, is_scripted, is_updated
+from nip_fn.params.agent import AgentParameters, is_frozen, is_scripted
 from nip_fn.params.run import HyperParameters
+from nip_fn.params.update_schedule import is_updated
 
 # The values that vLLM accepts for --max-lora-rank.
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)

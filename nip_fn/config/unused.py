@@ -15,15 +15,10 @@ from nip_fn.config.spelling import DUMMY
 from nip_fn.game.decision import NEITHER, SPECTRA
 from nip_fn.game.protocol import verifier_rounds
 from nip_fn.keys import key
-from nip_fn.params.agent import (
-    AgentParameters,
-    ConstantUpdateSchedule,
-    is_frozen,
-    meets_others,
-    provider,
-)
+from nip_fn.params.agent import AgentParameters, is_frozen, meets_others, provider
 from nip_fn.params.names import BUILT_IN_TRAINERS, is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
+from nip_fn.params.update_schedule import ConstantUpdateSchedule
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import speakers
 

@@ -19,6 +19,7 @@ from nip_fn.params.base import (
     parameter,
 )
 from nip_fn.params.names import name_problem
+from nip_fn.params.update_schedule import ConstantUpdateSchedule, UpdateSchedule
 from nip_fn.training.tuning import Checkpointing, Precision
 
 Provider = Literal["OpenAI", "SelfHosted", "OpenRouter", "local", "scripted"]
@@ -45,35 +46,6 @@ TOKENS_PER_WORD = 8
 # How a group's model is trained, and where and how patiently the models of a group are reached.
 training_parameter = partial(parameter, stage="training", shared=True)
 server_parameter = partial(parameter, stage="session", shared=True)
-
-
-class ConstantUpdateSchedule(Record, frozen=True, tag_field="_type", tag="ConstantUpdateSchedule"):
-    """An agent that is trained in every iteration."""
-
-
-class ContiguousPeriodicUpdateSchedule(
-    Record, frozen=True, tag_field="_type", tag="ContiguousPeriodicUpdateSchedule"
-):
-    """An agent that is trained in iterations `start` to `stop - 1` of every `period`."""
-
-    period: Count
-    start: Natural
-    stop: Natural
-
-
-class AlternatingPeriodicUpdateSchedule(
-    Record, frozen=True, tag_field="_type", tag="AlternatingPeriodicUpdateSchedule"
-):
-    """One of two agents that alternate: the first is trained at the start of every `period`."""
-
-    period: Count
-    first_agent_num_rounds: Natural
-    first_agent: bool = True
-
-
-UpdateSchedule = (
-    ConstantUpdateSchedule | ContiguousPeriodicUpdateSchedule | AlternatingPeriodicUpdateSchedule
-)
 
 
 class AgentParameters(Record, frozen=True):
@@ -515,18 +487,3 @@ def merges_same_role_messages(agent: AgentParameters) -> bool:
         return agent.merge_same_role_messages
     # Chat templates of open models may raise an error unless user and assistant alternate.
     return agent.model_provider != "OpenAI"
-
-
-def is_updated(schedule: UpdateSchedule, iteration: int) -> bool:
-    """True if an agent with this schedule is trained in that iteration.
-
-    >>> schedule = AlternatingPeriodicUpdateSchedule(period=3, first_agent_num_rounds=2)
-    >>> [is_updated(schedule, iteration) for iteration in range(6)]
-    [True, True, False, True, True, False]
-    """
-    match schedule:
-        case ContiguousPeriodicUpdateSchedule(period=period, start=start, stop=stop):
-            return start <= iteration % period < stop
-        case AlternatingPeriodicUpdateSchedule(period=period, first_agent_num_rounds=rounds):
-            return (iteration % period < rounds) == schedule.first_agent
-    return True

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from nip_fn.config.codec import get, merge, nest
-from nip_fn.params.agent import ContiguousPeriodicUpdateSchedule
+from nip_fn.params.update_schedule import ContiguousPeriodicUpdateSchedule
 from nip_fn_cli.config import Flags, overrides, read_table, resolve
 from nip_fn_cli.shown.exits import Exit
 from tests.cli.conftest import SMALL, RunCli

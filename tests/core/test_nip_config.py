@@ -12,8 +12,9 @@ from returns.result import Result, Success
 from nip_fn.config.codec import from_dict, get, merge, nest, to_dict
 from nip_fn.config.compat.nip import from_nip_config, is_nip_config, nip_differences
 from nip_fn.config.compat.nip_rules import RULES
-from nip_fn.params.agent import AlternatingPeriodicUpdateSchedule, lora_alpha
+from nip_fn.params.agent import lora_alpha
 from nip_fn.params.run import HyperParameters
+from nip_fn.params.update_schedule import AlternatingPeriodicUpdateSchedule
 
 from ..nip_library import (
     ALTERNATING,

@@ -14,8 +14,8 @@ from nip_fn.config.trainers import trainer_of
 from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in
-from nip_fn.params.agent import ConstantUpdateSchedule
 from nip_fn.params.run import HyperParameters
+from nip_fn.params.update_schedule import ConstantUpdateSchedule
 from nip_fn.protocols.nip import nip
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run import checkpoint

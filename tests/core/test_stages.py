@@ -19,8 +19,8 @@ from nip_fn.keys import key
 from nip_fn.metrics.evaluation import accuracy, always_fails, verdicts
 from nip_fn.metrics.formulas import confidence_levels, mean
 from nip_fn.metrics.stage import stage_metrics
-from nip_fn.params.agent import is_updated
 from nip_fn.params.run import HyperParameters
+from nip_fn.params.update_schedule import is_updated
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import Replied
 from nip_fn.run.stages import Growing
