@@ -82,7 +82,14 @@ def test_a_saved_configuration_is_read_with_its_own_defaults(
 
 def test_a_saved_configuration_trains(run_cli: RunCli, tmp_path: Path) -> None:
     file = written(tmp_path, json.dumps(V2))
-    few = ("--iterations", "1", "--set", "rl.rollouts_per_iteration=4")
+    few = (
+        "--iterations",
+        "1",
+        "--set",
+        "rl.rollouts_per_iteration=4",
+        "--dataset",
+        "builtin:python",
+    )
     options = (*SMALL, *few, "--run", "a")
     done = run_cli("train", file, *options)
     assert done.returncode == 0, done.stderr

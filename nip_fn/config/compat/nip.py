@@ -105,27 +105,13 @@ def nip_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _agent_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
-    agents = {
-        name: fields
-        for name, fields in (table.get("agents") or {}).items()
-        if name in _agents(table)
-    }
+    agents = _agents(table)
     for name in _random_agents(table):
         yield Problem("a script gives random replies", f"agents.{name}.is_random")
     for name, fields in agents.items():
-        factors = {field: fields.get(field) for field in ("agent_lr_factor", "body_lr_factor")}
-        unread = [
-            field for field, neutral in UNREAD.items() if fields.get(field, neutral) != neutral
-        ]
-        if _actor(factors["body_lr_factor"]) != 1.0:
-            unread.append("body_lr_factor")
-        if any(_other_factors(value) for value in factors.values()):
-            unread.append("agent_lr_factor.critic")
-        if unread:
-            difference = (
-                f"left out, since language models have nothing of the kind: {', '.join(unread)}"
-            )
-            yield Problem(difference, f"agents.{name}")
+        if unread := [*_unread(fields)]:
+            difference = "left out, since language models have nothing of the kind: "
+            yield Problem(difference + ", ".join(unread), f"agents.{name}")
         schedule = fields.get("update_schedule") or {}
         if schedule.get("_type", "ConstantUpdateSchedule") != "ConstantUpdateSchedule":
             difference = "is followed; that library's text trainers train in every iteration"
@@ -136,6 +122,17 @@ def _agent_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
             "epochs and batch size are sent to OpenAI; there they are left to it",
             "agents.*.num_epochs, agents.*.per_device_train_batch_size",
         )
+
+
+def _unread(fields: Mapping[str, Any]) -> Iterator[str]:
+    """The fields of an agent that say something which applies to other networks only."""
+    for field, neutral in UNREAD.items():
+        if fields.get(field, neutral) != neutral:
+            yield field
+    if _actor(fields.get("body_lr_factor")) != 1.0:
+        yield "body_lr_factor"
+    if any(_other_factors(fields.get(name)) for name in ("agent_lr_factor", "body_lr_factor")):
+        yield "agent_lr_factor.critic"
 
 
 def _frames_differences(rl: Mapping[str, Any], table: Mapping[str, Any]) -> Iterator[Problem]:
