@@ -307,7 +307,7 @@ def test_decisions_of_degrees_have_a_histogram_and_binary_ones_have_none() -> No
     credence, lines = degrees.decisions
     counted = sum(int(point.y) for one in credence.series for point in one.points)
     undecided = int(re.findall(r"(\d+) were not decided", credence.about)[0])
-    assert counted + undecided == 8
+    assert counted + undecided == 12
     assert {one.name for one in lines.series} >= {"accuracy", "true positives"}
     assert credence.axis == "credence"
     page = render_report([degrees], version="0")

@@ -57,6 +57,7 @@ RUNS = {
     "debate": f"{DUMMY} --protocol debate debate_protocol.sequential=true"
     " debate_protocol.max_message_rounds=4 debate_protocol.prover0_first=false"
     " debate_protocol.min_message_rounds=2 rl.rollouts_per_iteration=3"
+    " dataset_options.max_test_size=12 dummy.decision_rate=0.8"
     " protocol_common.verifier_decision_spectrum=likert_int_scale_11",
     "consultancy": f"{EI} --protocol consultancy protocol_common.force_guess=one",
     "multi-channel": f"{EI} --protocol multi_channel_test ei.rollouts_per_iteration=8",
