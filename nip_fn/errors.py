@@ -5,7 +5,7 @@ Whatever a caller can cause comes back as a `returns` failure that holds a `Prob
 
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from returns.pipeline import is_successful
 from returns.primitives.exceptions import UnwrapFailedError
@@ -13,6 +13,21 @@ from returns.result import Failure, Result, Success
 
 T = TypeVar("T")
 E = TypeVar("E")
+
+ProblemKind = Literal[
+    "usage",  # a wrong option, parameter, data set or configuration file
+    "run",  # the run exists already, does not exist, or is in use
+    "corrupt",  # a checkpoint does not match its checksums
+    "truncated",  # a checkpoint ends inside an event, or before the first
+    "foreign",  # not a checkpoint
+    "newer",  # a checkpoint of a newer version of nip-fn
+    "mismatch",  # the replay derives something else than was recorded
+    "adapter",  # a model or a training failed
+    "system",  # a file or the operating system refused
+    "budget",  # stopped before it would cost more than the budget; the run can be resumed
+    "skipped",  # the run is done, but went on without a training or an adapter that failed
+    "interrupted",  # stopped on request; the run can be resumed
+]
 
 
 # An exception, so that `.unwrap()` of a failure raises its error from it; nothing in this package
@@ -31,6 +46,8 @@ class Problem(Exception):
     address: str = ""  # the parameter, file or option at fault; "" if there is none
     remedy: str = ""  # a change or a command that works; "" if there is none
     lasting: bool = False  # True if a run with the same parameters would always meet it again
+    kind: ProblemKind = "usage"
+    details: tuple[str, ...] = ()  # further lines, such as each bad row of a file
 
     def __str__(self) -> str:
         """The line that a person reads: address, problem and remedy."""
@@ -45,6 +62,10 @@ class Problem(Exception):
         data.jsonl: rows: it is empty
         """
         return replace(self, address=f"{address}: {self.address}" if self.address else address)
+
+    def of(self, kind: ProblemKind) -> "Problem":
+        """The same problem, of this kind if it is of none but the usual one."""
+        return replace(self, kind=kind) if self.kind == "usage" else self
 
 
 def _text_of_failure(error: UnwrapFailedError) -> str:

@@ -35,7 +35,6 @@ from nip_fn.params.names import is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.protocols.strategies import STRATEGIES
-from nip_fn.run.checkpoint import ReadError
 from nip_fn.training.trainer import Trainer
 from nip_fn_adapters.trust import HOW, is_remembered, remember, texts, trusts_all
 
@@ -119,17 +118,16 @@ def _mark(reference: str, source: str) -> str:
 def _unknown_code(reference: str, at: _Location, source: str, recorded: str | None) -> Problem:
     """The problem of code that the user has not named, of which nothing was run."""
     if recorded not in (None, source):
-        return ReadError(
+        return Problem(
             f"{_changed(str(recorded), source)}, and was not loaded",
             reference,
             f"restore the source, or derive the run by the present one with {HOW}",
-            kind="misfit",
+            kind="mismatch",
         )
-    return ReadError(
+    return Problem(
         f"the recording names code that you have not named before, and it was not run ({at.path})",
         reference,
         f"read it, then run it with {HOW}",
-        kind="untrusted",
     )
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from returns.primitives.exceptions import UnwrapFailedError
 
 from nip_fn_cli.commands import data as data_commands
-from nip_fn_cli.shown.exits import Exit, die, die_of_system, say
+from nip_fn_cli.shown.exits import Exit, die, die_of, say
 from nip_fn_cli.shown.helping import Command, Group
 from nip_fn_cli.shown.options import (
     BaseUrlOption,
@@ -1019,8 +1020,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         # Only these are caught: whatever else is raised is a bug, and its traceback is wanted.
         app(args=arguments, prog_name="nip-fn")
-    except OSError as error:
-        die_of_system(error)
+    except (OSError, UnwrapFailedError) as error:
+        die_of(error)
     except SystemExit as end:
         # Typer has caught the interrupt itself, and says nothing.
         if end.__context__ and isinstance(end.__context__.__cause__, KeyboardInterrupt):

@@ -10,9 +10,8 @@ is a whole head whose payload is cut short, or the beginning of a head, at the e
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from struct import Struct
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -31,18 +30,6 @@ _HEAD = Struct("<III")
 _encode = msgspec.msgpack.Encoder().encode
 _OUTLINED = (b"run_started", b"stage_ended", b"extended", b"forked")
 _decode = msgspec.msgpack.Decoder(Event).decode
-
-
-@dataclass(frozen=True)
-class ReadError(Problem):
-    """The reason why a recording cannot be read; its address is left to the reader.
-
-    kind: the file is no checkpoint ("foreign"), of a newer format, damaged, or holds no event; an
-        event fits nothing that this version and the run's own sources derive ("misfit"); or it
-        names code that nobody here has trusted yet ("untrusted").
-    """
-
-    kind: Literal["foreign", "newer", "corrupt", "empty", "misfit", "untrusted"] = "corrupt"
 
 
 class Recording(NamedTuple):
@@ -73,7 +60,7 @@ def write(events: Iterable[Event]) -> bytes:
     return header() + b"".join(map(frame, events))
 
 
-def read(data: bytes, limit: int | None = None) -> Result[Recording, ReadError]:
+def read(data: bytes, limit: int | None = None) -> Result[Recording, Problem]:
     """The events in `data`, the first `limit` of them if given, and how much of it is whole."""
     problem = _check_header(data)
     if problem:
@@ -84,7 +71,7 @@ def read(data: bytes, limit: int | None = None) -> Result[Recording, ReadError]:
     offset = _HEADER.size
     while offset < len(data) and (limit is None or len(events) < limit):
         event = _read_frame(data, offset, len(events))
-        if isinstance(event, ReadError):
+        if isinstance(event, Problem):
             return Failure(event)
         if event is None:
             return Success(Recording(tuple(events), offset, len(data) - offset))
@@ -113,9 +100,9 @@ def outline(data: bytes) -> tuple[Event, ...]:
     return tuple(events)
 
 
-def _check_header(data: bytes) -> ReadError | None:
+def _check_header(data: bytes) -> Problem | None:
     if not (data.startswith(MAGIC) or MAGIC.startswith(data)):
-        return ReadError(
+        return Problem(
             "not a nip-fn checkpoint",
             remedy="name a run's folder, or its checkpoint.msgpack",
             kind="foreign",
@@ -125,9 +112,10 @@ def _check_header(data: bytes) -> ReadError | None:
     _, format, checksum = _HEADER.unpack_from(data)
     # Before the format is looked at: a flipped bit in it would send the user to upgrade.
     if checksum != crc32(data[:12]):
-        return ReadError("the header does not match its checksum", remedy=RESTORE)
+        problem = "the header does not match its checksum"
+        return Problem(problem, remedy=RESTORE, kind="corrupt")
     if format != FORMAT:
-        return ReadError(
+        return Problem(
             f"written in format {format}; this version of nip-fn reads format {FORMAT}",
             remedy="upgrade with: pip install --upgrade nip-fn",
             kind="newer",
@@ -135,14 +123,16 @@ def _check_header(data: bytes) -> ReadError | None:
     return None
 
 
-def _read_frame(data: bytes, offset: int, index: int) -> tuple[Event, int] | ReadError | None:
+def _read_frame(data: bytes, offset: int, index: int) -> tuple[Event, int] | Problem | None:
     """The event at `offset` and where the next one starts, or None where the tail is torn."""
     start = offset + _HEAD.size
     if start > len(data):
         return None
     length, checksum, head_checksum = _HEAD.unpack_from(data, offset)
-    damaged = ReadError(
-        f"event {index}, at byte {offset}, does not match its checksum", remedy=RESTORE
+    damaged = Problem(
+        f"event {index}, at byte {offset}, does not match its checksum",
+        remedy=RESTORE,
+        kind="corrupt",
     )
     if head_checksum != crc32(data[offset : offset + 8]):
         # Zeros to the end are what a power cut can leave of frames that were not synced.
@@ -157,4 +147,8 @@ def _read_frame(data: bytes, offset: int, index: int) -> tuple[Event, int] | Rea
         # version whose events this one does not know, or by another program.
         return _decode(payload), start + length
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        return ReadError(f"event {index}, at byte {offset}, is unreadable: {error}", remedy=RESTORE)
+        return Problem(
+            f"event {index}, at byte {offset}, is unreadable: {error}",
+            remedy=RESTORE,
+            kind="corrupt",
+        )

@@ -16,7 +16,6 @@ from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.checkpoint import ReadError
 from nip_fn.run.events import BatchFetched, Event, StageEnded
 from nip_fn.run.reuse import reselect_problem
 from nip_fn.run.stages import Growing, NotStarted, Purpose
@@ -134,7 +133,7 @@ def replay(events: Iterable[Event], onto: Replayed = NOTHING) -> Result[Replayed
         except (ValueError, LookupError, ArithmeticError, MemoryError, RecursionError) as error:
             kind, why = type(event).__name__, " ".join(str(error).split()) or type(error).__name__
             told = f"event {count} ({kind}) does not fit: {why[:MOST_TOLD]}"
-            return Failure(ReadError(told, kind="misfit"))
+            return Failure(Problem(told, kind="mismatch"))
         count += 1
     return Success(Replayed(state, tuple(stages), count))
 

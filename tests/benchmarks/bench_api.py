@@ -24,6 +24,7 @@ from nip_fn.run.ports import World
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, Row, RunState
 from nip_fn_adapters.data.opening import in_memory
+from nip_fn_adapters.experiments.recordings import rare_collections
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.providers import dummy
 from nip_fn_adapters.providers.api.endpoints import Endpoint
@@ -35,7 +36,6 @@ from nip_fn_adapters.providers.api.sampler import (
     api_sampler,
 )
 from nip_fn_adapters.recording import store
-from nip_fn_cli.recordings import rare_collections
 from tests.provider import Provider
 
 LATENCY = 0.2  # s

@@ -9,7 +9,8 @@ import typer
 
 from nip_fn.config.codec import get, merge, nest
 from nip_fn.params.update_schedule import ContiguousPeriodicUpdateSchedule
-from nip_fn_cli.config import Flags, overrides, read_table, resolve
+from nip_fn_adapters.experiments.settings import read_table, resolve
+from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.shown.exits import Exit
 from tests.cli.conftest import SMALL, RunCli
 from tests.core.test_nip_config import V1, V2

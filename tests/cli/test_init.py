@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from nip_fn.config.schema import parameters
+from nip_fn_adapters.experiments.plans import plan
 from nip_fn_cli.commands.init import init_command
 from nip_fn_cli.commands.params import values_of
 from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.session import plan
 from tests.cli.conftest import SMALL, RunCli
 
 

@@ -22,14 +22,14 @@ from nip_fn.run.state import EMPTY, rules
 from nip_fn.run.step import step
 from nip_fn.training.groups import Adapter
 from nip_fn.training.tuning import Job
+from nip_fn_adapters.experiments.loading import adapter_version
+from nip_fn_adapters.experiments.prompt_files import with_templates
+from nip_fn_adapters.experiments.wiring import wire
 from nip_fn_adapters.providers.api.endpoints import KEY_VARIABLES
 from nip_fn_adapters.providers.api.sampler import ApiModel, served_by
 from nip_fn_adapters.providers.selfhosted.host import hosts_of
 from nip_fn_adapters.providers.selfhosted.needs import needs_of
-from nip_fn_cli.loading import adapter_version
 from nip_fn_cli.shown.exits import Exit
-from nip_fn_cli.templates import with_templates
-from nip_fn_cli.wiring import wire
 
 from ..nip_library import TEXT_AGENT
 from .games import DATASET, MANY_PAIRS, RETRIES, Play, Setup, ends, make_params, play

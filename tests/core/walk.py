@@ -30,6 +30,7 @@ from nip_fn.run.request import Request, request
 from nip_fn.run.simulate import pure_world, simulate, started
 from nip_fn.run.state import RunState
 from nip_fn_adapters.data.opening import open_data
+from nip_fn_adapters.experiments.wiring import wire
 from nip_fn_adapters.providers.api import batches, sampler, tuner
 from nip_fn_adapters.providers.api.endpoints import KEY_VARIABLES
 from nip_fn_adapters.providers.local.models import BUILTIN
@@ -39,7 +40,6 @@ from nip_fn_adapters.providers.selfhosted import tuner as hosted_tuner
 from nip_fn_adapters.providers.selfhosted.needs import needs_of
 from nip_fn_adapters.recording.transcripts import TranscriptFiles
 from nip_fn_adapters.serving.wire import ReplicaStatus, VllmStatus
-from nip_fn_cli.wiring import wire
 
 from .games import DATA, Setup, reply
 

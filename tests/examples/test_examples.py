@@ -7,10 +7,10 @@ import sys
 from pathlib import Path
 
 from nip_fn.config.hosting import is_hosted, is_trained, server_url
+from nip_fn_adapters.experiments.plans import plan
+from nip_fn_adapters.experiments.settings import read_table
 from nip_fn_adapters.providers.selfhosted.needs import needs_of
 from nip_fn_adapters.serving.wire import Needs
-from nip_fn_cli.config import read_table
-from nip_fn_cli.session import plan
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -16,7 +16,8 @@ def join(address: str) -> Result[None, Problem]:
     try:
         import ray
     except ImportError:
-        return Failure(Problem("Ray is not installed", "--ray", "pip install 'nip-fn[ray]'"))
+        remedy = "pip install 'nip-fn[ray]'"
+        return Failure(Problem("Ray is not installed", "--ray", remedy, kind="system"))
     own = {"include_dashboard": False} if address == LOCAL else {}
     try:
         if address not in (LOCAL, THIS):
@@ -31,6 +32,6 @@ def join(address: str) -> Result[None, Problem]:
     except (OSError, ValueError, RuntimeError) as error:
         told = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         remedy = f"start one with ray start --head, or give --ray {LOCAL} for this machine alone"
-        problem = Problem(f"no Ray cluster answers at {address}: {told}", "--ray", remedy)
-        return Failure(problem)
+        problem = f"no Ray cluster answers at {address}: {told}"
+        return Failure(Problem(problem, "--ray", remedy, kind="system"))
     return Success(None)

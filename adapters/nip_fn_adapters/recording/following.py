@@ -40,7 +40,7 @@ def follow(path: Path, known: Followed | None = None) -> Result[Followed, Proble
             file.seek(known.size)
             data = file.read()
     except OSError as error:
-        return Failure(Problem(error.strerror or str(error), str(path)))
+        return Failure(Problem(error.strerror or str(error), str(path), kind="system"))
     # Events that follow others lack the file's header, which says how all of them are written.
     head = checkpoint.header() if known.size else b""
     before = known.subject

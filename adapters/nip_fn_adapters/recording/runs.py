@@ -25,7 +25,7 @@ from nip_fn.export.transcripts import transcript
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.run.checkpoint import ReadError, Recording
+from nip_fn.run.checkpoint import Recording
 from nip_fn.run.digest import digest
 from nip_fn.run.events import Forked, RunStarted
 from nip_fn.run.replay import Replayed, StageForest, replay, summary
@@ -375,7 +375,7 @@ def begun(path: Path, limit: int | None = None) -> Result[Recording, Problem]:
         if recording.events or limit == 0:
             return Success(recording)
         remedy = "repeat the command that started it with --resume, or name another run"
-        return Failure(ReadError("holds no event of a run", str(path), remedy, kind="empty"))
+        return Failure(Problem("holds no event of a run", str(path), remedy, kind="truncated"))
 
     return store.read(path, limit).bind(check)
 
@@ -390,7 +390,7 @@ def checkpoint_file(path: Path, runs: Path) -> Result[Path, Problem]:
         (known_runs(place) for place in (path, runs / path) if any(place.glob(f"*/{CHECKPOINT}"))),
         known_runs(runs),
     )
-    return Failure(Problem("there is no such run", str(path), remedy))
+    return Failure(Problem("there is no such run", str(path), remedy, kind="run"))
 
 
 def known_runs(runs: Path) -> str:
@@ -418,7 +418,7 @@ def _replayed(recording: Recording) -> Result[Replayed, Problem]:
         # The bug of a source that was edited since is no bug of this program.
         if not changed_sources(recording):
             raise
-        return Failure(ReadError(f"{type(error).__name__}: {error}", kind="misfit"))
+        return Failure(Problem(f"{type(error).__name__}: {error}", kind="mismatch"))
 
 
 def _register(begun: RunStarted | Forked, trust: bool, _: None) -> Result[None, Problem]:

@@ -73,7 +73,7 @@ def push(folder: Path, place: str) -> Result[str, Problem]:
         )
     except Exception as error:  # of names, HTTP, the hub's own transport, and files
         remedy = f"set {_TOKEN} to a token that may write there, and repeat the command"
-        return Failure(Problem(one_line(error), f"--push {place}", remedy))
+        return Failure(Problem(one_line(error), f"--push {place}", remedy, kind="adapter"))
     return Success(str(told.commit_url))
 
 
@@ -90,7 +90,7 @@ def pull(place: str, folder: Path) -> Result[Run, Problem]:
         found = download(place, beside).bind(lambda _: load_run(beside)).bind(_as_recorded)
         if isinstance(found, Failure):
             problem: Problem = found.failure()
-            return Failure(problem.at(place))
+            return Failure(problem.at(place).of("adapter"))
         os.replace(beside, folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -156,4 +156,4 @@ def _from_wandb(place: str, folder: Path) -> Result[None, Problem]:
 
 
 def _needs_hub(where: str) -> Problem:
-    return Problem("needs huggingface_hub", where, 'pip install "nip-fn[data]"')
+    return Problem("needs huggingface_hub", where, 'pip install "nip-fn[data]"', kind="adapter")

@@ -91,6 +91,7 @@ def create(run: Path) -> Result[AppendStore, Problem]:
                 f"{run} holds a run already",
                 remedy=f"resume it with --resume --run {quote(run.name)}, or give the new run "
                 "another name with --run",
+                kind="run",
             )
         )
     fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -108,7 +109,7 @@ def read(path: Path, limit: int | None = None) -> Result[Recording, Problem]:
         data = path.read_bytes()
     except OSError as error:
         remedy = "name a run's folder, or its checkpoint.msgpack"
-        return Failure(Problem(error.strerror or str(error), str(path), remedy))
+        return Failure(Problem(error.strerror or str(error), str(path), remedy, kind="run"))
     return checkpoint.read(data, limit).alt(lambda problem: problem.at(str(path)))
 
 
@@ -120,16 +121,16 @@ def reopen(run: Path) -> Result[Reopened, Problem]:
     try:
         descriptor = os.open(run / CHECKPOINT, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
-        return Failure(Problem(f"{run} holds no run to resume", remedy="start it without --resume"))
+        remedy = "start it without --resume"
+        return Failure(Problem(f"{run} holds no run to resume", remedy=remedy, kind="run"))
     # The lock is the kernel's and ends with its process, so that none is ever left behind by a
     # crash, as a lock file would be.
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        return Failure(
-            Problem(f"{run} is being written by another process", remedy="stop that one first")
-        )
+        problem = f"{run} is being written by another process"
+        return Failure(Problem(problem, remedy="stop that one first", kind="run"))
     # Read under the lock: before it, another process might still append.
     reading = read(run / CHECKPOINT)
     if not is_successful(reading):

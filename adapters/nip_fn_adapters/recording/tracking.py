@@ -195,7 +195,7 @@ def about(folder: Path) -> Result[About, Problem]:
     events = outline((folder / CHECKPOINT).read_bytes())
     begun = [event.params for event in events if isinstance(event, RunStarted | Forked)]
     if not begun:
-        return Failure(Problem("the run has not begun", str(folder)))
+        return Failure(Problem("the run has not begun", str(folder), kind="run"))
     params, name = begun[-1], folder.resolve().name
     whole, config = params_hash(params), to_dict(params)
     alike = msgspec.structs.replace(params, seed=0)
@@ -232,11 +232,12 @@ def _send(name: str, about: About, wait: Callable[[], bool]) -> Result[int, Prob
                     sink.known = number
         sink.close()
     except ImportError as error:
-        return Failure(
-            Problem(f"{error.name or name} is not installed", name, f"pip install {name}")
-        )
+        problem = f"{error.name or name} is not installed"
+        return Failure(Problem(problem, name, f"pip install {name}", kind="adapter"))
     except Exception as error:  # of somebody else's program, for which no run may end
-        return Failure(Problem(f"{type(error).__name__}: {error}".splitlines()[0], name))
+        return Failure(
+            Problem(f"{type(error).__name__}: {error}".splitlines()[0], name, kind="adapter")
+        )
     return Success(number)
 
 

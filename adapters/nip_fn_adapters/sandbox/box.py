@@ -65,7 +65,9 @@ class Sandbox:
             try:
                 heard = await _converse(self._isolation, message, program, limits)
             except OSError as error:
-                return Failure(Problem(f"it does not start: {error}", "the sandbox", INSTALL))
+                return Failure(
+                    Problem(f"it does not start: {error}", "the sandbox", INSTALL, kind="adapter")
+                )
         return _results(program, heard)
 
 
@@ -95,11 +97,21 @@ def _isolated() -> Result[Sandbox, Problem]:
     if not sys.platform.startswith("linux"):
         problem = f"none isolates programs on {sys.platform}: bubblewrap needs Linux"
         return Failure(
-            Problem(problem, "the sandbox", f"use Linux (a container will do), or {TRUST}")
+            Problem(
+                problem,
+                "the sandbox",
+                f"use Linux (a container will do), or {TRUST}",
+                kind="adapter",
+            )
         )
     if not shutil.which("bwrap"):
         return Failure(
-            Problem("bubblewrap is not installed", "the sandbox", f"{INSTALL}, or {TRUST}")
+            Problem(
+                "bubblewrap is not installed",
+                "the sandbox",
+                f"{INSTALL}, or {TRUST}",
+                kind="adapter",
+            )
         )
     reasons = []
     for isolation in launch.ways_to_isolate():
@@ -109,7 +121,7 @@ def _isolated() -> Result[Sandbox, Problem]:
             return Success(Sandbox(isolation, f"{told.stdout.strip()}: own namespaces, no network"))
         reasons.append(flaw)
     problem = f"bubblewrap does not work here: {'; '.join(reasons)}"
-    return Failure(Problem(problem, "the sandbox", ALLOW))
+    return Failure(Problem(problem, "the sandbox", ALLOW, kind="adapter"))
 
 
 # Bubblewrap is believed once this finds nothing.
@@ -257,7 +269,9 @@ def _end(process: Process) -> None:
 def _results(program: Program, heard: _Heard) -> Result[tuple[RunResult, ...], Problem]:
     """The runs that the harness reported; those that it could not report died with it."""
     if not heard.output.startswith(READY):
-        return Failure(Problem(f"it does not work: {_last_line(heard.errors)}", "the sandbox"))
+        return Failure(
+            Problem(f"it does not work: {_last_line(heard.errors)}", "the sandbox", kind="adapter")
+        )
     runs = _parse(heard.output[len(READY) :])[: len(program.inputs)]
     rest = RunResult("timeout") if heard.late else RunResult("died", _last_line(heard.errors))
     return Success((*runs, *[rest] * (len(program.inputs) - len(runs))))

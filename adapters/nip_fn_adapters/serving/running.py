@@ -37,11 +37,8 @@ def lock(state: Path) -> Result[int, Problem]:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        return Failure(
-            Problem(
-                f"{state} is in use by another server", remedy="stop that one, or choose --state"
-            )
-        )
+        problem = f"{state} is in use by another server"
+        return Failure(Problem(problem, remedy="stop that one, or choose --state", kind="run"))
     return Success(descriptor)
 
 
@@ -67,7 +64,7 @@ def bind(
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
-        return Failure(Problem(str(error.strerror), f"{host}:{port}", remedy))
+        return Failure(Problem(str(error.strerror), f"{host}:{port}", remedy, kind="system"))
     return Success(bound)
 
 

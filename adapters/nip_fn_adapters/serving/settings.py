@@ -18,6 +18,7 @@ VLLM_SERVER = "vllm.entrypoints.openai.api_server"
 NO_VLLM = Problem(
     "no vLLM was found; it wants an environment of its own",
     remedy="python -m venv .venv-vllm && .venv-vllm/bin/pip install vllm",
+    kind="adapter",
 )
 
 
@@ -74,6 +75,7 @@ def find_vllm() -> Result[tuple[str, ...], Problem]:
                 Problem(
                     f"{VLLM_VARIABLE} names {named}, and there is no such Python",
                     remedy="set it to the path of the Python that has vLLM",
+                    kind="adapter",
                 )
             )
         return Success(_server_command(Path(named)))

@@ -24,26 +24,30 @@ from nip_fn.run.replay import Replayed
 from nip_fn_adapters import extensions
 from nip_fn_adapters.costs.forecast import forecast
 from nip_fn_adapters.costs.spending import dollars as dollars_of
+from nip_fn_adapters.experiments.attack_cases import Case, Choice, cases_of, resolved
+from nip_fn_adapters.experiments.budgets import Money, check_budget, money_of_run, spent_at_most
+from nip_fn_adapters.experiments.cells import played
+from nip_fn_adapters.experiments.datasets import opened_data
+from nip_fn_adapters.experiments.loading import first_adapters
+from nip_fn_adapters.experiments.plans import New, checked_name
+from nip_fn_adapters.experiments.start import create, reopen
+from nip_fn_adapters.experiments.watching import Watch
 from nip_fn_adapters.recording import store
 from nip_fn_adapters.recording.runs import Run, load_run, start_of
 from nip_fn_adapters.recording.store import CHECKPOINT
-from nip_fn_cli.attack_cases import Case, Choice, cases_of, resolved
-from nip_fn_cli.cells import played
 from nip_fn_cli.commands.replay import print_game, print_problem
-from nip_fn_cli.datasets import open_or_die
-from nip_fn_cli.loading import first_adapters
-from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
-from nip_fn_cli.session import New, create, reopen
+from nip_fn_cli.config import with_sets
 from nip_fn_cli.shown.attack_report import Row, over_seeds, report_of, rows_of
 from nip_fn_cli.shown.dryrun import COLUMNS, cells
-from nip_fn_cli.shown.exits import Exit, command, die, or_exit, run_name, said_once
+from nip_fn_cli.shown.exits import Exit, command, die, or_exit
 from nip_fn_cli.shown.printing import print_rows, share
+from nip_fn_cli.shown.watching import TERMINAL
 
 ATTACKS = "attacks"  # the folder of a run that holds them
 APART = 10_000  # the seeds of the trainings of one seed, so that none is that of another
 
 
-def choice_of(strategies: str | None, best_of: str, **others: Any) -> Choice:
+def choice_of(strategies: str | None, best_of: str, sets: tuple[str, ...], **others: Any) -> Choice:
     """The options, with the lists among them read; ends the command if one cannot be."""
     names = strategies if strategies is None else _listed(strategies, "none")
     numbers = _listed(best_of, "0")
@@ -51,7 +55,7 @@ def choice_of(strategies: str | None, best_of: str, **others: Any) -> Choice:
         problem = f"{best_of!r} is not a list of numbers"
         die(Exit.USAGE, Problem(problem, "--best-of", "write it as in --best-of 1,4,16"))
     widths = tuple(sorted({int(number) for number in numbers}))
-    return Choice(strategies=names, best_of=widths, **others)
+    return Choice(strategies=names, best_of=widths, changes=with_sets({}, sets), **others)
 
 
 def _listed(text: str, nothing: str) -> tuple[str, ...]:
@@ -66,13 +70,16 @@ def attack_command(
 
     With `seeds` it is as many attacks, each in a folder of its own, and one table of them.
     """
-    attacked = or_exit(load_run(path, runs), Exit.RUN)
+    attacked = or_exit(load_run(path, runs))
     _check(attacked.params, choice)
-    with said_once():
-        attacks = [
-            [(case, _plan(case)) for case in cases] for cases in _attacks(attacked, choice, seeds)
-        ]
-    name = run_name(choice.name, "--name") or _name(choice, [new for _, new in attacks[0]], seeds)
+    watch = TERMINAL.once()
+    attacks = [
+        [(case, _plan(case)) for case in cases]
+        for cases in _attacks(attacked, choice, seeds, watch)
+    ]
+    name = checked_name(choice.name, "--name") or _name(
+        choice, [new for _, new in attacks[0]], seeds
+    )
     place = attacked.path.parent / ATTACKS / name
     every = list(chain.from_iterable(attacks))
     if choice.dry:
@@ -108,17 +115,17 @@ def attack_command(
 
 
 def _attacks(
-    attacked: Run, choice: Choice, seeds: int | tuple[int, ...] | None
+    attacked: Run, choice: Choice, seeds: int | tuple[int, ...] | None, watch: Watch
 ) -> Iterator[list[Case]]:
     """The cases of the attack, or of that of each seed, which have a folder for themselves."""
     if seeds is None:
-        yield list(cases_of(attacked, choice))
+        yield list(cases_of(attacked, choice, watch=watch))
         return
     for level in seeds_axis(seeds).levels:
         own = choice._replace(seed=level.table["seed"])
         yield [
             case._replace(folder=f"{level.label}/{case.folder}")
-            for case in cases_of(attacked, own, apart=APART)
+            for case in cases_of(attacked, own, apart=APART, watch=watch)
         ]
 
 
@@ -166,7 +173,7 @@ def _forecast(plans: Sequence[tuple[Case, New]], money: Money) -> None:
     """Print what each run would ask for, and what it would cost."""
     rows = []
     for case, new in plans:
-        data = open_or_die(new.params)
+        data = opened_data(new.params, TERMINAL)
         start = RunStarted(new.params, data.info, __version__, new.lineages)
         counted = cells(forecast(start, data.source), new.params, money.prices, rate=1.0)
         rows.append((case.folder, *counted[:-1]))
@@ -178,14 +185,14 @@ def _play(case: Case, new: New, folder: Path, money: Money) -> Replayed:
     """The case's run, which is played as far as it has not been."""
     path = folder / CHECKPOINT
     if path.exists():
-        start = start_of(or_exit(store.read(path), Exit.RUN))  # empty if it died at once
+        start = start_of(or_exit(store.read(path)))  # empty if it died at once
         if start and start.loaded != new.lineages:
             problem = "this attack was begun on other models"
             die(Exit.USAGE, Problem(problem, str(folder), "give it another --name"))
-        session = reopen(folder, to_dict(new.params), None, new=new)
+        session = reopen(folder, to_dict(new.params), None, new=new, watch=TERMINAL)
     else:
-        session = create(folder, new)
-    return played(session, folder, f"{case.prover} ({case.folder}):", money)
+        session = create(folder, new, watch=TERMINAL)
+    return played(session, folder, f"{case.prover} ({case.folder}):", money, TERMINAL)
 
 
 def _print(report: dict[str, Any]) -> None:

@@ -36,14 +36,22 @@ from nip_fn_adapters.data.bugmaking import (
     by_mutation,
 )
 from nip_fn_adapters.data.opening import Data
+from nip_fn_adapters.experiments.budgets import (
+    Money,
+    check_budget,
+    in_dollars,
+    lost_line,
+    open_budget,
+)
+from nip_fn_adapters.experiments.datasets import opened_data
+from nip_fn_adapters.experiments.settings import resolve, with_base_url, with_provider
+from nip_fn_adapters.experiments.wiring import wire
 from nip_fn_adapters.pool import in_order
-from nip_fn_cli.config import Flags, overrides, resolve, with_base_url, with_provider
-from nip_fn_cli.datasets import open_or_die
-from nip_fn_cli.money import Money, check_budget, in_dollars, lost_line, open_budget
+from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.shown.consoles import Console
 from nip_fn_cli.shown.data_tables import Proving, sandbox_or_die
 from nip_fn_cli.shown.exits import Exit, die, or_exit, say
-from nip_fn_cli.wiring import wire
+from nip_fn_cli.shown.watching import TERMINAL
 
 AT_A_TIME = 64  # right solutions that a model is asked about; the sampler paces its requests
 
@@ -81,7 +89,7 @@ class Work(NamedTuple):
 
 def mutate_command(params: HyperParameters, making: Making, *, most_tried: int) -> None:
     """Make bugs by mutation."""
-    data = open_or_die(params)
+    data = opened_data(params, TERMINAL)
     tasks, factory = _tasks_or_die(data, making), _factory(making)
     asked = making.asked(data, by="mutation", most_tried=most_tried)
     with closing(_open(making.out, asked)) as file:
@@ -96,7 +104,7 @@ def bug_command(flags: Flags, making: Making, asking: Asking, money: Money) -> N
     (agent,) = params.agents
     price = price_of(money.prices, agent, tuned=False)
     folder = making.out.with_name(f"{making.out.name}.run")  # for files that a provider needs
-    data, models = open_or_die(params), wire(params, folder)
+    data, models = opened_data(params, TERMINAL), wire(params, folder, TERMINAL)
     tasks, factory = _tasks_or_die(data, making), _factory(making)
     model = {"provider": flags.provider, "model": agent.model_name}
     asked = making.asked(data, by="model", **model, **asking._asdict())
@@ -136,7 +144,9 @@ def _paid(file: BugFile, price: Price | None) -> float | None:
 
 def _writer_params(flags: Flags) -> HyperParameters:
     """The parameters that bear on the data, and on the one agent that writes bugs."""
-    params = with_base_url(resolve(with_provider(with_preset(overrides(flags)), flags.provider)))
+    params = with_base_url(
+        resolve(with_provider(with_preset(overrides(flags)), flags.provider)), TERMINAL
+    )
     writer = replace(params.agents[0], name=WRITER, shared_model_group=None, freeze_agent=True)
     return replace(params, agents=(writer,))
 

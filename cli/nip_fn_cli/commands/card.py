@@ -30,14 +30,23 @@ from nip_fn.params.agent import is_scripted
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.quotes import Quotes, messages_of_others
 from nip_fn.worlds import ACCURACY_BOUNDS
-from nip_fn_cli.casting import Cast, Version, is_protocol, loaded, scripted, untrained, version_of
-from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation
+from nip_fn_adapters.experiments.budgets import Money
+from nip_fn_adapters.experiments.casting import (
+    Cast,
+    Version,
+    is_protocol,
+    loaded,
+    scripted,
+    untrained,
+    version_of,
+)
+from nip_fn_adapters.experiments.cells import Cell, Tested, cell_of, open_evaluation
 from nip_fn_cli.commands.eval import Choice, folder_of, of_protocol, tested_table
 from nip_fn_cli.commands.labels import label_cells, true_labels
 from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.money import Money
 from nip_fn_cli.shown.exits import Exit, command, die
 from nip_fn_cli.shown.printing import print_rows
+from nip_fn_cli.shown.watching import TERMINAL
 
 GAMES = 8  # about each datapoint, unless another number is asked for
 
@@ -80,13 +89,15 @@ def card_command(flags: Flags, choice: Choice, card: CardChoice, money: Money, r
         else ()
     )
     cells = [*(one.cell for one in planned), *(one.cell for one in relabelled)]
-    evaluation = open_evaluation(cells, choice.name, "card", flags.provider, money, runs)
+    evaluation = open_evaluation(
+        cells, choice.name, "card", flags.provider, money, runs, watch=TERMINAL
+    )
     tested: dict[tuple[str, str], Tested] = {}
     for one in planned:
         place = (one.protocol, one.provers)
         quotes = _swapped(tested[one.protocol, OWN]) if one.provers == SWAPPED else None
         tested[place] = evaluation.play(one.cell, quotes=quotes)
-    evaluation.say_recorded()
+    evaluation.tell_recorded()
     labels = true_labels(relabelled, evaluation)
     everything = [CardRow(*place, found.judged) for place, found in tested.items()]
     rows = [row for row in everything if row.provers != PROVERS_ALONE]
@@ -133,7 +144,7 @@ def _planned(
             given = merge(
                 merge(of_protocol(base, protocol, choice, some), fields), {"agents": cast}
             )
-            cell = cell_of(folder_of(protocol, provers), given, flags.provider, runs)
+            cell = cell_of(folder_of(protocol, provers), given, flags.provider, runs, TERMINAL)
             if provers != PROVERS_ALONE or _differs(cell, base, version):
                 yield Planned(protocol, provers, cell)
 

@@ -16,10 +16,10 @@ from nip_fn.metrics.comparison import LEAST_TRAININGS, Change, Comparison, Pairi
 from nip_fn.metrics.evaluation import Verdicts, verdicts
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.replay import StageForest
+from nip_fn_adapters.experiments.casting import Version, version_of
 from nip_fn_adapters.recording.reports import write_pages
 from nip_fn_adapters.recording.runs import known_runs
 from nip_fn_adapters.recording.store import CHECKPOINT
-from nip_fn_cli.casting import Version, version_of
 from nip_fn_cli.shown.consoles import Console
 from nip_fn_cli.shown.exits import Exit, die
 from nip_fn_cli.shown.printing import console, share

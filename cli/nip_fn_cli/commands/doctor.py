@@ -60,7 +60,9 @@ def _training(model: str) -> Iterator[Finding]:
     from nip_fn_adapters.providers.local.memory import training_memory
 
     for title, rank in (("LoRA", AgentParameters().lora_rank), ("all weights", None)):
-        memory = or_exit(training_memory(model, lora_rank=rank), Exit.ADAPTER)
+        memory = or_exit(
+            training_memory(model, lora_rank=rank).alt(lambda problem: problem.of("adapter"))
+        )
         yield "local", f"to train {model}, {title}", str(memory), ""
 
 

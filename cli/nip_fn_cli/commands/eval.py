@@ -19,17 +19,25 @@ from nip_fn.metrics.oversight import balanced_accuracy, majority_class_share
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn_adapters import extensions
+from nip_fn_adapters.experiments.budgets import Money
+from nip_fn_adapters.experiments.casting import is_protocol, parts, players, recast
+from nip_fn_adapters.experiments.cells import (
+    Cell,
+    Tested,
+    cell_of,
+    evaluation_name,
+    open_evaluation,
+)
+from nip_fn_adapters.experiments.plans import checked_name, warn_of_unused
+from nip_fn_adapters.experiments.settings import named
 from nip_fn_adapters.recording.overview import overview
 from nip_fn_adapters.recording.store import CHECKPOINT
-from nip_fn_cli.casting import is_protocol, parts, players, recast
-from nip_fn_cli.cells import Cell, Tested, cell_of, open_evaluation, usual_name
 from nip_fn_cli.commands import sweep
-from nip_fn_cli.config import Flags, named, overrides
-from nip_fn_cli.money import Money
-from nip_fn_cli.session import warn_of_unused
-from nip_fn_cli.shown.exits import Exit, command, die, or_exit, run_name
+from nip_fn_cli.config import Flags, overrides
+from nip_fn_cli.shown.exits import Exit, command, die, or_exit
 from nip_fn_cli.shown.printing import print_rows, share
 from nip_fn_cli.shown.table import MARK, is_unequal, waste_warnings
+from nip_fn_cli.shown.watching import TERMINAL
 
 # The verifier alone: a protocol is worth what its verifier gains over this.
 BASELINE = "solo_verifier"
@@ -91,12 +99,14 @@ def eval_command(flags: Flags, choice: Choice, money: Money, runs: Path) -> None
     """Run the command; given again, it resumes where an earlier one was stopped."""
     cases = _cases(flags, choice, runs)
     cells = [case.cell for case in cases]
-    warn_of_unused(overrides(flags), flags.provider, [cell.new for cell in cells])
-    evaluation = open_evaluation(cells, choice.name, "eval", flags.provider, money, runs)
+    warn_of_unused(overrides(flags), flags.provider, [cell.new for cell in cells], TERMINAL)
+    evaluation = open_evaluation(
+        cells, choice.name, "eval", flags.provider, money, runs, watch=TERMINAL
+    )
     for problem in _other_data(evaluation.place, cells):
         die(Exit.USAGE, problem)
     results = [Result(case, evaluation.play(case.cell)) for case in cases]
-    evaluation.say_recorded()
+    evaluation.tell_recorded()
     rows = [_row(one, results) for one in results]
     if choice.json:
         print(json.dumps({"runs": str(evaluation.place), "tests": rows}, indent=2))
@@ -140,7 +150,7 @@ def eval_seeds(
         for case in cases
         if case.protocol != BASELINE and case.verifiers in alone
     }
-    name = run_name(choice.name) or f"{usual_name('eval', cells)}-seeds"
+    name = checked_name(choice.name) or f"{evaluation_name('eval', cells)}-seeds"
     study = with_seeds(Study(name, {}, (arms,), compare=Comparing(baseline=over)), seeds)
     how = sweep.Choice(provider=flags.provider, prices=prices, json=choice.json)
     sweep.run_study(study, runs / name, how, money)
@@ -233,7 +243,7 @@ def _cases(flags: Flags, choice: Choice, runs: Path) -> list[Case]:
             played = {} if model is None else {"agents": {"_default": {"model_name": model}}}
             given = of_protocol(merge(table, played), protocol, choice, protocols)
             folder = folder_of(protocol, *([] if model is None else [model]))
-            cell = cell_of(folder, given, flags.provider, runs)
+            cell = cell_of(folder, given, flags.provider, runs, TERMINAL)
             # Models that differ in the provers alone share the verifier alone.
             cases.setdefault(cell.new.params, _case(protocol, cell))
     return list(cases.values())

@@ -5,11 +5,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from nip_fn.errors import Problem
+from nip_fn_adapters.experiments.loading import load_once
 from nip_fn_adapters.recording.exports import EXPORTERS
 from nip_fn_adapters.recording.sharing import push, to_hf
 from nip_fn_adapters.recording.store import below
 from nip_fn_adapters.recording.tracking import SINKS, send
-from nip_fn_cli.loading import load_once
 from nip_fn_cli.shown.exits import Exit, die, or_exit, say
 
 EXPORTS = {**EXPORTERS, "hf": to_hf}
@@ -35,11 +35,11 @@ def export_command(
         die(Exit.USAGE, Problem(f"{', '.join(unknown) or 'nothing'!r} is no format", "--to", known))
     if "parquet" in formats and find_spec("pyarrow") is None:
         die(Exit.USAGE, Problem("needs pyarrow", "--to parquet", "pip install 'nip-fn[data]'"))
-    run = or_exit(load_once(name, runs), Exit.RUN)
+    run = or_exit(load_once(name, runs))
     target = out or below(run.path.parent, "export")
     for kind in formats:
         if kind in SINKS:
-            number = or_exit(send(kind, run.path.parent), Exit.ADAPTER)
+            number = or_exit(send(kind, run.path.parent))
             print(f"{kind}: {number} records")
             continue
         folder = below(target, kind)
@@ -51,4 +51,4 @@ def export_command(
         if not files:
             say(f"nip-fn: {kind}: there is nothing of that in {run.path.parent} yet")
     if place is not None:
-        print(or_exit(push(target / "hf", place), Exit.ADAPTER))
+        print(or_exit(push(target / "hf", place)))

@@ -8,9 +8,9 @@ from nip_fn.config.spelling import DUMMY
 from nip_fn.config.toml import to_toml
 from nip_fn.errors import Problem
 from nip_fn.params.run import DEFAULT_AGENT
+from nip_fn_adapters.experiments.plans import plan
 from nip_fn_cli.commands.params import values_of
 from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.session import plan
 from nip_fn_cli.shown.exits import Exit, command, die, say
 
 _HEAD = """\

@@ -14,9 +14,10 @@ from nip_fn.run.replay import StageForest
 from nip_fn.select.pairs import Pair
 from nip_fn.trees.rollouts import leaf_games
 from nip_fn_adapters.data.opening import Data, in_memory
-from nip_fn_cli.casting import Version, loaded
-from nip_fn_cli.cells import Cell, Evaluation, Tested, cell_of
+from nip_fn_adapters.experiments.casting import Version, loaded
+from nip_fn_adapters.experiments.cells import Cell, Evaluation, Tested, cell_of
 from nip_fn_cli.shown.exits import Exit, die
+from nip_fn_cli.shown.watching import TERMINAL
 
 MOST_PAIRS = 100  # of each agent, drawn by lot
 
@@ -114,7 +115,7 @@ def _relabelled(
         ).items()
     }
     data = in_memory(Dataset(f"pairs of {version.given}", (), (), points))
-    cell = cell_of(f"labels-{stage.iteration}-{name}", given, provider, runs)
+    cell = cell_of(f"labels-{stage.iteration}-{name}", given, provider, runs, TERMINAL)
     return Relabelled(name, stage, pairs, cell, data, quotes)
 
 

@@ -23,13 +23,15 @@ from nip_fn.trees.rollouts import Rollout, leaf_games
 from nip_fn.trees.tree import ROOT
 from nip_fn_adapters import extensions
 from nip_fn_adapters.costs.note import read_unrecorded
+from nip_fn_adapters.experiments.budgets import Money, lost_line, money_of_run
+from nip_fn_adapters.experiments.recordings import read_recording, replay_recording
+from nip_fn_adapters.experiments.settings import resolve
 from nip_fn_adapters.recording.store import CHECKPOINT
-from nip_fn_cli.config import resolve, with_sets
-from nip_fn_cli.money import Money, lost_line, money_of_run
-from nip_fn_cli.recordings import read_recording, replay_recording
+from nip_fn_cli.config import with_sets
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit
 from nip_fn_cli.shown.printing import console, print_rows
 from nip_fn_cli.shown.table import print_table
+from nip_fn_cli.shown.watching import TERMINAL
 
 
 class Show(NamedTuple):
@@ -94,7 +96,7 @@ def _replay(path: Path, until: int | None) -> Replayed:
             f"look at them with: {look}; or resume the run",
         )
         die(Exit.TRUNCATED, problem)
-    return replay_recording(path, recording)
+    return replay_recording(path, recording, TERMINAL)
 
 
 def _summary(replayed: Replayed, show: Show, run: Path, money: Money) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from nip_fn_adapters.experiments.budgets import Money
+from nip_fn_adapters.experiments.recordings import read_recording, replay_recording
 from nip_fn_adapters.recording import runs as recorded
 from nip_fn_adapters.recording.reports import (
     Subject,
@@ -11,9 +13,8 @@ from nip_fn_adapters.recording.reports import (
     subject,
     write_pages,
 )
-from nip_fn_cli.money import Money
-from nip_fn_cli.recordings import read_recording, replay_recording
 from nip_fn_cli.shown.exits import Exit, die, or_exit, say
+from nip_fn_cli.shown.watching import TERMINAL
 
 REPORT = "report"
 
@@ -31,7 +32,7 @@ def report_command(
         money: The prices.
         runs: The folder in which names are looked for.
     """
-    files = [or_exit(recorded.checkpoint_file(path, runs), Exit.RUN) for path in given]
+    files = [or_exit(recorded.checkpoint_file(path, runs)) for path in given]
     subjects = [_subject(file) for file in files]
     folder = files[0].parent if len(files) == 1 else Path()
     if split:
@@ -55,5 +56,5 @@ def _subject(file: Path) -> Subject:
             f"nip-fn: {file} ends inside an event; the report is of the {len(recording.events):,} "
             "before it"
         )
-    replayed = replay_recording(file, recording)
+    replayed = replay_recording(file, recording, TERMINAL)
     return subject(file.parent.name, replayed, recorded.start_of(recording))

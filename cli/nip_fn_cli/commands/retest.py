@@ -7,15 +7,16 @@ from typing import Any
 from nip_fn.config.codec import merge, to_dict
 from nip_fn.errors import Problem
 from nip_fn.metrics.evaluation import accuracy, verdicts
+from nip_fn_adapters.experiments.budgets import Money
+from nip_fn_adapters.experiments.casting import Version, loaded, version_of
+from nip_fn_adapters.experiments.cells import Cell, Evaluation, Tested, cell_of, open_evaluation
+from nip_fn_adapters.experiments.plans import warn_of_unused
 from nip_fn_adapters.recording.runs import Run
-from nip_fn_cli.casting import Version, loaded, version_of
-from nip_fn_cli.cells import Cell, Evaluation, Tested, cell_of, open_evaluation
 from nip_fn_cli.commands.eval import Choice, facts, print_facts, tested_table
 from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.money import Money
-from nip_fn_cli.session import warn_of_unused
 from nip_fn_cli.shown.exits import Exit, command, die
 from nip_fn_cli.shown.table import MARK
+from nip_fn_cli.shown.watching import TERMINAL
 
 
 def retest_command(flags: Flags, choice: Choice, of: str, money: Money, runs: Path) -> None:
@@ -29,10 +30,12 @@ def retest_command(flags: Flags, choice: Choice, of: str, money: Money, runs: Pa
     # An iteration whose training came to nothing has the models of the one before.
     distinct = {cell.new.params: cell for cell in reversed(cells)}
     planned = [cell for cell in cells if distinct[cell.new.params] is cell]
-    warn_of_unused(written, flags.provider, [cell.new for cell in planned])
-    evaluation = open_evaluation(planned, choice.name, "tests", flags.provider, money, runs)
+    warn_of_unused(written, flags.provider, [cell.new for cell in planned], TERMINAL)
+    evaluation = open_evaluation(
+        planned, choice.name, "tests", flags.provider, money, runs, watch=TERMINAL
+    )
     played = {cell.folder: evaluation.play(cell) for cell in planned}
-    evaluation.say_recorded()
+    evaluation.tell_recorded()
     tested = [played[distinct[cell.new.params].folder] for cell in cells]
     rows = [_row(version.run, number, tested) for number in numbers]
     if choice.json:
@@ -66,7 +69,7 @@ def _cell(
     before = version._replace(iteration=number - 1)
     game = version.run.params.interaction_protocol
     cast = {**loaded(before, game, "verifier"), **loaded(before, game, "prover")}
-    return cell_of(f"iteration-{number}", merge({"agents": cast}, table), provider, runs)
+    return cell_of(f"iteration-{number}", merge({"agents": cast}, table), provider, runs, TERMINAL)
 
 
 def _row(run: Run, number: int, tested: list[Tested]) -> dict[str, Any]:

@@ -49,20 +49,20 @@ def serve_command(
     training = training._replace(threads=max(1, cores() // settings.parallel_jobs))
     # Before anything is started: to load a model takes minutes, and a folder or a port that is in
     # use should be told at once.
-    or_exit(running.lock(settings.state), Exit.RUN)
-    bound = or_exit(running.bind(settings.host, port), Exit.SYSTEM)
+    or_exit(running.lock(settings.state))
+    bound = or_exit(running.bind(settings.host, port))
 
     train: Callable[..., Awaitable[int]] = run_training
     if cluster is None:
         keep_serving = not visible_gpus() if keep_serving is None else keep_serving
     else:
-        training = or_exit(spread(training), Exit.USAGE)
-        or_exit(join(cluster), Exit.SYSTEM)
+        training = or_exit(spread(training))
+        or_exit(join(cluster))
         from nip_fn_adapters.serving.on_ray import keeps_serving
         from nip_fn_adapters.serving.training_on_ray import train_on_ray as train
 
         machines = settings.parallel_jobs * training.machines
-        beside = or_exit(keeps_serving(keep_serving, machines, training.gpus), Exit.USAGE)
+        beside = or_exit(keeps_serving(keep_serving, machines, training.gpus))
         if keep_serving is None and not beside:
             say("nip-fn serve: no room for vLLM beside trainings on the cluster: they take turns")
         keep_serving = beside
@@ -101,12 +101,12 @@ def _command(settings: ServerSettings, given: tuple[str, ...]) -> tuple[str, ...
     """The command that starts vLLM; None if there is none, and no model to serve."""
     if settings.model is not None:
         folder = model_directory(settings.model)
-        or_exit(folder.alt(lambda problem: problem.at("--model")), Exit.USAGE)
+        or_exit(folder.alt(lambda problem: problem.at("--model")))
     if given:
         return given
     found = find_vllm()
     if settings.model is not None:
-        return or_exit(found, Exit.ADAPTER)
+        return or_exit(found)
     found.alt(lambda problem: say(f"nip-fn serve: this server can only train: {problem}"))
     return found.value_or(None)
 

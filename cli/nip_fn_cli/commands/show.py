@@ -15,9 +15,10 @@ from nip_fn.params.agent import max_tokens
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.stages import Purpose
 from nip_fn_adapters.costs.note import read_unrecorded
+from nip_fn_adapters.experiments.budgets import lost_line, money_of_run
+from nip_fn_adapters.experiments.loading import load_once
 from nip_fn_adapters.recording.runs import RecordedGame, Run
-from nip_fn_cli.loading import load_once
-from nip_fn_cli.money import lost_line, money_of_run, money_or_die
+from nip_fn_cli.money import money_or_die
 from nip_fn_cli.shown.exits import Exit, die, or_exit
 from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.table import print_table
@@ -35,7 +36,7 @@ def show_command(
     runs: Path,
 ) -> None:
     """Print a run, or the games of some kinds in one of its stages."""
-    run = or_exit(load_once(name, runs), Exit.RUN)
+    run = or_exit(load_once(name, runs))
     games = games_of(run, stage, iteration)
     if as_json:
         listed = [_record(run, game) for game in games if _is_listed(game, kinds)]

@@ -18,26 +18,27 @@ from nip_fn.errors import Problem
 from nip_fn.metrics.study import tabulate
 from nip_fn.run.events import RunStarted
 from nip_fn_adapters.costs.forecast import forecast
+from nip_fn_adapters.experiments.budgets import Money, check_budget, money_of_run, spent_at_most
+from nip_fn_adapters.experiments.datasets import suitable_data
+from nip_fn_adapters.experiments.own_server import COMMAND
+from nip_fn_adapters.experiments.plans import checked_name, plan, usual_name
 from nip_fn_adapters.experiments.studies.cell import Order, hand_over
 from nip_fn_adapters.experiments.studies.local import LocalCrew
 from nip_fn_adapters.experiments.studies.on_ray import obstacle_on_ray, ray_crew
+from nip_fn_adapters.experiments.studies.plans import Planned, planned, read_study
 from nip_fn_adapters.experiments.studies.running import Budget, Crew, Task, run_all
+from nip_fn_adapters.experiments.watching import Watch
+from nip_fn_adapters.experiments.wiring import check_apis
 from nip_fn_adapters.recording.overview import overview
 from nip_fn_adapters.recording.runs import load_run
 from nip_fn_adapters.recording.store import CHECKPOINT, replace_file
-from nip_fn_cli.commands.train import usual_name
 from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.datasets import suitable_or_die
-from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
-from nip_fn_cli.serving_child import COMMAND
-from nip_fn_cli.session import plan
 from nip_fn_cli.shown.dryrun import COLUMNS, Counted, counted, say_budget, shown, summed
-from nip_fn_cli.shown.exits import Exit, command, die, or_exit, run_name, said_once, say
+from nip_fn_cli.shown.exits import Exit, command, die, or_exit, say
 from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.study_board import Board, why
 from nip_fn_cli.shown.study_table import outcome, print_study, record
-from nip_fn_cli.studies import Planned, planned, read_study
-from nip_fn_cli.wiring import check_apis
+from nip_fn_cli.shown.watching import TERMINAL
 
 GIVEN = "given.json"  # in the folder of a cell: the configuration that it was started with
 WELL = (Exit.OK, Exit.SKIPPED)  # the exit codes of runs that are done
@@ -73,7 +74,7 @@ class Choice(NamedTuple):
 
 def sweep_command(path: Path, choice: Choice, money: Money, studies: Path) -> None:
     """Run the command; given again, it goes on where it was stopped."""
-    study = or_exit(read_study(path, run_name(choice.name, "--name")))
+    study = or_exit(read_study(path, checked_name(choice.name, "--name"), TERMINAL))
     study = replace(study, base=merge(study.base, overrides(Flags(sets=choice.sets))))
     if choice.seeds is not None:
         study = with_seeds(study, choice.seeds)
@@ -85,9 +86,8 @@ def sweep_command(path: Path, choice: Choice, money: Money, studies: Path) -> No
 def train_seeds(flags: Flags, choice: Choice, money: Money, runs: Path) -> None:
     """Run the command `nip-fn train --seeds`: a study of one axis, whose cells are in RUNS/NAME."""
     given = overrides(flags)
-    with said_once():
-        params = plan(given, flags.provider, runs).params
-    name = run_name(choice.name) or as_name(f"{usual_name(params)}-seeds")
+    params = plan(given, flags.provider, runs, TERMINAL.once()).params
+    name = checked_name(choice.name) or as_name(f"{usual_name(params)}-seeds")
     study = with_seeds(Study(name, given), choice.seeds or 1)
     run_study(study, runs / name, choice, money)
 
@@ -96,27 +96,27 @@ def run_study(study: Study, place: Path, choice: Choice, money: Money) -> None:
     """Run what is not done of a study, and print its table; or print a forecast."""
     if money.budget is None:
         money = money._replace(budget=study.budget)
-    with said_once():
-        plans = planned(study, place, choice.provider)
-        for one in plans:
-            check_apis(one.new.params)
-            check_budget(one.new.params, money)
-        if choice.dry:
-            if study.forest is not None:
-                told = "--dry-run forecasts runs that sample for themselves"
-                die(Exit.USAGE, Problem(told, remedy="leave it out, or the forest"))
-            _forecast(plans, money)
-            return
+    watch = TERMINAL.once()
+    plans = planned(study, place, choice.provider, watch)
+    for one in plans:
+        check_apis(one.new.params)
+        check_budget(one.new.params, money)
+    if choice.dry:
+        if study.forest is not None:
+            told = "--dry-run forecasts runs that sample for themselves"
+            die(Exit.USAGE, Problem(told, remedy="leave it out, or the forest"))
+        _forecast(plans, money, watch)
+        return
     codes = _run(study, plans, place, choice, money)
     _report(study, plans, place, choice, money)
     _end(plans, codes)
 
 
-def _forecast(plans: Sequence[Planned], money: Money) -> None:
+def _forecast(plans: Sequence[Planned], money: Money, watch: Watch) -> None:
     """Print what each cell would ask for and cost, and the sum."""
     found: list[Counted] = []
     for one in plans:
-        data = suitable_or_die(one.new.params)
+        data = suitable_data(one.new.params, watch)
         start = RunStarted(one.new.params, data.info, __version__, one.new.lineages)
         found.append(counted(forecast(start, data.source), one.new.params, money.prices))
     whole = summed(found)
@@ -147,7 +147,7 @@ def _run(
         return {}
     crew: Crew = LocalCrew()
     if choice.ray is not None:
-        crew = or_exit(ray_crew(choice.ray, study.resources), Exit.SYSTEM)
+        crew = or_exit(ray_crew(choice.ray, study.resources))
         if obstacle := obstacle_on_ray(study.resources):
             say(f"nip-fn: {obstacle}: the cells stay queued until one has ([resources])")
     board = Board([one.folder for one in plans], done, WELL)
@@ -197,7 +197,7 @@ def _is_done(one: Planned) -> bool:
 
 
 def _spent(one: Planned, money: Money) -> float:
-    state = or_exit(load_run(one.folder), Exit.RUN).state
+    state = or_exit(load_run(one.folder)).state
     return spent_at_most(state, one.folder, money_of_run(money, one.folder))
 
 
@@ -231,7 +231,7 @@ def _report(
     for one in plans:
         if _is_done(one):
             prices = money_of_run(money, one.folder).prices
-            run = or_exit(load_run(one.folder), Exit.RUN)
+            run = or_exit(load_run(one.folder))
             done[one.cell.name] = outcome(run, study.compare.metrics, prices)
     try:
         table = tabulate(study, done)

@@ -1,32 +1,38 @@
 """`nip-fn train`: start a run, or resume one."""
 
-import re
 from collections.abc import Iterator
 from contextlib import nullcontext
-from itertools import chain, count
 from pathlib import Path
 
 from nip_fn.config.codec import params_hash
-from nip_fn.params.run import HyperParameters
 from nip_fn.run.checkpoint import outline
 from nip_fn.run.digest import digest
 from nip_fn.run.events import Extended
 from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
+from nip_fn_adapters.experiments.budgets import Money, check_budget, money_of_run
+from nip_fn_adapters.experiments.datasets import told
+from nip_fn_adapters.experiments.own_server import served_here
+from nip_fn_adapters.experiments.plans import (
+    checked_name,
+    free_name,
+    plan,
+    plan_fork,
+    warn_of_unused,
+)
+from nip_fn_adapters.experiments.session import Session, run_session
+from nip_fn_adapters.experiments.start import create, reopen
+from nip_fn_adapters.experiments.wiring import check_apis
 from nip_fn_adapters.recording.runs import known_runs
 from nip_fn_adapters.recording.store import CHECKPOINT
 from nip_fn_adapters.recording.tracker import METRICS
 from nip_fn_adapters.recording.tracking import tracked, tracker_problem
 from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.datasets import told
-from nip_fn_cli.money import Money, check_budget, money_of_run
-from nip_fn_cli.serving_child import served_here
-from nip_fn_cli.session import Session, create, plan, plan_fork, reopen, run_session, warn_of_unused
 from nip_fn_cli.shown.dryrun import dry_run
-from nip_fn_cli.shown.exits import Exit, command, die, run_name, say
+from nip_fn_cli.shown.exits import Exit, command, die, say
 from nip_fn_cli.shown.improvements import print_improvements
 from nip_fn_cli.shown.table import print_table, untrained
-from nip_fn_cli.wiring import check_apis
+from nip_fn_cli.shown.watching import TERMINAL
 
 
 def train_command(
@@ -60,7 +66,7 @@ def train_command(
     """
     if (problem := tracker_problem(trackers)) is not None:
         die(Exit.USAGE, problem.at("--track"))
-    given, name = overrides(flags), run_name(name)
+    given, name = overrides(flags), checked_name(name)
     if dry is not None and resume:
         die(Exit.USAGE, "--dry-run forecasts a whole run, from its beginning; leave out --resume")
     if dry is not None and source is not None:
@@ -75,32 +81,36 @@ def train_command(
         folder = runs / name
         begun = source is None or _has_begun(folder)
         unbegun = None if begun else plan_fork(str(source), iteration, given, flags.provider, runs)
-        session = _extended(reopen(folder, given, flags.provider, new=unbegun), more)
+        session = _extended(
+            reopen(folder, given, flags.provider, new=unbegun, watch=TERMINAL), more
+        )
         _check_origin(session.state, source, iteration)
         money = money_of_run(money, folder)
         check_budget(session.params, money)
     else:
         new = (
-            plan(given, flags.provider, runs)
+            plan(given, flags.provider, runs, TERMINAL)
             if source is None
             else plan_fork(source, iteration, given, flags.provider, runs)
         )
-        warn_of_unused(given, flags.provider, [new])
+        warn_of_unused(given, flags.provider, [new], TERMINAL)
         if dry is not None:
             check_apis(new.params)
             dry_run(new, money, dry)
             return
         check_budget(new.params, money)  # before there is a folder: a refusal leaves nothing behind
-        folder = runs / (name or _free_name(runs, new.params))
-        session = create(folder, new)
+        folder = runs / (name or free_name(runs, new.params))
+        session = create(folder, new, watch=TERMINAL)
     say(told(session.data, session.params))
     say(f"configuration {params_hash(session.params)}, run {folder}")
     own = ("--run", folder.name, "--runs", folder.parent, *_changes(session))
     again = command("nip-fn", "train", "--resume", *own)
     # The server is started last: a run that is refused should not have waited for vLLM.
-    serving = served_here(session.params, folder) if serve else nullcontext()
+    serving = served_here(session.params, folder, TERMINAL) if serve else nullcontext()
     with serving, tracked(trackers, folder, say):
-        state = run_session(session, folder, f"{again}{' --serve' if serve else ''}", money)
+        state = run_session(
+            session, folder, f"{again}{' --serve' if serve else ''}", money, TERMINAL
+        )
     _report(state, folder, money_of_run(money, folder).prices)
 
 
@@ -135,19 +145,6 @@ def _extended(session: Session, more: int | None) -> Session:
         die(Exit.USAGE, "--more-iterations: the run is not done; resume it without, then with it")
     iterations = session.state.params.rl.num_iterations + more
     return session._replace(first=(Extended(iterations),))
-
-
-def usual_name(params: HyperParameters) -> str:
-    """TRAINER-PROTOCOL-HASH."""
-    base = f"{params.trainer}-{params.interaction_protocol}-{params_hash(params)[:8]}"
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", base)  # a reference to one's own has / and :
-
-
-def _free_name(runs: Path, params: HyperParameters) -> str:
-    """The usual name, with a number if that run exists already."""
-    plain = usual_name(params)
-    names = chain((plain,), (f"{plain}-{number}" for number in count(2)))
-    return next(name for name in names if not (runs / name).exists())
 
 
 def _report(state: RunState, folder: Path, prices: Prices) -> None:

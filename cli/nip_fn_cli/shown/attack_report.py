@@ -15,9 +15,10 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import Attackers, aim, is_attacked, sides
 from nip_fn.run.replay import StageForest
 from nip_fn.trees.rollouts import Rollout
+from nip_fn_adapters.experiments.attack_cases import Case
+from nip_fn_adapters.experiments.recordings import read_recording, replay_recording
 from nip_fn_adapters.recording.store import CHECKPOINT
-from nip_fn_cli.attack_cases import Case
-from nip_fn_cli.recordings import read_recording, replay_recording
+from nip_fn_cli.shown.watching import TERMINAL
 
 WRONG, RIGHT = 0, 1  # labels
 
@@ -197,7 +198,7 @@ def _example(row: Row, params: HyperParameters) -> dict[str, Any] | None:
     for misled, run in sorted(seeds, key=lambda one: max(one[0].values(), default=0), reverse=True):
         # Replayed once more, so that the trees of all runs need not be in memory until here.
         path = run / CHECKPOINT
-        stage = replay_recording(path, read_recording(path)).stages[-1]
+        stage = replay_recording(path, read_recording(path), TERMINAL).stages[-1]
         found = [game for game in stage.games() if is_misled(game)]
         if found:
             game = max(found, key=lambda game: misled[game.datapoint.id])

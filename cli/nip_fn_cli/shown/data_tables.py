@@ -22,12 +22,14 @@ from nip_fn.config.schema import did_you_mean
 from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.opening import Data
+from nip_fn_adapters.experiments.datasets import left_out, opened_data, told
+from nip_fn_adapters.experiments.settings import resolve
 from nip_fn_adapters.pool import in_order
-from nip_fn_cli.config import Flags, overrides, resolve
-from nip_fn_cli.datasets import left_out, open_or_die, told
+from nip_fn_cli.config import Flags, overrides
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit, say
 from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.showing import print_problem
+from nip_fn_cli.shown.watching import TERMINAL
 
 
 class Proving(NamedTuple):
@@ -57,7 +59,7 @@ def data_params(dataset: str, sets: tuple[str, ...], skip_bad_rows: bool) -> Hyp
 
 def stats_command(params: HyperParameters, *, tokenizer: str | None, as_json: bool) -> None:
     """Print the statistics of a data set."""
-    data = open_or_die(params)
+    data = opened_data(params, TERMINAL)
     unit, length = _length(tokenizer)
     found = statistics(data.solutions(), length)
     views = dict.fromkeys(name for split in found for name, _ in split.views)
@@ -118,7 +120,7 @@ def _print_statistics(found: Iterable[SplitStatistics], views: tuple[str, ...], 
 
 def check_command(params: HyperParameters, proving: Proving, *, prove: bool) -> None:
     """Check a data set; end with a code of its own where something is wrong."""
-    data = open_or_die(params, most_shown=1000)
+    data = opened_data(params, TERMINAL, most_shown=1000)
     print(told(data, params))
     faults = 0
     for line in leaks(data.solutions()):
@@ -167,7 +169,7 @@ def _prove(data: Data, proving: Proving) -> int:
 async def _tally(sandbox: Sandbox, limits: Limits, laid: PlacedSolution) -> Tally:
     tests = laid.solution.tests or Tests()
     ran = await sandbox(program(laid.solution.solution, tests), limits)
-    return tally(tests, or_exit(ran, Exit.ADAPTER))
+    return tally(tests, or_exit(ran))
 
 
 def sandbox_or_die(proving: Proving) -> Sandbox:
@@ -175,7 +177,7 @@ def sandbox_or_die(proving: Proving) -> Sandbox:
     from nip_fn_adapters.sandbox import open_sandbox
 
     opened = open_sandbox(unsafe=proving.unsafe)
-    sandbox = or_exit(opened, Exit.ADAPTER)
+    sandbox = or_exit(opened)
     say(f"sandbox: {sandbox.name}")
     return sandbox
 
@@ -185,7 +187,7 @@ def show_command(params: HyperParameters, name: str | None) -> None:
 
     Without a name, print the names that there are: the problems, each with its datapoints.
     """
-    data = open_or_die(params)
+    data = opened_data(params, TERMINAL)
     if name is None:
         named: dict[str, list[str]] = {}
         for one in data.solutions():

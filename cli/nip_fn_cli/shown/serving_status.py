@@ -18,7 +18,7 @@ from nip_fn_adapters.serving.wire import (
     Machine,
     VllmStatus,
 )
-from nip_fn_cli.shown.exits import Exit, or_exit, say
+from nip_fn_cli.shown.exits import or_exit, say
 from nip_fn_cli.shown.printing import console
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def status_command(url: str) -> None:
     key = environment().get(TOKEN_VARIABLE, "").strip() or NO_KEY
     timeouts = Timeouts(ready=SECONDS, away=SECONDS, answer=SECONDS)
     client = Client(Endpoint(url.rstrip("/"), key), TOKEN_VARIABLE, timeouts, say)
-    told = or_exit(asyncio.run(_ask(client)), Exit.ADAPTER)
+    told = or_exit(asyncio.run(_ask(client)).alt(lambda problem: problem.of("adapter")))
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")

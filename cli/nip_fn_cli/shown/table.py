@@ -1,14 +1,15 @@
 """The table of a run: a row for each iteration."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from nip_fn.metrics.waste import Waste, alarming_waste
 from nip_fn.params.agent import AgentParameters
 from nip_fn.run.replay import summary
 from nip_fn.run.state import RunState
-from nip_fn_adapters.costs.prices import Prices
-from nip_fn_cli.money import print_spending
+from nip_fn_adapters.costs.prices import Prices, sum_known, total
+from nip_fn_adapters.costs.spending import Expense, run_expenses
+from nip_fn_adapters.experiments.budgets import in_dollars
 from nip_fn_cli.shown.printing import print_rows, share
 
 MARK = "!"  # of figures of which more than a tenth of the replies or games were wasted
@@ -31,6 +32,27 @@ def print_table(state: RunState, prices: Prices) -> None:
     if state.rows:
         print()
         print_spending(state, prices)
+
+
+def print_spending(state: RunState, prices: Prices) -> None:
+    """Print the tokens and the cost of each agent's replies and of each group's trainings."""
+    titles = ("prompt tokens", "cached", "completion tokens", "trained tokens", "dollars")
+    expenses = run_expenses(state, prices)
+    by_row: dict[tuple[bool, str], list[Expense]] = {}
+    for one in expenses:
+        by_row.setdefault((one.tokens.trained > 0, one.name), []).append(one)
+    rows = [
+        (f"{'training ' * is_training}{name}", own[0].model, *_expense_cells(own))
+        for (is_training, name), own in sorted(by_row.items(), key=lambda item: item[0][0])
+    ]
+    print_rows(("", "model", *titles), [*rows, ("total", "", *_expense_cells(expenses))])
+
+
+def _expense_cells(expenses: Iterable[Expense]) -> tuple[str, ...]:
+    expenses = tuple(expenses)
+    cost = sum_known(expense.dollars for expense in expenses)
+    tokens = total(expense.tokens for expense in expenses)
+    return (*(f"{count:,.0f}" for count in tokens), in_dollars(cost))
 
 
 def is_unequal(majority_class_share: float) -> bool:

@@ -1,4 +1,4 @@
-"""The recordings that commands read and derive again; a failure ends the command."""
+"""Recordings that are read and derived again."""
 
 import gc
 from collections.abc import Iterator
@@ -7,22 +7,22 @@ from pathlib import Path
 
 from nip_fn.run.checkpoint import Recording
 from nip_fn.run.replay import Replayed
+from nip_fn_adapters.experiments.watching import NOBODY, Watch
 from nip_fn_adapters.recording import runs
-from nip_fn_cli.shown.exits import Exit, or_exit, say
 
 
 def read_recording(path: Path, until: int | None = None) -> Recording:
     """The events in the file, or the first `until` of them."""
-    return or_exit(runs.begun(path, until), Exit.RUN)
+    return runs.begun(path, until).unwrap()
 
 
-def replay_recording(path: Path, recording: Recording) -> Replayed:
+def replay_recording(path: Path, recording: Recording, watch: Watch = NOBODY) -> Replayed:
     """The run that a recording leads to; warns where the source of its own values has changed."""
     with rare_collections():
         derived = runs.derive(recording)
-    replayed = or_exit(derived.alt(lambda problem: problem.at(str(path))), Exit.MISMATCH)
+    replayed = derived.alt(lambda problem: problem.at(str(path))).unwrap()
     for problem in runs.changed_sources(recording):
-        say(f"nip-fn: warning: {problem}")
+        watch.warn(problem)
     return replayed
 
 

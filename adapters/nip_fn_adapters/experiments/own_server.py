@@ -10,9 +10,11 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from nip_fn.config.hosting import is_hosted, server_url
+from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.run import HyperParameters
-from nip_fn_cli.shown.exits import Exit, die, say
+from nip_fn_adapters.experiments.outcomes import refuse
+from nip_fn_adapters.experiments.watching import NOBODY, Watch
 
 OWN_SERVER, LOG = "server", "server.log"  # in the run's folder
 # By this Python rather than by the `nip-fn` script, which may be that of another environment.
@@ -24,17 +26,17 @@ POLL_SECONDS = 0.1
 
 
 @contextmanager
-def served_here(params: HyperParameters, run: Path) -> Iterator[None]:
+def served_here(params: HyperParameters, run: Path, watch: Watch = NOBODY) -> Iterator[None]:
     """Run the server that the run's agents name, from when it listens to the end of the block.
 
-    Its adapters and jobs are in the run's folder.  Ends the command if it cannot be started.
+    Its adapters and jobs are in the run's folder.  Refuses if it cannot be started.
     """
     agent = _agent(params)
     limit = FREE_SECONDS if (run / OWN_SERVER).exists() else 0.0
     for field in ("language_model_server_port", "vllm_server_port"):
         _wait_until_free(field, getattr(agent, field), limit)
     log = run / LOG
-    say(f"starting a language-model server at {server_url(agent)}, its log is {log}")
+    watch.tell(f"starting a language-model server at {server_url(agent)}, its log is {log}")
     reaper = _start(agent, params, run, log)
     try:
         _wait_until_there(reaper, agent, log)
@@ -49,18 +51,17 @@ def _agent(params: HyperParameters) -> AgentParameters:
     """One of the agents at the server that is to be started."""
     agents = {server_url(agent): agent for agent in params.agents if is_hosted(agent)}
     if len(agents) != 1:
-        die(
-            Exit.USAGE,
+        problem = (
             "--serve starts one language-model server, and the agents are at "
-            f"{', '.join(agents) or 'none'}; it goes with --provider self-hosted",
+            f"{', '.join(agents) or 'none'}"
         )
+        refuse(Problem(problem, remedy="it goes with --provider self-hosted"))
     (agent,) = agents.values()
     if urlsplit(agent.language_model_server_scheme_host).hostname not in HERE:
-        die(
-            Exit.USAGE,
-            f"--serve starts a server on this machine, and the agents are at {server_url(agent)}; "
-            "run nip-fn serve there instead",
+        problem = (
+            f"--serve starts a server on this machine, and the agents are at {server_url(agent)}"
         )
+        refuse(Problem(problem, remedy="run nip-fn serve there instead"))
     return agent
 
 
@@ -94,15 +95,15 @@ def _start(
 
 
 def _wait_until_free(field: str, port: int, limit: float) -> None:
-    """Return once nobody listens at the port; end the command after `limit` seconds."""
+    """Return once nobody listens at the port; refuse after `limit` seconds."""
     end = time.monotonic() + limit
     while _listens(port):
         if time.monotonic() >= end:
-            die(
-                Exit.SYSTEM,
-                f"--serve: port {port} is taken; leave out --serve if a language-model server runs "
-                f"there, or choose another one (--set agents._default.{field}=PORT)",
+            remedy = (
+                "leave out --serve if a language-model server runs there, or choose another one "
+                f"(--set agents._default.{field}=PORT)"
             )
+            refuse(Problem(f"port {port} is taken", "--serve", remedy, kind="system"))
         time.sleep(POLL_SECONDS)
 
 
@@ -111,7 +112,8 @@ def _wait_until_there(reaper: "subprocess.Popen[bytes]", agent: AgentParameters,
     while not _listens(agent.language_model_server_port):
         if reaper.poll() is not None or time.monotonic() >= end:
             lines = log.read_text("utf-8", errors="replace").strip().splitlines() or ["silently"]
-            die(Exit.ADAPTER, f"nip-fn serve has not started: {lines[-1].strip()}; see {log}")
+            problem = f"nip-fn serve has not started: {lines[-1].strip()}"
+            refuse(Problem(problem, remedy=f"see {log}", kind="adapter"))
         time.sleep(POLL_SECONDS)
 
 

@@ -14,10 +14,10 @@ from nip_fn.params.agent import agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 from nip_fn.training.groups import Adapter, group_of
+from nip_fn_adapters.experiments.own_server import OWN_SERVER
 from nip_fn_adapters.recording.runs import Run, checkpoint_file, load_run
 from nip_fn_adapters.recording.store import below
 from nip_fn_adapters.trust import trusts_all
-from nip_fn_cli.serving_child import OWN_SERVER
 
 
 class Loaded(NamedTuple):

@@ -30,12 +30,13 @@ from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.costs.budget import Meter, within_budget
+from nip_fn_adapters.experiments.outcomes import refuse
+from nip_fn_adapters.experiments.watching import NOBODY, Tell, Watch
 from nip_fn_adapters.providers import dummy, scripted
 from nip_fn_adapters.providers.api.endpoints import address_problem
 from nip_fn_adapters.providers.api.pace import Bounds
 from nip_fn_adapters.providers.api.retries import RetryPolicy
 from nip_fn_adapters.trust import server_problem
-from nip_fn_cli.shown.exits import Exit, die, or_exit, say
 
 # Descriptors that a process needs besides its connections: the checkpoint, data sets, child
 # processes, the files of libraries.
@@ -81,24 +82,43 @@ class ProgressForwarder:
             self.follow(job, progress)
 
 
-def wire(params: HyperParameters, run: Path) -> Models:
+class Parts(NamedTuple):
+    """What adapters are made of.
+
+    params: the run's parameters.
+    run: its folder.
+    progress: forwards the progress of trainings.
+    meter: charges requests to a budget.
+    tell: takes lines for people.
+    """
+
+    params: HyperParameters
+    run: Path
+    progress: ProgressForwarder
+    meter: Meter
+    tell: Tell
+
+
+def wire(params: HyperParameters, run: Path, watch: Watch = NOBODY) -> Models:
     """The adapters that the agents ask for, each agent and each group with its own.
 
     Args:
         params: The run's parameters.
         run: The run's folder, in which adapters and records of jobs are kept.
+        watch: Told of servers and trainings that are waited for.
 
     Returns:
-        The adapters.  Ends the command if one cannot be made: a key or a package is missing.
+        The adapters.  Refuses if one cannot be made: a key or a package is missing.
     """
     if problem := server_problem(params):
-        die(Exit.USAGE, problem)
-    kinds, progress, meter = {kind_of(a) for a in params.agents}, ProgressForwarder(), Meter()
+        refuse(problem)
+    kinds = {kind_of(a) for a in params.agents}
+    parts = Parts(params, run, ProgressForwarder(), Meter(), watch.tell)
     if any(agent.opponent_scripts for agent in params.agents):
         kinds.add("scripted")
-    models = {kind: _MODELS[kind](params, run, progress, meter) for kind in sorted(kinds)}
+    models = {kind: _MODELS[kind](parts) for kind in sorted(kinds)}
     if len(models) == 1:
-        return next(iter(models.values()))._replace(progress=progress, meter=meter)
+        return next(iter(models.values()))._replace(progress=parts.progress, meter=parts.meter)
     by_agent = {agent.name: models[kind_of(agent)] for agent in params.agents}
     by_group = {agent_group(agent): models[kind_of(agent)] for agent in params.agents}
 
@@ -120,45 +140,41 @@ def wire(params: HyperParameters, run: Path) -> Models:
         for one in models.values():
             await one.tidy(state)
 
-    return Models(sample, tune, publish, drain, progress, meter, tidy)
+    return Models(sample, tune, publish, drain, parts.progress, parts.meter, tidy)
 
 
-def _dummy(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
-    sampler = within_budget(dummy.dummy_sampler(params.dummy), meter)
+def _dummy(parts: Parts) -> Models:
+    sampler = within_budget(dummy.dummy_sampler(parts.params.dummy), parts.meter)
     return Models(sampler, dummy.dummy_tuner(), dummy.serve_at_once)
 
 
-def _scripted(
-    params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter
-) -> Models:
+def _scripted(parts: Parts) -> Models:
     # Nothing is ever trained, so the tuner and the publisher are never called.
-    sampler = scripted.scripted_sampler(or_exit(resolve(params)))
+    sampler = scripted.scripted_sampler(resolve(parts.params).unwrap())
     return Models(sampler, dummy.dummy_tuner(), dummy.serve_at_once)
 
 
 # The adapters are imported where they are wired: each kind needs packages of an extra that may not
 # be installed, and torch takes seconds.
-def _local(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
+def _local(parts: Parts) -> Models:
     from nip_fn_adapters.providers.local.models import installed, is_on_hub, model_directory
     from nip_fn_adapters.providers.local.publisher import local_publisher
     from nip_fn_adapters.providers.local.sampler import local_sampler
     from nip_fn_adapters.providers.local.tuner import local_tuner
 
     # All of the extra, trained or not: one that was half installed would stop hours later.
-    or_exit(installed("torch", "transformers", "peft", "trl"))
-    for agent in params.agents:
+    installed("torch", "transformers", "peft", "trl").unwrap()
+    for agent in parts.params.agents:
         # A model of the hub may have to be downloaded first, which the sampler does.
         if kind_of(agent) == "local" and not is_on_hub(agent.model_name):
             at = partial(Problem.at, address=f"agents.{agent.name}.model_name")
-            or_exit(model_directory(agent.model_name).alt(at))
-    sampler = local_sampler(run / "adapters")
-    tuner, publisher = local_tuner(run, follow=progress), local_publisher(sampler)
-    return Models(within_budget(sampler, meter), tuner, publisher)
+            model_directory(agent.model_name).alt(at).unwrap()
+    sampler = local_sampler(parts.run / "adapters")
+    tuner, publisher = local_tuner(parts.run, follow=parts.progress), local_publisher(sampler)
+    return Models(within_budget(sampler, parts.meter), tuner, publisher)
 
 
-def _self_hosted(
-    params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter
-) -> Models:
+def _self_hosted(parts: Parts) -> Models:
     try:
         from nip_fn_adapters.providers.api.endpoints import environment
         from nip_fn_adapters.providers.api.sampler import ClientSettings
@@ -168,20 +184,21 @@ def _self_hosted(
         from nip_fn_adapters.providers.selfhosted.sampler import Assignment, HostedSampler
         from nip_fn_adapters.providers.selfhosted.tuner import hosted_tuner
     except ModuleNotFoundError as error:
-        die(Exit.USAGE, _missing("language-model servers need", error))
+        refuse(_missing("language-model servers need", error))
+    params, run, progress, meter, tell = parts
     own = params.text_rl
     timeouts = Timeouts(
         # The parameter is meant for providers; a server of one's own may be asked more often.
         poll=min(own.fine_tune_poll_seconds, Timeouts().poll),
         limit=own.fine_tune_limit_hours * 3600,
     )
-    hosts = or_exit(hosts_of(params, run, environment(), timeouts=timeouts, tell=say))
+    hosts = hosts_of(params, run, environment(), timeouts=timeouts, tell=tell).unwrap()
     groups = of_groups(params, hosts)
     bounds = _open_files(own.max_requests_in_flight)
     # vLLM refuses nothing: what it cannot serve yet waits there.
     bounds = bounds._replace(first=bounds.highest)
     settings = ClientSettings(
-        _policy(own), bounds, own.request_timeout_seconds, tell=say, meter=meter
+        _policy(own), bounds, own.request_timeout_seconds, tell=tell, meter=meter
     )
     agents = {agent.name: agent for agent in params.agents}
     assignments = {name: Assignment(agents[name], host) for name, host in hosts.items()}
@@ -190,7 +207,7 @@ def _self_hosted(
     return Models(sampler, tuner, hosted_publisher(groups), sampler.drain)
 
 
-def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter: Meter) -> Models:
+def _api(parts: Parts) -> Models:
     try:
         from nip_fn_adapters.providers.api.batches import BatchSampler, Times, batch_sampler
         from nip_fn_adapters.providers.api.endpoints import environment
@@ -198,17 +215,18 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter:
         from nip_fn_adapters.providers.api.sampler import ClientSettings, api_sampler, served_by
         from nip_fn_adapters.providers.api.tuner import Timeouts, api_tuner, delete_files, trainings
     except ModuleNotFoundError as error:
-        die(Exit.USAGE, _missing("models behind an API need", error))
+        refuse(_missing("models behind an API need", error))
+    params, run, _, meter, tell = parts
     check_apis(params)
     agents = [agent for agent in params.agents if kind_of(agent) == "api"]
     variables = environment()
-    served = {agent.name: or_exit(served_by(agent, variables)) for agent in agents}
-    groups = or_exit(trainings(params, variables))
+    served = {agent.name: served_by(agent, variables).unwrap() for agent in agents}
+    groups = trainings(params, variables).unwrap()
     wandb_project = variables.get("WANDB_OPENAI_FINETUNE_PROJECT")
     own, poll = params.text_rl, params.text_rl.fine_tune_poll_seconds
     bounds = _open_files(own.max_requests_in_flight)
     policy = _policy(own)
-    settings = ClientSettings(policy, bounds, own.request_timeout_seconds, tell=say, meter=meter)
+    settings = ClientSettings(policy, bounds, own.request_timeout_seconds, tell=tell, meter=meter)
     retries = policy._replace(max_seconds=Timeouts().retries.max_seconds)
     timeouts = Timeouts(poll=poll, limit=own.fine_tune_limit_hours * 3600, retries=retries)
     # One sampler serves all agents at APIs, so that those at one server share its limit; it either
@@ -221,7 +239,7 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter:
             "use batches for all of them or for none, as with --set agents._default.use_batch_api="
             "true",
         )
-        die(Exit.USAGE, problem)
+        refuse(problem)
     sampler = (
         batch_sampler(run, served, settings=settings, times=Times(poll=poll))
         if batched == {True}
@@ -233,7 +251,7 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter:
         timeouts=timeouts,
         wandb_project=wandb_project,
         again=own.failed_trainings != "skip",
-        tell=say,
+        tell=tell,
     )
 
     async def tidy(state: RunState) -> None:
@@ -241,9 +259,9 @@ def _api(params: HyperParameters, run: Path, progress: ProgressForwarder, meter:
         # The replies of batches are surely recorded once their stage is over.
         if isinstance(sampler, BatchSampler) and not isinstance(state.stage, Growing):
             await sampler.delete_files()
-        await delete_files(run, groups, awaited, say)
+        await delete_files(run, groups, awaited, tell)
 
-    publisher = api_publisher(groups, tell=say)
+    publisher = api_publisher(groups, tell=tell)
     return Models(sampler, tuner, publisher, sampler.drain, tidy=tidy)
 
 
@@ -269,12 +287,12 @@ def _open_files(highest: int) -> Bounds:
 
 
 def check_apis(params: HyperParameters) -> None:
-    """End the command if there is an agent whose model no API can serve, or none can train."""
+    """Refuse an agent whose model no API can serve, or none can train."""
     for agent in params.agents:
         if kind_of(agent) == "api":
             _check_api(agent, is_trained=params.rl.num_iterations > 0 and not is_frozen(agent))
             if problem := address_problem(agent):
-                die(Exit.USAGE, problem)
+                refuse(problem)
 
 
 def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
@@ -285,14 +303,14 @@ def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
             f"{address}.model_name",
             f"name a model that {provider} serves, as in --model NAME",
         )
-        die(Exit.USAGE, problem)
+        refuse(problem)
     if agent.repetition_penalty and provider == "openai" and agent.api_base_url is None:
         problem = Problem(
             "OpenAI's API has no repetition penalty",
             f"{address}.repetition_penalty",
             "leave it out, or name the compatible server that has one (--base-url)",
         )
-        die(Exit.USAGE, problem)
+        refuse(problem)
     if is_trained and provider != "openai":
         problem = Problem(
             f"{provider} trains no models",
@@ -300,10 +318,10 @@ def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
             f"freeze the agent (--set {address}.freeze_agent=true), or choose --provider "
             "self-hosted, openai, local or dummy",
         )
-        die(Exit.USAGE, problem)
+        refuse(problem)
 
 
-_MODELS: dict[str, Callable[[HyperParameters, Path, ProgressForwarder, Meter], Models]] = {
+_MODELS: dict[str, Callable[[Parts], Models]] = {
     "api": _api,
     "dummy": _dummy,
     "local": _local,

@@ -4,14 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from nip_fn.errors import Problem
-from nip_fn_cli.shown.exits import Exit, die
+from nip_fn_adapters.experiments.outcomes import refuse
 
 
 def with_templates(table: dict[str, Any]) -> dict[str, Any]:
     """The table with the text of every template that an agent names by its path.
 
-    A text that is there already, as in a recorded run, is kept.  Ends the command if a file cannot
-    be read.
+    A text that is there already, as in a recorded run, is kept.  Refuses a file that cannot be
+    read.
     """
     agents = table.get("agents", {})
     if not isinstance(agents, dict):
@@ -32,6 +32,5 @@ def _filled(agent: str, fields: Any) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         cause = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         address = f"agents.{agent}.system_prompt_template_path"
-        problem = Problem(f"{path}: {cause}", address, "name a text file that exists")
-        die(Exit.USAGE, problem)
+        refuse(Problem(f"{path}: {cause}", address, "name a text file that exists"))
     return {**fields, "system_prompt_template": text}

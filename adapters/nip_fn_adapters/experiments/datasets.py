@@ -1,11 +1,7 @@
-"""Opening a data set for a command, which ends if the data set cannot be used."""
+"""Data sets that runs are about to use: opened, checked, and described in a line."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
-from typing import NoReturn
-
-from rich.text import Text
 
 from nip_fn.code.solutions import SAVE_AS_UTF_8
 from nip_fn.config.data_checks import class_problems, view_problems
@@ -15,8 +11,8 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.run.sizes import data_problems
 from nip_fn_adapters.data.building import REASONS, BadRows, Balance
 from nip_fn_adapters.data.opening import Data, open_data
-from nip_fn_cli.shown.consoles import Console
-from nip_fn_cli.shown.exits import Exit, die, say
+from nip_fn_adapters.experiments.outcomes import refuse
+from nip_fn_adapters.experiments.watching import NOBODY, Watch
 
 MOST_SHOWN = 20
 FEW = 20  # held-out datapoints, below which an accuracy of 50 % has an interval of over 40 points
@@ -55,22 +51,28 @@ def chosen(data: Data, params: HyperParameters) -> tuple[Balance, ...]:
     return tuple(map(limited, data.report.balance))
 
 
-def open_or_die(params: HyperParameters, most_shown: int = MOST_SHOWN) -> Data:
-    """The data set that the parameters name; say what was left out of it."""
-    with _shown(params.dataset):
+def opened_data(
+    params: HyperParameters, watch: Watch = NOBODY, most_shown: int = MOST_SHOWN
+) -> Data:
+    """The data set that the parameters name; tells what was left out of it.
+
+    Refuses bad rows, `most_shown` of which are details of the problem.
+    """
+    with watch.under_way(f"opening {params.dataset}"):
         opened = open_data(params)
-    data = opened.alt(lambda problem: _die_of(problem, most_shown)).unwrap()
+    data = opened.alt(lambda problem: _problem_of(problem, most_shown)).unwrap()
     for line in left_out(data):
-        say(f"{data.info.name}: {line}")
+        watch.tell(f"{data.info.name}: {line}")
     return data
 
 
-def suitable_or_die(params: HyperParameters, data: Data | None = None) -> Data:
+def suitable_data(params: HyperParameters, watch: Watch = NOBODY, data: Data | None = None) -> Data:
     """The data set that the parameters name, if a run with these parameters can use it.
 
-    `data`, a part of one that was chosen, goes before it, and may be of one class.
+    Refuses data that it cannot use.  `data`, a part of one that was chosen, goes before it, and
+    may be of one class.
     """
-    opened = data or open_or_die(params)
+    opened = data or opened_data(params, watch)
     whole, used = _classes(opened.report.balance), _classes(chosen(opened, params))
     limited = [split for split in whole if whole[split] != used[split]]
     one_class = [] if data else list(class_problems(params, used, limited))
@@ -78,9 +80,9 @@ def suitable_or_die(params: HyperParameters, data: Data | None = None) -> Data:
     refused = class_problems(params, whole) if params.rl.num_iterations and data is None else ()
     problems = data_problems(params, opened.info), view_problems(params, opened.report.views)
     for problem in chain(*problems, refused):
-        die(Exit.USAGE, problem)
+        refuse(problem)
     for problem in one_class:
-        say(f"nip-fn: warning: {problem}")
+        watch.warn(problem)
     return opened
 
 
@@ -97,30 +99,24 @@ def left_out(data: Data) -> Iterator[str]:
         yield f"left out {count} ({one.right:,} right, {one.buggy:,} buggy) {REASONS[one.why]}"
 
 
-def _shown(name: str) -> AbstractContextManager[object]:
-    """Show on a terminal that something is under way."""
-    console = Console(stderr=True)
-    return console.status(Text(f"opening {name}")) if console.is_terminal else nullcontext()
-
-
-def _die_of(bad: Problem | BadRows, most_shown: int) -> NoReturn:
+def _problem_of(bad: Problem | BadRows, most_shown: int) -> Problem:
+    """The problem of data that cannot be opened, with the first bad rows as its details."""
     if isinstance(bad, Problem):
-        die(Exit.USAGE, str(bad))
+        return bad
     # A file in another encoding has such a row for each accent: the first stands for all.
     others = [row for row in bad.first if row.remedy != SAVE_AS_UTF_8]
+    details = [str(row) for row in others[:most_shown]]
     if len(others) < len(bad.first):
         first = next(row for row in bad.first if row.remedy == SAVE_AS_UTF_8)
         least = "" if len(bad.first) == bad.count else "at least "
-        say(f"{first} ({least}{_rows(len(bad.first) - len(others))} of the kind)")
-    for row in others[:most_shown]:
-        say(str(row))
+        details.insert(0, f"{first} ({least}{_rows(len(bad.first) - len(others))} of the kind)")
     more = bad.count - len(bad.first) + len(others[most_shown:])
     rest = f" ({more} of them not shown)" if more else ""
-    die(
-        Exit.USAGE,
-        f"{_rows(bad.count)}{rest}; nothing was begun; correct them, or leave them out with "
-        "--skip-bad-rows (in a study: dataset_options.skip_bad_rows = true)",
+    remedy = (
+        "nothing was begun; correct them, or leave them out with --skip-bad-rows (in a study: "
+        "dataset_options.skip_bad_rows = true)"
     )
+    return Problem(f"{_rows(bad.count)}{rest}", remedy=remedy, details=tuple(details))
 
 
 def _rows(count: int) -> str:

@@ -8,9 +8,9 @@ from nip_fn.game.protocol import Protocol, Role
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
 from nip_fn.training.groups import Adapter
+from nip_fn_adapters.experiments.loading import load_once, version_name
+from nip_fn_adapters.experiments.outcomes import refuse
 from nip_fn_adapters.recording.runs import Run
-from nip_fn_cli.loading import load_once, version_name
-from nip_fn_cli.shown.exits import Exit, die, or_exit
 
 Cast = dict[str, dict[str, Any]]  # agent -> its parameters, as written
 
@@ -55,13 +55,12 @@ class Version(NamedTuple):
 
 
 def version_of(given: str, runs: Path) -> Version:
-    """The version that RUN or RUN@ITERATION names; ends the command if there is no such run."""
+    """The version that RUN or RUN@ITERATION names; refuses one that does not exist."""
     name, at, iteration = given.rpartition("@")
     if at and not iteration.isdecimal():
-        problem = Problem("the iteration is not a number", given, "as in RUN@3, or just RUN")
-        die(Exit.USAGE, problem)
+        refuse(Problem("the iteration is not a number", given, "as in RUN@3, or just RUN"))
     run = name if at else given
-    return Version(given, run, or_exit(load_once(run, runs)), int(iteration) if at else None)
+    return Version(given, run, load_once(run, runs).unwrap(), int(iteration) if at else None)
 
 
 def parts(protocol: str, role: Role) -> tuple[str, ...]:
@@ -111,7 +110,7 @@ def loaded(version: Version, protocol: str, role: Role, *, source: str | None = 
     for name in parts(protocol, role):
         if source is None and not known:
             problem = f"the run has no {role} that could play {name} of {protocol}"
-            die(Exit.USAGE, Problem(problem, version.given, "choose other protocols (--protocol)"))
+            refuse(Problem(problem, version.given, "choose other protocols (--protocol)"))
         own = source or (name if name in known else known[0])
         adapter = version.adapter(own)
         cast[name] = {

@@ -21,11 +21,12 @@ from nip_fn.config.study import Cell, Study, as_name, cells, study_of
 from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.reuse import may_resume
+from nip_fn_adapters.experiments.outcomes import refuse
+from nip_fn_adapters.experiments.plans import New, plan, plan_fork, warn_of_unused
+from nip_fn_adapters.experiments.settings import parsed, read_table, tell_differences
+from nip_fn_adapters.experiments.watching import NOBODY, Watch
 from nip_fn_adapters.recording.overview import overview
 from nip_fn_adapters.recording.store import CHECKPOINT
-from nip_fn_cli.config import parsed, read_table, say_differences
-from nip_fn_cli.session import New, plan, plan_fork, warn_of_unused
-from nip_fn_cli.shown.exits import Exit, die
 
 
 class Planned(NamedTuple):
@@ -41,7 +42,9 @@ class Planned(NamedTuple):
     new: New
 
 
-def read_study(path: Path, name: str | None = None) -> Result[Study, Problem]:
+def read_study(
+    path: Path, name: str | None = None, watch: Watch = NOBODY
+) -> Result[Study, Problem]:
     """The study in a file, by the name of the file if no other is given.
 
     It may be an experiment of the nip library; whatever is otherwise here is told.
@@ -50,31 +53,35 @@ def read_study(path: Path, name: str | None = None) -> Result[Study, Problem]:
 
     def read(table: dict[str, Any]) -> Result[Study, Problem]:
         if is_nip_experiment(table):
-            return experiment_study(known, table).map(partial(_told, path, table))
-        return _with_base(table, path.parent).bind(lambda whole: study_of(known, whole))
+            return experiment_study(known, table).map(partial(_told, path, table, watch))
+        return _with_base(table, path.parent, watch).bind(lambda whole: study_of(known, whole))
 
     return parsed(path).bind(read).alt(lambda problem: problem.at(str(path)))
 
 
-def _told(path: Path, table: dict[str, Any], study: Study) -> Study:
+def _told(path: Path, table: dict[str, Any], watch: Watch, study: Study) -> Study:
     """The study, after what is otherwise than in the nip library was told."""
-    say_differences(path, experiment_differences(table))
-    say_differences(path, base_config(table).map(nip_differences).value_or(iter(())))
+    tell_differences(path, experiment_differences(table), watch)
+    tell_differences(path, base_config(table).map(nip_differences).value_or(iter(())), watch)
     return study
 
 
-def _with_base(table: dict[str, Any], folder: Path) -> Result[dict[str, Any], Problem]:
+def _with_base(
+    table: dict[str, Any], folder: Path, watch: Watch
+) -> Result[dict[str, Any], Problem]:
     """The table, with the configuration that `base` may name as a file."""
     named = table.get("base")
     if not isinstance(named, str):
         return Success(table)
-    return read_table(folder / named).map(lambda base: {**table, "base": base})
+    return read_table(folder / named, watch).map(lambda base: {**table, "base": base})
 
 
-def planned(study: Study, place: Path, provider: str | None) -> list[Planned]:
+def planned(
+    study: Study, place: Path, provider: str | None, watch: Watch = NOBODY
+) -> list[Planned]:
     """The plans of all cells, in their order.
 
-    Ends the command if there is a problem with one, or if its run was begun with other parameters.
+    Refuses if there is a problem with one, or if its run was begun with other parameters.
     """
     every = cells(study)
     found = [
@@ -82,17 +89,17 @@ def planned(study: Study, place: Path, provider: str | None) -> list[Planned]:
             cell,
             place / cell.name,
             # A test plays the models of a cell, and takes over nothing else.
-            plan(cell.table, provider, place)
+            plan(cell.table, provider, place, watch)
             if study.forest is None or cell.tested
             else plan_fork(study.forest, study.iteration, cell.table, provider, Path("runs")),
         )
         for cell in every
     ]
     for table, own in _written(study, found):
-        warn_of_unused(table, provider, own)
+        warn_of_unused(table, provider, own, watch)
     for one in found:
         if (problem := _changed(one)) is not None:
-            die(Exit.RUN, problem)
+            refuse(problem)
     return found
 
 
@@ -121,6 +128,7 @@ def _changed(one: Planned) -> Problem | None:
         f"{address} is {now}, and {before} in the run that was begun",
         str(one.folder),
         "give the study another name (--name), or delete that run",
+        kind="run",
     )
 
 

@@ -13,13 +13,16 @@ from nip_fn.run.quotes import Quotes
 from nip_fn.run.replay import Replayed, StageForest
 from nip_fn_adapters.costs.spending import dollars
 from nip_fn_adapters.data.opening import Data
+from nip_fn_adapters.experiments.budgets import Money, check_budget, money_of_run, spent_at_most
+from nip_fn_adapters.experiments.datasets import told
+from nip_fn_adapters.experiments.outcomes import refuse
+from nip_fn_adapters.experiments.plans import New, checked_name, plan
 from nip_fn_adapters.experiments.quoting import quoting
+from nip_fn_adapters.experiments.recordings import read_recording, replay_recording
+from nip_fn_adapters.experiments.session import Session, run_session
+from nip_fn_adapters.experiments.start import create, reopen
+from nip_fn_adapters.experiments.watching import NOBODY, Watch
 from nip_fn_adapters.recording.store import CHECKPOINT
-from nip_fn_cli.datasets import told
-from nip_fn_cli.money import Money, check_budget, money_of_run, spent_at_most
-from nip_fn_cli.recordings import read_recording, replay_recording
-from nip_fn_cli.session import New, Session, create, plan, reopen, run_session
-from nip_fn_cli.shown.exits import Exit, die, run_name, say
 
 
 class Cell(NamedTuple):
@@ -65,8 +68,11 @@ class Tested(NamedTuple):
 class Evaluation:
     """The cells of one evaluation, played one after the other within one budget."""
 
-    def __init__(self, place: Path, provider: str | None, money: Money, option: str) -> None:
+    def __init__(
+        self, place: Path, provider: str | None, money: Money, option: str, watch: Watch = NOBODY
+    ) -> None:
         """An evaluation whose runs lie in `place`, which `option` of its command names."""
+        self._watch = watch
         self.place = place
         self._option = option
         self._provider = provider
@@ -84,9 +90,9 @@ class Evaluation:
         """
         folder = self.place / cell.folder
         if (folder / CHECKPOINT).exists():
-            session = reopen(folder, cell.given, self._provider, data=data)
+            session = reopen(folder, cell.given, self._provider, data=data, watch=self._watch)
         else:
-            session = create(folder, cell.new, data)
+            session = create(folder, cell.new, data, watch=self._watch)
         self._played[session.state.stage.name == "done"] += 1
         if quotes:
             models = session.models
@@ -95,26 +101,27 @@ class Evaluation:
         # One budget for the whole command: what a cell leaves is for those behind it.
         budget = self._money.budget
         left = self._money._replace(budget=None if budget is None else budget - self._spent)
-        replayed = played(
-            session, folder, f"{cell.folder}: {told(session.data, session.params)}", left
-        )
+        title = f"{cell.folder}: {told(session.data, session.params)}"
+        replayed = played(session, folder, title, left, self._watch)
         money = money_of_run(self._money, folder)
         self._spent += spent_at_most(replayed.state, folder, money)
         return Tested(replayed, dollars(replayed.state, money.prices))
 
-    def say_recorded(self) -> None:
+    def tell_recorded(self) -> None:
         """Tell how many of the cells were only read, if any were."""
         before, now = self._played[True], self._played[False]
         if before:
             which = f"{before} of {before + now} tests were" if now else "all tests were"
-            say(
+            self._watch.tell(
                 f"nip-fn: {which} played before; their recorded replies in {self.place} are shown, "
                 "and no model was asked; to ask again, give the evaluation another name "
                 f"({self._option})"
             )
 
 
-def played(session: Session, folder: Path, title: str, money: Money) -> Replayed:
+def played(
+    session: Session, folder: Path, title: str, money: Money, watch: Watch = NOBODY
+) -> Replayed:
     """A session's run, which is played as far as it has not been.
 
     Args:
@@ -122,6 +129,7 @@ def played(session: Session, folder: Path, title: str, money: Money) -> Replayed
         folder: Its folder.
         title: The line that announces it, if anything is left to play.
         money: The prices and the budget.
+        watch: Whoever watches.
 
     Returns:
         The run, read again from its file, so that whatever is reported is what was recorded.
@@ -129,15 +137,17 @@ def played(session: Session, folder: Path, title: str, money: Money) -> Replayed
     if session.state.stage.name == "done":
         session.store.close()
     else:
-        say(title)
-        run_session(session, folder, "the same command", money)
+        watch.tell(title)
+        run_session(session, folder, "the same command", money, watch)
     path = folder / CHECKPOINT
-    return replay_recording(path, read_recording(path))
+    return replay_recording(path, read_recording(path), watch)
 
 
-def cell_of(folder: str, given: dict[str, Any], provider: str | None, runs: Path) -> Cell:
-    """The cell that a written configuration describes; ends the command if there is a problem."""
-    return Cell(folder, given, plan(given, provider, runs))
+def cell_of(
+    folder: str, given: dict[str, Any], provider: str | None, runs: Path, watch: Watch = NOBODY
+) -> Cell:
+    """The cell that a written configuration describes; refuses one that has a problem."""
+    return Cell(folder, given, plan(given, provider, runs, watch))
 
 
 def open_evaluation(
@@ -148,6 +158,7 @@ def open_evaluation(
     money: Money,
     runs: Path,
     option: str = "--run",
+    watch: Watch = NOBODY,
 ) -> Evaluation:
     """The evaluation that consists of some cells, none of which is played yet.
 
@@ -159,22 +170,23 @@ def open_evaluation(
         money: The prices and the budget.
         runs: The folder of all runs.
         option: The command's option for the name.
+        watch: Whoever watches.
 
     Returns:
-        The evaluation.  Ends the command if two cells have one folder, or a price is unknown.
+        The evaluation.  Refuses if two cells have one folder, or a price is unknown.
     """
     cells = list(cells)
     if len({cell.folder for cell in cells}) < len(cells):
         problem = "two of the models have the same name but for its punctuation"
-        die(Exit.USAGE, Problem(problem, "--model", "test them in two commands"))
+        refuse(Problem(problem, "--model", "test them in two commands"))
     # All of them before the first is played: a refusal must not come after hours.
     for cell in cells:
         check_budget(cell.new.params, money)
-    place = runs / (run_name(name, option) or usual_name(kind, cells))
-    return Evaluation(place, provider, money, option)
+    place = runs / (checked_name(name, option) or evaluation_name(kind, cells))
+    return Evaluation(place, provider, money, option, watch)
 
 
-def usual_name(kind: str, cells: Iterable[Cell]) -> str:
+def evaluation_name(kind: str, cells: Iterable[Cell]) -> str:
     """KIND-HASH, the hash that of the parameters of all cells."""
     whole = text_hash("".join(params_hash(cell.new.params) for cell in cells))
     return f"{kind}-{whole[:8]}"

@@ -15,11 +15,12 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import Attackers, only_label, sides, speak_alone
 from nip_fn.protocols.strategies import strategies_for
 from nip_fn_adapters import extensions
+from nip_fn_adapters.experiments.datasets import opened_data, told
+from nip_fn_adapters.experiments.loading import Loaded, version_name
+from nip_fn_adapters.experiments.outcomes import refuse
+from nip_fn_adapters.experiments.settings import named, resolve
+from nip_fn_adapters.experiments.watching import NOBODY, Watch
 from nip_fn_adapters.recording.runs import Run
-from nip_fn_cli.config import named, resolve, with_sets
-from nip_fn_cli.datasets import open_or_die, told
-from nip_fn_cli.loading import Loaded, version_name
-from nip_fn_cli.shown.exits import Exit, die, or_exit, say
 
 OWN = "own"
 
@@ -36,7 +37,7 @@ class Choice(NamedTuple):
     games: about each datapoint, and continuations of each reply of a search.
     datapoints: held-out datapoints.
     seed: of all runs; None for that of the attacked one.
-    sets: parameters of all runs, as `a.b=value`.
+    changes: written parameters that all runs have.
     name: of the folder for all runs; None for one made from the options.
     json: print JSON.
     dry: only print the number of requests.
@@ -51,7 +52,7 @@ class Choice(NamedTuple):
     games: int
     datapoints: int
     seed: int | None
-    sets: tuple[str, ...]
+    changes: dict[str, Any]
     name: str | None
     json: bool
     dry: bool
@@ -78,21 +79,24 @@ class Case(NamedTuple):
     best_of: tuple[int, ...] = ()
 
 
-def cases_of(attacked: Run, choice: Choice, *, apart: int = 1) -> Iterator[Case]:
+def cases_of(
+    attacked: Run, choice: Choice, *, apart: int = 1, watch: Watch = NOBODY
+) -> Iterator[Case]:
     """The runs of the attack: the run's own provers first.
 
     Args:
         attacked: The run whose verifier is attacked.
         choice: The options.
         apart: The difference between the seeds of two trainings.
+        watch: Told of what cannot be done, and of the data.
     """
     params, protocol = attacked.params, protocol_of(attacked.params)
     if choice.seed is not None:
         params = msgspec.structs.replace(params, seed=choice.seed)
     agents = {index: _agent(attacked, index, choice) for index in range(len(params.agents))}
     table = frozen_table(params, datapoints=choice.datapoints, games=choice.games)
-    table = _with_sets(table, choice.sets)
-    labels = _labels(table)
+    table = _changed(table, choice.changes)
+    labels = _labels(table, watch)
 
     def case(
         folder: str, prover: str, attackers: Attackers, table: dict[str, Any], *, keep: bool
@@ -121,7 +125,9 @@ def cases_of(attacked: Run, choice: Choice, *, apart: int = 1) -> Iterator[Case]
             script = with_strategy(table, names, strategy)
             yield case(f"{_slug(strategy)}{of}", strategy, attackers, script, keep=False)
         if any(is_scripted(params.agents[at]) for at in attackers):
-            say(f"{', '.join(names)} follows a script: there is nothing to search or to train")
+            watch.tell(
+                f"{', '.join(names)} follows a script: there is nothing to search or to train"
+            )
             continue
         if choice.best_of and speak_alone(protocol, attackers):
             most = max(choice.best_of)
@@ -130,7 +136,7 @@ def cases_of(attacked: Run, choice: Choice, *, apart: int = 1) -> Iterator[Case]
             found = case(f"best-of-{most}{of}", "own, best", attackers, search, keep=True)
             yield found._replace(best_of=choice.best_of)
         elif choice.best_of:
-            say(f"no best of n: {', '.join(names)} speaks at the same time as others")
+            watch.tell(f"no best of n: {', '.join(names)} speaks at the same time as others")
         training = with_training(
             table, params, attackers, trainer=choice.trainer, iterations=choice.iterations
         )
@@ -142,16 +148,15 @@ def cases_of(attacked: Run, choice: Choice, *, apart: int = 1) -> Iterator[Case]
             yield case(f"trained-{start}{of}", words, attackers, own, keep=keep)
 
 
-def _with_sets(table: dict[str, Any], sets: tuple[str, ...]) -> dict[str, Any]:
-    """The table with --set laid over every agent that it is about."""
-    given = with_sets({}, sets)
-    agents = given.get("agents", {})
+def _changed(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """The table with the changes laid over every agent that they are about."""
+    agents = changes.get("agents", {})
     for problem in shape_problems(agents):
-        die(Exit.USAGE, problem)
+        refuse(problem)
     single = {name: own for name, own in agents.items() if name != DEFAULT_AGENT}
     # Each agent is written out, so what is meant for all of them has to be laid over each.
     every = spread(agents, tuple(table["agents"]))
-    return merge(table, {**given, "agents": {**single, **every}})
+    return merge(table, {**changes, "agents": {**single, **every}})
 
 
 def _strategies(params: HyperParameters, choice: Choice) -> tuple[str, ...]:
@@ -167,11 +172,11 @@ def _slug(strategy: str) -> str:
     return "".join(letter if letter.isalnum() or letter == "_" else "-" for letter in strategy)
 
 
-def _labels(table: dict[str, Any]) -> list[int]:
+def _labels(table: dict[str, Any], watch: Watch) -> list[int]:
     """The labels of the datapoints that are played."""
     params = resolved(table)
-    data, split = open_or_die(params), params.test_dataset_split
-    say(told(data, params))
+    data, split = opened_data(params, watch), params.test_dataset_split
+    watch.tell(told(data, params))
     most = params.dataset_options.max_test_size or 0
     found = data.source(split, range(min(most, data.info.size(split))))
     return [point.label for point in found]
@@ -183,7 +188,7 @@ def _agent(attacked: Run, index: int, choice: Choice) -> Loaded | None:
     last = attacked.state.iteration
     if choice.iteration is not None and not 0 <= choice.iteration <= last:
         problem = f"the run has no iteration {choice.iteration}"
-        die(Exit.USAGE, Problem(problem, "--iteration", f"choose one from 0 to {last}"))
+        refuse(Problem(problem, "--iteration", f"choose one from 0 to {last}"))
     adapter = attacked.adapter(spec.name, choice.iteration)
     if adapter is None:
         return None
@@ -199,5 +204,5 @@ def _agent(attacked: Run, index: int, choice: Choice) -> Loaded | None:
 
 def resolved(table: dict[str, Any]) -> HyperParameters:
     """The parameters of a whole table, whose strategies are made known first."""
-    or_exit(extensions.register({"agents": table["agents"]}))
+    extensions.register({"agents": table["agents"]}).unwrap()
     return resolve(table)

@@ -1,0 +1,86 @@
+"""What somebody sees of an experiment while it goes on, and how they stop it."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from nip_fn.run.events import Event
+from nip_fn.run.ports import Progress
+from nip_fn.run.state import RunState
+
+Tell = Callable[[str], None]  # takes a line for people
+
+
+class RunDisplay(Protocol):
+    """The display of one run."""
+
+    def __call__(self, state: RunState, event: Event) -> None:
+        """Show an event; `state` is the one after it."""
+
+    def follow(self, job: str, progress: Progress) -> None:
+        """Show the progress of a training."""
+
+
+class _NoDisplay:
+    """The display of a run that nobody looks at."""
+
+    def __call__(self, state: RunState, event: Event) -> None:
+        """Show nothing."""
+
+    def follow(self, job: str, progress: Progress) -> None:
+        """Show nothing."""
+
+
+def tell_nobody(line: str) -> None:
+    """Drop a line."""
+
+
+def no_display(
+    state: RunState, spent: Callable[[], str], folder: Path
+) -> AbstractContextManager[RunDisplay]:
+    """A display that shows nothing."""
+    return nullcontext(_NoDisplay())
+
+
+@contextmanager
+def never_stopped(grace: float) -> Iterator[asyncio.Event]:
+    """An event that nobody sets."""
+    yield asyncio.Event()
+
+
+class Watch(NamedTuple):
+    """Whoever watches an experiment: nobody, unless they say so.
+
+    tell: takes lines for people: warnings, what was left out of the data, why a run waits.
+    under_way: (what is done) -> a context in which it is shown to be under way.
+    display: (state, the cost so far in words, folder) -> the display of a run while it goes on.
+    stopping: (seconds) -> a context, entered in the run's event loop, with an event that stops the
+        run once it is set; replies under way are waited for at most that many seconds.
+    """
+
+    tell: Tell = tell_nobody
+    under_way: Callable[[str], AbstractContextManager[object]] = nullcontext
+    display: Callable[[RunState, Callable[[], str], Path], AbstractContextManager[RunDisplay]] = (
+        no_display
+    )
+    stopping: Callable[[float], AbstractContextManager[asyncio.Event]] = never_stopped
+
+    def warn(self, problem: object) -> None:
+        """Tell of something that is no reason to refuse."""
+        self.tell(f"nip-fn: warning: {problem}")
+
+    def once(self) -> "Watch":
+        """The same, but each line is told only once, as where a hundred runs are planned."""
+        lines: set[str] = set()
+
+        def tell(line: str) -> None:
+            if line not in lines:
+                lines.add(line)
+                self.tell(line)
+
+        return self._replace(tell=tell)
+
+
+NOBODY = Watch()
