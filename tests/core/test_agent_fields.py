@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import typer
 from msgspec.structs import replace
+from returns.pipeline import is_successful
 
 from nip_fn.config.codec import from_dict
 from nip_fn.config.compat.nip_rules import KEPT
@@ -23,13 +23,13 @@ from nip_fn.run.step import step
 from nip_fn.training.groups import Adapter
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.experiments.loading import adapter_version
+from nip_fn_adapters.experiments.outcomes import outcome
 from nip_fn_adapters.experiments.prompt_files import with_templates
 from nip_fn_adapters.experiments.wiring import wire
 from nip_fn_adapters.providers.api.endpoints import KEY_VARIABLES
 from nip_fn_adapters.providers.api.sampler import ApiModel, served_by
 from nip_fn_adapters.providers.selfhosted.host import hosts_of
 from nip_fn_adapters.providers.selfhosted.needs import needs_of
-from nip_fn_cli.shown.exits import Exit
 
 from ..nip_library import TEXT_AGENT
 from .games import DATASET, MANY_PAIRS, RETRIES, Play, Setup, ends, make_params, play
@@ -75,21 +75,16 @@ def trainings(**fields: object) -> set[str]:
 
 
 def wired(keys: dict[str, str], **fields: object) -> str:
-    """The message with which wiring ends the command; "" if there is an adapter."""
+    """The problem for which wiring is refused, and its kind; "" if there is an adapter."""
     params = make_params({"agents": {"_default": fields}})
-    said: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nip_fn_cli.shown.exits.say", said.append)
         patch.setenv("NIP_FN_TRUST", "1")  # as if the addresses had been given to the command
         for name in KEY_VARIABLES.values():
             patch.delenv(name, raising=False)
         for name, value in keys.items():
             patch.setenv(name, value)
-        try:
-            wire(params, Path("run"))
-        except typer.Exit as ended:
-            said.append(f" ({ended.exit_code})")
-    return "".join(said)
+        wiring = outcome(wire)(params, Path("run"))
+    return "" if is_successful(wiring) else f"{wiring.failure()} ({wiring.failure().kind})"
 
 
 def asked_at(**fields: object) -> ApiModel:
@@ -304,8 +299,8 @@ def test_a_key_is_asked_for_before_anything_else(provider: str, variable: str) -
     fields = {"model_provider": provider, "freeze_agent": True}
     line = wired({}, **fields)
     assert line == (
-        f"nip-fn: agents.prover: provider {provider.lower()} needs an API key; set {variable} in "
-        f"the environment or in a file .env ({int(Exit.USAGE)})"
+        f"agents.prover: provider {provider.lower()} needs an API key; set {variable} in "
+        f"the environment or in a file .env (usage)"
     )
     assert wired({variable: "k"}, **fields) == ""
     assert "set MY_KEY in the environment" in wired({}, **fields, api_key_variable="MY_KEY")
@@ -313,7 +308,7 @@ def test_a_key_is_asked_for_before_anything_else(provider: str, variable: str) -
 
 def test_a_model_that_only_this_process_has_is_not_asked_for_at_a_provider() -> None:
     line = wired({"OPENAI_API_KEY": "k"}, model_name="builtin:tea")
-    assert line.startswith("nip-fn: agents.prover.model_name: builtin:tea is served by provider ")
+    assert line.startswith("agents.prover.model_name: builtin:tea is served by provider ")
 
 
 @pytest.mark.parametrize(
@@ -325,6 +320,6 @@ def test_a_model_that_only_this_process_has_is_not_asked_for_at_a_provider() -> 
 )
 def test_an_address_at_which_nothing_can_be_asked_is_refused(address: str) -> None:
     line = wired({"OPENAI_API_KEY": "k"}, api_base_url=address)
-    assert line.startswith("nip-fn: agents.prover.api_base_url: ")
+    assert line.startswith("agents.prover.api_base_url: ")
     assert "sk" not in line
-    assert line.endswith(f" ({int(Exit.USAGE)})")
+    assert line.endswith(" (usage)")

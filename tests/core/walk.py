@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pytest
-import typer
 from msgspec import inspect
 from msgspec.structs import replace
+from returns.pipeline import is_successful
 from returns.result import Success
 
 from nip_fn.config.codec import from_dict, merge, nest
@@ -30,6 +30,7 @@ from nip_fn.run.request import Request, request
 from nip_fn.run.simulate import pure_world, simulate, started
 from nip_fn.run.state import RunState
 from nip_fn_adapters.data.opening import open_data
+from nip_fn_adapters.experiments import outcomes
 from nip_fn_adapters.experiments.wiring import wire
 from nip_fn_adapters.providers.api import batches, sampler, tuner
 from nip_fn_adapters.providers.api.endpoints import KEY_VARIABLES
@@ -246,13 +247,10 @@ def _world(params: HyperParameters) -> tuple[bool, object]:
             return known_hosts(*arguments, **named)
 
         patch.setattr(host, "hosts_of", hosts_of)
-        patch.setattr("nip_fn_cli.shown.exits.say", lambda line: None)
         patch.setenv("NIP_FN_TRUST", "1")  # as if the addresses had been given to the command
-        try:
-            wire(params, Path("run"))
-            made.append([kind_of(agent) for agent in params.agents])
-        except typer.Exit:
+        if not is_successful(outcomes.outcome(wire)(params, Path("run"))):
             return True, None
+        made.append([kind_of(agent) for agent in params.agents])
         hosts = known_hosts(params, Path("run"), {"MINE": "own"}).unwrap()
     online = VllmStatus("online", "", "m", (ReplicaStatus(9001, "online"),))
     for name, one in sorted(hosts.items()):
