@@ -15,7 +15,7 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import Attackers, only_label, sides, speak_alone
 from nip_fn.protocols.strategies import strategies_for
 from nip_fn_adapters import extensions
-from nip_fn_adapters.experiments.datasets import opened_data, told
+from nip_fn_adapters.experiments.datasets import describe, opened_data
 from nip_fn_adapters.experiments.loading import Loaded, version_name
 from nip_fn_adapters.experiments.outcomes import refuse
 from nip_fn_adapters.experiments.settings import named, resolve
@@ -176,7 +176,7 @@ def _labels(table: dict[str, Any], watch: Watch) -> list[int]:
     """The labels of the datapoints that are played."""
     params = resolved(table)
     data, split = opened_data(params, watch), params.test_dataset_split
-    watch.tell(told(data, params))
+    watch.tell(describe(data, params))
     most = params.dataset_options.max_test_size or 0
     found = data.source(split, range(min(most, data.info.size(split))))
     return [point.label for point in found]

@@ -14,7 +14,7 @@ from nip_fn.run.replay import Replayed, StageForest
 from nip_fn_adapters.costs.spending import dollars
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.experiments.budgets import Money, check_budget, money_of_run, spent_at_most
-from nip_fn_adapters.experiments.datasets import told
+from nip_fn_adapters.experiments.datasets import describe
 from nip_fn_adapters.experiments.outcomes import refuse
 from nip_fn_adapters.experiments.plans import New, checked_name, plan
 from nip_fn_adapters.experiments.quoting import quoting
@@ -101,7 +101,7 @@ class Evaluation:
         # One budget for the whole command: what a cell leaves is for those behind it.
         budget = self._money.budget
         left = self._money._replace(budget=None if budget is None else budget - self._spent)
-        title = f"{cell.folder}: {told(session.data, session.params)}"
+        title = f"{cell.folder}: {describe(session.data, session.params)}"
         replayed = played(session, folder, title, left, self._watch)
         money = money_of_run(self._money, folder)
         self._spent += spent_at_most(replayed.state, folder, money)

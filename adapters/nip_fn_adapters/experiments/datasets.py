@@ -19,14 +19,14 @@ FEW = 20  # held-out datapoints, below which an accuracy of 50 % has an interval
 TAKEN_FOR: dict[Kind, str] = {"code": "programs", "prose": "answers in prose"}
 
 
-def told(data: Data, params: HyperParameters) -> str:
+def describe(data: Data, params: HyperParameters) -> str:
     """A line about a data set: what it is taken for, and the size and balance of each split."""
     taken_for = "claims with views" if any(data.report.views) else TAKEN_FOR[data.report.kind]
-    splits = map(_split_told, data.report.balance, chosen(data, params))
+    splits = map(_describe_split, data.report.balance, chosen(data, params))
     return f"data {data.info.name}, {taken_for}: {', '.join(splits)}"
 
 
-def _split_told(whole: Balance, part: Balance) -> str:
+def _describe_split(whole: Balance, part: Balance) -> str:
     size, used = whole.right + whole.buggy, part.right + part.buggy
     count = f"{size:,}" if used == size else f"{used:,} of {size:,}"
     few = "; few" if used == size < FEW and whole.split != "train" else ""

@@ -11,7 +11,7 @@ from nip_fn.run.events import Extended
 from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_adapters.experiments.budgets import Money, check_budget, money_of_run
-from nip_fn_adapters.experiments.datasets import told
+from nip_fn_adapters.experiments.datasets import describe
 from nip_fn_adapters.experiments.own_server import served_here
 from nip_fn_adapters.experiments.plans import (
     checked_name,
@@ -101,7 +101,7 @@ def train_command(
         check_budget(new.params, money)  # before there is a folder: a refusal leaves nothing behind
         folder = runs / (name or free_name(runs, new.params))
         session = create(folder, new, watch=TERMINAL)
-    say(told(session.data, session.params))
+    say(describe(session.data, session.params))
     say(f"configuration {params_hash(session.params)}, run {folder}")
     own = ("--run", folder.name, "--runs", folder.parent, *_changes(session))
     again = command("nip-fn", "train", "--resume", *own)

@@ -22,7 +22,7 @@ from nip_fn.config.schema import did_you_mean
 from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.opening import Data
-from nip_fn_adapters.experiments.datasets import left_out, opened_data, told
+from nip_fn_adapters.experiments.datasets import describe, left_out, opened_data
 from nip_fn_adapters.experiments.settings import resolve
 from nip_fn_adapters.pool import in_order
 from nip_fn_cli.config import Flags, overrides
@@ -67,7 +67,7 @@ def stats_command(params: HyperParameters, *, tokenizer: str | None, as_json: bo
         report = {**asdict(data.report), "info": asdict(data.info), "lengths_in": unit}
         print(msgspec.json.encode({**report, "splits": [*map(_table, found)]}).decode())
         return
-    print(told(data, params))
+    print(describe(data, params))
     _print_statistics(found, (*views,), unit)
     for line in left_out(data):
         print(line)
@@ -121,7 +121,7 @@ def _print_statistics(found: Iterable[SplitStatistics], views: tuple[str, ...], 
 def check_command(params: HyperParameters, proving: Proving, *, prove: bool) -> None:
     """Check a data set; end with a code of its own where something is wrong."""
     data = opened_data(params, TERMINAL, most_shown=1000)
-    print(told(data, params))
+    print(describe(data, params))
     faults = 0
     for line in leaks(data.solutions()):
         faults += 1

@@ -14,7 +14,7 @@ from nip_fn.run.events import RunStarted
 from nip_fn_adapters.costs.forecast import SELECTED_SHARE, StageForecast, Workload, forecast
 from nip_fn_adapters.costs.prices import Prices, cost, price_of, sum_known
 from nip_fn_adapters.experiments.budgets import Money, in_dollars, model_of
-from nip_fn_adapters.experiments.datasets import suitable_data, told
+from nip_fn_adapters.experiments.datasets import describe, suitable_data
 from nip_fn_adapters.experiments.plans import New
 from nip_fn_adapters.providers.local.models import BUILTIN, cached_directory, require
 from nip_fn_cli.shown.exits import command, say
@@ -33,7 +33,7 @@ COLUMNS = {
 def dry_run(new: New, money: Money, rate: float) -> None:
     """Print the forecast of a run at `rate` requests a second; send nothing."""
     data = suitable_data(new.params, TERMINAL)
-    say(told(data, new.params))
+    say(describe(data, new.params))
     start = RunStarted(new.params, data.info, __version__, new.lineages)
     rows = forecast(start, data.source)
     _print(rows, new.params, money.prices, rate)
