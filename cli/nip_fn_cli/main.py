@@ -195,13 +195,14 @@ def train(
         flags,
         runs=runs,
         name=run,
-        resume=resume,
+        resumed=resume,
         more=more_iterations,
-        money=money_or_die(budget, prices),
+        budget=budget,
+        prices=prices,
         dry=rate if dry_run else None,
         serve=serve,
         trackers=listed(track),
-        source=of,
+        forest=of,
         iteration=iteration,
     )
 

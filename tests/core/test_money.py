@@ -26,7 +26,12 @@ from nip_fn.training.tokens import estimated_prompt, estimated_training, trained
 from nip_fn.trees.forest import Forest
 from nip_fn.trees.grow import insert, new_tree
 from nip_fn.trees.node import GameTree, ReplyArrival, node_at, pending_requests
-from nip_fn_adapters.costs.forecast import Assumptions, StageForecast, decision_points, forecast
+from nip_fn_adapters.costs.forecast import (
+    Assumptions,
+    StageForecast,
+    decision_points,
+    forecast_stages,
+)
 from nip_fn_adapters.costs.prices import (
     FREE,
     Price,
@@ -346,14 +351,14 @@ def with_one_request_a_position(setup: Setup) -> Setup:
 def test_when_nobody_decides_early_a_run_asks_for_exactly_the_most(setup: Setup) -> None:
     """For any protocol, trainer, branching, schedule and forced guess."""
     setup = with_one_request_a_position(setup)._replace(decision_rate=0.0, invalid_rate=0.0)
-    lines = forecast(RunStarted(setup.params, DATASET, ""), draw)
+    lines = forecast_stages(RunStarted(setup.params, DATASET, ""), draw)
     assert asked(play(setup)[-1].state) == planned(lines)
 
 
 @given(setups())
 def test_no_run_without_retries_asks_for_more(setup: Setup) -> None:
     setup = with_one_request_a_position(setup)._replace(invalid_rate=0.0)
-    lines = forecast(RunStarted(setup.params, DATASET, ""), draw)
+    lines = forecast_stages(RunStarted(setup.params, DATASET, ""), draw)
     state = play(setup)[-1].state
     most = planned(lines)
     for place, (requests, replies) in asked(state).items():
@@ -373,7 +378,7 @@ def test_a_script_costs_nothing() -> None:
     without, scripted = (
         {
             (line.stage, line.name): line.most
-            for line in forecast(RunStarted(make_params(*some), DATASET, ""), draw)
+            for line in forecast_stages(RunStarted(make_params(*some), DATASET, ""), draw)
         }
         for some in (tables[:1], tables)
     )
@@ -436,7 +441,7 @@ def test_siblings_asked_for_one_by_one_pay_for_the_prompt_each() -> None:
                 "malt": {"num_responses_per_timestep": 3},
             }
         )
-        lines = forecast(RunStarted(params, DATASET, ""), draw)
+        lines = forecast_stages(RunStarted(params, DATASET, ""), draw)
         return [
             (fsum(amount.tokens.prompt for amount in amounts), fsum(a.requests for a in amounts))
             for amounts in ([line.expected for line in lines], [line.most for line in lines])
@@ -458,7 +463,7 @@ def test_more_trees_than_are_looked_at_are_all_counted() -> None:
             "text_rl": {"test_scheme": "none"},
         }
     )
-    (line, *others) = forecast(RunStarted(params, DATASET, ""), draw)
+    (line, *others) = forecast_stages(RunStarted(params, DATASET, ""), draw)
     by_agent = {one.name: one.most.replies for one in (line, *others) if one.stage == "sample"}
     k = params.malt.num_responses_per_timestep
     assert by_agent["verifier"] == 150 * k * k

@@ -114,7 +114,7 @@ _Both = tuple[_Examples, _Examples]  # expected, most
 _Past = dict[tuple[bool, str], _Both]  # (true if imitated, group) -> the examples so far
 
 
-def forecast(start: RunStarted, source: Source) -> tuple[StageForecast, ...]:
+def forecast_stages(start: RunStarted, source: Source) -> tuple[StageForecast, ...]:
     """The workload of a run: stage by stage, first each agent's, then each trained group's."""
     params, (state, _) = start.params, step(EMPTY, start)
     tuned = {group.name for group in state.groups if group.serving is not None}

@@ -1,23 +1,19 @@
 """Ending the paid trainings of a run that is abandoned."""
 
-import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
-from returns.pipeline import is_successful
-from returns.result import Failure, Result
-
 from nip_fn.config.hosting import kind_of
-from nip_fn.errors import Problem, collect
 from nip_fn.params.agent import agent_group
+from nip_fn_adapters.experiments.concurrency import asynchronous, run_in_own_loop
+from nip_fn_adapters.experiments.outcomes import outcome, refuse
+from nip_fn_adapters.experiments.watching import NOBODY, Tell, Watch
 from nip_fn_adapters.recording.runs import Run, load_run
 from nip_fn_adapters.trust import server_problem
 
-Tell = Callable[[str], None]  # takes a line for people
 
-
-def cancel(run: Path | str, *, tell: Tell = lambda line: None) -> Result[tuple[str, ...], Problem]:
+@outcome
+def cancel(run: Path | str, *, tell: Tell | None = None, watch: Watch = NOBODY) -> tuple[str, ...]:
     """Cancel the fine-tuning jobs of a run at a provider, or at a language-model server.
 
     A run that is stopped or killed leaves its jobs under way, to find their results when it is
@@ -27,45 +23,45 @@ def cancel(run: Path | str, *, tell: Tell = lambda line: None) -> Result[tuple[s
     Args:
         run: The folder of a run that no other process carries on, or its name in `runs`.
         tell: Called with what is waited for, and what could not be deleted.
+        watch: See `Watch`.
 
     Returns:
         The ids of the jobs that were under way; a failure if a server cannot be asked.
     """
-
-    def cancelled(loaded: Run) -> Result[tuple[str, ...], Problem]:
-        if problem := server_problem(loaded.params):
-            return Failure(problem)
-        # In a thread of its own: the caller may be inside an event loop, as a notebook is.
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, _cancel(loaded, tell)).result()
-
-    return load_run(run).bind(cancelled)
+    loaded = load_run(run).unwrap()
+    if problem := server_problem(loaded.params):
+        refuse(problem)
+    return run_in_own_loop(partial(_cancel, loaded, watch.telling(tell).tell))
 
 
-async def _cancel(run: Run, tell: Tell) -> Result[tuple[str, ...], Problem]:
+cancel_async = asynchronous(cancel)
+
+
+async def _cancel(run: Run, tell: Tell) -> tuple[str, ...]:
     kinds = {kind_of(agent) for agent in run.params.agents if not agent.freeze_agent}
-    parts = {"api": _at_providers, "self-hosted": _at_servers}
-    cancelled = [await part(run, tell) for kind, part in parts.items() if kind in kinds]
-    return collect(cancelled).map(lambda ids: sum(ids, ()))
+    jobs: tuple[str, ...] = ()
+    if "api" in kinds:
+        jobs += await _at_providers(run, tell)
+    if "self-hosted" in kinds:
+        jobs += await _at_servers(run, tell)
+    return jobs
 
 
-async def _at_providers(run: Run, tell: Tell) -> Result[tuple[str, ...], Problem]:
+async def _at_providers(run: Run, tell: Tell) -> tuple[str, ...]:
     from nip_fn_adapters.providers.api.endpoints import environment
     from nip_fn_adapters.providers.api.tuner import cancel_jobs, delete_files, trainings
 
-    all_trainings = trainings(run.params, environment())
-    if not is_successful(all_trainings):
-        return all_trainings.map(lambda _: ())
     trained = (agent for agent in run.params.agents if not agent.freeze_agent)
     names = {agent_group(agent) for agent in trained if kind_of(agent) == "api"}
-    groups = {name: each for name, each in all_trainings.unwrap().items() if name in names}
+    all_trainings = trainings(run.params, environment()).unwrap()
+    groups = {name: training for name, training in all_trainings.items() if name in names}
     cancelled = await cancel_jobs(run.path.parent, groups)
     awaited = [record.job.name for record in run.state.jobs if not record.ended]
     await delete_files(run.path.parent, groups, awaited, tell)
-    return cancelled
+    return cancelled.unwrap()
 
 
-async def _at_servers(run: Run, tell: Tell) -> Result[tuple[str, ...], Problem]:
+async def _at_servers(run: Run, tell: Tell) -> tuple[str, ...]:
     from nip_fn_adapters.providers.api.endpoints import environment
     from nip_fn_adapters.providers.selfhosted.client import Timeouts
     from nip_fn_adapters.providers.selfhosted.host import hosts_of, of_groups
@@ -74,9 +70,7 @@ async def _at_servers(run: Run, tell: Tell) -> Result[tuple[str, ...], Problem]:
     # A run that is cancelled does not need its server to come up: ten seconds tell if it is there.
     timeouts = Timeouts(ready=10.0)
     hosts = hosts_of(run.params, run.path.parent, environment(), timeouts=timeouts, tell=tell)
-    if not is_successful(hosts):
-        return hosts.map(lambda _: ())
     groups = of_groups(run.params, hosts.unwrap())
     under_way = (record.job for record in run.state.jobs if record.created and not record.ended)
     jobs = [job for job in under_way if job.group in groups]
-    return (await cancel_jobs(groups, jobs)).map(tuple)
+    return tuple((await cancel_jobs(groups, jobs)).unwrap())

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace as with_fields
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from nip_fn_adapters.experiments.budgets import (
     money_of_run,
     with_budget,
 )
+from nip_fn_adapters.experiments.concurrency import run_in_own_loop
 from nip_fn_adapters.experiments.outcomes import refuse, refused_by_system
 from nip_fn_adapters.experiments.recordings import rare_collections
 from nip_fn_adapters.experiments.watching import NOBODY, Watch
@@ -164,7 +165,8 @@ def _interpreted(
         if session.params.text_rl.save_transcripts:
             observers.append(TranscriptFiles(folder))
         tidying = _Tidying(session.state, models.tidy, watch)
-        return asyncio.run(_interpret(session, world, [*observers, tidying], tidying, watch))
+        interpreting = partial(_interpret, session, world, [*observers, tidying], tidying, watch)
+        return run_in_own_loop(interpreting)
 
 
 class _Tidying:

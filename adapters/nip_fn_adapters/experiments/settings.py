@@ -17,6 +17,8 @@ from nip_fn.config.codec import (
     default_table,
     from_dict,
     merge,
+    shape_problems,
+    to_dict,
 )
 from nip_fn.config.compat.nip import from_nip_config, is_nip_config, nip_differences
 from nip_fn.config.compat.nip_experiment import (
@@ -24,13 +26,37 @@ from nip_fn.config.compat.nip_experiment import (
     experiment_differences,
     is_nip_experiment,
 )
-from nip_fn.config.spelling import DUMMY, provider_of
+from nip_fn.config.spelling import DUMMY, as_recorded, provider_of
 from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters, provider
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn_adapters import extensions
+from nip_fn_adapters.experiments.outcomes import refuse
 from nip_fn_adapters.experiments.watching import NOBODY, Watch
 from nip_fn_adapters.trust import remember, servers_in
+
+Settings = HyperParameters | Mapping[str, Any] | Path | str
+
+
+def as_written(settings: Settings | None, watch: Watch = NOBODY) -> dict[str, Any]:
+    """The table that settings stand for, as it may be written in a file; refuses a malformed one.
+
+    A table and a file are the user's own: the code and the servers that they name are trusted from
+    now on.  Not those of a record, which may be that of somebody else's run.
+    """
+    match settings:
+        case None:
+            return {}
+        case HyperParameters():
+            return to_dict(settings)
+        case str() | Path():
+            table = read_table(Path(settings), watch).unwrap()
+        case _:
+            table = dict(settings)
+            named(table)
+    for problem in shape_problems(table.get("agents", {})):
+        refuse(problem)
+    return as_recorded(table)
 
 
 def named(table: Mapping[str, Any]) -> None:

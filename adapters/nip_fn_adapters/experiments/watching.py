@@ -67,6 +67,10 @@ class Watch(NamedTuple):
     )
     stopping: Callable[[float], AbstractContextManager[asyncio.Event]] = never_stopped
 
+    def telling(self, tell: Tell | None) -> "Watch":
+        """The same, with lines given to `tell` if it is not None."""
+        return self if tell is None else self._replace(tell=tell)
+
     def warn(self, problem: object) -> None:
         """Tell of something that is no reason to refuse."""
         self.tell(f"nip-fn: warning: {problem}")

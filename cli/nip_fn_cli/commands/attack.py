@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from nip_fn import __version__
 from nip_fn.config.codec import to_dict
 from nip_fn.config.hosting import kind_of
 from nip_fn.config.study import seeds_axis
@@ -19,15 +18,13 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import sides
 from nip_fn.protocols.strategies import strategies_for
-from nip_fn.run.events import RunStarted
 from nip_fn.run.replay import Replayed
 from nip_fn_adapters import extensions
-from nip_fn_adapters.costs.forecast import forecast
 from nip_fn_adapters.costs.spending import dollars as dollars_of
 from nip_fn_adapters.experiments.attack_cases import Case, Choice, cases_of, resolved
 from nip_fn_adapters.experiments.budgets import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_adapters.experiments.cells import played
-from nip_fn_adapters.experiments.datasets import opened_data
+from nip_fn_adapters.experiments.forecasting import forecast_plan
 from nip_fn_adapters.experiments.loading import first_adapters
 from nip_fn_adapters.experiments.plans import New, checked_name
 from nip_fn_adapters.experiments.start import create, reopen
@@ -173,10 +170,8 @@ def _forecast(plans: Sequence[tuple[Case, New]], money: Money) -> None:
     """Print what each run would ask for, and what it would cost."""
     rows = []
     for case, new in plans:
-        data = opened_data(new.params, TERMINAL)
-        start = RunStarted(new.params, data.info, __version__, new.lineages)
-        counted = cells(forecast(start, data.source), new.params, money.prices, rate=1.0)
-        rows.append((case.folder, *counted[:-1]))
+        workload = forecast_plan(new, money.prices, TERMINAL).total
+        rows.append((case.folder, *cells(workload, rate=1.0)[:-1]))
     print("expected / at most, where they differ\n")
     print_rows(("run", *COLUMNS, "dollars"), rows)
 

@@ -11,15 +11,12 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from nip_fn import __version__
 from nip_fn.config.codec import merge
 from nip_fn.config.study import Study, as_name, with_seeds
 from nip_fn.errors import Problem
 from nip_fn.metrics.study import tabulate
-from nip_fn.run.events import RunStarted
-from nip_fn_adapters.costs.forecast import forecast
 from nip_fn_adapters.experiments.budgets import Money, check_budget, money_of_run, spent_at_most
-from nip_fn_adapters.experiments.datasets import suitable_data
+from nip_fn_adapters.experiments.forecasting import forecast_plan, sum_ranges
 from nip_fn_adapters.experiments.own_server import COMMAND
 from nip_fn_adapters.experiments.plans import checked_name, plan, usual_name
 from nip_fn_adapters.experiments.studies.cell import Order, hand_over
@@ -33,7 +30,7 @@ from nip_fn_adapters.recording.overview import overview
 from nip_fn_adapters.recording.runs import load_run
 from nip_fn_adapters.recording.store import CHECKPOINT, replace_file
 from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.shown.dryrun import COLUMNS, Counted, counted, say_budget, shown, summed
+from nip_fn_cli.shown.dryrun import COLUMNS, cells, say_budget
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit, say
 from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.study_board import Board, why
@@ -114,15 +111,14 @@ def run_study(study: Study, place: Path, choice: Choice, money: Money) -> None:
 
 def _forecast(plans: Sequence[Planned], money: Money, watch: Watch) -> None:
     """Print what each cell would ask for and cost, and the sum."""
-    found: list[Counted] = []
-    for one in plans:
-        data = suitable_data(one.new.params, watch)
-        start = RunStarted(one.new.params, data.info, __version__, one.new.lineages)
-        found.append(counted(forecast(start, data.source), one.new.params, money.prices))
-    whole = summed(found)
-    rows = [(one.cell.name, *shown(own, RATE)[:-1]) for one, own in zip(plans, found, strict=True)]
+    workloads = [forecast_plan(one.new, money.prices, watch).total for one in plans]
+    whole = sum_ranges(workloads)
+    rows = [
+        (one.cell.name, *cells(workload, RATE)[:-1])
+        for one, workload in zip(plans, workloads, strict=True)
+    ]
     print("expected / at most, where they differ\n")
-    print_rows(("cell", *COLUMNS, "dollars"), [*rows, ("total", *shown(whole, RATE)[:-1])])
+    print_rows(("cell", *COLUMNS, "dollars"), [*rows, ("total", *cells(whole, RATE)[:-1])])
     say_budget(whole.dollars, money.budget)
 
 

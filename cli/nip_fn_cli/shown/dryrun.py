@@ -1,25 +1,18 @@
 """`nip-fn train --dry-run`: the requests, tokens and cost of a run, before anything is sent."""
 
 import re
-from collections.abc import Sequence
-from typing import NamedTuple
 
 from returns.pipeline import is_successful
 
-from nip_fn import __version__
 from nip_fn.config.hosting import is_trained, kind_of
 from nip_fn.params.agent import agent_group, max_tokens
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.events import RunStarted
-from nip_fn_adapters.costs.forecast import SELECTED_SHARE, StageForecast, Workload, forecast
-from nip_fn_adapters.costs.prices import Prices, cost, price_of, sum_known
-from nip_fn_adapters.experiments.budgets import Money, in_dollars, model_of
-from nip_fn_adapters.experiments.datasets import describe, suitable_data
-from nip_fn_adapters.experiments.plans import New
+from nip_fn_adapters.costs.forecast import SELECTED_SHARE
+from nip_fn_adapters.experiments.budgets import in_dollars, model_of
+from nip_fn_adapters.experiments.forecasting import RunForecast, WorkloadRange
 from nip_fn_adapters.providers.local.models import BUILTIN, cached_directory, require
 from nip_fn_cli.shown.exits import command, say
 from nip_fn_cli.shown.printing import print_rows
-from nip_fn_cli.shown.watching import TERMINAL
 
 COLUMNS = {
     "requests": "requests",
@@ -30,17 +23,13 @@ COLUMNS = {
 }
 
 
-def dry_run(new: New, money: Money, rate: float) -> None:
-    """Print the forecast of a run at `rate` requests a second; send nothing."""
-    data = suitable_data(new.params, TERMINAL)
-    say(describe(data, new.params))
-    start = RunStarted(new.params, data.info, __version__, new.lineages)
-    rows = forecast(start, data.source)
-    _print(rows, new.params, money.prices, rate)
-    _say_assumptions(new.params, rate)
-    say_reasoning(new.params)
-    say_memory(new.params)
-    say_budget(_costs(rows, new.params, money.prices), money.budget)
+def print_forecast(found: RunForecast, budget: float | None, rate: float) -> None:
+    """Print the forecast of a run at `rate` requests a second, and if it is within a budget."""
+    _print(found, rate)
+    _say_assumptions(found.params, rate)
+    say_reasoning(found.params)
+    say_memory(found.params)
+    say_budget(found.total.dollars, budget)
 
 
 def say_budget(costs: tuple[float | None, float | None], budget: float | None) -> None:
@@ -51,74 +40,29 @@ def say_budget(costs: tuple[float | None, float | None], budget: float | None) -
     say(f"budget {in_dollars(budget)}: the expected cost is {expected}, the highest {most}")
 
 
-def _print(
-    rows: Sequence[StageForecast], params: HyperParameters, prices: Prices, rate: float
-) -> None:
+def _print(found: RunForecast, rate: float) -> None:
     titles = ("iteration", "stage", "", "model", *COLUMNS, "dollars", "time")
-    told = [
+    rows = [
         (
-            *(str(row.iteration), row.stage, row.name),
-            model_of(params.agents[row.agent], row.tuned),
-            *cells([row], params, prices, rate),
+            *(str(stage.iteration), stage.stage, stage.name),
+            model_of(found.params.agents[stage.agent], stage.tuned),
+            *cells(found.sum([stage]), rate),
         )
-        for row in rows
+        for stage in found.stages
     ]
-    total = ("total", "", "", "", *cells(rows, params, prices, rate))
+    total = ("total", "", "", "", *cells(found.total, rate))
     print("expected / at most, where they differ\n")
-    print_rows(titles, [*told, total], keys=3)
+    print_rows(titles, [*rows, total], keys=3)
 
 
-class Counted(NamedTuple):
-    """The requests and tokens of some stages and their cost, as expected and at most."""
-
-    expected: Workload
-    most: Workload
-    dollars: tuple[float | None, float | None]
-
-
-def counted(rows: Sequence[StageForecast], params: HyperParameters, prices: Prices) -> Counted:
-    """The sum over some stages of a run."""
-    expected, most = (_sum([getattr(row, name) for row in rows]) for name in ("expected", "most"))
-    return Counted(expected, most, _costs(rows, params, prices))
-
-
-def summed(parts: Sequence[Counted]) -> Counted:
-    """The sum over some runs."""
-    expected, most = (_sum([getattr(one, name) for one in parts]) for name in ("expected", "most"))
-    low, high = (sum_known(one.dollars[i] for one in parts) for i in range(2))
-    return Counted(expected, most, (low, high))
-
-
-def cells(
-    rows: Sequence[StageForecast], params: HyperParameters, prices: Prices, rate: float
-) -> list[str]:
-    """The cells of a row: those of `shown`, for some stages of a run."""
-    return shown(counted(rows, params, prices), rate)
-
-
-def shown(one: Counted, rate: float) -> list[str]:
+def cells(workload: WorkloadRange, rate: float) -> list[str]:
     """The cells of a row: `COLUMNS`, dollars, and the time at `rate` requests a second."""
-    both = one.expected, one.most
-    counts = [[f"{getattr(one, name):,.0f}" for one in both] for name in COLUMNS.values()]
-    dollars = [in_dollars(one) for one in one.dollars]
-    times = [duration(one.requests / rate) for one in both]
+    both = workload.expected, workload.most
+    counts = [[f"{getattr(end, name):,.0f}" for end in both] for name in COLUMNS.values()]
+    dollars = [in_dollars(cost) for cost in workload.dollars]
+    times = [duration(end.requests / rate) for end in both]
     return [most if expected == most else f"{expected} / {most}"
             for expected, most in (*counts, dollars, times)]  # fmt: skip
-
-
-def _sum(workloads: Sequence[Workload]) -> Workload:
-    return Workload(*map(sum, zip(*workloads, strict=True)))
-
-
-def _costs(
-    rows: Sequence[StageForecast], params: HyperParameters, prices: Prices
-) -> tuple[float | None, float | None]:
-    """The expected cost and the highest, in dollars; None where a price is unknown."""
-    priced = [(row, price_of(prices, params.agents[row.agent], tuned=row.tuned)) for row in rows]
-    return (
-        sum_known(cost(row.expected.tokens, price) for row, price in priced),
-        sum_known(cost(row.most.tokens, price) for row, price in priced),
-    )
 
 
 def _against(dollars: float | None, budget: float) -> str:

@@ -1,24 +1,17 @@
 """The end of a training about a world whose theory is known: before, after, and the optimum."""
 
-from pathlib import Path
-
 from nip_fn.export.curves import is_right
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.replay import StageForest, summary
-from nip_fn.run.state import RunState
 from nip_fn.trees.rollouts import Rollout
 from nip_fn.worlds import IMPROVEMENTS
-from nip_fn_adapters.recording.runs import load_run
+from nip_fn_adapters.recording.runs import Run
 from nip_fn_cli.shown.printing import console, print_rows
 
 
-def print_improvements(state: RunState, folder: Path) -> None:
-    """Print the table and a game of each test; nothing without a theory or without two tests.
-
-    Args:
-        state: The run's, once it is done.
-        folder: Of the run.
-    """
+def print_improvements(run: Run) -> None:
+    """Print the table and a game of each test; nothing without a theory or without two tests."""
+    state = run.state
     improvements = IMPROVEMENTS.get(state.params.dataset)
     prefix = f"{state.params.test_dataset_split}."
     tests = [
@@ -35,7 +28,7 @@ def print_improvements(state: RunState, folder: Path) -> None:
     print()
     print_rows(("", "before", "after", "optimum"), rows)
     out = console()
-    first, *_, last = load_run(folder).unwrap().stages("test")
+    first, *_, last = run.stages("test")
     names = tuple(agent.name for agent in protocol_of(state.params).agents)
     for told in _told_apart(first, last, names):
         out.print(told, soft_wrap=True)
