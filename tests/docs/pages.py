@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 DOCS = Path(__file__).parents[2] / "docs"
 # Pages of this form; their commands are not run by tests/cli/test_first_hour.py again.
-WALKED = ("first-hour", "how-a-run-works", "read-a-tree")
+WALKED = ("first-hour", "from-python", "how-a-run-works", "read-a-tree")
 
 _BLOCK = re.compile(
     r"(?P<named>^[^\n]*`(?P<name>[\w.]+)`:\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$"
