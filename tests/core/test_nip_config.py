@@ -322,9 +322,18 @@ def test_factors_of_one_leave_the_rate_to_the_provider() -> None:
 
 
 def test_a_random_agent_is_never_trained() -> None:
-    params = params_of(CONFIGURATIONS["random-prover"])
-    assert params.agents[0].model_provider == "scripted"
-    assert params.agents[1].model_provider == "OpenAI"
+    of_class = {"agents": {"prover": {"_type": "RandomAgentParameters"}}}
+    by_switch = {"agents": {"prover": {"is_random": True}}}
+    for random in (of_class, by_switch):
+        prover, verifier = params_of(merge(V2, random)).agents
+        assert (prover.model_provider, prover.model_name) == ("scripted", "random")
+        assert verifier.model_provider == "SelfHosted"
+
+
+def test_the_library_s_test_data_are_ten_datapoints() -> None:
+    params = params_of(CONFIGURATIONS["test-data"])
+    assert params.dataset == "builtin:python"
+    assert params.dataset_options.max_train_size == params.dataset_options.max_test_size == 10
 
 
 def test_tests_that_are_run_again_train_nothing() -> None:

@@ -83,6 +83,18 @@ def test_it_may_be_changed_where_the_recorded_replies_do_not_depend_on_it() -> N
     assert [reselect_problem(*pair) is None for pair in changes.values()] == [False] * 3
 
 
+def test_an_agent_may_move_to_another_server_but_not_to_another_kind() -> None:
+    """At a language-model server there are adapters that a plain vLLM does not have."""
+    hosted = larger()
+    at_a, at_b = (
+        replace(hosted, agents=(replace(hosted.agents[0], api_base_url=url), hosted.agents[1]))
+        for url in ("http://a/v1", "http://b/v1")
+    )
+    for recorded, requested, allowed in ((at_a, at_b, True), (hosted, at_a, False)):
+        assert may_resume(recorded, requested, "agents.prover.api_base_url") is allowed
+        assert (fork_problem(recorded, requested) is None) is allowed
+
+
 def test_agents_of_a_group_must_agree_on_it_if_it_describes_their_model() -> None:
     for name, shared in (("lora_layers", True), ("patience", False)):
         agents = [replace(agent, shared_model_group="both") for agent in larger(**{name: 2}).agents]

@@ -27,7 +27,8 @@ from nip_fn.protocols.registry import protocol_of
 _MARKS = ("scenario", "_package_version", "_package_name")  # keys of no configuration of ours
 _REQUIRED = ("scenario", "trainer", "dataset")
 _RANDOM = {"model_provider": "scripted", "model_name": "random"}
-_TEST_SIZES = {"max_train_size": 10, "max_test_size": 10}
+_LIMITS = ("max_train_size", "max_test_size")
+TEST_ROWS = 10
 
 
 def is_nip_config(table: Mapping[str, Any]) -> bool:
@@ -49,7 +50,9 @@ def from_nip_config(table: Mapping[str, Any]) -> Result[dict[str, Any], Problem]
     ours: dict[str, Any] = reduce(merge, map(_written, leaves), DEFAULTS)
     ours = merge(ours, {"agents": dict.fromkeys(_random_agents(table), _RANDOM)})
     if table["dataset"] == TEST_DATA:
-        ours = merge({"dataset_options": _TEST_SIZES}, ours)
+        limits = ours.get("dataset_options", {})
+        few = {name: TEST_ROWS for name in _LIMITS if limits.get(name) is None}
+        ours = merge(ours, {"dataset_options": few})
     if _base_run(table) == "rerun_tests":
         ours = merge(ours, {"rl": {"num_iterations": 0}, "text_rl": {"test_scheme": "all"}})
     return _rollouts(table.get("rl") or {}, ours).map(
