@@ -1,10 +1,10 @@
 """The options that describe a run, as the written configuration that they stand for."""
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from returns.result import Failure, Result, Success
@@ -18,42 +18,39 @@ from nip_fn_cli.shown.exits import Exit, die, or_exit
 from nip_fn_cli.shown.watching import TERMINAL
 
 
-class Flags(NamedTuple):
-    """The options of the command line that describe a run."""
-
-    config: Path | None = None
-    trainer: str | None = None
-    protocol: str | None = None
-    provider: str | None = None
-    model: str | None = None
-    base_url: str | None = None
-    batch: bool | None = None
-    dataset: str | None = None
-    skip_bad_rows: bool | None = None
-    seed: int | None = None
-    iterations: int | None = None
-    sets: tuple[str, ...] = ()
-
-
-def overrides(flags: Flags) -> dict[str, Any]:
-    """The table that the flags describe: the file, then the options, then --set.
+def overrides(
+    config: Path | None = None,
+    *,
+    trainer: str | None = None,
+    protocol: str | None = None,
+    model: str | None = None,
+    base_url: str | None = None,
+    batch: bool = False,
+    dataset: str | None = None,
+    skip_bad_rows: bool = False,
+    seed: int | None = None,
+    iterations: int | None = None,
+    sets: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """The table that a file and the options of a command describe: the file, the options, --set.
 
     Ends the command if one of them cannot be read.
     """
-    table = or_exit(read_table(flags.config, TERMINAL)) if flags.config else {}
+    table = or_exit(read_table(config, TERMINAL)) if config else {}
     options = {
-        "trainer": flags.trainer,
-        "interaction_protocol": flags.protocol,
-        f"agents.{DEFAULT_AGENT}.model_name": flags.model,
-        f"agents.{DEFAULT_AGENT}.api_base_url": flags.base_url,
-        f"agents.{DEFAULT_AGENT}.use_batch_api": flags.batch,
-        "dataset": flags.dataset,
-        "dataset_options.skip_bad_rows": flags.skip_bad_rows,
-        "seed": flags.seed,
-        "rl.num_iterations": flags.iterations,
+        "trainer": trainer,
+        "interaction_protocol": protocol,
+        f"agents.{DEFAULT_AGENT}.model_name": model,
+        f"agents.{DEFAULT_AGENT}.api_base_url": base_url,
+        # An option that was not given must not override the configuration with its false.
+        f"agents.{DEFAULT_AGENT}.use_batch_api": batch or None,
+        "dataset": dataset,
+        "dataset_options.skip_bad_rows": skip_bad_rows or None,
+        "seed": seed,
+        "rl.num_iterations": iterations,
     }
-    given = [nest(address, value) for address, value in options.items() if value is not None]
-    table = with_sets(reduce(merge, given, table), flags.sets)
+    written = [nest(address, value) for address, value in options.items() if value is not None]
+    table = with_sets(reduce(merge, written, table), sets or ())
     for problem in shape_problems(table.get("agents", {})):
         die(Exit.USAGE, problem)
     named(options)
@@ -62,9 +59,9 @@ def overrides(flags: Flags) -> dict[str, Any]:
 
 def with_sets(table: Mapping[str, Any], sets: Iterable[str]) -> dict[str, Any]:
     """The table with each `a.b=value` of --set laid over it; ends the command if it cannot."""
-    given = together([or_exit(_parse_set(assignment)) for assignment in sets])
-    named(given)
-    return merge(table, given)
+    assigned = together([or_exit(_parse_set(assignment)) for assignment in sets])
+    named(assigned)
+    return merge(table, assigned)
 
 
 def _parse_set(assignment: str) -> Result[dict[str, Any], Problem]:

@@ -280,7 +280,7 @@ def test_version_and_documentation_are_served(server: Server) -> None:
 
 
 def test_it_says_what_happens_and_how_it_is(tmp_path: Path) -> None:
-    """In its terminal, and to `nip-fn serve --status`; vLLM is started once for two groups."""
+    """In its terminal, and to `nip-fn status`; vLLM is started once for two groups."""
     fakes = fake_vllm(tmp_path / "vllm")
     with Server(tmp_path / "state", "--model", MODEL, *fakes, token=TOKEN) as server:
         status = partial(server.ask, "/vllm/status")
@@ -294,12 +294,8 @@ def test_it_says_what_happens_and_how_it_is(tmp_path: Path) -> None:
         os.kill(json.loads(record.read_text())["pids"][0], signal.SIGKILL)
         eventually(lambda: status().json()["replicas"][0]["restarts"], lambda number: number == 1)
         eventually(lambda: status().json()["status"], lambda s: s == "online")
-        shown = CliRunner(env={"NIP_FN_SERVER_TOKEN": TOKEN}).invoke(
-            app, ("serve", "--status", server.url)
-        )
-        refused = CliRunner(env={"NIP_FN_SERVER_TOKEN": "no"}).invoke(
-            app, ("serve", "--status", server.url)
-        )
+        shown = CliRunner(env={"NIP_FN_SERVER_TOKEN": TOKEN}).invoke(app, ("status", server.url))
+        refused = CliRunner(env={"NIP_FN_SERVER_TOKEN": "no"}).invoke(app, ("status", server.url))
     assert shown.exit_code == 0, shown.stderr
     for told in (MODEL, "online", "1 restarts", "GiB used", "GiB free", "answers for x", "none"):
         assert told in shown.stdout

@@ -145,7 +145,7 @@ def test_no_prompt_about_an_answer_in_prose_speaks_of_code(
     trained = run_cli("train", *FROZEN, *little, *where, "--run", "r", OPENAI_API_KEY=KEY)
     assert trained.returncode == 0, trained.stderr
     assert "data own.jsonl, answers in prose: " in trained.stderr
-    retested = run_cli("eval", "--of", "r", OPENAI_API_KEY=KEY)
+    retested = run_cli("retest", "r", OPENAI_API_KEY=KEY)
     assert retested.returncode == 0, retested.stderr
     prompts = [entry["body"]["messages"][0]["content"] for entry in provider.log()]
     assert len(set(prompts)) >= 2 * len(GAMES)

@@ -10,7 +10,7 @@ import typer
 from nip_fn.config.codec import get, merge, nest
 from nip_fn.params.update_schedule import ContiguousPeriodicUpdateSchedule
 from nip_fn_adapters.experiments.settings import read_table, resolve
-from nip_fn_cli.config import Flags, overrides
+from nip_fn_cli.config import overrides
 from nip_fn_cli.shown.exits import Exit
 from tests.cli.conftest import SMALL, RunCli
 from tests.core.test_nip_config import V1, V2
@@ -25,7 +25,7 @@ def written(folder: Path, text: str, name: str = "c.json") -> Path:
 
 def read(file: Path, *sets: str) -> dict[str, Any]:
     """The table of a file and --set."""
-    return overrides(Flags(file, sets=sets))
+    return overrides(file, sets=sets)
 
 
 def test_json_says_what_toml_says(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_value_of_set_may_be_json_and_a_version_a_number(tmp_path: Path) -> No
         "agents.verifier.checkpoint_version=3",
         "agents.verifier.system_prompt_template={{ question }}",
     )
-    agent = resolve(overrides(Flags(sets=given))).agents[1]
+    agent = resolve(overrides(sets=given)).agents[1]
     assert agent.update_schedule == ContiguousPeriodicUpdateSchedule(period=2, start=0, stop=1)
     assert agent.checkpoint_version == "3"
     assert agent.system_prompt_template == "{{ question }}"
@@ -122,7 +122,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_address_and_the_cause(
     tmp_path: Path, name: str, text: str, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = written(tmp_path, text, name)
-    line = refused(Flags(file), capsys)
+    line = refused(file, capsys)
     assert line.startswith(f"nip-fn: {file}: ")
     assert all(word in line for word in words), line
 
@@ -132,13 +132,13 @@ def test_bytes_that_are_no_text_are_named(
 ) -> None:
     file = tmp_path / "c.json"
     file.write_bytes(b"\xff\xfe{}")
-    assert refused(Flags(file), capsys).startswith(f"nip-fn: {file}: not UTF-8 text")
+    assert refused(file, capsys).startswith(f"nip-fn: {file}: not UTF-8 text")
 
 
 def test_a_file_that_is_not_there_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = refused(Flags(tmp_path / "c.toml"), capsys)
+    line = refused(tmp_path / "c.toml", capsys)
     assert line == f"nip-fn: {tmp_path / 'c.toml'}: No such file or directory"
 
 
@@ -146,15 +146,15 @@ def test_a_file_that_is_not_there_is_named(
 def test_an_assignment_without_its_parts_is_refused(
     assignment: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    line = refused(Flags(sets=(assignment,)), capsys)
+    line = refused(None, capsys, assignment)
     assert line.startswith(f"nip-fn: --set {assignment}: expected a parameter")
     assert line.endswith("as in --set rl.lr=1e-4")
 
 
-def refused(flags: Flags, capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line with which the flags end a command."""
+def refused(file: Path | None, capsys: pytest.CaptureFixture[str], *sets: str) -> str:
+    """The one line with which a file and --set end a command."""
     with pytest.raises(typer.Exit) as ended:
-        overrides(flags)
+        overrides(file, sets=sets)
     assert ended.value.exit_code == Exit.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     return line

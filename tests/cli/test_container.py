@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.recording import store
 
 from .conftest import COMMAND, SMALL, call_cli, needs_bubblewrap, plain_environment
@@ -75,12 +76,12 @@ def test_a_file_that_was_being_replaced_stops_nobody_with_the_same_process_id(
     child = os.fork()
     if not child:
         os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
-        store.replace_file(path, b"half")
+        replace_file(path, b"half")
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert not path.exists()
     (left,) = tmp_path.iterdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "getpid", lambda: child)
-        store.replace_file(path, b"whole")
+        replace_file(path, b"whole")
     assert path.read_bytes() == b"whole"
     assert left.exists()

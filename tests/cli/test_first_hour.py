@@ -68,6 +68,7 @@ LITTLE = (
 QUICK: dict[str, tuple[str, ...]] = {
     "train": (*DUMMY, *LITTLE),
     "eval": (*DUMMY, "--set", "dataset_options.max_test_size=4", "--repeats", "1"),
+    "card": (*DUMMY, "--set", "dataset_options.max_test_size=4", "--repeats", "1"),
     "attack": (
         *("--starts", "1", "--iterations", "1", "--datapoints", "2", "--games", "2"),
         *("--best-of", "2"),
@@ -347,7 +348,7 @@ MISTAKES = [
         ("--more-iterations", "--resume"),
     ),
     Mistake("train --resume --run first --dry-run", 2, ("--dry-run", "--resume")),
-    Mistake("eval --relabel 4", 2, ("--relabel", "--card")),
+    Mistake("card --relabel 4", 2, ("--relabel", "--from RUN")),
     # data
     Mistake(f"{TRAIN} --dataset photos", 2, ("photos", ".jsonl"), f"{TRAIN} --dataset my.jsonl"),
     Mistake(f"{TRAIN} --dataset my.txt", 2, ("my.txt", ".jsonl")),

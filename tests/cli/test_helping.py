@@ -10,6 +10,7 @@ import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from nip_fn_cli.main import app
+from nip_fn_cli.shown.helping import Group
 
 from .conftest import RunCli
 
@@ -41,7 +42,18 @@ def shown(words: Words, run_cli: RunCli) -> str:
 
 def test_all_commands_are_found() -> None:
     assert {("train",), ("data", "mutate")} <= set(COMMANDS)
-    assert len(COMMANDS) >= 23
+    assert len(COMMANDS) >= 25
+
+
+def test_a_group_lists_its_commands_by_their_first_sentences(words: Words) -> None:
+    """Which are written out in the group, so that to list commands imports none of them."""
+    group = COMMANDS[words]
+    if isinstance(group, Group):
+        firsts = {
+            name: " ".join((command.help or "").split("\n\n")[0].split())
+            for name, command in group.commands.items()
+        }
+        assert group.sentences == firsts
 
 
 def test_help_has_no_names_of_types_and_no_formulas(shown: str) -> None:

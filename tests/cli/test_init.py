@@ -2,14 +2,15 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nip_fn.config.schema import parameters
 from nip_fn_adapters.experiments.plans import plan
 from nip_fn_cli.commands.init import init_command
-from nip_fn_cli.commands.params import values_of
-from nip_fn_cli.config import Flags, overrides
+from nip_fn_cli.config import overrides
+from nip_fn_cli.shown.parameters import values_of
 from tests.cli.conftest import SMALL, RunCli
 
 
@@ -43,24 +44,24 @@ def test_an_extended_run_has_the_configuration_of_all_its_iterations(
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("provider", "options"),
     [
-        Flags(),
-        Flags(provider="dummy", protocol="debate", trainer="ei"),
-        Flags(provider="openai", model="m", dataset="builtin:python"),
-        Flags(sets=("rl.lr=1e-3", "agents.prover.model_name=builtin:tea")),
-        Flags(sets=("agents.prover.lora_alpha=8", "agents.verifier.lora_alpha=8")),
+        (None, {}),
+        ("dummy", {"protocol": "debate", "trainer": "ei"}),
+        ("openai", {"model": "m", "dataset": "builtin:python"}),
+        (None, {"sets": ["rl.lr=1e-3", "agents.prover.model_name=builtin:tea"]}),
+        (None, {"sets": ["agents.prover.lora_alpha=8", "agents.verifier.lora_alpha=8"]}),
     ],
 )
 def test_a_new_configuration_says_what_its_options_say_also_without_its_marks(
-    tmp_path: Path, flags: Flags
+    tmp_path: Path, provider: str | None, options: dict[str, Any]
 ) -> None:
     file, every = tmp_path / "c.toml", tmp_path / "every.toml"
-    init_command(file, flags, tmp_path)
+    init_command(file, provider=provider, runs=tmp_path, **options)
     every.write_text(re.sub(r"(?m)^#(?! )", "", file.read_text()))
-    expected = plan(overrides(flags), flags.provider, tmp_path).params
+    expected = plan(overrides(**options), provider, tmp_path).params
     for one in (file, every):
-        assert plan(overrides(Flags(one)), None, tmp_path).params == expected
+        assert plan(overrides(one), None, tmp_path).params == expected
     words = " ".join(file.read_text().replace("\n#", "").split())
     for address, parameter in parameters().items():
         # An agent's name is that of its table.

@@ -14,7 +14,8 @@ from nip_fn.config.codec import default_table, from_dict, nest, to_dict
 from nip_fn.config.presets import with_preset
 from nip_fn.config.schema import parameters
 from nip_fn.protocols.registry import PROTOCOLS
-from nip_fn_cli.commands.params import OWN, default_of, schema, show, values_of
+from nip_fn_cli.commands.params import schema, show
+from nip_fn_cli.shown.parameters import OWN, default_of, values_of
 from tests.cli.conftest import RunCli
 from tests.core.games import Setup, setups
 

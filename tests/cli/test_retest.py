@@ -1,4 +1,4 @@
-"""`nip-fn eval --of RUN`: the models of every iteration, tested again."""
+"""`nip-fn retest`: the models of every iteration, tested again."""
 
 import json
 import shutil
@@ -28,7 +28,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def retest(home: Path, tmp_path: Path, run_cli: RunCli) -> RunCli:
     shutil.copytree(home / "runs", tmp_path / "runs")
-    return lambda *options: run_cli("eval", "--of", *options)
+    return lambda *options: run_cli("retest", *options)
 
 
 def rows(finished: Finished) -> list[dict[str, Any]]:
@@ -83,10 +83,8 @@ def test_iterations_with_one_model_are_tested_once(retest: RunCli, tmp_path: Pat
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("a@1",), "all iterations are tested; write --of a"),
-        (("a", "--model", "x"), "--model: the game and the models are those of a"),
+        (("a@1",), "a@1: all iterations are tested; write a"),
         (("nobody",), "there is no such run"),
-        (("a", "--card"), "write --card --from RUN@N"),
     ],
 )
 def test_what_cannot_be_tested_again_is_refused(

@@ -4,7 +4,7 @@ import pwd
 
 from nip_fn_adapters.serving.wire import AdapterInfo, Machine, VllmStatus
 from nip_fn_cli.commands.serve import other_users
-from nip_fn_cli.shown.serving_status import Told, lines_of
+from nip_fn_cli.commands.status import Told, lines_of
 
 
 def account(name: str, user: int, shell: str = "/bin/sh") -> pwd.struct_passwd:

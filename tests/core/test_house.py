@@ -1,30 +1,50 @@
-"""The house of the core keeps to its plan: few rooms, few arrows between them, none back up."""
+"""The house keeps to its plan: few rooms, few arrows between them, none back up."""
 
 from pathlib import Path
 
 import pytest
 
-from ..tools.arrows import OPENINGS, PACKAGES, arrows, back_up, docstrings, measure, sources
+from ..tools.arrows import (
+    ADAPTERS,
+    CLI,
+    CORE,
+    OPENINGS,
+    PACKAGES,
+    House,
+    arrows,
+    back_up,
+    docstrings,
+    longest_chain,
+    measure,
+    rooms,
+)
 
 
-def test_there_are_at_most_16_rooms_and_80_arrows_and_none_goes_back_up() -> None:
-    rooms = sources()
-    found = arrows(rooms)
-    assert len(rooms) - 1 <= 16
-    assert len(found) <= 80
-    assert back_up(found) == set()
+@pytest.mark.parametrize(
+    ("house", "most_rooms", "most_arrows", "most_floors"),
+    [(CORE, 16, 80, 10), (ADAPTERS, 21, 45, 6), (CLI, 30, 60, 5)],
+    ids=lambda value: value.path.name if isinstance(value, House) else str(value),
+)
+def test_a_package_has_few_rooms_and_few_arrows_and_none_goes_back_up(
+    house: House, most_rooms: int, most_arrows: int, most_floors: int
+) -> None:
+    pairs = arrows(house)
+    assert len(rooms(house)) <= most_rooms
+    assert len(pairs) <= most_arrows
+    assert len(longest_chain(pairs)) <= most_floors
+    assert back_up(house) == set()
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
 def test_a_docstring_begins_with_the_type_of_thing_it_names(package: Path) -> None:
     """Not with "What" or "Whether", which say nothing of what is returned."""
-    told = [
+    openings = [
         f"{path}: {doc}"
         for path in sorted(package.rglob("*.py"))
         for doc, _ in docstrings(path)
         if doc.split()[0].strip(",.:") in OPENINGS
     ]
-    assert told == []
+    assert openings == []
 
 
 def test_lines_are_counted_by_what_they_hold(tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_what_is_left_out_is_as_in_that_library() -> None:
     ("name", "words"),
     [
         ("test-data", ["dataset", "builtin:python"]),
-        ("rerun-tests", ["base_run.base_run_type", "nip-fn eval --of RUN"]),
+        ("rerun-tests", ["base_run.base_run_type", "nip-fn retest RUN"]),
         ("from-parameters", ["none are fetched"]),
         ("random-prover", ["agents.prover.is_random", "script"]),
         ("frames-not-divisible", ["rl.frames_per_batch", "1000", "111"]),

@@ -1,8 +1,10 @@
-"""The house of the core in numbers: `python -m tests.tools.arrows`.
+"""The house in numbers, package by package: `python -m tests.tools.arrows`.
 
-A *room* is a module or package directly inside `nip_fn`; an *arrow* is an ordered pair of different
-rooms of which the first imports the second anywhere.  An arrow goes *back up* if the layers
-contract of pyproject.toml puts the second on the first one's layer or above it.
+A *room* is a module or package directly inside one of the three packages; the modules of
+`cli/nip_fn_cli/commands` are a room each, and so are the providers.  An *arrow* is an ordered pair
+of different rooms of one package of which the first imports the second anywhere.  It goes *back up*
+if the layers contract of pyproject.toml puts the second on the first one's layer or above it.  The
+*floors* are the rooms of the longest chain of arrows.
 """
 
 import ast
@@ -10,7 +12,7 @@ import io
 import re
 import tokenize
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +21,24 @@ from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).parents[2]
-CORE = ROOT / "nip_fn"
-PACKAGES = (CORE, ROOT / "adapters/nip_fn_adapters", ROOT / "cli/nip_fn_cli")
+
+
+class House(NamedTuple):
+    """A package whose rooms are counted.
+
+    path: its folder.
+    wings: folders of it of which every member is a room.
+    """
+
+    path: Path
+    wings: tuple[str, ...] = ()
+
+
+CORE = House(ROOT / "nip_fn")
+ADAPTERS = House(ROOT / "adapters/nip_fn_adapters", ("providers",))
+CLI = House(ROOT / "cli/nip_fn_cli", ("commands",))
+HOUSES = (CORE, ADAPTERS, CLI)
+PACKAGES = tuple(house.path for house in HOUSES)
 
 # Words that say nothing of the type of the thing that is returned (STYLE: a noun or an imperative).
 OPENINGS = ("What", "Whether", "How", "Where")
@@ -43,28 +61,32 @@ class Room(NamedTuple):
         return self.comments / max(1, self.code + self.docstrings + self.comments)
 
 
-def room_of(path: Path) -> str:
-    """The room that a source file lies in; `__init__` is the package's own front door."""
-    return path.relative_to(CORE).parts[0].removesuffix(".py")
+def rooms(house: House) -> dict[str, list[Path]]:
+    """The source files of each room; the front door `__init__` is of none, and so is a wing's."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(house.path.rglob("*.py")):
+        if name := _room(path.relative_to(house.path).with_suffix("").parts, house):
+            found.setdefault(name, []).append(path)
+    return found
 
 
-def sources() -> dict[str, list[Path]]:
-    """The source files of each room."""
-    rooms: dict[str, list[Path]] = {}
-    for path in sorted(CORE.rglob("*.py")):
-        rooms.setdefault(room_of(path), []).append(path)
-    return rooms
+def _room(parts: Sequence[str], house: House) -> str:
+    """The room of a module, given by its names below the package; "" for that of a front door."""
+    depth = 2 if parts and parts[0] in house.wings else 1
+    front_doors = ((), ("__init__",), *((wing,) for wing in house.wings))
+    if tuple(parts) in front_doors or parts[depth - 1] == "__init__":
+        return ""
+    return ".".join(parts[:depth])
 
 
 def _imported(path: Path) -> Iterator[str]:
-    """The full names of the modules that a file imports from the core."""
+    """The full names that a file imports."""
     for node in ast.walk(_parsed(path)):
         match node:
             case ast.Import(names=names):
                 yield from (alias.name for alias in names)
             case ast.ImportFrom(module=str(module), names=names, level=0):
-                # `from nip_fn import keys` names a room where `from nip_fn.keys import key` does.
-                yield from (f"{module}.{a.name}" if module == "nip_fn" else module for a in names)
+                yield from (f"{module}.{alias.name}" for alias in names)
 
 
 @cache
@@ -72,59 +94,61 @@ def _parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
 
 
-def arrows(rooms: Mapping[str, Iterable[Path]]) -> set[Arrow]:
-    """The arrows between rooms, without those of the front door."""
+def arrows(house: House) -> set[Arrow]:
+    """The arrows between the rooms of a package."""
+    files = rooms(house)
     found = set()
-    for room, paths in rooms.items():
+    for room, paths in files.items():
         for name in (name for path in paths for name in _imported(path)):
-            package, _, rest = name.partition(".")
-            other = rest.partition(".")[0]
-            if package == "nip_fn" and other in rooms and "__init__" != room != other:
-                found.add((room, other))
+            package, *parts = name.split(".")
+            target = _room(parts, house) if package == house.path.name else ""
+            if target in files and target != room:
+                found.add((room, target))
     return found
 
 
-def layers() -> dict[str, int]:
-    """The layer of each room by the contract, 0 the highest."""
+def layers(house: House) -> dict[str, int]:
+    """The layer of each room by the package's contract, 0 the highest."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
-    (ours,) = (
+    (lines,) = (
         contract["layers"]
         for contract in contracts["contracts"]
-        if contract.get("containers") == ["nip_fn"]
+        if contract.get("containers") == [house.path.name]
     )
-    return {
-        room.strip(): level for level, line in enumerate(ours) for room in re.split(r"[|:]", line)
+    named = {
+        name.strip(): level for level, line in enumerate(lines) for name in re.split(r"[|:]", line)
     }
+    return {room: named.get(room, named.get(room.partition(".")[0], -1)) for room in rooms(house)}
 
 
-def back_up(found: Iterable[Arrow]) -> set[Arrow]:
-    """The arrows that the layers contract forbids."""
-    level = layers()
-    return {(one, other) for one, other in found if level[other] <= level[one]}
+def back_up(house: House) -> set[Arrow]:
+    """The arrows that the layers contract forbids, and those between the members of a wing."""
+    level = layers(house)
+    return {(room, target) for room, target in arrows(house) if level[target] <= level[room]}
 
 
 def longest_chain(found: Iterable[Arrow]) -> tuple[str, ...]:
     """A longest chain of rooms of which each imports the next; each room at most once."""
     below: dict[str, list[str]] = {}
-    for one, other in sorted(found):
-        below.setdefault(one, []).append(other)
+    for room, target in sorted(found):
+        below.setdefault(room, []).append(target)
 
     @cache
     def chain(room: str) -> tuple[str, ...]:
-        return (room, *max((chain(other) for other in below.get(room, ())), key=len, default=()))
+        return (room, *max((chain(target) for target in below.get(room, ())), key=len, default=()))
 
     return max((chain(room) for room in below), key=len, default=())
 
 
 def docstrings(path: Path) -> list[tuple[str, int]]:
     """Each docstring of a file with the number of its lines, attributes' left out."""
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    found = []
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = []
     for node in ast.walk(_parsed(path)):
-        if isinstance(node, kinds) and (text := ast.get_docstring(node)):
-            place = node.body[0]
-            found.append((text, (place.end_lineno or place.lineno) - place.lineno + 1))
-    return found
+        if isinstance(node, documented) and (text := ast.get_docstring(node)):
+            lines = node.body[0]
+            texts.append((text, (lines.end_lineno or lines.lineno) - lines.lineno + 1))
+    return texts
 
 
 def measure(paths: Iterable[Path]) -> Room:
@@ -135,15 +159,17 @@ def measure(paths: Iterable[Path]) -> Room:
         files += 1
         text = path.read_text("utf-8")
         tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-        own = sum(t.type == tokenize.COMMENT and not t.line[: t.start[1]].strip() for t in tokens)
-        said = docstrings(path)
-        lines = sum(length for _, length in said)
-        blank_in_docstrings = sum(length - _filled(doc) for doc, length in said)
+        own_line = sum(
+            t.type == tokenize.COMMENT and not t.line[: t.start[1]].strip() for t in tokens
+        )
+        texts = docstrings(path)
+        lines = sum(length for _, length in texts)
+        blank_in_docstrings = sum(length - _filled(doc) for doc, length in texts)
         filled = _filled(text)
-        comments += own
+        comments += own_line
         documented += lines
-        code += filled - own - (lines - blank_in_docstrings)
-        for doc, _ in said:
+        code += filled - own_line - (lines - blank_in_docstrings)
+        for doc, _ in texts:
             word = re.match(r"\w*", doc)
             if word and word[0] in openings:
                 openings[word[0]] += 1
@@ -156,30 +182,35 @@ def _filled(text: str) -> int:
 
 def main() -> None:
     """Print the table, and the totals under it."""
-    rooms = sources()
-    found = arrows(rooms)
     table = Table("room", "files", "code", "docstrings", "comments", "share", *OPENINGS, "arrows")
     for column in table.columns[1:]:
         column.justify = "right"
 
-    def add(name: str, paths: Iterable[Path], arrows: str = "") -> None:
+    def add(name: str, paths: Iterable[Path], count: int) -> None:
         size = measure(paths)
         numbers = map(str, (size.files, size.code, size.docstrings, size.comments))
         words = [str(size.openings[word] or "") for word in OPENINGS]
-        table.add_row(name, *numbers, f"{size.comment_share:.1%}", *words, arrows)
+        table.add_row(name, *numbers, f"{size.comment_share:.1%}", *words, str(count or ""))
 
-    for room, paths in rooms.items():
-        add(room, paths, str(sum(one == room for one, _ in found) or ""))
-    table.add_section()
-    for package in PACKAGES:
-        add(package.name, sorted(package.rglob("*.py")), str(len(found)) if package == CORE else "")
+    totals = []
+    for house in HOUSES:
+        found, up = arrows(house), back_up(house)
+        for room, paths in rooms(house).items():
+            add(room, paths, sum(source == room for source, _ in found))
+        table.add_section()
+        add(house.path.name, sorted(house.path.rglob("*.py")), len(found))
+        table.add_section()
+        chain = longest_chain(found - up)
+        named = "".join(f", {source} -> {target}" for source, target in sorted(up))
+        totals += [
+            f"{house.path.name}: {len(rooms(house))} rooms, {len(found)} arrows, "
+            f"{len(chain)} floors, {len(up)} back up{named}",
+            f"    {' -> '.join(chain)}",
+        ]
     console = Console(width=110, soft_wrap=True)
     console.print(table)
-    up = back_up(found)
-    named = "".join(f", {one} -> {other}" for one, other in sorted(up))
-    console.print(f"{len(rooms) - 1} rooms, {len(found)} arrows, {len(up)} back up{named}")
-    chain = longest_chain(found - up)
-    console.print(f"longest chain, {len(chain)} rooms: {' -> '.join(chain)}")
+    for line in totals:
+        console.print(line)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn_adapters.costs.prices import PriceTable, parse_prices, prices_text
-from nip_fn_adapters.recording.store import replace_file, sync_path
+from nip_fn_adapters.durable import replace_file, sync_path
 
 UNRECORDED, PRICES = "unrecorded", "prices.toml"
 WIDTH = 24  # bytes, so that a shorter number overwrites a longer one

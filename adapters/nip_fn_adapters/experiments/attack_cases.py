@@ -25,8 +25,8 @@ from nip_fn_adapters.recording.runs import Run
 OWN = "own"
 
 
-class Choice(NamedTuple):
-    """The options of the command.
+class AttackOptions(NamedTuple):
+    """The options that say which runs an attack has.
 
     iteration: the models are those that were tested in this iteration; None for the last ones.
     strategies: the scripts of the provers; None for all that there are.
@@ -38,9 +38,6 @@ class Choice(NamedTuple):
     datapoints: held-out datapoints.
     seed: of all runs; None for that of the attacked one.
     changes: written parameters that all runs have.
-    name: of the folder for all runs; None for one made from the options.
-    json: print JSON.
-    dry: only print the number of requests.
     """
 
     iteration: int | None
@@ -53,9 +50,6 @@ class Choice(NamedTuple):
     datapoints: int
     seed: int | None
     changes: dict[str, Any]
-    name: str | None
-    json: bool
-    dry: bool
 
 
 class Case(NamedTuple):
@@ -80,7 +74,7 @@ class Case(NamedTuple):
 
 
 def cases_of(
-    attacked: Run, choice: Choice, *, apart: int = 1, watch: Watch = NOBODY
+    attacked: Run, choice: AttackOptions, *, apart: int = 1, watch: Watch = NOBODY
 ) -> Iterator[Case]:
     """The runs of the attack: the run's own provers first.
 
@@ -159,7 +153,7 @@ def _changed(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merge(table, {**changes, "agents": {**single, **every}})
 
 
-def _strategies(params: HyperParameters, choice: Choice) -> tuple[str, ...]:
+def _strategies(params: HyperParameters, choice: AttackOptions) -> tuple[str, ...]:
     if choice.strategies is not None:
         named({"opponent_scripts": choice.strategies})
         return choice.strategies
@@ -182,7 +176,7 @@ def _labels(table: dict[str, Any], watch: Watch) -> list[int]:
     return [point.label for point in found]
 
 
-def _agent(attacked: Run, index: int, choice: Choice) -> Loaded | None:
+def _agent(attacked: Run, index: int, choice: AttackOptions) -> Loaded | None:
     """The agent as the run left it, or had it in an iteration; None for a base model."""
     spec, folder = attacked.params.agents[index], attacked.path.parent
     last = attacked.state.iteration

@@ -20,6 +20,7 @@ from nip_fn.run.state import RunState
 from nip_fn.run.step import step
 from nip_fn_adapters.costs.note import keep_prices
 from nip_fn_adapters.data.opening import Data
+from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.experiments.budgets import (
     Money,
     RunningCost,
@@ -33,7 +34,7 @@ from nip_fn_adapters.experiments.recordings import rare_collections
 from nip_fn_adapters.experiments.watching import NOBODY, Watch
 from nip_fn_adapters.experiments.wiring import Models
 from nip_fn_adapters.interpreter import Observer, interpret
-from nip_fn_adapters.recording.store import AppendStore, replace_file
+from nip_fn_adapters.recording.store import AppendStore
 from nip_fn_adapters.recording.tracker import JsonLines
 from nip_fn_adapters.recording.transcripts import TranscriptFiles
 

@@ -15,7 +15,7 @@ from nip_fn.run.replay import Replayed
 from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_adapters.costs.spending import stage_expenses
-from nip_fn_adapters.recording.store import replace_file
+from nip_fn_adapters.durable import replace_file
 
 
 class Subject(NamedTuple):

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EPERM
@@ -17,6 +16,7 @@ from nip_fn.errors import Problem
 from nip_fn.params.names import is_plain_name
 from nip_fn.run import checkpoint
 from nip_fn.run.checkpoint import Recording
+from nip_fn_adapters.durable import replace_file, sync_path
 
 CHECKPOINT = "checkpoint.msgpack"
 
@@ -161,30 +161,3 @@ def below(folder: Path, *names: str) -> Path:
     if not all(map(is_plain_name, names)) or not path.resolve().is_relative_to(folder.resolve()):
         raise PermissionError(EPERM, f"leads out of {folder}; nothing was written", str(path))
     return path
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write `data` to `path` so that a crash leaves either the old or the new content, whole."""
-    # In the same folder, because a rename is atomic within one file system only; and under a name
-    # that nobody else draws.  A process id is not: in a container each start has the same one, and
-    # would meet the file that a killed one left.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    sync_path(path.parent)
-
-
-def sync_path(path: Path) -> None:
-    """Return once a file, or the names in a folder, would survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

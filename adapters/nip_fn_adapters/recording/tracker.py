@@ -13,7 +13,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.run.state import Row, RunState
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_adapters.costs.spending import stage_expenses
-from nip_fn_adapters.recording.store import replace_file
+from nip_fn_adapters.durable import replace_file
 
 METRICS = "metrics.jsonl"
 

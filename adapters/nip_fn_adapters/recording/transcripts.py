@@ -11,7 +11,7 @@ from nip_fn.run.events import Event, Replied
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState, sample_batch
 from nip_fn.trees.rollouts import leaf_games
-from nip_fn_adapters.recording.store import replace_file
+from nip_fn_adapters.durable import replace_file
 
 FOLDER = "transcripts"
 

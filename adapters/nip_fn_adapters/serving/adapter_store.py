@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn_adapters.recording.store import replace_file, sync_path
+from nip_fn_adapters.durable import replace_file, sync_path
 from nip_fn_adapters.serving.wire import AdapterFile, AdapterInfo, Needs, Refusal
 
 # Adapters that were uploaded and not served: their clients send them again if they need to.

@@ -21,8 +21,8 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, one_line
+from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.providers.local.models import model_directory
-from nip_fn_adapters.recording.store import replace_file
 from nip_fn_adapters.serving.gpus import gpu_memory
 from nip_fn_adapters.serving.machines import Adapters, Gpus, Process, Tell, start_vllm
 from nip_fn_adapters.serving.processes import rotate

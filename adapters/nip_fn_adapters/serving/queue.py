@@ -20,6 +20,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem
 from nip_fn.run.ports import Tuned
 from nip_fn.training.tuning import Job
+from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.providers.local.jobs import (
     JobFiles,
     failure_reason,
@@ -30,7 +31,6 @@ from nip_fn_adapters.providers.local.jobs import (
 )
 from nip_fn_adapters.providers.local.models import first_line, model_directory
 from nip_fn_adapters.providers.local.progress import read_progress
-from nip_fn_adapters.recording.store import replace_file
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.wire import ENDED, JobInfo, JobStatus, Refusal
 

@@ -17,7 +17,7 @@ from returns.result import Failure, Result, Success
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from nip_fn.errors import Problem
-from nip_fn_adapters.recording.store import replace_file
+from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.serving.app import make_app
 from nip_fn_adapters.serving.in_vllm.nip_fn_access import Access
 from nip_fn_adapters.serving.service import Service

@@ -16,6 +16,7 @@ from msgspec import Meta
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
+from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.providers.local.children import (
     cores,
     die_with_parent,
@@ -26,7 +27,6 @@ from nip_fn_adapters.providers.local.jobs import JobFiles, finished, read_job
 from nip_fn_adapters.providers.local.models import exit_on_failure, first_line, require
 from nip_fn_adapters.providers.local.progress import read_progress
 from nip_fn_adapters.providers.local.tuner import CHILD
-from nip_fn_adapters.recording.store import replace_file
 
 
 class TrainingSettings(NamedTuple):

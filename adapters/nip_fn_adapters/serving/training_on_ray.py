@@ -21,9 +21,9 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from nip_fn.errors import one_line
 from nip_fn.training.tuning import Job
+from nip_fn_adapters.durable import replace_file, sync_path
 from nip_fn_adapters.providers.local.children import LOOK_SECONDS
 from nip_fn_adapters.providers.local.jobs import JobFiles, failure_reason, read_job, write_job
-from nip_fn_adapters.recording.store import replace_file, sync_path
 from nip_fn_adapters.serving.on_ray import (
     LOST,
     NOTICE_SECONDS,

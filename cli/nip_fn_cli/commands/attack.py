@@ -5,9 +5,10 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 
 from nip_fn.config.codec import to_dict
 from nip_fn.config.hosting import kind_of
@@ -20,8 +21,9 @@ from nip_fn.protocols.sides import sides
 from nip_fn.protocols.strategies import strategies_for
 from nip_fn.run.replay import Replayed
 from nip_fn_adapters import extensions
+from nip_fn_adapters.costs.prices import sum_known
 from nip_fn_adapters.costs.spending import dollars as dollars_of
-from nip_fn_adapters.experiments.attack_cases import Case, Choice, cases_of, resolved
+from nip_fn_adapters.experiments.attack_cases import AttackOptions, Case, cases_of, resolved
 from nip_fn_adapters.experiments.budgets import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_adapters.experiments.cells import played
 from nip_fn_adapters.experiments.forecasting import forecast_plan
@@ -32,132 +34,242 @@ from nip_fn_adapters.experiments.watching import Watch
 from nip_fn_adapters.recording import store
 from nip_fn_adapters.recording.runs import Run, load_run, start_of
 from nip_fn_adapters.recording.store import CHECKPOINT
-from nip_fn_cli.commands.replay import print_game, print_problem
 from nip_fn_cli.config import with_sets
 from nip_fn_cli.shown.attack_report import Row, over_seeds, report_of, rows_of
+from nip_fn_cli.shown.dialogues import print_dialogue
 from nip_fn_cli.shown.dryrun import COLUMNS, cells
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit
-from nip_fn_cli.shown.printing import print_rows, share
+from nip_fn_cli.shown.numbers import interval
+from nip_fn_cli.shown.options import (
+    OWN,
+    BudgetOption,
+    DryRunOption,
+    JsonOption,
+    PricesOption,
+    RunsOption,
+    SeedsOption,
+    SetOption,
+    TrustOption,
+    money_or_die,
+    seeds_or_die,
+)
+from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.watching import TERMINAL
 
 ATTACKS = "attacks"  # the folder of a run that holds them
 APART = 10_000  # the seeds of the trainings of one seed, so that none is that of another
 
 
-def choice_of(strategies: str | None, best_of: str, sets: tuple[str, ...], **others: Any) -> Choice:
-    """The options, with the lists among them read; ends the command if one cannot be."""
-    names = strategies if strategies is None else _listed(strategies, "none")
-    numbers = _listed(best_of, "0")
-    if not all(number.isdecimal() and int(number) for number in numbers):
-        problem = f"{best_of!r} is not a list of numbers"
-        die(Exit.USAGE, Problem(problem, "--best-of", "write it as in --best-of 1,4,16"))
-    widths = tuple(sorted({int(number) for number in numbers}))
-    return Choice(strategies=names, best_of=widths, changes=with_sets({}, sets), **others)
-
-
-def _listed(text: str, nothing: str) -> tuple[str, ...]:
-    parts = tuple(part.strip() for part in text.split(",") if part.strip())
-    return () if parts == (nothing,) else tuple(dict.fromkeys(parts))
-
-
 def attack_command(
-    path: Path, choice: Choice, seeds: int | tuple[int, ...] | None, money: Money, runs: Path
+    run: Annotated[
+        Path, typer.Argument(help="A run's folder, or its name; its verifier is attacked.")
+    ],
+    iteration: Annotated[
+        int | None,
+        typer.Option(help="Attack the models that were tested in this iteration, not the last."),
+    ] = None,
+    strategies: Annotated[
+        str | None,
+        typer.Option(
+            help="The scripted provers, separated by commas; none for no scripts, or "
+            f"{OWN}.  The default is all that there are for the data.",
+            metavar="NAMES",
+        ),
+    ] = None,
+    best_of: Annotated[
+        str,
+        typer.Option(
+            help="Search for the best of N replies of the run's own provers, for each of these N; "
+            "0 for no search.",
+            metavar="N,N",
+        ),
+    ] = "1,4,16",
+    starts: Annotated[
+        int,
+        typer.Option(
+            help="The number of trainings of new provers, which start from the run's own and from "
+            "the base model.",
+            min=0,
+        ),
+    ] = 3,
+    iterations: Annotated[
+        int, typer.Option(help="The number of iterations of each of these trainings.", min=1)
+    ] = 4,
+    trainer: Annotated[
+        str, typer.Option(help="The method of these trainings: malt or ei.", metavar="NAME")
+    ] = "malt",
+    games: Annotated[
+        int,
+        typer.Option(
+            help="The number of games about each datapoint, and of continuations of each reply in "
+            "a search.",
+            min=1,
+        ),
+    ] = 8,
+    datapoints: Annotated[
+        int, typer.Option(help="The number of held-out datapoints.", min=1)
+    ] = 100,
+    seed: Annotated[
+        int | None, typer.Option(help="The seed of all randomness; that of the run if left out.")
+    ] = None,
+    seeds: SeedsOption = None,
+    sets: SetOption = None,
+    dry_run: DryRunOption = False,
+    budget: BudgetOption = None,
+    prices: PricesOption = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="A name for the attack; made from its options if left out."),
+    ] = None,
+    runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
 ) -> None:
-    """Run the command; given again, it resumes where an earlier one was stopped.
+    """Attack the verifier of a run: which prover misleads it most, and how often?
 
-    With `seeds` it is as many attacks, each in a folder of its own, and one table of them.
+    The verifier stays as it is.  Against it play scripted provers, the best of several replies of
+    its own prover, and provers that are trained to mislead it.  Prints completeness and soundness
+    error for each of them, and the dialogue of the worst case.  Each is recorded as a run, in
+    RUN/attacks/NAME.  The same command resumes an attack that was stopped.
     """
-    attacked = or_exit(load_run(path, runs))
-    _check(attacked.params, choice)
-    watch = TERMINAL.once()
+    options = AttackOptions(
+        iteration=iteration,
+        strategies=None if strategies is None else _names(strategies, "none"),
+        best_of=_widths(best_of),
+        starts=starts,
+        iterations=iterations,
+        trainer=trainer,
+        games=games,
+        datapoints=datapoints,
+        seed=seed,
+        changes=with_sets({}, sets or ()),
+    )
+    numbers = seeds_or_die(seeds)
+    if numbers is not None and seed is not None:
+        die(Exit.USAGE, "--seed is an option of a single attack; leave out --seeds")
+    attacked = or_exit(load_run(run, runs))
+    money = money_or_die(budget, prices)
+    _check(attacked.params, options)
     attacks = [
         [(case, _plan(case)) for case in cases]
-        for cases in _attacks(attacked, choice, seeds, watch)
+        for cases in _attacks(attacked, options, numbers, TERMINAL.once())
     ]
-    name = checked_name(choice.name, "--name") or _name(
-        choice, [new for _, new in attacks[0]], seeds
-    )
-    place = attacked.path.parent / ATTACKS / name
-    every = list(chain.from_iterable(attacks))
-    if choice.dry:
-        _forecast(every, money)
+    folder_name = checked_name(name, "--name") or _name(options, attacks[0], numbers)
+    folder = attacked.path.parent / ATTACKS / folder_name
+    plans = list(chain.from_iterable(attacks))
+    if dry_run:
+        _forecast(plans, money)
         return
-    for _, new in every:
+    for _, new in plans:
         check_budget(new.params, money)
-    rows_S: list[list[Row]] = []
-    spent: list[float | None] = []
-    gone = 0.0
-    for attack in attacks:
-        rows_S.append([])
-        for case, new in attack:
-            # One budget for the whole command: what a run leaves is for those behind it.
-            left = money if money.budget is None else money._replace(budget=money.budget - gone)
-            folder = place / case.folder
-            played = _play(case, new, folder, left)
-            rows_S[-1] += rows_of(case, folder, played.stages[-1], attacked.params)
-            own = money_of_run(money, folder)
-            spent.append(dollars_of(played.state, own.prices))
-            gone += spent_at_most(played.state, folder, own)
+    rows, dollars = _play_all(attacks, folder, money, attacked.params)
     report = {
         "run": str(attacked.path.parent),
-        "iteration": attacked.state.iteration if choice.iteration is None else choice.iteration,
-        "attacks": str(place),
-        **report_of(over_seeds(rows_S), attacked.params),
-        "dollars": None if None in spent else sum(dollars or 0.0 for dollars in spent),
+        "iteration": attacked.state.iteration if iteration is None else iteration,
+        "attacks": str(folder),
+        **report_of(over_seeds(rows), attacked.params),
+        "dollars": dollars,
     }
-    if choice.json:
+    if as_json:
         print(json.dumps(msgspec.to_builtins(report), indent=2, ensure_ascii=False))
     else:
         _print(report)
 
 
+def _names(text: str, nothing: str) -> tuple[str, ...]:
+    """The distinct words of a list with commas; () of the word that stands for nothing."""
+    words = tuple(word.strip() for word in text.split(",") if word.strip())
+    return () if words == (nothing,) else tuple(dict.fromkeys(words))
+
+
+def _widths(best_of: str) -> tuple[int, ...]:
+    """The numbers of replies among which to search, in order; ends the command if it has others."""
+    words = _names(best_of, "0")
+    if not all(word.isdecimal() and int(word) for word in words):
+        problem = f"{best_of!r} is not a list of numbers"
+        die(Exit.USAGE, Problem(problem, "--best-of", "write it as in --best-of 1,4,16"))
+    return tuple(sorted({int(word) for word in words}))
+
+
+def _play_all(
+    attacks: Sequence[Sequence[tuple[Case, New]]],
+    folder: Path,
+    money: Money,
+    params: HyperParameters,
+) -> tuple[list[list[Row]], float | None]:
+    """(the rows of each attack, dollars for all of them), within one budget.
+
+    The dollars are None if they are unknown.
+    """
+    rows_S: list[list[Row]] = []
+    dollars: list[float | None] = []
+    spent = 0.0
+    for attack in attacks:
+        rows_S.append([])
+        for case, new in attack:
+            # What a run leaves of the budget is for those behind it.
+            remaining = (
+                money if money.budget is None else money._replace(budget=money.budget - spent)
+            )
+            case_folder = folder / case.folder
+            played = _play(case, new, case_folder, remaining)
+            rows_S[-1] += rows_of(case, case_folder, played.stages[-1], params)
+            case_money = money_of_run(money, case_folder)
+            dollars.append(dollars_of(played.state, case_money.prices))
+            spent += spent_at_most(played.state, case_folder, case_money)
+    return rows_S, sum_known(dollars)
+
+
 def _attacks(
-    attacked: Run, choice: Choice, seeds: int | tuple[int, ...] | None, watch: Watch
+    attacked: Run, options: AttackOptions, seeds: int | tuple[int, ...] | None, watch: Watch
 ) -> Iterator[list[Case]]:
     """The cases of the attack, or of that of each seed, which have a folder for themselves."""
     if seeds is None:
-        yield list(cases_of(attacked, choice, watch=watch))
+        yield list(cases_of(attacked, options, watch=watch))
         return
     for level in seeds_axis(seeds).levels:
-        own = choice._replace(seed=level.table["seed"])
+        seeded = options._replace(seed=level.table["seed"])
         yield [
             case._replace(folder=f"{level.label}/{case.folder}")
-            for case in cases_of(attacked, own, apart=APART, watch=watch)
+            for case in cases_of(attacked, seeded, apart=APART, watch=watch)
         ]
 
 
-def _check(params: HyperParameters, choice: Choice) -> None:
+def _check(params: HyperParameters, options: AttackOptions) -> None:
     """End the command if there is nothing to attack, or no such strategy."""
     protocol = protocol_of(params)
     if not sides(protocol):
         problem = f"nobody but the verifier speaks in {params.interaction_protocol}"
         die(Exit.USAGE, Problem(problem, remedy="attack a run of a game with a prover"))
-    if choice.best_of and choice.games < 2:
+    if options.best_of and options.games < 2:
         problem = "one continuation of a reply cannot both choose and value it"
         die(Exit.USAGE, Problem(problem, "--games", "ask for 2 or more, or for --best-of 0"))
-    if choice.trainer not in ("malt", "ei"):
-        die(Exit.USAGE, Problem(f"{choice.trainer!r} is not a trainer", "--trainer", "malt or ei"))
-    known = strategies_for(params.dataset, "prover")
-    for name in choice.strategies or ():
-        if name not in known and not is_reference(name):
-            die(Exit.USAGE, unknown_name("--strategies", name, "strategy", tuple(known)))
+    if options.trainer not in ("malt", "ei"):
+        die(Exit.USAGE, Problem(f"{options.trainer!r} is not a trainer", "--trainer", "malt or ei"))
+    strategies = strategies_for(params.dataset, "prover")
+    for name in options.strategies or ():
+        if name not in strategies and not is_reference(name):
+            die(Exit.USAGE, unknown_name("--strategies", name, "strategy", tuple(strategies)))
     # Now, and not when the turn of the trainings has come.
     for agent, spec in zip(params.agents, protocol.agents, strict=True):
         at_api = kind_of(agent) == "api" and agent.model_provider != "OpenAI"
-        if choice.starts and spec.role == "prover" and at_api:
+        if options.starts and spec.role == "prover" and at_api:
             problem = f"{agent.model_provider} trains no models"
             die(Exit.USAGE, Problem(problem, "--starts", "leave trainings out with --starts 0"))
 
 
-def _name(choice: Choice, plans: Sequence[New], seeds: int | tuple[int, ...] | None) -> str:
-    """A name that no other options have, and none with other models; printing does not matter.
+def _name(
+    options: AttackOptions,
+    plans: Sequence[tuple[Case, New]],
+    seeds: int | tuple[int, ...] | None,
+) -> str:
+    """A name that no other options have, and none with other models.
 
-    Nor does the number of seeds, so that others can be added.
+    The number of seeds does not matter, so that others can be added.
     """
-    asked = choice._replace(name=None, json=False, dry=False)
-    models = [new.lineages for new in plans]
-    known = blake2b(msgspec.json.encode((asked, models)), digest_size=4).hexdigest()
-    return f"attack-{known}" if seeds is None else f"attack-{known}-seeds"
+    models = [new.lineages for _, new in plans]
+    hashed = blake2b(msgspec.json.encode((options, models)), digest_size=4).hexdigest()
+    return f"attack-{hashed}" if seeds is None else f"attack-{hashed}-seeds"
 
 
 def _plan(case: Case) -> New:
@@ -197,7 +309,7 @@ def _print(report: dict[str, Any]) -> None:
     rows = []
     for row in report["provers"]:
         agents = f" ({', '.join(row['agents'])})" if _two_sided(report) and row["agents"] else ""
-        estimates = (_estimate(row[name]) for name in ("accepts_right", "accepts_wrong"))
+        estimates = (interval(row[name]) for name in ("accepts_right", "accepts_wrong"))
         size = f"{row['datapoints']:,} x {row['games']}"
         number = tuple(str(len(row[name])) for name in runs)
         rows.append((f"{row['prover']}{agents}", *number, *estimates, size))
@@ -209,30 +321,23 @@ def _print(report: dict[str, Any]) -> None:
         ("completeness under attack", "accepts right"),
     )
     for title, meaning in lines:
-        found = report[title.replace(" ", "_")]
-        if found is not None:
+        estimate = report[title.replace(" ", "_")]
+        if estimate is not None:
             by = (
-                f", with the worst of {found['of']} provers: {found['prover']}"
-                if "of" in found
+                f", with the worst of {estimate['of']} provers: {estimate['prover']}"
+                if "of" in estimate
                 else ""
             )
-            print(f"{title:<27}{_estimate(found)}  {meaning}{by}")
+            print(f"{title:<27}{interval(estimate)}  {meaning}{by}")
     worst = report["worst_case"]
     if worst is None:
         print("\nNo prover misled the verifier in any game.")
     else:
         about = f"datapoint {worst['datapoint']} ({worst['label']})"
         print(f"\nThe worst case: {worst['prover']}, {about}")
-        print_problem(worst)
-        print_game(worst)
+        print_dialogue(worst)
     print(f"\nTo look closer: {command('nip-fn', 'show', first[0])}")
 
 
 def _two_sided(report: dict[str, Any]) -> bool:
     return len({tuple(row["agents"]) for row in report["provers"]}) > 2
-
-
-def _estimate(found: dict[str, Any] | None) -> str:
-    if found is None:
-        return "-"
-    return share(found["value"], found["low"], found["high"])

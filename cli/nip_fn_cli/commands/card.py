@@ -1,9 +1,11 @@
-"""`nip-fn eval --card`: one verifier with one set of provers after another."""
+"""`nip-fn card`: one verifier with one set of provers after another."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from nip_fn.config.codec import merge, to_dict
 from nip_fn.config.presets import with_preset
@@ -30,7 +32,6 @@ from nip_fn.params.agent import is_scripted
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.quotes import Quotes, messages_of_others
 from nip_fn.worlds import ACCURACY_BOUNDS
-from nip_fn_adapters.experiments.budgets import Money
 from nip_fn_adapters.experiments.casting import (
     Cast,
     Version,
@@ -41,10 +42,36 @@ from nip_fn_adapters.experiments.casting import (
     version_of,
 )
 from nip_fn_adapters.experiments.cells import Cell, Tested, cell_of, open_evaluation
-from nip_fn_cli.commands.eval import Choice, folder_of, of_protocol, tested_table
-from nip_fn_cli.commands.labels import label_cells, true_labels
-from nip_fn_cli.config import Flags, overrides
+from nip_fn_cli.config import overrides
+from nip_fn_cli.evaluating import evaluation_table, folder_of, of_protocol
+from nip_fn_cli.labels import label_cells, true_labels
 from nip_fn_cli.shown.exits import Exit, command, die
+from nip_fn_cli.shown.numbers import dollars, interval, p_value, percent, points
+from nip_fn_cli.shown.options import (
+    BaseUrlOption,
+    BatchOption,
+    BudgetOption,
+    DatasetOption,
+    JsonOption,
+    LimitOption,
+    ModelOption,
+    PricesOption,
+    ProverModelOption,
+    ProviderOption,
+    RepeatsOption,
+    RunsOption,
+    SeedOption,
+    SetOption,
+    ShuffleOption,
+    SkipOption,
+    SplitOption,
+    TemperatureOption,
+    TestedArgument,
+    TestNameOption,
+    TrustOption,
+    VerifierModelOption,
+    money_or_die,
+)
 from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.watching import TERMINAL
 
@@ -52,19 +79,6 @@ GAMES = 8  # about each datapoint, unless another number is asked for
 
 # The provers' own model, alone: a prover that judges no better than the verifier cannot teach it.
 PROVERS_ALONE = "prover alone"
-
-
-class CardChoice(NamedTuple):
-    """The options of the card.
-
-    of: the run whose agents are tested, RUN or RUN@ITERATION; None for those of the configuration.
-    against: further runs whose provers the verifier meets.
-    relabel: fresh continuations below each reply of a recorded pair; None for no such test.
-    """
-
-    of: str | None
-    against: tuple[str, ...]
-    relabel: int | None
 
 
 class Planned(NamedTuple):
@@ -75,51 +89,129 @@ class Planned(NamedTuple):
     cell: Cell
 
 
-def card_command(flags: Flags, choice: Choice, card: CardChoice, money: Money, runs: Path) -> None:
-    """Run the command; given again, it resumes where an earlier one was stopped."""
-    if len(choice.models) > 1:
-        die(Exit.USAGE, "a card is about one --model; print a card of each")
-    if card.relabel is not None and card.of is None:
+def card_command(
+    config: TestedArgument = None,
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="Test the agents of a run as they are in the end, or after an iteration.",
+            metavar="RUN[@N]",
+        ),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also play with the provers of this run; may be repeated.", metavar="RUN[@N]"
+        ),
+    ] = None,
+    relabel: Annotated[
+        int | None,
+        typer.Option(
+            help="With --from: estimate how many of the run's preference labels are true, from "
+            "this many fresh continuations of both replies of recorded pairs.",
+            min=1,
+        ),
+    ] = None,
+    protocol: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A game; may be repeated.  The default is that of the run, or all.",
+            metavar="NAME",
+        ),
+    ] = None,
+    model: ModelOption = None,
+    verifier_model: VerifierModelOption = None,
+    prover_model: ProverModelOption = None,
+    temperature: TemperatureOption = None,
+    provider: ProviderOption = None,
+    base_url: BaseUrlOption = None,
+    batch: BatchOption = False,
+    dataset: DatasetOption = None,
+    split: SplitOption = None,
+    limit: LimitOption = None,
+    shuffle: ShuffleOption = None,
+    repeats: RepeatsOption = GAMES,
+    skip_bad_rows: SkipOption = False,
+    seed: SeedOption = None,
+    sets: SetOption = None,
+    budget: BudgetOption = None,
+    prices: PricesOption = None,
+    run: TestNameOption = None,
+    runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the oversight card: does the verifier listen, and would it fall for another prover?
+
+    Tests each protocol with its own, silent, random, honest and lying provers, and with messages
+    about other datapoints.  Each test is recorded as a run.  The same command resumes a card that
+    was stopped.
+    """
+    if relabel is not None and origin is None:
         die(Exit.USAGE, "--relabel needs the run whose labels are looked at; add --from RUN")
-    version = None if card.of is None else version_of(card.of, runs)
-    planned = list(_planned(flags, choice, card, version, runs))
+    money = money_or_die(budget, prices)
+    version = None if origin is None else version_of(origin, runs)
+    written = overrides(
+        config,
+        model=model,
+        base_url=base_url,
+        batch=batch,
+        dataset=dataset,
+        skip_bad_rows=skip_bad_rows,
+        seed=seed,
+        sets=sets,
+    )
+    if version is not None:
+        # Of the run everything but its agents, which are loaded one by one.
+        written = merge({**to_dict(version.run.params), "agents": {}}, written)
+    base = evaluation_table(
+        written,
+        split=split,
+        limit=limit,
+        shuffle=shuffle,
+        repeats=repeats,
+        temperature=temperature,
+    )
+    configured = written.get("interaction_protocol", "nip")
+    protocols = protocol or ((configured,) if version else tuple(PROTOCOLS))
+    models = {"verifier_model": verifier_model, "prover_model": prover_model}
+    rivals = [version_of(name, runs) for name in against or ()]
+    planned = list(_planned(base, protocols, models, version, rivals, provider, runs))
     relabelled = (
-        label_cells(version, card.relabel, flags.provider, runs)
-        if version is not None and card.relabel is not None
+        label_cells(version, relabel, provider, runs)
+        if version is not None and relabel is not None
         else ()
     )
-    cells = [*(one.cell for one in planned), *(one.cell for one in relabelled)]
-    evaluation = open_evaluation(
-        cells, choice.name, "card", flags.provider, money, runs, watch=TERMINAL
-    )
+    cells = [*(row.cell for row in planned), *(test.cell for test in relabelled)]
+    evaluation = open_evaluation(cells, run, "card", provider, money, runs, watch=TERMINAL)
     tested: dict[tuple[str, str], Tested] = {}
-    for one in planned:
-        place = (one.protocol, one.provers)
-        quotes = _swapped(tested[one.protocol, OWN]) if one.provers == SWAPPED else None
-        tested[place] = evaluation.play(one.cell, quotes=quotes)
+    for protocol_name, provers, cell in planned:
+        quotes = _swapped(tested[protocol_name, OWN]) if provers == SWAPPED else None
+        tested[protocol_name, provers] = evaluation.play(cell, quotes=quotes)
     evaluation.tell_recorded()
     labels = true_labels(relabelled, evaluation)
-    everything = [CardRow(*place, found.judged) for place, found in tested.items()]
+    everything = [CardRow(*names, test.judged) for names, test in tested.items()]
     rows = [row for row in everything if row.provers != PROVERS_ALONE]
     compared = contrasts(rows)
     bounds = dict(_bounds(tested))
-    told = alarms(rows, compared, bounds=bounds, labels=labels)
+    warnings = alarms(rows, compared, bounds=bounds, labels=labels)
     advantage = _advantage(everything)
-    if choice.json:
-        found = {
+    if as_json:
+        report = {
             "runs": str(evaluation.place),
             "rows": [_record(row, tested[row.protocol, row.provers], rows) for row in rows],
-            "comparisons": [_compared(one) for one in compared],
+            "comparisons": list(map(_compared, compared)),
             "prover_advantage": advantage and advantage._asdict(),
             "labels": {agent: _plain(truth) for agent, truth in labels},
             "bounds": bounds,
-            "alarms": list(told),
+            "alarms": list(warnings),
         }
-        print(json.dumps(found, indent=2))
+        print(json.dumps(report, indent=2))
         return
     _print(rows, compared, tested)
     _print_measures(rows, tested, advantage)
-    _print_notes(compared, labels, told)
+    _print_notes(compared, labels, warnings)
     first = evaluation.place / cells[0].folder
     print(f"\nTo look closer: {command('nip-fn', 'show', first)}")
 
@@ -128,29 +220,26 @@ def card_command(flags: Flags, choice: Choice, card: CardChoice, money: Money, r
 
 
 def _planned(
-    flags: Flags, choice: Choice, card: CardChoice, version: Version | None, runs: Path
+    base: dict[str, Any],
+    protocols: Sequence[str],
+    models: Mapping[str, str | None],
+    version: Version | None,
+    rivals: Sequence[Version],
+    provider: str | None,
+    runs: Path,
 ) -> Iterator[Planned]:
     """The cells in the order in which they are played: each protocol's own provers first."""
-    written = overrides(flags._replace(model=next(iter(choice.models), None)))
-    if version is not None:
-        # Of the run everything but its agents, which are loaded one by one.
-        written = merge({**to_dict(version.run.params), "agents": {}}, written)
-    base = tested_table(written, choice._replace(repeats=choice.repeats or GAMES))
-    against = [version_of(given, runs) for given in card.against]
-    own = written.get("interaction_protocol", "nip")
-    some = choice.protocols or ((own,) if version else tuple(PROTOCOLS))
-    for protocol in dict.fromkeys((*some, ALONE)):
-        for provers, cast, fields in _conditions(protocol, base, version, against):
-            given = merge(
-                merge(of_protocol(base, protocol, choice, some), fields), {"agents": cast}
-            )
-            cell = cell_of(folder_of(protocol, provers), given, flags.provider, runs, TERMINAL)
+    for protocol in dict.fromkeys((*protocols, ALONE)):
+        table = of_protocol(base, protocol, **models, tested=protocols)
+        for provers, cast, fields in _conditions(protocol, base, version, rivals):
+            written = merge(merge(table, fields), {"agents": cast})
+            cell = cell_of(folder_of(protocol, provers), written, provider, runs, TERMINAL)
             if provers != PROVERS_ALONE or _differs(cell, base, version):
                 yield Planned(protocol, provers, cell)
 
 
 def _conditions(
-    protocol: str, base: dict[str, Any], version: Version | None, against: list[Version]
+    protocol: str, base: dict[str, Any], version: Version | None, rivals: Sequence[Version]
 ) -> Iterator[tuple[str, Cast, dict[str, Any]]]:
     """(provers, the cast, further parameters) of each row of a protocol."""
     if not is_protocol(protocol):  # refused while the parameters are read, with a better message
@@ -158,10 +247,10 @@ def _conditions(
         return
     judge = loaded(version, protocol, "verifier") if version else {}
     provers = loaded(version, protocol, "prover") if version else {}
-    own = {**judge, **provers}
+    cast = {**judge, **provers}
     once = {"rl": {"num_test_iterations": 1}, "text_rl": {"test_temperature": 0.0}}
-    yield OWN, own, {}
-    yield GREEDY, own, once
+    yield OWN, cast, {}
+    yield GREEDY, cast, once
     if protocol == ALONE:
         yield PROVERS_ALONE, _provers_model(base, version), {}
         return
@@ -169,9 +258,9 @@ def _conditions(
         yield UNTRAINED, {**judge, **untrained(provers)}, {}
     for strategy in SCRIPTS:
         yield strategy, {**judge, **scripted(protocol, strategy)}, {}
-    yield SWAPPED, own, {}
-    for other in against:
-        yield other.given, {**judge, **loaded(other, protocol, "prover")}, {}
+    yield SWAPPED, cast, {}
+    for rival in rivals:
+        yield rival.given, {**judge, **loaded(rival, protocol, "prover")}, {}
 
 
 def _provers_model(base: dict[str, Any], version: Version | None) -> Cast:
@@ -197,23 +286,23 @@ def _differs(cell: Cell, base: dict[str, Any], version: Version | None) -> bool:
         ]
         return bool(provers) and sides[0] != sides[1]
     agents = with_preset(base)["agents"]
-    own = {**agents.get("_default", {}), **agents.get("verifier", {})}
-    return bool(cell.new.params.agents[0].model_name != own.get("model_name"))
+    verifier = {**agents.get("_default", {}), **agents.get("verifier", {})}
+    return bool(cell.new.params.agents[0].model_name != verifier.get("model_name"))
 
 
-def _swapped(own: Tested) -> Quotes:
+def _swapped(tested: Tested) -> Quotes:
     """The messages of other datapoints, for a test of the same games."""
-    batch = own.forest.batch
-    draw = fold_in(key(own.forest.params.seed), SWAPPED)
+    batch = tested.forest.batch
+    draw = fold_in(key(tested.forest.params.seed), SWAPPED)
     return messages_of_others(batch.protocol, batch.trees, len(batch.datapoints), draw)
 
 
 def _bounds(tested: dict[tuple[str, str], Tested]) -> Iterator[tuple[str, float]]:
     """(protocol, the greatest accuracy against the worst provers), where a world tells it."""
-    own = tested.get(("nip", OWN))
-    bound = None if own is None else ACCURACY_BOUNDS.get(own.forest.params.dataset)
-    if own is not None and bound is not None:
-        yield "nip", bound(own.forest.games())
+    cell = tested.get(("nip", OWN))
+    bound = None if cell is None else ACCURACY_BOUNDS.get(cell.forest.params.dataset)
+    if cell is not None and bound is not None:
+        yield "nip", bound(cell.forest.games())
 
 
 def _advantage(rows: list[CardRow]) -> Difference | None:
@@ -245,22 +334,22 @@ def _record(row: CardRow, tested: Tested, rows: list[CardRow]) -> dict[str, Any]
     }
 
 
-def _compared(one: CardContrast) -> dict[str, Any]:
+def _compared(contrast: CardContrast) -> dict[str, Any]:
     return {
-        "protocol": one.protocol,
-        "provers": one.provers,
-        "over": list(one.over),
-        **one.difference._asdict(),
-        "p_corrected": one.p,
-        "detectable": one.comparison.detectable,
+        "protocol": contrast.protocol,
+        "provers": contrast.provers,
+        "over": list(contrast.over),
+        **contrast.difference._asdict(),
+        "p_corrected": contrast.p,
+        "detectable": contrast.comparison.detectable,
     }
 
 
-def _plain(found: Measures | Labels) -> dict[str, Any]:
+def _plain(estimates: Measures | Labels) -> dict[str, Any]:
     """A record of estimates as tables."""
     return {
         name: value._asdict() if hasattr(value, "_asdict") else value
-        for name, value in found._asdict().items()
+        for name, value in estimates._asdict().items()
     }
 
 
@@ -274,20 +363,22 @@ def _print(
     estimates = "accuracy [95 %]", "over own [95 %]", "p"
     titles = ("provers", *estimates, "completeness", "soundness", "AUROC")
     lines: list[tuple[str, ...]] = []
-    over = {(one.protocol, one.provers): one for one in compared}
+    over = {(contrast.protocol, contrast.provers): contrast for contrast in compared}
     for protocol in dict.fromkeys(row.protocol for row in rows):
         lines.append((protocol, *[""] * (len(titles) - 1)))
-        for row in (one for one in rows if one.protocol == protocol):
-            found, one = card_measures(row.judged), over.get((protocol, row.provers))
-            own = one if one is not None and row.provers != OWN else None
+        for row in rows:
+            if row.protocol != protocol:
+                continue
+            measured = card_measures(row.judged)
+            over_own = None if row.provers == OWN else over.get((protocol, row.provers))
             cells = (
                 f"  {row.provers}",
-                _interval(found.accuracy),
-                "-" if own is None else _interval(Estimate(*own.difference[:3]), signed=True),
-                "-" if own is None else _p(own.p),
-                _share(found.completeness),
-                _share(found.soundness),
-                "-" if found.auroc is None else f"{found.auroc.value:.3f}",
+                interval(measured.accuracy),
+                points(over_own and over_own.difference),
+                p_value(over_own and over_own.p),
+                _percent(measured.completeness),
+                _percent(measured.soundness),
+                _number(measured.auroc),
             )
             lines.append(cells)
     print_rows(titles, lines)
@@ -297,36 +388,40 @@ def _print_measures(
     rows: list[CardRow], tested: dict[tuple[str, str], Tested], advantage: Difference | None
 ) -> None:
     """A column for each protocol with its own provers."""
-    own = [row for row in rows if row.provers == OWN]
-    found = [card_measures(row.judged) for row in own]
-    heard = [message_effect_of(rows, row.protocol) for row in own]
-    paid = [tested[row.protocol, OWN] for row in own]
+    own_rows = [row for row in rows if row.provers == OWN]
+    measured = [card_measures(row.judged) for row in own_rows]
+    heard = [message_effect_of(rows, row.protocol) for row in own_rows]
+    paid = [tested[row.protocol, OWN] for row in own_rows]
     lines: dict[str, list[str]] = {
-        "datapoints x games": [f"{len(row.judged.ids)} x {row.judged.games}" for row in own],
-        "majority of games": [_share(one.majority) for one in found],
-        "always fails": [_share(one.always_fails) for one in found],
-        "undecided": [_share(one.undecided) for one in found],
-        "Brier score": [_number(one.brier) for one in found],
-        "calibration error": ["-" if c is None else f"{c.error:.3f}" for c in _calibrations(found)],
-        "  if calibrated": ["-" if c is None else f"{c.floor:.3f}" for c in _calibrations(found)],
-        "agent score difference": [_number(one.score_difference) for one in found],
-        "checking rate": [_share(one.checking_rate) for one in found],
-        "message effect": [_number(one) for one in heard],
-        "tokens": [f"{_tokens(one):,.0f}" for one in paid],
-        "dollars": ["unknown" if one.dollars is None else f"{one.dollars:.4g}" for one in paid],
+        "datapoints x games": [f"{len(row.judged.ids)} x {row.judged.games}" for row in own_rows],
+        "majority of games": [_percent(estimates.majority) for estimates in measured],
+        "always fails": [_percent(estimates.always_fails) for estimates in measured],
+        "undecided": [_percent(estimates.undecided) for estimates in measured],
+        "Brier score": [_number(estimates.brier) for estimates in measured],
+        "calibration error": [
+            "-" if c is None else f"{c.error:.3f}" for c in _calibrations(measured)
+        ],
+        "  if calibrated": [
+            "-" if c is None else f"{c.floor:.3f}" for c in _calibrations(measured)
+        ],
+        "agent score difference": [_number(estimates.score_difference) for estimates in measured],
+        "checking rate": [_percent(estimates.checking_rate) for estimates in measured],
+        "message effect": list(map(_number, heard)),
+        "tokens": [f"{_tokens(test):,.0f}" for test in paid],
+        "dollars": [dollars(test.dollars) for test in paid],
     }
     print()
-    titles = ("with its own provers", *(row.protocol for row in own))
+    titles = ("with its own provers", *(row.protocol for row in own_rows))
     print_rows(titles, [(title, *cells) for title, cells in lines.items()])
     if advantage is not None:
-        gained = _interval(Estimate(*advantage[:3]), signed=True)
+        gained = points(advantage)
         print(
             f"\nThe provers' model alone is right more often than the verifier alone by {gained}."
         )
 
 
-def _calibrations(found: list[Measures]) -> list[Any]:
-    return [one.calibration for one in found]
+def _calibrations(measured: list[Measures]) -> list[Any]:
+    return [measures_of_row.calibration for measures_of_row in measured]
 
 
 def _tokens(tested: Tested) -> float:
@@ -337,47 +432,35 @@ def _tokens(tested: Tested) -> float:
 def _print_notes(
     compared: tuple[CardContrast, ...],
     labels: tuple[tuple[str, Labels], ...],
-    told: tuple[str, ...],
+    warnings: tuple[str, ...],
 ) -> None:
     """The gain over the verifier alone, the truth of labels, the power, and the alarms."""
     print()
-    for one in compared:
-        if one.provers == OWN:
-            gained = _interval(Estimate(*one.difference[:3]), signed=True)
-            print(f"{one.protocol} over {ALONE}: {gained} points, p {_p(one.p)}.")
+    for contrast in compared:
+        if contrast.provers == OWN:
+            gained = points(contrast.difference)
+            print(f"{contrast.protocol} over {ALONE}: {gained} points, p {p_value(contrast.p)}.")
     for agent, truth in labels:
         print(
-            f"Preference labels of {agent}: {_share(truth.right)} of {truth.pairs} right; margin "
+            f"Preference labels of {agent}: {_percent(truth.right)} of {truth.pairs} right; margin "
             f"{truth.margin.value:.3f}, recorded {truth.recorded:.3f}."
         )
     # Of games at temperature 0 there is one about each datapoint, which shows less.
     finest = max(
-        (one.comparison.detectable for one in compared if one.provers != GREEDY), default=0.0
+        (contrast.comparison.detectable for contrast in compared if contrast.provers != GREEDY),
+        default=0.0,
     )
     print(
-        f"Accuracies in %; p-values are corrected for {len(compared)} comparisons (Holm). "
+        f"p-values are corrected for {len(compared)} comparisons (Holm). "
         f"Differences from {100 * finest:.1f} points on are found with a power of 80 %."
     )
-    for line in told:
+    for line in warnings:
         print(f"! {line}.")
 
 
-def _interval(found: Estimate, signed: bool = False) -> str:
-    value, low, high = (100 * one for one in found)
-    return (
-        f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
-        if signed
-        else f"{value:.1f} [{low:.1f}, {high:.1f}]"
-    )
+def _percent(estimate: Estimate | None) -> str:
+    return percent(estimate and estimate.value)
 
 
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
-
-
-def _share(found: Estimate | None) -> str:
-    return "-" if found is None else f"{found.value:.1%}"
-
-
-def _number(found: Estimate | None) -> str:
-    return "-" if found is None else f"{found.value:.3f}"
+def _number(estimate: Estimate | None) -> str:
+    return "-" if estimate is None else f"{estimate.value:.3f}"

@@ -5,7 +5,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
+
+import typer
 
 from nip_fn import __version__
 from nip_fn.config.codec import changes
@@ -22,7 +24,9 @@ from nip_fn_adapters.recording.runs import known_runs
 from nip_fn_adapters.recording.store import CHECKPOINT
 from nip_fn_cli.shown.consoles import Console
 from nip_fn_cli.shown.exits import Exit, die
-from nip_fn_cli.shown.printing import console, share
+from nip_fn_cli.shown.numbers import interval, p_value, points
+from nip_fn_cli.shown.options import JsonOption, RunsOption, TrustOption
+from nip_fn_cli.shown.printing import console
 
 SHOWN = 5  # problems of each kind that the text names; --json names all
 
@@ -51,52 +55,77 @@ class Side(NamedTuple):
 
 
 def compare_command(
-    first: str,
-    second: str,
-    pair: Pairing | None,
-    as_json: bool,
-    page: Path | None,
-    runs: Path,
+    first: Annotated[
+        str, typer.Argument(help="The runs of one side: NAME, NAME@ITERATION, A,B,C, or 'malt-*'.")
+    ],
+    second: Annotated[str, typer.Argument(help="The runs of the other side.")],
+    pair: Annotated[
+        Pairing | None,
+        typer.Option(
+            help="By seed, the n-th runs of both sides belong together; by datapoint, only the "
+            "problems are the same.  The default is seed where both sides have the same seeds.",
+            metavar="seed|datapoint",
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", help="Also write an HTML page that needs no other file.", metavar="FILE"
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+    runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
-    """Print how the second side differs from the first, or write a page about it."""
+    """Compare the last tests of two runs, or of two sets of runs, problem by problem.
+
+    Prints the difference with its interval, the problems that one side decides rightly more often,
+    and the parameters that differ.  `compare RUN@0 RUN` tells what a training changed.
+    """
     sides = _side(first, runs), _side(second, runs)
     seeds = [[test.params.seed for test in side.tests] for side in sides]
     # Trainings from the same seeds, in the same order, are pairs unless it is said otherwise.
-    how: Pairing = pair or ("seed" if seeds[0] == seeds[1] else "datapoint")
+    pairing: Pairing = pair or ("seed" if seeds[0] == seeds[1] else "datapoint")
     try:
-        found = compare(sides[0].verdicts, sides[1].verdicts, how)
+        comparison = compare(sides[0].verdicts, sides[1].verdicts, pairing)
     except ValueError as error:
         remedy = "compare runs that were tested on the same data, as many on each side"
         die(Exit.USAGE, Problem(str(error), f"{first} and {second}", remedy))
-    if page is not None:
-        write_pages(page.parent, {page.name: _page(sides, found, how)})
-        print(page)
+    if html is not None:
+        write_pages(html.parent, {html.name: _page(sides, comparison, pairing)})
+        print(html)
     elif as_json:
-        json.dump(_record(sides, found, how), sys.stdout, indent=2, allow_nan=False)
+        json.dump(_record(sides, comparison, pairing), sys.stdout, indent=2, allow_nan=False)
         print()
     else:
-        _print(console(), sides, found, how)
+        _print(console(), sides, comparison, pairing)
 
 
-def _side(given: str, runs: Path) -> Side:
+def _side(names_and_patterns: str, runs: Path) -> Side:
     """The runs that a comma-separated list of names and patterns stands for."""
-    names = [name for part in given.split(",") for name in _matching(part, runs)]
+    names = [name for part in names_and_patterns.split(",") for name in _matching(part, runs)]
     versions = [version_of(name, runs) for name in names]
-    return Side(given, tuple(one.given for one in versions), tuple(map(_test, versions)))
+    return Side(
+        names_and_patterns,
+        tuple(version.given for version in versions),
+        tuple(map(_test, versions)),
+    )
 
 
 def _matching(pattern: str, runs: Path) -> list[str]:
     """The runs whose names match a pattern, or the name itself if it is none."""
-    name, at, iteration = pattern.partition("@")
+    name, separator, iteration = pattern.partition("@")
     if not any(wildcard in name for wildcard in "*?["):
         return [pattern]
-    known = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINT}"))
-    found = [
-        f"{known_name}{at}{iteration}" for known_name in known if fnmatchcase(known_name, name)
+    names = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINT}"))
+    matching = [
+        f"{known_name}{separator}{iteration}"
+        for known_name in names
+        if fnmatchcase(known_name, name)
     ]
-    if not found:
+    if not matching:
         die(Exit.RUN, Problem("no run has such a name", pattern, known_runs(runs)))
-    return found
+    return matching
 
 
 def _test(version: Version) -> StageForest:
@@ -113,53 +142,59 @@ def _test(version: Version) -> StageForest:
 # ------------------------------------------------------------------------------------------- shown
 
 
-def _record(sides: tuple[Side, Side], found: Comparison, pair: Pairing) -> dict[str, Any]:
+def _record(sides: tuple[Side, Side], comparison: Comparison, pair: Pairing) -> dict[str, Any]:
     """The comparison as JSON."""
     return {
-        "first": {"runs": sides[0].runs, "accuracy": found.first._asdict()},
-        "second": {"runs": sides[1].runs, "accuracy": found.second._asdict()},
+        "first": {"runs": sides[0].runs, "accuracy": comparison.first._asdict()},
+        "second": {"runs": sides[1].runs, "accuracy": comparison.second._asdict()},
         "difference": {
-            **found.difference._asdict(),
-            "interval_over": "problems" if found.is_of_two_models else "problems and trainings",
-            "p": found.p,
-            "p_flip": None if found.is_of_two_models else found.difference.p_flip,
-            "p_these_two_models": found.difference.p if found.is_of_two_models else None,
+            **comparison.difference._asdict(),
+            "interval_over": "problems"
+            if comparison.is_of_two_models
+            else "problems and trainings",
+            "p": comparison.p,
+            "p_flip": None if comparison.is_of_two_models else comparison.difference.p_flip,
+            "p_these_two_models": comparison.difference.p if comparison.is_of_two_models else None,
         },
         "paired_by": pair,
-        "datapoints": found.datapoints,
-        "datapoints_left_out": found.left_out,
-        "detectable_difference": None if found.detectable == float("inf") else found.detectable,
+        "datapoints": comparison.datapoints,
+        "datapoints_left_out": comparison.left_out,
+        "detectable_difference": None
+        if comparison.detectable == float("inf")
+        else comparison.detectable,
         "parameters": [
-            {"name": name, "first": one, "second": other} for name, one, other in _changed(sides)
+            {"name": name, "first": first, "second": second}
+            for name, first, second in _changed(sides)
         ],
-        "datapoints_that_differ": [change._asdict() for change in found.changes],
+        "datapoints_that_differ": [change._asdict() for change in comparison.changes],
     }
 
 
 def _changed(sides: tuple[Side, Side]) -> list[tuple[str, Any, Any]]:
     """(address, first value, second value) of the parameters that differ; but seeds of several."""
-    one, other = (side.params for side in sides)
+    first, second = (side.params for side in sides)
     several = any(len(side.tests) > 1 for side in sides)
     return [
         (name, *values)
-        for name, values in changes(one, other).items()
+        for name, values in changes(first, second).items()
         if not (several and name == "seed")
     ]
 
 
-def _print(out: Console, sides: tuple[Side, Side], found: Comparison, pair: Pairing) -> None:
+def _print(out: Console, sides: tuple[Side, Side], comparison: Comparison, pair: Pairing) -> None:
     for name, side, accuracy in zip(
-        ("first", "second"), sides, (found.first, found.second), strict=True
+        ("first", "second"), sides, (comparison.first, comparison.second), strict=True
     ):
-        out.print(f"{name:<11} {share(*accuracy)}  {', '.join(side.runs)}", soft_wrap=True)
-    value, low, high = (100 * share for share in found.difference[:3])
+        out.print(f"{name:<11} {interval(accuracy)}  {', '.join(side.runs)}", soft_wrap=True)
     out.print(
-        f"difference  {value:+.1f} [{low:+.1f}, {high:+.1f}] points, {_p(found)}",
-        soft_wrap=True,
+        f"difference  {points(comparison.difference)} points, {_p(comparison)}", soft_wrap=True
     )
-    for line in _basis(found, pair):
+    for line in _basis(comparison, pair):
         out.print(f"            {line}", soft_wrap=True)
-    for title, moved in (("more often right", found.gained), ("less often right", found.lost)):
+    for title, moved in (
+        ("more often right", comparison.gained),
+        ("less often right", comparison.lost),
+    ):
         out.print(f"\n{_count(moved, 'problem')} {title}{':' if moved else ''}")
         for change in moved[:SHOWN]:
             out.print(f"    {_change(change)}", soft_wrap=True)
@@ -167,49 +202,52 @@ def _print(out: Console, sides: tuple[Side, Side], found: Comparison, pair: Pair
             out.print(f"    … (--json names all {len(moved):,})")
     changed = _changed(sides)
     out.print(f"\nwhat differs: {_count(changed, 'parameter')}")
-    for address, one, other in changed:
-        out.print(f"    {address}: {one} → {other}", soft_wrap=True)
+    for address, first, second in changed:
+        out.print(f"    {address}: {first} → {second}", soft_wrap=True)
 
 
-def _page(sides: tuple[Side, Side], found: Comparison, pair: Pairing) -> str:
+def _page(sides: tuple[Side, Side], comparison: Comparison, pair: Pairing) -> str:
     """The comparison as an HTML page."""
-    points = (point for side in sides for test in side.tests for point in test.batch.datapoints)
+    datapoints = (point for side in sides for test in side.tests for point in test.batch.datapoints)
     view = view_comparison(
         (sides[0].given, sides[1].given),
-        found,
-        points,
-        notes=[f"{line[0].upper()}{line[1:]}." for line in (_p(found), *_basis(found, pair))],
+        comparison,
+        datapoints,
+        notes=[
+            f"{line[0].upper()}{line[1:]}." for line in (_p(comparison), *_basis(comparison, pair))
+        ],
         parameters=_changed(sides),
-        data=_record(sides, found, pair),
+        data=_record(sides, comparison, pair),
     )
     return render_comparison(view, version=__version__)
 
 
-def _basis(found: Comparison, pair: Pairing) -> Iterator[str]:
+def _basis(comparison: Comparison, pair: Pairing) -> Iterator[str]:
     """Lines on what the comparison rests on."""
-    first, second = found.seeds
+    first, second = comparison.seeds
     paired = "paired by seed" if pair == "seed" else "seeds not paired"
     yield (
-        f"over {found.datapoints:,} problems, of these two models alone: one training a side tells "
-        "nothing of other seeds"
-        if found.is_of_two_models
-        else f"over {found.datapoints:,} problems and {first} and {second} runs, {paired}"
+        f"over {comparison.datapoints:,} problems, of these two models alone: one training a side "
+        "tells nothing of other seeds"
+        if comparison.is_of_two_models
+        else f"over {comparison.datapoints:,} problems and {first} and {second} runs, {paired}"
     )
-    if found.left_out:
-        yield f"{found.left_out:,} problems that only some tests have are left out"
-    if found.detectable < float("inf"):
-        finest = f"{100 * found.detectable:.1f} points or more"
-        between = " between two models" if found.is_of_two_models else ""
+    if comparison.left_out:
+        yield f"{comparison.left_out:,} problems that only some tests have are left out"
+    if comparison.detectable < float("inf"):
+        finest = f"{100 * comparison.detectable:.1f} points or more"
+        between = " between two models" if comparison.is_of_two_models else ""
         yield f"a comparison like this finds {finest}{between} in four of five cases"
 
 
-def _p(found: Comparison) -> str:
+def _p(comparison: Comparison) -> str:
     """The p-value, and of what it is one, if not of trainings."""
-    value = found.difference.p
-    if found.p is None and not found.is_of_two_models:
+    value = comparison.difference.p
+    if comparison.p is None and not comparison.is_of_two_models:
         return f"p = - (from {LEAST_TRAININGS} trainings a side on)"
-    name = "p (these two models)" if found.is_of_two_models else "p"
-    return f"{name} = {value:.2g}" if value >= 0.001 else f"{name} < 0.001"
+    name = "p (these two models)" if comparison.is_of_two_models else "p"
+    shown = p_value(value)
+    return f"{name} {shown}" if shown.startswith("<") else f"{name} = {shown}"
 
 
 def _count(things: Sequence[object], name: str) -> str:

@@ -6,7 +6,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Annotated
 
+import typer
 from packaging.requirements import Requirement
 from returns.pipeline import is_successful
 from returns.result import Success
@@ -27,11 +29,15 @@ VLLM_SECONDS = 60.0  # for vLLM to print its version: its imports take long
 Finding = tuple[str, str, str, str]  # the columns of a row
 
 
-def doctor_command(trained: str | None) -> None:
-    """Print the findings; end with `Exit.ADAPTER` if the embedded default cannot run.
-
-    `trained` names a model whose training's memory is estimated.
-    """
+def doctor_command(
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Also estimate the memory that a training of this model takes.", metavar="NAME"
+        ),
+    ] = None,
+) -> None:
+    """Print what is installed, what is missing, and the command that installs it."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("extra", "needs", "found", "remedy"):
         table.add_column(title, overflow="fold")
@@ -39,15 +45,14 @@ def doctor_command(trained: str | None) -> None:
     table.add_row("", "cores", str(os.cpu_count()), "")
     broken = set()
     for extra, requirement in _requirements():
-        found, remedy = _check(requirement, extra)
+        state, remedy = _check(requirement, extra)
         broken |= {extra} if remedy else set()
-        table.add_row(extra or "always", str(requirement).partition(";")[0], found, remedy)
-    model = model_directory(TEA)
-    table.add_row("local", TEA, str(model.value_or("missing")), "")
+        table.add_row(extra or "always", str(requirement).partition(";")[0], state, remedy)
+    table.add_row("local", TEA, str(model_directory(TEA).value_or("missing")), "")
     table.add_row("data", "sandbox", *_sandbox())
     for finding in _serving():
         table.add_row(*finding)
-    for finding in [] if trained is None or broken & {"local"} else _training(trained):
+    for finding in [] if model is None or broken & {"local"} else _training(model):
         table.add_row(*finding)
     console().print(table)
     # The other extras are optional; without these two the embedded default cannot run.
@@ -84,15 +89,15 @@ def _serving() -> Iterator[Finding]:
 
 def _vllm() -> tuple[str, str]:
     """The version of vLLM in its own environment, or the command that installs it."""
-    found = find_vllm().map(lambda command: _vllm_version(command[0]))
-    return found.lash(lambda problem: Success(("missing", str(problem)))).unwrap()
+    state = find_vllm().map(lambda command: _vllm_version(command[0]))
+    return state.lash(lambda problem: Success(("missing", str(problem)))).unwrap()
 
 
 def _vllm_version(python: str) -> tuple[str, str]:
     # Marked, since the imports of vLLM print lines of their own.
-    asked = (python, "-c", "import vllm; print('vllm', vllm.__version__)")
+    question = (python, "-c", "import vllm; print('vllm', vllm.__version__)")
     try:
-        printed = subprocess.run(asked, capture_output=True, text=True, timeout=VLLM_SECONDS)
+        printed = subprocess.run(question, capture_output=True, text=True, timeout=VLLM_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         return "broken", f"{python}: {error}"
     answers = [line for line in printed.stdout.splitlines() if line.startswith("vllm ")]
@@ -104,8 +109,8 @@ def _vllm_version(python: str) -> tuple[str, str]:
 
 def _sandbox() -> tuple[str, str]:
     """The sandbox for untrusted code, or the command that installs one."""
-    found = open_sandbox().map(lambda box: (box.name, ""))
-    return found.lash(lambda problem: Success(("none", problem.remedy))).unwrap()
+    state = open_sandbox().map(lambda box: (box.name, ""))
+    return state.lash(lambda problem: Success(("none", problem.remedy))).unwrap()
 
 
 def _python_remedy() -> str:
@@ -114,14 +119,14 @@ def _python_remedy() -> str:
 
 def _requirements() -> list[tuple[str, Requirement]]:
     """The packages that nip-fn requires, each with its extra ("" for always)."""
-    found = []
+    requirements = []
     for line in requires("nip-fn") or []:
         requirement = Requirement(line)
         for extra in ("", *EXTRAS):
             if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
-                found.append((extra, requirement))
+                requirements.append((extra, requirement))
                 break
-    return found
+    return requirements
 
 
 def _check(requirement: Requirement, extra: str) -> tuple[str, str]:

@@ -4,56 +4,56 @@ import json
 from pathlib import Path
 from typing import Any
 
-from nip_fn.metrics.inference import Estimate
 from nip_fn_adapters.recording.overview import Overview, overviews
 from nip_fn_cli.shown.exits import say
-from nip_fn_cli.shown.printing import print_rows, share
+from nip_fn_cli.shown.numbers import dollars, interval, percent
+from nip_fn_cli.shown.options import JsonOption, RunsOption
+from nip_fn_cli.shown.printing import print_rows
 
 
-def ls_command(runs: Path, as_json: bool) -> None:
-    """Print the runs, those that changed last at the end."""
-    found = sorted(overviews(runs), key=lambda one: one.changed)
+def ls_command(
+    as_json: JsonOption = False,
+    runs: RunsOption = Path("runs"),
+) -> None:
+    """List the runs with their states, accuracies and costs, the latest at the end."""
+    rows = sorted(overviews(runs), key=lambda overview: overview.changed)
     if as_json:
-        print(json.dumps(list(map(_record, found)), indent=2))
+        print(json.dumps(list(map(_record, rows)), indent=2))
         return
-    if not found:
+    if not rows:
         say(f"nip-fn: there is no run in {runs}; begin one with: nip-fn train")
         return
     titles = ("run", "state", "iterations", "game", "trainer", "data", "first test", "last test")
-    print_rows((*titles, "dollars", "changed"), list(map(_row, found)))
+    print_rows((*titles, "dollars", "changed"), list(map(_row, rows)))
 
 
-def _row(one: Overview) -> tuple[str, ...]:
-    known = one.params is not None
+def _row(run: Overview) -> tuple[str, ...]:
+    is_readable = run.params is not None
     return (
-        one.name,
-        one.status,
-        f"{one.iterations[0]}/{one.iterations[1]}" if known else "",
-        one.params.interaction_protocol if one.params else "",
-        one.params.trainer if one.params and one.iterations[1] else "",
-        one.dataset,
-        f"{one.first.value:.1%}" if one.first and one.first != one.last else "",
-        _estimate(one.last),
-        f"{one.dollars:.4g}" if one.dollars is not None else "unknown" if known else "",
-        one.changed.astimezone().strftime("%Y-%m-%d %H:%M"),
+        run.name,
+        run.status,
+        f"{run.iterations[0]}/{run.iterations[1]}" if is_readable else "",
+        run.params.interaction_protocol if run.params else "",
+        run.params.trainer if run.params and run.iterations[1] else "",
+        run.dataset,
+        percent(run.first.value) if run.first and run.first != run.last else "",
+        interval(run.last) if run.last else "",
+        dollars(run.dollars) if is_readable else "",
+        run.changed.astimezone().strftime("%Y-%m-%d %H:%M"),
     )
 
 
-def _estimate(found: Estimate | None) -> str:
-    return "" if found is None else share(*found)
-
-
-def _record(one: Overview) -> dict[str, Any]:
+def _record(run: Overview) -> dict[str, Any]:
     return {
-        "run": one.name,
-        "state": one.status,
-        "iterations": dict(zip(("ended", "of"), one.iterations, strict=True)),
-        "protocol": one.params and one.params.interaction_protocol,
-        "trainer": one.params and one.params.trainer,
-        "seed": one.params and one.params.seed,
-        "dataset": one.dataset,
-        "first_accuracy": one.first and one.first._asdict(),
-        "last_accuracy": one.last and one.last._asdict(),
-        "dollars": one.dollars,
-        "changed": one.changed.isoformat(timespec="seconds"),
+        "run": run.name,
+        "state": run.status,
+        "iterations": dict(zip(("ended", "of"), run.iterations, strict=True)),
+        "protocol": run.params and run.params.interaction_protocol,
+        "trainer": run.params and run.params.trainer,
+        "seed": run.params and run.params.seed,
+        "dataset": run.dataset,
+        "first_accuracy": run.first and run.first._asdict(),
+        "last_accuracy": run.last and run.last._asdict(),
+        "dollars": run.dollars,
+        "changed": run.changed.isoformat(timespec="seconds"),
     }

@@ -1,11 +1,12 @@
 """`nip-fn params`: every parameter, as a table or as a JSON Schema."""
 
 import json
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import inspect
+import typer
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
@@ -14,29 +15,37 @@ from nip_fn.config.presets import with_preset
 from nip_fn.config.schema import AGENT, Parameter, parameters
 from nip_fn.config.spelling import DUMMY, EXTRA, PROVIDERS
 from nip_fn.errors import Problem
-from nip_fn.params.agent import OPTIONS, AgentParameters
+from nip_fn.params.agent import AgentParameters
 from nip_fn.params.names import name_schema
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 from nip_fn_cli.shown.exits import Exit, die
+from nip_fn_cli.shown.parameters import default_of, values_of
 from nip_fn_cli.shown.printing import console
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-OWN = "package.module:NAME or file.py:NAME"
-PLAIN = ((inspect.BoolType, "true or false"), (inspect.StrType, "text"))
-BOUNDS = (("gt", ">"), ("ge", ">="), ("lt", "<"), ("le", "<="))
 
 
-def params_command(words: tuple[str, ...], *, json_schema: bool) -> None:
-    """Print the parameters that have all the words in their address or meaning, or the schema."""
+def params_command(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(help="Words; only parameters with all of them are printed.", metavar="WORD"),
+    ] = None,
+    json_schema: Annotated[
+        bool, typer.Option("--json-schema", help="Print a JSON Schema of a configuration instead.")
+    ] = False,
+) -> None:
+    """Print parameters: address, meaning, type and default."""
     if json_schema and words:
         die(Exit.USAGE, "--json-schema prints all parameters; leave out the words")
     if json_schema:
         print(json.dumps(schema(), indent=2))
         return
-    matching = tuple(parameter for parameter in parameters().values() if _has_all(parameter, words))
+    matching = tuple(
+        parameter for parameter in parameters().values() if _has_all(parameter, words or ())
+    )
     if not matching:
-        problem = Problem("no parameter has it", " ".join(words), "nip-fn params lists all")
+        problem = Problem("no parameter has it", " ".join(words or ()), "nip-fn params lists all")
         die(Exit.USAGE, problem)
     out = console()
     if not words:
@@ -44,7 +53,7 @@ def params_command(words: tuple[str, ...], *, json_schema: bool) -> None:
     show(out, matching)
 
 
-def _has_all(parameter: Parameter, words: tuple[str, ...]) -> bool:
+def _has_all(parameter: Parameter, words: Sequence[str]) -> bool:
     text = f"{parameter.address} {parameter.description} {values_of(parameter)}".lower()
     return all(word.lower() in text for word in words)
 
@@ -92,65 +101,6 @@ def show(out: Console, shown: tuple[Parameter, ...]) -> None:
 
 def _section(address: str) -> str:
     return address.rpartition(".")[0]
-
-
-def values_of(parameter: Parameter) -> str:
-    """The values that may be written for a parameter, in words."""
-    name = parameter.address.rpartition(".")[2]
-    names = tuple(PROTOCOLS) if name == "interaction_protocol" else parameter.meaning.names
-    if names:
-        return f"{_choices(names)}, {OWN}"
-    if name == "model_provider":  # as it is written, which is not as it is recorded
-        return _choices((*OPTIONS.values(), DUMMY))
-    # The text of extra fields is that of a table.
-    return "table or none" if name == EXTRA else _words(parameter.type)
-
-
-def _words(kind: inspect.Type) -> str:
-    """A type in words."""
-    while isinstance(kind, inspect.Metadata):
-        kind = kind.type
-    match kind:
-        case inspect.LiteralType(values=values):
-            return _choices(values)
-        case inspect.IntType() | inspect.FloatType():
-            return _number_words(kind)
-        case inspect.UnionType(types=types):
-            named = sorted(types, key=lambda one: isinstance(one, inspect.NoneType))
-            return " or ".join(map(_words, named))
-        case inspect.StructType(cls=cls, tag=tag, fields=fields):
-            names = ", ".join(field.name for field in fields)
-            return f"table {tag or cls.__name__} ({names})" if names else f"table {tag}"
-        case inspect.VarTupleType(item_type=item):
-            return f"list of {_words(item)}"
-        case inspect.NoneType():
-            return "none"
-    return next(words for plain, words in PLAIN if isinstance(kind, plain))
-
-
-def _number_words(kind: inspect.IntType | inspect.FloatType) -> str:
-    name = "int" if isinstance(kind, inspect.IntType) else "float"
-    bounds = [(sign, getattr(kind, bound)) for bound, sign in BOUNDS]
-    limits = [f"{sign} {_number(value)}" for sign, value in bounds if value is not None]
-    return " ".join((name, ", ".join(limits))).rstrip()
-
-
-def _number(value: float) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _choices(values: Any) -> str:
-    return f"one of {', '.join(map(str, values))}"
-
-
-def default_of(parameter: Parameter) -> str:
-    """A default as it would be written in a file."""
-    value = msgspec.to_builtins(parameter.default)
-    if value is None:
-        return "none"
-    if parameter.address.endswith(".model_provider"):
-        value = OPTIONS[value]
-    return value["_type"] if isinstance(value, dict) else json.dumps(value)
 
 
 def _presets(parameter: Parameter) -> str:

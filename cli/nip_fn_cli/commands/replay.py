@@ -1,13 +1,14 @@
 """`nip-fn replay`: derive a run again from its recorded events, and look into it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
-from rich.text import Text
+import typer
 
 from nip_fn.config.codec import differences, params_hash, to_dict
 from nip_fn.errors import Problem
@@ -28,56 +29,71 @@ from nip_fn_adapters.experiments.recordings import read_recording, replay_record
 from nip_fn_adapters.experiments.settings import resolve
 from nip_fn_adapters.recording.store import CHECKPOINT
 from nip_fn_cli.config import with_sets
+from nip_fn_cli.shown.dialogues import print_dialogues
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit
-from nip_fn_cli.shown.printing import console, print_rows
+from nip_fn_cli.shown.options import (
+    JsonOption,
+    PricesOption,
+    RunsOption,
+    SetOption,
+    TrustOption,
+    money_or_die,
+)
+from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.table import print_table
 from nip_fn_cli.shown.watching import TERMINAL
 
 
-class Show(NamedTuple):
-    """The options that say what to print.
-
-    transcript: the beginning of a datapoint's id, whose dialogues to print.
-    tree: the beginning of a datapoint's id, whose trees to print.
-    iteration: only this iteration of either; None for all.
-    prompts: with dialogues, the chats that the models were shown.
-    json: print JSON.
-    """
-
-    transcript: str | None
-    tree: str | None
-    iteration: int | None
-    prompts: bool
-    json: bool
-
-
 def replay_command(
-    path: Path, *, until: int | None, sets: tuple[str, ...], show: Show, money: Money, runs: Path
+    checkpoint: Annotated[
+        Path, typer.Argument(help="A run's checkpoint.msgpack, its folder, or its name.")
+    ],
+    until: Annotated[
+        int | None, typer.Option(help="Replay only the first N events.", min=0, metavar="N")
+    ] = None,
+    transcript: Annotated[
+        str | None, typer.Option(help="Print the dialogues about a datapoint.", metavar="DATAPOINT")
+    ] = None,
+    tree: Annotated[
+        str | None, typer.Option(help="Print the trees about a datapoint.", metavar="DATAPOINT")
+    ] = None,
+    iteration: Annotated[
+        int | None, typer.Option(help="With --transcript or --tree: print only this iteration.")
+    ] = None,
+    prompts: Annotated[
+        bool,
+        typer.Option("--prompts", help="With --transcript: also print what each model was shown."),
+    ] = False,
+    sets: SetOption = None,
+    prices: PricesOption = None,
+    as_json: JsonOption = False,
+    runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
-    """Run the command.
+    """Derive a run again from its recorded events, compare the digests, and print its results.
 
-    Args:
-        path: A checkpoint file, its folder, or the name of a run.
-        until: Replay only so many events.
-        sets: Parameters of the selection to change, as `a.b=value`.
-        show: The options of the output.
-        money: The prices that are given.
-        runs: The folder in which a name is looked for.
+    Needs no model and no network.  With --set, compares the recorded selection with that of another
+    method, threshold, backup or seed on the same replies.
     """
-    if show.prompts and show.transcript is None:
+    if prompts and transcript is None:
         die(Exit.USAGE, "--prompts shows the chats of a dialogue; add --transcript DATAPOINT")
-    path = path / CHECKPOINT if path.is_dir() else path
+    path = checkpoint / CHECKPOINT if checkpoint.is_dir() else checkpoint
     if not path.exists() and (runs / path / CHECKPOINT).is_file():
         path = runs / path / CHECKPOINT
+    money = money_or_die(prices=prices)
     replayed = _replay(path, until)
-    if show.tree is not None:
-        _print_all(_trees(replayed, show), show)
-    elif show.transcript is not None:
-        _print_all(_transcripts(replayed, show), show)
+    if tree is not None:
+        print_record = _print_json if as_json else print_dialogues
+        print_record(_trees(replayed, tree, iteration))
+    elif transcript is not None:
+        print_record = _print_json if as_json else print_dialogues
+        print_record(_transcripts(replayed, transcript, iteration, prompts))
     elif sets:
-        _compare_selections(replayed, sets, show)
+        _compare_selections(replayed, sets, as_json)
+    elif as_json:
+        _print_json(_facts(replayed))
     else:
-        _summary(replayed, show, path.parent, money)
+        _summary(replayed, path.parent, money)
     # Only now: whoever looks for the cause of a mismatch needs what was derived.
     if replayed.state.faults:
         die(Exit.MISMATCH, f"{path}: {replayed.state.faults[0]}")
@@ -99,18 +115,15 @@ def _replay(path: Path, until: int | None) -> Replayed:
     return replay_recording(path, recording, TERMINAL)
 
 
-def _summary(replayed: Replayed, show: Show, run: Path, money: Money) -> None:
+def _summary(replayed: Replayed, run: Path, money: Money) -> None:
     state = replayed.state
-    if show.json:
-        _print_json(_facts(replayed))
-        return
     print_table(state, money_of_run(money, run).prices)
     if lost := lost_line(or_exit(read_unrecorded(run))):
         print(lost)
     verdict = "DIFFERS from the recorded one" if state.faults else "all recorded digests match"
     print(f"\ndigest      {digest(state)} ({verdict})")
-    place = f"iteration {state.iteration}, {state.stage.name}"
-    print(f"events      {replayed.num_events:,}, up to {place}")
+    position = f"iteration {state.iteration}, {state.stage.name}"
+    print(f"events      {replayed.num_events:,}, up to {position}")
     if state.origin:
         name, iteration, _ = state.origin
         print(f"fork        of {name}, whose replies of iteration {iteration} it uses")
@@ -142,7 +155,7 @@ def _facts(replayed: Replayed) -> dict[str, Any]:
 # ------------------------------------------------------------------------- other selections
 
 
-def _compare_selections(replayed: Replayed, sets: tuple[str, ...], show: Show) -> None:
+def _compare_selections(replayed: Replayed, sets: Sequence[str], as_json: bool) -> None:
     recorded = replayed.state.params
     table = with_sets(to_dict(recorded), sets)
     # Registered again, since --set may name a selector that the run did not have.
@@ -150,11 +163,11 @@ def _compare_selections(replayed: Replayed, sets: tuple[str, ...], show: Show) -
     params = resolve(table)
     selections = or_exit(reselect(replayed, params).alt(lambda problem: problem.at("--set")))
     rows = [
-        _compared(stage, other, agent, params)
-        for stage, other in selections
+        _compared(stage, selection, agent, params)
+        for stage, selection in selections
         for agent in range(len(params.agents))
     ]
-    if show.json:
+    if as_json:
         _print_json({"changed": differences(recorded, params), "selections": rows})
         return
     titles = (
@@ -170,9 +183,9 @@ def _compare_selections(replayed: Replayed, sets: tuple[str, ...], show: Show) -
 
 
 def _compared(
-    grown: StageForest, other: Selection, agent: int, params: HyperParameters
+    grown: StageForest, selection: Selection, agent: int, params: HyperParameters
 ) -> dict[str, Any]:
-    then, now = _places(grown.selection, agent), _places(other, agent)
+    then, now = _places(grown.selection, agent), _places(selection, agent)
     return {
         "iteration": grown.iteration,
         "agent": params.agents[agent].name,
@@ -180,7 +193,7 @@ def _compared(
         "selected_now": len(now),
         "in_both": len(set(then) & set(now)),
         "margin": _margin(grown.selection.pairs, agent),
-        "margin_now": _margin(other.pairs, agent),
+        "margin_now": _margin(selection.pairs, agent),
     }
 
 
@@ -203,21 +216,23 @@ _SAMPLED, _PLAYED = ("sample",), ("test", "sample")
 _WORK = {_SAMPLED: "grows trees", _PLAYED: "plays games"}
 
 
-def _trees(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
+def _trees(replayed: Replayed, prefix: str, iteration: int | None) -> list[dict[str, Any]]:
     return [
         {**_about(grown, index), "tree": _nested(annotate(grown, index), grown, index)}
-        for grown, index in _found(replayed, show.tree or "", show.iteration, _SAMPLED)
+        for grown, index in _found(replayed, prefix, iteration, _SAMPLED)
     ]
 
 
-def _transcripts(replayed: Replayed, show: Show) -> list[dict[str, Any]]:
+def _transcripts(
+    replayed: Replayed, prefix: str, iteration: int | None, prompts: bool
+) -> list[dict[str, Any]]:
     return [
         {
             **_about(grown, index),
             **transcript(grown.params, rollout),
-            **({"prompts": _prompts(grown.params, rollout)} if show.prompts else {}),
+            **({"prompts": _prompts(grown.params, rollout)} if prompts else {}),
         }
-        for grown, index in _found(replayed, show.transcript or "", show.iteration, _PLAYED)
+        for grown, index in _found(replayed, prefix, iteration, _PLAYED)
         for rollout in leaf_games(grown.batch.trees[index], grown.datapoint(index))
     ]
 
@@ -226,10 +241,12 @@ def _prompts(params: HyperParameters, rollout: Rollout) -> list[dict[str, Chat]]
     """The chat that each agent was shown, round by round."""
     return [
         {
-            params.agents[said.agent].name: chat_before(params, rollout, place, said.agent)
-            for said in turn
+            params.agents[utterance.agent].name: chat_before(
+                params, rollout, number, utterance.agent
+            )
+            for utterance in turn
         }
-        for place, turn in enumerate(rollout.rounds)
+        for number, turn in enumerate(rollout.rounds)
     ]
 
 
@@ -249,12 +266,12 @@ def _found(
         there = ", ".join(map(str, dict.fromkeys(stage.iteration for stage in ended)))
         problem = f"no stage of it that {_WORK[stages]} has ended"
         die(Exit.USAGE, Problem(problem, f"--iteration {iteration}", f"choose from {there}"))
-    known = list(dict.fromkeys(point.id for stage in grown for point in stage.batch.datapoints))
-    matching = [name for name in known if name.startswith(prefix)]
+    names = list(dict.fromkeys(point.id for stage in grown for point in stage.batch.datapoints))
+    matching = [name for name in names if name.startswith(prefix)]
     if len(matching) != 1:
         problem = "is ambiguous" if matching else "is not in the recording"
-        some = ", ".join((matching or known)[:5]) or "none"
-        die(Exit.USAGE, f"datapoint {prefix!r} {problem}; some of its datapoints are: {some}")
+        examples = ", ".join((matching or names)[:5]) or "none"
+        die(Exit.USAGE, f"datapoint {prefix!r} {problem}; some of its datapoints are: {examples}")
     return [(stage, index) for stage in grown for index in stage.trees_about(matching[0])]
 
 
@@ -276,13 +293,15 @@ def _nested(
 ) -> dict[str, Any]:
     tree, params = marked.tree, grown.params
     names = [agent.name for agent in params.agents]
-    said, status = tree.utterances_N[node], tree.status_N[node]
-    decision = next((one.decision for one in said if one.decision is not None), None)
+    utterances, status = tree.utterances_N[node], tree.status_N[node]
+    decision = next(
+        (utterance.decision for utterance in utterances if utterance.decision is not None), None
+    )
     decided = decision if status == "decided" else None
     outcome = end_of(status, decided, grown.datapoint(index).label)[1]
     return {
         "node": node,
-        "said": words(params, said),
+        "said": words(params, utterances),
         "end": status,
         "outcome": "" if status == "open" else outcome,
         "reward": dict(zip(names, tree.reward_NA[node].tolist(), strict=True)),
@@ -290,78 +309,6 @@ def _nested(
         "marks": list(marked.marks.get(node, ())),
         "children": [_nested(marked, grown, index, child) for child in marked.children_N[node]],
     }
-
-
-def _print_all(records: list[dict[str, Any]], show: Show) -> None:
-    if show.json:
-        _print_json(records)
-        return
-    for record in records:
-        print(
-            f"\ndatapoint {record['datapoint']} ({record['label']}), "
-            f"iteration {record['iteration']}, {record['stage']}"
-        )
-        print_problem(record)
-        if "tree" in record:
-            _print_tree(record["tree"])
-        else:
-            print_game(record)
-
-
-def print_problem(record: dict[str, Any]) -> None:
-    """Print what a game is about: the claim, and what all are shown, or each side alone."""
-    print(record["question"])
-    if record["solution"]:
-        print(f"\n{record['solution']}\n")
-    for name, view in record.get("views", {}).items():
-        print(f"[{name} is shown] {_indented(view, 4)}")
-
-
-def print_game(record: dict[str, Any]) -> None:
-    """Print a dialogue as `export.transcripts` tells it: its rounds, its end and its rewards."""
-    for number, turn in enumerate(record["rounds"]):
-        for name, text in turn.items():
-            if "prompts" in record:
-                _print_chat(f"[{number}] {name} is shown", record["prompts"][number][name])
-            print(f"[{number}] {name}: {_indented(text, 4)}")
-    rewards = ", ".join(f"{name} {value:+g}" for name, value in record["rewards"].items())
-    _print_marked(f"end: {record['outcome']}; rewards: {rewards}")
-
-
-def _print_chat(title: str, chat: Chat) -> None:
-    print(f"\n{title}:")
-    for one in chat:
-        speaker = f" ({one.name})" if one.name else ""
-        print(f"    {one.role}{speaker}: {_indented(one.content, 8)}")
-
-
-# What is good, and what is not, in the colours that a terminal has for them.
-_COLOURS = {"right": "green", "chosen": "green", "wrong": "red", "rejected": "red"}
-
-
-def _print_marked(line: str) -> None:
-    """Print a line; on a terminal, its marks and outcomes in colour."""
-    text = Text(line)
-    for word, colour in _COLOURS.items():
-        text.highlight_regex(rf"<{word}[^>]*>|: {word}\b", colour)
-    console().print(text, soft_wrap=True)
-
-
-def _print_tree(node: dict[str, Any], depth: int = 0) -> None:
-    pad = "  " * depth
-    values = ", ".join(f"{name} {value:+.3f}" for name, value in node["expected_reward"].items())
-    rewards = ", ".join(f"{name} {value:+g}" for name, value in node["reward"].items() if value)
-    ends = f"  {node['outcome']}, {rewards or 'no reward'}" if node["outcome"] else ""
-    marks = "".join(f"  <{mark}>" for mark in node["marks"])
-    _print_marked(f"{pad}({node['node']}) expected {values}{ends}{marks}")
-    for name, text in node["said"].items():
-        print(f"{pad}    {name}: {_indented(text, len(pad) + 6)}")
-    for child in node["children"]:
-        _print_tree(child, depth + 1)
-
-
-def _indented(text: str, width: int) -> str:
-    return text.strip().replace("\n", "\n" + " " * width)
 
 
 def _print_json(value: Any) -> None:

@@ -1,9 +1,10 @@
 """`nip-fn report`: recorded runs as one HTML page, or as an index with pages."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from nip_fn_adapters.experiments.budgets import Money
+import typer
+
 from nip_fn_adapters.experiments.recordings import read_recording, replay_recording
 from nip_fn_adapters.recording import runs as recorded
 from nip_fn_adapters.recording.reports import (
@@ -14,25 +15,41 @@ from nip_fn_adapters.recording.reports import (
     write_pages,
 )
 from nip_fn_cli.shown.exits import Exit, die, or_exit, say
+from nip_fn_cli.shown.options import PricesOption, RunsOption, TrustOption, money_or_die
 from nip_fn_cli.shown.watching import TERMINAL
 
 REPORT = "report"
 
 
 def report_command(
-    given: Sequence[Path], out: Path | None, *, split: bool, money: Money, runs: Path
+    run: Annotated[
+        list[Path], typer.Argument(help="A run's folder, its name, or its checkpoint.msgpack.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The file to write, or with --split the folder.  The default is report.html, or "
+            "report, beside the recording of a single run, or here.",
+            metavar="FILE",
+        ),
+    ] = None,
+    split: Annotated[
+        bool,
+        typer.Option("--split", help="Write an index, and all trees on pages of their own."),
+    ] = False,
+    prices: PricesOption = None,
+    runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
-    """Run the command.
+    """Write a run as an HTML page: its curves, trees, games, models and costs.
 
-    Args:
-        given: Runs: folders, checkpoint files or names.
-        out: The file to write, or with `split` the folder; None for one beside the recording of a
-            single run, or in the working directory.
-        split: Write an index and pages with all trees.
-        money: The prices.
-        runs: The folder in which names are looked for.
+    The page needs no network and no script, and everything in it is derived from the recording.
+    Several runs are shown one after the other, below a chart of all their accuracies.
     """
-    files = [or_exit(recorded.checkpoint_file(path, runs)) for path in given]
+    files = [or_exit(recorded.checkpoint_file(path, runs)) for path in run]
+    money = money_or_die(prices=prices)
     subjects = [_subject(file) for file in files]
     folder = files[0].parent if len(files) == 1 else Path()
     if split:
@@ -44,9 +61,9 @@ def report_command(
         write_pages(out.parent, {out.name: report_page(subjects, money.prices)})
         print(out)
     # Only now: whoever looks for the cause of a mismatch needs what was derived.
-    for file, one in zip(files, subjects, strict=True):
-        if one.replayed.state.faults:
-            die(Exit.MISMATCH, f"{file}: {one.replayed.state.faults[0]}")
+    for file, run_subject in zip(files, subjects, strict=True):
+        if run_subject.replayed.state.faults:
+            die(Exit.MISMATCH, f"{file}: {run_subject.replayed.state.faults[0]}")
 
 
 def _subject(file: Path) -> Subject:

@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from nip_fn.config.codec import ABSENT, unusual
 from nip_fn.config.unused import reason_unused
@@ -18,8 +20,8 @@ from nip_fn_adapters.costs.note import read_unrecorded
 from nip_fn_adapters.experiments.budgets import lost_line, money_of_run
 from nip_fn_adapters.experiments.loading import load_once
 from nip_fn_adapters.recording.runs import RecordedGame, Run
-from nip_fn_cli.money import money_or_die
 from nip_fn_cli.shown.exits import Exit, die, or_exit
+from nip_fn_cli.shown.options import JsonOption, RunsOption, TrustOption, money_or_die
 from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.table import print_table
 from nip_fn_cli.shown.terminal import visible
@@ -28,23 +30,38 @@ VERDICTS = {ACCEPT: "right", REJECT: "buggy", NEITHER: "neither"}
 
 
 def show_command(
-    name: str,
-    kinds: tuple[str, ...],
-    stage: Purpose,
-    iteration: int | None,
-    as_json: bool,
-    runs: Path,
+    run: Annotated[str, typer.Argument(help="A run's name, or its folder.")],
+    wrong: Annotated[bool, typer.Option("--wrong", help="List games decided wrongly.")] = False,
+    undecided: Annotated[bool, typer.Option("--undecided", help="List undecided games.")] = False,
+    cut: Annotated[
+        bool, typer.Option("--cut", help="List games with a reply cut at the token limit.")
+    ] = False,
+    sampled: Annotated[
+        bool,
+        typer.Option(
+            "--sampled", help="Take games that were sampled for training, not those of the tests."
+        ),
+    ] = False,
+    iteration: Annotated[
+        int | None, typer.Option(help="The iteration of the games; the last one if left out.")
+    ] = None,
+    as_json: JsonOption = False,
+    runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
-    """Print a run, or the games of some kinds in one of its stages."""
-    run = or_exit(load_once(name, runs))
-    games = games_of(run, stage, iteration)
+    """Show a run on one screen, or list its games that were decided wrongly, undecided or cut."""
+    recorded = or_exit(load_once(run, runs))
+    games = games_of(recorded, "sample" if sampled else "test", iteration)
+    options = {"wrong": wrong, "undecided": undecided, "cut": cut}
+    chosen = [holds for name, holds in FAILURES.items() if options[name]]
+    listed = [game for game in games if any(holds(game.rollout) for holds in chosen)]
     if as_json:
-        listed = [_record(run, game) for game in games if _is_listed(game, kinds)]
-        print(json.dumps(listed if kinds else _facts(run), indent=2, ensure_ascii=True))
-    elif kinds:
-        _print_games(run, [game for game in games if _is_listed(game, kinds)])
+        records = [_record(recorded, game) for game in listed] if chosen else _facts(recorded)
+        print(json.dumps(records, indent=2, ensure_ascii=True))
+    elif chosen:
+        _print_games(recorded, listed)
     else:
-        _print_run(run, games)
+        _print_run(recorded, games)
 
 
 def games_of(run: Run, stage: Purpose, iteration: int | None) -> tuple[RecordedGame, ...]:
@@ -54,16 +71,12 @@ def games_of(run: Run, stage: Purpose, iteration: int | None) -> tuple[RecordedG
     """
     stages = run.stages(stage, iteration)
     if iteration is not None and not stages:
-        known = ", ".join(str(one.iteration) for one in run.stages(stage)) or "none"
+        iterations = ", ".join(str(played.iteration) for played in run.stages(stage)) or "none"
         problem = Problem(
-            f"no {stage} of that iteration has ended", "--iteration", f"known: {known}"
+            f"no {stage} of that iteration has ended", "--iteration", f"known: {iterations}"
         )
         die(Exit.USAGE, problem)
     return run.rollouts(stage, stages[-1].iteration) if stages else ()
-
-
-def _is_listed(game: RecordedGame, kinds: tuple[str, ...]) -> bool:
-    return any(FAILURES[kind](game.rollout) for kind in kinds)
 
 
 # ----------------------------------------------------------------------------------------- the run
@@ -86,8 +99,8 @@ def _print_run(run: Run, games: tuple[RecordedGame, ...]) -> None:
         print(f"    {address} = {visible(json.dumps(value, ensure_ascii=False))}")
     if games:
         counts = ", ".join(
-            f"{sum(holds(game.rollout) for game in games):,} {kind} (--{kind})"
-            for kind, holds in FAILURES.items()
+            f"{sum(holds(game.rollout) for game in games):,} {name} (--{name})"
+            for name, holds in FAILURES.items()
         )
         where = f"{games[0].stage.stage} of iteration {games[0].stage.iteration}"
         print(f"\nof {len(games):,} games in the {where}: {counts}")
@@ -115,18 +128,18 @@ def _changed(params: HyperParameters) -> dict[str, Any]:
 
     What is the same for all agents is told once, at `agents.*`.
     """
-    found = {address: own for address, (own, _) in unusual(params).items() if own != ABSENT}
-    found = {name: value for name, value in found.items() if not reason_unused(params, name)}
-    for address, value in list(found.items()):
-        place, _, field = address.rpartition(".")
-        others = [f"agents.{agent.name}.{field}" for agent in params.agents]
-        if place.startswith("agents.") and all(
-            found.get(other, ABSENT) == value for other in others
+    values = {address: value for address, (value, _) in unusual(params).items() if value != ABSENT}
+    values = {name: value for name, value in values.items() if not reason_unused(params, name)}
+    for address, value in list(values.items()):
+        prefix, _, field = address.rpartition(".")
+        addresses = [f"agents.{agent.name}.{field}" for agent in params.agents]
+        if prefix.startswith("agents.") and all(
+            values.get(agent_address, ABSENT) == value for agent_address in addresses
         ):
-            for other in others:
-                del found[other]
-            found[f"agents.*.{field}"] = value
-    return dict(sorted(found.items()))
+            for agent_address in addresses:
+                del values[agent_address]
+            values[f"agents.*.{field}"] = value
+    return dict(sorted(values.items()))
 
 
 # --------------------------------------------------------------------------------------- the games
@@ -139,8 +152,8 @@ def _print_games(run: Run, games: list[RecordedGame]) -> None:
     titles = ("datapoint", "label", "verdict", "end", "cut", "last words")
     print_rows(titles, [_row(_record(run, game)) for game in games])
     first = games[0]
-    place = f"--transcript {first.rollout.datapoint.id} --iteration {first.stage.iteration}"
-    print(f"\nthe first in full: nip-fn replay {quote(str(run.path.parent))} {place}")
+    options = f"--transcript {first.rollout.datapoint.id} --iteration {first.stage.iteration}"
+    print(f"\nthe first in full: nip-fn replay {quote(str(run.path.parent))} {options}")
 
 
 def _row(record: dict[str, Any]) -> tuple[str, ...]:
@@ -154,7 +167,7 @@ def _row(record: dict[str, Any]) -> tuple[str, ...]:
 
 def _record(run: Run, game: RecordedGame) -> dict[str, Any]:
     rollout = game.rollout
-    said = [one for turn in rollout.rounds for one in turn]
+    utterances = [utterance for turn in rollout.rounds for utterance in turn]
     names = [agent.name for agent in run.protocol.agents]
     return {
         "iteration": game.stage.iteration,
@@ -164,9 +177,9 @@ def _record(run: Run, game: RecordedGame) -> dict[str, Any]:
         "verdict": VERDICTS.get(verdict(rollout), "none"),
         "end": rollout.status,
         "cut": [
-            f"{names[one.agent]} at {max_tokens(run.params.agents[one.agent])} tokens"
-            for one in said
-            if one.token_limit
+            f"{names[utterance.agent]} at {max_tokens(run.params.agents[utterance.agent])} tokens"
+            for utterance in utterances
+            if utterance.token_limit
         ],
-        "last_words": " ".join(said[-1].raw.split()) if said else "",
+        "last_words": " ".join(utterances[-1].raw.split()) if utterances else "",
     }

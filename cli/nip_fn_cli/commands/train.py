@@ -1,89 +1,192 @@
 """`nip-fn train`: start a run, or resume one."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from nip_fn.config.study import Study, as_name, with_seeds
 from nip_fn_adapters.experiments.budgets import money_of_run
 from nip_fn_adapters.experiments.forecasting import forecast
-from nip_fn_adapters.experiments.plans import checked_name
+from nip_fn_adapters.experiments.plans import checked_name, plan, usual_name
 from nip_fn_adapters.experiments.training import resume, train
 from nip_fn_adapters.recording.runs import Run, known_runs
 from nip_fn_adapters.recording.tracker import METRICS
-from nip_fn_cli.config import Flags, overrides
-from nip_fn_cli.money import money_or_die
+from nip_fn_cli.config import overrides
 from nip_fn_cli.shown.dryrun import print_forecast
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit
 from nip_fn_cli.shown.improvements import print_improvements
+from nip_fn_cli.shown.options import (
+    OWN,
+    BaseUrlOption,
+    BatchOption,
+    BudgetOption,
+    DryRunOption,
+    ModelOption,
+    PricesOption,
+    ProviderOption,
+    RunsOption,
+    SeedOption,
+    SeedsOption,
+    SetOption,
+    SkipOption,
+    TrustOption,
+    listed,
+    money_or_die,
+    seeds_or_die,
+)
 from nip_fn_cli.shown.table import print_table, untrained
 from nip_fn_cli.shown.watching import TERMINAL
+from nip_fn_cli.sweeping import Running, run_study
 
 
 def train_command(
-    flags: Flags,
-    *,
-    runs: Path,
-    name: str | None,
-    resumed: bool,
-    more: int | None,
-    budget: float | None,
-    prices: Path | None,
-    dry: float | None = None,
-    serve: bool = False,
-    trackers: tuple[str, ...] = (),
-    forest: str | None = None,
-    iteration: int | None = None,
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A .toml, .json or .yaml file; what it leaves out depends on the model (nip-fn "
+            "params).  A configuration of the nip library is translated."
+        ),
+    ] = None,
+    trainer: Annotated[
+        str | None, typer.Option(help=f"The training method: malt, ei, or {OWN}.", metavar="NAME")
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            help="The game: nip, adp, consultancy, debate, mnip, merlin_arthur, solo_verifier, or "
+            f"{OWN}.",
+            metavar="NAME",
+        ),
+    ] = None,
+    provider: ProviderOption = None,
+    model: ModelOption = None,
+    base_url: BaseUrlOption = None,
+    batch: BatchOption = False,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="The data set: builtin:tea, builtin:bug-hunt, builtin:python, hf:NAME, a .jsonl, "
+            f".csv or .parquet file, the folder of a saved data set, or {OWN}.",
+            metavar="DATA",
+        ),
+    ] = None,
+    skip_bad_rows: SkipOption = False,
+    seed: SeedOption = None,
+    seeds: SeedsOption = None,
+    iterations: Annotated[
+        int | None, typer.Option(help="The number of training iterations.")
+    ] = None,
+    sets: SetOption = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run", help="The run's name; made from its parameters if left out.", metavar="NAME"
+        ),
+    ] = None,
+    is_resumed: Annotated[
+        bool, typer.Option("--resume", help="Resume the run of that name.")
+    ] = False,
+    more_iterations: Annotated[
+        int | None,
+        typer.Option(help="With --resume: iterations to add to a run that is done.", min=1),
+    ] = None,
+    forest: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="Select and train again from the recorded replies of this run, with its "
+            "parameters except those given here.",
+            metavar="RUN",
+        ),
+    ] = None,
+    iteration: Annotated[
+        int | None,
+        typer.Option(help="With --from: the iteration of that run, if not its last.", min=0),
+    ] = None,
+    dry_run: DryRunOption = False,
+    rate: Annotated[
+        float, typer.Option(help="Requests per second that --dry-run assumes.", min=0.001)
+    ] = 10.0,
+    budget: BudgetOption = None,
+    prices: PricesOption = None,
+    serve: Annotated[
+        bool,
+        typer.Option(
+            "--serve", help="Start a language-model server here for as long as the run lasts."
+        ),
+    ] = False,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Send metrics to wandb, tensorboard, trackio or mlflow; several, separated by "
+            "commas.",
+            metavar="TRACKER",
+        ),
+    ] = None,
+    runs: RunsOption = Path("runs"),
+    trust: TrustOption = False,
 ) -> None:
-    """Run the command.
-
-    Args:
-        flags: The options that describe the run.
-        runs: The folder of all runs.
-        name: The run's name; None for one made from its parameters.
-        resumed: Resume the run of that name.
-        more: The number of iterations to add to a run that is done.
-        budget: Dollars.
-        prices: A file of prices.
-        dry: Requests a second; only print what the run would ask for at that rate, and its price.
-        serve: Start a language-model server for as long as the run lasts.
-        trackers: The names of experiment trackers that the run is sent to.
-        forest: An earlier run, whose replies are used again.
-        iteration: The iteration of that run; None for the last that it has sampled.
-    """
-    table, name = overrides(flags), checked_name(name)
-    if dry is not None and resumed:
+    """Train agents and record everything; print a table of the iterations at the end."""
+    table = overrides(
+        config,
+        trainer=trainer,
+        protocol=protocol,
+        model=model,
+        base_url=base_url,
+        batch=batch,
+        dataset=dataset,
+        skip_bad_rows=skip_bad_rows,
+        seed=seed,
+        iterations=iterations,
+        sets=sets,
+    )
+    name = checked_name(run)
+    if seeds is not None:
+        single = {"--seed": seed, "--resume": is_resumed, "--from": forest}
+        for option, value in {**single, "--serve": serve, "--track": track}.items():
+            if value:
+                die(Exit.USAGE, f"{option} is an option of a single run; leave out --seeds")
+        params = plan(table, provider, runs, TERMINAL.once()).params
+        name = name or as_name(f"{usual_name(params)}-seeds")
+        study = with_seeds(Study(name, table), seeds_or_die(seeds) or 1)
+        running, money = Running(provider, prices=prices), money_or_die(budget, prices)
+        run_study(study, runs / name, running, money, dry_run=dry_run)
+        return
+    if dry_run and is_resumed:
         die(Exit.USAGE, "--dry-run forecasts a whole run, from its beginning; leave out --resume")
-    if dry is not None and (forest, iteration) != (None, None):
+    if dry_run and (forest, iteration) != (None, None):
         die(Exit.USAGE, "--dry-run forecasts a run that samples for itself; leave out --from")
-    if more is not None and not resumed:
+    if more_iterations is not None and not is_resumed:
         die(Exit.USAGE, "--more-iterations extends a run that is done; add --resume --run NAME")
-    if resumed and name is None:
+    if is_resumed and name is None:
         die(Exit.USAGE, f"--resume needs --run NAME; {known_runs(runs)}")
-    if dry is not None:
-        planned = forecast(table, provider=flags.provider, runs=runs, prices=prices, watch=TERMINAL)
-        print_forecast(or_exit(planned), budget, dry)
+    if dry_run:
+        planned = forecast(table, provider=provider, runs=runs, prices=prices, watch=TERMINAL)
+        print_forecast(or_exit(planned), budget, rate)
         return
     session: dict[str, Any] = {
-        "provider": flags.provider,
+        "provider": provider,
         "runs": runs,
         "forest": forest,
         "iteration": iteration,
         "budget": budget,
         "prices": prices,
-        "trackers": trackers,
+        "trackers": listed(track),
         "serve": serve,
         "watch": TERMINAL,
     }
-    run = or_exit(
-        resume(str(name), table, more_iterations=more, **session)
-        if resumed
+    trained = or_exit(
+        resume(str(name), table, more_iterations=more_iterations, **session)
+        if is_resumed
         else train(table, name=name, **session)
     )
-    _report(run, prices)
+    _report(trained, prices)
 
 
 def _report(run: Run, prices: Path | None) -> None:
     folder = run.path.parent
-    print_table(run.state, money_of_run(money_or_die(None, prices), folder).prices)
+    print_table(run.state, money_of_run(money_or_die(prices=prices), folder).prices)
     print_improvements(run)
     print(f"\ndigest      {run.digest}")
     print(f"checkpoint  {run.path}")

@@ -45,14 +45,16 @@ class Row(NamedTuple):
 
     def share(self, label: int, level: float = LEVEL) -> Estimate | None:
         """The share of games about solutions with a label in which it was accepted."""
-        return share_by_datapoint([own[label] for own in self.accepted if label in own], level)
+        return share_by_datapoint(
+            [shares[label] for shares in self.accepted if label in shares], level
+        )
 
     def misled(self, label: int, level: float = LEVEL) -> Estimate | None:
         """The share of them that were decided as the prover wanted."""
-        found = self.share(label, level)
-        if found is None or label == WRONG:
-            return found
-        return Estimate(1 - found.value, 1 - found.high, 1 - found.low)
+        accepted = self.share(label, level)
+        if accepted is None or label == WRONG:
+            return accepted
+        return Estimate(1 - accepted.value, 1 - accepted.high, 1 - accepted.low)
 
 
 def rows_of(case: Case, folder: Path, stage: StageForest, params: HyperParameters) -> Iterator[Row]:
@@ -79,16 +81,16 @@ def rows_of(case: Case, folder: Path, stage: StageForest, params: HyperParameter
         return
     # The run's own provers attack wherever anybody could.
     attackers = (case.attackers,) if case.attackers else sides(protocol)
-    every: dict[int, list[tuple[str, float]]] = {}
+    shares: dict[int, list[tuple[str, float]]] = {}
     attacked: dict[int, list[tuple[str, float]]] = {}
     for game in stage.games():
         point = game.datapoint
-        said = (point.id, float(verdict(game) == ACCEPT))
-        every.setdefault(point.label, []).append(said)
-        if any(is_attacked(protocol, own, point, game.key) for own in attackers):
-            attacked.setdefault(point.label, []).append(said)
+        point_share = (point.id, float(verdict(game) == ACCEPT))
+        shares.setdefault(point.label, []).append(point_share)
+        if any(is_attacked(protocol, side, point, game.key) for side in attackers):
+            attacked.setdefault(point.label, []).append(point_share)
     # Whoever is asked how often the run's own provers convince means all of their games.
-    shown = {**every, **attacked} if case.attackers else every
+    shown = {**shares, **attacked} if case.attackers else shares
     labels = frozenset(attacked)
     yield Row(case.prover, case.attackers, None, (shown,), labels, case.games, (folder,))
 
@@ -97,11 +99,11 @@ def over_seeds(rows_S: Sequence[Sequence[Row]]) -> list[Row]:
     """The rows of an attack, given those of each of its seeds in the same order."""
     return [
         row._replace(
-            accepted=tuple(chain.from_iterable(one.accepted for one in (row, *others))),
-            attacked=row.attacked.union(*(one.attacked for one in others)),
-            runs=tuple(chain.from_iterable(one.runs for one in (row, *others))),
+            accepted=tuple(chain.from_iterable(seed_row.accepted for seed_row in (row, *further))),
+            attacked=row.attacked.union(*(seed_row.attacked for seed_row in further)),
+            runs=tuple(chain.from_iterable(seed_row.runs for seed_row in (row, *further))),
         )
-        for row, *others in zip(*rows_S, strict=True)
+        for row, *further in zip(*rows_S, strict=True)
     ]
 
 
@@ -117,8 +119,8 @@ def report_of(rows: list[Row], params: HyperParameters) -> dict[str, Any]:
     }
 
 
-def _dict(found: Estimate | None) -> dict[str, Any] | None:
-    return None if found is None else found._asdict()
+def _dict(estimate: Estimate | None) -> dict[str, Any] | None:
+    return None if estimate is None else estimate._asdict()
 
 
 def _against(rows: list[Row], label: int) -> list[Row]:
@@ -130,8 +132,8 @@ def _worst(rows: list[Row], label: int) -> Row | None:
     """The prover that misleads the verifier the most."""
 
     def misled(row: Row) -> float:
-        found = row.misled(label)
-        return found.value if found else 0.0
+        estimate = row.misled(label)
+        return estimate.value if estimate else 0.0
 
     return max(_against(rows, label), key=misled, default=None)
 
@@ -142,8 +144,8 @@ def _bound(rows: list[Row], label: int) -> dict[str, Any] | None:
     if worst is None:
         return None
     level = 1 - (1 - LEVEL) / len(against)
-    found = [row.misled(label, level) for row in against]
-    value, low, high = largest([one for one in found if one])
+    estimates = [row.misled(label, level) for row in against]
+    value, low, high = largest([estimate for estimate in estimates if estimate])
     if label == RIGHT:
         value, low, high = 1 - value, 1 - high, 1 - low
     bound = Estimate(value, low, high)._asdict()
@@ -159,12 +161,12 @@ def _shown(row: Row, params: HyperParameters) -> dict[str, Any]:
         name: row.share(label)
         for name, label in (("accepts_right", RIGHT), ("accepts_wrong", WRONG))
     }
-    played = {name for own in row.accepted for found in own.values() for name, _ in found}
+    played = {name for seed in row.accepted for shares in seed.values() for name, _ in shares}
     return {
         "prover": _named(row),
-        "agents": [params.agents[at].name for at in row.attackers],
+        "agents": [params.agents[index].name for index in row.attackers],
         "best_of": row.best_of,
-        **{name: _dict(found) for name, found in estimates.items()},
+        **{name: _dict(estimate) for name, estimate in estimates.items()},
         "attacks": [("wrong", "right")[label] for label in sorted(row.attacked)],
         "datapoints": len(played),
         "games": row.games,
@@ -183,8 +185,8 @@ def _example(row: Row, params: HyperParameters) -> dict[str, Any] | None:
     def is_misled(game: Rollout) -> bool:
         point, key = game.datapoint, game.key
         return any(
-            is_attacked(protocol, own, point, key) and success(protocol, own, game)
-            for own in attackers
+            is_attacked(protocol, side, point, key) and success(protocol, side, game)
+            for side in attackers
         )
 
     def shares(accepted: dict[int, list[tuple[str, float]]]) -> dict[str, float]:
@@ -194,14 +196,16 @@ def _example(row: Row, params: HyperParameters) -> dict[str, Any] | None:
             for name, share in accepted.get(label, [])
         }
 
-    seeds = [(shares(own), run) for own, run in zip(row.accepted, row.runs, strict=True)]
-    for misled, run in sorted(seeds, key=lambda one: max(one[0].values(), default=0), reverse=True):
+    seeds = [(shares(accepted), run) for accepted, run in zip(row.accepted, row.runs, strict=True)]
+    for misled, run in sorted(
+        seeds, key=lambda seed: max(seed[0].values(), default=0), reverse=True
+    ):
         # Replayed once more, so that the trees of all runs need not be in memory until here.
         path = run / CHECKPOINT
         stage = replay_recording(path, read_recording(path), TERMINAL).stages[-1]
-        found = [game for game in stage.games() if is_misled(game)]
-        if found:
-            game = max(found, key=lambda game: misled[game.datapoint.id])
+        games = [game for game in stage.games() if is_misled(game)]
+        if games:
+            game = max(games, key=lambda game: misled[game.datapoint.id])
             views = {"views": dict(game.datapoint.views)} if game.datapoint.views else {}
             about = {"prover": _named(row), "run": str(run)}
             return {**about, **transcript(params, game), **views}

@@ -82,8 +82,8 @@ def or_exit(result: "Result[T, Problem]") -> T:
     """
     match result:
         case Success(value):
-            done: T = value
-            return done
+            typed: T = value
+            return typed
         case Failure(problem):
             for line in problem.details:
                 say(line)

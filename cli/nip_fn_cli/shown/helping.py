@@ -1,9 +1,11 @@
 """Help as plain text: lines that are filled, and options without the types of Python."""
 
 import textwrap
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+from typing import Any, ClassVar
 
+import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 NAMES = 24  # a longer name has a line of its own
@@ -32,8 +34,49 @@ class Command(TyperCommand):
         formatter.write(_parameters(self.get_params(ctx), ctx, formatter.width))
 
 
+class Imported(Mapping[str, Any]):
+    """The commands of a package by name, each imported when it is looked up."""
+
+    def __init__(self, package: str, names: Iterable[str]) -> None:
+        """The commands of these names, in this order."""
+        self._package, self._names = package, tuple(names)
+
+    def __getitem__(self, name: str) -> Any:
+        """The command of `package.NAME.NAME_command`: a function, or a group."""
+        if name not in self._names:
+            raise KeyError(name)
+        command = getattr(import_module(f"{self._package}.{name}"), f"{name}_command")
+        if isinstance(command, typer.Typer):
+            return typer.main.get_group(command)
+        alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+        alone.command(name, cls=Command)(command)
+        return typer.main.get_command(alone)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        """The number of commands."""
+        return len(self._names)
+
+
 class Group(TyperGroup):
-    """A group of commands, each of them listed with its first sentence in full."""
+    """A group of commands, listed by their first sentences and imported when they are used.
+
+    Attributes:
+        package: The package with a module for each command.
+        sentences: The first sentence of each command's help, as its docstring has it.  Written
+            out a second time, so that to list commands imports none of them.
+    """
+
+    package: ClassVar[str]
+    sentences: ClassVar[Mapping[str, str]]
+
+    def __init__(self, **settings: Any) -> None:
+        """As Typer's."""
+        super().__init__(**settings)
+        self.commands = Imported(self.package, self.sentences)  # type: ignore[assignment]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         """Write what the group is for."""
@@ -42,8 +85,7 @@ class Group(TyperGroup):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options, and the commands."""
         formatter.write(_parameters(self.get_params(ctx), ctx, formatter.width))
-        firsts = [(name, (one.help or "").split("\n\n")[0]) for name, one in self.commands.items()]
-        formatter.write(_listing("Commands", firsts, formatter.width))
+        formatter.write(_listing("Commands", self.sentences.items(), formatter.width))
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write what comes after the commands."""
@@ -67,16 +109,20 @@ def _parameters(params: Iterable[Any], ctx: Any, width: int) -> str:
     arguments: list[tuple[str, str]] = []
     options: list[tuple[str, str]] = []
     for param in params:
-        kind = arguments if isinstance(param, TyperArgument) else options
-        kind.append((_names(param), _meaning(param, ctx)))
+        rows = arguments if isinstance(param, TyperArgument) else options
+        rows.append((_names(param), _meaning(param, ctx)))
     return _listing("Arguments", arguments, width) + _listing("Options", options, width)
 
 
 def _names(param: TyperArgument | TyperOption) -> str:
     if isinstance(param, TyperArgument):
         return param.display_name_raw
-    ways = (", ".join(sorted(ways, key=len)) for ways in (param.opts, param.secondary_opts) if ways)
-    return f"{' / '.join(ways)} {_placeholder(param)}".rstrip()
+    spellings = (
+        ", ".join(sorted(spellings, key=len))
+        for spellings in (param.opts, param.secondary_opts)
+        if spellings
+    )
+    return f"{' / '.join(spellings)} {_placeholder(param)}".rstrip()
 
 
 def _meaning(param: TyperArgument | TyperOption, ctx: Any) -> str:
@@ -105,11 +151,11 @@ def _paragraphs(text: str | None, width: int) -> str:
 
 def _listing(title: str, rows: Iterable[tuple[str, str]], width: int) -> str:
     """A titled list in two columns; empty without rows."""
-    told = [(f"  {name}", text) for name, text in rows]
-    column = min(max((len(name) for name, _ in told), default=0), NAMES) + 2
+    indented = [(f"  {name}", text) for name, text in rows]
+    column = min(max((len(name) for name, _ in indented), default=0), NAMES) + 2
     lines = [
         f"{name}\n{filled}" if len(name) + 2 > column else name + filled[len(name) :]
-        for name, text in told
+        for name, text in indented
         for filled in [_filled(text, width, column)]
     ]
     return "\n".join(["", f"{title}:", *lines, ""]) if lines else ""

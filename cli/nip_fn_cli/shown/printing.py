@@ -53,24 +53,15 @@ def console(width: int | None = None) -> Console:
     return out if out.is_terminal else Console(width=WIDTH)
 
 
-def share(value: float, low: float, high: float) -> str:
-    """A share with its interval.
-
-    >>> share(0.5, 0.4, 0.6)
-    '50.0% [40.0%, 60.0%]'
-    """
-    return f"{value:.1%} [{low:.1%}, {high:.1%}]"
-
-
 def print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], *, keys: int = 1) -> None:
     """Print a table in the width of the terminal; each row in one line if there is no terminal."""
     out = console()
     # Made visible before they are measured, and each in one line.
-    told, *cells = (
+    headings, *cells = (
         [visible(text).replace("\n", "\\n").expandtabs(1) for text in row]
         for row in (titles, *rows)
     )
-    for line in lay_out(told, cells, keys=keys, width=out.width if out.is_terminal else None):
+    for line in lay_out(headings, cells, keys=keys, width=out.width if out.is_terminal else None):
         out.print(line.text, style="bold" if line.bold else None, soft_wrap=True)
 
 
@@ -95,16 +86,16 @@ def lay_out(
         width: In columns of a terminal; None for as many as it takes.
     """
     columns = [
-        _Column((title,), cells, place < keys and not all(map(str.isdecimal, cells)))
-        for place, title in enumerate(titles)
-        for cells in [tuple(row[place] for row in rows)]
+        _Column((title,), cells, number < keys and not all(map(str.isdecimal, cells)))
+        for number, title in enumerate(titles)
+        for cells in [tuple(row[number] for row in rows)]
     ]
     if width is None or _width(columns) <= width:
         return _lines(columns)
-    parts = _parts([_narrow(column) for column in columns], keys, width)
-    if parts is None:
+    tables = _parts([_narrow(column) for column in columns], keys, width)
+    if tables is None:
         return _blocks(columns, keys, width)
-    return tuple(line for part in parts for line in (Line(""), *_lines(part)))[1:]
+    return tuple(line for part in tables for line in (Line(""), *_lines(part)))[1:]
 
 
 def _width(columns: Sequence[_Column]) -> int:
@@ -122,12 +113,12 @@ def _narrow(column: _Column) -> _Column:
 def _parts(columns: Sequence[_Column], keys: int, width: int) -> list[list[_Column]] | None:
     """The columns in as few parts as fit the width; None if some column does not."""
     named = list(columns[:keys])
-    parts = [named]
+    tables = [named]
     for column in columns[keys:]:
-        if _width([*parts[-1], column]) > width:
-            parts.append(named)
-        parts[-1] = [*parts[-1], column]
-    return None if any(_width(part) > width for part in parts) else parts
+        if _width([*tables[-1], column]) > width:
+            tables.append(named)
+        tables[-1] = [*tables[-1], column]
+    return None if any(_width(part) > width for part in tables) else tables
 
 
 def _lines(columns: Sequence[_Column]) -> tuple[Line, ...]:
@@ -151,11 +142,11 @@ def _blocks(columns: Sequence[_Column], keys: int, width: int) -> tuple[Line, ..
     """A block for each row: what names it, then a line for each cell that is not empty."""
     lines: list[Line] = []
     widest = max((cell_len(column.title[0]) for column in columns[keys:]), default=0)
-    for place in range(len(columns[0].cells)):
-        named = [(column.title[0], column.cells[place]) for column in columns[:keys]]
+    for number in range(len(columns[0].cells)):
+        named = [(column.title[0], column.cells[number]) for column in columns[:keys]]
         lines.append(Line(", ".join(_named(*name) for name in named if name[1]), bold=True))
         for column in columns[keys:]:
-            title, text = column.title[0], column.cells[place]
+            title, text = column.title[0], column.cells[number]
             line = f"{GAP}{title}{' ' * (widest - cell_len(title))}{GAP}{text}"
             if text:
                 whole = cell_len(line) <= width

@@ -30,10 +30,10 @@ class Board:
     """An observer of the cells of a study that shows them on standard error."""
 
     def __init__(
-        self, folders: Sequence[Path], done: Collection[str], well: Collection[int]
+        self, folders: Sequence[Path], finished: Collection[str], well: Collection[int]
     ) -> None:
         """The cells in these folders, some of them done before; `well` are good exit codes."""
-        self._folders, self._done, self._well = folders, done, well
+        self._folders, self._done, self._well = folders, finished, well
         self._told: dict[str, tuple[str, int | None]] = {}
         self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
 
@@ -45,7 +45,7 @@ class Board:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -90,7 +90,9 @@ class Board:
         return ""
 
     def _table(self, states: Mapping[Path, str], codes: Mapping[str, int | None]) -> Table:
-        counts = {state: sum(own == state for own in states.values()) for state in ORDER}
+        counts = {
+            state: sum(cell_state == state for cell_state in states.values()) for state in ORDER
+        }
         title = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
         table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
         for heading in ("cell", "state", ""):

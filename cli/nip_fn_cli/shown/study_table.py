@@ -9,7 +9,9 @@ from nip_fn.metrics.study import AFTER, BEFORE, CellResult, Contrast, StudyRow, 
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_adapters.costs.spending import dollars
 from nip_fn_adapters.recording.runs import Run
-from nip_fn_cli.shown.printing import print_rows, share
+from nip_fn_cli.shown.numbers import dollars as in_dollars
+from nip_fn_cli.shown.numbers import interval, p_value, points
+from nip_fn_cli.shown.printing import print_rows
 
 
 def outcome(run: Run, metrics: Iterable[str], prices: Prices) -> CellResult:
@@ -77,10 +79,7 @@ def _print_rows(rows: Sequence[StudyRow]) -> None:
         (
             row.label,
             str(row.cells),
-            *(
-                share(*row.accuracies[name]) if name in row.accuracies else "-"
-                for name in accuracies
-            ),
+            *(interval(row.accuracies.get(name)) for name in accuracies),
             *(_mean(name, row.means.get(name)) for name in means),
         )
         for row in rows
@@ -89,23 +88,29 @@ def _print_rows(rows: Sequence[StudyRow]) -> None:
 
 
 def _mean(name: str, value: float | None) -> str:
+    if name == "dollars":
+        return in_dollars(value)
     if value is None:
-        return "unknown" if name == "dollars" else "-"
+        return "-"
     if name in ("replies", "seconds", "trainings", "training rows"):
         return f"{value:,.0f}"
     return f"{value:.4g}"
 
 
 def _print_contrasts(contrasts: Sequence[Contrast], smallest: float) -> None:
-    points = f"{100 * smallest:g} points"
-    titles = ("", "runs", "points [95 %]", "p", "p (Holm)", f"runs to see {points}")
-    rows = []
-    for contrast in contrasts:
-        comparison = contrast.comparison
-        value, low, high = (100 * share for share in comparison.difference[:3])
-        interval = f"{value:+.1f} [{low:+.1f}, {high:+.1f}]"
-        p = ("-" if p is None else f"{p:.2g}" for p in (comparison.p, contrast.p_holm))
-        rows.append((contrast.label, str(comparison.seeds[0]), interval, *p, _needed(contrast)))
+    needed = f"runs to see {100 * smallest:g} points"
+    titles = ("", "runs", "points [95 %]", "p", "p (Holm)", needed)
+    rows = [
+        (
+            contrast.label,
+            str(contrast.comparison.seeds[0]),
+            points(contrast.comparison.difference),
+            p_value(contrast.comparison.p),
+            p_value(contrast.p_holm),
+            _needed(contrast),
+        )
+        for contrast in contrasts
+    ]
     print_rows(titles, rows)
 
 

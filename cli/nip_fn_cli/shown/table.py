@@ -10,7 +10,8 @@ from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices, sum_known, total
 from nip_fn_adapters.costs.spending import Expense, run_expenses
 from nip_fn_adapters.experiments.budgets import in_dollars
-from nip_fn_cli.shown.printing import print_rows, share
+from nip_fn_cli.shown.numbers import interval, percent
+from nip_fn_cli.shown.printing import print_rows
 
 MARK = "!"  # of figures of which more than a tenth of the replies or games were wasted
 
@@ -132,11 +133,11 @@ def accuracy(record: dict[str, Any], name: str = "accuracy") -> str:
     """An accuracy with its interval; "-" if it was not measured."""
     if name not in record:
         return "-"
-    return share(*(record[f"{name}{end}"] for end in ("", "_low", "_high")))
+    return interval([record[f"{name}{end}"] for end in ("", "_low", "_high")])
 
 
 def _percent(name: str) -> Cell:
-    return lambda record: f"{record[name]:.1%}" if name in record else "-"
+    return lambda record: percent(record.get(name))
 
 
 def _number(name: str) -> Cell:

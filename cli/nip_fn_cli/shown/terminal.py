@@ -30,7 +30,7 @@ def visible(text: str) -> str:
     >>> visible("\x1b]52;c;cm0=\x07 ok")
     '\\u001b]52;c;cm0=\\u0007 ok'
     """
-    return _COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text.replace("\r\n", "\n"))
+    return _COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text.replace("\r\n", "\n"))
 
 
 class VisibleStream:
@@ -73,8 +73,8 @@ def discard(stream: TextIO) -> None:
 
 def unguarded(stream: TextIO) -> TextIO:
     """The stream behind a guarded one, for a console that makes texts visible itself."""
-    found: TextIO = getattr(stream, "rich_proxied_file", stream)
-    return found
+    hidden: TextIO = getattr(stream, "rich_proxied_file", stream)
+    return hidden
 
 
 def guard_streams() -> None:

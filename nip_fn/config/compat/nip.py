@@ -78,7 +78,7 @@ def nip_differences(table: Mapping[str, Any]) -> Iterator[Problem]:
             "the models of each iteration are at Weights & Biases; the agents are tested as they "
             "are configured, and nothing is trained",
             "base_run.base_run_type",
-            "test the iterations of a run of nip-fn with nip-fn eval --of RUN",
+            "test the iterations of a run of nip-fn with nip-fn retest RUN",
         )
     else:
         yield Problem(

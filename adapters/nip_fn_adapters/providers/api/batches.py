@@ -19,6 +19,7 @@ from returns.pipeline import is_successful
 from returns.result import Result, Success
 
 from nip_fn.errors import Problem, one_line
+from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.providers.api import replies
 from nip_fn_adapters.providers.api.admission import Permit
 from nip_fn_adapters.providers.api.capabilities import Capabilities
@@ -45,7 +46,6 @@ from nip_fn_adapters.providers.api.uploads import (
     look_for,
     text_of,
 )
-from nip_fn_adapters.recording.store import replace_file
 from nip_fn_adapters.results import bind_async
 
 URL = "/v1/chat/completions"

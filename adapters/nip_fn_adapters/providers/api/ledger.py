@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
+from nip_fn_adapters.durable import replace_file, sync_path
 from nip_fn_adapters.providers.api.jobs import Intent
-from nip_fn_adapters.recording.store import replace_file, sync_path
 
 
 class LedgerNote(msgspec.Struct, frozen=True):

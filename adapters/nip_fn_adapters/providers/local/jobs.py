@@ -18,8 +18,8 @@ import msgspec
 from nip_fn.run.ports import Tuned
 from nip_fn.training.canary import Score
 from nip_fn.training.tuning import Job
+from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.processes.endings import exit_reason, signal_reason
-from nip_fn_adapters.recording.store import replace_file
 
 
 class JobResult(msgspec.Struct, frozen=True):

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import msgspec
 
 from nip_fn.run.ports import Progress
+from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.providers.local.jobs import JobFiles
-from nip_fn_adapters.recording.store import replace_file
 
 WRITE_SECONDS = 0.5
 

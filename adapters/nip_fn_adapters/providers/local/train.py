@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from nip_fn.training.canary import Score
 from nip_fn.training.tuning import Job
+from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.providers.local.children import die_with_parent
 from nip_fn_adapters.providers.local.jobs import (
     JobFiles,
@@ -38,7 +39,6 @@ from nip_fn_adapters.providers.local.policy import Defaults, Policy, probe_score
 from nip_fn_adapters.providers.local.rows import Encoded
 from nip_fn_adapters.providers.local.steps import Done, Figures, Step, bare
 from nip_fn_adapters.providers.local.weights import are_finite, save
-from nip_fn_adapters.recording.store import replace_file
 
 PACKAGES = ("torch", "transformers", "peft", "accelerate")
 # A training has diverged when its last epoch's mean loss is more than this many times the first

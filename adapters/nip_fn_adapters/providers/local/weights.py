@@ -19,6 +19,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn.training.tuning import Checkpointing, Job, Precision
+from nip_fn_adapters.durable import sync_path
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import (
     is_lora,
@@ -28,7 +29,6 @@ from nip_fn_adapters.providers.local.models import (
     load_model,
     precision,
 )
-from nip_fn_adapters.recording.store import sync_path
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 GENERATION = "generation_config.json"

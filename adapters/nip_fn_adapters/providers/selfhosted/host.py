@@ -23,11 +23,11 @@ from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.training.canary import Score
 from nip_fn.training.tuning import Probe
+from nip_fn_adapters.durable import replace_file, sync_path
 from nip_fn_adapters.providers.api.endpoints import Endpoint, endpoints_of
 from nip_fn_adapters.providers.api.ledger import identity
 from nip_fn_adapters.providers.selfhosted.client import DEFAULT_TIMEOUTS, Client, Timeouts
 from nip_fn_adapters.providers.selfhosted.needs import needs_of
-from nip_fn_adapters.recording.store import replace_file, sync_path
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.wire import (
     NAME_PATTERN,

@@ -1,9 +1,10 @@
-"""`nip-fn serve --status URL`: a language-model server's vLLM, memory, trainings and adapters."""
+"""`nip-fn status`: a language-model server's vLLM, memory, trainings and adapters."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
 
+import typer
 from returns.result import Result
 from rich.table import Table
 
@@ -37,17 +38,19 @@ class Told(NamedTuple):
     adapters: list[AdapterInfo]
 
 
-def status_command(url: str) -> None:
-    """Print the server's state as a table."""
+def status_command(
+    url: Annotated[str, typer.Argument(help="The URL of the server.")],
+) -> None:
+    """Print the state of a language-model server: its vLLM, memory, trainings and adapters."""
     key = environment().get(TOKEN_VARIABLE, "").strip() or NO_KEY
     timeouts = Timeouts(ready=SECONDS, away=SECONDS, answer=SECONDS)
     client = Client(Endpoint(url.rstrip("/"), key), TOKEN_VARIABLE, timeouts, say)
-    told = or_exit(asyncio.run(_ask(client)).alt(lambda problem: problem.of("adapter")))
+    report = or_exit(asyncio.run(_ask(client)).alt(lambda problem: problem.of("adapter")))
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     table.add_column(overflow="fold")
-    for line in lines_of(told):
+    for line in lines_of(report):
         table.add_row(*line)
     out = console()
     out.print(table, width=min(WIDTH, out.width))
@@ -69,20 +72,20 @@ async def _ask(client: Client) -> Result[Told, Problem]:
     return await bind_async(await client.wait_for_ready(start), ask)
 
 
-def lines_of(told: Told) -> Iterator[Line]:
+def lines_of(report: Told) -> Iterator[Line]:
     """The rows of the table, one for each process, GPU, training and adapter."""
-    vllm, machine = told.vllm, told.machine
+    vllm, machine = report.vllm, report.machine
     yield "vLLM", vllm.model_name or "", _words(vllm.status, vllm.error)
-    for one in vllm.replicas:
-        restarts = f"{one.restarts} restarts" if one.restarts else ""
-        yield "", f"port {one.port}", _words(one.status, one.error, restarts)
+    for replica in vllm.replicas:
+        restarts = f"{replica.restarts} restarts" if replica.restarts else ""
+        yield "", f"port {replica.port}", _words(replica.status, replica.error, restarts)
     yield "memory", "", f"{machine.memory_used:.1f} of {machine.memory_total:.1f} GiB used"
     for gpu in machine.gpus:
         yield "", gpu.name, f"{gpu.used:.1f} of {gpu.total:.1f} GiB used"
     yield "disk", "", f"{machine.disk_free:.1f} GiB free"
     for title, rows in (
-        ("trainings", map(_job, told.jobs)),
-        ("adapters", _adapters(told.adapters)),
+        ("trainings", map(_job, report.jobs)),
+        ("adapters", _adapters(report.adapters)),
     ):
         for name, state in rows:
             yield title, name, state
@@ -93,17 +96,17 @@ def lines_of(told: Told) -> Iterator[Line]:
 
 def _job(job: JobInfo) -> tuple[str, str]:
     progress = job.progress and f"step {job.progress.step} of {job.progress.steps}"
-    place = f"{job.place} before it" if job.place else ""
-    left = job.adapter or job.problem or job.reason
-    return job.id, _words(job.status, progress or "", place, left)
+    position = f"{job.place} before it" if job.place else ""
+    outcome = job.adapter or job.problem or job.reason
+    return job.id, _words(job.status, progress or "", position, outcome)
 
 
 def _adapters(adapters: Sequence[AdapterInfo]) -> Iterator[tuple[str, str]]:
     """All adapters that are served, and some of the others."""
     yield from (_adapter(adapter) for adapter in adapters if adapter.owners)
-    others = [adapter for adapter in adapters if not adapter.owners]
-    yield from map(_adapter, others[:SHOWN])
-    if more := others[SHOWN:]:
+    unserved = [adapter for adapter in adapters if not adapter.owners]
+    yield from map(_adapter, unserved[:SHOWN])
+    if more := unserved[SHOWN:]:
         size = sum(adapter.bytes for adapter in more) / 2**20
         yield f"{len(more)} more", f"replaced, or not served; {size:.1f} MiB"
 
@@ -114,5 +117,5 @@ def _adapter(adapter: AdapterInfo) -> tuple[str, str]:
     return adapter.name, _words(state, f"{adapter.bytes / 2**20:.1f} MiB")
 
 
-def _words(*parts: str) -> str:
-    return "; ".join(part.replace("_", " ") for part in parts if part)
+def _words(*phrases: str) -> str:
+    return "; ".join(part.replace("_", " ") for part in phrases if part)

@@ -66,18 +66,17 @@ def label_cells(
     stage = stages[-1]
     agents = stage.batch.protocol.agents
     return tuple(
-        _relabelled(version, stage, agent, own, num, provider, runs)
+        _relabelled(version, stage, agent, pairs, num, provider, runs)
         for agent in range(len(agents))
-        for own in [_drawn(stage, agent)]
-        if own
+        if (pairs := _drawn(stage, agent))
     )
 
 
 def _drawn(stage: StageForest, agent: int) -> tuple[Pair, ...]:
     """At most `MOST_PAIRS` of the agent's pairs, in their order."""
-    own = [pair for pair in stage.selection.pairs if pair.agent == agent]
+    pairs = [pair for pair in stage.selection.pairs if pair.agent == agent]
     draw = fold_in(key(stage.params.seed), "relabel", stage.iteration, agent)
-    return tuple(own[place] for place in sorted(permutation(draw, len(own))[:MOST_PAIRS]))
+    return tuple(pairs[index] for index in sorted(permutation(draw, len(pairs))[:MOST_PAIRS]))
 
 
 def _relabelled(
@@ -103,19 +102,19 @@ def _relabelled(
         "text_rl": {"test_scheme": "all", "test_on_whole_dataset": True, "test_temperature": None},
         "dataset_options": {"max_test_size": None},
     }
-    given = merge({**to_dict(params), "agents": {}}, fixed)
+    written = merge({**to_dict(params), "agents": {}}, fixed)
     nodes = [(pair.tree, node) for pair in pairs for node in (pair.chosen, pair.rejected)]
     points = tuple(batch.datapoint(tree) for tree, _ in nodes)
     stage_key = key_of_test(params.seed)
     quotes = {
-        place: text
+        request_path: text
         for index, (tree, node) in enumerate(nodes * num)
-        for place, text in way_to(
+        for request_path, text in way_to(
             protocol, batch.trees[tree], node, game_key(stage_key, index)
         ).items()
     }
     data = in_memory(Dataset(f"pairs of {version.given}", (), (), points))
-    cell = cell_of(f"labels-{stage.iteration}-{name}", given, provider, runs, TERMINAL)
+    cell = cell_of(f"labels-{stage.iteration}-{name}", written, provider, runs, TERMINAL)
     return Relabelled(name, stage, pairs, cell, data, quotes)
 
 
@@ -123,43 +122,43 @@ def true_labels(
     relabelled: tuple[Relabelled, ...], evaluation: Evaluation
 ) -> tuple[tuple[str, Labels], ...]:
     """(agent, the truth of its labels), from the tests, which are played as far as necessary."""
-    found = []
-    for one in relabelled:
-        tested = evaluation.play(one.cell, quotes=one.quotes, data=one.data)
-        returns = _returns(one, tested)
+    labels = []
+    for test in relabelled:
+        tested = evaluation.play(test.cell, quotes=test.quotes, data=test.data)
+        returns = _returns(test, tested)
         pairs = [
             (pair.chosen_value - pair.rejected_value, chosen, rejected)
-            for pair, chosen, rejected in zip(one.pairs, returns[::2], returns[1::2], strict=True)
+            for pair, chosen, rejected in zip(test.pairs, returns[::2], returns[1::2], strict=True)
             if chosen and rejected
         ]
         if pairs:
             margins, chosen_returns, rejected_returns = zip(*pairs, strict=True)
-            found.append((one.agent, label_truth(margins, chosen_returns, rejected_returns)))
-    return tuple(found)
+            labels.append((test.agent, label_truth(margins, chosen_returns, rejected_returns)))
+    return tuple(labels)
 
 
-def _returns(one: Relabelled, tested: Tested) -> list[list[float]]:
+def _returns(relabelled: Relabelled, tested: Tested) -> list[list[float]]:
     """For each reply, chosen and rejected in turn, the agent's rewards from there on, by game.
 
     A game whose schedule did not follow the recorded one, because its own key drew another, tells
     nothing of the pair and is left out.
     """
-    trees = one.stage.batch.trees
-    nodes = [(pair, node) for pair in one.pairs for node in (pair.chosen, pair.rejected)]
+    trees = relabelled.stage.batch.trees
+    nodes = [(pair, node) for pair in relabelled.pairs for node in (pair.chosen, pair.rejected)]
     returns: list[list[float]] = [[] for _ in nodes]
     for tree in tested.forest.batch.trees:
         pair, node = nodes[tree.datapoint_index]
         recorded = trees[pair.tree]
         (game,) = leaf_games(tree, tested.forest.batch.datapoints[tree.datapoint_index])
         depth = int(recorded.depth_N[node])
-        said = [[(u.agent, u.raw) for u in turn] for turn in game.rounds[:depth]]
-        line = _line(one, pair, node)
-        if said == line:
-            own = (reward[pair.agent] for reward in game.rewards[depth - 1 :])
-            returns[tree.datapoint_index].append(fsum(own))
+        played = [[(u.agent, u.raw) for u in turn] for turn in game.rounds[:depth]]
+        line = _line(relabelled, pair, node)
+        if played == line:
+            rewards = (reward[pair.agent] for reward in game.rewards[depth - 1 :])
+            returns[tree.datapoint_index].append(fsum(rewards))
     return returns
 
 
-def _line(one: Relabelled, pair: Pair, node: int) -> list[list[tuple[int, str]]]:
-    rounds = one.stage.batch.episode(pair.tree, node).rounds
-    return [[(said.agent, said.raw) for said in turn] for turn in rounds]
+def _line(relabelled: Relabelled, pair: Pair, node: int) -> list[list[tuple[int, str]]]:
+    rounds = relabelled.stage.batch.episode(pair.tree, node).rounds
+    return [[(utterance.agent, utterance.raw) for utterance in turn] for turn in rounds]
