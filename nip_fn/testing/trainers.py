@@ -61,7 +61,8 @@ def check_trainer(
 
     Args:
         trainer: The trainer.
-        params: Of the runs in which it is to be used; by default, those of a game of `nip`.
+        params: Of the runs in which it is to be used; by default, those of a short game of
+            `nip`.
         iterations: Updates in a row; more, if the trainer changes its ways later.
         num_trees: Trees in each of them.
         seed: Of the replies; the same one checks the same trees.
@@ -69,7 +70,9 @@ def check_trainer(
     Raises:
         TrainerError: With one line for each violation: the law, the iteration, what to do.
     """
-    params = from_dict({}).unwrap() if params is None else params
+    if params is None:
+        # Trees grow exponentially in their rounds, and a law holds in few as in many.
+        params = from_dict({"nip_protocol": {"max_message_rounds": 4}}).unwrap()
     groups, lines = make_groups(params), dict[str, None]()
     state = trainer.init(groups)
     for iteration in range(iterations):

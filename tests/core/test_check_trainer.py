@@ -92,7 +92,7 @@ def test_a_run_ends_with_an_update_of_rows_that_no_training_takes(
         list(nip.simulate(start, answer))
     assert states[-1].stage.name == "sample"
     with pytest.raises(TrainerError, match="WeightedRow"):
-        check_trainer(weighs)
+        check_trainer(weighs, setup.params, iterations=1, num_trees=4)
 
 
 def test_the_checks_of_trainers_find_mixed_rows_and_groups_that_are_not_there() -> None:
