@@ -46,16 +46,17 @@ def test_a_game_of_ones_own_holds_all_laws_and_has_the_bounds_of_its_own_rewards
 
 def test_a_policy_is_given_the_problem_and_can_build_the_chat_of_a_model() -> None:
     params = make_params({"nip_protocol": {"max_message_rounds": 3}})
+    protocol = nip.protocol_of(params)
 
     def model(
         point: nip.Datapoint, episode: nip.Episode, agent: int, key: nip.Key
     ) -> nip.Completion:
-        chat = nip.build_chat(params, point, episode, agent)
+        chat = nip.build_chat(params, protocol, point, episode, agent)
         doubts = any("1 + 1 = 3" in message.content for message in chat)
         return nip.Completion(f"Decision: {'reject' if doubts else 'accept'}", "stop", "m")
 
     points = [POINT, nip.make_datapoint("q", "Is the sum right?", "1 + 1 = 2", label=1)]
-    games = nip.play(nip.protocol_of(params), points, model, key=nip.key(0), num=3)
+    games = nip.play(protocol, points, model, key=nip.key(0), num=3)
     assert [game.decision.discrete for game in games if game.decision] == [0] * 3 + [1] * 3
 
 
