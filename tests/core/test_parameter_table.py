@@ -73,6 +73,14 @@ def test_it_is_told_as_unused_where_it_does_not_apply(
     assert reasons == [lora_layers, patience, beams]
 
 
+def test_the_most_general_reason_is_told() -> None:
+    frozen = larger("OpenAI", freeze_agent=True)
+    assert reason_unused(frozen, "agents.prover.lora_layers") == "it is frozen"
+    verifier, both = (f"agents.{name}.lora_layers" for name in ("verifier", "_default"))
+    assert reason_unused(frozen, verifier) == "OpenAI's API does not take it"
+    assert reason_unused(frozen, both)
+
+
 def test_it_may_be_changed_where_the_recorded_replies_do_not_depend_on_it() -> None:
     changes = {
         name: (larger(), larger(**{name: 2})) for name in ("lora_layers", "patience", "beams")
