@@ -56,8 +56,8 @@ def _strategies(params: HyperParameters, index: int, spec: AgentSpec) -> Mapping
     agent = params.agents[index]
     scripts = {script for rival in params.agents for script in rival.opponent_scripts}
     names = {agent.model_name} if is_scripted(agent) else scripts
-    known = strategies_for(params.dataset, spec.role)
-    return {name: known[name] for name in sorted(names & known.keys())}
+    strategies = strategies_for(params.dataset, spec.role)
+    return {name: strategies[name] for name in sorted(names & strategies.keys())}
 
 
 # Of `HyperParameters()`, which has no agents: the values of a state before its run has started.

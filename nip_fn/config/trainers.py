@@ -67,11 +67,11 @@ def selector_of(malt: PureTextMaltParameters, agents: Sequence[AgentParameters] 
         # the place of a clear one.
         return chain(SELECTORS[name](malt), margin(least), *within, *draws)
 
-    own = any(a.pair_selection_method or a.min_pair_margin is not None for a in agents)
+    differ = any(a.pair_selection_method or a.min_pair_margin is not None for a in agents)
     rules = tuple(map(at_nodes, agents))
     # Caps and balances come last, because they count what will be trained on.
     return chain(
-        by_agent(rules.__getitem__) if own else at_nodes(AgentParameters()),
+        by_agent(rules.__getitem__) if differ else at_nodes(AgentParameters()),
         *across,
         *([] if most is None else [cap(most)]),
         *([] if malt.balance_pairs == "none" else [balance(malt.balance_pairs)]),
@@ -80,23 +80,23 @@ def selector_of(malt: PureTextMaltParameters, agents: Sequence[AgentParameters] 
 
 def rollout_rule_of(params: HyperParameters) -> RolloutRule:
     """The rollouts to imitate, as Expert Iteration's parameters describe them."""
-    own = params.ei
-    if own.rollout_selection_method == "threshold":
-        return at_least(own.reward_threshold)
+    settings = params.ei
+    if settings.rollout_selection_method == "threshold":
+        return at_least(settings.reward_threshold)
     return weighted(
-        own.weighting_sample_size_factor,
-        minimum=own.weighting_minimum,
-        epsilon=own.weighting_epsilon,
-        replace=own.weighting_use_replacement,
+        settings.weighting_sample_size_factor,
+        minimum=settings.weighting_minimum,
+        epsilon=settings.weighting_epsilon,
+        replace=settings.weighting_use_replacement,
     )
 
 
 def replacement_of(params: HyperParameters) -> Schedule:
     """The share of rollouts whose verdict is replaced by the true label, by iteration."""
-    own = params.text_rl
-    share = own.verifier_guess_replacement_proportion
-    rate = own.verifier_guess_replacement_annealing_rate
-    match own.verifier_guess_replacement_annealing:
+    text_rl = params.text_rl
+    share = text_rl.verifier_guess_replacement_proportion
+    rate = text_rl.verifier_guess_replacement_annealing_rate
+    match text_rl.verifier_guess_replacement_annealing:
         case "linear":
             return linear(share, rate)
         case "exponential":
