@@ -1,4 +1,4 @@
-"""What somebody sees of an experiment while it goes on, and how they stop it."""
+"""The watching of an experiment while it goes on: lines, displays, and a way to stop it."""
 
 import asyncio
 from collections.abc import Callable, Iterator

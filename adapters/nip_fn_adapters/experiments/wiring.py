@@ -83,7 +83,7 @@ class ProgressForwarder:
 
 
 class Parts(NamedTuple):
-    """What adapters are made of.
+    """Values that adapters are made of.
 
     params: the run's parameters.
     run: its folder.
