@@ -11,12 +11,10 @@ The winner was chosen by its tests: train it again with other seeds before you b
 """
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -24,9 +22,11 @@ from typing import Any
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search.optuna import OptunaSearch
+from returns.result import Failure, Result
 
 from nip_fn.config.codec import merge, nest
-from nip_fn_adapters.experiments.studies.cell import Order, last_line, run_cell
+from nip_fn.errors import Problem
+from nip_fn_adapters import Run, resume, train
 from nip_fn_adapters.recording.tracker import read_metrics
 
 BASE: dict[str, Any] = {"dataset": "builtin:tea"}
@@ -37,43 +37,32 @@ SPACE = {
 STAGE, METRIC = "test", "accuracy"  # of metrics.jsonl
 
 
-def train(settings: Mapping[str, Any], folder: Path) -> None:
-    """Train, or go on with the run in that folder; a process of its own that ends with this one.
-
-    Raises:
-        RuntimeError: The run has stopped before its end.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "given.json").write_text(json.dumps(settings))
-    words = ("train", "given.json", "--run", folder.name, "--runs", str(folder.parent))
-    command = (sys.executable, "-c", "from nip_fn_cli.main import main; main()", *words)
-    if run_cell(Order(str(folder), command, ("--resume",), str(folder))) != 0:
-        raise RuntimeError(last_line(folder))
-
-
 def run_trial(values: Mapping[str, Any], base: Mapping[str, Any], runs: Path) -> None:
     """Train with these values, and report each test as soon as it is recorded."""
     written = (nest(address, value) for address, value in values.items())
+    settings = reduce(merge, written, dict(base))
     names = (f"{address.rpartition('.')[2]}-{value:.6g}" for address, value in values.items())
     folder = runs / "-".join(names)
-    training: Future[None] = Future()
+    ends: list[Result[Run, Problem]] = []
 
     def work() -> None:
-        try:
-            training.set_result(train(reduce(merge, written, dict(base)), folder))
-        except Exception as error:
-            training.set_exception(error)
+        begun = (folder / "checkpoint.msgpack").exists()
+        door = partial(resume, folder) if begun else partial(train, name=folder.name, runs=runs)
+        ends.append(door(settings))
 
-    Thread(target=work, daemon=True).start()  # a trial that is stopped ends with its process
+    training = Thread(target=work, daemon=True)  # a trial that is stopped ends with its process
+    training.start()
     reported = 0
     while True:
-        done = training.done()
+        is_done = not training.is_alive()
         tests = [row for row in read_metrics(folder) if row["stage"] == STAGE and METRIC in row]
         for row in tests[reported:]:
             tune.report({"iteration": row["iteration"], METRIC: row[METRIC]})
         reported = len(tests)
-        if done:
-            return training.result()
+        if is_done:
+            if isinstance(ends[0], Failure):
+                raise RuntimeError(str(ends[0].failure()))
+            return
         time.sleep(0.2)
 
 
@@ -105,7 +94,13 @@ def search(
             time_attr="iteration", grace_period=1, reduction_factor=2, max_t=1024
         ),
     )
-    stored = tune.RunConfig(name=folder.name, storage_path=str(runs), verbose=1)
+    # A trial that is restored at once may meet the process that it had before: it tries again.
+    stored = tune.RunConfig(
+        name=folder.name,
+        storage_path=str(runs),
+        failure_config=tune.FailureConfig(max_failures=3),
+        verbose=1,
+    )
     tuner = tune.Tuner(trial, param_space=dict(space), tune_config=config, run_config=stored)
     return tuner.fit()
 

@@ -12,10 +12,9 @@ import pytest
 
 from nip_fn.config.codec import from_dict, merge, nest
 from nip_fn.config.presets import with_preset
-from nip_fn_adapters.recording.runs import Run, load_run
+from nip_fn_adapters import load_run, train
 
 from ..adapters import clusters
-from ..cli.conftest import call_cli
 from ..core.games import one_by_one
 
 pytestmark = [
@@ -62,16 +61,6 @@ def recorded(folder: Path) -> list[Path]:
     return [path.parent for path in folder.glob("runs/tune/*/metrics.jsonl")]
 
 
-def whole(run: Run, folder: Path) -> Run:
-    """A run with these parameters that nothing has interrupted."""
-    given = folder / "given.json"
-    given.write_text((run.path.parent / "given.json").read_text())
-    name = f"whole-{run.path.parent.name}"
-    done = call_cli(folder, "train", given, "--run", name)
-    assert done.returncode == 0, done.stderr
-    return load_run(folder / "runs" / name).unwrap()
-
-
 def test_a_search_that_is_killed_goes_on_and_asks_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,7 +81,7 @@ def test_a_search_that_is_killed_goes_on_and_asks_nothing_twice(
     ends = [run.state.stage.name for run in runs]
     assert ends.count("done") < NUM  # ASHA has stopped some
     finished = runs[ends.index("done")]
-    plain = whole(finished, tmp_path)
+    plain = train(finished.params, name="plain", runs=tmp_path).unwrap()
     assert finished.digest == plain.digest
     asked = [len(one_by_one(run.recording.events)) for run in (finished, plain)]
     assert asked[0] == asked[1]
