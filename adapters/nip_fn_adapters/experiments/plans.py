@@ -82,11 +82,11 @@ def mismatch(folder: Path, state: RunState) -> Problem:
     return Problem(state.faults[0], str(folder / CHECKPOINT), kind="mismatch")
 
 
-def plan(given: dict[str, Any], provider: str | None, runs: Path, watch: Watch = NOBODY) -> New:
+def plan(settings: dict[str, Any], provider: str | None, runs: Path, watch: Watch = NOBODY) -> New:
     """The plan of the run that a written configuration describes.
 
     Args:
-        given: The configuration; what it leaves out is as `with_preset` has it for its models.
+        settings: The configuration; what it leaves out is as `with_preset` has it for its models.
         provider: The provider of all agents, whatever the configuration says of them.
         runs: The folder of the earlier runs that agents may continue from.
         watch: Told of warnings.
@@ -95,10 +95,10 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path, watch: Watch =
         The plan; nothing has been created.  Refuses if there is a problem with it.
     """
     # References first: the protocol says which agents there are, and so which fields are right.
-    extensions.register(given).unwrap()
-    loaded = load_agents(given, runs).unwrap()
+    extensions.register(settings).unwrap()
+    loaded = load_agents(settings, runs).unwrap()
     # An agent that is loaded brings its model, on which the settings depend.
-    table = with_provider(with_preset(with_loaded(given, loaded)), provider)
+    table = with_provider(with_preset(with_loaded(settings, loaded)), provider)
     # Strategies of agents that are loaded, or scripted because the provider is.
     extensions.register({"agents": table.get("agents", {})}).unwrap()
     params = with_base_url(resolve(with_templates(table)), watch)
@@ -111,14 +111,14 @@ def plan(given: dict[str, Any], provider: str | None, runs: Path, watch: Watch =
 
 
 def plan_fork(
-    run: str, iteration: int | None, given: dict[str, Any], provider: str | None, runs: Path
+    run: str, iteration: int | None, table: dict[str, Any], provider: str | None, runs: Path
 ) -> New:
     """The plan of a run that selects and trains again from the replies of an earlier one.
 
     Args:
         run: The earlier run, its folder or its name.
         iteration: Of that run; None: the last that it has sampled.
-        given: A written configuration; what it leaves out is as in the earlier run, except that
+        table: A written configuration; what it leaves out is as in the earlier run, except that
             the iteration is the last one.
         provider: The provider of all agents, which must be that of the earlier run.
         runs: The folder of the runs.
@@ -131,23 +131,25 @@ def plan_fork(
     for problem in changed_sources(recording):
         refuse(problem)
     name = path.resolve().parent.name
-    at = fork_point(recording.events, iteration).alt(lambda problem: problem.at(str(path))).unwrap()
-    extensions.register(to_dict(at.params)).unwrap()
-    extensions.register(given).unwrap()
-    rl = replace(at.params.rl, num_iterations=at.iteration + 1)
-    params = requested(replace(at.params, rl=rl), given, provider)
-    if refused := fork_problem(at.params, params):
+    point = (
+        fork_point(recording.events, iteration).alt(lambda problem: problem.at(str(path))).unwrap()
+    )
+    extensions.register(to_dict(point.params)).unwrap()
+    extensions.register(table).unwrap()
+    rl = replace(point.params.rl, num_iterations=point.iteration + 1)
+    params = requested(replace(point.params, rl=rl), table, provider)
+    if refused := fork_problem(point.params, params):
         refuse(refused)
-    if params.rl.num_iterations <= at.iteration:
+    if params.rl.num_iterations <= point.iteration:
         problem = Problem(
-            f"the run ends before iteration {at.iteration} of {name} would be trained on",
+            f"the run ends before iteration {point.iteration} of {name} would be trained on",
             "rl.num_iterations",
-            f"ask for at least {at.iteration + 1}, or leave it out",
+            f"ask for at least {point.iteration + 1}, or leave it out",
         )
         refuse(problem)
     sources = extensions.sources(to_dict(params)).unwrap()
-    events = at.fork(params, run=name, version=__version__, sources=sources)
-    return New(params, (), (), sources, Fork(events, path.parent, at.iteration))
+    events = point.fork(params, run=name, version=__version__, sources=sources)
+    return New(params, (), (), sources, Fork(events, path.parent, point.iteration))
 
 
 def _broken_laws(params: HyperParameters) -> Iterator[Problem]:
@@ -158,8 +160,8 @@ def _broken_laws(params: HyperParameters) -> Iterator[Problem]:
     try:
         check_protocol(PROTOCOLS[name], params, num_games=20)
     except ProtocolError as error:
-        first, *others = str(error).splitlines()
-        more = f" ({len(others)} more: nip_fn.check_protocol lists them)" if others else ""
+        first, *further = str(error).splitlines()
+        more = f" ({len(further)} more: nip_fn.check_protocol lists them)" if further else ""
         yield Problem(f"{first}{more}", name)
 
 
@@ -180,14 +182,14 @@ def warn_of_unused(
 
 
 def requested(
-    recorded: HyperParameters, given: dict[str, Any], provider: str | None
+    recorded: HyperParameters, table: dict[str, Any], provider: str | None
 ) -> HyperParameters:
     """The recorded parameters with the given ones laid over them, agent by agent."""
-    given = with_provider(given, provider)
-    agents = given.get("agents", {})
+    table = with_provider(table, provider)
+    agents = table.get("agents", {})
     single = spread(agents, tuple(agent.name for agent in recorded.agents))
     unknown = {name: fields for name, fields in agents.items() if name != DEFAULT_AGENT}
-    return resolve(merge(to_dict(recorded), {**given, "agents": {**unknown, **single}}))
+    return resolve(merge(to_dict(recorded), {**table, "agents": {**unknown, **single}}))
 
 
 def checked_name(name: str | None, option: str = "--run") -> str | None:

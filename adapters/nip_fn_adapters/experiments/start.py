@@ -40,8 +40,8 @@ def _new_session(
 ) -> Session:
     if new.fork:
         return _forked(appending, models, new.fork, data, folder, watch)
-    for one in new.loaded:
-        copy_adapters([one.adapter.name] if one.adapter else [], one.folder, folder)
+    for loaded in new.loaded:
+        copy_adapters([loaded.adapter.name] if loaded.adapter else [], loaded.folder, folder)
     start = RunStarted(new.params, data.info, __version__, new.lineages, sources=new.sources)
     return Session(appending, models, EMPTY, data, (start,))
 
@@ -61,7 +61,7 @@ def _forked(
 
 def reopen(
     folder: Path,
-    given: dict[str, Any],
+    table: dict[str, Any],
     provider: str | None,
     *,
     data: Data | None = None,
@@ -72,7 +72,7 @@ def reopen(
 
     Args:
         folder: The run's folder.
-        given: A written configuration; it may only repeat the run's parameters.
+        table: A written configuration; it may only repeat the run's parameters.
         provider: The provider that was given for all agents, likewise.
         data: The data that the run was created with, if not the data set of its parameters.
         new: The plan of the run, in case it died before its start was recorded; None: as given.
@@ -87,7 +87,7 @@ def reopen(
     # A refusal gives the file back: whoever asked again in the same process would find it in use.
     with ExitStack() as on_refusal:
         on_refusal.callback(appending.close)
-        session = _reopened(folder, appending, recording, given, provider, data, new, watch)
+        session = _reopened(folder, appending, recording, table, provider, data, new, watch)
         on_refusal.pop_all()
     return session
 
@@ -96,7 +96,7 @@ def _reopened(
     folder: Path,
     appending: AppendStore,
     recording: Recording,
-    given: dict[str, Any],
+    table: dict[str, Any],
     provider: str | None,
     data: Data | None,
     new: New | None,
@@ -105,7 +105,7 @@ def _reopened(
     if recording.torn:
         watch.tell(f"cut {recording.torn} bytes of an unfinished event off {folder / CHECKPOINT}")
     if not recording.events:  # its writer died before it could record the start
-        new = new or plan(given, provider, folder.parent, watch)
+        new = new or plan(table, provider, folder.parent, watch)
         models = wire(new.params, folder, watch)
         data = suitable_data(new.params, watch, data)
         return _new_session(appending, models, new, data, folder, watch)
@@ -116,9 +116,9 @@ def _reopened(
     if state.faults:
         refuse(mismatch(folder, state))
     # Compared as parameters rather than as options: to repeat one is no change.
-    wanted = requested(state.params, given, provider)
-    changed = differences(state.params, wanted)
-    recorded = [address for address in changed if not may_resume(state.params, wanted, address)]
+    params = requested(state.params, table, provider)
+    changed = differences(state.params, params)
+    recorded = [address for address in changed if not may_resume(state.params, params, address)]
     if recorded:
         problem = Problem(
             f"{recorded[0]} differs from the run's",
@@ -128,8 +128,8 @@ def _reopened(
         refuse(problem)
     data = data or opened_data(state.params, watch)
     _check_same_data(data, state, folder)
-    changes = tuple((address, get(wanted, address)) for address in changed)
-    return Session(appending, wire(wanted, folder, watch), state, data, (), changes)
+    changes = tuple((address, get(params, address)) for address in changed)
+    return Session(appending, wire(params, folder, watch), state, data, (), changes)
 
 
 def _check_same_data(data: Data, state: RunState, folder: Path) -> None:

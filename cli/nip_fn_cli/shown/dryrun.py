@@ -23,13 +23,13 @@ COLUMNS = {
 }
 
 
-def print_forecast(found: RunForecast, budget: float | None, rate: float) -> None:
+def print_forecast(run_forecast: RunForecast, budget: float | None, rate: float) -> None:
     """Print the forecast of a run at `rate` requests a second, and if it is within a budget."""
-    _print(found, rate)
-    _say_assumptions(found.params, rate)
-    say_reasoning(found.params)
-    say_memory(found.params)
-    say_budget(found.total.dollars, budget)
+    _print(run_forecast, rate)
+    _say_assumptions(run_forecast.params, rate)
+    say_reasoning(run_forecast.params)
+    say_memory(run_forecast.params)
+    say_budget(run_forecast.total.dollars, budget)
 
 
 def say_budget(costs: tuple[float | None, float | None], budget: float | None) -> None:
@@ -40,17 +40,17 @@ def say_budget(costs: tuple[float | None, float | None], budget: float | None) -
     say(f"budget {in_dollars(budget)}: the expected cost is {expected}, the highest {most}")
 
 
-def _print(found: RunForecast, rate: float) -> None:
+def _print(run_forecast: RunForecast, rate: float) -> None:
     titles = ("iteration", "stage", "", "model", *COLUMNS, "dollars", "time")
     rows = [
         (
             *(str(stage.iteration), stage.stage, stage.name),
-            model_of(found.params.agents[stage.agent], stage.tuned),
-            *cells(found.sum([stage]), rate),
+            model_of(run_forecast.params.agents[stage.agent], stage.tuned),
+            *cells(run_forecast.sum([stage]), rate),
         )
-        for stage in found.stages
+        for stage in run_forecast.stages
     ]
-    total = ("total", "", "", "", *cells(found.total, rate))
+    total = ("total", "", "", "", *cells(run_forecast.total, rate))
     print("expected / at most, where they differ\n")
     print_rows(titles, [*rows, total], keys=3)
 
