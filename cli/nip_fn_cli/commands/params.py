@@ -108,22 +108,22 @@ def _presets(parameter: Parameter) -> str:
     if parameter.address in OF_COMMANDS:
         return f"; in commands {OF_COMMANDS[parameter.address]}"
     marks = []
-    for kind, given in KINDS.items():
+    for model, written in KINDS.items():
         agent, verifier = (
-            _value(given, parameter.address, who) for who in (DEFAULT_AGENT, "verifier")
+            _value(written, parameter.address, who) for who in (DEFAULT_AGENT, "verifier")
         )
         whose, value = ("", agent) if agent is not None else (" as verifier", verifier)
         if value is not None and json.dumps(value) != default_of(parameter):
-            marks.append((f"{kind}{whose}", json.dumps(value)))
+            marks.append((f"{model}{whose}", json.dumps(value)))
     values = {value for _, value in marks}
     if len(marks) == len(KINDS) and len(values) == 1:
         return f"; in commands {values.pop()}"
-    return "".join(f"; {kind} {value}" for kind, value in marks)
+    return "".join(f"; {model} {value}" for model, value in marks)
 
 
-def _value(given: dict[str, Any], address: str, agent: str) -> Any:
+def _value(written: dict[str, Any], address: str, agent: str) -> Any:
     """The value of a configuration's presets at an address; None if there is none."""
-    value: Any = with_preset(given)
+    value: Any = with_preset(written)
     for part in address.replace(f".{AGENT}.", f".{agent}.").split("."):
         value = value.get(part) if isinstance(value, dict) else None
     return value
@@ -131,8 +131,8 @@ def _value(given: dict[str, Any], address: str, agent: str) -> Any:
 
 def schema() -> dict[str, Any]:
     """A JSON Schema (draft 2020-12) of the written form."""
-    _, parts = msgspec.json.schema_components((HyperParameters,), ref_template="#/$defs/{name}")
-    defs = {name: _as_written(part) for name, part in parts.items()}
+    _, records = msgspec.json.schema_components((HyperParameters,), ref_template="#/$defs/{name}")
+    defs = {name: _as_written(part) for name, part in records.items()}
     root = defs.pop(HyperParameters.__name__)
     names = dict.fromkeys(name for protocol in PROTOCOLS for name in agent_names(protocol))
     written: dict[str, dict[str, Any]] = {

@@ -23,44 +23,44 @@ COLUMNS = {
 }
 
 
-def print_forecast(run_forecast: RunForecast, budget: float | None, rate: float) -> None:
+def print_forecast(forecast: RunForecast, budget: float | None, rate: float) -> None:
     """Print the forecast of a run at `rate` requests a second, and if it is within a budget."""
-    _print(run_forecast, rate)
-    _say_assumptions(run_forecast.params, rate)
-    say_reasoning(run_forecast.params)
-    say_memory(run_forecast.params)
-    say_budget(run_forecast.total.dollars, budget)
+    _print(forecast, rate)
+    _say_assumptions(forecast.params, rate)
+    say_reasoning(forecast.params)
+    say_memory(forecast.params)
+    say_budget(forecast.total.dollars, budget)
 
 
 def say_budget(costs: tuple[float | None, float | None], budget: float | None) -> None:
     """Tell whether the expected cost and the highest are within a budget, if there is one."""
     if budget is None:
         return
-    expected, most = (_against(one, budget) for one in costs)
+    expected, most = (_against(dollars, budget) for dollars in costs)
     say(f"budget {in_dollars(budget)}: the expected cost is {expected}, the highest {most}")
 
 
-def _print(run_forecast: RunForecast, rate: float) -> None:
+def _print(forecast: RunForecast, rate: float) -> None:
     titles = ("iteration", "stage", "", "model", *COLUMNS, "dollars", "time")
     rows = [
         (
             *(str(stage.iteration), stage.stage, stage.name),
-            model_of(run_forecast.params.agents[stage.agent], stage.tuned),
-            *cells(run_forecast.sum([stage]), rate),
+            model_of(forecast.params.agents[stage.agent], stage.tuned),
+            *cells(forecast.sum([stage]), rate),
         )
-        for stage in run_forecast.stages
+        for stage in forecast.stages
     ]
-    total = ("total", "", "", "", *cells(run_forecast.total, rate))
+    total = ("total", "", "", "", *cells(forecast.total, rate))
     print("expected / at most, where they differ\n")
     print_rows(titles, [*rows, total], keys=3)
 
 
 def cells(workload: WorkloadRange, rate: float) -> list[str]:
     """The cells of a row: `COLUMNS`, dollars, and the time at `rate` requests a second."""
-    both = workload.expected, workload.most
-    counts = [[f"{getattr(end, name):,.0f}" for end in both] for name in COLUMNS.values()]
+    workloads = workload.expected, workload.most
+    counts = [[f"{getattr(end, name):,.0f}" for end in workloads] for name in COLUMNS.values()]
     dollars = [in_dollars(cost) for cost in workload.dollars]
-    times = [duration(end.requests / rate) for end in both]
+    times = [duration(end.requests / rate) for end in workloads]
     return [most if expected == most else f"{expected} / {most}"
             for expected, most in (*counts, dollars, times)]  # fmt: skip
 
@@ -116,11 +116,11 @@ def say_memory(params: HyperParameters) -> None:
         and agent.model_name not in BUILTIN
     ]
     for group, agent in {agent_group(agent): agent for agent in ours}.items():
-        told = f"memory to train {group}"
+        subject = f"memory to train {group}"
         folder = cached_directory(agent.model_name)
         if folder is None or not is_successful(require("torch", "transformers", "peft")):
             doctor = command("nip-fn", "doctor", "--model", agent.model_name)
-            say(f"{told}: {doctor} estimates it")
+            say(f"{subject}: {doctor} estimates it")
             continue
         from nip_fn_adapters.providers.local.memory import training_memory
 
@@ -130,8 +130,8 @@ def say_memory(params: HyperParameters) -> None:
             checkpointing=agent.gradient_checkpointing,
             numbers=agent.base_precision,
         )
-        known = memory.unwrap() if is_successful(memory) else memory.failure()
-        say(f"{told}, on a machine such as this: {known}")
+        words = memory.unwrap() if is_successful(memory) else memory.failure()
+        say(f"{subject}, on a machine such as this: {words}")
 
 
 def _say_assumptions(params: HyperParameters, rate: float) -> None:

@@ -28,17 +28,17 @@ def values_of(parameter: Parameter) -> str:
     return "table or none" if name == EXTRA else _words(parameter.type)
 
 
-def _words(kind: inspect.Type) -> str:
+def _words(value_type: inspect.Type) -> str:
     """A type in words."""
-    while isinstance(kind, inspect.Metadata):
-        kind = kind.type
-    match kind:
+    while isinstance(value_type, inspect.Metadata):
+        value_type = value_type.type
+    match value_type:
         case inspect.LiteralType(values=values):
             return _choices(values)
         case inspect.IntType() | inspect.FloatType():
-            return _number_words(kind)
+            return _number_words(value_type)
         case inspect.UnionType(types=types):
-            named = sorted(types, key=lambda one: isinstance(one, inspect.NoneType))
+            named = sorted(types, key=lambda member: isinstance(member, inspect.NoneType))
             return " or ".join(map(_words, named))
         case inspect.StructType(cls=cls, tag=tag, fields=fields):
             names = ", ".join(field.name for field in fields)
@@ -47,12 +47,12 @@ def _words(kind: inspect.Type) -> str:
             return f"list of {_words(item)}"
         case inspect.NoneType():
             return "none"
-    return next(words for plain, words in PLAIN if isinstance(kind, plain))
+    return next(words for plain, words in PLAIN if isinstance(value_type, plain))
 
 
-def _number_words(kind: inspect.IntType | inspect.FloatType) -> str:
-    name = "int" if isinstance(kind, inspect.IntType) else "float"
-    bounds = [(sign, getattr(kind, bound)) for bound, sign in BOUNDS]
+def _number_words(value_type: inspect.IntType | inspect.FloatType) -> str:
+    name = "int" if isinstance(value_type, inspect.IntType) else "float"
+    bounds = [(sign, getattr(value_type, bound)) for bound, sign in BOUNDS]
     limits = [f"{sign} {_number(value)}" for sign, value in bounds if value is not None]
     return " ".join((name, ", ".join(limits))).rstrip()
 

@@ -69,7 +69,7 @@ class Display:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
@@ -87,8 +87,8 @@ class Display:
             if self._done >= max(ENOUGH, 2 * self._surveyed):
                 self._surveyed = self._done
                 agents = state.params.agents
-                found = alarming_waste(metrics_so_far(state.forest, agents), agents, enough=ENOUGH)
-                self._warn(found, state.stage.name)
+                wastes = alarming_waste(metrics_so_far(state.forest, agents), agents, enough=ENOUGH)
+                self._warn(wastes, state.stage.name)
         elif isinstance(event, StageEnded):
             self._end_stage(event)
         elif isinstance(event, JobFinished):
@@ -124,8 +124,8 @@ class Display:
 
     def _end_stage(self, event: StageEnded) -> None:
         if event.stage in ("test", "sample") and self._state.rows:
-            found = alarming_waste(dict(self._state.rows[-1].metrics), self._state.params.agents)
-            self._warn(found, event.stage)
+            wastes = alarming_waste(dict(self._state.rows[-1].metrics), self._state.params.agents)
+            self._warn(wastes, event.stage)
         # On a terminal the live line has told all but what a test came to.
         if event.stage == "test" or (self._done and not sys.stderr.isatty()):
             self._say(ended(self._state, event, self._done, self._spent()))
@@ -145,24 +145,28 @@ class Display:
 
     def _draw(self) -> None:
         self._drawn = time.monotonic()
-        done, asked = self._done, self._asked
+        completed, total = self._done, self._asked
         if self._trainings:
-            done = sum(one.step for one in self._trainings.values())
-            asked = sum(one.steps for one in self._trainings.values())
-        self._progress.update(self._task, completed=done, total=asked or None, **self._fields())
+            completed = sum(progress.step for progress in self._trainings.values())
+            total = sum(progress.steps for progress in self._trainings.values())
+        self._progress.update(
+            self._task, completed=completed, total=total or None, **self._fields()
+        )
 
     def _fields(self) -> dict[str, Any]:
         state, elapsed = self._state, time.monotonic() - self._began
-        left = seconds_left(state, time.monotonic() - self._stage_began)
+        seconds = seconds_left(state, time.monotonic() - self._stage_began)
         rate = self._tokens / elapsed if elapsed > 0 else 0.0
         replies = f"{self._done:,}/{self._asked:,} replies" if self._asked else ""
         speed = f"  {rate:,.0f} tokens/s" if self._tokens else ""
-        trainings = "; ".join(training(job, one) for job, one in self._trainings.items())
+        trainings = "; ".join(training(job, progress) for job, progress in self._trainings.items())
         return {
             "place": place(state),
             "doing": trainings or f"{replies}{speed}",
             "spent": self._spent(),
-            "left": "" if left is None else f"about {left // 60:.0f} min {left % 60:02.0f} s left",
+            "left": ""
+            if seconds is None
+            else f"about {seconds // 60:.0f} min {seconds % 60:02.0f} s left",
         }
 
 
@@ -180,18 +184,18 @@ def place(state: RunState) -> str:
 
 def ended(state: RunState, event: StageEnded, replies: int, spent: str) -> str:
     """A line about a stage that has ended; `state` is the one after it."""
-    at = (event.iteration, event.stage)
+    stage = (event.iteration, event.stage)
     metrics = next(
-        (dict(row.metrics) for row in state.rows if (row.iteration, row.stage) == at), {}
+        (dict(row.metrics) for row in state.rows if (row.iteration, row.stage) == stage), {}
     )
-    found = (
+    estimate = (
         f"{event.stage} done",
         f"accuracy {accuracy(metrics)}" if event.stage == "test" else "",
         f"{replies:,} replies" if replies else "",
         f"{event.seconds:.1f} s",
         spent,
     )
-    return f"iteration {event.iteration}: {', '.join(filter(None, found))}"
+    return f"iteration {event.iteration}: {', '.join(filter(None, estimate))}"
 
 
 def training(job: str, progress: Progress) -> str:
@@ -201,8 +205,8 @@ def training(job: str, progress: Progress) -> str:
     'training verifier-0: step 3/10, loss 0.614, about 12 s left'
     """
     loss = "" if progress.loss is None else f", loss {progress.loss:.3g}"
-    left = f", about {progress.seconds_left:.0f} s left" if progress.seconds_left else ""
-    return f"training {job}: step {progress.step}/{progress.steps}{loss}{left}"
+    remaining = f", about {progress.seconds_left:.0f} s left" if progress.seconds_left else ""
+    return f"training {job}: step {progress.step}/{progress.steps}{loss}{remaining}"
 
 
 def refusal(state: RunState, event: Published) -> str:
@@ -237,8 +241,8 @@ def num_waiting(state: RunState) -> int:
 
 
 def _filled(node: Node) -> int:
-    own = sum(slot.said is not None for slot in node.slots)
-    return own + sum(_filled(child) for child in node.children)
+    filled = sum(slot.said is not None for slot in node.slots)
+    return filled + sum(_filled(child) for child in node.children)
 
 
 def seconds_left(state: RunState, elapsed: float) -> float | None:

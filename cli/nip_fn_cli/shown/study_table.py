@@ -20,7 +20,7 @@ def outcome(run: Run, metrics: Iterable[str], prices: Prices) -> CellResult:
     Of a run without a test they are those of its training.
     """
     stages = run.stages("test")
-    tests = [verdicts(one.batch.datapoints, one.batch.trees) for one in stages]
+    tests = [verdicts(test.batch.datapoints, test.batch.trees) for test in stages]
     named = {BEFORE: tests[0]} if len(tests) > 1 else {}
     rows = {stage: [dict(row.metrics) for row in run.state.rows if row.stage == stage]
             for stage in ("test", "sample", "train")}  # fmt: skip
@@ -64,7 +64,7 @@ def print_study(table: StudyTable, study: Study) -> None:
         print("\nrises in training")
         _print_contrasts(table.rises, study.compare.difference)
     if table.over_baseline:
-        names = sorted({one.over for one in table.over_baseline})
+        names = sorted({contrast.over for contrast in table.over_baseline})
         print(f"\nover {' and '.join(names)}")
         _print_contrasts(table.over_baseline, study.compare.difference)
 
@@ -75,7 +75,7 @@ def _print_rows(rows: Sequence[StudyRow]) -> None:
     # Nothing was trained between two tests.
     first = {} if BEFORE in accuracies else {AFTER: "accuracy"}
     titles = ("", "runs", *(f"{first.get(name, name)} [95 %]" for name in accuracies), *means)
-    told = [
+    lines = [
         (
             row.label,
             str(row.cells),
@@ -84,7 +84,7 @@ def _print_rows(rows: Sequence[StudyRow]) -> None:
         )
         for row in rows
     ]
-    print_rows(titles, told)
+    print_rows(titles, lines)
 
 
 def _mean(name: str, value: float | None) -> str:

@@ -24,10 +24,12 @@ def print_table(state: RunState, prices: Prices) -> None:
     The test of a row is that of the models from which its trees were sampled.
     """
     records = summary(state)
-    columns = {title: [cell(one) for one in records] for title, cell in _columns(state).items()}
+    columns = {
+        title: [cell(record) for record in records] for title, cell in _columns(state).items()
+    }
     # A run that only tests selects nothing.
-    told = {title: cells for title, cells in columns.items() if {*cells} != {"-"}}
-    print_rows(tuple(told), list(zip(*told.values(), strict=True)))
+    filled = {title: cells for title, cells in columns.items() if {*cells} != {"-"}}
+    print_rows(tuple(filled), list(zip(*filled.values(), strict=True)))
     for line in waste_warnings(state):
         print(f"{MARK} {line}")
     if state.rows:
@@ -40,11 +42,11 @@ def print_spending(state: RunState, prices: Prices) -> None:
     titles = ("prompt tokens", "cached", "completion tokens", "trained tokens", "dollars")
     expenses = run_expenses(state, prices)
     by_row: dict[tuple[bool, str], list[Expense]] = {}
-    for one in expenses:
-        by_row.setdefault((one.tokens.trained > 0, one.name), []).append(one)
+    for expense in expenses:
+        by_row.setdefault((expense.tokens.trained > 0, expense.name), []).append(expense)
     rows = [
-        (f"{'training ' * is_training}{name}", own[0].model, *_expense_cells(own))
-        for (is_training, name), own in sorted(by_row.items(), key=lambda item: item[0][0])
+        (f"{'training ' * is_training}{name}", row_expenses[0].model, *_expense_cells(row_expenses))
+        for (is_training, name), row_expenses in sorted(by_row.items(), key=lambda item: item[0][0])
     ]
     print_rows(("", "model", *titles), [*rows, ("total", "", *_expense_cells(expenses))])
 
@@ -69,9 +71,9 @@ def waste_warnings(state: RunState) -> list[str]:
     worst: dict[tuple[str, str, str], tuple[int, Waste]] = {}
     for row in state.rows:
         for waste in alarming_waste(dict(row.metrics), state.params.agents):
-            place = (row.stage, waste.kind, waste.agent.name if waste.agent else "")
-            if place not in worst or waste.share > worst[place][1].share:
-                worst[place] = row.iteration, waste
+            subject = (row.stage, waste.kind, waste.agent.name if waste.agent else "")
+            if subject not in worst or waste.share > worst[subject][1].share:
+                worst[subject] = row.iteration, waste
     return [
         f"iteration {iteration}, {stage}: {waste}"
         for (stage, *_), (iteration, waste) in worst.items()
@@ -80,8 +82,10 @@ def waste_warnings(state: RunState) -> list[str]:
 
 def _marked(record: dict[str, Any], prefix: str, agents: Sequence[AgentParameters]) -> str:
     """The mark of a stage in which more than a tenth was wasted; "" for any other."""
-    own = {n.removeprefix(f"{prefix}."): v for n, v in record.items() if n.startswith(f"{prefix}.")}
-    return f" {MARK}" if alarming_waste(own, agents) else ""
+    metrics = {
+        n.removeprefix(f"{prefix}."): v for n, v in record.items() if n.startswith(f"{prefix}.")
+    }
+    return f" {MARK}" if alarming_waste(metrics, agents) else ""
 
 
 def _columns(state: RunState) -> dict[str, Cell]:
