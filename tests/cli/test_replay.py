@@ -88,7 +88,7 @@ def test_a_transcript_reads_like_a_dialogue(run_cli: RunCli, checkpoint: Path) -
     shown = run_cli("replay", checkpoint, "--transcript", known.split(",")[0]).stdout
     assert "[0] verifier:" in shown
     assert re.search(r"^end: (accept|reject): (right|wrong); rewards: ", shown, re.MULTILINE)
-    assert "is shown" not in shown
+    assert "[0] verifier is shown" not in shown
     prompted = run_cli("replay", checkpoint, "--transcript", known.split(",")[0], "--prompts")
     assert "[0] verifier is shown:\n    system: " in prompted.stdout
     refused = run_cli("replay", checkpoint, "--prompts")

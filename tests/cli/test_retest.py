@@ -81,15 +81,15 @@ def test_iterations_with_one_model_are_tested_once(retest: RunCli, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("run", "words", "code"),
     [
-        (("a@1",), "a@1: all iterations are tested; write a"),
-        (("nobody",), "there is no such run"),
+        ("a@1", "a@1: all iterations are tested; write a", 2),
+        ("nobody", "there is no such run", 3),
     ],
 )
 def test_what_cannot_be_tested_again_is_refused(
-    retest: RunCli, options: tuple[str, ...], words: str
+    retest: RunCli, run: str, words: str, code: int
 ) -> None:
-    refused = retest(*options)
-    assert refused.returncode == 2
+    refused = retest(run)
+    assert refused.returncode == code
     assert words in refused.stderr
