@@ -12,15 +12,16 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 import nip_fn as nip
+from nip_fn.selectors import Candidates, Pair, Selector, about
 
-Pairs = tuple[nip.Pair, ...]
+Pairs = tuple[Pair, ...]
 
 
-def _swapped(swap: Callable[[nip.Pair, nip.Candidates, nip.Key], bool]) -> nip.Selector:
+def _swapped(swap: Callable[[Pair, Candidates, nip.Key], bool]) -> Selector:
     """MALT's pairs, turned round where `swap` says so; an unusable reply is never preferred."""
 
-    def select(among: nip.Candidates, key: nip.Key, pairs: Pairs = ()) -> Pairs:
-        by_value = nip.chain(nip.about(), nip.one_per_node())(among, key, pairs)
+    def select(among: Candidates, key: nip.Key, pairs: Pairs = ()) -> Pairs:
+        by_value = nip.chain(about(), nip.one_per_node())(among, key, pairs)
         return tuple(
             replace(pair, chosen=pair.rejected, rejected=pair.chosen)
             if among.utterance(pair, pair.rejected).error is None and swap(pair, among, key)
@@ -31,13 +32,13 @@ def _swapped(swap: Callable[[nip.Pair, nip.Candidates, nip.Key], bool]) -> nip.S
     return select
 
 
-def _is_longer(pair: nip.Pair, among: nip.Candidates, key: nip.Key) -> bool:
+def _is_longer(pair: Pair, among: Candidates, key: nip.Key) -> bool:
     chosen, rejected = (among.utterance(pair, node) for node in (pair.chosen, pair.rejected))
     return len(rejected.raw) > len(chosen.raw)
 
 
-def _coin(pair: nip.Pair, among: nip.Candidates, key: nip.Key) -> bool:
-    return bool(nip.randint(among.key_of(pair, nip.fold_in(key, "shuffled")), 2))
+def _coin(pair: Pair, among: Candidates, key: nip.Key) -> bool:
+    return bool(nip.randint(among.key_of(pair, nip.keys.fold_in(key, "shuffled")), 2))
 
 
 LONGER = _swapped(_is_longer)

@@ -45,7 +45,7 @@ def policy(point: nip.Datapoint, episode: nip.Episode, agent: int, key: nip.Key)
 def main() -> None:
     """Check the protocol, grow a tree of it, print a training row of each agent."""
     nip.check_protocol(cross_examination)
-    nip.PROTOCOLS["cross_examination"] = cross_examination
+    nip.protocols.PROTOCOLS["cross_examination"] = cross_examination
     table = {"interaction_protocol": "cross_examination", "malt": {"deduplicate_pairs": True}}
     params = nip.from_dict(table).unwrap()
     game_key, update_key = nip.split(nip.key(2026))
@@ -53,7 +53,7 @@ def main() -> None:
     protocol = nip.protocol_of(params)
     tree = nip.grow(nip.Rules(protocol, 3), point, policy, key=game_key)
 
-    trainer, groups = nip.trainer_of(params), nip.make_groups(params)
+    trainer, groups = nip.config.trainer_of(params), nip.make_groups(params)
     chat = partial(nip.build_chat, params, protocol)
     batch = nip.SampleBatch(protocol, chat, groups, (point,), (tree,))
     for name, rows in trainer.update(batch, trainer.init(groups), update_key).rows.items():

@@ -30,7 +30,7 @@ def update(
         )
         for group in batch.groups
     }
-    return nip.Update(rows, trained, selection=nip.Selection(pairs=pairs))
+    return nip.Update(rows, trained, selection=nip.training.Selection(pairs=pairs))
 
 
-TRAINER = nip.Trainer(nip.trained_agents, branching, update)
+TRAINER = nip.Trainer(nip.training.trained_agents, branching, update)

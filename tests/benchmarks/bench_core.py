@@ -24,10 +24,10 @@ TEXTS = (
 POINTS = tuple(
     nip.make_datapoint(f"p{i}", f"Question {i}", f"solution {i}", i % 2) for i in range(400)
 )
-DATA = nip.Dataset("bench", POINTS, (), POINTS)
+DATA = nip.game.Dataset("bench", POINTS, (), POINTS)
 
 
-def sampler(asked: nip.Request) -> tuple[nip.Completion, ...]:
+def sampler(asked: nip.run.Request) -> tuple[nip.Completion, ...]:
     """One of four texts; the key alone decides which."""
     texts = (TEXTS[nip.randint(key, len(TEXTS))] for key in asked.keys)
     return tuple(nip.Completion(text, "stop", "bench", 60, 12) for text in texts)
@@ -55,10 +55,10 @@ def play(
     """A run of that many replies: the seconds that each took in the core, and all its events."""
     params = nip.from_dict(settings).unwrap()
     appending = store.create(folder).unwrap()
-    perform = nip.pure_world(DATA, sampler)
-    state, times, events = nip.EMPTY, list[float](), list[Event]()
+    perform = nip.run.pure_world(DATA, sampler)
+    state, times, events = nip.run.EMPTY, list[float](), list[Event]()
     queue: deque[Effect] = deque()
-    answers: Iterable[Event] = (nip.started(params, DATA),)
+    answers: Iterable[Event] = (nip.run.started(params, DATA),)
     while len(times) < num_replies:
         for event in answers:
             began = time.process_time()

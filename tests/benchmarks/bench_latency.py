@@ -84,8 +84,8 @@ def bodies_of(forest: Forest) -> list[bytes]:
         return tuple(nip.Completion(text, "stop", "m") for _ in asked.keys)
 
     data = dataset(1)
-    first = nip.started(parameters(forest._replace(trees=1)), data)
-    for _ in nip.simulate(first, nip.pure_world(data, sampler)):
+    first = nip.run.started(parameters(forest._replace(trees=1)), data)
+    for _ in nip.simulate(first, nip.run.pure_world(data, sampler)):
         pass
     return [bodies[place] for place in sorted(bodies)]
 

@@ -104,7 +104,7 @@ async def _play(size: Size, folder: Path) -> tuple[Watch, float]:
         nip.make_datapoint(f"p{i}", f"Question {i}", f"code {i}", i % 2)
         for i in range(max(size.trees, size.dialogues))
     )
-    dataset = nip.Dataset("scale", points[: size.trees], (), points[: size.dialogues])
+    dataset = nip.game.Dataset("scale", points[: size.trees], (), points[: size.dialogues])
     endpoints = cycle([asyncio.Semaphore(IN_FLIGHT) for _ in range(ENDPOINTS)])
 
     async def sample(asked: Request) -> Result[Sequence[Completion], Problem]:
@@ -118,7 +118,7 @@ async def _play(size: Size, folder: Path) -> tuple[Watch, float]:
         sample, dummy.dummy_tuner(), dummy.serve_at_once, data.source, appending, _no_tracker
     )
     first = (RunStarted(params, data.info, "0"),)
-    (await interpret(nip.EMPTY, world, first=first, stop=stop, observe=watch)).unwrap()
+    (await interpret(nip.run.EMPTY, world, first=first, stop=stop, observe=watch)).unwrap()
     appending.close()
     return watch, asyncio.get_running_loop().time()
 

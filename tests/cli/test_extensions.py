@@ -133,7 +133,8 @@ def test_a_data_set_of_ones_own_is_split_by_problem(run_cli: RunCli, tmp_path: P
 
 def test_a_trainer_of_ones_own_is_trained_and_replayed(run_cli: RunCli, tmp_path: Path) -> None:
     (tmp_path / "own_trainer.py").write_text(
-        "import nip_fn as nip\nTRAINER = nip.malt(nip.chain(nip.every(), nip.cap(3)), k=2)\n"
+        "import nip_fn as nip\nfrom nip_fn.selectors import cap, every\n"
+        "TRAINER = nip.malt(nip.chain(every(), cap(3)), k=2)\n"
     )
     facts = trained(run_cli, "--trainer", "own_trainer.py:TRAINER")
     assert facts["iterations"][0]["sample.verifier.pairs"] > 0  # type: ignore[index]
@@ -142,12 +143,12 @@ def test_a_trainer_of_ones_own_is_trained_and_replayed(run_cli: RunCli, tmp_path
 MIXED = """
 import nip_fn as nip
 
-COMPARES = nip.malt(nip.chain(nip.every()), k=3)
+COMPARES = nip.malt(nip.chain(nip.selectors.every()), k=3)
 
 def update(batch, state, key):
     made = COMPARES.update(batch, state, key)
     rows = {
-        group: (*(nip.SupervisedRow(row.prompt, row.chosen) for row in own[:3]), *own[3:])
+        group: (*(nip.training.SupervisedRow(row.prompt, row.chosen) for row in own[:3]), *own[3:])
         for group, own in made.rows.items()
     }
     return made._replace(rows=rows)

@@ -21,9 +21,9 @@ def _mixed(batch: nip.SampleBatch, state: object, key: nip.Key) -> nip.Update[ob
     """MALT's rows, the first three of each group to be imitated instead."""
     update = COMPARES.update(batch, state, key)
     rows = {
-        group: (*(nip.SupervisedRow(row.prompt, row.chosen) for row in own[:3]), *own[3:])
+        group: (*(nip.training.SupervisedRow(row.prompt, row.chosen) for row in own[:3]), *own[3:])
         for group, own in update.rows.items()
-        for own in [tuple(row for row in own if isinstance(row, nip.PreferenceRow))]
+        for own in [tuple(row for row in own if isinstance(row, nip.training.PreferenceRow))]
     }
     return update._replace(rows=rows)
 
@@ -58,7 +58,7 @@ def test_a_run_ends_before_a_training_on_mixed_rows_is_asked_for(mixed: str) -> 
 
 
 class WeightedRow(msgspec.Struct, frozen=True):
-    prompt: nip.Chat
+    prompt: nip.game.Chat
     reply: str
     weight: float
 

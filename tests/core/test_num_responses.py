@@ -28,7 +28,7 @@ def replies_a_node(**agents: dict[str, Any]) -> list[set[int]]:
     (sampled,) = ends(play(setup), "sample")
     found: list[set[int]] = [set() for _ in range(5)]
     for tree in map(flatten, sampled.forest):
-        for node, children in enumerate(nip.children_of(tree)):
+        for node, children in enumerate(nip.trees.children_of(tree)):
             if children:
                 found[int(tree.depth_N[node])].add(len(children))
     return found
@@ -68,7 +68,7 @@ def test_agents_in_turn_branch_where_they_are_due() -> None:
     ]
 
 
-def _on_the_left(node: nip.Node) -> list[int]:
+def _on_the_left(node: nip.trees.Node) -> list[int]:
     """The number of replies at each node on the way down to the first leaf."""
     return [len(node.slots), *_on_the_left(node.children[0])] if node.children else []
 

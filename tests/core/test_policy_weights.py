@@ -29,14 +29,14 @@ def test_a_game_has_the_probability_of_its_replies() -> None:
 
 @given(st.lists(trees(st.floats(-1, 1)), min_size=1, max_size=3))
 def test_probabilities_of_a_tree_add_up_to_one_and_give_its_expected_return(
-    roots: list[nip.Node],
+    roots: list[nip.trees.Node],
 ) -> None:
     """The mean return of the games is the value of the root, whatever the tree's shape."""
     for grown in forest_of(roots, 1):
         weights = leaf_probabilities(grown)
         assert sum(weights) == pytest.approx(1.0)
         root = nip.mean_children(grown)[0]
-        games = nip.leaf_games(grown, points(1)[0])
+        games = nip.trees.leaf_games(grown, points(1)[0])
         for agent in range(2):
             returns = [sum(reward[agent] for reward in game.rewards) for game in games]
             # The reward of the root itself is on no way to a leaf.
@@ -69,8 +69,8 @@ def policy(point: nip.Datapoint, episode: nip.Episode, agent: int, key: nip.Key)
 
 
 def reply(key: nip.Key, label: int, is_first: bool) -> nip.Completion:
-    is_right = nip.uniform(nip.fold_in(key, "right")) < (0.9 if is_first else 0.2)
-    decides = nip.uniform(nip.fold_in(key, "decides")) < 0.5
+    is_right = nip.keys.uniform(nip.keys.fold_in(key, "right")) < (0.9 if is_first else 0.2)
+    decides = nip.keys.uniform(nip.keys.fold_in(key, "decides")) < 0.5
     verdict = f"Decision: {'accept' if is_right == label else 'reject'}"
     asks = "Question for Expert_1: a?\nQuestion for Expert_2: b?"
     return nip.Completion(verdict if decides else asks, "stop", "m")
@@ -98,7 +98,9 @@ def test_trees_measure_what_plain_dialogues_of_the_same_policy_measure(
     measured = dict(stage_metrics(game, POINTS, forest))
     assert abs(measured["accuracy"] - exact) < 4.5 * measured["accuracy_stderr"]
     assert measured["accuracy_low"] < exact < measured["accuracy_high"]
-    leaves = [g for tree in forest for g in nip.leaf_games(tree, POINTS[tree.datapoint_index])]
+    leaves = [
+        g for tree in forest for g in nip.trees.leaf_games(tree, POINTS[tree.datapoint_index])
+    ]
     counted = mean([verdict(one) == one.datapoint.label for one in leaves])
     assert not measured["accuracy_low"] < counted < measured["accuracy_high"]
     lengths = [len(one.rounds) for one in dialogues]
@@ -112,7 +114,7 @@ def test_trees_are_counted_as_the_dialogues_of_their_first_replies() -> None:
     """So that no accuracy exceeds 1, and a world's measures are those of a test without trees."""
     data = make_dataset(nip.key(1), num_train=1, num_validation=0, num_test=20)
 
-    def sampler(request: nip.Request) -> tuple[nip.Completion, ...]:
+    def sampler(request: nip.run.Request) -> tuple[nip.Completion, ...]:
         cup = world_of(data.test[0]).cups[0]
         words = ["Decision: accept", f"Question for Expert: {cup}"]
         if not request.is_verifier:
@@ -132,17 +134,17 @@ def test_trees_are_counted_as_the_dialogues_of_their_first_replies() -> None:
             "nip_protocol": {"max_message_rounds": 3},
         }
         params = nip.from_dict(table).unwrap()
-        run = nip.simulate(nip.started(params, data), nip.pure_world(data, sampler))
+        run = nip.simulate(nip.run.started(params, data), nip.run.pure_world(data, sampler))
         replayed = nip.replay([event for event, _ in run]).unwrap()
         (test,) = replayed.stages
         rows.append(dict(replayed.state.rows[0].metrics))
         batch = test.batch
-        found.append(nip.verdicts(batch.datapoints, batch.trees))
-        assert nip.judged(batch.protocol, batch.datapoints, batch.trees).verdicts == found[-1]
+        found.append(nip.stats.verdicts(batch.datapoints, batch.trees))
+        assert nip.stats.judged(batch.protocol, batch.datapoints, batch.trees).verdicts == found[-1]
     plain, trees = rows
     assert trees["games"] > 2 * plain["games"] == 40
     assert found[0] == found[1]
-    assert nip.accuracy(found[1]).value == plain["accuracy"] != trees["accuracy"]
+    assert nip.stats.accuracy(found[1]).value == plain["accuracy"] != trees["accuracy"]
     worlds = [{k: v for k, v in row.items() if k.startswith("tea.")} for row in rows]
     assert worlds[0] == worlds[1]
     assert 0 < worlds[0]["tea.asks.1"] < 1

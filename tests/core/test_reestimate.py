@@ -57,7 +57,9 @@ def true_gaps(trees: tuple[nip.Tree, ...], pairs: tuple[Pair, ...]) -> list[floa
 
 
 @pytest.mark.parametrize(
-    "select", [nip.every(), nip.chain(nip.best_worst(), nip.one_per_node())], ids=["all", "best"]
+    "select",
+    [nip.selectors.every(), nip.chain(nip.best_worst(), nip.one_per_node())],
+    ids=["all", "best"],
 )
 def test_a_reestimated_margin_is_the_true_one_on_average_and_a_recorded_one_too_large(
     select: Selector,
@@ -82,7 +84,7 @@ def test_a_reestimated_margin_is_the_true_one_on_average_and_a_recorded_one_too_
 
 def test_the_last_replies_have_their_rewards_themselves_and_are_always_right() -> None:
     among = nip.candidates(forest(40, k=2, m=3), PROTOCOL, agents=(VERIFIER,))
-    checked = reestimated(nip.every(), among, nip.mean_children, nip.key(0))
+    checked = reestimated(nip.selectors.every(), among, nip.mean_children, nip.key(0))
     metrics = dict(label_metrics(nip.candidates((), PROTOCOL), checked))
     assert metrics["verifier.margin_reestimated"] == 2.0
     assert metrics["verifier.pairs_right"] == 1.0
@@ -121,18 +123,18 @@ def test_the_short_way_to_the_halves_of_means_comes_out_bit_for_bit_as_the_gener
 
 def test_replies_with_a_single_continuation_cannot_be_split() -> None:
     among = nip.candidates(forest(40, k=3, m=1), PROTOCOL, agents=(PROVER,))
-    assert nip.every()(among, nip.key(0))
-    assert reestimated(nip.every(), among, nip.mean_children, nip.key(0)) == ()
+    assert nip.selectors.every()(among, nip.key(0))
+    assert reestimated(nip.selectors.every(), among, nip.mean_children, nip.key(0)) == ()
 
 
 def test_halves_are_every_other_continuation() -> None:
     """By hand: three continuations worth 1, 0 and 0 to the prover, below an inner reward of 1/4."""
 
-    def node(reward: float, *children: nip.Node) -> nip.Node:
-        by = (nip.Utterance(0, "x", ()), nip.Utterance(1, "x", ()))[len(children) == 0]
-        return nip.Node(utterances=(by,), reward=(reward, 0.0), children=children)
+    def node(reward: float, *children: nip.trees.Node) -> nip.trees.Node:
+        by = (nip.game.Utterance(0, "x", ()), nip.game.Utterance(1, "x", ()))[len(children) == 0]
+        return nip.trees.Node(utterances=(by,), reward=(reward, 0.0), children=children)
 
-    root = nip.Node(
+    root = nip.trees.Node(
         reward=(0.0, 0.0),
         children=(node(0.25, node(1.0), node(0.0), node(0.0)), node(0.5)),
     )
@@ -143,7 +145,7 @@ def test_halves_are_every_other_continuation() -> None:
     assert np.isnan(odd[0]).all()
 
 
-@pytest.mark.parametrize("backup", [nip.mean_children, nip.mean_leaves, nip.discounted(0.5)])
+@pytest.mark.parametrize("backup", [nip.mean_children, nip.trees.mean_leaves, nip.discounted(0.5)])
 def test_the_halves_of_equal_size_have_the_mean_of_the_whole(backup: Backup) -> None:
     (tree,) = forest(1, k=3, m=4)
     even, odd = halved(tree, backup)

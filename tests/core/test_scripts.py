@@ -29,7 +29,7 @@ def policy(point: nip.Datapoint, episode: nip.Episode, agent: int, key: nip.Key)
 
 def test_a_game_of_ones_own_holds_all_laws_and_has_the_bounds_of_its_own_rewards() -> None:
     nip.check_protocol(TWENTY, num_games=20)
-    assert [nip.reward_bounds(TWENTY, agent) for agent in (0, 1)] == [(-1.0, 1.0), (0.0, 1.0)]
+    assert [nip.game.reward_bounds(TWENTY, agent) for agent in (0, 1)] == [(-1.0, 1.0), (0.0, 1.0)]
 
     def rewards(outcome: nip.Outcome) -> tuple[float, float]:
         right = outcome.decision is not None and outcome.decision.discrete == outcome.label
@@ -38,7 +38,7 @@ def test_a_game_of_ones_own_holds_all_laws_and_has_the_bounds_of_its_own_rewards
     paid = TWENTY._replace(rewards=rewards)
     nip.check_protocol(paid, num_games=20)
     # The verifier has three turns and the prover two: a right decision at the first, or never one.
-    assert [nip.reward_bounds(paid, agent) for agent in (0, 1)] == [(-2.5, 3.0), (0.0, 1.0)]
+    assert [nip.game.reward_bounds(paid, agent) for agent in (0, 1)] == [(-2.5, 3.0), (0.0, 1.0)]
 
 
 # ------------------------------------------------------------------------------------ an evaluation
@@ -68,7 +68,7 @@ KEYS = nip.split(nip.key(1), 20)
 
 def test_trees_that_grow_in_an_event_loop_are_those_of_grow() -> None:
     async def sampler(query: nip.Query) -> list[nip.Completion]:
-        await asyncio.sleep(nip.uniform(query.keys[0]) * 0.01)
+        await asyncio.sleep(nip.keys.uniform(query.keys[0]) * 0.01)
         return [policy(query.datapoint, query.episode, query.agent, key) for key in query.keys]
 
     async def grown() -> list[nip.Tree]:
@@ -98,7 +98,7 @@ def test_siblings_are_one_query_and_no_node_waits_for_its_cousins() -> None:
         )
     )
     assert asked == {rounds: 3**rounds for rounds in range(5)}
-    assert len(nip.leaves_of(tree)) == 3**5
+    assert len(nip.trees.leaves_of(tree)) == 3**5
 
 
 def test_all_trees_are_asked_about_in_one_call_for_each_round_and_attempt() -> None:
@@ -127,24 +127,28 @@ def test_trees_are_equal_if_all_their_fields_are() -> None:
 
 
 def test_a_rule_may_look_at_texts_and_draw_at_each_decision_point() -> None:
-    def shorter(point: nip.DecisionPoint, among: nip.Candidates, key: nip.Key) -> nip.Ranks:
+    def shorter(
+        point: nip.selectors.DecisionPoint, among: nip.selectors.Candidates, key: nip.Key
+    ) -> nip.selectors.Ranks:
         lengths = [len(reply.raw) for reply in among.replies(point)]
         return ((int(np.argmin(lengths)), int(np.argmax(lengths))),)
 
-    def any_two(point: nip.DecisionPoint, among: nip.Candidates, key: nip.Key) -> nip.Ranks:
-        first, second, *_ = nip.permutation(among.key_of(point, key), len(point.value_C))
+    def any_two(
+        point: nip.selectors.DecisionPoint, among: nip.selectors.Candidates, key: nip.Key
+    ) -> nip.selectors.Ranks:
+        first, second, *_ = nip.keys.permutation(among.key_of(point, key), len(point.value_C))
         return ((first, second),)
 
     trees = nip.grow_many(RULES, [POINT] * 20, nip.batched(policy), keys=KEYS)
     among = nip.candidates(trees, TWENTY)
-    pairs = nip.propose(shorter)(among, nip.key(0))
+    pairs = nip.selectors.propose(shorter)(among, nip.key(0))
     texts = [[len(among.utterance(p, n).raw) for n in (p.chosen, p.rejected)] for p in pairs]
     assert pairs
     assert all(chosen <= rejected for chosen, rejected in texts)
-    drawn = nip.propose(any_two)(among, nip.key(0))
+    drawn = nip.selectors.propose(any_two)(among, nip.key(0))
     ranks = Counter(trees[p.tree].path_N[p.chosen][-1] for p in drawn)
     assert set(ranks) == {0, 1, 2}
-    assert nip.propose(any_two)(nip.candidates(trees[:1], TWENTY), nip.key(0)) == tuple(
+    assert nip.selectors.propose(any_two)(nip.candidates(trees[:1], TWENTY), nip.key(0)) == tuple(
         pair for pair in drawn if pair.tree == 0
     )
 

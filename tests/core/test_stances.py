@@ -31,7 +31,7 @@ def sides(params: HyperParameters) -> list[int]:
 
 def decided(params: HyperParameters, text: str, stance: int) -> tuple[float, ...]:
     """`[A]` the rewards of a right solution's game that is decided like this."""
-    decision = nip.find_decision(f"Decision: {text}", "accept_reject").unwrap()
+    decision = nip.game.find_decision(f"Decision: {text}", "accept_reject").unwrap()
     protocol = nip.protocol_of(params)
     nobody = (False,) * len(protocol.agents)
     return protocol.rewards(Outcome("decided", 1, stance, decision, True, nobody))
@@ -39,7 +39,7 @@ def decided(params: HyperParameters, text: str, stance: int) -> tuple[float, ...
 
 def told(params: HyperParameters, agent: int, stance: int) -> str:
     point = replace(POINT, stance=stance)
-    episode = nip.reset(point, nip.key(0))
+    episode = nip.game.reset(point, nip.key(0))
     return "\n".join(
         message.content
         for message in build_chat(params, protocol_of(params), point, episode, agent)

@@ -31,7 +31,7 @@ def test_levels_are_those_of_a_tree_in_which_nobody_decides(
     def policy(
         point: nip.Datapoint, episode: nip.Episode, agent: int, key: nip.Key
     ) -> nip.Completion:
-        move = next(move for move in nip.movers(protocol, episode) if move.agent == agent)
+        move = next(move for move in nip.game.movers(protocol, episode) if move.agent == agent)
         parts = protocol.headers(move) or ("",)
         return nip.Completion("\n".join(f"{part} Well." for part in parts), "stop", "toy")
 

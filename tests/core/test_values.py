@@ -27,7 +27,7 @@ PARAMS = nip.from_dict(
 PROTOCOL = nip.protocol_of(PARAMS)
 CHAT = partial(nip.build_chat, PARAMS, PROTOCOL)
 GROUPS = nip.make_groups(PARAMS)
-DATA = nip.Dataset(
+DATA = nip.game.Dataset(
     "toy",
     *(
         tuple(nip.make_datapoint(f"{split}{i}", f"Is {i} even?", str(i), i % 2) for i in range(4))
@@ -45,7 +45,7 @@ def reply(key: nip.Key) -> nip.Completion:
     return nip.Completion(TEXTS[nip.randint(key, len(TEXTS))], "stop", model="toy")
 
 
-def sampler(asked: nip.Request) -> tuple[nip.Completion, ...]:
+def sampler(asked: nip.run.Request) -> tuple[nip.Completion, ...]:
     return tuple(reply(key) for key in asked.keys)
 
 
@@ -58,17 +58,17 @@ def batch_of(seed: int, iteration: int = 0, k: int = 3) -> nip.SampleBatch:
 
 SELECTORS = (
     nip.interval(0.1),
-    nip.every(),
-    nip.about(),
+    nip.selectors.every(),
+    nip.selectors.about(),
     nip.best_worst(),
     nip.margin(0.3),
     nip.dedupe(),
     nip.dedupe("node"),
     nip.one_per_node(),
-    nip.cap(2),
-    nip.cap(3, per=("agent",)),
-    nip.balance("decisions"),
-    nip.balance("agents"),
+    nip.selectors.cap(2),
+    nip.selectors.cap(3, per=("agent",)),
+    nip.selectors.balance("decisions"),
+    nip.selectors.balance("agents"),
 )
 selectors = st.sampled_from(SELECTORS)
 seeds = st.integers(0, 50)
@@ -97,7 +97,7 @@ def test_an_empty_chain_is_the_identity_on_pairs(a: Any, seed: int) -> None:
 @given(st.sampled_from(SELECTORS[4:]), seeds)
 def test_a_filter_only_leaves_out_and_keeps_the_order(selector: Any, seed: int) -> None:
     among = nip.candidates(batch_of(seed).trees, PROTOCOL)
-    pairs = nip.every()(among, nip.key(seed))
+    pairs = nip.selectors.every()(among, nip.key(seed))
     kept = selector(among, nip.key(seed), pairs)
     assert list(kept) == [pair for pair in pairs if pair in set(kept)]
 
@@ -105,7 +105,7 @@ def test_a_filter_only_leaves_out_and_keeps_the_order(selector: Any, seed: int) 
 @given(seeds)
 def test_a_draw_does_not_depend_on_other_trees(seed: int) -> None:
     trees = batch_of(seed).trees
-    select = nip.chain(nip.every(), nip.one_per_node())
+    select = nip.chain(nip.selectors.every(), nip.one_per_node())
     all_pairs = select(nip.candidates(trees, PROTOCOL), nip.key(seed))
     first = select(nip.candidates(trees[:1], PROTOCOL), nip.key(seed))
     assert tuple(pair for pair in all_pairs if pair.tree == 0) == first
@@ -117,16 +117,16 @@ def test_a_draw_does_not_depend_on_other_trees(seed: int) -> None:
 @given(seeds)
 def test_mapping_rewards_by_the_identity_or_discounting_by_one_changes_nothing(seed: int) -> None:
     for tree in batch_of(seed).trees:
-        for backup in (nip.mean_children, nip.mean_leaves):
+        for backup in (nip.mean_children, nip.trees.mean_leaves):
             values = backup(tree)
-            assert (nip.map_rewards(lambda r: r, backup)(tree) == values).all()
+            assert (nip.trees.map_rewards(lambda r: r, backup)(tree) == values).all()
             assert (nip.discounted(1.0, backup)(tree) == values).all()
 
 
 @given(seeds, st.floats(-3, 3))
 def test_mapped_rewards_are_backed_up_in_place_of_the_recorded_ones(seed: int, by: float) -> None:
     tree = batch_of(seed).trees[0]
-    scaled = nip.map_rewards(lambda reward_NA: by * reward_NA)(tree)
+    scaled = nip.trees.map_rewards(lambda reward_NA: by * reward_NA)(tree)
     np.testing.assert_allclose(scaled, by * nip.mean_children(tree), atol=1e-12)
 
 
@@ -134,7 +134,7 @@ def test_mapped_rewards_are_backed_up_in_place_of_the_recorded_ones(seed: int, b
 def test_a_discounted_value_is_its_recursion(seed: int, gamma: float) -> None:
     tree = batch_of(seed).trees[0]
     value_NA = nip.discounted(gamma)(tree)
-    for node, children in enumerate(nip.children_of(tree)):
+    for node, children in enumerate(nip.trees.children_of(tree)):
         ahead = value_NA[list(children)].mean(axis=0) if children else 0.0
         np.testing.assert_allclose(value_NA[node], tree.reward_NA[node] + gamma * ahead, atol=1e-9)
 
@@ -151,7 +151,7 @@ def test_the_mean_over_children_is_the_expectation_under_exhaustive_play(label: 
     point = nip.make_datapoint("p", "q", "s", label)
 
     def expectation(episode: nip.Episode) -> list[float]:
-        moves = nip.movers(PROTOCOL, episode)
+        moves = nip.game.movers(PROTOCOL, episode)
         if not moves:
             return [0.0, 0.0]
         ways = list(product(TEXTS[:4], repeat=len(moves)))
@@ -161,24 +161,26 @@ def test_the_mean_over_children_is_the_expectation_under_exhaustive_play(label: 
             for move, text in zip(moves, texts, strict=True):
                 completion = nip.Completion(text, "stop", model="toy")
                 decides = PROTOCOL.is_verifier(move.agent)
-                reply = nip.parse_reply(
+                reply = nip.game.parse_reply(
                     completion, move=move, may_decide=decides, spectrum="accept_reject"
                 ).unwrap()
-                turn.append(nip.Utterance(move.agent, text, reply.messages, reply.decision))
-            after, reward = nip.play_round(PROTOCOL, episode, tuple(turn))
+                turn.append(nip.game.Utterance(move.agent, text, reply.messages, reply.decision))
+            after, reward = nip.game.play_round(PROTOCOL, episode, tuple(turn))
             totals.append([r + v for r, v in zip(reward, expectation(after), strict=True)])
         return [fsum(column) / len(ways) for column in zip(*totals, strict=True)]
 
     rules = nip.Rules(PROTOCOL, branching=4)
-    start = nip.reset(point, nip.key(1))
-    root = nip.new_tree(rules, start)
-    while asks := list(nip.pending_requests(root)):  # the i-th reply of a node is the i-th text
+    start = nip.game.reset(point, nip.key(1))
+    root = nip.trees.new_tree(rules, start)
+    while asks := list(
+        nip.trees.pending_requests(root)
+    ):  # the i-th reply of a node is the i-th text
         for path, agent, indices, attempt in asks:
             for index in indices:
                 completion = nip.Completion(TEXTS[index], "stop", model="toy")
-                arrival = nip.ReplyArrival(path, agent, index, attempt, completion)
-                root, _ = nip.insert(rules, root, start, arrival)
-    tree = nip.flatten(nip.GameTree("nip", 0, nip.key(1), root))
+                arrival = nip.trees.ReplyArrival(path, agent, index, attempt, completion)
+                root, _ = nip.trees.insert(rules, root, start, arrival)
+    tree = nip.trees.flatten(nip.trees.GameTree("nip", 0, nip.key(1), root))
     np.testing.assert_allclose(nip.mean_children(tree)[0], expectation(start), rtol=1e-12)
 
 
@@ -199,7 +201,7 @@ EI = nip.ei(nip.at_least(0.0), batch_size=2)
 def updates(trainer: nip.Trainer[Any], batches: list[nip.SampleBatch]) -> list[nip.Update[Any]]:
     state, found = trainer.init(GROUPS), []
     for index, batch in enumerate(batches):
-        found.append(trainer.update(batch, state, nip.fold_in(nip.key(7), index)))
+        found.append(trainer.update(batch, state, nip.keys.fold_in(nip.key(7), index)))
         state = found[-1].state
     return found
 
@@ -227,7 +229,9 @@ def test_a_sequence_is_its_first_trainer_and_then_its_second(length: int) -> Non
 def test_sequences_and_joined_schedules_hand_over_at_the_same_iterations(iteration: int) -> None:
     """The numbers are boundaries, as optax has them, and not lengths."""
     ends = (2, 5, None)
-    joined = nip.join(*((nip.constant(part), end) for part, end in enumerate(ends)))
+    joined = nip.schedules.join(
+        *((nip.schedules.constant(part), end) for part, end in enumerate(ends))
+    )
     sizes = [nip.ei(nip.at_least(0.0), batch_size=part) for part in range(3)]
     whole, empty = nip.sequence(*zip(sizes, ends, strict=True)), batch_of(0, k=1)
     empty = replace(empty, trees=())
@@ -242,7 +246,7 @@ def test_a_part_that_would_never_run_is_refused(ends: tuple[int | None, ...]) ->
     with pytest.raises(ValueError, match="do not ascend; they are iterations counted from the st"):
         nip.sequence(*((EI, end) for end in ends))
     with pytest.raises(ValueError, match="do not ascend"):
-        nip.join(*((nip.constant(1.0), end) for end in ends))
+        nip.schedules.join(*((nip.schedules.constant(1.0), end) for end in ends))
 
 
 def test_a_sequence_that_is_over_says_so() -> None:
@@ -265,24 +269,24 @@ def test_accumulated_rows_are_those_of_all_iterations_so_far() -> None:
 
 def test_a_masked_trainer_trains_the_others_no_more() -> None:
     batches = [batch_of(0)]
-    [whole], [part] = updates(MALT, batches), updates(nip.masked(MALT, (1,)), batches)
+    [whole], [part] = updates(MALT, batches), updates(nip.training.masked(MALT, (1,)), batches)
     assert part.rows.get("prover", ()) == ()
     assert part.rows["verifier"] == whole.rows["verifier"] != ()
     assert {pair.agent for pair in part.selection.pairs} == {1}
-    state = nip.masked(MALT, (1,)).init(GROUPS)
+    state = nip.training.masked(MALT, (1,)).init(GROUPS)
     assert MALT.branching(state, (nip.Turn(0, 0, nip.key(0)),)) == 1  # its replies are not compared
-    [same] = updates(nip.masked(MALT, (0, 1)), batches)
+    [same] = updates(nip.training.masked(MALT, (0, 1)), batches)
     assert outcome(same) == outcome(whole)
 
 
 def test_a_trainer_needs_no_parameters_of_a_run() -> None:
     """Groups and prompts by hand: the rows are on the chats that the batch's function writes."""
 
-    def chat(datapoint: nip.Datapoint, episode: nip.Episode, agent: int) -> nip.Chat:
-        return (nip.Message("user", f"{datapoint.solution}, {len(episode.rounds)}, {agent}"),)
+    def chat(datapoint: nip.Datapoint, episode: nip.Episode, agent: int) -> nip.game.Chat:
+        return (nip.game.Message("user", f"{datapoint.solution}, {len(episode.rounds)}, {agent}"),)
 
     groups = tuple(
-        nip.Group(name, (agent,), "model", trainable=True)
+        nip.training.Group(name, (agent,), "model", trainable=True)
         for agent, name in enumerate(("prover", "verifier"))
     )
     batch = nip.SampleBatch(PROTOCOL, chat, groups, DATA.train, batch_of(0).trees)
@@ -311,21 +315,21 @@ def test_trees_of_another_game_are_refused() -> None:
 
 @given(st.integers(0, 30), st.integers(0, 8), st.floats(0, 1), st.floats(0, 1))
 def test_schedules(iteration: int, until: int, start: float, rate: float) -> None:
-    linear, constant = nip.linear(start, rate), nip.constant(start)
-    joined = nip.join((constant, until), (linear, None))
+    linear, constant = nip.schedules.linear(start, rate), nip.schedules.constant(start)
+    joined = nip.schedules.join((constant, until), (linear, None))
     assert joined(iteration) == (start if iteration < until else linear(iteration - until))
     # The schedules count exactly, in the decimals that were written.
     assert linear(iteration) == pytest.approx(max(start - iteration * rate, 0.0), abs=1e-12)
     decayed = start * (1 - rate) ** iteration
-    assert nip.exponential(start, rate)(iteration) == pytest.approx(decayed, abs=1e-12)
-    assert nip.periodic(4, 1, 3)(iteration) == (iteration % 4 in (1, 2))
+    assert nip.schedules.exponential(start, rate)(iteration) == pytest.approx(decayed, abs=1e-12)
+    assert nip.schedules.periodic(4, 1, 3)(iteration) == (iteration % 4 in (1, 2))
 
 
 # --------------------------------------------------------------------------------------- whole runs
 
 
 def test_a_simulated_run_replays_and_its_trees_are_those_of_grow() -> None:
-    run = list(nip.simulate(nip.started(PARAMS, DATA), nip.pure_world(DATA, sampler)))
+    run = list(nip.simulate(nip.run.started(PARAMS, DATA), nip.run.pure_world(DATA, sampler)))
     events, (*_, last) = [event for event, _ in run], [state for _, state in run]
     assert last.stage.name == "done"
     recording = checkpoint.read(checkpoint.write(events)).unwrap()
@@ -340,26 +344,28 @@ def test_a_simulated_run_replays_and_its_trees_are_those_of_grow() -> None:
 
 def test_a_trainer_of_ones_own_runs_and_a_redefined_one_takes_effect() -> None:
     def rows_with(trainer: nip.Trainer[Any]) -> int:
-        nip.TRAINERS["mine"] = lambda params: trainer
-        params = nip.from_dict({**nip.to_dict(PARAMS), "trainer": "mine"}).unwrap()
-        *_, (_, state) = nip.simulate(nip.started(params, DATA), nip.pure_world(DATA, sampler))
+        nip.config.TRAINERS["mine"] = lambda params: trainer
+        params = nip.from_dict({**nip.config.to_dict(PARAMS), "trainer": "mine"}).unwrap()
+        *_, (_, state) = nip.simulate(
+            nip.run.started(params, DATA), nip.run.pure_world(DATA, sampler)
+        )
         return sum(dict(row.metrics).get("verifier.pairs", 0.0) > 0 for row in state.rows)
 
     try:
         assert rows_with(MALT) == 3
         assert rows_with(EI) == 0
     finally:
-        del nip.TRAINERS["mine"]
+        del nip.config.TRAINERS["mine"]
 
 
 def test_a_script_that_redefines_values_during_a_run_does_not_change_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = {"agents": {"prover": {"model_provider": "scripted", "model_name": "random"}}}
-    params = nip.from_dict(merge(nip.to_dict(PARAMS), table)).unwrap()
+    params = nip.from_dict(merge(nip.config.to_dict(PARAMS), table)).unwrap()
 
     def digests(redefine: Callable[[], None]) -> list[str]:
-        run = nip.simulate(nip.started(params, DATA), nip.pure_world(DATA, sampler))
+        run = nip.simulate(nip.run.started(params, DATA), nip.run.pure_world(DATA, sampler))
         states = [state for number, (_, state) in enumerate(run) if number or not redefine()]
         return list(map(nip.digest, states))
 
@@ -367,13 +373,19 @@ def test_a_script_that_redefines_values_during_a_run_does_not_change_it(
         def refuse(*arguments: object) -> Any:
             raise AssertionError("a registry was read")
 
-        for registry in (nip.PROTOCOLS, nip.TRAINERS, nip.SELECTORS, BACKUPS, nip.STRATEGIES):
+        for registry in (
+            nip.protocols.PROTOCOLS,
+            nip.config.TRAINERS,
+            nip.config.SELECTORS,
+            BACKUPS,
+            nip.protocols.STRATEGIES,
+        ):
             for name in registry:
                 monkeypatch.setitem(registry, name, refuse)
 
     assert digests(lambda: None) == digests(redefine)
     with pytest.raises(AssertionError, match="a registry was read"):
-        nip.step(nip.EMPTY, nip.started(replace(params, seed=1), DATA))
+        nip.step(nip.run.EMPTY, nip.run.started(replace(params, seed=1), DATA))
 
 
 @pytest.mark.parametrize(
@@ -389,7 +401,7 @@ def test_a_name_that_is_unknown_is_a_problem(changes: dict[str, Any], address: s
     if "malt" in changes:
         changes = {"malt": replace(changes["malt"], pair_selection_method="mine")}
     with pytest.raises(ValueError, match=r"mine|MINE") as raised:
-        nip.step(nip.EMPTY, nip.started(replace(PARAMS, **changes), DATA))
+        nip.step(nip.run.EMPTY, nip.run.started(replace(PARAMS, **changes), DATA))
     problem = raised.value.__cause__
     assert isinstance(problem, nip.Problem)
     assert problem.address == address
@@ -425,16 +437,16 @@ def test_arrays_in_records_cannot_be_written_to() -> None:
 
 @given(st.integers(0, 10**6), st.integers(0, 40))
 def test_a_permutation_has_every_element_once(seed: int, size: int) -> None:
-    assert sorted(nip.permutation(nip.key(seed), size)) == list(range(size))
+    assert sorted(nip.keys.permutation(nip.key(seed), size)) == list(range(size))
 
 
 def test_draws_by_weight_have_the_frequencies_of_their_weights() -> None:
     weights, num = (1.0, 0.0, 3.0), 4000
-    drawn = nip.weighted_choice(nip.key(0), weights, num, replace=True)
+    drawn = nip.keys.weighted_choice(nip.key(0), weights, num, replace=True)
     assert drawn.count(1) == 0
     assert abs(drawn.count(2) / num - 0.75) < 4 * (0.75 * 0.25 / num) ** 0.5
     orders = [
-        nip.weighted_choice(nip.fold_in(nip.key(1), i), weights, 2, replace=False)
+        nip.keys.weighted_choice(nip.keys.fold_in(nip.key(1), i), weights, 2, replace=False)
         for i in range(1000)
     ]
     assert {frozenset(order) for order in orders} == {frozenset({0, 2})}
@@ -445,7 +457,7 @@ def test_draws_by_weight_have_the_frequencies_of_their_weights() -> None:
 def test_permutations_are_uniform() -> None:
     counts: dict[tuple[int, ...], int] = {}
     for i in range(6000):
-        order = nip.permutation(nip.fold_in(nip.key(2), i), 3)
+        order = nip.keys.permutation(nip.keys.fold_in(nip.key(2), i), 3)
         counts[order] = counts.get(order, 0) + 1
     assert len(counts) == 6
     chi_squared = fsum((count - 1000) ** 2 / 1000 for count in counts.values())

@@ -28,13 +28,15 @@ class House(NamedTuple):
 
     path: its folder.
     wings: folders of it of which every member is a room.
+    doors: modules of it that only re-export.
     """
 
     path: Path
     wings: tuple[str, ...] = ()
+    doors: tuple[str, ...] = ()
 
 
-CORE = House(ROOT / "nip_fn")
+CORE = House(ROOT / "nip_fn", doors=("schedules", "selectors", "stats"))
 ADAPTERS = House(ROOT / "adapters/nip_fn_adapters", ("providers",))
 CLI = House(ROOT / "cli/nip_fn_cli", ("commands",))
 HOUSES = (CORE, ADAPTERS, CLI)
@@ -73,7 +75,7 @@ def rooms(house: House) -> dict[str, list[Path]]:
 def _room(parts: Sequence[str], house: House) -> str:
     """The room of a module, given by its names below the package; "" for that of a front door."""
     depth = 2 if parts and parts[0] in house.wings else 1
-    front_doors = ((), ("__init__",), *((wing,) for wing in house.wings))
+    front_doors = ((), ("__init__",), *((name,) for name in (*house.wings, *house.doors)))
     if tuple(parts) in front_doors or parts[depth - 1] == "__init__":
         return ""
     return ".".join(parts[:depth])

@@ -21,13 +21,13 @@ TEXTS = (
 )
 
 
-def hostile_events(iterations: int = 2) -> list[nip.Event]:
+def hostile_events(iterations: int = 2) -> list[nip.run.Event]:
     """The events of a small debate about hostile problems, with nothing but hostile replies."""
     points = tuple(
         nip.make_datapoint(f"p{index}", TEXTS[index % 7], TEXTS[(index + 1) % 7], index % 2)
         for index in range(14)
     )
-    data = nip.Dataset("<b onclick=window.pwned=7>data</b>", points, points, points)
+    data = nip.game.Dataset("<b onclick=window.pwned=7>data</b>", points, points, points)
     params = nip.from_dict(
         {
             "interaction_protocol": "debate",
@@ -39,7 +39,7 @@ def hostile_events(iterations: int = 2) -> list[nip.Event]:
         }
     ).unwrap()
 
-    def sampler(request: nip.Request) -> tuple[nip.Completion, ...]:
+    def sampler(request: nip.run.Request) -> tuple[nip.Completion, ...]:
         drawn = [nip.randint(key, len(TEXTS)) for key in request.keys]
         return tuple(
             nip.Completion(
@@ -50,5 +50,5 @@ def hostile_events(iterations: int = 2) -> list[nip.Event]:
             for number in drawn
         )
 
-    run = nip.simulate(nip.started(params, data), nip.pure_world(data, sampler))
+    run = nip.simulate(nip.run.started(params, data), nip.run.pure_world(data, sampler))
     return [event for event, _ in run]

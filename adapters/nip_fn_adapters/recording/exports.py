@@ -76,7 +76,7 @@ def to_parquet(run: Run, folder: Path) -> Iterator[Path]:
 
 
 def to_arrays(run: Run, folder: Path) -> Iterator[Path]:
-    """The games of each stage as the arrays of `nip_fn.to_arrays`, each distinct text once."""
+    """The games of each stage as arrays (`nip_fn.export.to_arrays`), each distinct text once."""
     for stage in run.stages():
         path = below(folder, f"{stage.stage}-{stage.iteration}.npz")
         plain = plain_arrays(run.to_arrays(stage.stage, stage.iteration))

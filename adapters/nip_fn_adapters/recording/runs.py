@@ -181,7 +181,7 @@ class Run:
     def to_arrays(
         self, stage: Purpose | None = None, iteration: int | None = None
     ) -> dict[str, NDArray[Any]]:
-        """The games as the arrays of `nip_fn.to_arrays`, in the order of `rollouts`."""
+        """The games as the arrays of `nip_fn.export.to_arrays`, in the order of `rollouts`."""
         games = self.rollouts(stage, iteration)
         return to_arrays(self.params, [game.rollout for game in games])
 

@@ -1,0 +1,73 @@
+"""Statistics of games: metrics, intervals and tests.
+
+of verdicts      verdicts, accuracy, always_fails, Verdicts
+of oversight     judged, completeness, soundness, auroc, brier, calibration, checking_rate,
+                 message_effect, majority_accuracy, agent_score_difference, Judged
+of a stage       stage_metrics, Usage
+of searches      best_of
+intervals        wilson_interval, t_interval, crossed_interval, crossed_share, effective_size,
+                 Estimate
+comparisons      paired_difference, sign_flip, holm, detectable_difference, Difference
+"""
+
+from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, verdicts
+from nip_fn.metrics.exploits import best_of
+from nip_fn.metrics.formulas import effective_size, wilson_interval
+from nip_fn.metrics.inference import (
+    Difference,
+    Estimate,
+    crossed_interval,
+    crossed_share,
+    detectable_difference,
+    holm,
+    paired_difference,
+    sign_flip,
+    t_interval,
+)
+from nip_fn.metrics.oversight import (
+    Judged,
+    agent_score_difference,
+    auroc,
+    brier,
+    calibration,
+    checking_rate,
+    completeness,
+    judged,
+    majority_accuracy,
+    message_effect,
+    soundness,
+)
+from nip_fn.metrics.stage import stage_metrics
+from nip_fn.metrics.usage import Usage
+
+__all__ = [
+    "Difference",
+    "Estimate",
+    "Judged",
+    "Usage",
+    "Verdicts",
+    "accuracy",
+    "agent_score_difference",
+    "always_fails",
+    "auroc",
+    "best_of",
+    "brier",
+    "calibration",
+    "checking_rate",
+    "completeness",
+    "crossed_interval",
+    "crossed_share",
+    "detectable_difference",
+    "effective_size",
+    "holm",
+    "judged",
+    "majority_accuracy",
+    "message_effect",
+    "paired_difference",
+    "sign_flip",
+    "soundness",
+    "stage_metrics",
+    "t_interval",
+    "verdicts",
+    "wilson_interval",
+]
