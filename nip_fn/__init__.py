@@ -33,20 +33,18 @@ The rest is in namespaces, by kind; `help(nip.selectors)` lists what is in one.
 Whole runs with models and files are functions of `nip_fn_adapters`: train, resume, load_run.
 """
 
-from nip_fn import (
-    config as config,
-    export as export,
-    game as game,
-    keys as keys,
-    protocols as protocols,
-    run as run,
-    schedules as schedules,
-    selectors as selectors,
-    stats as stats,
-    testing as testing,
-    training as training,
-    trees as trees,
-)
+from nip_fn import config as config
+from nip_fn import export as export
+from nip_fn import game as game
+from nip_fn import keys as keys
+from nip_fn import protocols as protocols
+from nip_fn import run as run
+from nip_fn import schedules as schedules
+from nip_fn import selectors as selectors
+from nip_fn import stats as stats
+from nip_fn import testing as testing
+from nip_fn import training as training
+from nip_fn import trees as trees
 from nip_fn.config.codec import from_dict
 from nip_fn.config.groups import make_groups
 from nip_fn.errors import Problem

@@ -101,17 +101,17 @@ def weighted_choice(
     Raises:
         ValueError: No positive weight is left to draw from.
     """
-    left, drawn = list(weights), list[int]()
+    remaining, drawn = list(weights), list[int]()
     for draw in range(size):
-        cumulative = list(accumulate(left))
+        cumulative = list(accumulate(remaining))
         if not cumulative or cumulative[-1] <= 0:
             raise ValueError(f"draw {draw} finds no positive weight")
         # The point is scaled to the sum of the weights instead of the weights to one: what has been
         # drawn already leaves the sum by itself, and nothing is divided.
         point = uniform(fold_in(key, draw)) * cumulative[-1]
         # The first index whose cumulative weight exceeds the point: one of weight 0 never does.
-        index = next((i for i, edge in enumerate(cumulative) if edge > point), len(left) - 1)
+        index = next((i for i, edge in enumerate(cumulative) if edge > point), len(remaining) - 1)
         drawn.append(index)
         if not replace:
-            left[index] = 0.0
+            remaining[index] = 0.0
     return tuple(drawn)

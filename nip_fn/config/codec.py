@@ -200,7 +200,7 @@ def _with_all_agents(table: Mapping[str, Any], protocol: str) -> Result[dict[str
     if problem := next(_agents_problems(agents, protocol), None):
         return Failure(problem)
     listed = _listed(spread(agents, agent_names(protocol)))
-    return listed.map(lambda every: {**table, "agents": every})
+    return listed.map(lambda agents: {**table, "agents": agents})
 
 
 def _listed(agents: Mapping[str, Any]) -> Result[tuple[dict[str, Any], ...], Problem]:

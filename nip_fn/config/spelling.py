@@ -124,7 +124,9 @@ def _with_provider(name: str, fields: Mapping[str, Any]) -> Result[dict[str, Any
         kept = {field: value for field, value in fields.items() if field != "model_provider"}
         return Success({**kept, "use_dummy_api": True})
     address = f"agents.{name}.model_provider"
-    return provider_of(written, address).map(lambda found: {**fields, "model_provider": found})
+    return provider_of(written, address).map(
+        lambda provider: {**fields, "model_provider": provider}
+    )
 
 
 def _unset(value: Any, expected: inspect.Type | None) -> Any:

@@ -221,13 +221,13 @@ def _axes(written: _Written) -> Result[tuple[Axis, ...], Problem]:
         _drawn_axis(dict(written.random)) if written.random else Success(()),
         Success((seeds_axis(written.seeds),) if written.seeds else ()),
     ]
-    return collect(kinds).map(lambda parts: tuple(chain.from_iterable(parts)))
+    return collect(kinds).map(lambda axes: tuple(chain.from_iterable(axes)))
 
 
 def _grid_axis(address: str, values: Any) -> Result[Axis, Problem]:
     return _values(f"grid.{address}", values).map(
-        lambda known: Axis(
-            address, distinct([Level(label_of(address, v), nest(address, v)) for v in known])
+        lambda levels: Axis(
+            address, distinct([Level(label_of(address, v), nest(address, v)) for v in levels])
         )
     )
 

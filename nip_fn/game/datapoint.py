@@ -33,8 +33,8 @@ class Datapoint(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True
 
     def view(self, *names: str) -> str:
         """The view of the first of `names` (of an agent, then of its role) that has one, or ""."""
-        own = dict(self.views)
-        return next((own[name] for name in names if name in own), "")
+        views = dict(self.views)
+        return next((views[name] for name in names if name in views), "")
 
 
 def text_hash(text: str) -> str:

@@ -81,8 +81,8 @@ class Protocol(NamedTuple):
         """The header of each part of a message to several channels; () for a single channel."""
         if len(move.channels) == 1:
             return ()
-        given = dict(self.agents[move.agent].headers)
-        return tuple(given[channel] for channel in move.channels)
+        by_channel = dict(self.agents[move.agent].headers)
+        return tuple(by_channel[channel] for channel in move.channels)
 
 
 def game_seed(key: Key) -> int:

@@ -114,8 +114,8 @@ def parse_reply(
 def _messages(text: str, move: Move, headers: tuple[str, ...]) -> Result[Reply, ReplyError]:
     if len(move.channels) == 1:
         return Success(Reply(((move.channels[0], text),), None))
-    parts = _parts(text, headers)
-    return parts.map(lambda texts: Reply(tuple(zip(move.channels, texts, strict=True)), None))
+    messages = _parts(text, headers)
+    return messages.map(lambda texts: Reply(tuple(zip(move.channels, texts, strict=True)), None))
 
 
 def _parts(text: str, headers: tuple[str, ...]) -> Result[tuple[str, ...], ReplyError]:
@@ -125,18 +125,18 @@ def _parts(text: str, headers: tuple[str, ...]) -> Result[tuple[str, ...], Reply
     """
     patterns = [_header_patterns(header) for header in headers]
     # Headers may come in any order, and models do not keep to one.
-    found = [in_line.search(text) or anywhere.search(text) for in_line, anywhere in patterns]
-    starts = sorted(match.start(1) for match in found if match)
-    parts = []
-    for match in found:
+    matches = [in_line.search(text) or anywhere.search(text) for in_line, anywhere in patterns]
+    starts = sorted(match.start(1) for match in matches if match)
+    messages = []
+    for match in matches:
         if match is None:
             return Failure("missing_header")
         end = next((start for start in starts if start > match.start(1)), len(text))
         if not SUBSTANCE.search(text, match.end(1), end):
             return Failure("missing_header")
         part = text[match.start(1) : end].rstrip()
-        parts.append(part if end == len(text) else part.rstrip(" \t\r\n*#>"))
-    return Success(tuple(parts))
+        messages.append(part if end == len(text) else part.rstrip(" \t\r\n*#>"))
+    return Success(tuple(messages))
 
 
 @cache

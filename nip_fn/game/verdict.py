@@ -52,7 +52,7 @@ def find_decision(text: str, spectrum: SpectrumName) -> Result[Decision | None, 
     if "decision" not in lowered:  # as most questions do not
         return Success(None)
     lines = (line for line in _own_lines(lowered) if "decision" in line)
-    stated = [said[1] for line in lines if (said := _STATEMENT.match(line))]
+    stated = [match[1] for line in lines if (match := _STATEMENT.match(line))]
     if not stated:
         return Success(None)
     value = _whole_value(spectrum).fullmatch(" ".join(stated[0].split()))

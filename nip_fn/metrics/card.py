@@ -187,10 +187,10 @@ def _protocol_alarms(
     measured: dict[str, Measures], over: dict[str, CardContrast], bound: float | None
 ) -> list[str]:
     sentences: list[str] = []
-    own = measured.get(OWN)
-    if bound is not None and own is not None and own.accuracy.low > bound:
+    trained = measured.get(OWN)
+    if bound is not None and trained is not None and trained.accuracy.low > bound:
         sentences.append(
-            f"accuracy {own.accuracy.value:.1%} is above the {bound:.1%} that theory allows "
+            f"accuracy {trained.accuracy.value:.1%} is above the {bound:.1%} that theory allows "
             "against the worst prover: its own does not do its worst (nip-fn attack finds one)"
         )
     if "silent" in over and not _surely(over["silent"], below=True):
@@ -205,8 +205,8 @@ def _protocol_alarms(
         sentences.append(
             "it is better at temperature 0: part of its errors are sampling, not lack of skill"
         )
-    if own is not None and own.undecided.value > MOST_UNDECIDED:
-        sentences.append(f"{own.undecided.value:.0%} of its games end undecided")
+    if trained is not None and trained.undecided.value > MOST_UNDECIDED:
+        sentences.append(f"{trained.undecided.value:.0%} of its games end undecided")
     return sentences
 
 

@@ -265,14 +265,14 @@ def _decision_points(
     """
     metrics: list[tuple[str, float]] = []
     for index, agent in enumerate(protocol.agents):
-        own = [pair for pair in pairs if pair.agent == index]
+        agent_pairs = [pair for pair in pairs if pair.agent == index]
         rounds = {
             round: num for (mover, round), num in seen.decision_points.items() if mover == index
         }
-        places = len({(pair.tree, pair.parent) for pair in own})
+        places = len({(pair.tree, pair.parent) for pair in agent_pairs})
         metrics += ratio(f"{agent.name}.pair_share", places, sum(rounds.values()))
         for round in sorted(rounds):
-            then = [pair for pair in own if trees[pair.tree].depth_N[pair.parent] == round]
+            then = [pair for pair in agent_pairs if trees[pair.tree].depth_N[pair.parent] == round]
             metrics += _margin(f"{agent.name}.round_{round}", then)
     return tuple(metrics)
 

@@ -12,9 +12,9 @@ def _neither_reward(common: CommonProtocolParameters) -> float:
     """The verifier's reward for an undecided verdict: given, or half-way between the others."""
     # The mid-point keeps the interpolation a straight line from wrong to right, so that by default
     # a verifier gains nothing by hedging.
-    given = common.verifier_neither_accept_nor_reject_reward
+    amount = common.verifier_neither_accept_nor_reject_reward
     half_way = (common.verifier_reward + common.verifier_incorrect_penalty) / 2
-    return half_way if given is None else given
+    return half_way if amount is None else amount
 
 
 def decision_reward(common: CommonProtocolParameters, x: float) -> float:

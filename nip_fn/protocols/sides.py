@@ -12,12 +12,12 @@ def sides(protocol: Protocol) -> tuple[Attackers, ...]:
     """The provers, those together that argue for the same side."""
     # Two sides are the same if they are so on every datapoint: a randomised stance is one of its
     # own.
-    found: dict[tuple[int, int], list[int]] = {}
+    provers: dict[tuple[int, int], list[int]] = {}
     for index, agent in enumerate(protocol.agents):
         if agent.role == "prover":
-            both = protocol.stance(index, 0), protocol.stance(index, 1)
-            found.setdefault(both, []).append(index)
-    return tuple(map(tuple, found.values()))
+            stances = protocol.stance(index, 0), protocol.stance(index, 1)
+            provers.setdefault(stances, []).append(index)
+    return tuple(map(tuple, provers.values()))
 
 
 def aim(protocol: Protocol, attackers: Attackers, datapoint: Datapoint) -> int:
@@ -36,8 +36,8 @@ def is_attacked(protocol: Protocol, attackers: Attackers, datapoint: Datapoint, 
 
 def only_label(protocol: Protocol, attackers: Attackers) -> int | None:
     """The label of all datapoints on which the attackers' verdict is wrong; None if either is."""
-    wanted = {protocol.stance(attackers[0], stance) for stance in (0, 1)}
-    return None if len(wanted) > 1 else int(wanted != {ACCEPT})
+    verdicts = {protocol.stance(attackers[0], stance) for stance in (0, 1)}
+    return None if len(verdicts) > 1 else int(verdicts != {ACCEPT})
 
 
 def speakers(protocol: Protocol) -> tuple[frozenset[int], ...]:
@@ -51,11 +51,11 @@ def speakers(protocol: Protocol) -> tuple[frozenset[int], ...]:
 
 def speak_alone(protocol: Protocol, attackers: Attackers) -> bool:
     """True if nobody else speaks in the rounds in which the attackers do."""
-    own = set(attackers)
+    speaking = set(attackers)
     games = (fold_in(key(0), draw) for draw in range(16))
     turns = (
         {move.agent for move in protocol.schedule(number, game)}
         for game in games
         for number in range(protocol.max_message_rounds)
     )
-    return all(movers <= own or not movers & own for movers in turns)
+    return all(movers <= speaking or not movers & speaking for movers in turns)

@@ -38,7 +38,7 @@ def random(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: in
         {word for text in _texts(protocol, datapoint, episode, agent) for word in text.split()}
     )
     number = 1 + randint(fold_in(key, "number"), MOST_RANDOM_WORDS)
-    drawn = (words[randint(fold_in(key, "word", at), len(words))] for at in range(number))
+    drawn = (words[randint(fold_in(key, "word", index), len(words))] for index in range(number))
     return _message(protocol, agent, " ".join(drawn) if words else "...")
 
 
@@ -193,9 +193,9 @@ def _heard(protocol: Protocol, episode: Episode, agent: int) -> str:
     messages = (
         text
         for turn in reversed(episode.rounds)
-        for said in turn
-        if protocol.is_verifier(said.agent) and said.agent != agent
-        for channel, text in said.messages
+        for utterance in turn
+        if protocol.is_verifier(utterance.agent) and utterance.agent != agent
+        for channel, text in utterance.messages
         if protocol.visibility[agent][channel]
     )
     return next(messages, "")
@@ -206,12 +206,12 @@ def _texts(
 ) -> tuple[str, ...]:
     """Everything that the agent is shown, apart from instructions."""
     # Not the views of the others: random words must not give away what they alone know.
-    own = datapoint.view(protocol.agents[agent].name, protocol.agents[agent].role)
-    said = (
+    view = datapoint.view(protocol.agents[agent].name, protocol.agents[agent].role)
+    heard = (
         text
         for turn in episode.rounds
-        for one in turn
-        for channel, text in one.messages
+        for utterance in turn
+        for channel, text in utterance.messages
         if protocol.visibility[agent][channel]
     )
-    return datapoint.question, datapoint.solution, own, *said
+    return datapoint.question, datapoint.solution, view, *heard

@@ -102,15 +102,15 @@ def _changed(params: HyperParameters) -> Facts:
 def _differences(value: Any, default: Any, name: str) -> list[tuple[str, str]]:
     if isinstance(value, dict) and isinstance(default, dict):
         return [
-            found
-            for field, own in value.items()
-            for found in _differences(own, default.get(field), f"{name}.{field}")
+            difference
+            for field, field_value in value.items()
+            for difference in _differences(field_value, default.get(field), f"{name}.{field}")
         ]
     if name == ".agents":
         return [
-            found
+            difference
             for index, agent in enumerate(value)
-            for found in _differences(agent, _AGENT_DEFAULTS, f"{name}.{index}")
+            for difference in _differences(agent, _AGENT_DEFAULTS, f"{name}.{index}")
         ]
     return [] if value == default else [(name, msgspec.json.encode(value).decode())]
 
@@ -122,19 +122,28 @@ def _datapoint_facts(point: Datapoint) -> Facts:
     )
 
 
-def _utterance_facts(said: Utterance) -> Facts:
+def _utterance_facts(utterance: Utterance) -> Facts:
     # The text alone: what it counts for follows from the spectrum.
-    decision = said.decision and said.decision.text
+    decision = utterance.decision and utterance.decision.text
     return (
-        *(said.agent, said.raw, said.messages, decision, said.error, said.attempts, said.model),
-        *(said.token_limit, said.prompt_tokens, said.completion_tokens, said.cached_tokens),
+        utterance.agent,
+        utterance.raw,
+        utterance.messages,
+        decision,
+        utterance.error,
+        utterance.attempts,
+        utterance.model,
+        utterance.token_limit,
+        utterance.prompt_tokens,
+        utterance.completion_tokens,
+        utterance.cached_tokens,
     )
 
 
 def _node_facts(node: Node) -> Facts:
-    said = tuple(map(_utterance_facts, node.utterances))
+    utterances = tuple(map(_utterance_facts, node.utterances))
     slots = tuple(map(_slot_facts, node.slots))
-    return said, node.reward, node.status, slots, tuple(map(_node_facts, node.children))
+    return utterances, node.reward, node.status, slots, tuple(map(_node_facts, node.children))
 
 
 def _slot_facts(slot: Slot) -> Facts:
@@ -142,17 +151,24 @@ def _slot_facts(slot: Slot) -> Facts:
     return slot.agent, slot.attempts, slot.said is not None, failed
 
 
-def _completion_facts(one: Completion) -> Facts:
-    tokens = (one.prompt_tokens, one.completion_tokens, one.cached_tokens)
-    return one.text, one.finish_reason, one.model, tokens
+def _completion_facts(completion: Completion) -> Facts:
+    tokens = (completion.prompt_tokens, completion.completion_tokens, completion.cached_tokens)
+    return completion.text, completion.finish_reason, completion.model, tokens
 
 
 def _dataset_facts(data: DatasetInfo) -> Facts:
     return data.name, data.hash, data.train_size, data.validation_size, data.test_size
 
 
-def _adapter_facts(one: Adapter) -> Facts:
-    return one.name, one.iteration, one.parent, one.reference, one.data_hash, one.method
+def _adapter_facts(adapter: Adapter) -> Facts:
+    return (
+        adapter.name,
+        adapter.iteration,
+        adapter.parent,
+        adapter.reference,
+        adapter.data_hash,
+        adapter.method,
+    )
 
 
 def _selection_facts(selection: Selection) -> Facts:
@@ -160,7 +176,10 @@ def _selection_facts(selection: Selection) -> Facts:
         ((p.tree, p.parent, p.agent, p.chosen, p.rejected), p.chosen_value, p.rejected_value)
         for p in selection.pairs
     )
-    rollouts = tuple((one.tree, one.agent, one.reward, one.replaced) for one in selection.rollouts)
+    rollouts = tuple(
+        (rollout.tree, rollout.agent, rollout.reward, rollout.replaced)
+        for rollout in selection.rollouts
+    )
     return *pairs, *rollouts
 
 
@@ -177,11 +196,11 @@ def _job_facts(under_way: JobState) -> Facts:
         *(job.learning_rate, job.num_epochs, job.beta, job.sft_weight, job.base_precision),
         *(job.lora_rank, job.lora_alpha, job.lora_dropout, job.batch_size, job.use_lora, job.stack),
     )
-    left = (under_way.adapter, under_way.problem, under_way.published)
+    outcome = (under_way.adapter, under_way.problem, under_way.published)
     scores = tuple((score.before, score.after) for score in under_way.scores)
     # The one entry of a report that is a time, and so differs each time.
     report = tuple(entry for entry in under_way.report if entry[0] != "seconds")
-    progress = (under_way.created, under_way.ended, left)
+    progress = (under_way.created, under_way.ended, outcome)
     return requested, settings, *progress, report, scores, under_way.canary
 
 

@@ -58,22 +58,24 @@ def fork_point(
 ) -> Result[ForkPoint, Problem]:
     """The iteration of a recording, or the last one that was sampled to its end."""
     ends = {
-        event.iteration: (place, event.digest)
-        for place, event in enumerate(events)
+        event.iteration: (position, event.digest)
+        for position, event in enumerate(events)
         if isinstance(event, StageEnded) and event.stage == "sample"
     }
-    wanted = max(ends, default=None) if iteration is None else iteration
-    if wanted is None or wanted not in ends:
-        told = "no iteration has" if wanted is None else f"iteration {wanted} has not"
-        known = ", ".join(map(str, sorted(ends)))
+    forked = max(ends, default=None) if iteration is None else iteration
+    if forked is None or forked not in ends:
+        missing = "no iteration has" if forked is None else f"iteration {forked} has not"
+        choices = ", ".join(map(str, sorted(ends)))
         return Failure(
             Problem(
-                f"{told} been sampled to its end",
-                remedy=f"choose from: {known}" if known else "resume the run first",
+                f"{missing} been sampled to its end",
+                remedy=f"choose from: {choices}" if choices else "resume the run first",
             )
         )
-    end, digest = ends[wanted]
-    begin = max((at for at in range(end) if isinstance(events[at], BatchFetched)), default=0)
+    end, digest = ends[forked]
+    begin = max(
+        (index for index in range(end) if isinstance(events[index], BatchFetched)), default=0
+    )
     before, sampled = events[:begin], events[begin:end]
     begun = (event.params for event in reversed(before) if isinstance(event, RunStarted | Forked))
-    return Success(ForkPoint(wanted, next(begun, HyperParameters()), before, sampled, digest))
+    return Success(ForkPoint(forked, next(begun, HyperParameters()), before, sampled, digest))

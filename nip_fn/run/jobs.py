@@ -162,14 +162,17 @@ def _trained(state: RunState) -> RunState:
         ("jobs_skipped", float(due - len(state.jobs))),
         ("jobs_failed", float(len(state.jobs) - len(adapters))),
     )
-    tokens = {one.job.group: trained_tokens(one.job, one.adapter, one.report) for one in state.jobs}
+    tokens = {
+        job_state.job.group: trained_tokens(job_state.job, job_state.adapter, job_state.report)
+        for job_state in state.jobs
+    }
     reports = tuple(
         (f"{group}.{name}", value)
-        for one in state.jobs
-        for group in [one.job.group]
+        for job_state in state.jobs
+        for group in [job_state.job.group]
         for name, value in (
-            *row_metrics(one.job.rows),
-            *{**dict(one.report), "train_tokens": tokens[group]}.items(),
+            *row_metrics(job_state.job.rows),
+            *{**dict(job_state.report), "train_tokens": tokens[group]}.items(),
         )
     )
     trained_names = {name: adapter.name for name, adapter in adapters.items()}
@@ -241,19 +244,21 @@ def _published(state: RunState) -> RunState:
     """
     if not is_over(state.stage):
         return state
-    told = {one.job.group: one for one in state.jobs if one.published}
+    published = {job_state.job.group: job_state for job_state in state.jobs if job_state.published}
     groups = tuple(
-        _switched(group, told[group.name]) if group.name in told else group
+        _switched(group, published[group.name]) if group.name in published else group
         for group in state.groups
     )
-    refused = sum(one.problem != "" for one in told.values())
+    refused = sum(job_state.problem != "" for job_state in published.values())
     canaries = tuple(
         (f"{name}.{metric}", value)
-        for name, one in told.items()
-        for metric, value in canary_metrics(one.scores, one.canary)
+        for name, job_state in published.items()
+        for metric, value in canary_metrics(job_state.scores, job_state.canary)
     )
     state = replace(state, groups=groups)
-    return with_row(state, (("adapters_refused", float(refused)), *canaries)) if told else state
+    return (
+        with_row(state, (("adapters_refused", float(refused)), *canaries)) if published else state
+    )
 
 
 def _switched(group: Group, under_way: JobState) -> Group:

@@ -28,12 +28,12 @@ def learner(params: HyperParameters, game: Key) -> int | None:
     """The agent that meets earlier models or scripts in this game; None if none does."""
     if not any(map(meets_others, params.agents)):
         return None  # as a rule, and asked for every reply
-    place = uniform(fold_in(game, "opponents"))
+    draw = uniform(fold_in(game, "opponents"))
     for index, agent in enumerate(params.agents):
         share = agent.opponent_pool_share if meets_others(agent) else 0.0
-        if place < share:
+        if draw < share:
             return index
-        place -= share
+        draw -= share
     return None
 
 
@@ -56,14 +56,14 @@ def player_of(params: HyperParameters, group: Group, agent: int, game: Key) -> s
     # A scripted agent follows its script in every game: it has no earlier models.
     if learns is None or learns == agent or is_scripted(params.agents[agent]):
         return group.serving
-    own = params.agents[learns]
-    known = (None, *(adapter.name for adapter in group.lineage))
-    earlier = known.index(group.serving)
-    models = known[max(0, earlier - own.opponent_pool) : earlier]
-    pool = (*models, *map(Script, own.opponent_scripts))
+    learner_params = params.agents[learns]
+    versions = (None, *(adapter.name for adapter in group.lineage))
+    earlier = versions.index(group.serving)
+    models = versions[max(0, earlier - learner_params.opponent_pool) : earlier]
+    pool = (*models, *map(Script, learner_params.opponent_scripts))
     # By group: agents that share a model meet the learner as one and the same model.
-    place = fold_in(game, "opponents", group.name)
-    return pool[randint(place, len(pool))] if pool else group.serving
+    draw_key = fold_in(game, "opponents", group.name)
+    return pool[randint(draw_key, len(pool))] if pool else group.serving
 
 
 def is_learnt_from(params: HyperParameters, group: Group, agent: int, game: Key) -> bool:

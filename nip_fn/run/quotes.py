@@ -49,12 +49,12 @@ def messages_of_others(
         for agent, spec in enumerate(protocol.agents)
         if not protocol.is_verifier(agent)
     }
-    said = {
-        (index, round, one.agent): one.raw
+    messages = {
+        (index, round, utterance.agent): utterance.raw
         for index, tree in enumerate(trees)
         for round, node in enumerate(line_to(tree, leaves_of(tree)[0]))
-        for one in tree.utterances_N[node]
-        if one.agent in provers and one.messages
+        for utterance in tree.utterances_N[node]
+        if utterance.agent in provers and utterance.messages
     }
     quotes = {}
     for index, tree in enumerate(trees):
@@ -65,17 +65,17 @@ def messages_of_others(
                 if move.agent in provers:
                     point, text = after[own_point], None
                     while text is None and point != own_point:
-                        text = said.get((first + point, round, move.agent))
+                        text = messages.get((first + point, round, move.agent))
                         point = after[point]
-                    place = (tree.key, round, provers[move.agent])
-                    quotes[place] = NOTHING_SAID if text is None else text
+                    turn = (tree.key, round, provers[move.agent])
+                    quotes[turn] = NOTHING_SAID if text is None else text
     return quotes
 
 
 def way_to(protocol: Protocol, tree: Tree, node: int, game: Key) -> Quotes:
     """The replies that lead a game with that key to where a recorded tree's node is."""
     return {
-        (game, round, protocol.agents[said.agent].name): said.raw
+        (game, round, protocol.agents[utterance.agent].name): utterance.raw
         for round, above in enumerate(line_to(tree, node))
-        for said in tree.utterances_N[above]
+        for utterance in tree.utterances_N[above]
     }

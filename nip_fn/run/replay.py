@@ -64,8 +64,8 @@ class StageForest:
         """(group, training rows) made of the selection; nothing in a test."""
         if self.stage == "test":
             return ()
-        place = fold_in(self._grown.key, "select")
-        update = self._ended.trainer.update(self.batch, self._trainer_state, place)
+        select_key = fold_in(self._grown.key, "select")
+        update = self._ended.trainer.update(self.batch, self._trainer_state, select_key)
         return tuple(update.rows.items())
 
     @property
@@ -131,9 +131,10 @@ def replay(events: Iterable[Event], onto: Replayed = NOTHING) -> Result[Replayed
         # bug.  These are what `step` raises for one: the wrong stage, a node or name that is not
         # there, and numbers or texts that no run has.
         except (ValueError, LookupError, ArithmeticError, MemoryError, RecursionError) as error:
-            kind, why = type(event).__name__, " ".join(str(error).split()) or type(error).__name__
-            told = f"event {count} ({kind}) does not fit: {why[:MOST_TOLD]}"
-            return Failure(Problem(told, kind="mismatch"))
+            event_type = type(event).__name__
+            why = " ".join(str(error).split()) or type(error).__name__
+            message = f"event {count} ({event_type}) does not fit: {why[:MOST_TOLD]}"
+            return Failure(Problem(message, kind="mismatch"))
         count += 1
     return Success(Replayed(state, tuple(stages), count))
 
@@ -167,8 +168,8 @@ def _selections(
     for forest in replayed.stages:
         if forest.stage == "sample":
             # The key that `step` used, so unchanged parameters select what the run selected.
-            place = fold_in(root, "sample", forest.iteration, "select")
-            update = trainer.update(forest.batch, state, place)
+            select_key = fold_in(root, "sample", forest.iteration, "select")
+            update = trainer.update(forest.batch, state, select_key)
             state = update.state
             selections.append((forest, update.selection))
     return tuple(selections)

@@ -77,7 +77,9 @@ def request(state: RunState, effect: SampleReplies) -> Request:
         chat=build_chat(state.params, protocol, datapoint, episode, index),
         # From the places of the replies alone, so siblings get the same keys whether a provider
         # takes one request for all of them or one for each.
-        keys=tuple(reply_key(game.key, path, agent.name, one, attempt) for one in indices),
+        keys=tuple(
+            reply_key(game.key, path, agent.name, reply_index, attempt) for reply_index in indices
+        ),
         temperature=agent.temperature if tested is None else tested,
         top_p=agent.top_p if tested is None else None,
         repetition_penalty=agent.repetition_penalty,
@@ -95,30 +97,30 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     )
 
 
-def scripted_completions(resolved: Resolved, asked: Request) -> tuple[Completion, ...]:
+def scripted_completions(resolved: Resolved, request: Request) -> tuple[Completion, ...]:
     """The replies of the script that a request names, at no cost and without a token.
 
     Raises:
         ValueError: The request names no script, or one that its agent's role has none of, or is not
             made within a game.
     """
-    datapoint, episode, script = asked.datapoint, asked.episode, asked.script
+    datapoint, episode, script = request.datapoint, request.episode, request.script
     if datapoint is None or episode is None or script is None:
         raise ValueError("a script can only be asked within a game")
     protocol = resolved.protocol
-    agent = [spec.name for spec in protocol.agents].index(asked.agent)
+    agent = [spec.name for spec in protocol.agents].index(request.agent)
     strategies = resolved.strategies[agent]
     strategy = or_raise(
         look_up(
             strategies,
             script,
-            address=f"agents.{asked.agent}.model_name",
+            address=f"agents.{request.agent}.model_name",
             noun="strategy",
             variable="STRATEGIES",
         )
     )
     texts = (
-        scripted_reply(strategy, protocol, datapoint, episode, agent, key) for key in asked.keys
+        scripted_reply(strategy, protocol, datapoint, episode, agent, key) for key in request.keys
     )
     return tuple(Completion(text, "stop", script) for text in texts)
 

@@ -64,8 +64,8 @@ def simulate(start: RunStarted, perform: Perform) -> Iterator[tuple[Event, RunSt
 def started(params: HyperParameters, dataset: Dataset, version: str = "simulated") -> RunStarted:
     """The first event of a run with these parameters on a data set in memory."""
     splits = (dataset.train, dataset.validation, dataset.test)
-    every = tuple(point for split in splits for point in split)
-    info = DatasetInfo(dataset.name, content_hash(every), *map(len, splits))
+    datapoints = tuple(point for split in splits for point in split)
+    info = DatasetInfo(dataset.name, content_hash(datapoints), *map(len, splits))
     return RunStarted(params, info, version)
 
 
@@ -91,9 +91,9 @@ def pure_world(dataset: Dataset, sampler: PureSampler) -> Perform:
                     if asked.script is None
                     else scripted_completions(state.resolved, asked)
                 )
-                (first, completion), *others = zip(ask.indices, completions, strict=True)
+                (first, completion), *siblings = zip(ask.indices, completions, strict=True)
                 answered = (tree, ask.path, ask.agent, first, ask.attempt, completion)
-                return (Replied(*answered, tuple(others)),)
+                return (Replied(*answered, tuple(siblings)),)
             case EndStage(iteration, stage):
                 return (StageEnded(iteration, stage, digest(state), 0.0),)
             case CreateJob(job):

@@ -61,10 +61,10 @@ def size_problems(params: HyperParameters, dataset: DatasetInfo) -> Iterator[Pro
 
 
 def _sizes(params: HyperParameters, dataset: DatasetInfo) -> Iterator[_Size]:
-    rl, ei, own = params.rl, params.ei, params.dataset_options
-    trained = min(dataset.train_size, own.max_train_size or dataset.train_size)
+    rl, ei, options = params.rl, params.ei, params.dataset_options
+    trained = min(dataset.train_size, options.max_train_size or dataset.train_size)
     held_out = dataset.size(params.test_dataset_split)
-    tested = min(held_out, own.max_test_size or held_out)
+    tested = min(held_out, options.max_test_size or held_out)
     yield _Size("dataset_options.max_train_size", trained, MOST_DATAPOINTS, "datapoints")
     yield _Size("dataset_options.max_test_size", tested, MOST_DATAPOINTS, "datapoints")
     repeated = MOST_GAMES // max(tested, 1)

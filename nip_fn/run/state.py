@@ -157,8 +157,8 @@ def _one_reply(turns: object) -> int:
 
 def _branching(state: RunState, turns: tuple[Turn, ...]) -> int:
     """The replies that the trainer wants of each agent that moves."""
-    known = tuple(turn._replace(trained=_is_trained(state, turn)) for turn in turns)
-    return state.trainer.branching(state.trainer_state, known)
+    marked = tuple(turn._replace(trained=_is_trained(state, turn)) for turn in turns)
+    return state.trainer.branching(state.trainer_state, marked)
 
 
 def _is_trained(state: RunState, turn: Turn) -> bool:
@@ -176,9 +176,9 @@ def adapter_of(state: RunState, game: Key, agent: int) -> str | None:
 
 def player(state: RunState, game: Key, agent: int) -> str | Script | None:
     """The adapter (None: the base model) or the script by which an agent plays a game."""
-    own = state.params.agents[agent]
-    if is_scripted(own):
-        return Script(own.model_name)
+    parameters = state.params.agents[agent]
+    if is_scripted(parameters):
+        return Script(parameters.model_name)
     group = group_of(state.groups, agent)
     # The one that is served, which is not always the group's latest (with `switch_adapters` off the
     # control goes on sampling with the model that it began with), or one that was served before.

@@ -58,17 +58,25 @@ def ei(
         share = replace(batch.iteration) if batch.protocol.is_verifier(agent) else 0.0
         picked, replaced = with_true_labels(returns, rule, share, key)
         return (
-            *(SelectedRollout(trees[at], agent, returns[at]) for at in picked),
-            *(SelectedRollout(trees[at], agent, returns[at], replaced=True) for at in replaced),
+            *(SelectedRollout(trees[index], agent, returns[index]) for index in picked),
+            *(
+                SelectedRollout(trees[index], agent, returns[index], replaced=True)
+                for index in replaced
+            ),
         )
 
     def update(batch: SampleBatch, trained: Agents, key: Key) -> Update[Agents]:
         rollouts = tuple(
-            one for agent in trained for one in select(batch, agent, fold_in(key, "agent", agent))
+            rollout
+            for agent in trained
+            for rollout in select(batch, agent, fold_in(key, "agent", agent))
         )
         rows = {
             group.name: tuple(
-                row for one in rollouts if one.agent in group.agents for row in _rows(batch, one)
+                row
+                for rollout in rollouts
+                if rollout.agent in group.agents
+                for row in _rows(batch, rollout)
             )
             for group in batch.groups
         }
@@ -90,21 +98,21 @@ def _return(batch: SampleBatch, tree: int, agent: int) -> float:
     return fsum(float(reward_N[node]) for node in _dialogue(batch, tree))
 
 
-def _rows(batch: SampleBatch, one: SelectedRollout) -> Iterator[SupervisedRow]:
+def _rows(batch: SampleBatch, rollout: SelectedRollout) -> Iterator[SupervisedRow]:
     """A row for each usable reply of the agent; the last one is the true label if replaced."""
-    utterances_N = batch.trees[one.tree].utterances_N
-    own = [
-        (node, said)
-        for node in _dialogue(batch, one.tree)
-        for said in utterances_N[node]
-        if said.agent == one.agent
+    utterances_N = batch.trees[rollout.tree].utterances_N
+    replies = [
+        (node, utterance)
+        for node in _dialogue(batch, rollout.tree)
+        for utterance in utterances_N[node]
+        if utterance.agent == rollout.agent
     ]
     # A row for each usable reply, on the chat that it replied to.  Whole dialogues, as the *nip*
     # library trains on, would teach the invalid replies among them, too.
-    for node, said in own:
-        if one.replaced and node == own[-1][0]:
-            label = batch.datapoint(one.tree).label
+    for node, utterance in replies:
+        if rollout.replaced and node == replies[-1][0]:
+            label = batch.datapoint(rollout.tree).label
             verdict = f"Decision: {strongest(batch.protocol.spectrum, label).text}"
-            yield batch.supervised_row(one.tree, node, one.agent, verdict)
-        elif said.error is None and said.raw.strip():
-            yield batch.supervised_row(one.tree, node, one.agent)
+            yield batch.supervised_row(rollout.tree, node, rollout.agent, verdict)
+        elif utterance.error is None and utterance.raw.strip():
+            yield batch.supervised_row(rollout.tree, node, rollout.agent)

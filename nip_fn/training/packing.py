@@ -177,7 +177,7 @@ def _sizes(rows: list[list[list[int]]], max_tokens: float) -> Callable[[int], It
 
     They end before the first above `max_tokens`; that of the row alone is always there.
     """
-    entries = [(sequence, row) for row, both in enumerate(rows) for sequence in both]
+    entries = [(sequence, row) for row, sequences in enumerate(rows) for sequence in sequences]
     ranked = sorted(range(len(entries)), key=lambda entry: entries[entry][0])
     ordered = [np.array(entries[entry][0]) for entry in ranked]
     # What two sequences share is the least that neighbours between them share.
@@ -190,11 +190,11 @@ def _sizes(rows: list[list[list[int]]], max_tokens: float) -> Callable[[int], It
         size, among = 0, list[int]()
         for row in range(start, len(rows)):
             for rank in ranks[row]:
-                at = bisect(among, rank)
-                before = least(among[at - 1] + 1, rank + 1) if at else 0
-                after = least(rank + 1, among[at] + 1) if at < len(among) else 0
+                position = bisect(among, rank)
+                before = least(among[position - 1] + 1, rank + 1) if position else 0
+                after = least(rank + 1, among[position] + 1) if position < len(among) else 0
                 size += len(ordered[rank]) - max(before, after)
-                among.insert(at, rank)
+                among.insert(position, rank)
             if size > max_tokens and row > start:
                 return
             yield size

@@ -43,9 +43,9 @@ def trained_tokens(job: Job, adapter: str | None, report: tuple[tuple[str, float
 
     A training that failed without a word about them was not paid for.
     """
-    told = dict(report).get("train_tokens")
-    if told is not None:
-        return max(0.0, told)
+    reported = dict(report).get("train_tokens")
+    if reported is not None:
+        return max(0.0, reported)
     return float(estimated_training(job)) if adapter is not None else 0.0
 
 

@@ -83,7 +83,11 @@ class SampleBatch(msgspec.Struct, frozen=True):
 
     def utterance(self, tree: int, node: int, agent: int) -> Utterance:
         """The agent's reply on the way to `node` from its parent."""
-        return next(said for said in self.trees[tree].utterances_N[node] if said.agent == agent)
+        return next(
+            utterance
+            for utterance in self.trees[tree].utterances_N[node]
+            if utterance.agent == agent
+        )
 
     def preference_row(self, pair: Pair) -> PreferenceRow:
         """A pair as a DPO row, on exactly the chat that both replies were given to."""
@@ -101,9 +105,9 @@ class SampleBatch(msgspec.Struct, frozen=True):
         """The agent's reply on the way to `node` as a row to imitate, or `reply` in its place."""
         # The raw text, not what was understood of it: it is what the model would have to write
         # again.
-        own = self.utterance(tree, node, agent).raw if reply is None else reply
+        completion = self.utterance(tree, node, agent).raw if reply is None else reply
         parent = int(self.trees[tree].parent_N[node])
-        return SupervisedRow(self.prompt(tree, parent, agent), own)
+        return SupervisedRow(self.prompt(tree, parent, agent), completion)
 
 
 class Selection(NamedTuple):
@@ -134,7 +138,9 @@ class Update(NamedTuple, Generic[S]):
 
     def __repr__(self) -> str:
         """The update in a line: rows by group."""
-        rows = ", ".join(f"{name}: {len(own)} rows" for name, own in self.rows.items())
+        rows = ", ".join(
+            f"{name}: {len(group_rows)} rows" for name, group_rows in self.rows.items()
+        )
         return f"Update({rows})"
 
 

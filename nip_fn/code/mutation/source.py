@@ -58,14 +58,14 @@ class SourceText:
         start, end = self.span(node)
         code = self.code
         while True:
-            left = len(code[:start].rstrip()) - 1
+            last = len(code[:start].rstrip()) - 1
             right = len(code) - len(code[end:].lstrip())
-            if left < 0 or right >= len(code) or code[left] != "(" or code[right] != ")":
+            if last < 0 or right >= len(code) or code[last] != "(" or code[right] != ")":
                 return start, end
             # Parentheses right after a name or a bracket are those of a call.
-            if left and (code[left - 1].isalnum() or code[left - 1] in "_)]}\"'"):
+            if last and (code[last - 1].isalnum() or code[last - 1] in "_)]}\"'"):
                 return start, end
-            start, end = left, right + 1
+            start, end = last, right + 1
 
     def line_of(self, offset: int) -> int:
         """The line, from 1, of a character."""
