@@ -3,55 +3,24 @@
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
 from nip_fn import __version__
-from nip_fn.config.codec import changes
-from nip_fn.errors import Problem
 from nip_fn.export.comparison import view_comparison
 from nip_fn.export.page import render_comparison
-from nip_fn.metrics.comparison import LEAST_TRAININGS, Change, Comparison, Pairing, compare
-from nip_fn.metrics.evaluation import Verdicts, verdicts
-from nip_fn.params.run import HyperParameters
-from nip_fn.run.replay import StageForest
-from nip_fn_adapters.experiments.casting import Version, version_of
+from nip_fn.metrics.comparison import LEAST_TRAININGS, Change, Comparison, Pairing
+from nip_fn_adapters.experiments.comparing import RunComparison, compare
 from nip_fn_adapters.recording.reports import write_pages
-from nip_fn_adapters.recording.runs import known_runs
-from nip_fn_adapters.recording.store import CHECKPOINT
 from nip_fn_cli.shown.consoles import Console
-from nip_fn_cli.shown.exits import Exit, die
+from nip_fn_cli.shown.exits import or_exit
 from nip_fn_cli.shown.numbers import interval, p_value, points
 from nip_fn_cli.shown.options import JsonOption, RunsOption, TrustOption
 from nip_fn_cli.shown.printing import console
 
 SHOWN = 5  # problems of each kind that the text names; --json names all
-
-
-class Side(NamedTuple):
-    """One of the two that are compared.
-
-    given: as the user names it.
-    runs: the names of its runs.
-    tests: a test of each run.
-    """
-
-    given: str
-    runs: tuple[str, ...]
-    tests: tuple[StageForest, ...]
-
-    @property
-    def params(self) -> HyperParameters:
-        """The parameters of the first of its runs."""
-        return self.tests[0].params
-
-    @property
-    def verdicts(self) -> list[Verdicts]:
-        """The verdicts of each test."""
-        return [verdicts(test.batch.datapoints, test.batch.trees) for test in self.tests]
 
 
 def compare_command(
@@ -82,81 +51,32 @@ def compare_command(
     Prints the difference with its interval, the problems that one side decides rightly more often,
     and the parameters that differ.  `compare RUN@0 RUN` tells what a training changed.
     """
-    sides = _side(first, runs), _side(second, runs)
-    seeds = [[test.params.seed for test in side.tests] for side in sides]
-    # Trainings from the same seeds, in the same order, are pairs unless it is said otherwise.
-    pairing: Pairing = pair or ("seed" if seeds[0] == seeds[1] else "datapoint")
-    try:
-        comparison = compare(sides[0].verdicts, sides[1].verdicts, pairing)
-    except ValueError as error:
-        remedy = "compare runs that were tested on the same data, as many on each side"
-        die(Exit.USAGE, Problem(str(error), f"{first} and {second}", remedy))
+    found = or_exit(compare(first, second, pair=pair, runs=runs))
     if html is not None:
-        write_pages(html.parent, {html.name: _page(sides, comparison, pairing)})
+        write_pages(html.parent, {html.name: _page(found)})
         print(html)
     elif as_json:
-        json.dump(_record(sides, comparison, pairing), sys.stdout, indent=2, allow_nan=False)
+        json.dump(_record(found), sys.stdout, indent=2, allow_nan=False)
         print()
     else:
-        _print(console(), sides, comparison, pairing)
+        _print(console(), found)
 
 
-def _side(names_and_patterns: str, runs: Path) -> Side:
-    """The runs that a comma-separated list of names and patterns stands for."""
-    names = [name for part in names_and_patterns.split(",") for name in _matching(part, runs)]
-    versions = [version_of(name, runs) for name in names]
-    return Side(
-        names_and_patterns,
-        tuple(version.given for version in versions),
-        tuple(map(_test, versions)),
-    )
-
-
-def _matching(pattern: str, runs: Path) -> list[str]:
-    """The runs whose names match a pattern, or the name itself if it is none."""
-    name, separator, iteration = pattern.partition("@")
-    if not any(wildcard in name for wildcard in "*?["):
-        return [pattern]
-    names = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINT}"))
-    matching = [
-        f"{known_name}{separator}{iteration}"
-        for known_name in names
-        if fnmatchcase(known_name, name)
-    ]
-    if not matching:
-        die(Exit.RUN, Problem("no run has such a name", pattern, known_runs(runs)))
-    return matching
-
-
-def _test(version: Version) -> StageForest:
-    """The last test of a run, or that of the iteration that was asked for."""
-    tests = version.run.stages("test", version.iteration)
-    if not tests:
-        tested = ", ".join(str(test.iteration) for test in version.run.stages("test"))
-        problem = "the run has no finished test" + (" of that iteration" if tested else "")
-        remedy = f"its tests are of iterations {tested}" if tested else "let it end its first test"
-        die(Exit.RUN, Problem(problem, version.given, remedy))
-    return tests[-1]
-
-
-# ------------------------------------------------------------------------------------------- shown
-
-
-def _record(sides: tuple[Side, Side], comparison: Comparison, pair: Pairing) -> dict[str, Any]:
+def _record(found: RunComparison) -> dict[str, Any]:
     """The comparison as JSON."""
+    comparison = found.comparison
+    is_of_two_models, difference = comparison.is_of_two_models, comparison.difference
     return {
-        "first": {"runs": sides[0].runs, "accuracy": comparison.first._asdict()},
-        "second": {"runs": sides[1].runs, "accuracy": comparison.second._asdict()},
+        "first": {"runs": found.first.runs, "accuracy": comparison.first._asdict()},
+        "second": {"runs": found.second.runs, "accuracy": comparison.second._asdict()},
         "difference": {
-            **comparison.difference._asdict(),
-            "interval_over": "problems"
-            if comparison.is_of_two_models
-            else "problems and trainings",
+            **difference._asdict(),
+            "interval_over": "problems" if is_of_two_models else "problems and trainings",
             "p": comparison.p,
-            "p_flip": None if comparison.is_of_two_models else comparison.difference.p_flip,
-            "p_these_two_models": comparison.difference.p if comparison.is_of_two_models else None,
+            "p_flip": None if is_of_two_models else difference.p_flip,
+            "p_these_two_models": difference.p if is_of_two_models else None,
         },
-        "paired_by": pair,
+        "paired_by": found.pair,
         "datapoints": comparison.datapoints,
         "datapoints_left_out": comparison.left_out,
         "detectable_difference": None
@@ -164,32 +84,23 @@ def _record(sides: tuple[Side, Side], comparison: Comparison, pair: Pairing) -> 
         else comparison.detectable,
         "parameters": [
             {"name": name, "first": first, "second": second}
-            for name, first, second in _changed(sides)
+            for name, first, second in found.parameters
         ],
         "datapoints_that_differ": [change._asdict() for change in comparison.changes],
     }
 
 
-def _changed(sides: tuple[Side, Side]) -> list[tuple[str, Any, Any]]:
-    """(address, first value, second value) of the parameters that differ; but seeds of several."""
-    first, second = (side.params for side in sides)
-    several = any(len(side.tests) > 1 for side in sides)
-    return [
-        (name, *values)
-        for name, values in changes(first, second).items()
-        if not (several and name == "seed")
-    ]
-
-
-def _print(out: Console, sides: tuple[Side, Side], comparison: Comparison, pair: Pairing) -> None:
-    for name, side, accuracy in zip(
-        ("first", "second"), sides, (comparison.first, comparison.second), strict=True
+def _print(out: Console, found: RunComparison) -> None:
+    comparison = found.comparison
+    for name, side, accuracy in (
+        ("first", found.first, comparison.first),
+        ("second", found.second, comparison.second),
     ):
         out.print(f"{name:<11} {interval(accuracy)}  {', '.join(side.runs)}", soft_wrap=True)
     out.print(
         f"difference  {points(comparison.difference)} points, {_p(comparison)}", soft_wrap=True
     )
-    for line in _basis(comparison, pair):
+    for line in _basis(found):
         out.print(f"            {line}", soft_wrap=True)
     for title, moved in (
         ("more often right", comparison.gained),
@@ -200,32 +111,31 @@ def _print(out: Console, sides: tuple[Side, Side], comparison: Comparison, pair:
             out.print(f"    {_change(change)}", soft_wrap=True)
         if len(moved) > SHOWN:
             out.print(f"    … (--json names all {len(moved):,})")
-    changed = _changed(sides)
-    out.print(f"\nwhat differs: {_count(changed, 'parameter')}")
-    for address, first, second in changed:
+    out.print(f"\nwhat differs: {_count(found.parameters, 'parameter')}")
+    for address, first, second in found.parameters:
         out.print(f"    {address}: {first} → {second}", soft_wrap=True)
 
 
-def _page(sides: tuple[Side, Side], comparison: Comparison, pair: Pairing) -> str:
+def _page(found: RunComparison) -> str:
     """The comparison as an HTML page."""
-    datapoints = (point for side in sides for test in side.tests for point in test.batch.datapoints)
+    tests = (*found.first.tests, *found.second.tests)
+    lines = (_p(found.comparison), *_basis(found))
     view = view_comparison(
-        (sides[0].given, sides[1].given),
-        comparison,
-        datapoints,
-        notes=[
-            f"{line[0].upper()}{line[1:]}." for line in (_p(comparison), *_basis(comparison, pair))
-        ],
-        parameters=_changed(sides),
-        data=_record(sides, comparison, pair),
+        (found.first.name, found.second.name),
+        found.comparison,
+        (point for test in tests for point in test.batch.datapoints),
+        notes=[f"{line[0].upper()}{line[1:]}." for line in lines],
+        parameters=found.parameters,
+        data=_record(found),
     )
     return render_comparison(view, version=__version__)
 
 
-def _basis(comparison: Comparison, pair: Pairing) -> Iterator[str]:
+def _basis(found: RunComparison) -> Iterator[str]:
     """Lines on what the comparison rests on."""
+    comparison = found.comparison
     first, second = comparison.seeds
-    paired = "paired by seed" if pair == "seed" else "seeds not paired"
+    paired = "paired by seed" if found.pair == "seed" else "seeds not paired"
     yield (
         f"over {comparison.datapoints:,} problems, of these two models alone: one training a side "
         "tells nothing of other seeds"
