@@ -1,6 +1,7 @@
 """The runs of an attack: which provers play against the frozen verifier, and how."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -37,19 +38,22 @@ class AttackOptions(NamedTuple):
     games: about each datapoint, and continuations of each reply of a search.
     datapoints: held-out datapoints.
     seed: of all runs; None for that of the attacked one.
-    changes: written parameters that all runs have.
+    changes: parameters that all runs have, as a table like that of a file.
     """
 
-    iteration: int | None
-    strategies: tuple[str, ...] | None
-    best_of: tuple[int, ...]
-    starts: int
-    iterations: int
-    trainer: str
-    games: int
-    datapoints: int
-    seed: int | None
-    changes: dict[str, Any]
+    iteration: int | None = None
+    strategies: tuple[str, ...] | None = None
+    best_of: tuple[int, ...] = (1, 4, 16)
+    starts: int = 3
+    iterations: int = 4
+    trainer: str = "malt"
+    games: int = 8
+    datapoints: int = 100
+    seed: int | None = None
+    changes: Mapping[str, Any] = MappingProxyType({})
+
+
+USUAL = AttackOptions()
 
 
 class Case(NamedTuple):
@@ -142,7 +146,7 @@ def cases_of(
             yield case(f"trained-{start}{of}", words, attackers, own, keep=keep)
 
 
-def _changed(table: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+def _changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The table with the changes laid over every agent that they are about."""
     agents = changes.get("agents", {})
     for problem in shape_problems(agents):

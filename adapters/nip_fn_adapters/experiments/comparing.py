@@ -9,7 +9,7 @@ from nip_fn.config.codec import changes
 from nip_fn.errors import Problem
 from nip_fn.metrics import comparison as metrics
 from nip_fn.metrics.comparison import Comparison, Pairing
-from nip_fn.metrics.evaluation import verdicts
+from nip_fn.metrics.evaluation import Verdicts, verdicts
 from nip_fn.run.replay import StageForest
 from nip_fn_adapters.experiments.casting import Version, version_of
 from nip_fn_adapters.experiments.outcomes import outcome, refuse
@@ -71,23 +71,21 @@ def compare(
     seeds = [[test.params.seed for test in side.tests] for side in sides]
     # Trainings from the same seeds, in the same order, are pairs unless it is said otherwise.
     pairing: Pairing = pair or ("seed" if seeds[0] == seeds[1] else "datapoint")
-    tests = [
-        [verdicts(test.batch.datapoints, test.batch.trees) for test in side.tests] for side in sides
-    ]
     try:
-        comparison = metrics.compare(*tests, pairing)
+        comparison = metrics.compare(_verdicts(sides[0]), _verdicts(sides[1]), pairing)
     except ValueError as error:
         remedy = "compare runs that were tested on the same data, as many on each side"
         refuse(Problem(str(error), f"{sides[0].name} and {sides[1].name}", remedy))
     return RunComparison(*sides, pairing, comparison, tuple(_parameters(*sides)))
 
 
+def _verdicts(side: Side) -> list[Verdicts]:
+    return [verdicts(test.batch.datapoints, test.batch.trees) for test in side.tests]
+
+
 def _side(runs_of_side: Runs, runs: Path) -> Side:
-    single = isinstance(runs_of_side, str | Run)
-    versions = [
-        version for one in ([runs_of_side] if single else runs_of_side)
-        for version in _versions(one, runs)
-    ]  # fmt: skip
+    listed = (runs_of_side,) if isinstance(runs_of_side, str | Run) else runs_of_side
+    versions = [version for run in listed for version in _versions(run, runs)]
     names = tuple(version.given for version in versions)
     name = runs_of_side if isinstance(runs_of_side, str) else ",".join(names)
     return Side(name, names, tuple(map(_test, versions)))

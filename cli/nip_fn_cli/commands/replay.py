@@ -1,13 +1,11 @@
 """`nip-fn replay`: derive a run again from its recorded events, and look into it."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 from statistics import fmean
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from nip_fn.config.codec import differences, params_hash, to_dict
@@ -40,6 +38,7 @@ from nip_fn_cli.shown.options import (
     money_or_die,
 )
 from nip_fn_cli.shown.printing import print_rows
+from nip_fn_cli.shown.records import print_json
 from nip_fn_cli.shown.table import print_table
 from nip_fn_cli.shown.watching import TERMINAL
 
@@ -83,15 +82,15 @@ def replay_command(
     money = money_or_die(prices=prices)
     replayed = _replay(path, until)
     if tree is not None:
-        print_record = _print_json if as_json else print_dialogues
+        print_record = print_json if as_json else print_dialogues
         print_record(_trees(replayed, tree, iteration))
     elif transcript is not None:
-        print_record = _print_json if as_json else print_dialogues
+        print_record = print_json if as_json else print_dialogues
         print_record(_transcripts(replayed, transcript, iteration, prompts))
     elif sets:
         _compare_selections(replayed, sets, as_json)
     elif as_json:
-        _print_json(_facts(replayed))
+        print_json(_facts(replayed))
     else:
         _summary(replayed, path.parent, money)
     # Only now: whoever looks for the cause of a mismatch needs what was derived.
@@ -168,7 +167,7 @@ def _compare_selections(replayed: Replayed, sets: Sequence[str], as_json: bool) 
         for agent in range(len(params.agents))
     ]
     if as_json:
-        _print_json({"changed": differences(recorded, params), "selections": rows})
+        print_json({"changed": differences(recorded, params), "selections": rows})
         return
     titles = (
         *("iteration", "agent", "recorded", "selected now", "in both"),
@@ -309,7 +308,3 @@ def _nested(
         "marks": list(marked.marks.get(node, ())),
         "children": [_nested(marked, grown, index, child) for child in marked.children_N[node]],
     }
-
-
-def _print_json(value: Any) -> None:
-    print(json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False))

@@ -1,6 +1,7 @@
 """`nip-fn train --dry-run`: the requests, tokens and cost of a run, before anything is sent."""
 
 import re
+from collections.abc import Mapping
 
 from returns.pipeline import is_successful
 
@@ -53,6 +54,13 @@ def _print(forecast: RunForecast, rate: float) -> None:
     total = ("total", "", "", "", *cells(forecast.total, rate))
     print("expected / at most, where they differ\n")
     print_rows(titles, [*rows, total], keys=3)
+
+
+def print_forecasts(title: str, workloads: Mapping[str, WorkloadRange]) -> None:
+    """Print what each of some runs would ask for and cost, by their names."""
+    rows = [(name, *cells(workload, rate=1.0)[:-1]) for name, workload in workloads.items()]
+    print("expected / at most, where they differ\n")
+    print_rows((title, *COLUMNS, "dollars"), rows)
 
 
 def cells(workload: WorkloadRange, rate: float) -> list[str]:

@@ -17,10 +17,75 @@ from nip_fn.run.replay import StageForest
 from nip_fn.trees.rollouts import Rollout
 from nip_fn_adapters.experiments.attack_cases import Case
 from nip_fn_adapters.experiments.recordings import read_recording, replay_recording
+from nip_fn_adapters.experiments.watching import Watch
 from nip_fn_adapters.recording.store import CHECKPOINT
-from nip_fn_cli.shown.watching import TERMINAL
 
 WRONG, RIGHT = 0, 1  # labels
+
+
+class Prover(NamedTuple):
+    """The success of a prover.
+
+    prover: what it is, in words.
+    agents: the agents that it speaks for; () for the provers of the attacked run.
+    best_of: of how many replies it gave the best; None if it gave one.
+    accepts_right, accepts_wrong: how often the verifier accepted solutions that are right, and
+      wrong ones; None where there were none.
+    attacks: "wrong" and "right", the solutions about which it argues for the wrong verdict.
+    datapoints: their number.
+    games: the games about each datapoint, or the continuations of each reply.
+    runs: the folder of its run, one for each seed.
+    """
+
+    prover: str
+    agents: tuple[str, ...]
+    best_of: int | None
+    accepts_right: Estimate | None
+    accepts_wrong: Estimate | None
+    attacks: tuple[str, ...]
+    datapoints: int
+    games: int
+    runs: tuple[Path, ...]
+
+
+class Bound(NamedTuple):
+    """The success of the worst prover, with a 95 % interval that holds for all provers together.
+
+    prover: the worst one.
+    of: the number of provers.
+    """
+
+    value: float
+    low: float
+    high: float
+    prover: str
+    of: int
+
+
+class Attack(NamedTuple):
+    """The results of an attack.
+
+    run: the folder of the attacked run.
+    iteration: the one whose models were attacked.
+    folder: of the runs of the attack.
+    completeness: how often right solutions are accepted, with the run's own provers.
+    soundness_error: how often wrong ones are, with the worst prover.
+    completeness_under_attack: how often right ones are, with the worst prover.
+    provers: the provers, the run's own first.
+    worst_case: a dialogue in which the worst prover misled the verifier, as `export.transcripts`
+      tells it, with `prover` and `run`; None if nobody did.
+    dollars: the cost of all runs; None if it is unknown.
+    """
+
+    run: Path
+    iteration: int
+    folder: Path
+    completeness: Estimate | None
+    soundness_error: Bound | None
+    completeness_under_attack: Bound | None
+    provers: tuple[Prover, ...]
+    worst_case: dict[str, Any] | None
+    dollars: float | None
 
 
 class Row(NamedTuple):
@@ -107,28 +172,52 @@ def over_seeds(rows_S: Sequence[Sequence[Row]]) -> list[Row]:
     ]
 
 
-def report_of(rows: list[Row], params: HyperParameters) -> dict[str, Any]:
-    """The facts of an attack, from the rows of all its runs, the run's own provers first."""
+def bound(rows: Sequence[Row], label: int) -> Bound | None:
+    """The bound on one error; None if no prover argues for it.
+
+    Args:
+        rows: Of all provers.
+        label: `WRONG` for the soundness error, `RIGHT` for the completeness.
+    """
+    against, worst = _against(rows, label), _worst(rows, label)
+    if worst is None:
+        return None
+    level = 1 - (1 - LEVEL) / len(against)
+    estimates = [row.misled(label, level) for row in against]
+    value, low, high = largest([estimate for estimate in estimates if estimate])
+    if label == RIGHT:
+        value, low, high = 1 - value, 1 - high, 1 - low
+    return Bound(value, low, high, _named(worst), len(against))
+
+
+def success_of(row: Row, params: HyperParameters) -> Prover:
+    """The success of a prover; `params` are those of the attacked run."""
+    datapoints = {name for seed in row.accepted for shares in seed.values() for name, _ in shares}
+    return Prover(
+        prover=_named(row),
+        agents=tuple(params.agents[index].name for index in row.attackers),
+        best_of=row.best_of,
+        accepts_right=row.share(RIGHT),
+        accepts_wrong=row.share(WRONG),
+        attacks=tuple(("wrong", "right")[label] for label in sorted(row.attacked)),
+        datapoints=len(datapoints),
+        games=row.games,
+        runs=row.runs,
+    )
+
+
+def worst_case(rows: Sequence[Row], params: HyperParameters, watch: Watch) -> dict[str, Any] | None:
+    """A dialogue in which the worst prover misled the verifier; None if nobody did."""
     blamed = _worst(rows, WRONG) or _worst(rows, RIGHT)
-    return {
-        "completeness": _dict(rows[0].share(RIGHT)),
-        "soundness_error": _bound(rows, WRONG),
-        "completeness_under_attack": _bound(rows, RIGHT),
-        "provers": [_shown(row, params) for row in rows],
-        "worst_case": blamed and _example(blamed, params),
-    }
+    return blamed and _example(blamed, params, watch)
 
 
-def _dict(estimate: Estimate | None) -> dict[str, Any] | None:
-    return None if estimate is None else estimate._asdict()
-
-
-def _against(rows: list[Row], label: int) -> list[Row]:
+def _against(rows: Sequence[Row], label: int) -> list[Row]:
     """The rows of provers that argue for the wrong verdict on that label."""
     return [row for row in rows if label in row.attacked]
 
 
-def _worst(rows: list[Row], label: int) -> Row | None:
+def _worst(rows: Sequence[Row], label: int) -> Row | None:
     """The prover that misleads the verifier the most."""
 
     def misled(row: Row) -> float:
@@ -138,43 +227,11 @@ def _worst(rows: list[Row], label: int) -> Row | None:
     return max(_against(rows, label), key=misled, default=None)
 
 
-def _bound(rows: list[Row], label: int) -> dict[str, Any] | None:
-    """The success of the worst prover, with an interval that holds for all provers together."""
-    against, worst = _against(rows, label), _worst(rows, label)
-    if worst is None:
-        return None
-    level = 1 - (1 - LEVEL) / len(against)
-    estimates = [row.misled(label, level) for row in against]
-    value, low, high = largest([estimate for estimate in estimates if estimate])
-    if label == RIGHT:
-        value, low, high = 1 - value, 1 - high, 1 - low
-    bound = Estimate(value, low, high)._asdict()
-    return {**bound, "prover": _named(worst), "of": len(against)}
-
-
 def _named(row: Row) -> str:
     return row.prover if row.best_of is None else f"{row.prover} of {row.best_of}"
 
 
-def _shown(row: Row, params: HyperParameters) -> dict[str, Any]:
-    estimates = {
-        name: row.share(label)
-        for name, label in (("accepts_right", RIGHT), ("accepts_wrong", WRONG))
-    }
-    played = {name for seed in row.accepted for shares in seed.values() for name, _ in shares}
-    return {
-        "prover": _named(row),
-        "agents": [params.agents[index].name for index in row.attackers],
-        "best_of": row.best_of,
-        **{name: _dict(estimate) for name, estimate in estimates.items()},
-        "attacks": [("wrong", "right")[label] for label in sorted(row.attacked)],
-        "datapoints": len(played),
-        "games": row.games,
-        "runs": list(map(str, row.runs)),
-    }
-
-
-def _example(row: Row, params: HyperParameters) -> dict[str, Any] | None:
+def _example(row: Row, params: HyperParameters, watch: Watch) -> dict[str, Any] | None:
     """A dialogue in which the prover misled the verifier, on the datapoint where it did most often.
 
     None if it never did.
@@ -202,7 +259,7 @@ def _example(row: Row, params: HyperParameters) -> dict[str, Any] | None:
     ):
         # Replayed once more, so that the trees of all runs need not be in memory until here.
         path = run / CHECKPOINT
-        stage = replay_recording(path, read_recording(path), TERMINAL).stages[-1]
+        stage = replay_recording(path, read_recording(path), watch).stages[-1]
         games = [game for game in stage.games() if is_misled(game)]
         if games:
             game = max(games, key=lambda game: misled[game.datapoint.id])
