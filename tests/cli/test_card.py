@@ -10,7 +10,7 @@ from .conftest import SMALL, Finished, RunCli, call_cli
 
 CARD = (
     "card", "--provider", "dummy", "--seed", "3", "--protocol", "nip",
-    "--dataset", "builtin:tea",
+    "--dataset", "builtin:python",
     "--set", "dataset_options.max_test_size=20", "--set", "nip_protocol.max_message_rounds=3",
 )  # fmt: skip
 

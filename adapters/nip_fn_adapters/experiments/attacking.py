@@ -278,4 +278,4 @@ def _play(planned: Planned, folder: Path, money: Money, watch: Watch) -> Replaye
         session = reopen(folder, to_dict(new.params), None, new=new, watch=watch)
     else:
         session = create(folder, new, watch=watch)
-    return played(session, folder, f"{case.prover} ({case.folder}):", money, watch)
+    return played(session, folder, f"{case.prover} ({case.folder}):", money, watch).replayed

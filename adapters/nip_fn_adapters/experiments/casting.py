@@ -54,8 +54,13 @@ class Version(NamedTuple):
         return self.run.adapter(agent, then)
 
 
-def version_of(given: str, runs: Path) -> Version:
+def version_of(given: Run | Path | str, runs: Path) -> Version:
     """The version that RUN or RUN@ITERATION names; refuses one that does not exist."""
+    if isinstance(given, Run):
+        folder = given.path.parent
+        name = folder.name if folder.parent == runs else str(folder)
+        return Version(name, name, given, None)
+    given = str(given)
     name, at, iteration = given.rpartition("@")
     if at and not iteration.isdecimal():
         refuse(Problem("the iteration is not a number", given, "as in RUN@3, or just RUN"))

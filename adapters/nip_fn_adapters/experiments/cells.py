@@ -10,7 +10,7 @@ from nip_fn.game.datapoint import text_hash
 from nip_fn.metrics.formulas import Metrics
 from nip_fn.metrics.oversight import Judged, judged
 from nip_fn.run.quotes import Quotes
-from nip_fn.run.replay import Replayed, StageForest
+from nip_fn.run.replay import StageForest
 from nip_fn_adapters.costs.spending import dollars
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.experiments.budgets import Money, check_budget, money_of_run, spent_at_most
@@ -18,10 +18,11 @@ from nip_fn_adapters.experiments.datasets import describe
 from nip_fn_adapters.experiments.outcomes import refuse
 from nip_fn_adapters.experiments.plans import New, checked_name, plan
 from nip_fn_adapters.experiments.quoting import quoting
-from nip_fn_adapters.experiments.recordings import read_recording, replay_recording
+from nip_fn_adapters.experiments.recordings import read_run
 from nip_fn_adapters.experiments.session import Session, run_session
 from nip_fn_adapters.experiments.start import create, reopen
 from nip_fn_adapters.experiments.watching import NOBODY, Watch
+from nip_fn_adapters.recording.runs import Run
 from nip_fn_adapters.recording.store import CHECKPOINT
 
 
@@ -41,17 +42,17 @@ class Cell(NamedTuple):
 class Tested(NamedTuple):
     """A test that has been played.
 
-    replayed: its run, derived from its recording.
+    run: its run, as it was recorded.
     dollars: the cost; None if it is unknown.
     """
 
-    replayed: Replayed
+    run: Run
     dollars: float | None
 
     @property
     def forest(self) -> StageForest:
         """The dialogues."""
-        return self.replayed.stages[0]
+        return self.run.replayed.stages[0]
 
     @property
     def judged(self) -> Judged:
@@ -62,7 +63,7 @@ class Tested(NamedTuple):
     @property
     def metrics(self) -> Metrics:
         """The metrics of its only stage."""
-        return self.replayed.state.rows[0].metrics
+        return self.run.state.rows[0].metrics
 
 
 class Evaluation:
@@ -102,10 +103,10 @@ class Evaluation:
         budget = self._money.budget
         left = self._money._replace(budget=None if budget is None else budget - self._spent)
         title = f"{cell.folder}: {describe(session.data, session.params)}"
-        replayed = played(session, folder, title, left, self._watch)
+        run = played(session, folder, title, left, self._watch)
         money = money_of_run(self._money, folder)
-        self._spent += spent_at_most(replayed.state, folder, money)
-        return Tested(replayed, dollars(replayed.state, money.prices))
+        self._spent += spent_at_most(run.state, folder, money)
+        return Tested(run, dollars(run.state, money.prices))
 
     def tell_recorded(self) -> None:
         """Tell how many of the cells were only read, if any were."""
@@ -119,9 +120,7 @@ class Evaluation:
             )
 
 
-def played(
-    session: Session, folder: Path, title: str, money: Money, watch: Watch = NOBODY
-) -> Replayed:
+def played(session: Session, folder: Path, title: str, money: Money, watch: Watch = NOBODY) -> Run:
     """A session's run, which is played as far as it has not been.
 
     Args:
@@ -139,8 +138,7 @@ def played(
     else:
         watch.tell(title)
         run_session(session, folder, "the same command", money, watch)
-    path = folder / CHECKPOINT
-    return replay_recording(path, read_recording(path), watch)
+    return read_run(folder / CHECKPOINT, watch)
 
 
 def cell_of(

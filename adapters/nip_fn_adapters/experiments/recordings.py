@@ -26,6 +26,13 @@ def replay_recording(path: Path, recording: Recording, watch: Watch = NOBODY) ->
     return replayed
 
 
+def read_run(path: Path, watch: Watch = NOBODY) -> runs.Run:
+    """The run in the file, derived; warns as `replay_recording` does."""
+    recording = read_recording(path)
+    replayed = replay_recording(path, recording, watch)
+    return runs.Run(path, recording, replayed, runs.changed_sources(recording))
+
+
 @contextmanager
 def rare_collections() -> Iterator[None]:
     """Make the garbage collector look less often, and never at what is loaded already."""

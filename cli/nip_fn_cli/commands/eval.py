@@ -1,31 +1,14 @@
 """`nip-fn eval`: test protocols and models without training any."""
 
 import json
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
-from nip_fn.config.codec import changes, merge
-from nip_fn.config.study import ARM, Axis, Comparing, Level, Study, with_seeds
-from nip_fn.errors import Problem
-from nip_fn.params.run import HyperParameters
-from nip_fn.protocols.registry import protocol_of
-from nip_fn_adapters import extensions
-from nip_fn_adapters.experiments.cells import (
-    Cell,
-    Tested,
-    cell_of,
-    evaluation_name,
-    open_evaluation,
-)
-from nip_fn_adapters.experiments.plans import checked_name, warn_of_unused
-from nip_fn_adapters.experiments.settings import named
-from nip_fn_adapters.recording.overview import overview
-from nip_fn_adapters.recording.store import CHECKPOINT
+from nip_fn.metrics.card import ALONE
+from nip_fn_adapters.experiments.evaluating import EvaluationRow, evaluate, evaluation_study
 from nip_fn_cli.config import overrides
-from nip_fn_cli.evaluating import evaluation_table, facts, folder_of, of_protocol
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit
 from nip_fn_cli.shown.options import (
     BaseUrlOption,
@@ -54,34 +37,9 @@ from nip_fn_cli.shown.options import (
     seeds_or_die,
 )
 from nip_fn_cli.shown.table import MARK
-from nip_fn_cli.shown.tests import print_facts
+from nip_fn_cli.shown.tests import as_table, print_tests
 from nip_fn_cli.shown.watching import TERMINAL
 from nip_fn_cli.sweeping import Running, run_study
-
-# The verifier alone: a protocol is worth what its verifier gains over this.
-BASELINE = "solo_verifier"
-
-
-class Case(NamedTuple):
-    """One protocol with one cast.
-
-    protocol: the game.
-    models: agent -> its model.
-    verifiers: the models of the verifiers.
-    cell: its test.
-    """
-
-    protocol: str
-    models: dict[str, str]
-    verifiers: tuple[str, ...]
-    cell: Cell
-
-
-class Result(NamedTuple):
-    """The results of a case."""
-
-    case: Case
-    tested: Tested
 
 
 def eval_command(
@@ -124,10 +82,10 @@ def eval_command(
     Prints how often the verifier is right, and on how many datapoints it always fails.  Each test
     is recorded as a run, for nip-fn replay.  The same command resumes a test that was stopped.
     """
-    money, numbers = money_or_die(budget, prices), seeds_or_die(seeds)
+    numbers = seeds_or_die(seeds)
     if numbers is not None and seed is not None:
         die(Exit.USAGE, "--seed is an option of tests with one seed; leave out --seeds")
-    written = overrides(
+    table = overrides(
         config,
         base_url=base_url,
         batch=batch,
@@ -136,138 +94,57 @@ def eval_command(
         seed=seed,
         sets=sets,
     )
-    table = evaluation_table(
-        written,
-        split=split,
-        limit=limit,
-        shuffle=shuffle,
-        repeats=repeats,
-        temperature=temperature,
-    )
-    cases = _cases(table, protocol or (), model or (), verifier_model, prover_model, provider, runs)
-    cells = [case.cell for case in cases]
+    subjects: dict[str, Any] = {
+        "protocols": protocol or (),
+        "models": model or (),
+        "verifier_model": verifier_model,
+        "prover_model": prover_model,
+        "temperature": temperature,
+        "split": split,
+        "limit": limit,
+        "shuffle": shuffle,
+        "repeats": repeats,
+        "provider": provider,
+        "name": run,
+        "runs": runs,
+        "watch": TERMINAL,
+    }
     if numbers is not None:
-        name = checked_name(run) or f"{evaluation_name('eval', cells)}-seeds"
-        study = with_seeds(_study(name, cases), numbers)
-        run_study(study, runs / name, Running(provider, prices=prices), money, as_json=as_json)
+        money = money_or_die(budget, prices)
+        study = or_exit(evaluation_study(table, seeds=numbers, **subjects))
+        running = Running(provider, prices=prices)
+        run_study(study, runs / study.name, running, money, as_json=as_json)
         return
-    warn_of_unused(written, provider, [cell.new for cell in cells], TERMINAL)
-    evaluation = open_evaluation(cells, run, "eval", provider, money, runs, watch=TERMINAL)
-    for problem in _other_data(evaluation.place, cells):
-        die(Exit.USAGE, problem)
-    results = [Result(case, evaluation.play(case.cell)) for case in cases]
-    evaluation.tell_recorded()
-    rows = [_row(result, results) for result in results]
+    report = or_exit(evaluate(table, budget=budget, prices=prices, **subjects))
     if as_json:
-        print(json.dumps({"runs": str(evaluation.place), "tests": rows}, indent=2))
+        tests = list(map(_record, report.rows))
+        print(json.dumps({"runs": str(report.folder), "tests": tests}, indent=2))
         return
-    _print(rows)
-    first = evaluation.place / cells[0].folder
-    print(f"\nTo look closer: {command('nip-fn', 'show', first)}")
+    _print(report.rows)
+    print(f"\nTo look closer: {command('nip-fn', 'show', report.rows[0].measured.run.path.parent)}")
 
 
-def _other_data(folder: Path, cells: list[Cell]) -> Iterator[Problem]:
-    """A problem if the evaluation that has this name already tests other datapoints.
-
-    Further models and games on the same datapoints are welcome beside its own.
-    """
-    tested = {cell.folder for cell in cells}
-    for path in sorted(folder.glob(f"*/{CHECKPOINT}")):
-        recorded = overview(path.parent, path.parent.name).params
-        if recorded is None or path.parent.name in tested:  # the same test differs in better words
-            continue
-        for address, (before, now) in changes(recorded, cells[0].new.params).items():
-            if address.startswith(("dataset", "test_dataset_split")):
-                difference = (
-                    f"{path.parent.name} was tested there with {address} = {before}, not {now}"
-                )
-                yield Problem(difference, str(folder), "give this test another name (--run NAME)")
-
-
-def _study(name: str, cases: Sequence[Case]) -> Study:
-    """The study whose arms are the cases, each compared with the baseline of its verifier."""
-    arms = Axis(ARM, tuple(Level(case.cell.folder, case.cell.given) for case in cases))
-    alone = {case.verifiers: case.cell.folder for case in cases if case.protocol == BASELINE}
-    over = {
-        case.cell.folder: alone[case.verifiers]
-        for case in cases
-        if case.protocol != BASELINE and case.verifiers in alone
-    }
-    return Study(name, {}, (arms,), compare=Comparing(baseline=over))
-
-
-def _cases(
-    table: dict[str, Any],
-    protocols: Sequence[str],
-    models: Sequence[str],
-    verifier_model: str | None,
-    prover_model: str | None,
-    provider: str | None,
-    runs: Path,
-) -> list[Case]:
-    """Each protocol with each model, or with the models of the configuration."""
-    # The configuration may name the baseline itself, which then is tested once.
-    tested = dict.fromkeys(protocols or (table.get("interaction_protocol", "nip"), BASELINE))
-    named(
-        {
-            "interaction_protocol": tuple(protocols),
-            "model_name": (*models, verifier_model, prover_model),
-        }
-    )
-    for protocol in tested:  # those of one's own, whose agents must be known
-        or_exit(extensions.register({"interaction_protocol": protocol}))
-    cases: dict[HyperParameters, Case] = {}
-    for model in dict.fromkeys(models) or (None,):
-        for protocol in tested:
-            played = {} if model is None else {"agents": {"_default": {"model_name": model}}}
-            written = of_protocol(
-                merge(table, played),
-                protocol,
-                verifier_model=verifier_model,
-                prover_model=prover_model,
-                tested=tested,
-            )
-            folder = folder_of(protocol, *([] if model is None else [model]))
-            cell = cell_of(folder, written, provider, runs, TERMINAL)
-            # Models that differ in the provers alone share the verifier alone.
-            cases.setdefault(cell.new.params, _case(protocol, cell))
-    return list(cases.values())
-
-
-def _case(protocol: str, cell: Cell) -> Case:
-    models = {agent.name: agent.model_name for agent in cell.new.params.agents}
-    specs = protocol_of(cell.new.params).agents
-    verifiers = tuple(models[spec.name] for spec in specs if spec.role == "verifier")
-    return Case(protocol, models, verifiers, cell)
-
-
-def _row(result: Result, everything: list[Result]) -> dict[str, Any]:
-    """The facts of a case; its gain is over the baseline with the same verifier."""
-    alone = (BASELINE, result.case.verifiers)
-    baseline = next(
-        (r for r in everything if (r.case.protocol, r.case.verifiers) == alone and r is not result),
-        None,
-    )
+def _record(row: EvaluationRow) -> dict[str, Any]:
     return {
-        "protocol": result.case.protocol,
-        "model": ", ".join(dict.fromkeys(result.case.models.values())),
-        "models": result.case.models,
-        **facts(result.tested, baseline and baseline.tested),
+        "protocol": row.protocol,
+        "model": ", ".join(dict.fromkeys(row.models.values())),
+        "models": row.models,
+        **as_table(row.measured),
     }
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
+def _print(rows: tuple[EvaluationRow, ...]) -> None:
     names = {
-        "protocol": [row["protocol"] for row in rows],
-        "model": [_told(row["models"]) for row in rows],
+        "protocol": [row.protocol for row in rows],
+        "model": [_cast(row.models) for row in rows],
     }
-    print_facts(names, rows, over=BASELINE)
+    print_tests(names, [row.measured for row in rows], over=ALONE)
     for row in rows:
-        for warning in row["warnings"]:
-            print(f"{MARK} {row['protocol']}, {_told(row['models'])}: {warning}")
+        for warning in row.measured.warnings:
+            print(f"{MARK} {row.protocol}, {_cast(row.models)}: {warning}")
 
 
-def _told(models: dict[str, str]) -> str:
+def _cast(models: dict[str, str]) -> str:
     """The models of a cast; which agent has which, if they differ."""
     if len(set(models.values())) == 1:
         return next(iter(models.values()))

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from nip_fn.metrics.waste import Waste, alarming_waste
+from nip_fn.metrics.waste import alarming_waste
 from nip_fn.params.agent import AgentParameters
 from nip_fn.run.replay import summary
 from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices, sum_known, total
 from nip_fn_adapters.costs.spending import Expense, run_expenses
 from nip_fn_adapters.experiments.budgets import in_dollars
+from nip_fn_adapters.experiments.testing import waste_warnings
 from nip_fn_cli.shown.numbers import interval, percent
 from nip_fn_cli.shown.printing import print_rows
 
@@ -61,23 +62,6 @@ def _expense_cells(expenses: Iterable[Expense]) -> tuple[str, ...]:
 def is_unequal(majority_class_share: float) -> bool:
     """True if the classes differ so much that whoever always says the same is no coin."""
     return round(majority_class_share, 2) > 0.5
-
-
-def waste_warnings(state: RunState) -> list[str]:
-    """A line for each kind of replies and games that were wasted, in more than a tenth of cases.
-
-    Each tells of the iteration in which the share was greatest.
-    """
-    worst: dict[tuple[str, str, str], tuple[int, Waste]] = {}
-    for row in state.rows:
-        for waste in alarming_waste(dict(row.metrics), state.params.agents):
-            subject = (row.stage, waste.kind, waste.agent.name if waste.agent else "")
-            if subject not in worst or waste.share > worst[subject][1].share:
-                worst[subject] = row.iteration, waste
-    return [
-        f"iteration {iteration}, {stage}: {waste}"
-        for (stage, *_), (iteration, waste) in worst.items()
-    ]
 
 
 def _marked(record: dict[str, Any], prefix: str, agents: Sequence[AgentParameters]) -> str:

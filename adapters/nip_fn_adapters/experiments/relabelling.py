@@ -14,15 +14,74 @@ from nip_fn.run.replay import StageForest
 from nip_fn.select.pairs import Pair
 from nip_fn.trees.rollouts import leaf_games
 from nip_fn_adapters.data.opening import Data, in_memory
-from nip_fn_adapters.experiments.casting import Version, loaded
-from nip_fn_adapters.experiments.cells import Cell, Evaluation, Tested, cell_of
-from nip_fn_cli.shown.exits import Exit, die
-from nip_fn_cli.shown.watching import TERMINAL
+from nip_fn_adapters.experiments.budgets import read_money
+from nip_fn_adapters.experiments.casting import Version, loaded, version_of
+from nip_fn_adapters.experiments.cells import Cell, Evaluation, Tested, cell_of, open_evaluation
+from nip_fn_adapters.experiments.concurrency import asynchronous
+from nip_fn_adapters.experiments.outcomes import outcome, refuse
+from nip_fn_adapters.experiments.watching import NOBODY, Tell, Watch
+from nip_fn_adapters.recording.runs import Run
 
 MOST_PAIRS = 100  # of each agent, drawn by lot
 
 
-class Relabelled(NamedTuple):
+class RelabelReport(NamedTuple):
+    """The truth of a run's preference labels.
+
+    folder: The folder that holds the runs of the tests.
+    labels: By the names of the agents; without those that have no pairs.
+    """
+
+    folder: Path
+    labels: dict[str, Labels]
+
+
+@outcome
+def relabel(
+    run: Run | Path | str,
+    continuations: int = 8,
+    *,
+    provider: str | None = None,
+    name: str | None = None,
+    runs: Path | str = "runs",
+    budget: float | None = None,
+    prices: Path | None = None,
+    tell: Tell | None = None,
+    watch: Watch = NOBODY,
+) -> RelabelReport:
+    """Estimate how many of a run's preference labels are true: `nip-fn card --relabel`.
+
+    Both replies of each pair, of which there are at most `MOST_PAIRS` an agent, are played to the
+    end again by the models that sampled them.
+
+    Args:
+        run: The run: its name in `runs`, its folder, or itself; RUN@N for the pairs of iteration N
+            instead of the last ones.
+        continuations: The number of games below each reply.
+        provider: The provider of all agents, whatever the run says of them.
+        name: A name for the tests' runs; None for one made from their parameters.
+        runs: The folder of all runs.
+        budget: Dollars; the tests stop before they would cost more.
+        prices: A file of prices, which go before those that are known.
+        tell: Takes lines for people; None: nothing is printed.
+        watch: A display and a way to stop the tests as well; see `Watch`.
+
+    Returns:
+        The truth of each agent's labels.
+    """
+    watch, runs, money = watch.telling(tell), Path(runs), read_money(budget, prices)
+    tests = label_tests(version_of(run, runs), continuations, provider, runs, watch)
+    cells = [test.cell for test in tests]
+    evaluation = open_evaluation(cells, name, "labels", provider, money, runs, watch=watch)
+    labels = true_labels(tests, evaluation)
+    evaluation.tell_recorded()
+    return RelabelReport(evaluation.place, labels)
+
+
+relabel_async = asynchronous(relabel)
+
+
+class LabelTest(NamedTuple):
     """The pairs of one agent, as a test whose games begin at their replies.
 
     agent: the name of the agent.
@@ -41,9 +100,9 @@ class Relabelled(NamedTuple):
     quotes: Quotes
 
 
-def label_cells(
-    version: Version, num: int, provider: str | None, runs: Path
-) -> tuple[Relabelled, ...]:
+def label_tests(
+    version: Version, num: int, provider: str | None, runs: Path, watch: Watch
+) -> tuple[LabelTest, ...]:
     """A test for each agent that has pairs in the iteration of the version, or else in the last.
 
     Args:
@@ -51,9 +110,10 @@ def label_cells(
         num: Continuations below each reply.
         provider: The provider of all agents, as on the command line.
         runs: The folder of all runs.
+        watch: Whoever watches.
 
     Returns:
-        The tests.  Ends the command if the run has selected no pairs.
+        The tests.  Refuses if the run has selected no pairs.
     """
     stages = [
         stage
@@ -61,12 +121,11 @@ def label_cells(
         if stage.selection.pairs and version.iteration in (None, stage.iteration)
     ]
     if not stages:
-        problem = Problem("no preference pairs were selected there", version.given, "leave it out")
-        die(Exit.USAGE, problem)
+        refuse(Problem("no preference pairs were selected there", version.given, "leave it out"))
     stage = stages[-1]
     agents = stage.batch.protocol.agents
     return tuple(
-        _relabelled(version, stage, agent, pairs, num, provider, runs)
+        _label_test(version, stage, agent, pairs, num, provider, runs, watch)
         for agent in range(len(agents))
         if (pairs := _drawn(stage, agent))
     )
@@ -79,7 +138,7 @@ def _drawn(stage: StageForest, agent: int) -> tuple[Pair, ...]:
     return tuple(pairs[index] for index in sorted(permutation(draw, len(pairs))[:MOST_PAIRS]))
 
 
-def _relabelled(
+def _label_test(
     version: Version,
     stage: StageForest,
     agent: int,
@@ -87,7 +146,8 @@ def _relabelled(
     num: int,
     provider: str | None,
     runs: Path,
-) -> Relabelled:
+    watch: Watch,
+) -> LabelTest:
     batch, protocol = stage.batch, stage.batch.protocol
     params, name = stage.params, protocol.agents[agent].name
     # The models that sampled the trees: those before the iteration's own training.
@@ -114,16 +174,14 @@ def _relabelled(
         ).items()
     }
     data = in_memory(Dataset(f"pairs of {version.given}", (), (), points))
-    cell = cell_of(f"labels-{stage.iteration}-{name}", written, provider, runs, TERMINAL)
-    return Relabelled(name, stage, pairs, cell, data, quotes)
+    cell = cell_of(f"labels-{stage.iteration}-{name}", written, provider, runs, watch)
+    return LabelTest(name, stage, pairs, cell, data, quotes)
 
 
-def true_labels(
-    relabelled: tuple[Relabelled, ...], evaluation: Evaluation
-) -> tuple[tuple[str, Labels], ...]:
-    """(agent, the truth of its labels), from the tests, which are played as far as necessary."""
-    labels = []
-    for test in relabelled:
+def true_labels(tests: tuple[LabelTest, ...], evaluation: Evaluation) -> dict[str, Labels]:
+    """The truth of each agent's labels, from the tests, which are played as far as necessary."""
+    labels = {}
+    for test in tests:
         tested = evaluation.play(test.cell, quotes=test.quotes, data=test.data)
         returns = _returns(test, tested)
         pairs = [
@@ -133,18 +191,18 @@ def true_labels(
         ]
         if pairs:
             margins, chosen_returns, rejected_returns = zip(*pairs, strict=True)
-            labels.append((test.agent, label_truth(margins, chosen_returns, rejected_returns)))
-    return tuple(labels)
+            labels[test.agent] = label_truth(margins, chosen_returns, rejected_returns)
+    return labels
 
 
-def _returns(relabelled: Relabelled, tested: Tested) -> list[list[float]]:
+def _returns(test: LabelTest, tested: Tested) -> list[list[float]]:
     """For each reply, chosen and rejected in turn, the agent's rewards from there on, by game.
 
     A game whose schedule did not follow the recorded one, because its own key drew another, tells
     nothing of the pair and is left out.
     """
-    trees = relabelled.stage.batch.trees
-    nodes = [(pair, node) for pair in relabelled.pairs for node in (pair.chosen, pair.rejected)]
+    trees = test.stage.batch.trees
+    nodes = [(pair, node) for pair in test.pairs for node in (pair.chosen, pair.rejected)]
     returns: list[list[float]] = [[] for _ in nodes]
     for tree in tested.forest.batch.trees:
         pair, node = nodes[tree.datapoint_index]
@@ -152,13 +210,13 @@ def _returns(relabelled: Relabelled, tested: Tested) -> list[list[float]]:
         (game,) = leaf_games(tree, tested.forest.batch.datapoints[tree.datapoint_index])
         depth = int(recorded.depth_N[node])
         played = [[(u.agent, u.raw) for u in turn] for turn in game.rounds[:depth]]
-        line = _line(relabelled, pair, node)
+        line = _line(test, pair, node)
         if played == line:
             rewards = (reward[pair.agent] for reward in game.rewards[depth - 1 :])
             returns[tree.datapoint_index].append(fsum(rewards))
     return returns
 
 
-def _line(relabelled: Relabelled, pair: Pair, node: int) -> list[list[tuple[int, str]]]:
-    rounds = relabelled.stage.batch.episode(pair.tree, node).rounds
+def _line(test: LabelTest, pair: Pair, node: int) -> list[list[tuple[int, str]]]:
+    rounds = test.stage.batch.episode(pair.tree, node).rounds
     return [[(utterance.agent, utterance.raw) for utterance in turn] for turn in rounds]
