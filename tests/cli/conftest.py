@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nip_fn.config.trainers import BACKUPS, SELECTORS, TRAINERS
-from nip_fn.protocols.registry import PROTOCOLS
-from nip_fn.protocols.strategies import STRATEGIES
 from nip_fn_cli.main import main
 
 from ..adapters.forked import forked_trainings
+from ..registries import restored_registries
 
 # Without it, code that nobody vouches for is not run at all; `make test` passes all the same.
 needs_bubblewrap = pytest.mark.skipif(
@@ -151,9 +149,5 @@ def start(tmp_path: Path, environment: dict[str, str]) -> Callable[..., "subproc
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """What a command registers in this process is gone after its test."""
-    registries = (PROTOCOLS, TRAINERS, SELECTORS, BACKUPS, STRATEGIES)
-    kept = [(registry, dict(registry)) for registry in registries]
-    yield
-    for registry, before in kept:
-        registry.clear()
-        registry.update(before)
+    with restored_registries():
+        yield

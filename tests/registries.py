@@ -1,0 +1,19 @@
+"""The registries that scripts add their own to, as they were before."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nip_fn.config.trainers import BACKUPS, SELECTORS, TRAINERS
+from nip_fn.protocols.registry import PROTOCOLS
+from nip_fn.protocols.strategies import STRATEGIES
+
+
+@contextmanager
+def restored_registries() -> Iterator[None]:
+    """What is registered within the block is gone after it."""
+    registries = (PROTOCOLS, TRAINERS, SELECTORS, BACKUPS, STRATEGIES)
+    kept = [(registry, dict(registry)) for registry in registries]
+    yield
+    for registry, before in kept:
+        registry.clear()
+        registry.update(before)
