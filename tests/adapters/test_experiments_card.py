@@ -208,14 +208,17 @@ def test_other_protocols_are_played_by_the_agents_of_a_run() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "words", "kind"),
     [
-        ({"run": "zzz"}, ["zzz", "no such run"]),
-        ({"run": "a@x"}, ["a@x", "RUN@3"]),
-        ({"continuations": 3}, ["--relabel", "--from RUN"]),
-        ({"protocols": ("chess",)}, ["chess"]),
+        ({"run": "zzz"}, ["zzz", "no such run"], "run"),
+        ({"run": "a@x"}, ["a@x", "RUN@3"], "usage"),
+        ({"continuations": 3}, ["--relabel", "--from RUN"], "usage"),
+        ({"protocols": ("chess",)}, ["chess"], "usage"),
     ],
 )
-def test_what_makes_no_card_is_refused(arguments: dict[str, Any], words: list[str]) -> None:
-    problem = str(card(provider="dummy", **arguments).failure())
-    assert all(word in problem for word in words), problem
+def test_what_makes_no_card_is_refused(
+    arguments: dict[str, Any], words: list[str], kind: str
+) -> None:
+    problem = card(provider="dummy", **arguments).failure()
+    assert problem.kind == kind
+    assert all(word in str(problem) for word in words), problem

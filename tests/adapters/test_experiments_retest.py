@@ -80,12 +80,12 @@ def test_iterations_with_one_model_are_tested_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "words"),
+    ("run", "words", "kind"),
     [
-        ("a@1", "a@1: all iterations are tested; write a"),
-        ("nobody", "there is no such run"),
+        ("a@1", "a@1: all iterations are tested; write a", "usage"),
+        ("nobody", "there is no such run", "run"),
     ],
 )
-def test_what_cannot_be_tested_again_is_refused(run: str, words: str) -> None:
+def test_what_cannot_be_tested_again_is_refused(run: str, words: str, kind: str) -> None:
     problem = retest(run).failure()
-    assert words in str(problem)
+    assert (problem.kind, words in str(problem)) == (kind, True)

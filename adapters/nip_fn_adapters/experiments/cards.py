@@ -183,8 +183,10 @@ def card(
     usual = (configured,) if version else tuple(PROTOCOLS)
     tested_protocols = protocols_to_test(protocols, usual, (verifier_model, prover_model))
     models = {"verifier_model": verifier_model, "prover_model": prover_model}
-    others = [version_of(rival, runs) for rival in rivals]
-    planned = list(_planned(base, tested_protocols, models, version, others, provider, runs, watch))
+    rival_versions = [version_of(rival, runs) for rival in rivals]
+    planned = list(
+        _planned(base, tested_protocols, models, version, rival_versions, provider, runs, watch)
+    )
     tests = (
         label_tests(version, continuations, provider, runs, watch)
         if version is not None and continuations is not None
