@@ -7,7 +7,6 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from nip_fn.code.fingerprint import fingerprint
-from nip_fn.code.mutation import Mutant, edit_distance, subtlety
 from nip_fn.code.programs import Tally
 from nip_fn.code.solutions import BugOrigin, LabelledSolution
 
@@ -15,26 +14,12 @@ _FENCED = re.compile(r"^[ \t]*```[^\n`]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | r
 
 
 class Candidate(NamedTuple):
-    """A program that may have a bug."""
+    """A program that may have a bug, and its counts on the tests that the right solution passes."""
 
     code: str
-    origin: BugOrigin
-
-
-class ScoredCandidate(NamedTuple):
-    """A candidate, and its counts on the tests that the right solution passes."""
-
-    candidate: Candidate
+    model: str  # that wrote it
     tally: Tally
     distance: int  # characters between it and the right solution (Levenshtein)
-
-
-def from_mutant(mutant: Mutant) -> Candidate:
-    """The candidate that a mutant is."""
-    origin = BugOrigin(
-        "mutation", mutant.operator, line=mutant.line, before=mutant.before, after=mutant.after
-    )
-    return Candidate(mutant.code, origin)
 
 
 def is_subtle(tally: Tally) -> bool:
@@ -45,50 +30,31 @@ def is_subtle(tally: Tally) -> bool:
     return bool(tally.wrong and tally.passed and not tally.stopped)
 
 
-def scored(right: str, candidate: Candidate, tally: Tally) -> ScoredCandidate:
-    """The candidate with its tally and its distance to the right solution."""
-    return ScoredCandidate(candidate, tally, edit_distance(right, candidate.code))
-
-
-def subtlest(
-    right: str, candidates: Iterable[ScoredCandidate], count: int
-) -> tuple[ScoredCandidate, ...]:
+def subtlest(right: str, candidates: Iterable[Candidate], count: int) -> tuple[Candidate, ...]:
     """The `count` subtlest candidates with a bug; no two are equal apart from names and layout.
 
-    First those that still pass more of the tests, then those nearer to the right solution; of those
-    that change the same line, all but the subtlest come last.
+    First those that still pass more of the tests, then those nearer to the right solution.
     """
-    # Bugs at other lines come first, so that those of one problem differ in more than wording.
-    ranked = sorted(filter(lambda bug: is_subtle(bug.tally), candidates), key=_rank)
-    seen, lines = {fingerprint(right)}, set[int]()
-    first: list[ScoredCandidate] = []
-    last: list[ScoredCandidate] = []
-    for bug in ranked:
-        mark, line = fingerprint(bug.candidate.code), bug.candidate.origin.line
-        if mark in seen:
-            continue
-        seen.add(mark)
-        (last if line and line in lines else first).append(bug)
-        lines.add(line)
-    return tuple([*first, *last][:count])
+    bugs: dict[str, Candidate | None] = {fingerprint(right): None}
+    for candidate in sorted(candidates, key=_rank):
+        if is_subtle(candidate.tally):
+            bugs.setdefault(fingerprint(candidate.code), candidate)
+    return tuple(filter(None, bugs.values()))[:count]
 
 
-def _rank(bug: ScoredCandidate) -> tuple[float, int, int, str]:
+def _rank(bug: Candidate) -> tuple[float, int, int, str]:
     """Sort key, the subtlest first; ties go to the bug that crashes on fewer tests."""
     # The code itself settles ties, so that the choice never depends on the order of the candidates.
-    return -subtlety(bug.tally), bug.distance, bug.tally.crashed, bug.candidate.code
+    share = bug.tally.passed / max(1, bug.tally.tests)
+    return -share, bug.distance, bug.tally.crashed, bug.code
 
 
-def buggy(right: LabelledSolution, bug: ScoredCandidate) -> LabelledSolution:
+def buggy(right: LabelledSolution, bug: Candidate) -> LabelledSolution:
     """The solution with that bug, of the same problem."""
-    origin = replace(
-        bug.candidate.origin,
-        passed=bug.tally.passed,
-        tests=bug.tally.tests,
-        distance=bug.distance,
-    )
+    tally = bug.tally
+    origin = BugOrigin("model", bug.model, tally.passed, tally.tests, bug.distance)
     # The stance is dropped, as it belongs to the text of a solution and this is another text.
-    return replace(right, solution=bug.candidate.code, label=0, stance=None, origin=origin)
+    return replace(right, solution=bug.code, label=0, stance=None, origin=origin)
 
 
 def code_in(reply: str) -> str | None:
@@ -101,7 +67,29 @@ def code_in(reply: str) -> str | None:
     return blocks[-1] if blocks and blocks[-1].strip() else None
 
 
-def from_reply(reply: str, model: str) -> Candidate | None:
-    """The candidate that a model wrote, if it wrote one."""
-    code = code_in(reply)
-    return None if code is None else Candidate(code, BugOrigin("model", model))
+def edit_distance(source: str, target: str) -> int:
+    """The least number of characters to insert, delete or replace to make one of the other.
+
+    A column of the table of distances is kept as two integers, a bit for each step up and for each
+    step down (Myers 1999, "A fast bit-vector algorithm", in the form of Hyyrö 2003).
+
+    >>> edit_distance("a < b", "a <= b")
+    1
+    """
+    # Python's integers are as long as the text, so a whole column is one operation; a compiled
+    # package would be a dependency for this function alone.
+    masks: dict[str, int] = {}
+    for index, character in enumerate(source):
+        masks[character] = masks.get(character, 0) | 1 << index
+    ones = (1 << len(source)) - 1
+    up, down, distance = ones, 0, len(source)
+    for character in target:
+        same = masks.get(character, 0)
+        diagonal = (((same & up) + up) ^ up) | same | down
+        right_up, right_down = down | ~(diagonal | up), up & diagonal
+        distance += (
+            (right_up >> len(source) - 1 & 1) - (right_down >> len(source) - 1 & 1) if source else 1
+        )
+        right_up, right_down = right_up << 1 | 1, right_down << 1
+        up, down = (right_down | ~(diagonal | right_up)) & ones, right_up & diagonal & ones
+    return distance

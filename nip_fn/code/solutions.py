@@ -24,11 +24,8 @@ _T = TypeVar("_T")
 class BugOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
     """The origin of a bug."""
 
-    made_by: Literal["author", "mutation", "model"]
-    how: str = ""  # what is wrong, in words; the operator of the mutation; the model
-    line: int = 0  # of the solution, from 1
-    before: str = ""  # the source text that a mutation replaced
-    after: str = ""  # and by what
+    made_by: str  # "author", "model", or whatever else made it
+    how: str = ""  # what is wrong, in words; the model
     passed: int = 0  # tests that it still passes
     tests: int = 0  # of this number
     distance: int = 0  # characters to change to make it right (Levenshtein)

@@ -8,26 +8,15 @@ from pathlib import Path
 import pytest
 from returns.result import Failure, Result, Success
 
-from nip_fn.code.mutation import mutants
 from nip_fn.code.programs import Limits, read_checks
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
-from nip_fn.keys import fold_in, key
+from nip_fn.keys import key
 from nip_fn.run.ports import Unanswered
 from nip_fn.run.request import Request
 from nip_fn_adapters.data.bugfile import journal_of, open_bug_file
-from nip_fn_adapters.data.bugmaking import (
-    CHOICE,
-    Ask,
-    BugWriter,
-    Made,
-    Maker,
-    MutantFactory,
-    by_model,
-    by_mutation,
-    request_for,
-)
+from nip_fn_adapters.data.bugmaking import Ask, BugWriter, Made
 from nip_fn_adapters.sandbox import open_sandbox
 
 RIGHT = """\
@@ -57,20 +46,6 @@ def laid(code: str = RIGHT) -> PlacedSolution:
     return PlacedSolution("train", "id", solution)
 
 
-def workshop(wanted: int = 2) -> MutantFactory:
-    limits = Limits(seconds=0.5, give_up=True)
-    return MutantFactory(
-        open_sandbox(unsafe=True).unwrap(), asyncio.Semaphore(2), limits, key(0), wanted
-    )
-
-
-def make(maker: Maker, one: PlacedSolution) -> Result[Made, Problem]:
-    async def run() -> Result[Made, Problem]:
-        return await maker(one)
-
-    return asyncio.run(run())
-
-
 class Script:
     """A model that writes what it is told to, a list of replies for each request."""
 
@@ -89,49 +64,34 @@ def block(code: str) -> str:
     return f"Here it is:\n```python\n{code}```\n"
 
 
-def writer(ask: Ask, attempts: int = 2) -> BugWriter:
-    return BugWriter(ask, "m", 100, None, attempts)
+def writer(ask: Ask, attempts: int = 2, wanted: int = 2) -> BugWriter:
+    return BugWriter(
+        ask,
+        "m",
+        max_tokens=100,
+        temperature=None,
+        attempts=attempts,
+        wanted=wanted,
+        key=key(0),
+        sandbox=open_sandbox(unsafe=True).unwrap(),
+        limits=Limits(seconds=0.5, give_up=True),
+        free=asyncio.Semaphore(2),
+    )
 
 
-def test_mutation_finds_the_subtlest_of_several_bugs() -> None:
-    made = make(by_mutation(workshop(), most_tried=60), laid()).unwrap()
-    assert len(made.bugs) == 2
-    codes = {mutant.code for mutant in mutants(RIGHT)}
-    for bug in made.bugs:
-        assert bug.candidate.code in codes
-        assert bug.tally.wrong
-        assert bug.tally.passed
-        assert not bug.tally.stopped
-    assert made.bugs[0].tally.passed == 4
-    assert 2 * CHOICE <= made.tried <= 60
-
-
-def test_mutation_is_deterministic_in_its_key() -> None:
-    def found(seed: int) -> Made:
-        shop = workshop()._replace(key=fold_in(key(0), seed))
-        return make(by_mutation(shop, most_tried=3), laid()).unwrap()
-
-    assert found(1) == found(1)
-    assert any(found(1).bugs != found(seed).bugs for seed in range(2, 8))
-
-
-def test_no_bug_is_made_of_a_solution_that_fails_its_own_tests() -> None:
-    made = make(by_mutation(workshop(), most_tried=60), laid(LAST_WINS)).unwrap()
-    assert made == Made(problem="passes 4 of its own 5 tests")
+@pytest.mark.parametrize(
+    ("code", "passed"), [(LAST_WINS, 4), ("print 'two'\n", 0)], ids=["wrong", "no Python"]
+)
+def test_no_bug_is_made_of_a_solution_that_fails_its_own_tests(code: str, passed: int) -> None:
     sampler = Script()
-    assert make(by_model(workshop(), writer(sampler)), laid(LAST_WINS)).unwrap().problem
+    made = asyncio.run(writer(sampler).make(laid(code))).unwrap()
+    assert made == Made(problem=f"passes {passed} of its own 5 tests")
     assert not sampler.requests
-
-
-def test_a_program_that_does_not_parse_is_told_of() -> None:
-    made = make(by_mutation(workshop(), most_tried=5), laid("print 'two'\n")).unwrap()
-    assert not made.bugs
-    assert made.problem == "passes 0 of its own 5 tests"
 
 
 @pytest.mark.parametrize("code", [RIGHT, CRASHES, ENDLESS, "x = (\n", RIGHT.replace("best", "b")])
 def test_what_a_model_writes_counts_only_if_tests_show_a_wrong_answer(code: str) -> None:
-    made = make(by_model(workshop(1), writer(Script([block(code)]), 1)), laid()).unwrap()
+    made = asyncio.run(writer(Script([block(code)]), 1, wanted=1).make(laid())).unwrap()
     assert made.bugs == ()
     assert made.tried == 1
 
@@ -139,17 +99,17 @@ def test_what_a_model_writes_counts_only_if_tests_show_a_wrong_answer(code: str)
 def test_a_model_is_asked_again_until_there_are_enough_bugs() -> None:
     shorter = RIGHT.replace("> len(best)", "< len(best) or not best")
     sampler = Script([None, "I can not."], [block(LAST_WINS), block(RIGHT)], [block(shorter)])
-    made = make(by_model(workshop(), writer(sampler, attempts=5)), laid()).unwrap()
-    assert [bug.candidate.code for bug in made.bugs] == [LAST_WINS, shorter]
+    made = asyncio.run(writer(sampler, attempts=5).make(laid())).unwrap()
+    assert [bug.code for bug in made.bugs] == [LAST_WINS, shorter]
     assert made.tried == 3
     assert [len(request.keys) for request in sampler.requests] == [2, 2, 2]
     keys = [one for request in sampler.requests for one in request.keys]
     assert len(set(keys)) == len(keys)
-    assert all(bug.candidate.origin.how == "writer" for bug in made.bugs)
+    assert all(bug.model == "writer" for bug in made.bugs)
 
 
 def test_a_model_that_fails_stops_the_making() -> None:
-    failed = make(by_model(workshop(), writer(Script())), laid())
+    failed = asyncio.run(writer(Script()).make(laid()))
     assert failed.failure().problem == "the model is gone"
 
 
@@ -159,7 +119,7 @@ ASKED = {"by": "model"}
 
 
 def request(num: int = 3) -> Request:
-    return request_for(workshop(num), writer(Script()), laid(), 0)
+    return writer(Script(), wanted=num).request(laid(), 0)
 
 
 def test_no_reply_is_asked_for_twice_whatever_became_of_its_siblings(tmp_path: Path) -> None:

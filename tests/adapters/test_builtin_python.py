@@ -16,9 +16,7 @@ from nip_fn.code.bugs import is_subtle
 from nip_fn.code.builtin.python import PythonProblem, problems_hash, solutions, topics
 from nip_fn.code.fingerprint import fingerprint, parsed
 from nip_fn.code.programs import Limits, Tally, program, read_checks, tally
-from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
-from nip_fn.keys import key
-from nip_fn_adapters.data.bugmaking import Made, MutantFactory, by_mutation
+from nip_fn.code.solutions import LabelledSolution
 from nip_fn_adapters.pool import in_order
 from nip_fn_adapters.sandbox import open_sandbox
 
@@ -107,22 +105,6 @@ def not_borne_out(labelled: Iterable[LabelledSolution]) -> dict[str, Tally]:
     return asyncio.run(prove())
 
 
-def made_of(rights: Sequence[LabelledSolution]) -> list[Made]:
-    """The bugs that mutation finds for right solutions."""
-    placed = [PlacedSolution("train", datapoint_of(one).id, one) for one in rights]
-    limits, free = Limits(seconds=1.0, give_up=True), asyncio.Semaphore(AT_A_TIME)
-    factory = MutantFactory(open_sandbox(unsafe=True).unwrap(), free, limits, key(0), wanted=2)
-
-    async def make() -> list[Made]:
-        maker = by_mutation(factory, most_tried=40)
-        return [result.unwrap() async for _, result in in_order(placed, maker, AT_A_TIME)]
-
-    made = asyncio.run(make())
-    assert not any(one.problem for one in made)
-    assert all(is_subtle(bug.tally) for one in made for bug in one.bugs)
-    return made
-
-
 def test_labels_of_a_sample_are_proven_by_running_all_tests() -> None:
     sample = {problem.id for problem in PROBLEMS[::SAMPLE]}
     chosen = [one for one in solutions() if one.problem_id.removeprefix("python/") in sample]
@@ -134,14 +116,3 @@ def test_labels_of_a_sample_are_proven_by_running_all_tests() -> None:
 def test_every_label_is_proven_by_running_all_tests() -> None:
     assert not_borne_out(solutions()) == {}
     write_proof("labels", LABELS_DEPEND_ON)
-
-
-def test_mutation_finds_bugs_for_a_sample() -> None:
-    made = made_of([one for one in solutions() if one.label][:: 4 * SAMPLE])
-    assert all(one.bugs for one in made)
-
-
-@pytest.mark.exhaustive
-def test_mutation_finds_two_bugs_for_nearly_every_solution() -> None:
-    made = made_of([one for one in solutions() if one.label])
-    assert sum(len(one.bugs) == 2 for one in made) >= 0.95 * len(made)

@@ -120,7 +120,7 @@ def test_columns_may_hold_tables_and_lists(folder: Path, form: str) -> None:
         {"fn_name": "f", "inputs": [[1]], "outputs": [2]},
         {"function": "f", "inputs": ["[1]"], "outputs": ["2"]},
     ]
-    origin = {"made_by": "mutation", "line": 3}
+    origin = {"made_by": "mutation", "passed": 3}
     for n, table in enumerate(tests):
         rows = [
             {"question": f"q{k}", "solution": code(k, 0), "label": k % 2, "tests": table}

@@ -1,4 +1,4 @@
-"""`nip-fn data mutate` and `nip-fn data bug`: the real command, the real sandbox, real files."""
+"""`nip-fn data bug`: the real command, the real sandbox, real files."""
 
 import json
 import signal
@@ -18,7 +18,6 @@ pytestmark = needs_bubblewrap
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
-MUTATE = ("data", "mutate", "builtin:python", "--out", "bugs.jsonl", "--limit", "6")
 KEY = "sk-of-the-bug-writer-7c2e"
 API = (
     "data", "bug", "builtin:python", "--provider", "openai", "--model", "m", "--limit", "12",
@@ -33,31 +32,31 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the command makes of six solutions, undisturbed."""
+    """The file that the command makes of twelve solutions, undisturbed."""
     folder = tmp_path_factory.mktemp("made")
-    assert call_cli(folder, *MUTATE).returncode == 0
+    with Provider(key=KEY) as provider:
+        where = ("--base-url", provider.url, "--out", "bugs.jsonl")
+        assert call_cli(folder, *API, *where, OPENAI_API_KEY=KEY).returncode == 0
     return folder / "bugs.jsonl"
 
 
-def test_mutation_makes_a_data_set_whose_labels_are_proven(
-    run_cli: RunCli, made: Path, tmp_path: Path
-) -> None:
+def test_a_model_makes_a_data_set_whose_labels_are_proven(run_cli: RunCli, made: Path) -> None:
     found = rows(made)
-    assert len({row["problem_id"] for row in found if row["label"]}) == 6
-    assert sum(row["label"] == 0 for row in found) == 12
+    bugs = [row for row in found if row["label"] == 0]
+    assert bugs
     for row in found:
         assert row["tests"]["function"]
         assert row["split"]
         assert ("origin" in row) == (row["label"] == 0)
-        if "origin" in row:
-            assert 0 < row["origin"]["passed"] < row["origin"]["tests"]
-            assert row["origin"]["how"]
-            assert row["origin"].get("after", "") in row["solution"]
+    for row in bugs:
+        assert row["origin"]["made_by"] == "model"
+        assert row["origin"]["how"] == "m"
+        assert 0 < row["origin"]["passed"] < row["origin"]["tests"]
     checked = run_cli("data", "check", made)
     assert checked.returncode == 0, checked.stderr
-    assert "18 proven by tests, 0 not borne out" in checked.stdout
-    shown = run_cli("data", "show", made, found[0]["problem_id"])
-    assert "made by mutation" in shown.stdout
+    assert f"{len(found)} proven by tests, 0 not borne out" in checked.stdout
+    shown = run_cli("data", "show", made, bugs[0]["problem_id"])
+    assert "made by model: m" in shown.stdout
     assert "\n- " in shown.stdout
     assert "\n+ " in shown.stdout
 
@@ -73,39 +72,12 @@ def test_what_is_made_can_be_trained_on(run_cli: RunCli, made: Path) -> None:
     assert replayed.returncode == 0, replayed.stderr
 
 
-def test_the_same_bugs_are_made_in_any_process(nip_fn: RunCli, made: Path, tmp_path: Path) -> None:
-    again = nip_fn(*MUTATE, "--jobs", 1, PYTHONHASHSEED="7")
-    assert again.returncode == 0, again.stderr
-    assert (tmp_path / "bugs.jsonl").read_bytes() == made.read_bytes()
-    assert not (tmp_path / "bugs.jsonl.journal").exists()
-
-
-def test_a_killed_command_goes_on_where_it_was(
-    run_cli: RunCli, start: Start, made: Path, tmp_path: Path
-) -> None:
-    journal, out = tmp_path / "bugs.jsonl.journal", tmp_path / "bugs.jsonl"
-    for kill in range(2):
-        process = start(*MUTATE, "--jobs", 1)
-        while process.poll() is None and (
-            not journal.exists() or len(journal.read_bytes().splitlines()) < 2 + kill
-        ):
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    with out.open("ab") as file:
-        file.write(b'{"half a row')
-    finished = run_cli(*MUTATE, "--jobs", 1)
-    assert finished.returncode == 0, finished.stderr
-    assert "resuming bugs.jsonl: " in finished.stderr
-    assert out.read_bytes() == made.read_bytes()
-
-
-def test_a_finished_file_is_not_written_over(run_cli: RunCli, made: Path, tmp_path: Path) -> None:
-    (tmp_path / "bugs.jsonl").write_bytes(made.read_bytes())
-    refused = run_cli(*MUTATE)
+def test_a_finished_file_is_not_written_over(run_cli: RunCli, tmp_path: Path) -> None:
+    (tmp_path / "bugs.jsonl").write_bytes(b"{}\n")
+    refused = run_cli(*BUG, "--out", "bugs.jsonl")
     assert refused.returncode == 2
     assert "bugs.jsonl: exists already" in refused.stderr
-    assert (tmp_path / "bugs.jsonl").read_bytes() == made.read_bytes()
+    assert (tmp_path / "bugs.jsonl").read_bytes() == b"{}\n"
 
 
 @pytest.fixture
@@ -127,16 +99,14 @@ def paid(provider: Provider) -> float:
 
 
 def test_a_model_behind_an_api_makes_bugs_within_a_budget(
-    run_cli: RunCli, provider: Provider, prices: Path, tmp_path: Path
+    run_cli: RunCli, provider: Provider, prices: Path, made: Path, tmp_path: Path
 ) -> None:
     where = (*API, "--base-url", provider.url, "--prices", prices)
     whole = run_cli(*where, "--out", "whole.jsonl", OPENAI_API_KEY=KEY)
     assert whole.returncode == 0, whole.stderr
     cost = paid(provider)
     assert f"${cost:.4f}" in whole.stdout
-    made = rows(tmp_path / "whole.jsonl")
-    assert {row["origin"]["how"] for row in made if "origin" in row} == {"m"}
-    assert run_cli("data", "check", "whole.jsonl").returncode == 0
+    assert (tmp_path / "whole.jsonl").read_bytes() == made.read_bytes()
     # With half of it the command stops, with more it goes on, to the same end at the same price.
     provider.configure(caching=False)
     stopped = run_cli(*where, "--out", "b.jsonl", "--budget", cost / 2, OPENAI_API_KEY=KEY)
@@ -153,7 +123,7 @@ def test_a_model_behind_an_api_makes_bugs_within_a_budget(
 
 
 def test_killed_while_a_model_is_asked_it_asks_for_nothing_twice(
-    run_cli: RunCli, start: Start, provider: Provider, tmp_path: Path
+    run_cli: RunCli, start: Start, provider: Provider, made: Path, tmp_path: Path
 ) -> None:
     (tmp_path / ".env").write_text(f"OPENAI_API_KEY={KEY}\n")
     where = (*API, "--base-url", provider.url, "--out", "b.jsonl")
@@ -171,9 +141,12 @@ def test_killed_while_a_model_is_asked_it_asks_for_nothing_twice(
         for line in journal.read_bytes().splitlines(keepends=True)
         if line.endswith(b"\n")
     ]
+    with (tmp_path / "b.jsonl").open("ab") as file:
+        file.write(b'{"half a row')
     kept = {line["reply"][7] for line in lines if line.get("type") == "reply"}
     finished = run_cli(*where)
     assert finished.returncode == 0, finished.stderr
+    assert (tmp_path / "b.jsonl").read_bytes() == made.read_bytes()
     bodies = Counter(str(one["body"]) for one in provider.log() if one["request_id"] in kept)
     asked = Counter(str(one["body"]) for one in provider.log())
     assert bodies
@@ -210,7 +183,9 @@ def test_a_file_is_not_gone_on_with_under_other_options(
 
 
 def test_data_without_tests_cannot_be_made_bugs_of(run_cli: RunCli) -> None:
-    refused = run_cli("data", "mutate", "builtin:tea", "--out", "a.jsonl")
+    refused = run_cli(
+        *("data", "bug", "builtin:tea", "--provider", "dummy", "--model", "m", "--out", "a.jsonl")
+    )
     assert refused.returncode == 2
     assert "no right solution with tests" in refused.stderr
 

@@ -170,7 +170,7 @@ def runnable() -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize("words", runnable(), ids=" ".join)
 def test_what_is_documented_works(words: tuple[str, ...], type_in: Any, folder: Path) -> None:
-    if words[0] == "data" and words[1] in ("check", "mutate") and not shutil.which("bwrap"):
+    if words[:2] == ("data", "check") and not shutil.which("bwrap"):
         pytest.skip("bubblewrap is not installed (apt install bubblewrap)")
     if "examples/open_weights.toml" in words:  # without its server: what it would ask for
         words = (*words, "--dry-run")
@@ -374,7 +374,11 @@ MISTAKES = [
         "data show builtin:python run-lengths",
     ),
     Mistake("data show builtin:tea zzz", 2, ("zzz", "nip-fn data show builtin:tea")),
-    Mistake("data mutate plain.jsonl --out o.jsonl", 2, ("plain.jsonl", "tests", "add(1, 2) == 3")),
+    Mistake(
+        "data bug plain.jsonl --provider dummy --model m --out o.jsonl",
+        2,
+        ("plain.jsonl", "tests", "add(1, 2) == 3"),
+    ),
     # recordings
     Mistake("replay runs/frist", 3, ("runs/frist", "checkpoint.msgpack"), "replay runs/first"),
     Mistake("replay foreign.msgpack", 6, ("foreign.msgpack",)),
@@ -421,7 +425,8 @@ def test_the_hour_has_sixty_commands() -> None:
 
 def test_a_refused_command_leaves_nothing_behind(folder: Path, type_in: Any) -> None:
     before = sorted(path.name for path in (*folder.iterdir(), *(folder / "runs").iterdir()))
-    type_in(("data", "mutate", "plain.jsonl", "--out", "bugs-of-none.jsonl"))
+    bug = ("data", "bug", "plain.jsonl", "--provider", "dummy", "--model", "m")
+    type_in((*bug, "--out", "bugs-of-none.jsonl"))
     type_in((*shlex.split(TESTED), "--model", "gpt-4.1-mini"))
     assert sorted(path.name for path in (*folder.iterdir(), *(folder / "runs").iterdir())) == before
 

@@ -41,7 +41,7 @@ def shown(words: Words, run_cli: RunCli) -> str:
 
 
 def test_all_commands_are_found() -> None:
-    assert {("train",), ("data", "mutate")} <= set(COMMANDS)
+    assert {("train",), ("data", "bug")} <= set(COMMANDS)
     assert len(COMMANDS) >= 25
 
 

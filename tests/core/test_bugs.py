@@ -7,33 +7,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.code.bugs import (
-    Candidate,
-    ScoredCandidate,
-    buggy,
-    code_in,
-    from_mutant,
-    from_reply,
-    is_subtle,
-    scored,
-    subtlest,
-)
+from nip_fn.code.bugs import Candidate, buggy, code_in, edit_distance, is_subtle, subtlest
 from nip_fn.code.builtin import python
 from nip_fn.code.fingerprint import fingerprint
-from nip_fn.code.mutation import mutants, subtlety
 from nip_fn.code.programs import Tally
 from nip_fn.code.solutions import BugOrigin, LabelledSolution
 from nip_fn_adapters.data.bugmaking import bug_chat
 
 RIGHT = "def f(a, b):\n    total = a[0]\n    return total < b - 1\n"
-SOLUTION = LabelledSolution("Is it so?", RIGHT, 1, "p", difficulty="interview", stance=1)
+WRITTEN = (
+    RIGHT,
+    RIGHT.replace("total", "sum_"),
+    RIGHT.replace("<", "<="),
+    RIGHT.replace("<", "<=").replace("total", "sum_"),
+    RIGHT.replace("b - 1", "b"),
+    RIGHT.replace("a[0]", "a[-1]"),
+)
 
 tallies = st.builds(
     Tally, st.integers(0, 3), st.integers(0, 2), st.integers(0, 1), st.integers(0, 1)
 )
 candidates = st.builds(
-    lambda mutant, tally: scored(RIGHT, from_mutant(mutant), tally),
-    st.sampled_from(mutants(RIGHT)),
+    lambda code, tally: Candidate(code, "m", tally, edit_distance(RIGHT, code)),
+    st.sampled_from(WRITTEN),
     tallies,
 )
 
@@ -63,54 +59,34 @@ def test_a_bug_is_wrong_for_some_tests_right_for_others_and_always_in_time(
     st.integers(1, 12),
 )
 def test_the_best_are_the_subtlest_whatever_the_order(
-    orders: tuple[list[ScoredCandidate], list[ScoredCandidate]], count: int
+    orders: tuple[list[Candidate], list[Candidate]], count: int
 ) -> None:
-    found = subtlest(RIGHT, orders[0], count)
-    assert found == subtlest(RIGHT, orders[1], count)
-    assert set(found) <= set(orders[0])
-    assert len(found) <= count
-    assert all(is_subtle(one.tally) for one in found)
-    marks = [fingerprint(one.candidate.code) for one in found]
-    assert len({fingerprint(RIGHT), *marks}) == len(marks) + 1
-    wanted = {fingerprint(one.candidate.code) for one in orders[0] if is_subtle(one.tally)}
-    assert len(found) == min(count, len(wanted))
-    lines = [one.candidate.origin.line for one in found]
-    firsts = found[: next((i for i, line in enumerate(lines) if line in lines[:i]), len(lines))]
-    for one, two in pairwise(firsts):
-        assert (subtlety(one.tally), -one.distance) >= (subtlety(two.tally), -two.distance)
-
-
-def test_bugs_of_other_lines_come_before_a_second_one_of_the_same() -> None:
-    def of(line: int, passed: int) -> ScoredCandidate:
-        code = f"def f(): return {line * 10 + passed}"
-        return ScoredCandidate(
-            Candidate(code, BugOrigin("mutation", line=line)), Tally(passed, 1), 1
-        )
-
-    found = subtlest(RIGHT, [of(1, 9), of(1, 8), of(2, 3), of(3, 5)], 4)
-    assert [(one.candidate.origin.line, one.tally.passed) for one in found] == [
-        (1, 9),
-        (3, 5),
-        (2, 3),
-        (1, 8),
-    ]
-
-
-def test_the_right_program_under_other_names_is_no_bug() -> None:
-    same = RIGHT.replace("total", "sum_")
-    assert not subtlest(RIGHT, [scored(RIGHT, Candidate(same, BugOrigin("model")), Tally(2, 2))], 2)
+    best = subtlest(RIGHT, orders[0], count)
+    assert best == subtlest(RIGHT, orders[1], count)
+    assert set(best) <= set(orders[0])
+    subtle = {fingerprint(bug.code) for bug in orders[0] if is_subtle(bug.tally)}
+    marks = {fingerprint(bug.code) for bug in best if is_subtle(bug.tally)}
+    assert marks <= subtle - {fingerprint(RIGHT)}
+    assert len(marks) == len(best) == min(count, len(subtle - {fingerprint(RIGHT)}))
+    ranks = [(bug.tally.passed / bug.tally.tests, -bug.distance) for bug in best]
+    assert all(one >= two for one, two in pairwise(ranks))
 
 
 def test_a_bug_keeps_the_problem_and_tells_where_it_comes_from() -> None:
-    mutant = mutants(RIGHT)[0]
-    made = buggy(SOLUTION, scored(RIGHT, from_mutant(mutant), Tally(passed=3, wrong=1)))
-    assert (made.question, made.problem_id, made.difficulty) == ("Is it so?", "p", "interview")
-    assert (made.label, made.solution, made.stance) == (0, mutant.code, None)
-    assert made.origin is not None
-    assert (made.origin.how, made.origin.line) == (mutant.operator, mutant.line)
-    assert (made.origin.before, made.origin.after) == (mutant.before, mutant.after)
-    assert (made.origin.passed, made.origin.tests) == (3, 4)
-    assert made.origin.distance > 0
+    right = LabelledSolution("Is it so?", RIGHT, 1, "p", difficulty="interview", stance=1)
+    made = buggy(right, Candidate("x", "m", Tally(passed=3, wrong=1), 5))
+    origin = BugOrigin("model", "m", passed=3, tests=4, distance=5)
+    assert made == LabelledSolution("Is it so?", "x", 0, "p", difficulty="interview", origin=origin)
+
+
+@given(st.text(alphabet="abé", max_size=7), st.text(alphabet="abé", max_size=7))
+def test_the_distance_is_that_of_levenshtein(one: str, other: str) -> None:
+    row = list(range(len(other) + 1))
+    for i, left in enumerate(one, 1):
+        last, row[0] = row[0], i
+        for j, right in enumerate(other, 1):
+            last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (left != right))
+    assert edit_distance(one, other) == row[-1]
 
 
 @pytest.mark.parametrize(
@@ -129,9 +105,6 @@ def test_a_bug_keeps_the_problem_and_tells_where_it_comes_from() -> None:
 )
 def test_the_program_of_a_reply_is_its_last_block(reply: str, code: str | None) -> None:
     assert code_in(reply) == code
-    candidate = from_reply(reply, "m")
-    assert (candidate and candidate.code) == code
-    assert candidate is None or candidate.origin == BugOrigin("model", "m")
 
 
 @given(st.text(alphabet="`\n\r \tpython" + ascii_lowercase, max_size=200))

@@ -28,7 +28,7 @@ class Entry(msgspec.Struct, frozen=True, tag="done"):
 
     id: str
     size: int  # of the file of rows, when it was done with
-    bugs: tuple[str, ...]  # how each of them was made
+    bugs: tuple[str, ...]  # the model that wrote each of them
     tried: int
     problem: str
 

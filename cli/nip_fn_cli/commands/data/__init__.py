@@ -16,7 +16,6 @@ class DataCommands(Group):
         "stats": "Print what a data set holds: rows, problems, balance, difficulties, lengths, "
         "hash.",
         "check": "Check rows, duplicates, leaks between splits, and labels against tests.",
-        "mutate": "Make buggy solutions out of right ones by small changes to their syntax trees.",
         "bug": "Make buggy solutions out of right ones by asking a model for them.",
         "show": "Print a problem: its statement, its code, and what differs from the right "
         "solution.",

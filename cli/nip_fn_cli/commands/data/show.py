@@ -10,7 +10,7 @@ from rich.rule import Rule
 from rich.syntax import Syntax
 from rich.text import Text
 
-from nip_fn.code.mutation import edit_distance
+from nip_fn.code.bugs import edit_distance
 from nip_fn.code.programs import Tests
 from nip_fn.code.solutions import PlacedSolution
 from nip_fn.config.schema import did_you_mean
