@@ -34,118 +34,65 @@ AMOUNTS = {
 }
 NEITHER, TERMINATED, NO_GUESS, PENALTY = 6.0, -50.0, 0.25, -70.0
 
-# A decision is f, from -1 (reject) to 1 (accept).  What a prover on each side gets for it.
-FOR_ACCEPT = {
-    -1.0: 0.0,
-    -2 / 3: 20.0,
-    -0.5: 30.0,
-    -1 / 3: 40.0,
-    -0.2: 48.0,
-    0.0: 60.0,
-    0.2: 72.0,
-    1 / 3: 80.0,
-    0.5: 90.0,
-    2 / 3: 100.0,
-    1.0: 120.0,
-}
-FOR_REJECT = {
-    -1.0: 120.0,
-    -2 / 3: 100.0,
-    -0.5: 90.0,
-    -1 / 3: 80.0,
-    -0.2: 72.0,
-    0.0: 60.0,
-    0.2: 48.0,
-    1 / 3: 40.0,
-    0.5: 30.0,
-    2 / 3: 20.0,
-    1.0: 0.0,
-}
-# What the verifier gets where the label is 1 (where it is 0, for the opposite decision): through
-# -33, 6 and 21 where "neither" is paid 6, through -33, -6 and 21 where it is half-way.
-NEITHER_GIVEN = {
-    -1.0: -33.0,
-    -2 / 3: -20.0,
-    -0.5: -13.5,
-    -1 / 3: -7.0,
-    -0.2: -1.8,
-    0.0: 6.0,
-    0.2: 9.0,
-    1 / 3: 11.0,
-    0.5: 13.5,
-    2 / 3: 16.0,
-    1.0: 21.0,
-}
-NEITHER_HALF_WAY = {
-    -1.0: -33.0,
-    -2 / 3: -24.0,
-    -0.5: -19.5,
-    -1 / 3: -15.0,
-    -0.2: -11.4,
-    0.0: -6.0,
-    0.2: -0.6,
-    1 / 3: 3.0,
-    0.5: 7.5,
-    2 / 3: 12.0,
-    1.0: 21.0,
-}
-
-# Words, discrete decision (0 reject, 1 accept, 3 neither), f.
-UP_TO_10 = (("0", 0, -1.0), ("4", 0, -0.2), ("5", 3, 0.0), ("6", 1, 0.2), ("10", 1, 1.0))
-DECISIONS: dict[str, tuple[tuple[str, int, float], ...]] = {
-    "accept_reject": (("reject", 0, -1.0), ("accept", 1, 1.0)),
-    "likert_scale_4": (
-        ("strongly disagree", 0, -1.0),
-        ("disagree", 0, -0.5),
-        ("agree", 1, 0.5),
-        ("strongly agree", 1, 1.0),
-    ),
+# The words of each spectrum, from the firmest rejection to the firmest acceptance.
+WORDS_OF: dict[str, tuple[str, ...]] = {
+    "accept_reject": ("reject", "accept"),
+    "likert_scale_4": ("strongly disagree", "disagree", "agree", "strongly agree"),
     "likert_scale_5": (
-        ("strongly disagree", 0, -1.0),
-        ("disagree", 0, -0.5),
-        ("neither agree nor disagree", 3, 0.0),
-        ("agree", 1, 0.5),
-        ("strongly agree", 1, 1.0),
+        *("strongly disagree", "disagree", "neither agree nor disagree"),
+        *("agree", "strongly agree"),
     ),
     "likert_scale_6": (
-        ("strongly disagree", 0, -1.0),
-        ("disagree", 0, -2 / 3),
-        ("somewhat disagree", 0, -1 / 3),
-        ("somewhat agree", 1, 1 / 3),
-        ("agree", 1, 2 / 3),
-        ("strongly agree", 1, 1.0),
+        *("strongly disagree", "disagree", "somewhat disagree"),
+        *("somewhat agree", "agree", "strongly agree"),
     ),
     "likert_scale_7": (
-        ("strongly disagree", 0, -1.0),
-        ("disagree", 0, -2 / 3),
-        ("somewhat disagree", 0, -1 / 3),
-        ("neither agree nor disagree", 3, 0.0),
-        ("somewhat agree", 1, 1 / 3),
-        ("agree", 1, 2 / 3),
-        ("strongly agree", 1, 1.0),
+        *("strongly disagree", "disagree", "somewhat disagree", "neither agree nor disagree"),
+        *("somewhat agree", "agree", "strongly agree"),
     ),
-    "likert_int_scale_11": UP_TO_10,
-    "out_of_10": UP_TO_10,
-    "out_of_100": (
-        ("0", 0, -1.0),
-        ("25", 0, -0.5),
-        ("40", 0, -0.2),
-        ("50", 3, 0.0),
-        ("60", 1, 0.2),
-        ("75", 1, 0.5),
-        ("100", 1, 1.0),
-    ),
+    "likert_int_scale_11": tuple(map(str, range(11))),
+    "out_of_10": tuple(map(str, range(11))),
+    "out_of_100": tuple(map(str, range(101))),
 }
-SIZES = {
-    "accept_reject": 2,
-    "likert_scale_4": 4,
-    "likert_scale_5": 5,
-    "likert_scale_6": 6,
-    "likert_scale_7": 7,
-    "likert_int_scale_11": 11,
-    "out_of_10": 11,
-    "out_of_100": 101,
+
+
+def meanings(spectrum: str) -> tuple[tuple[str, int, float], ...]:
+    """(words, discrete decision: 0 reject, 1 accept, 3 neither; f from -1 to 1) by rank."""
+    words = WORDS_OF[spectrum]
+    half = len(words) // 2
+    steps = [step for step in range(-half, half + 1) if step or len(words) % 2]
+    return tuple(
+        (text, int(step > 0) if step else 3, step / half)
+        for text, step in zip(words, steps, strict=True)
+    )
+
+
+# Of scales of numbers, those that are played.
+PLAYED = ("0", "4", "5", "6", "10"), ("0", "25", "40", "50", "60", "75", "100")
+DECISIONS = {
+    spectrum: [
+        meaning
+        for meaning in meanings(spectrum)
+        if len(words) < 11 or meaning[0] in PLAYED[len(words) > 11]
+    ]
+    for spectrum, words in WORDS_OF.items()
 }
+
+
+def for_prover(f: float, accepts: bool) -> float:
+    """The reward of a prover for a decision f: 0 for the wrong side, 120 for its own."""
+    return 60 + 60 * f if accepts else 60 - 60 * f
+
+
+def for_verifier(f: float, label: int, neither: float | None) -> float:
+    """The reward of a verifier for a decision f: through -33, "neither" and 21.
+
+    "neither" is paid 6 where it is given, and half-way otherwise: -6.
+    """
+    truth = f if label else -f
+    middle = -6 if neither is None else neither
+    return middle + truth * (21 - middle if truth > 0 else middle + 33)
+
 
 # The side that each prover argues for: "open" is the datapoint's where sides are randomised and
 # accept where they are not; an "unpaid" prover gets nothing, whatever happens.
@@ -265,7 +212,6 @@ class Played(NamedTuple):
 
 def expected(setting: Setting, pay: Pay, label: int, stance: int, script: Script) -> Played:
     """The rewards and the end according to the tables."""
-    of_verifier = NEITHER_HALF_WAY if pay.neither is None else NEITHER_GIVEN
     rounds = ROUNDS[setting.protocol]
     rewards: list[tuple[float, ...]] = []
     for round, letter in enumerate(setting.letters):
@@ -274,7 +220,7 @@ def expected(setting: Setting, pay: Pay, label: int, stance: int, script: Script
         failed = script.fails[1] if script.fails and script.fails[0] == round else ""
         invalid = pay.penalty is not None and failed.startswith("prover")
         if decided:
-            verifier = of_verifier[script.f if label else -script.f]
+            verifier = for_verifier(script.f, label, pay.neither)
         elif last:
             verifier = TERMINATED
         else:
@@ -289,7 +235,7 @@ def expected(setting: Setting, pay: Pay, label: int, stance: int, script: Script
             elif pay.shared:
                 provers.append(verifier)
             elif decided:
-                provers.append((FOR_ACCEPT if accepts else FOR_REJECT)[script.f])
+                provers.append(for_prover(script.f, accepts))
             else:
                 provers.append(0.0)
         rewards.append((*provers, verifier))
@@ -337,46 +283,33 @@ def same(one: Played, other: Played) -> bool:
 
 @pytest.mark.parametrize("spectrum", DECISIONS)
 def test_the_words_of_a_spectrum_mean_what_the_tables_say(spectrum: str) -> None:
-    every = SPECTRA[spectrum]  # type: ignore[index]
-    assert len(every) == SIZES[spectrum]
-    by_text = {decision.text: decision for decision in every}
-    for text, discrete, f in DECISIONS[spectrum]:
-        assert by_text[text].discrete == discrete
-        assert by_text[text].continuous == pytest.approx(f)
-    if SIZES[spectrum] in (11, 101):
-        most = SIZES[spectrum] - 1
-        for value, decision in enumerate(every):
-            verdict = 3 if value == most / 2 else int(value > most / 2)
-            assert (decision.text, decision.discrete) == (str(value), verdict)
-            assert decision.continuous == pytest.approx(2 * value / most - 1)
-    else:
-        assert tuple(decision.text for decision in every) == tuple(
-            text for text, _, _ in DECISIONS[spectrum]
-        )
+    decisions = [(d.text, d.discrete, d.continuous) for d in SPECTRA[spectrum]]  # type: ignore[index]
+    assert decisions == [
+        (text, discrete, pytest.approx(f)) for text, discrete, f in meanings(spectrum)
+    ]
 
 
+def test_rewards_are_these_by_hand() -> None:
+    assert [for_prover(f, True) for f in (-1, -0.5, 0, 1)] == [0, 30, 60, 120]
+    assert [for_prover(f, False) for f in (-1, -0.5, 0, 1)] == [120, 90, 60, 0]
+    assert [for_verifier(f, 1, NEITHER) for f in (-1, -0.5, 0, 0.2, 1)] == [-33, -13.5, 6, 9, 21]
+    assert [for_verifier(f, 0, None) for f in (1, 0.5, 0, -0.5, -1)] == [-33, -19.5, -6, 7.5, 21]
+
+
+@pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize("spectrum", DECISIONS)
 @pytest.mark.parametrize("name", SIDES)
 def test_every_way_to_play_pays_what_the_tables_say_within_the_bounds(
-    name: str, spectrum: str
+    name: str, spectrum: str, share: int
 ) -> None:
-    """With a quarter of the rules of payment, in rotation.
+    """With every so many of the rules of payment, in rotation.
 
-    So every setting meets every rule under two spectra, and every spectrum meets every rule.
+    With a quarter, every setting meets every rule under two spectra, and every spectrum every rule.
     """
     first = list(DECISIONS).index(spectrum)
     for number, setting in enumerate(SETTINGS):
         if setting.protocol == name:
-            check_every_way(setting, PAYS[(first + number) % 4 :: 4], spectrum)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("spectrum", DECISIONS)
-@pytest.mark.parametrize("name", SIDES)
-def test_the_same_with_all_rules_of_payment(name: str, spectrum: str) -> None:
-    for setting in SETTINGS:
-        if setting.protocol == name:
-            check_every_way(setting, PAYS, spectrum)
+            check_every_way(setting, PAYS[(first + number) % share :: share], spectrum)
 
 
 def check_every_way(setting: Setting, pays: tuple[Pay, ...], spectrum: str) -> None:
