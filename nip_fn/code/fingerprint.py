@@ -89,7 +89,7 @@ def _nodes(tree: ast.Module) -> Iterator[str]:
         part, depth = stack.pop()
         if depth > DEEPEST_TREE:
             raise SyntaxError("nested too deeply")
-        if isinstance(part, ast.AnnAssign):  # not without a value, see `_is_idle`
+        if isinstance(part, ast.AnnAssign) and part.value:  # one without is idle
             part = ast.Assign([part.target], part.value)
         if isinstance(part, ast.AST):
             yield type(part).__name__

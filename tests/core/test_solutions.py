@@ -273,7 +273,7 @@ def test_other_splits_are_refused(value: object) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [3, "made by hand", "[]", DEEP, {"made_by": "me"}, {}, {"made_by": "model", "line": "x"}, []],
+    [3, "made by hand", "[]", DEEP, {"made_by": 3}, {}, {"made_by": "model", "passed": "x"}, []],
     ids=lambda value: repr(value)[:20],
 )
 def test_origins_that_cannot_be_read_are_refused(value: object) -> None:
