@@ -26,8 +26,8 @@ def dummy_sampler(rates: DummyParameters) -> Sampler:
 
     # Requests for several replies are billed once for their prompt, and so are these.
     async def sample(request: Request) -> Result[tuple[Completion | Unanswered, ...], Problem]:
-        first, *others = (_reply(request, key, rates) for key in request.keys)
-        return Success((first, *(replace(reply, prompt_tokens=0) for reply in others)))
+        first, *rest = (_reply(request, key, rates) for key in request.keys)
+        return Success((first, *(replace(reply, prompt_tokens=0) for reply in rest)))
 
     return sample
 
@@ -44,7 +44,7 @@ def _reply(request: Request, key: Key, rates: DummyParameters) -> Completion:
     else:
         start = "Question for Expert:" if request.is_verifier else "Answer:"
         headers = enumerate(request.headers or (start,))
-        text = "\n".join(f"{header} {_letters(key, place)}" for place, header in headers)
+        text = "\n".join(f"{header} {_letters(key, index)}" for index, header in headers)
     return Completion(
         text=text,
         finish_reason="stop",
@@ -54,9 +54,9 @@ def _reply(request: Request, key: Key, rates: DummyParameters) -> Completion:
     )
 
 
-def _letters(key: Key, place: int) -> str:
+def _letters(key: Key, index: int) -> str:
     """Twenty letters: the digits of one number, which is quicker than a draw for each."""
-    number = seed_of(fold_in(key, "letters", place), 96)
+    number = seed_of(fold_in(key, "letters", index), 96)
     return "".join(ascii_lowercase[number // 26**i % 26] for i in range(20))
 
 

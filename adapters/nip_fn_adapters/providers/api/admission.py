@@ -108,7 +108,9 @@ class AdmissionQueue:
     @property
     def num_waiting(self) -> int:
         """The number of requests without a permit."""
-        return sum(not one.permit.done() for queue in self._queues.values() for one in queue)
+        return sum(
+            not waiting.permit.done() for queue in self._queues.values() for waiting in queue
+        )
 
     def close(self) -> None:
         """Give no more permits: cancel all requests that wait for one, now or later."""
@@ -158,8 +160,8 @@ class AdmissionQueue:
             busy = load.in_flight - (LEAD if server == waiting.home else 0)
             # Of equally busy servers the one that was sent the least: otherwise the first would get
             # every request of a run that is never busy.
-            found = (seconds, busy, load.pace.consumed.requests, server)
-            best = min(best, found, key=lambda one: one[:3])
+            rank = (seconds, busy, load.pace.consumed.requests, server)
+            best = min(best, rank, key=lambda ranked: ranked[:3])
         return best[0], best[3]
 
     def _load(self, server: Endpoint) -> _Load:

@@ -37,7 +37,7 @@ from nip_fn_adapters.providers.api.sampler import (
     ApiModel,
     ApiSampler,
     ClientSettings,
-    Wanted,
+    Query,
 )
 from nip_fn_adapters.providers.api.uploads import (
     delete_file,
@@ -141,22 +141,22 @@ class BatchSampler(ApiSampler):
     # Only the exchange differs from that of `ApiSampler`: retries, what is learnt about the server
     # and the separation of siblings stay as they are.
     async def _exchange(
-        self, server: Endpoint, wanted: Wanted, capabilities: Capabilities
+        self, server: Endpoint, query: Query, capabilities: Capabilities
     ) -> tuple[Answered | RequestFailure | Problem, Mapping[str, str]]:
         """The outcome of one request, from the batch that holds it."""
-        request = wanted.request
-        body = replies.body_of(request, wanted.keys, capabilities, wanted.served.caches)
+        request = query.request
+        body = replies.body_of(request, query.keys, capabilities, query.served.caches)
         # The keys tell apart requests with equal bodies, and are the same in a resumed run.
-        place = b"".join((request.agent.encode(), *wanted.keys, body))
-        name = blake2b(place, digest_size=12).hexdigest()
-        most_bytes = ANSWER_OVERHEAD + replies.most_bytes(request, len(wanted.keys))
-        outcome = await self._batches_of(server, wanted).outcome(name, body, most_bytes)
+        identity = b"".join((request.agent.encode(), *query.keys, body))
+        name = blake2b(identity, digest_size=12).hexdigest()
+        most_bytes = ANSWER_OVERHEAD + replies.most_bytes(request, len(query.keys))
+        outcome = await self._batches_of(server, query).outcome(name, body, most_bytes)
         if not isinstance(outcome, Row):
             return outcome, {}
         if outcome.status != 200:
             return read_refusal(outcome.body, outcome.status), {}
         headers = {"x-request-id": outcome.request_id}
-        return replies.read_answer(outcome.body, headers, request, len(wanted.keys)), {}
+        return replies.read_answer(outcome.body, headers, request, len(query.keys)), {}
 
     async def delete_files(self) -> None:
         """Delete the files of batches that have ended; what cannot be deleted is told, and left.
@@ -172,19 +172,19 @@ class BatchSampler(ApiSampler):
     ) -> None:
         """Change nothing: a row of a batch says nothing about how much the server bears."""
 
-    def _batches_of(self, server: Endpoint, wanted: Wanted) -> "_Batches":
-        place = server, wanted.model
-        if place not in self._batches:
+    def _batches_of(self, server: Endpoint, query: Query) -> "_Batches":
+        target = server, query.model
+        if target not in self._batches:
             task = RetryTask(
                 server,
-                wanted.served.key_variable,
-                f"a batch for {wanted.model}",
+                query.served.key_variable,
+                f"a batch for {query.model}",
                 self._policy_of_batches,
                 self._settings.tell,
             )
             client = partial(self._client, server)
-            self._batches[place] = _Batches(self._run, wanted.model, task, client, self._times)
-        return self._batches[place]
+            self._batches[target] = _Batches(self._run, query.model, task, client, self._times)
+        return self._batches[target]
 
 
 class _Batches:
@@ -241,13 +241,13 @@ class _Batches:
             await asyncio.sleep(self._times.gather)
         wave, self._waiting = self._waiting, {}
         try:
-            parts = list(self._parts(dict(wave)))
+            batches = list(self._parts(dict(wave)))
         except Exception as error:
             # Nobody awaits this task: without an outcome, those that wait would do so for ever.
             for waiting in wave.values():
                 _fail(waiting.outcome, error, self._folder)
             return
-        for note, part in parts:
+        for note, part in batches:
             task = asyncio.create_task(self._carry_out(note, part))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
@@ -273,9 +273,10 @@ class _Batches:
         """The noted batches of this model and server, the newest first."""
         files = self._folder.glob("*.json")
         notes = [msgspec.json.decode(file.read_bytes(), type=BatchNote) for file in files]
-        own = (self._task.server.url, self._model)
+        server_and_model = (self._task.server.url, self._model)
         return sorted(
-            (note for note in notes if (note.url, note.model) == own), key=lambda n: -n.asked
+            (note for note in notes if (note.url, note.model) == server_and_model),
+            key=lambda n: -n.asked,
         )
 
     def _new_note(self, part: _Wave) -> BatchNote:
@@ -324,7 +325,7 @@ class _Batches:
         """The outcome of each request of a batch that has ended."""
         rows = await self._task.persist(partial(_read_rows, client, batch))
         outcomes: Result[dict[str, RowOutcome], Problem] = rows.map(
-            lambda found: {name: found.get(name, _undone(batch)) for name in part}
+            lambda by_name: {name: by_name.get(name, _undone(batch)) for name in part}
         )
         outcomes.map(partial(self._note_end, tag, batch))
         return outcomes
@@ -332,7 +333,7 @@ class _Batches:
     async def _ended_batch(self, client: Any, tag: str, part: _Wave) -> Result[Any, Problem]:
         """The batch, created if it is not there yet, once it has ended."""
         batch = await self._task.persist(partial(self._ensure, client, tag, part))
-        while batch.map(lambda found: found.status not in ENDED).value_or(False):
+        while batch.map(lambda seen: seen.status not in ENDED).value_or(False):
             await asyncio.sleep(self._times.poll)
             retrieve = partial(client.batches.retrieve, batch.unwrap().id)
             batch = await self._task.persist(retrieve)
@@ -342,7 +343,9 @@ class _Batches:
         """Note the files, and the requests that must not be looked for in that batch again."""
         note = self._read(tag)
         failed = tuple(
-            name for name, one in outcomes.items() if not isinstance(one, Row) or one.status != 200
+            name
+            for name, outcome in outcomes.items()
+            if not isinstance(outcome, Row) or outcome.status != 200
         )
         ids = (batch.input_file_id, batch.output_file_id, batch.error_file_id)
         failed = tuple(dict.fromkeys((*note.failed, *failed)))
@@ -358,26 +361,26 @@ class _Batches:
 
         note = self._read(tag)
         try:
-            found = await client.batches.retrieve(note.id) if note.id else None
+            batch = await client.batches.retrieve(note.id) if note.id else None
         except openai.NotFoundError:
-            found = None
-        found = found or await self._find(client, note)
-        if not found:
+            batch = None
+        batch = batch or await self._find(client, note)
+        if not batch:
             # The time is noted first: it says for how long a list may still lack the new batch.
             self._write(replace(note, asked=time.time(), id=None))
             data = b"".join(_input_row(name, waiting.body) for name, waiting in part.items())
             file = await ensure_upload(client, f"{tag}.jsonl", data, "batch")
-            found = await client.batches.create(
+            batch = await client.batches.create(
                 input_file_id=file,
                 endpoint=URL,
                 completion_window=WINDOW,
                 metadata={TAG: tag, RUN: self._identity},
             )
             number, server = len(part), self._task.server.url
-            self._task.tell(f"batch {text_of(found, 'id')} at {server}: {number:,} requests")
-        if text_of(found, "id") != note.id:
-            self._write(replace(self._read(tag), asked=time.time(), id=found.id))
-        return found
+            self._task.tell(f"batch {text_of(batch, 'id')} at {server}: {number:,} requests")
+        if text_of(batch, "id") != note.id:
+            self._write(replace(self._read(tag), asked=time.time(), id=batch.id))
+        return batch
 
     async def _find(self, client: Any, note: BatchNote) -> Any:
         """The batch as listed; if an answer was lost, the list is given time to show it."""

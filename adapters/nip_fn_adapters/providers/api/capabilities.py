@@ -36,7 +36,7 @@ class Capabilities(NamedTuple):
     left_out: frozenset[str] = frozenset()  # fields that it refuses
 
 
-def learn(known: Capabilities, failure: RequestFailure) -> Capabilities | None:
+def learn(capabilities: Capabilities, failure: RequestFailure) -> Capabilities | None:
     """The server's capabilities as a refusal corrects them; None if it is about the request itself.
 
     Servers name the offending field in `param`, or only in the message.
@@ -53,15 +53,15 @@ def learn(known: Capabilities, failure: RequestFailure) -> Capabilities | None:
     named = [field for field in fields if failure.param.rpartition(".")[2] == field]
     # What `param` names is certain; a message may mention a field by the way.
     for field in named or [field for field in fields if _names(failure.message, field)]:
-        if field == "n" and known.several:
-            return known._replace(several=False)
-        if field in OPTIONAL and field not in known.left_out:
-            return known._replace(left_out=known.left_out | {field})
+        if field == "n" and capabilities.several:
+            return capabilities._replace(several=False)
+        if field in OPTIONAL and field not in capabilities.left_out:
+            return capabilities._replace(left_out=capabilities.left_out | {field})
     # OpenAI's newer models refuse max_tokens with this code; other servers only name the field that
     # they want instead.
     unsupported = failure.code == "unsupported_parameter" and "max_tokens" in named
-    if not known.new_limit and (unsupported or "max_completion_tokens" in failure.message):
-        return known._replace(new_limit=True)
+    if not capabilities.new_limit and (unsupported or "max_completion_tokens" in failure.message):
+        return capabilities._replace(new_limit=True)
     return None
 
 
@@ -118,18 +118,18 @@ def _names(text: str, field: str) -> bool:
     if field == "name":
         # A common word: it counts in quotes, as the end of a path, or as that of a field.
         quoted = re.search(r"['\"`.]name\b", text)
-        kind = r"\b(argument|parameter|property|field|key)s?\b[^.'\"`]{0,30}\bname\b"
-        return bool(quoted or re.search(kind, text, re.IGNORECASE))
+        field_name = r"\b(argument|parameter|property|field|key)s?\b[^.'\"`]{0,30}\bname\b"
+        return bool(quoted or re.search(field_name, text, re.IGNORECASE))
     marks = r"['\"`]" if field in _COMMON_WORDS else r"\b"
     return re.search(rf"{marks}{re.escape(field)}\b", text) is not None
 
 
-def combine(one: Capabilities, other: Capabilities) -> Capabilities:
+def combine(first: Capabilities, second: Capabilities) -> Capabilities:
     """The capabilities in which both agree: concurrent requests may each have learnt something."""
     return Capabilities(
-        one.several and other.several,
-        one.new_limit or other.new_limit,
-        one.left_out | other.left_out,
+        first.several and second.several,
+        first.new_limit or second.new_limit,
+        first.left_out | second.left_out,
     )
 
 

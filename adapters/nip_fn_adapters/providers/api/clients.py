@@ -224,9 +224,9 @@ def _moved(status: int, target: URL, path: str) -> RequestFailure:
     """The failure of a request that is led to another address."""
     # Without the query, which may hold a secret.
     plain = str(target.with_query(None).with_fragment(None).with_user(None))
-    wanted = urlsplit(path).path
-    fits = plain.endswith(wanted) and len(plain) <= _LONGEST_ADDRESS
-    base = plain.removesuffix(wanted) if fits else ""
+    requested_path = urlsplit(path).path
+    fits = plain.endswith(requested_path) and len(plain) <= _LONGEST_ADDRESS
+    base = plain.removesuffix(requested_path) if fits else ""
     return RequestFailure("moved", status, plain[:_LONGEST_ADDRESS], moved_to=base)
 
 
@@ -309,8 +309,8 @@ class Chats:
         self._connection = Connection(endpoint, timeout=timeout, connections=connections, tell=tell)
         self.client = self.client_for(MOST_BYTES)
         # The client marks a header that is to be left out by an object in place of its text.
-        own = {**self.client.default_headers, **self.client.auth_headers}
-        self._headers = {name: text for name, text in own.items() if isinstance(text, str)}
+        headers = {**self.client.default_headers, **self.client.auth_headers}
+        self._headers = {name: text for name, text in headers.items() if isinstance(text, str)}
         warning = clear_text_warning(endpoint)
         if warning:
             tell(warning)

@@ -52,8 +52,8 @@ def endpoints_of(
 def address_problem(agent: AgentParameters) -> Problem | None:
     """A problem if one of the agent's addresses is none."""
     problems = filter(None, map(_url_problem, base_urls(agent) or ("",)))
-    found = next(problems, None)
-    return found and found.at(f"agents.{agent.name}.api_base_url")
+    problem = next(problems, None)
+    return problem and problem.at(f"agents.{agent.name}.api_base_url")
 
 
 def base_urls(agent: AgentParameters) -> tuple[str, ...]:
@@ -84,8 +84,8 @@ def has_no_path(url: str) -> bool:
 
 def _url_problem(url: str) -> Problem | None:
     try:
-        parts = urlsplit(url)
-        whole = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        address = urlsplit(url)
+        whole = address.scheme in ("http", "https") and address.hostname and address.port != 0
     except ValueError:
         whole = False
     if not whole or re.search(r"\s", url):
@@ -94,7 +94,7 @@ def _url_problem(url: str) -> Problem | None:
             remedy="give one like https://api.openai.com/v1",
         )
     # Addresses are recorded and logged, so no secret may be part of one.
-    if parts.username or parts.password or parts.query:
+    if address.username or address.password or address.query:
         return Problem(
             "an address may not hold a user, a password or a query, since it is recorded",
             remedy="put the key into an environment variable and name it in api_key_variable",
@@ -125,16 +125,16 @@ class Proxy(NamedTuple):
     variable: str
 
     def __str__(self) -> str:
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]} ({self.variable})"
+        address = urlsplit(self.url)
+        return f"{address.scheme}://{address.netloc.rpartition('@')[2]} ({self.variable})"
 
 
 def proxy_of(url: str) -> Proxy | None:
     """The proxy through which an address is reached; None if it is reached directly."""
-    parts, proxies = urlsplit(url), getproxies()
-    name = parts.scheme if proxies.get(parts.scheme) else "all"
+    address, proxies = urlsplit(url), getproxies()
+    name = address.scheme if proxies.get(address.scheme) else "all"
     proxy = proxies.get(name)
-    if not proxy or proxy_bypass(parts.netloc):
+    if not proxy or proxy_bypass(address.netloc):
         return None
     return Proxy(proxy if "://" in proxy else f"http://{proxy}", f"{name.upper()}_PROXY")
 
@@ -153,12 +153,12 @@ def _proxy_problem(url: str) -> Problem | None:
 
 def clear_text_warning(endpoint: Endpoint) -> str:
     """A warning that the key can be read on its way; "" if it cannot be."""
-    parts, proxy = urlsplit(endpoint.url), proxy_of(endpoint.url)
-    stays = proxy is None and _is_loopback(parts.hostname or "")
-    if parts.scheme == "https" or endpoint.key == NO_KEY or stays:
+    address, proxy = urlsplit(endpoint.url), proxy_of(endpoint.url)
+    stays = proxy is None and _is_loopback(address.hostname or "")
+    if address.scheme == "https" or endpoint.key == NO_KEY or stays:
         return ""
-    way = f", through the proxy {proxy}" if proxy else ""
-    return f"the API key is sent to {endpoint.url} unencrypted{way}; use https, or a tunnel"
+    route = f", through the proxy {proxy}" if proxy else ""
+    return f"the API key is sent to {endpoint.url} unencrypted{route}; use https, or a tunnel"
 
 
 def _is_loopback(host: str) -> bool:

@@ -148,9 +148,9 @@ async def find_job(client: Any, tag: str, *, ended: bool = False) -> Remote | No
     # Not every server filters by metadata, so each job is checked here, too.
     async for listed in each(client.fine_tuning.jobs.list(limit=PAGE, metadata={TAG: tag})):
         if tag in _marks(listed):
-            found = remote_of(listed)
-            if ended or found.status not in WITHOUT_MODEL:
-                return found
+            job = remote_of(listed)
+            if ended or job.status not in WITHOUT_MODEL:
+                return job
     return None
 
 

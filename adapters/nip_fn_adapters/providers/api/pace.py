@@ -245,12 +245,12 @@ def wait(pace: Pace, in_flight: int, tokens: float, now: float) -> float:
     return quiet
 
 
-def read_quotas(headers: Mapping[str, str], at: float, consumed: Consumed) -> Quotas:
+def read_quotas(headers: Mapping[str, str], arrival: float, consumed: Consumed) -> Quotas:
     """The quotas in the headers of an answer.
 
     Args:
         headers: by name, in lower case.
-        at: when the answer arrived, in seconds.
+        arrival: when the answer arrived, in seconds.
         consumed: sent in total, up to and including the request that was answered.
 
     >>> headers = {"x-ratelimit-limit-requests": "60", "x-ratelimit-remaining-requests": "59",
@@ -259,30 +259,30 @@ def read_quotas(headers: Mapping[str, str], at: float, consumed: Consumed) -> Qu
     Quota(limit=60.0, remaining=59.0, reset=1.0, at=5.0, consumed=1.0)
     """
     return Quotas(
-        _quota(headers, "requests", at, consumed.requests),
-        _quota(headers, "tokens", at, consumed.tokens),
+        _quota(headers, "requests", arrival, consumed.requests),
+        _quota(headers, "tokens", arrival, consumed.tokens),
     )
 
 
-def _newer(reported: Quotas, known: Quotas) -> Quotas:
+def _newer(reported: Quotas, noted: Quotas) -> Quotas:
     """For each quota the report that answers the later request: answers overtake each other."""
-    return Quotas(*(_later(*pair) for pair in zip(reported, known, strict=True)))
+    return Quotas(*(_later(*pair) for pair in zip(reported, noted, strict=True)))
 
 
 def _later(new: Quota | None, old: Quota | None) -> Quota | None:
     return new if old is None or (new and new.consumed >= old.consumed) else old
 
 
-def _quota(headers: Mapping[str, str], what: str, at: float, consumed: float) -> Quota | None:
-    remaining = _number(headers.get(f"x-ratelimit-remaining-{what}", ""))
+def _quota(headers: Mapping[str, str], unit: str, arrival: float, consumed: float) -> Quota | None:
+    remaining = _number(headers.get(f"x-ratelimit-remaining-{unit}", ""))
     if remaining is None:
         return None
-    limit = _number(headers.get(f"x-ratelimit-limit-{what}", ""))
-    reset = seconds(headers.get(f"x-ratelimit-reset-{what}", ""))
+    limit = _number(headers.get(f"x-ratelimit-limit-{unit}", ""))
+    reset = seconds(headers.get(f"x-ratelimit-reset-{unit}", ""))
     # Without a time of reset the rate is unknown, and a quota of 0 would hold the run for ever.
     if reset is None:
         return None
-    return Quota(max(remaining, limit or 0.0), remaining, reset, at, consumed)
+    return Quota(max(remaining, limit or 0.0), remaining, reset, arrival, consumed)
 
 
 def _number(text: str) -> float | None:

@@ -146,9 +146,9 @@ def describe(
     message = "" if failure.kind == "key" else without_key(failure.message, server.key)
     message = one_line(message.rstrip("."))
     text = f"{_CAUSES[failure.kind]}{status}{message and ': '}{message}"
-    told = "; ".join(filter(None, (text, reason)))
+    cause = "; ".join(filter(None, (text, reason)))
     is_lasting = failure.kind in _LASTING if lasting is None else lasting
-    return Problem(told, remedy=remedy, lasting=is_lasting).at(purpose).at(server.url)
+    return Problem(cause, remedy=remedy, lasting=is_lasting).at(purpose).at(server.url)
 
 
 def without_key(text: str, key: str) -> str:

@@ -100,9 +100,9 @@ def kind_of(status: int, code: str = "", message: str = "") -> FailureKind:
     """
     if code in _CODES:
         return _CODES[code]
-    for kind, statuses, words in _TOLD_BY_TEXT:
+    for failure_kind, statuses, words in _TOLD_BY_TEXT:
         if status in statuses and words.search(message):
-            return kind
+            return failure_kind
     return _KINDS.get(status, "server" if status >= 500 else "refused")
 
 
@@ -150,8 +150,8 @@ def _words_of(error: object) -> _Words:
         words.codes.extend(_plain(table, "code"))
         words.types.extend(_plain(table, "type", "error_type"))
         words.params.extend(_plain(table, "param"))
-        if isinstance(place := table.get("loc"), list) and place:
-            words.params.append(str(place[-1]))
+        if isinstance(location := table.get("loc"), list) and location:
+            words.params.append(str(location[-1]))
     return words._replace(flagged=any(map(_is_flagged, tables)))
 
 
@@ -169,8 +169,8 @@ def _tables(value: object, texts: list[str], depth: int) -> Iterable[Mapping[str
                 yield from _tables(item, texts, depth + 1)
         case dict() as table:
             yield table
-            if isinstance(place := table.get("loc"), list):  # pydantic's
-                texts.append(f"{'.'.join(map(str, place))}: {table.get('msg')}")
+            if isinstance(location := table.get("loc"), list):  # pydantic's
+                texts.append(f"{'.'.join(map(str, location))}: {table.get('msg')}")
                 return
             for name in _TEXTS:
                 yield from _tables(table.get(name), texts, depth + 1)
@@ -200,10 +200,10 @@ def _failure(words: _Words, status: int) -> RequestFailure:
     code = next((code for code in codes if code in _CODES), next(iter(words.codes), ""))
     # Gemini says all of it twice.
     message = one_line("; ".join(dict.fromkeys(words.texts)), LONGEST_READ)
-    kind = kind_of(status, code, message)
+    failure_kind = kind_of(status, code, message)
     if words.flagged and status in (400, 403):
-        kind = "filtered"
-    return RequestFailure(kind, status, message, code, next(iter(words.params), ""))
+        failure_kind = "filtered"
+    return RequestFailure(failure_kind, status, message, code, next(iter(words.params), ""))
 
 
 def _without_tags(page: str) -> str:

@@ -182,8 +182,8 @@ def read_answer(
         body = decode(content, _DECODER)
     except UNREADABLE as error:
         # Told apart by msgspec's own words: it has one exception for both.
-        kind: FailureKind = "truncated" if "truncated" in str(error) else "malformed"
-        return RequestFailure(kind, status, one_line(error))
+        failure_kind: FailureKind = "truncated" if "truncated" in str(error) else "malformed"
+        return RequestFailure(failure_kind, status, one_line(error))
     if not body.choices:
         # Gateways answer 200 and put the model's own error into the body.
         return RequestFailure("empty", status) if body.error is None else error_in(body.error)
@@ -211,12 +211,12 @@ def _completions(
             text=text,
             finish_reason=_reason(choice, text),
             model=body.model or request.adapter or request.model,
-            prompt_tokens=0 if place else _count(usage.prompt_tokens),
-            completion_tokens=tokens[place],
-            cached_tokens=0 if place else _count(details.cached_tokens),
+            prompt_tokens=0 if index else _count(usage.prompt_tokens),
+            completion_tokens=tokens[index],
+            cached_tokens=0 if index else _count(details.cached_tokens),
             request_id=headers.get("x-request-id") or body.id or "",
         )
-        for place, (choice, text) in enumerate(zip(choices, texts, strict=True))
+        for index, (choice, text) in enumerate(zip(choices, texts, strict=True))
     )
 
 
@@ -243,8 +243,8 @@ def shares(total: int, weights: Sequence[int]) -> list[int]:
     whole = sum(weights)
     floors = [total * weight // whole for weight in weights]
     by_rest = sorted(range(len(weights)), key=lambda i: -(total * weights[i] % whole))
-    for place in by_rest[: total - sum(floors)]:
-        floors[place] += 1
+    for index in by_rest[: total - sum(floors)]:
+        floors[index] += 1
     return floors
 
 

@@ -172,23 +172,25 @@ def decide(
     last = history[-1]
     if last.kind not in TRANSIENT:
         return GiveUp("")
-    asked = last.retry_after or 0.0
-    if asked > policy.longest_retry_after:
+    requested_pause = last.retry_after or 0.0
+    if requested_pause > policy.longest_retry_after:
         # A run that ends with a reason can be resumed; one that sleeps for hours only seems to
         # hang.
         most = policy.longest_retry_after
-        return GiveUp(f"it asks for a pause of {asked:,.0f} s, and {most:,.0f} s are allowed")
-    pause = _pause(len(history), asked, policy, key)
+        return GiveUp(
+            f"it asks for a pause of {requested_pause:,.0f} s, and {most:,.0f} s are allowed"
+        )
+    pause = _pause(len(history), requested_pause, policy, key)
     if outage is not None and not outage.left:
         return GiveUp(f"given up after {outage.seconds:,.0f} s")
     if outage is not None:
-        return Wait(max(asked, min(pause, outage.left)))  # with a last attempt at the end
-    own = [attempt for attempt in history if not attempt.in_outage]
+        return Wait(max(requested_pause, min(pause, outage.left)))  # with a last attempt at the end
+    own_failures = [attempt for attempt in history if not attempt.in_outage]
     # A rate limit says nothing about the request: only time bounds those.
-    counted = sum(attempt.kind != "rate_limit" for attempt in own)
-    spent = sum(attempt.seconds + attempt.waited for attempt in own)
+    counted = sum(attempt.kind != "rate_limit" for attempt in own_failures)
+    spent = sum(attempt.seconds + attempt.waited for attempt in own_failures)
     if counted >= policy.max_attempts or spent + pause > policy.max_seconds:
-        attempts = "1 attempt" if len(own) == 1 else f"{len(own)} attempts"
+        attempts = "1 attempt" if len(own_failures) == 1 else f"{len(own_failures)} attempts"
         return GiveUp(f"given up after {attempts} in {spent:,.0f} s")
     return Wait(pause)
 
@@ -201,13 +203,13 @@ def own_outage(history: Sequence[Attempt], policy: RetryPolicy) -> Outage | None
     last = history[-1]
     if last.kind not in ("connection", "proxy") and last.status not in GATEWAY:
         return None
-    return Outage(sum(one.seconds + one.waited for one in history), policy.max_outage)
+    return Outage(sum(attempt.seconds + attempt.waited for attempt in history), policy.max_outage)
 
 
-def _pause(failures: int, asked: float, policy: RetryPolicy, key: Key) -> float:
-    """Seconds to wait after that many failures, of which the last asks for `asked`."""
+def _pause(failures: int, requested: float, policy: RetryPolicy, key: Key) -> float:
+    """Seconds to wait after that many failures, of which the last asks for `requested`."""
     # Drawn from the key rather than from a global generator, so that a failure can be reproduced.
     share = seed_of(fold_in(key, "retry", failures), bits=32) / 2**32
     doubled = min(policy.first_wait * 2.0 ** min(failures - 1, 60), policy.longest_wait)
     # The server's own pause is stretched as well: all requests of a burst are told the same.
-    return max(asked * (1 + share / 10), doubled * (1 + share) / 2)
+    return max(requested * (1 + share / 10), doubled * (1 + share) / 2)

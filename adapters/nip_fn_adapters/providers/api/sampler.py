@@ -105,8 +105,8 @@ def api_sampler(
     return ApiSampler(agents, settings)
 
 
-class Wanted(NamedTuple):
-    """Replies to one chat that are requested together."""
+class Query(NamedTuple):
+    """A request for some of the replies to a chat, at one of the servers of its model."""
 
     request: Request
     served: ApiModel
@@ -145,7 +145,7 @@ class _Again(NamedTuple):
 
 
 _Outcome = Result[tuple[Completion, ...], Problem]
-_Places = tuple[Completion | Problem | None, ...]  # None: cancelled before it was sent
+_Results = tuple[Completion | Problem | None, ...]  # None: cancelled before it was sent
 
 
 class ApiSampler:
@@ -174,10 +174,10 @@ class ApiSampler:
 
         Failure: a server refuses the request, or has failed for too long, and there is none.
         """
-        places = await self._sample(Wanted(request, self._agents[request.agent], request.keys))
-        if any(isinstance(place, Completion) for place in places):
-            return Success(tuple(map(_completion_or_reason, places)))
-        problem = next((place for place in places if isinstance(place, Problem)), None)
+        results = await self._sample(Query(request, self._agents[request.agent], request.keys))
+        if any(isinstance(result, Completion) for result in results):
+            return Success(tuple(map(_completion_or_reason, results)))
+        problem = next((result for result in results if isinstance(result, Problem)), None)
         if problem is None:
             raise asyncio.CancelledError  # `drain` was called before anything was sent
         return Failure(problem)
@@ -189,42 +189,45 @@ class ApiSampler:
         for pause in self._pauses:
             pause.cancel()
 
-    async def _sample(self, wanted: Wanted) -> _Places:
+    async def _sample(self, query: Query) -> _Results:
         """Replies from one request if the server makes several at once, else from one each."""
-        if len(wanted.keys) > 1 and not self._makes_several(wanted):
-            singles = (self._sample(wanted._replace(keys=(key,))) for key in wanted.keys)
+        if len(query.keys) > 1 and not self._makes_several(query):
+            singles = (self._sample(query._replace(keys=(key,))) for key in query.keys)
             return tuple(chain.from_iterable(await asyncio.gather(*singles)))
         try:
-            outcome = await self._persist(wanted)
+            outcome = await self._persist(query)
         except asyncio.CancelledError:
             if not _is_drained():
                 raise
-            return (None,) * len(wanted.keys)
+            return (None,) * len(query.keys)
         match outcome:
             case Success(completions):
                 # Only the rest is requested again: what the server did make is paid for.
-                missing = wanted._replace(keys=wanted.keys[len(completions) :])
+                missing = query._replace(keys=query.keys[len(completions) :])
                 return (*completions, *(await self._sample(missing) if missing.keys else ()))
             case Failure(problem):
-                return (problem,) * len(wanted.keys)
+                return (problem,) * len(query.keys)
         raise AssertionError(outcome)
 
-    def _makes_several(self, wanted: Wanted) -> bool:
-        mode = wanted.served.replies_per_request
-        known = (self._capabilities[server, wanted.model] for server in wanted.served.endpoints)
-        return wanted.insists or (mode == "auto" and all(one.several for one in known))
+    def _makes_several(self, query: Query) -> bool:
+        mode = query.served.replies_per_request
+        of_servers = (self._capabilities[server, query.model] for server in query.served.endpoints)
+        return query.insists or (
+            mode == "auto"
+            and all(server_capabilities.several for server_capabilities in of_servers)
+        )
 
-    async def _persist(self, wanted: Wanted) -> _Outcome:
+    async def _persist(self, query: Query) -> _Outcome:
         """The replies of one request, sent again as long as that may help.
 
         They are fewer than the keys if the server does not make as many at once.
         """
         ticket, again = self._queue.ticket(), _Again()
         while True:
-            servers, prefix = wanted.served.endpoints, replies.prefix_of(wanted.request)
-            permit = await self._queue.acquire(servers, ticket, wanted.most_tokens, prefix)
+            servers, prefix = query.served.endpoints, replies.prefix_of(query.request)
+            permit = await self._queue.acquire(servers, ticket, query.most_tokens, prefix)
             try:
-                outcome = await self._attempt(permit, wanted, again)
+                outcome = await self._attempt(permit, query, again)
             finally:
                 self._queue.release(permit)
             if not isinstance(outcome, _Again):
@@ -232,54 +235,60 @@ class ApiSampler:
             again = outcome
             await self._pause(again.pause)
 
-    async def _attempt(self, permit: Permit, wanted: Wanted, before: _Again) -> _Outcome | _Again:
+    async def _attempt(self, permit: Permit, query: Query, before: _Again) -> _Outcome | _Again:
         """The outcome of one exchange, or how to try again."""
         server = permit.server
         # Taken before the request is sent: others may learn something meanwhile, and a refusal can
         # be understood only by what this request asked for.
-        used = before.guess or self._capabilities[server, wanted.model]
-        if not used.several and not wanted.insists:
-            wanted = wanted._replace(keys=wanted.keys[:1])
-        num_keys = len(wanted.keys)
-        reserved = await self._meter.reserve(wanted.request, num_keys, durable=self.durable)
+        used = before.guess or self._capabilities[server, query.model]
+        if not used.several and not query.insists:
+            query = query._replace(keys=query.keys[:1])
+        num_keys = len(query.keys)
+        reserved = await self._meter.reserve(query.request, num_keys, durable=self.durable)
         if not is_successful(reserved):
             return Failure(reserved.failure())
         began = time.monotonic()
         with reserved.unwrap() as charge:
-            got, headers = await self._exchange(server, wanted, used)
+            answer, headers = await self._exchange(server, query, used)
             seconds = time.monotonic() - began
-            shortest = self._shortest.get((server, wanted.model), retries.UNKNOWN_SECONDS)
-            charge.bill(_billed(got, seconds, shortest))
-        if isinstance(got, Problem):
-            return Failure(got)
-        if _is_stale(got, seconds) and not before.was_stale:
+            shortest = self._shortest.get((server, query.model), retries.UNKNOWN_SECONDS)
+            charge.bill(_billed(answer, seconds, shortest))
+        if isinstance(answer, Problem):
+            return Failure(answer)
+        if _is_stale(answer, seconds) and not before.was_stale:
             return before._replace(pause=0.0, was_stale=True)
-        self._update_pace(permit, got, headers)
-        if isinstance(got, Answered):
-            place = server, wanted.model
-            self._shortest[place] = min(seconds, self._shortest.get(place, seconds))
+        self._update_pace(permit, answer, headers)
+        if isinstance(answer, Answered):
+            target = server, query.model
+            self._shortest[target] = min(seconds, self._shortest.get(target, seconds))
             if before.guess is not None:
-                self._remember(wanted, server, before.guess)
-            self._check_number(wanted, server, got.num_choices)
-            self._report_empty(server, wanted, got)
-            return Success(tuple(replace(one, seconds=seconds) for one in got.completions))
-        withheld = replies.withheld(got, wanted.request, wanted.keys)
+                self._remember(query, server, before.guess)
+            self._check_number(query, server, answer.num_choices)
+            self._report_empty(server, query, answer)
+            return Success(
+                tuple(replace(completion, seconds=seconds) for completion in answer.completions)
+            )
+        withheld = replies.withheld(answer, query.request, query.keys)
         if withheld:
-            self._report(server, got.kind, problems.describe(server, wanted.purpose, got), INVALID)
+            self._report(
+                server, answer.kind, problems.describe(server, query.purpose, answer), INVALID
+            )
             return Success(withheld)
-        other_form = self._other_form(server, wanted, used, got, before)
+        other_form = self._other_form(server, query, used, answer, before)
         if other_form is not None:
             return other_form
-        outage = self._outage(wanted) if got.kind in OUTAGES else None
+        outage = self._outage(query) if answer.kind in OUTAGES else None
         in_outage = outage is not None
-        attempt = Attempt(got.kind, got.status, got.retry_after, seconds, before.pause, in_outage)
+        attempt = Attempt(
+            answer.kind, answer.status, answer.retry_after, seconds, before.pause, in_outage
+        )
         history = (*before.history, attempt)
-        decision = retries.decide(history, self._settings.policy, wanted.keys[0], outage)
+        decision = retries.decide(history, self._settings.policy, query.keys[0], outage)
         if isinstance(decision, GiveUp):
             # The first refusal says more than that of a guess.
-            first = before.refusal if got.kind == "refused" else None
-            return Failure(_final(server, wanted, first or got, decision.reason))
-        self._report_delay(server, wanted, got, history, outage)
+            first = before.refusal if answer.kind == "refused" else None
+            return Failure(_final(server, query, first or answer, decision.reason))
+        self._report_delay(server, query, answer, history, outage)
         return before._replace(history=history, pause=decision.seconds, was_stale=False)
 
     def _update_pace(
@@ -290,24 +299,24 @@ class ApiSampler:
         self._queue.update_pace(permit, change)
 
     async def _exchange(
-        self, server: Endpoint, wanted: Wanted, capabilities: Capabilities
+        self, server: Endpoint, query: Query, capabilities: Capabilities
     ) -> tuple[Answered | RequestFailure | Problem, Mapping[str, str]]:
         """The result of one request, and the headers of the answer; a Problem is final."""
-        content = replies.body_of(wanted.request, wanted.keys, capabilities, wanted.served.caches)
+        content = replies.body_of(query.request, query.keys, capabilities, query.served.caches)
         try:
             # Around the whole exchange: the client's limits are for single reads, which a server
             # that sends a byte now and then never exceeds.
             async with asyncio.timeout(self._settings.timeout):
                 chats = await self._client(server)
-                text_bytes = replies.most_bytes(wanted.request, len(wanted.keys))
+                text_bytes = replies.most_bytes(query.request, len(query.keys))
                 response = await chats.post(content, max(replies.SHORT_ANSWER, text_bytes))
         except (aiohttp.ClientError, OSError) as error:
             return problems.failure_of(error), {}
         status, headers, body = response
         if status >= 300:
             return problems.failure_in(body, status, headers), headers
-        number = len(wanted.keys)
-        return replies.read_answer(body, headers, wanted.request, number, status), headers
+        number = len(query.keys)
+        return replies.read_answer(body, headers, query.request, number, status), headers
 
     async def _client(self, server: Endpoint) -> Chats:
         """The client of a server, the same until the event loop ends."""
@@ -333,7 +342,7 @@ class ApiSampler:
     def _other_form(
         self,
         server: Endpoint,
-        wanted: Wanted,
+        query: Query,
         used: Capabilities,
         failure: RequestFailure,
         before: _Again,
@@ -342,66 +351,66 @@ class ApiSampler:
 
         It is sent at once, and not counted as an attempt: nothing is wrong with the server.
         """
-        sent = replies.optional_fields(wanted.request, wanted.keys, used, wanted.served.caches)
-        sent -= {"n"} if wanted.insists else set()
-        other = capabilities.other_form(used, failure, wanted.request, sent)
-        if other is None:
+        sent = replies.optional_fields(query.request, query.keys, used, query.served.caches)
+        sent -= {"n"} if query.insists else set()
+        form = capabilities.other_form(used, failure, query.request, sent)
+        if form is None:
             return None
-        if other.is_guessed:
-            problem = problems.describe(server, wanted.purpose, failure)
+        if form.is_guessed:
+            problem = problems.describe(server, query.purpose, failure)
             fields = ", ".join(sorted(sent - {"n"} or sent))
             self._report(server, "guess", problem, f"tried again without {fields}")
         elif before.guess is None:
-            self._remember(wanted, server, other.capabilities)
-            one_by_one = len(wanted.keys) > 1 and not self._makes_several(wanted)
+            self._remember(query, server, form.capabilities)
+            one_by_one = len(query.keys) > 1 and not self._makes_several(query)
             return Success(()) if one_by_one else before._replace(pause=0.0)
         # A guess, and what is learnt on top of it, is remembered once an answer has confirmed it.
         refusal = before.refusal or failure
-        return before._replace(pause=0.0, guess=other.capabilities, refusal=refusal)
+        return before._replace(pause=0.0, guess=form.capabilities, refusal=refusal)
 
-    def _check_number(self, wanted: Wanted, server: Endpoint, num_choices: int) -> None:
+    def _check_number(self, query: Query, server: Endpoint, num_choices: int) -> None:
         """Request replies one by one from a server that does not keep to n, answer after answer."""
-        if len(wanted.keys) == 1 or wanted.insists:
+        if len(query.keys) == 1 or query.insists:
             return
-        place = server, wanted.model
-        self._deviant[place] = self._deviant[place] + 1 if num_choices != len(wanted.keys) else 0
-        if self._deviant[place] >= DEVIANT_ANSWERS:
-            self._remember(wanted, server, Capabilities(several=False))
+        target = server, query.model
+        self._deviant[target] = self._deviant[target] + 1 if num_choices != len(query.keys) else 0
+        if self._deviant[target] >= DEVIANT_ANSWERS:
+            self._remember(query, server, Capabilities(several=False))
 
-    def _remember(self, wanted: Wanted, server: Endpoint, learnt: Capabilities) -> None:
-        known = self._capabilities[server, wanted.model]
-        self._capabilities[server, wanted.model] = capabilities.combine(known, learnt)
-        for line in capabilities.differences(known, self._capabilities[server, wanted.model]):
-            self._settings.tell(f"{server.url}: {wanted.model}: the server {line}")
+    def _remember(self, query: Query, server: Endpoint, learnt: Capabilities) -> None:
+        before = self._capabilities[server, query.model]
+        self._capabilities[server, query.model] = capabilities.combine(before, learnt)
+        for line in capabilities.differences(before, self._capabilities[server, query.model]):
+            self._settings.tell(f"{server.url}: {query.model}: the server {line}")
 
-    def _outage(self, wanted: Wanted) -> Outage | None:
+    def _outage(self, query: Query) -> Outage | None:
         """The outage of all servers of the model, as long as the one that is borne longest.
 
         None if one of them answers.
         """
-        policy, paces = self._settings.policy, self._queue.paces(wanted.served.endpoints)
-        if not all(one.is_out for one in paces):
+        policy, paces = self._settings.policy, self._queue.paces(query.served.endpoints)
+        if not all(pace.is_out for pace in paces):
             return None
         # A server that has answered before is restarting; one that never has is a wrong address.
-        limits = (policy.max_outage if one.seen else policy.max_unreached for one in paces)
+        limits = (policy.max_outage if pace.seen else policy.max_unreached for pace in paces)
         now = self._clock()
         outages = (
-            Outage(now - one.out_since, limit) for one, limit in zip(paces, limits, strict=True)
+            Outage(now - pace.out_since, limit) for pace, limit in zip(paces, limits, strict=True)
         )
         return max(outages, key=lambda outage: outage.left)
 
-    def _report_empty(self, server: Endpoint, wanted: Wanted, answered: Answered) -> None:
+    def _report_empty(self, server: Endpoint, query: Query, answered: Answered) -> None:
         """Report replies that spent their whole limit before a word."""
-        empty = replies.report_of_empty(answered, wanted.request)
+        empty = replies.report_of_empty(answered, query.request)
         if empty:
-            remedy = f"raise {_address(wanted, 'max_tokens_per_message')}"
-            problem = Problem(empty, wanted.purpose, remedy).at(server.url)
-            self._report(server, f"empty {wanted.purpose}", problem, GIVEN_UP)
+            remedy = f"raise {_address(query, 'max_tokens_per_message')}"
+            problem = Problem(empty, query.purpose, remedy).at(server.url)
+            self._report(server, f"empty {query.purpose}", problem, GIVEN_UP)
 
     def _report_delay(
         self,
         server: Endpoint,
-        wanted: Wanted,
+        query: Query,
         failure: RequestFailure,
         history: Sequence[Attempt],
         outage: Outage | None,
@@ -417,13 +426,13 @@ class ApiSampler:
                 f"waiting for it for {outage.left:,.0f} s more; one request at a time is tried, "
                 f"{waiting:,} wait"
             )
-        self._report(server, "delay", problems.describe(server, wanted.model, failure), then)
+        self._report(server, "delay", problems.describe(server, query.model, failure), then)
 
-    def _report(self, server: Endpoint, what: str, problem: Problem, consequence: str) -> None:
+    def _report(self, server: Endpoint, subject: str, problem: Problem, consequence: str) -> None:
         """Report a problem, at most once in `REPORT_EVERY` for a server and what it is about."""
-        now, place = self._clock(), (server, what)
-        if now - self._reported_at.get(place, -REPORT_EVERY) >= REPORT_EVERY:
-            self._reported_at[place] = now
+        now, topic = self._clock(), (server, subject)
+        if now - self._reported_at.get(topic, -REPORT_EVERY) >= REPORT_EVERY:
+            self._reported_at[topic] = now
             self._settings.tell(f"{problem}; {consequence}")
 
     def _clock(self) -> float:
@@ -440,40 +449,40 @@ class ApiSampler:
             self._pauses.discard(pause)
 
 
-def _final(server: Endpoint, wanted: Wanted, failure: RequestFailure, reason: str) -> Problem:
+def _final(server: Endpoint, query: Query, failure: RequestFailure, reason: str) -> Problem:
     """The failure of a request that is given up."""
-    remedy, lasting = problems.remedy_for(failure, wanted.served.key_variable), None
+    remedy, lasting = problems.remedy_for(failure, query.served.key_variable), None
     if failure.kind == "refused":
         # Only a parameter that the user has set can be set otherwise.
-        parameter = capabilities.parameter_of(failure, wanted.request)
+        parameter = capabilities.parameter_of(failure, query.request)
         lasting = bool(parameter)
-        remedy = f"change {_address(wanted, parameter)}" if parameter else ""
-    return problems.describe(server, wanted.purpose, failure, reason, remedy, lasting=lasting)
+        remedy = f"change {_address(query, parameter)}" if parameter else ""
+    return problems.describe(server, query.purpose, failure, reason, remedy, lasting=lasting)
 
 
-def _address(wanted: Wanted, parameter: str) -> str:
-    return f"agents.{wanted.request.agent}.{parameter}"
+def _address(query: Query, parameter: str) -> str:
+    return f"agents.{query.request.agent}.{parameter}"
 
 
-def _completion_or_reason(place: Completion | Problem | None) -> Completion | Unanswered:
-    if isinstance(place, Completion):
-        return place
-    return Unanswered(str(place) if place else "")
+def _completion_or_reason(result: Completion | Problem | None) -> Completion | Unanswered:
+    if isinstance(result, Completion):
+        return result
+    return Unanswered(str(result) if result else "")
 
 
 def _billed(
-    got: Answered | RequestFailure | Problem, seconds: float, shortest: float
+    answer: Answered | RequestFailure | Problem, seconds: float, shortest: float
 ) -> Tokens | None:
     """The tokens that an exchange of so many seconds is billed for; None if that is not known."""
-    match got:
+    match answer:
         case Answered(completions):
             tokens = tokens_of(completions)
-            written = any(one.text for one in completions)
+            written = any(completion.text for completion in completions)
             # A server that counts nothing, or less than nothing, has not told what it bills.
             is_counted = tokens.prompt > 0 and (tokens.completion > 0 or not written)
             return tokens if is_counted else None
         case RequestFailure():
-            return None if retries.may_be_billed(got, seconds, shortest) else Tokens()
+            return None if retries.may_be_billed(answer, seconds, shortest) else Tokens()
     return Tokens()
 
 

@@ -71,17 +71,17 @@ def trainings(
     `rl.lr` has no meaning for an API that takes a multiple of its own rate: the multiple is
     `agent_lr_factor` if that is set.  Of several servers the first trains.
     """
-    found = {}
+    by_group = {}
     for agent in params.agents:
         if agent.model_provider in ("local", "scripted") or agent.use_dummy_api:
             continue
         variable = agent.api_key_variable or KEY_VARIABLES.get(agent.model_provider)
         match endpoints_of(agent, environment):
             case Success((first, *_)):
-                found[agent_group(agent)] = Training(first, agent.agent_lr_factor, variable)
+                by_group[agent_group(agent)] = Training(first, agent.agent_lr_factor, variable)
             case Failure(problem):
                 return Failure(problem)
-    return Success(found)
+    return Success(by_group)
 
 
 def api_tuner(
@@ -141,7 +141,7 @@ async def cancel_jobs(
     """
     cancelled: list[str] = []
     answer = DEFAULT_TIMEOUTS.answer
-    for endpoint, training in {one.endpoint: one for one in groups.values()}.items():
+    for endpoint, training in {training.endpoint: training for training in groups.values()}.items():
         task = training.retry_task("cancelling jobs", DEFAULT_TIMEOUTS.retries, lambda line: None)
         async with make_client(endpoint, timeout=answer, connections=1) as client:
             match await task.persist(partial(_cancel_all, client, identity(run))):
@@ -218,19 +218,19 @@ class _RemoteJob(NamedTuple):
         process: perhaps only the answer was lost.
         """
         note = read_note(self.run, self.intent)
-        known = note.id if note else None
-        found = await jobs.retrieve(self.client, known) if known else None
-        if found is None or (self.again and found.status in WITHOUT_MODEL):
-            found = await self._find(note)
-        if not found:
+        noted_id = note.id if note else None
+        job = await jobs.retrieve(self.client, noted_id) if noted_id else None
+        if job is None or (self.again and job.status in WITHOUT_MODEL):
+            job = await self._find(note)
+        if not job:
             async with self.uploading:
                 file = await jobs.ensure_file(self.client, self.intent.run, self.intent.job.rows)
             # The id of a vanished or failed job is a part of the idempotency key: with the same key
             # as before, a server would answer with that job.
-            found = await self._create(file, f"{self.intent.tag}/{known or 0}")
-        if found.id != known:
-            self._note(found.file, found.id)
-        return found
+            job = await self._create(file, f"{self.intent.tag}/{noted_id or 0}")
+        if job.id != noted_id:
+            self._note(job.file, job.id)
+        return job
 
     def _note(self, file: str | None, id: str | None = None, *, ended: bool = False) -> None:
         job = self.intent.job
@@ -274,14 +274,14 @@ class _RemoteJob(NamedTuple):
                     self._note(remote.file, remote.id, ended=True)
                 return ended
             waited = time.monotonic() - began
-            left = self.timeouts.limit - waited
-            if left <= 0:
+            seconds_left = self.timeouts.limit - waited
+            if seconds_left <= 0:
                 return Failure(self._too_long(remote))
             # Soon at first: a job whose file is refused ends long before one that trains.
-            await asyncio.sleep(min(1.0 + waited / 10, self.timeouts.poll, left))
+            await asyncio.sleep(min(1.0 + waited / 10, self.timeouts.poll, seconds_left))
             match await self.task.persist(partial(self._look, remote)):
-                case Success(found):
-                    remote = found
+                case Success(current):
+                    remote = current
                 case Failure(problem):
                     return Failure(problem)
 
@@ -303,9 +303,9 @@ class _RemoteJob(NamedTuple):
 
         One 404 alone does not mean that it is gone: behind a load balancer, replicas lag.
         """
-        found = await jobs.retrieve(self.client, remote.id)
-        found = found or await jobs.find_job(self.client, self.intent.tag)
-        return found or remote._replace(status="not_found", word="not found")
+        job = await jobs.retrieve(self.client, remote.id)
+        job = job or await jobs.find_job(self.client, self.intent.tag)
+        return job or remote._replace(status="not_found", word="not found")
 
     def _name(self, remote: Remote) -> str:
         url, name = self.task.server.url, self.intent.job.name

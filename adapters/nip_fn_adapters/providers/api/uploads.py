@@ -16,8 +16,8 @@ async def ensure_upload(client: Any, name: str, data: bytes, purpose: str) -> st
     """
     async for file in each(client.files.list(purpose=purpose)):
         # The name alone would also fit an upload that broke off.
-        found = (getattr(file, "filename", None), getattr(file, "bytes", None))
-        if found == (name, len(data)) and getattr(file, "status", None) != "error":
+        name_and_size = (getattr(file, "filename", None), getattr(file, "bytes", None))
+        if name_and_size == (name, len(data)) and getattr(file, "status", None) != "error":
             return text_of(file, "id")
     upload = (name, data, "application/jsonl")
     return text_of(await client.files.create(file=upload, purpose=purpose), "id")
@@ -32,21 +32,21 @@ async def delete_file(client: Any, file: str) -> None:
 
 
 async def look_for(
-    find: Callable[[], Awaitable[Found | None]], asked: float | None, settle: float
+    find: Callable[[], Awaitable[Found | None]], requested_at: float | None, settle: float
 ) -> Found | None:
     """The object that `find` finds in a list, which may show a new object late; or None.
 
     Args:
         find: looks at the list once.
-        asked: when the object was requested, in s since 1970; None: look only once.
+        requested_at: when the object was requested, in s since 1970; None: look only once.
         settle: seconds from then until it must be listed if it was created.
     """
     # A clock that has been set back must not make the wait longer than `settle`.
-    until = 0.0 if asked is None else min(time.time(), asked) + settle
+    until = 0.0 if requested_at is None else min(time.time(), requested_at) + settle
     while True:
-        found = await find()
-        if found or time.time() >= until:
-            return found
+        listed = await find()
+        if listed or time.time() >= until:
+            return listed
         await asyncio.sleep(min(1.0, settle / 10))
 
 

@@ -63,13 +63,13 @@ def _blocks(packed: Packed, device: Any) -> Blocks:
     """The blocks of a forest."""
     import torch
 
-    parts = blocks(packed)
+    spans = blocks(packed)
     # Added to the scores: of a mask of truth values torch makes such a one in every layer.
-    masks = (np.where(part.is_seen, np.float32(0), np.float32(-np.inf)) for part in parts)
+    masks = (np.where(span.is_seen, np.float32(0), np.float32(-np.inf)) for span in spans)
     return Blocks(
-        queries=[part.end - part.start for part in parts],
-        keys=torch.as_tensor(np.concatenate([part.keys for part in parts]), device=device),
-        widths=[len(part.keys) for part in parts],
+        queries=[span.end - span.start for span in spans],
+        keys=torch.as_tensor(np.concatenate([span.keys for span in spans]), device=device),
+        widths=[len(span.keys) for span in spans],
         masks=[torch.as_tensor(mask, device=device)[None, None] for mask in masks],
     )
 
@@ -88,10 +88,10 @@ def _attend(
     from transformers.integrations.sdpa_attention import sdpa_attention_forward as attend
 
     if blocks is None:
-        found, _ = attend(module, query, key, value, attention_mask, **options)
-        return found, None
+        output, _ = attend(module, query, key, value, attention_mask, **options)
+        return output, None
     # Gathered once for all blocks: each by itself would have a gradient of the forest's size.
     keys, values = (x.index_select(2, blocks.keys).split(blocks.widths, 2) for x in (key, value))
-    parts = zip(query.split(blocks.queries, 2), keys, values, blocks.masks, strict=True)
-    found = [attend(module, q, k, v, mask.to(q.dtype), **options)[0] for q, k, v, mask in parts]
-    return torch.cat(found, dim=1), None
+    inputs = zip(query.split(blocks.queries, 2), keys, values, blocks.masks, strict=True)
+    outputs = [attend(module, q, k, v, mask.to(q.dtype), **options)[0] for q, k, v, mask in inputs]
+    return torch.cat(outputs, dim=1), None

@@ -204,9 +204,9 @@ def _said(prompts: np.ndarray, seen: np.ndarray, width: int, num_steps: int) -> 
 
     The prompt's last token fills the rest: how often a token occurs does not matter.
     """
-    said = np.repeat(prompts[:, -1:], prompts.shape[1] + num_steps, axis=1)
-    said[:, : prompts.shape[1]][seen > 0] = prompts[seen > 0]
-    return np.repeat(said[:, None], width, axis=1)
+    tokens = np.repeat(prompts[:, -1:], prompts.shape[1] + num_steps, axis=1)
+    tokens[:, : prompts.shape[1]][seen > 0] = prompts[seen > 0]
+    return np.repeat(tokens[:, None], width, axis=1)
 
 
 def _keep(live: _Live, rows: Any) -> _Live:

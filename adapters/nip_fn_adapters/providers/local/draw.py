@@ -6,8 +6,8 @@ Letters of shapes: P chats, K replies to each, N tokens so far, V vocabulary.
 from typing import Any
 
 
-def penalise(logits: Any, said: Any, penalty: Any) -> Any:
-    """The logits `[P, K, V]`, less likely for each token that occurs in `said` `[P, K, N]`.
+def penalise(logits: Any, context: Any, penalty: Any) -> Any:
+    """The logits `[P, K, V]`, less likely for each token that occurs in `context` `[P, K, N]`.
 
     There, once however often it occurs: logit / penalty if the logit is positive, logit · penalty
     if it is negative (Keskar et al. 2019, "CTRL", section 4.1, as vLLM and transformers do it for
@@ -15,8 +15,8 @@ def penalise(logits: Any, said: Any, penalty: Any) -> Any:
     """
     import torch
 
-    scores = logits.gather(-1, said)
-    return logits.scatter(-1, said, torch.where(scores < 0, scores * penalty, scores / penalty))
+    scores = logits.gather(-1, context)
+    return logits.scatter(-1, context, torch.where(scores < 0, scores * penalty, scores / penalty))
 
 
 def nucleus(probabilities: Any, top_p: Any) -> Any:

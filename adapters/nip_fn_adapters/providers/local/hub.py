@@ -50,8 +50,8 @@ def hub_model(name: str) -> Result[Path, Problem]:
     except LocalEntryNotFoundError:
         fault = "it is not there"
     except HFValidationError as error:
-        told = f"{name} is no folder, and cannot be on the hub: {one_line(error)}"
-        return Failure(Problem(told, remedy="correct the name"))
+        message = f"{name} is no folder, and cannot be on the hub: {one_line(error)}"
+        return Failure(Problem(message, remedy="correct the name"))
     if constants.HF_HUB_OFFLINE:
         return Failure(
             Problem(
@@ -78,8 +78,8 @@ def _download(name: str) -> Result[Path, Problem]:
             )
         )
     except Exception as error:  # of names, HTTP, the hub's own transport, and files
-        told = f"{name} cannot be downloaded from the Hugging Face hub: {one_line(error)}"
-        return Failure(Problem(told))
+        message = f"{name} cannot be downloaded from the Hugging Face hub: {one_line(error)}"
+        return Failure(Problem(message))
     fault = _fault(folder)
     if fault:
         return Failure(Problem(f"{name} of the Hugging Face hub is of no use: {fault}"))

@@ -29,8 +29,8 @@ class Memory(NamedTuple):
 
     def __str__(self) -> str:
         """The sum and the parts, for people."""
-        parts = (f"{name} {size / 1e9:.1f}" for name, size in self._asdict().items())
-        return f"at least {sum(self) / 1e9:.1f} GB ({', '.join(parts)})"
+        sizes = (f"{name} {size / 1e9:.1f}" for name, size in self._asdict().items())
+        return f"at least {sum(self) / 1e9:.1f} GB ({', '.join(sizes)})"
 
 
 def training_memory(
@@ -107,12 +107,12 @@ def _kept(model: Any, tokens: int) -> int:
     """The bytes that a forward pass keeps for the backward pass, weights left out."""
     import torch
 
-    own = {weight.untyped_storage()._cdata for weight in model.parameters()}
+    weights = {weight.untyped_storage()._cdata for weight in model.parameters()}
     kept: dict[int, Any] = {}
 
     def pack(tensor: Any) -> Any:
         storage = tensor.untyped_storage()
-        if storage._cdata not in own:
+        if storage._cdata not in weights:
             kept[storage._cdata] = storage  # held, lest another should get its address
         return tensor
 

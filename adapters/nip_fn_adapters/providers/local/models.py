@@ -51,8 +51,8 @@ def installed(*packages: str) -> Result[None, Problem]:
 
 
 def _needed(package: str, extra: str = "local") -> Result[None, Problem]:
-    told = f"the local model needs {package}"
-    return Failure(Problem(told, remedy=f'pip install "nip-fn[{extra}]"'))
+    message = f"the local model needs {package}"
+    return Failure(Problem(message, remedy=f'pip install "nip-fn[{extra}]"'))
 
 
 def exit_on_failure(result: Result[T, Problem]) -> T:
@@ -70,11 +70,11 @@ def model_directory(name: str) -> Result[Path, Problem]:
     path = BUILTIN.get(name) or Path(name).expanduser()
     if (path / "config.json").is_file():
         return Success(path)
-    known = ", ".join(BUILTIN)
+    builtin = ", ".join(BUILTIN)
     return Failure(
         Problem(
             f"{name} is no model: {path} has no config.json",
-            remedy=f"name a folder, ORG/NAME of the Hugging Face hub, or {known}; for a model "
+            remedy=f"name a folder, ORG/NAME of the Hugging Face hub, or {builtin}; for a model "
             "behind an API name its provider, too, as in --provider openai",
             lasting=True,
         )
@@ -89,8 +89,8 @@ def cached_directory(name: str) -> Path | None:
         return None
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(name, "config.json")
-    return Path(found).parent if isinstance(found, str) else None
+    config = try_to_load_from_cache(name, "config.json")
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def is_on_hub(name: str) -> bool:
@@ -164,7 +164,7 @@ def _quantization(numbers: Precision) -> Any:
 
 def is_sharded() -> bool:
     """True if accelerate trains a model in parts on several devices."""
-    return any(os.environ.get(f"ACCELERATE_USE_{way}") == "true" for way in SHARDING)
+    return any(os.environ.get(f"ACCELERATE_USE_{backend}") == "true" for backend in SHARDING)
 
 
 def load_tokenizer(folder: Path) -> Any:
@@ -177,9 +177,9 @@ def load_tokenizer(folder: Path) -> Any:
 def check_tokenizer(base: Path, tokenizer: Any) -> Result[None, Problem]:
     """Success if the model's tokenizer can write chats, and the end of a reply."""
     if tokenizer.chat_template is None or tokenizer.eos_token_id is None:
-        told = f"the tokenizer of {base} has no chat template or no end token"
+        message = f"the tokenizer of {base} has no chat template or no end token"
         remedy = "choose a model that was trained for chats"
-        return Failure(Problem(told, remedy=remedy, lasting=True))
+        return Failure(Problem(message, remedy=remedy, lasting=True))
     return Success(None)
 
 

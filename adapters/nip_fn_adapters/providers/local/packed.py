@@ -100,17 +100,17 @@ def token_scores(model: Any, rows: Sequence[TokenRow]) -> list[tuple[Floats, ...
     """The log-probability of each token of each row's replies, without gradients."""
     import torch
 
-    found: dict[int, tuple[Floats, ...]] = {}
+    by_row: dict[int, tuple[Floats, ...]] = {}
     model.eval()
     for packed in forests(model, rows):
         with torch.no_grad():
             scores = score(model, packed).log_probabilities.double().cpu().numpy()
-        at = 0
+        start = 0
         for row, replies in zip(packed.rows, packed.replies, strict=True):
-            ends = at + np.cumsum([len(reply) for reply in replies])
-            found[row] = tuple(np.split(scores[at : ends[-1]], ends[:-1] - at))
-            at = ends[-1]
-    return [found[row] for row in range(len(rows))]
+            ends = start + np.cumsum([len(reply) for reply in replies])
+            by_row[row] = tuple(np.split(scores[start : ends[-1]], ends[:-1] - start))
+            start = ends[-1]
+    return [by_row[row] for row in range(len(rows))]
 
 
 def packing_problem(model: Any, encoded: Encoded) -> str:
@@ -121,26 +121,29 @@ def packing_problem(model: Any, encoded: Encoded) -> str:
     import torch
 
     config = model.config.get_text_config()
-    kinds, window = getattr(config, "layer_types", None), getattr(config, "sliding_window", None)
-    if any(kind != FULL_ATTENTION for kind in kinds or ()):
+    layer_types, window = (
+        getattr(config, "layer_types", None),
+        getattr(config, "sliding_window", None),
+    )
+    if any(layer_type != FULL_ATTENTION for layer_type in layer_types or ()):
         return "it has layers without full attention"
-    if kinds is None and window is not None and window < encoded.max_length:
+    if layer_types is None and window is not None and window < encoded.max_length:
         return f"its attention reaches back {window} tokens only"
     if hasattr(config, "output_router_logits") and config.router_aux_loss_coef:
         return "its experts have a loss of their own, which depends on how often a token is read"
     if is_sharded():
         return "it is trained in parts on several devices"
     attend_in_blocks(model)
-    some = encoded.rows[:2] + encoded.rows[-1:]  # the first two are of one tree, as a rule
+    sample = encoded.rows[:2] + encoded.rows[-1:]  # the first two are of one tree, as a rule
     try:
-        packed = token_scores(model, some)
+        packed = token_scores(model, sample)
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         return f"it does not take packed rows: {first_line(error)}"
     gaps = np.concatenate(
         [
-            np.abs(one - other)
-            for both in zip(packed, plain_scores(model, some), strict=True)
-            for one, other in zip(*both, strict=True)
+            np.abs(packed_score - plain_score)
+            for scores in zip(packed, plain_scores(model, sample), strict=True)
+            for packed_score, plain_score in zip(*scores, strict=True)
         ]
     )
     is_coarse = model.dtype in (torch.bfloat16, torch.float16)
@@ -199,8 +202,8 @@ def train_packed(job: Job, files: JobFiles, loaded: Loaded) -> Done:
         tokens = sum(len(sequence) for row in batch.rows for sequence in row.sequences)
         steps.append(Step(epoch, tokens, forwarded, figures))
         if follow is not None:
-            told = ", ".join(f"{name} {value:.4g}" for name, value in figures._asdict().items())
-            print(f"step {step + 1}/{number}: {told}")
+            values = ", ".join(f"{name} {value:.4g}" for name, value in figures._asdict().items())
+            print(f"step {step + 1}/{number}: {values}")
             follow(step + 1, figures.loss)
     ratios: tuple[float, ...] = ()
     if job.method == "dpo":
@@ -220,10 +223,10 @@ def backward(job: Job, model: Any, accelerator: Any, batch: Batch) -> tuple[Figu
 
     # The figures, and the tokens.
     total = torch.zeros(len(Figures._fields) + 1, dtype=torch.float64, device=accelerator.device)
-    parts = list(_parts(accelerator.unwrap_model(model), batch, accelerator))
-    for index, (packed, rows, weight) in enumerate(parts):
+    weighted = list(_parts(accelerator.unwrap_model(model), batch, accelerator))
+    for index, (packed, rows, weight) in enumerate(weighted):
         # Processes bring their gradients together once a step, with the last forest.
-        is_last = index == len(parts) - 1
+        is_last = index == len(weighted) - 1
         with nullcontext() if is_last else accelerator.no_sync(model):
             scores = score(model, packed)
             figures = loss(job, scores, packed, batch, rows)

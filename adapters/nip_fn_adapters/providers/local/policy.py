@@ -64,9 +64,12 @@ def _load(base: Path, adapter: Path | None) -> Result[Policy, Problem]:
     except (OSError, ValueError, RuntimeError) as error:
         return Failure(Problem(f"{adapter or base} cannot be loaded: {first_line(error)}"))
     # The batched decoder's mask lets a token see its whole prompt, which other layers would not.
-    if any(kind != FULL_ATTENTION for kind in getattr(model.config, "layer_types", None) or ()):
-        told = f"{base} has layers without full attention"
-        return Failure(Problem(told, remedy="serve it with vLLM instead"))
+    if any(
+        layer_type != FULL_ATTENTION
+        for layer_type in getattr(model.config, "layer_types", None) or ()
+    ):
+        message = f"{base} has layers without full attention"
+        return Failure(Problem(message, remedy="serve it with vLLM instead"))
     stops, defaults = _stops(model, tokenizer), _defaults(model)
     shares = reads_forests(model.eval())
     policy = Policy(model, tokenizer, context_of(model), stops, defaults, shares)

@@ -82,6 +82,6 @@ def read_forest(
     )[0]
     index = tensor(paths.ravel())
     for number, layer in enumerate(once.layers):
-        parts = (part[0].index_select(1, index) for part in (layer.keys, layer.values))
-        cache.update(*(part.unflatten(1, paths.shape).transpose(0, 1) for part in parts), number)
+        states = (state[0].index_select(1, index) for state in (layer.keys, layer.values))
+        cache.update(*(state.unflatten(1, paths.shape).transpose(0, 1) for state in states), number)
     return logits[tensor(places)][:, None]

@@ -32,9 +32,11 @@ def progress_writer(files: JobFiles, steps: int) -> Callable[[int, float], None]
         nonlocal written
         now = time.monotonic()
         if step in (1, steps) or now - written >= WRITE_SECONDS:
-            left = (now - began) / step * (steps - step)
-            told = Progress(step, steps, loss if math.isfinite(loss) else None, round(left, 1))
-            replace_file(files.progress, msgspec.json.encode(told))
+            seconds_left = (now - began) / step * (steps - step)
+            progress = Progress(
+                step, steps, loss if math.isfinite(loss) else None, round(seconds_left, 1)
+            )
+            replace_file(files.progress, msgspec.json.encode(progress))
             written = now
 
     replace_file(files.progress, msgspec.json.encode(Progress(0, steps)))

@@ -92,12 +92,14 @@ class LocalSampler:
 
         Fails if the model or adapter is missing, or the chat is too long for it.
         """
-        parts = [
-            self._wait(msgspec.structs.replace(request, keys=request.keys[at : at + MAX_WIDTH]))
-            for at in range(0, len(request.keys), MAX_WIDTH)
+        chunks = [
+            self._wait(
+                msgspec.structs.replace(request, keys=request.keys[start : start + MAX_WIDTH])
+            )
+            for start in range(0, len(request.keys), MAX_WIDTH)
         ]
-        answers = await asyncio.gather(*parts)
-        return collect(answers).map(lambda parts: tuple(chain(*parts)))
+        answers = await asyncio.gather(*chunks)
+        return collect(answers).map(lambda replies: tuple(chain(*replies)))
 
     async def score_probes(
         self, model: str, adapter: str | None, probes: Sequence[Probe]
@@ -226,9 +228,9 @@ def _encode(
             rendered[index] = models.render_chat(policy.tokenizer, request.chat)
         except TemplateError as error:
             cause = models.first_line(error)
-            told = f"{request.model} takes no such chat as {request.agent}'s: {cause}"
+            message = f"{request.model} takes no such chat as {request.agent}'s: {cause}"
             roles = "set merge_same_role_messages, or choose another model"
-            refuse(index, Failure(Problem(told, remedy=roles, lasting=True)))
+            refuse(index, Failure(Problem(message, remedy=roles, lasting=True)))
     rows = []
     for index, tokens in zip(
         rendered, models.encode_chats(policy.tokenizer, list(rendered.values())), strict=True
@@ -244,8 +246,8 @@ def _encode(
 def _decode_request(policy: Policy, request: Request, tokens: list[int]) -> DecodeRequest:
     """The request with the model's defaults for the options that it leaves open."""
 
-    def either(asked: float | None, default: float) -> float:
-        return default if asked is None else asked
+    def either(requested: float | None, default: float) -> float:
+        return default if requested is None else requested
 
     return DecodeRequest(
         tokens=tokens,
@@ -290,7 +292,7 @@ def _width_and_length(row: _Row) -> tuple[int, int]:
 
 
 def _completions(
-    policy: Policy, request: Request, asked: DecodeRequest, replies: Sequence[DecodedReply]
+    policy: Policy, request: Request, decoded: DecodeRequest, replies: Sequence[DecodedReply]
 ) -> tuple[Completion, ...]:
     texts = policy.tokenizer.batch_decode(
         [reply.tokens[: len(reply.tokens) - reply.ended] for reply in replies],
@@ -301,7 +303,7 @@ def _completions(
             text=text,
             finish_reason="stop" if reply.ended else "length",
             model=request.adapter or request.model,
-            prompt_tokens=len(asked.tokens),
+            prompt_tokens=len(decoded.tokens),
             completion_tokens=len(reply.tokens),
         )
         for text, reply in zip(texts, replies, strict=True)

@@ -118,5 +118,6 @@ def log_ratios(
     # No divergence: the replies are the data's and not the policy's, and no estimator of a KL is
     # one on them.  Schulman's k3 gave thousands of nats for one token that became unlikely.
     return tuple(
-        float(np.sum(own[0] - named[0])) for own, named in zip(policy, reference, strict=True)
+        float(np.sum(policy_scores[0] - reference_scores[0]))
+        for policy_scores, reference_scores in zip(policy, reference, strict=True)
     )

@@ -69,8 +69,8 @@ def main() -> None:
         _train_job(files, int(threads), bool(plain))
     except (Exception, SystemExit) as error:
         if not files.failure.exists():  # the first of several processes knows the cause
-            kind = "" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
-            replace_file(files.failure, f"{kind}{first_line(error)}".encode())
+            error_type = "" if isinstance(error, SystemExit) else f"{type(error).__name__}: "
+            replace_file(files.failure, f"{error_type}{first_line(error)}".encode())
         raise
 
 
@@ -111,33 +111,33 @@ def train(job: Job, files: JobFiles, *, threads: int, plain: bool = False) -> Tr
     reason = "as asked for" if plain else packing_problem(loaded.model, loaded.encoded)
     if reason:
         print(f"each row is trained on by itself, by trl: {reason}")
-    done = (train_plain if reason else train_packed)(job, files, loaded)
-    after = _probe(job, bare(done.accelerator, done.model), loaded.tokenizer)
+    training = (train_plain if reason else train_packed)(job, files, loaded)
+    after = _probe(job, bare(training.accelerator, training.model), loaded.tokenizer)
     scores = tuple(map(Score, before, after))
     # All processes bring the parts of a model together, so none may leave before this.
-    weights = done.accelerator.get_state_dict(done.wrapped)
-    done.accelerator.end_training()  # from here on, no process waits for another
-    if not done.accelerator.is_main_process:
+    weights = training.accelerator.get_state_dict(training.wrapped)
+    training.accelerator.end_training()  # from here on, no process waits for another
+    if not training.accelerator.is_main_process:
         return None
-    last_epoch = _last_epoch(done.steps)
-    problem = loss_problem([step.figures.loss for step in done.steps], last_epoch.loss)
+    last_epoch = _last_epoch(training.steps)
+    problem = loss_problem([step.figures.loss for step in training.steps], last_epoch.loss)
     problem = problem or _model_problem(job, weights, scores)
-    model = done.accelerator.unwrap_model(done.model, keep_fp32_wrapper=False)
-    return Trained(model, weights, _report(job, loaded.encoded, done), scores, problem)
+    model = training.accelerator.unwrap_model(training.model, keep_fp32_wrapper=False)
+    return Trained(model, weights, _report(job, loaded.encoded, training), scores, problem)
 
 
-def _report(job: Job, encoded: Encoded, done: Done) -> Report:
+def _report(job: Job, encoded: Encoded, training: Done) -> Report:
     """The figures of a training; those of its last epoch are means over its steps."""
-    last_epoch = _last_epoch(done.steps)
+    last_epoch = _last_epoch(training.steps)
     report = (
         ("rows", float(len(job.rows))),
         ("truncated", float(encoded.truncated)),
         ("dropped", float(encoded.dropped)),
-        ("steps", float(len(done.steps))),
-        ("train_tokens", float(sum(step.tokens for step in done.steps))),
-        ("forwarded_tokens", float(sum(step.forwarded for step in done.steps))),
-        ("loss_first", done.steps[0].figures.loss),
-        ("loss_last", done.steps[-1].figures.loss),
+        ("steps", float(len(training.steps))),
+        ("train_tokens", float(sum(step.tokens for step in training.steps))),
+        ("forwarded_tokens", float(sum(step.forwarded for step in training.steps))),
+        ("loss_first", training.steps[0].figures.loss),
+        ("loss_last", training.steps[-1].figures.loss),
     )
     if job.method == "sft":
         return (*report, ("token_accuracy", last_epoch.accuracy))
@@ -145,8 +145,8 @@ def _report(job: Job, encoded: Encoded, done: Done) -> Report:
         *report,
         ("reward_accuracy", last_epoch.accuracy),
         ("reward_margin", last_epoch.margin),
-        ("chosen_log_ratio", sum(done.log_ratios) / len(done.log_ratios)),
-        ("chosen_log_ratio_min", min(done.log_ratios)),
+        ("chosen_log_ratio", sum(training.log_ratios) / len(training.log_ratios)),
+        ("chosen_log_ratio_min", min(training.log_ratios)),
     )
 
 

@@ -38,27 +38,27 @@ def local_tuner(
         parallel: The most jobs that train at once; the others wait.
         follow: Called about once a second with each job's progress.
     """
-    places = min(parallel, cores())
-    threads = max(1, cores() // places)
-    free = asyncio.Semaphore(places)
+    slots = min(parallel, cores())
+    threads = max(1, cores() // slots)
+    free = asyncio.Semaphore(slots)
     run_child = warm_children(*PRELOADED)
 
     async def tune(job: Job) -> Result[Tuned, Problem]:
         files = JobFiles(run.absolute(), job.name)
-        done = finished(files, job)
-        if done is not None:
-            return Success(done)
+        tuned = finished(files, job)
+        if tuned is not None:
+            return Success(tuned)
         return await bind_async(await _download(job.model), partial(train, files, job))
 
     async def train(files: JobFiles, job: Job, _: object) -> Result[Tuned, Problem]:
         async with free:
             write_job(files, job)
             code = await _train(files, threads, follow, run_child)
-        done = finished(files, job)
-        if done is not None:
-            return Success(done)
-        told = f"training {job.name} failed ({failure_reason(files, code)})"
-        return Failure(FailedTraining(told, remedy=f"see {files.log}"))
+        tuned = finished(files, job)
+        if tuned is not None:
+            return Success(tuned)
+        message = f"training {job.name} failed ({failure_reason(files, code)})"
+        return Failure(FailedTraining(message, remedy=f"see {files.log}"))
 
     return tune
 

@@ -52,12 +52,12 @@ def load_trainable(job: Job, base: Path, start: Path | None) -> Any:
     return checkpointed(_load_trainable(job, base, start), job.gradient_checkpointing)
 
 
-def checkpointed(model: Any, asked: Checkpointing = "auto") -> Any:
+def checkpointed(model: Any, setting: Checkpointing = "auto") -> Any:
     """The model; if checkpointed, it takes a third more time, and a fraction of the memory.
 
     Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
     """
-    if asked == "on" or (asked == "auto" and is_large(model)):
+    if setting == "on" or (setting == "auto" and is_large(model)):
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model
 
@@ -201,8 +201,8 @@ def scale_of(folder: Path) -> Result[float, Problem]:
     more += ["bias"] if config.get("bias", "none") != "none" else []
     if more or isinstance(config["target_modules"], str):
         what = ", ".join(more) or "target_modules as a pattern"
-        told = f"no LoRA can be stacked on {folder.name}, which has {what}"
-        return Failure(Problem(told, remedy="train it further instead (stack_lora_adapters)"))
+        message = f"no LoRA can be stacked on {folder.name}, which has {what}"
+        return Failure(Problem(message, remedy="train it further instead (stack_lora_adapters)"))
     rank = config["r"]
     return Success(config["lora_alpha"] / (math.sqrt(rank) if config.get("use_rslora") else rank))
 
@@ -219,15 +219,15 @@ def add_below(folder: Path, below: Path) -> None:
     configs = [json.loads((path / CONFIG).read_text("utf-8")) for path in paths]
     scales = [scale_of(path).unwrap() for path in paths]
     ranks = [config["r"] for config in configs]
-    parts = [load_file(path / WEIGHTS) for path in paths]
+    adapters = [load_file(path / WEIGHTS) for path in paths]
     weights = {}
-    for name in sorted({name for part in parts for name in part}):
+    for name in sorted({name for adapter in adapters for name in adapter}):
         axis = 0 if name.endswith("lora_A.weight") else 1
-        shape = list(next(part[name] for part in parts if name in part).shape)
+        shape = list(next(adapter[name] for adapter in adapters if name in adapter).shape)
         pieces = []
-        for part, scale, rank in zip(parts, scales, ranks, strict=True):
+        for adapter, scale, rank in zip(adapters, scales, ranks, strict=True):
             shape[axis] = rank
-            piece = part[name] if name in part else torch.zeros(shape)
+            piece = adapter[name] if name in adapter else torch.zeros(shape)
             pieces.append(piece * scale if axis == 1 else piece)
         weights[name] = torch.cat(pieces, dim=axis).contiguous()
     targets = sorted({target for config in configs for target in config["target_modules"]})

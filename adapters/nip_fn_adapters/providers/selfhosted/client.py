@@ -116,27 +116,31 @@ class Client(NamedTuple):
                 )
             waited = time.monotonic() - began
             if waited >= self.timeouts.ready:
-                told = f"no language-model server answers at {self.server.url} after {waited:.0f} s"
+                message = (
+                    f"no language-model server answers at {self.server.url} after {waited:.0f} s"
+                )
                 return Failure(
-                    Problem(told, remedy=f"start one there ({start}), or check {ADDRESS}")
+                    Problem(message, remedy=f"start one there ({start}), or check {ADDRESS}")
                 )
             if time.monotonic() - reminded >= self.timeouts.remind:
                 reminded = time.monotonic()
-                left = self.timeouts.ready - waited
+                seconds_left = self.timeouts.ready - waited
                 line = describe(self.server, "asking for its version", failure)
-                self.tell(f"waiting for the language-model server, {left:.0f} s more: {line}")
+                self.tell(
+                    f"waiting for the language-model server, {seconds_left:.0f} s more: {line}"
+                )
             await asyncio.sleep(min(1.0, self.timeouts.remind, self.timeouts.ready - waited))
 
     def _check(self, answer: Result[Version, Refusal]) -> Result[None, Problem]:
         """Success if it is a language-model server whose version fits; it may be warned of."""
-        found = answer.alt(
+        checked = answer.alt(
             lambda refusal: Problem(
                 f"{self.server.url} answers, but not as a language-model server "
                 f"({refusal.problem})",
                 remedy=f"check {ADDRESS}",
             )
         ).bind(lambda server: compatibility(version("nip-fn"), server.version))
-        return found.map(lambda warning: self.tell(warning) if warning else None)
+        return checked.map(lambda warning: self.tell(warning) if warning else None)
 
     async def _exchange(
         self,
@@ -149,11 +153,11 @@ class Client(NamedTuple):
         """One request and its answer; raises what the client raises."""
         content: Any = None
         if isinstance(body, Path):
-            content, kind = _chunks(body), "application/octet-stream"
+            content, content_type = _chunks(body), "application/octet-stream"
         elif body is not None:
-            content, kind = msgspec.json.encode(body), "application/json"
-        options: Any = {"headers": {"Content-Type": kind}} if content else {}
-        given = {"content": content} if content else {}
+            content, content_type = msgspec.json.encode(body), "application/json"
+        options: Any = {"headers": {"Content-Type": content_type}} if content else {}
+        payload = {"content": content} if content else {}
         # A client for each request: they are few, and a kept connection would break with a server
         # that is started again.
         most_bytes = MOST_ADAPTER if into is bytes else MOST_BYTES
@@ -162,19 +166,19 @@ class Client(NamedTuple):
         ) as client:
             send = getattr(client, method)
             try:
-                answer = await send(path, cast_to=httpx2.Response, options=options, **given)
+                answer = await send(path, cast_to=httpx2.Response, options=options, **payload)
             except openai.APIStatusError as error:
-                status, said = error.status_code, _detail(error.response)
-                if kind_of(status) in REFUSING or (said and status in UNABLE):
-                    return Failure(Refusal(said or f"status {status}", status=status))
+                status, detail = error.status_code, _detail(error.response)
+                if kind_of(status) in REFUSING or (detail and status in UNABLE):
+                    return Failure(Refusal(detail or f"status {status}", status=status))
                 raise
         if into is bytes:  # a file
             return Success(answer.content)
         try:
             return Success(msgspec.json.decode(answer.content or b"null", type=into))
         except UNREADABLE as error:
-            said = f"it does not answer as one does: {one_line(error)}"
-            return Failure(Refusal(said, status=answer.status_code))
+            message = f"it does not answer as one does: {one_line(error)}"
+            return Failure(Refusal(message, status=answer.status_code))
 
 
 async def _chunks(file: Path) -> AsyncIterator[bytes]:

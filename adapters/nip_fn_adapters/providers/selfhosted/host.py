@@ -123,8 +123,8 @@ class Host:
         """Give the server those of the adapters that it lacks."""
 
         async def send_missing(listed: list[AdapterInfo]) -> Result[None, Problem]:
-            known = {info.name for info in listed}
-            sent = [await self._upload(adapter) for adapter in adapters if adapter not in known]
+            present = {info.name for info in listed}
+            sent = [await self._upload(adapter) for adapter in adapters if adapter not in present]
             return collect(sent).map(lambda nothing: None)
 
         purpose = "listing adapters"
@@ -175,8 +175,8 @@ class Host:
         needs = self._needs()
         purpose = f"starting vLLM for {needs.model_name}"
         start = partial(self.client.call, purpose, "post", "/vllm/start", VllmStatus, body=needs)
-        asked = await bind_async(await self.reached(), lambda nothing: start())
-        return await bind_async(asked, self._until_online)
+        started = await bind_async(await self.reached(), lambda nothing: start())
+        return await bind_async(started, self._until_online)
 
     async def _until_online(self, status: VllmStatus) -> Result[tuple[Endpoint, ...], Problem]:
         """The replicas of vLLM, once its status is online."""
@@ -189,8 +189,8 @@ class Host:
             line = f"vLLM at {self.client.server.url}: {status.status.replace('_', ' ')}"
             line += status.error and f", {status.error}"
             if now - sound >= timeouts.crashed or now - began >= timeouts.online:
-                told = f"{line}; given up after {now - began:.0f} s"
-                return Failure(Problem(told, remedy="see its log there"))
+                message = f"{line}; given up after {now - began:.0f} s"
+                return Failure(Problem(message, remedy="see its log there"))
             if now - reminded >= timeouts.remind:
                 reminded = now
                 self.client.tell(f"{line}; waiting for it")

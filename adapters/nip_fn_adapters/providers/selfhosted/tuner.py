@@ -45,7 +45,7 @@ async def cancel_jobs(
     The run can be resumed without what they would have trained.
     """
     answers = [await _RemoteJob(groups[job.group], job).cancel() for job in jobs]
-    return collect(answers).map(lambda ids: [one for one in ids if one])
+    return collect(answers).map(lambda ids: [job_id for job_id in ids if job_id])
 
 
 class _RemoteJob(NamedTuple):
@@ -98,13 +98,13 @@ class _RemoteJob(NamedTuple):
         # Not by recursion through `bind_async`: a training of a day is looked at 17,000 times.
         while self._is_under_way(info):
             waited = time.monotonic() - began
-            left = timeouts.limit - waited
-            if left <= 0:
-                told = f"{self.name}, is still {info.status} after {waited:.0f} s"
+            seconds_left = timeouts.limit - waited
+            if seconds_left <= 0:
+                message = f"{self.name}, is still {info.status} after {waited:.0f} s"
                 cancel = f"nip_fn_adapters.cancel({str(self.host.run)!r})"
                 remedy = f"resume the run to wait again, or end it in Python: {cancel}"
-                return Failure(Problem(told, remedy=remedy))
-            await asyncio.sleep(min(0.5 + waited / 20, timeouts.poll, left))
+                return Failure(Problem(message, remedy=remedy))
+            await asyncio.sleep(min(0.5 + waited / 20, timeouts.poll, seconds_left))
             looked = await self._call("get")
             if not is_successful(looked):
                 return looked.bind(self._tuned)
@@ -121,11 +121,11 @@ class _RemoteJob(NamedTuple):
         """The result of a job that has ended."""
         if info.status == "succeeded":
             return Success(Tuned(info.adapter, info.report, info.scores, info.problem))
-        told = f"the job {info.id} {info.status}: {info.reason or 'the server gives no reason'}"
+        message = f"the job {info.id} {info.status}: {info.reason or 'the server gives no reason'}"
         if info.status == "cancelled":  # by a user, who would not want it again
-            return Success(Tuned(None, info.report, problem=told))
+            return Success(Tuned(None, info.report, problem=message))
         log = f"{self.host.client.server.url}/training/jobs/{info.id}/log"
-        return Failure(FailedTraining(told, f"training {self.job.name}", f"see {log}"))
+        return Failure(FailedTraining(message, f"training {self.job.name}", f"see {log}"))
 
     async def cancel(self) -> Result[str, Problem]:
         """Cancel the job; its id, or "" if it was not under way."""
