@@ -120,7 +120,7 @@ class AdapterStore:
         unfinished.mkdir(exist_ok=True)
         sync_path(written)
         written.rename(unfinished / file)
-        if all((unfinished / one).is_file() for one in FILES):
+        if all((unfinished / part).is_file() for part in FILES):
             sync_path(unfinished)
             unfinished.rename(adapter)
             sync_path(self._adapters)
@@ -143,10 +143,10 @@ class AdapterStore:
         owners = {**self.ledger.owners, owner: name}
         # What was replaced now becomes the newest of the retired ones, even if it had been retired
         # before; and what is served again is no longer among them.
-        others = [n for n in self.ledger.retired.get(owner, ()) if n not in (before, name)]
+        retired_names = [n for n in self.ledger.retired.get(owner, ()) if n not in (before, name)]
         if before is not None and before != name:
-            others.append(before)
-        retired = {**self.ledger.retired, owner: tuple(others)}
+            retired_names.append(before)
+        retired = {**self.ledger.retired, owner: tuple(retired_names)}
         self.record(replace(self.ledger, owners=owners, retired=retired))
         return None if before in owners.values() else before
 
@@ -156,7 +156,7 @@ class AdapterStore:
         retired = dict(self.ledger.retired)
         for owner in owners:
             last = self.ledger.owners[owner]
-            retired[owner] = (*(one for one in retired.get(owner, ()) if one != last), last)
+            retired[owner] = (*(name for name in retired.get(owner, ()) if name != last), last)
         self.record(replace(self.ledger, owners=kept, retired=retired))
 
     def prune(self, needed: Collection[str], trained: Collection[str]) -> None:
@@ -177,11 +177,13 @@ class AdapterStore:
             if self.folder(name) is not None:
                 self.remove(name)
         if gone & replaced:
-            left = {o: tuple(n for n in names if n not in gone) for o, names in retired.items()}
-            self.record(replace(self.ledger, retired=left))
+            remaining = {
+                o: tuple(n for n in names if n not in gone) for o, names in retired.items()
+            }
+            self.record(replace(self.ledger, retired=remaining))
 
-    def _uploaded(self, others: Collection[str]) -> list[str]:
+    def _uploaded(self, excluded: Collection[str]) -> list[str]:
         """The adapters that were uploaded and have not been served, newest first."""
-        folders = [path for path in self._adapters.iterdir() if path.name not in others]
+        folders = [path for path in self._adapters.iterdir() if path.name not in excluded]
         folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
         return [path.name for path in folders]

@@ -221,8 +221,8 @@ def _line(error: HTTPException) -> str:
     """The error and, for a request that cannot be read, the place of each mistake."""
     if not isinstance(error, ValidationException) or not isinstance(error.extra, list):
         return error.detail
-    found = [f"{one.get('key', 'body')}: {one['message']}" for one in error.extra]
-    return "; ".join([error.detail, *found])
+    mistakes = [f"{mistake.get('key', 'body')}: {mistake['message']}" for mistake in error.extra]
+    return "; ".join([error.detail, *mistakes])
 
 
 def _too_deep(request: Request[Any, Any, Any], error: RecursionError) -> Response[Error]:

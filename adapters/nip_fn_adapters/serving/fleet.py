@@ -223,8 +223,8 @@ class Fleet:
         if not is_successful(looked):
             return looked.map(lambda gpus: ())
         self._gpus = looked.unwrap()
-        found = await asyncio.to_thread(self._model_folder, needs.model_name)
-        return found.alt(partial(_refusal, 404)).bind(partial(self._make_replicas, needs))
+        folder = await asyncio.to_thread(self._model_folder, needs.model_name)
+        return folder.alt(partial(_refusal, 404)).bind(partial(self._make_replicas, needs))
 
     def _make_replicas(self, needs: Needs, model: Path) -> Result[tuple[Replica, ...], Refusal]:
         shares = gpu_shares(shape_of(model), *self._gpus, self._settings.replicas)
@@ -283,8 +283,8 @@ def _defaults(needs: Needs, gpus: Sequence[str]) -> tuple[str, ...]:
 
 def url_of(host: str, port: int) -> str:
     """The address at which this machine reaches a server that listens there."""
-    here = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
-    return f"http://[{here}]:{port}" if ":" in here else f"http://{here}:{port}"
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
 
 
 async def _all(calls: Iterable[Awaitable[T]]) -> list[T]:

@@ -17,10 +17,10 @@ def visible_gpus() -> tuple[str, ...]:
 
 def gpu_memory() -> tuple[GpuMemory, ...]:
     """All GPUs of this machine, in NVIDIA's order; () if there is none."""
-    asked = ("nvidia-smi", "--query-gpu=name,memory.used,memory.total")
+    query = ("nvidia-smi", "--query-gpu=name,memory.used,memory.total")
     try:
         printed = subprocess.run(
-            (*asked, "--format=csv,noheader,nounits"),
+            (*query, "--format=csv,noheader,nounits"),
             capture_output=True,
             text=True,
             check=True,

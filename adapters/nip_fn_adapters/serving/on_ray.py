@@ -166,8 +166,8 @@ class Gate:
     async def open(self, host: str, port: int) -> int:
         """The port, which is that one, or any that is free for 0."""
         self._server = await asyncio.start_server(self._link, host, port)
-        found: int = self._server.sockets[0].getsockname()[1]
-        return found
+        bound_port: int = self._server.sockets[0].getsockname()[1]
+        return bound_port
 
     def close(self) -> None:
         """Listen no more, and end all connections: a node that is lost would end none."""
@@ -297,8 +297,8 @@ class RayCluster:
                 begun = await actor.start.remote(self._settings, launch, files)
                 if not is_successful(begun):
                     return Failure(begun.failure())
-                at = begun.unwrap()
-                gate = Gate(at.host, at.port)
+                address = begun.unwrap()
+                gate = Gate(address.host, address.port)
                 await gate.open(self._settings.host, launch.port)
             except (RayError, OSError) as error:
                 return Failure(LOST if isinstance(error, RayActorError) else one_line(error))

@@ -99,12 +99,12 @@ class Queue:
         # msgpack holds no integer of more than 64 bits, while JSON does.
         except OverflowError:
             return Failure(Refusal(f"{job_id} has a number that no training can use"))
-        known = self._tickets.get(job_id)
-        if known is not None and known.job_hash != digest:
-            told = f"there is another job {job_id}"
-            return Failure(Refusal(told, remedy="use a new id for this one", status=409))
+        queued = self._tickets.get(job_id)
+        if queued is not None and queued.job_hash != digest:
+            problem = f"there is another job {job_id}"
+            return Failure(Refusal(problem, remedy="use a new id for this one", status=409))
         # A job fails where it is killed, say; whoever puts it again wants another try.
-        is_new = known is None or known.status == "failed"
+        is_new = queued is None or queued.status == "failed"
         if is_new:
             number = max((ticket.number for ticket in self._tickets.values()), default=0) + 1
             needs = tuple(name for name in (job.start, job.reference) if name is not None)
@@ -142,7 +142,9 @@ class Queue:
             log=tuple(self.log(job_id).splitlines()[-lines:]) if lines else (),
         )
         if ticket.status == "pending":
-            return replace(info, place=sum(one.number < ticket.number for one in self._open()))
+            return replace(
+                info, place=sum(earlier.number < ticket.number for earlier in self._open())
+            )
         info = replace(info, progress=read_progress(self._files(job_id)))
         return info if ticket.tuned is None else replace(info, **ticket.tuned._asdict())
 
@@ -159,8 +161,8 @@ class Queue:
         """Cancel a job; once this returns, nothing of its training runs.  409 if it has ended."""
         ticket = self._tickets[job_id]
         if ticket.status in ENDED:
-            told = f"{job_id} has {_ended(ticket)}; there is nothing to cancel"
-            return Failure(Refusal(told, status=409))
+            problem = f"{job_id} has {_ended(ticket)}; there is nothing to cancel"
+            return Failure(Refusal(problem, status=409))
         # Recorded first: a training that ends at this very moment must find that it was cancelled.
         self._record(replace(ticket, status="cancelled", reason="a client cancelled it"))
         logger.info("the training %s is cancelled", job_id)
@@ -216,8 +218,10 @@ class Queue:
             ended = await self._ended(ticket)
             if self._tickets[ticket.id].status not in ENDED:  # it was not cancelled at its end
                 self._record(ended)
-                left = ended.tuned and (ended.tuned.adapter or ended.tuned.problem)
-                logger.info("the training %s %s: %s", ticket.id, ended.status, left or ended.reason)
+                outcome = ended.tuned and (ended.tuned.adapter or ended.tuned.problem)
+                logger.info(
+                    "the training %s %s: %s", ticket.id, ended.status, outcome or ended.reason
+                )
         except Exception as error:  # one job must not end the queue
             logger.exception("the training %s", ticket.id)
             reason = first_line(error)
@@ -229,10 +233,10 @@ class Queue:
         """The ticket of a job that was trained now, or by a server that died right afterwards."""
         files = self._files(ticket.id)
         job = read_job(files)
-        done = finished(files, job)
+        earlier = finished(files, job)
         result: Result[Tuned, Problem]
-        if done is not None:
-            result = Success(done)
+        if earlier is not None:
+            result = Success(earlier)
         else:
             # The child that trains stays offline, so a model of the hub is downloaded here.
             base = await asyncio.to_thread(model_directory, job.model)
@@ -245,8 +249,8 @@ class Queue:
     async def _tuned(self, ticket: Ticket, job: Job) -> Result[Tuned, Problem]:
         files = self._files(ticket.id)
         code = await self._train(self._state, ticket.id, lambda: self._started(ticket))
-        done = finished(files, job)
-        return Failure(Problem(failure_reason(files, code))) if done is None else Success(done)
+        tuned = finished(files, job)
+        return Failure(Problem(failure_reason(files, code))) if tuned is None else Success(tuned)
 
     def _started(self, ticket: Ticket) -> None:
         if self._tickets[ticket.id].status == "starting":

@@ -200,8 +200,8 @@ class Replica:
             self._crashes.append(time.monotonic())
             pause = restart_after(self._crashes, policy)
             if pause is not None:
-                told = "%s has ended: %s; it is started again in %g s"
-                logger.warning(told, self.name, self._reason, pause)
+                message = "%s has ended: %s; it is started again in %g s"
+                logger.warning(message, self.name, self._reason, pause)
             else:
                 self._give_up(
                     f"{self.name} crashed more than {policy.most} times in {policy.window:g} s, "

@@ -56,10 +56,10 @@ def bind(
 ) -> Result[socket.socket, Problem]:
     """A socket at this address; port 0 is any that is free."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
+        family, socket_type, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        bound = socket.socket(family, kind, protocol)
+        bound = socket.socket(family, socket_type, protocol)
         # A server that is restarted need not wait until its last connections are forgotten.
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)

@@ -68,8 +68,12 @@ class Service:
         # The option wins over what was served before the restart: whoever starts the server has
         # just given it.
         if model is not None:
-            given = Needs(model, self.settings.max_lora_rank, self.settings.max_loras)
-            needs = combined(given, needs) if needs and needs.model_name == model else given
+            from_options = Needs(model, self.settings.max_lora_rank, self.settings.max_loras)
+            needs = (
+                combined(from_options, needs)
+                if needs and needs.model_name == model
+                else from_options
+            )
         return Success(None) if needs is None else await self._launch(needs)
 
     async def close(self) -> None:
@@ -92,30 +96,30 @@ class Service:
                 self.adapters.record(ledger)
         return await self._with_status(launched)
 
-    async def _with_status(self, done: Result[None, Refusal]) -> Result[VllmStatus, Refusal]:
+    async def _with_status(self, result: Result[None, Refusal]) -> Result[VllmStatus, Refusal]:
         status = await self.status()
-        return done.map(lambda nothing: status)
+        return result.map(lambda nothing: status)
 
     def _check_needs(self, needs: Needs) -> Result[None, Refusal]:
-        wanted, model, ledger = needs.model_name, self.settings.model, self.adapters.ledger
+        requested, model, ledger = needs.model_name, self.settings.model, self.adapters.ledger
         if self._fleet is None:
             return Failure(TRAINS_ONLY)
-        if model not in (None, wanted):
-            told = f"this server serves {model} alone, and {wanted} is asked for"
-            return Failure(Refusal(told, status=409))
-        if model is None and not _may_be_chosen(wanted):
-            told = f"a path can only be served by its server: --model {wanted}"
-            return Failure(Refusal(told))
+        if model not in (None, requested):
+            problem = f"this server serves {model} alone, and {requested} is asked for"
+            return Failure(Refusal(problem, status=409))
+        if model is None and not _may_be_chosen(requested):
+            problem = f"a path can only be served by its server: --model {requested}"
+            return Failure(Refusal(problem))
         # Refused rather than replaced: another run may be sampling from that model.
         runs = ledger.needs if ledger.is_started else None
         if runs is not None and (runs.model_name, runs.quantization) != (
-            wanted,
+            requested,
             needs.quantization,
         ):
             return Failure(
                 Refusal(
                     f"{runs.model_name} (quantization {runs.quantization}) is being served, and "
-                    f"{wanted} ({needs.quantization}) is asked for",
+                    f"{requested} ({needs.quantization}) is asked for",
                     remedy="POST /vllm/stop if nobody needs the former any more, or ask another "
                     "server",
                     status=409,
@@ -170,8 +174,8 @@ class Service:
         if self._fleet is None or self._wanted is None:
             return Failure(NOT_STARTED)
         if self._is_lent:
-            told = "trainings have vLLM's memory; it wakes when they end"
-            return Failure(Refusal(told, status=409))
+            problem = "trainings have vLLM's memory; it wakes when they end"
+            return Failure(Refusal(problem, status=409))
         return await self._with_status(await self._fleet.wake())
 
     async def status(self) -> VllmStatus:
@@ -211,7 +215,9 @@ class Service:
                 await self._fleet.wake()
                 await self._fleet.start(self._wanted, self.adapters.served())
 
-    async def publish(self, name: str, asked: PublishAdapter) -> Result[ServedAdapter, Refusal]:
+    async def publish(
+        self, name: str, publication: PublishAdapter
+    ) -> Result[ServedAdapter, Refusal]:
         """Serve an adapter, after checks that it is whole and that it is the one that answers."""
         folder = self.adapters.folder(name)
         if folder is None:
@@ -225,27 +231,29 @@ class Service:
             checked = await asyncio.to_thread(_check, folder, needs)
             return await bind_async(
                 checked.alt(partial(_not_served, name)),
-                lambda nothing: self._serve(fleet, name, folder, asked),
+                lambda nothing: self._serve(fleet, name, folder, publication),
             )
 
     async def _serve(
-        self, fleet: Fleet, name: str, folder: Path, asked: PublishAdapter
+        self, fleet: Fleet, name: str, folder: Path, publication: PublishAdapter
     ) -> Result[ServedAdapter, Refusal]:
         """Load a sound adapter, score the probes, and replace the owner's adapter by it."""
         # An adapter that another owner is served stays, however it scores now.
         was_served = name in self.adapters.ledger.owners.values()
 
         async def score(nothing: None) -> Result[Scored, Refusal]:
-            scored = await fleet.score(name, asked.probes)
-            checked = scored.bind(partial(_check_scores, name, asked))
+            scored = await fleet.score(name, publication.probes)
+            checked = scored.bind(partial(_check_scores, name, publication))
             if not is_successful(checked) and not was_served:
                 await fleet.unload(name)
             return checked
 
         async def assign(scored: Scored) -> Result[ServedAdapter, Refusal]:
             # Only now: the owner keeps its last adapter until the new one has passed every check.
-            before = self.adapters.assign(asked.owner, name)
-            logger.info("%s answers for %s, in place of %s", name, asked.owner, before or "none")
+            before = self.adapters.assign(publication.owner, name)
+            logger.info(
+                "%s answers for %s, in place of %s", name, publication.owner, before or "none"
+            )
             if before is not None:
                 await fleet.unload(before)
             self._prune()
@@ -271,8 +279,8 @@ class Service:
         if name in self.adapters.ledger.owners.values():
             return Failure(Refusal(f"{name} is being served", remedy=PUBLISH_FIRST, status=409))
         if name in self.queue.needed():
-            told = f"a training starts from {name}"
-            return Failure(Refusal(told, remedy="cancel it first", status=409))
+            problem = f"a training starts from {name}"
+            return Failure(Refusal(problem, remedy="cancel it first", status=409))
         self.adapters.remove(name)
         return Success(None)
 
@@ -333,9 +341,11 @@ def _check(folder: Path, needs: Needs) -> Result[None, Problem]:
     return model_directory(model).bind(lambda base: check_adapter(folder, model, base, rank))
 
 
-def _check_scores(name: str, asked: PublishAdapter, scored: Scored) -> Result[Scored, Refusal]:
+def _check_scores(
+    name: str, publication: PublishAdapter, scored: Scored
+) -> Result[Scored, Refusal]:
     """The scores; a failure if they are not those of the model that was trained."""
-    problem = canary_problem(asked.expected, *scored) if asked.expected else None
+    problem = canary_problem(publication.expected, *scored) if publication.expected else None
     return Failure(_not_served(name, Problem(problem))) if problem else Success(scored)
 
 

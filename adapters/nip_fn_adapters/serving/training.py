@@ -59,8 +59,10 @@ def spread(settings: TrainingSettings) -> Result[TrainingSettings, Problem]:
         return Failure(Problem(first_line(error), str(path)))
     machines, processes = config.num_machines, config.num_processes
     if processes % machines:
-        told = f"num_processes = {processes} is no multiple of num_machines = {machines}"
-        return Failure(Problem(told, str(path), "give each machine as many processes as any other"))
+        problem = f"num_processes = {processes} is no multiple of num_machines = {machines}"
+        return Failure(
+            Problem(problem, str(path), "give each machine as many processes as any other")
+        )
     gpus = 0 if config.use_cpu else processes // machines
     return Success(settings._replace(machines=machines, gpus=gpus))
 
@@ -100,13 +102,13 @@ async def run_training(
 
 async def _push(files: JobFiles, namespace: str) -> None:
     """Push the job's adapter to the hub, if it left one."""
-    done = finished(files, read_job(files))
-    if done is None or done.adapter is None:
+    tuned = finished(files, read_job(files))
+    if tuned is None or tuned.adapter is None:
         return
     arguments = (
         "-m",
         "nip_fn_adapters.providers.local.hub",
-        str(files.adapters / done.adapter),
+        str(files.adapters / tuned.adapter),
         namespace,
     )
     # Its end is not looked at: the run needs the adapter here, and a warning in the log is enough.

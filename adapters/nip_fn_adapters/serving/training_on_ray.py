@@ -92,12 +92,12 @@ class _Trainer:
                 config.write_bytes(order.config)
                 settings = settings._replace(accelerate_config=config)
             code = await run_training(files.run, order.id, lambda: None, settings)
-            made = [one for one in files.adapters.iterdir() if one.name not in order.adapters]
+            made = [path for path in files.adapters.iterdir() if path.name not in order.adapters]
             return _Left(
                 code,
                 failure_reason(files, code) if code else "",
                 read_files(files.folder),
-                {one.name: read_files(one) for one in made},
+                {path.name: read_files(path) for path in made},
             )
 
     def look(self, read: int) -> _Look:
@@ -123,7 +123,11 @@ async def train_on_ray(
     order = _Order(
         name,
         job,
-        {one: read_files(files.adapters / one) for one in {job.start, job.reference} if one},
+        {
+            adapter: read_files(files.adapters / adapter)
+            for adapter in {job.start, job.reference}
+            if adapter
+        },
         settings,
         b"" if config is None else config.read_bytes(),
     )
@@ -134,18 +138,18 @@ async def train_on_ray(
             async with trainers_on_ray(settings) as trainers:
                 looking = asyncio.create_task(_follow(trainers[0], files, started))
                 try:
-                    left = await _train(trainers, order)
+                    result = await _train(trainers, order)
                 finally:
                     looking.cancel()
         except RayActorError as error:
             replace_file(files.failure, f"{LOST}: {one_line(error)}".encode())
             logger.warning("the training %s has ended: %s", name, LOST)
             continue
-        for adapter in left.adapters.keys() - {path.name for path in files.adapters.iterdir()}:
-            write_files(files.unfinished, left.adapters[adapter]).rename(files.adapters / adapter)
+        for adapter in result.adapters.keys() - {path.name for path in files.adapters.iterdir()}:
+            write_files(files.unfinished, result.adapters[adapter]).rename(files.adapters / adapter)
             sync_path(files.adapters)
-        write_files(files.folder, left.job)
-        return left.code
+        write_files(files.folder, result.job)
+        return result.code
     return 1
 
 
@@ -157,16 +161,16 @@ async def trainers_on_ray(settings: TrainingSettings) -> AsyncIterator[Sequence[
     group = placement_group([bundle] * settings.machines, strategy="SPREAD")
     try:
         if not await asyncio.to_thread(group.wait, ROOM_SECONDS):
-            each = f"{gpus} GPUs" if gpus else "a core"
-            told = "a training waits for room on the Ray cluster: %d times %s"
-            logger.warning(told, settings.machines, each)
+            resources = f"{gpus} GPUs" if gpus else "a core"
+            message = "a training waits for room on the Ray cluster: %d times %s"
+            logger.warning(message, settings.machines, resources)
         yield [
             ray.remote(_Trainer)
             .options(
-                **needs(gpus), scheduling_strategy=PlacementGroupSchedulingStrategy(group, place)
+                **needs(gpus), scheduling_strategy=PlacementGroupSchedulingStrategy(group, rank)
             )
             .remote()
-            for place in range(settings.machines)
+            for rank in range(settings.machines)
         ]
     finally:
         remove_placement_group(group)
@@ -188,17 +192,17 @@ async def _train(trainers: Sequence[Any], order: _Order) -> _Left:
         while waiting:
             # Without the one that failed, others may wait for as long as their libraries let them.
             limit = NOTICE_SECONDS if failed else None
-            done, waiting = await asyncio.wait(
+            finished, waiting = await asyncio.wait(
                 waiting, timeout=limit, return_when=asyncio.FIRST_COMPLETED
             )
-            if not done:
+            if not finished:
                 break
-            failed += [end.result() for end in done if end.result().code]
+            failed += [end.result() for end in finished if end.result().code]
     finally:
         for end in waiting:
             end.cancel()
     # One that is killed breaks the others' connections, and they may notice it first.
-    killed = [left for left in failed if left.reason.startswith("killed")]
+    killed = [failure for failure in failed if failure.reason.startswith("killed")]
     first: _Left = (killed or failed or [await ends[0]])[0]
     return first
 

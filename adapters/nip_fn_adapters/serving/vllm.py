@@ -144,7 +144,9 @@ class Vllm(NamedTuple):
             scores = collect([await self._score(model, end, probe) for probe in probes])
             live = (await self._ask("get", LIVENESS)).bind(lambda body: self._read(body, _Live))
             return Result.do(
-                Scored(tuple(chain(*tokens)), told.dtype) for tokens in scores for told in live
+                Scored(tuple(chain(*tokens)), liveness.dtype)
+                for tokens in scores
+                for liveness in live
             )
 
         return await bind_async(await self._end_token(model, end), score)
@@ -152,9 +154,9 @@ class Vllm(NamedTuple):
     async def _end_token(self, model: str, end: str | int) -> Result[int, Refusal]:
         if isinstance(end, int):
             return Success(end)
-        found = await self._tokens({"model": model, "prompt": end})
+        tokenized = await self._tokens({"model": model, "prompt": end})
         several = Refusal(f"{end}, the end of a reply, is more than one token", status=502)
-        return found.bind(
+        return tokenized.bind(
             lambda body: Success(body.tokens[0]) if len(body.tokens) == 1 else Failure(several)
         )
 
@@ -163,20 +165,22 @@ class Vllm(NamedTuple):
     ) -> Result[tuple[float, ...], Refusal]:
         # Chat and reply are tokenized apart, as the trainer does it: together, tokens could merge
         # where they meet, and the scores would differ.
-        asked = {"model": model, "messages": plain(probe.chat), "add_generation_prompt": True}
-        chat = await self._tokens(asked)
+        chat_fields = {"model": model, "messages": plain(probe.chat), "add_generation_prompt": True}
+        chat = await self._tokens(chat_fields)
         reply = await self._tokens({"model": model, "prompt": probe.reply})
 
-        async def score(found: tuple[_Tokens, _Tokens]) -> Result[tuple[float, ...], Refusal]:
-            prompt, tokens = found[0].tokens, [*found[1].tokens, end]
-            room = max(0, found[0].max_model_len - len(prompt))
+        async def score(
+            chat_and_reply: tuple[_Tokens, _Tokens],
+        ) -> Result[tuple[float, ...], Refusal]:
+            prompt, tokens = chat_and_reply[0].tokens, [*chat_and_reply[1].tokens, end]
+            room = max(0, chat_and_reply[0].max_model_len - len(prompt))
             return await self._token_scores(model, prompt, tokens[:room][:PROBE_TOKENS])
 
         return await bind_async(Result.do((c, r) for c in chat for r in reply), score)
 
-    async def _tokens(self, asked: dict[str, Any]) -> Result[_Tokens, Refusal]:
+    async def _tokens(self, fields: dict[str, Any]) -> Result[_Tokens, Refusal]:
         # No special tokens are added, since chat templates write them as text.
-        answer = await self._post("/tokenize", {**asked, "add_special_tokens": False})
+        answer = await self._post("/tokenize", {**fields, "add_special_tokens": False})
         return answer.bind(lambda body: self._read(body, _Tokens))
 
     async def _token_scores(
@@ -188,8 +192,8 @@ class Vllm(NamedTuple):
         are loaded and other requests are under way.
         """
 
-        async def score(at: tuple[int, int]) -> Result[float, Refusal]:
-            position, token = at
+        async def score(numbered: tuple[int, int]) -> Result[float, Refusal]:
+            position, token = numbered
             return await self._token_score(model, [*prompt, *reply[:position]], token)
 
         scores: list[Result[float, Refusal]] = []
@@ -207,14 +211,14 @@ class Vllm(NamedTuple):
 
         Only that token may be drawn; vLLM reports its probability from before that restriction.
         """
-        asked = {
+        fields = {
             "model": model,
             "prompt": before,
             "max_tokens": 1,
             "allowed_token_ids": [token],
             "logprobs": 0,
         }
-        answer = await self._post("/v1/completions", asked)
+        answer = await self._post("/v1/completions", fields)
         read = answer.bind(lambda body: self._read(body, _Completion))
         return read.map(lambda completion: completion.choices[0].logprobs.token_logprobs[0])
 
@@ -243,8 +247,8 @@ class Vllm(NamedTuple):
             ) as answer:
                 content = await answer.read()
         except TimeoutError:
-            said = f"{self.name} does not answer within {self.limit:g} s"
-            return Failure(Refusal(said, status=503))
+            problem = f"{self.name} does not answer within {self.limit:g} s"
+            return Failure(Refusal(problem, status=503))
         except aiohttp.ClientError as error:
             return Failure(Refusal(f"{self.name} breaks off: {one_line(error)}", status=503))
         if answer.status < 400:

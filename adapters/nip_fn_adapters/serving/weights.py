@@ -107,13 +107,13 @@ def read_config(folder: Path) -> Result[LoraConfig, Problem]:
             return _problem(f"{CONFIG} has more than {MAX_CONFIG:,} bytes")
         data = path.read_bytes()
         config = msgspec.json.decode(data, type=LoraConfig)
-        others = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+        fields = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return _problem(f"{CONFIG} cannot be read: {error}")
     if config.peft_type != "LORA":
         return _problem(f"it is no LoRA: {CONFIG} says {config.peft_type!r}")
     empty = (b"null", b"false", b"[]", b"{}", b"")
-    more = [name for name in NOT_STACKED if bytes(others.get(name, b"null")) not in empty]
+    more = [name for name in NOT_STACKED if bytes(fields.get(name, b"null")) not in empty]
     more += ["bias"] if config.bias != "none" else []
     if more:
         return _problem(f"vLLM cannot serve a LoRA with {', '.join(more)}")
@@ -150,7 +150,7 @@ def read_contents(path: Path) -> Result[Contents, Problem]:
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return _problem(f"{path.name} cannot be read: {error}")
     end = 0
-    for name, tensor in sorted(tensors.items(), key=lambda one: one[1].data_offsets):
+    for name, tensor in sorted(tensors.items(), key=lambda entry: entry[1].data_offsets):
         if tensor.data_offsets[0] != end or tensor.data_offsets[1] < end:
             return _problem(f"{path.name} has a gap or an overlap at {name}")
         end = tensor.data_offsets[1]
@@ -162,24 +162,24 @@ def read_contents(path: Path) -> Result[Contents, Problem]:
 def _check_weights(
     path: Path, contents: Contents, config: LoraConfig, base: Path
 ) -> Result[None, Problem]:
-    known, layers = _base_shapes(base), _number_of_layers(base)
+    shapes, layers = _base_shapes(base), _number_of_layers(base)
     return Result.do(
         None
         for pairs in _pairs(contents.tensors)
         for _ in _all(_check_layer(name, layers) for name in pairs)
         # In the order of their cost: only what has passed the header is read whole.
-        for _ in _all(_check_pair(name, *pair, config.r, known) for name, pair in pairs.items())
+        for _ in _all(_check_pair(name, *pair, config.r, shapes) for name, pair in pairs.items())
         for _ in _all(_check_finite(path, contents, name) for name in contents.tensors)
     )
 
 
 def _check_pair(
-    module: str, a: Tensor, b: Tensor, rank: int, known: Mapping[str, tuple[int, ...]]
+    module: str, a: Tensor, b: Tensor, rank: int, shapes: Mapping[str, tuple[int, ...]]
 ) -> Result[None, Problem]:
     """Success if A and B have the rank, and fit the module of the base model."""
     if (len(a.shape), len(b.shape)) != (2, 2) or (a.shape[0], b.shape[1]) != (rank, rank):
         return _problem(f"{module} has not the rank {rank} of {CONFIG}")
-    widths, weight = (b.shape[0], a.shape[1]), known.get(f"{module}.weight")
+    widths, weight = (b.shape[0], a.shape[1]), shapes.get(f"{module}.weight")
     # A module of unknown shape passes: the files of quantised models do not show it.
     if weight in (None, widths, widths[::-1]):  # some models keep them transposed
         return Success(None)
@@ -235,12 +235,12 @@ def _pairs(tensors: Mapping[str, Tensor]) -> Result[dict[str, tuple[Tensor, Tens
 
 def _base_shapes(base: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of the model's own weights, by name, as far as they can be read."""
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for path in sorted(base.glob("*.safetensors")):
         tensors = read_contents(path).map(lambda contents: contents.tensors).value_or({})
         # Those of a quantised model are packed, and say nothing about its modules.
-        found |= {n: t.shape for n, t in tensors.items() if t.dtype in FORMATS}
-    return found
+        shapes |= {n: t.shape for n, t in tensors.items() if t.dtype in FORMATS}
+    return shapes
 
 
 def _number_of_layers(base: Path) -> float:

@@ -208,7 +208,7 @@ def lora_rank(rank: int) -> int:
     >>> lora_rank(16), lora_rank(17)
     (16, 32)
     """
-    return next((known for known in LORA_RANKS if known >= rank), LORA_RANKS[-1])
+    return next((admitted for admitted in LORA_RANKS if admitted >= rank), LORA_RANKS[-1])
 
 
 class ModelShape(NamedTuple):
@@ -271,28 +271,28 @@ def gpu_shares(
     return tuple(tuple(gpus[start : start + used]) for start in starts)
 
 
-def satisfies(running: Needs, wanted: Needs) -> bool:
-    """True if a vLLM that was started for `running` can serve `wanted` as well."""
+def satisfies(running: Needs, needs: Needs) -> bool:
+    """True if a vLLM that was started for `running` can serve `needs` as well."""
     return (
-        (running.model_name, running.quantization) == (wanted.model_name, wanted.quantization)
-        and lora_rank(running.max_lora_rank) >= wanted.max_lora_rank
-        and running.max_loras >= wanted.max_loras
+        (running.model_name, running.quantization) == (needs.model_name, needs.quantization)
+        and lora_rank(running.max_lora_rank) >= needs.max_lora_rank
+        and running.max_loras >= needs.max_loras
     )
 
 
-def combined(running: Needs | None, wanted: Needs) -> Needs:
-    """The least settings that serve two runs, if they have one base model; else those of `wanted`.
+def combined(running: Needs | None, needs: Needs) -> Needs:
+    """The least settings that serve two runs, if they have one base model; else those of `needs`.
 
     >>> combined(Needs("m", max_lora_rank=8, max_loras=3), Needs("m", max_lora_rank=32))
     Needs(model_name='m', max_lora_rank=32, max_loras=3, quantization='none')
     """
-    if running is None or running.model_name != wanted.model_name:
-        return wanted
+    if running is None or running.model_name != needs.model_name:
+        return needs
     rank, loras = running.max_lora_rank, running.max_loras
     return replace(
-        wanted,
-        max_lora_rank=max(rank, wanted.max_lora_rank),
-        max_loras=max(loras, wanted.max_loras),
+        needs,
+        max_lora_rank=max(rank, needs.max_lora_rank),
+        max_loras=max(loras, needs.max_loras),
     )
 
 

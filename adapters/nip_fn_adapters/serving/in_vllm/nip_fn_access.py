@@ -62,7 +62,9 @@ class Access:
             return 401, "the request must show the server's token, as Authorization: Bearer TOKEN"
         addresses = [b"//" + headers.get(b"host", b"")]
         addresses += [headers[b"origin"]] if b"origin" in headers else []
-        if self._local_only and not all(_is_here(one.decode("latin-1")) for one in addresses):
+        if self._local_only and not all(
+            _is_here(address.decode("latin-1")) for address in addresses
+        ):
             return 403, "without a token, the server answers requests to localhost only"
         return None
 
