@@ -200,13 +200,13 @@ class Budget:
             self.refuse(self._used_up(self._line[0].most))
 
     def _affords(self, waiting: _Waiting) -> bool:
-        left = self.limit - self.spent + ROUNDING
+        available = self.limit - self.spent + ROUNDING
         # One at a time always may: a share of the last dollars would be too little for any.
         in_bounds = not self._at_risk or (
-            self._expected + waiting.expected <= EXPECTED * left
-            and self._at_risk + waiting.most <= AT_RISK * left
+            self._expected + waiting.expected <= EXPECTED * available
+            and self._at_risk + waiting.most <= AT_RISK * available
         )
-        return self._reserved + waiting.most <= left and (waiting.durable or in_bounds)
+        return self._reserved + waiting.most <= available and (waiting.durable or in_bounds)
 
     def _used_up(self, most: float) -> Problem:
         lost = f" (${self.lost:.4f} for answers that were lost)" * (self.lost > ROUNDING)
@@ -256,8 +256,8 @@ class Charge:
 
     def bill(self, tokens: Tokens | None) -> None:
         """Take the cost of these tokens for that of the request; None: they are not known."""
-        known = None if tokens is None else cost(tokens, self._price)
-        self._cost, self._lost = (self._most, True) if known is None else (known, False)
+        billed = None if tokens is None else cost(tokens, self._price)
+        self._cost, self._lost = (self._most, True) if billed is None else (billed, False)
         if tokens is not None and tokens.prompt:
             self._learn(tokens, self._cost)
 
@@ -267,7 +267,7 @@ class Charge:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
@@ -311,7 +311,7 @@ class Meter:
         """
         budget, price = self._budget, self._price_of(request)
         model, sure = request.adapter or request.model, upper_bound_prompt(request.chat)
-        place, written = (model, request.agent), num_keys * request.max_tokens
+        player, written = (model, request.agent), num_keys * request.max_tokens
         prompt = num_prompts * ceil(sure * self._density[model].upper_bound(DENSER))
         most = cost(Tokens(prompt=prompt, completion=written), price)
         if most is None and budget.limit < inf:
@@ -321,14 +321,14 @@ class Meter:
             return Success(Charge(budget, FREE, 0.0, durable=durable))
         # A share of what is surely the most, and not of `most`, which falls as more is learnt.
         surely = cost(Tokens(prompt=num_prompts * sure, completion=written), price) or most
-        expected = min(most, surely * self._costs[place].upper_bound())
+        expected = min(most, surely * self._costs[player].upper_bound())
         if not await budget.reserve(most, expected=expected, durable=durable):
             return Failure(budget.refusal or Problem("the budget is used up"))
 
         def learn(tokens: Tokens, dollars: float) -> None:
             density = tokens.prompt / (num_prompts * sure)
             self._density[model] = self._density[model].after(density)
-            self._costs[place] = self._costs[place].after(dollars / surely)
+            self._costs[player] = self._costs[player].after(dollars / surely)
 
         charge = Charge(budget, price, most, expected=expected, durable=durable, learn=learn)
         return Success(charge)
@@ -376,7 +376,7 @@ def within_budget(sampler: Sampler, meter: Meter) -> Sampler:
 
 def tokens_of(answers: Collection[Completion | Unanswered]) -> Tokens:
     """The tokens of completions, as their provider counted them."""
-    completions = [one for one in answers if isinstance(one, Completion)]
+    completions = [answer for answer in answers if isinstance(answer, Completion)]
     return Tokens(
         sum(reply.prompt_tokens for reply in completions),
         sum(reply.cached_tokens for reply in completions),

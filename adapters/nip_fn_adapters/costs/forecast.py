@@ -136,7 +136,9 @@ def forecast_stages(start: RunStarted, source: Source) -> tuple[StageForecast, .
         if params.text_rl.switch_adapters:
             names = {row.name for row in trained}
             tuned |= names
-            groups = tuple(_grown(one, iteration) if one.name in names else one for one in groups)
+            groups = tuple(
+                _grown(group, iteration) if group.name in names else group for group in groups
+            )
         # An update on no trees at all: its state is that of the next iteration.
         chat = partial(build_chat, params, state.protocol)
         nothing = SampleBatch(state.protocol, chat, state.groups, (), (), iteration)
@@ -174,17 +176,17 @@ def _stage_trees(state: RunState, source: Source) -> _StageTrees:
     grown = state.stage
     if not isinstance(grown, Growing):
         raise ValueError(f"no trees grow in stage {state.stage.name!r}")
-    protocol, kinds = state.protocol, dict[tuple[object, ...], list[int]]()
+    protocol, by_likeness = state.protocol, dict[tuple[object, ...], list[int]]()
     for tree, game in enumerate(grown.forest):
         rounds = range(protocol.max_message_rounds)
         moves = (protocol.schedule(number, game.key) for number in rounds)
         # An agent that meets earlier models is the only one whose replies are compared there.
-        kind = learner(state.params, game.key), _scripted(state, game.key), *moves
-        kinds.setdefault(kind, []).append(tree)
+        likeness = learner(state.params, game.key), _scripted(state, game.key), *moves
+        by_likeness.setdefault(likeness, []).append(tree)
     samples = []
-    for alike in kinds.values():
-        some = alike[:: ceil(len(alike) / SAMPLED_TREES)]
-        samples += [(len(alike) / len(some), tree) for tree in some]
+    for alike in by_likeness.values():
+        sampled = alike[:: ceil(len(alike) / SAMPLED_TREES)]
+        samples += [(len(alike) / len(sampled), tree) for tree in sampled]
     return _StageTrees(state, grown, tuple(samples))
 
 
@@ -200,9 +202,9 @@ def _scripted(state: RunState, game: Key) -> frozenset[int]:
 def _sampling(trees: _StageTrees, tuned: set[str]) -> Iterator[StageForecast]:
     """The forecast of a test or sample stage for each agent."""
     params, stage = trees.state.params, trees.grown.name
-    both = [_workloads(trees, assumed) for assumed in _assumptions(params)]
+    estimates = [_workloads(trees, assumed) for assumed in _assumptions(params)]
     for index, agent in enumerate(params.agents):
-        expected, most = (workloads[index].rounded() for workloads in both)
+        expected, most = (workloads[index].rounded() for workloads in estimates)
         is_tuned = agent_group(agent) in tuned
         yield StageForecast(
             trees.state.iteration, stage, agent.name, index, is_tuned, expected, most
@@ -212,7 +214,7 @@ def _sampling(trees: _StageTrees, tuned: set[str]) -> Iterator[StageForecast]:
 def _workloads(trees: _StageTrees, assumed: Assumptions) -> list[Workload]:
     """`[A]` each agent's share of the stage."""
     agents = trees.state.params.agents
-    parts: list[list[Workload]] = [[] for _ in agents]
+    by_agent: list[list[Workload]] = [[] for _ in agents]
     for weight, tree in trees.samples:
         scripted = _scripted(trees.state, trees.grown.forest[tree].key)
         for points in decision_points(trees.state, trees.grown, tree, assumed):
@@ -220,8 +222,8 @@ def _workloads(trees: _StageTrees, assumed: Assumptions) -> list[Workload]:
             requests = points.k if asks_singly(agent, surely=not assumed.single) else 1
             tokens = requests * points.prompt, points.k * assumed.tokens(agent)
             once = (requests, points.k, *((0, 0) if points.agent in scripted else tokens))
-            parts[points.agent].append(Workload(*(times * count for count in once)))
-    return [Workload(*map(fsum, zip(*own, strict=True))) for own in parts]
+            by_agent[points.agent].append(Workload(*(times * count for count in once)))
+    return [Workload(*map(fsum, zip(*workloads, strict=True))) for workloads in by_agent]
 
 
 def asks_singly(agent: AgentParameters, *, surely: bool) -> bool:
@@ -275,9 +277,9 @@ def _training(trees: _StageTrees, past: _Past) -> Iterator[StageForecast]:
     """
     state, params = trees.state, trees.state.params
     imitates = _imitates(state)
-    found = [_examples(trees, assumed) for assumed in _assumptions(params)]
+    estimates = [_examples(trees, assumed) for assumed in _assumptions(params)]
     for group in state.groups:
-        expected, most = (_sum(own[agent] for agent in group.agents) for own in found)
+        expected, most = (_sum(by_agent[agent] for agent in group.agents) for by_agent in estimates)
         if params.text_rl.fine_tune_on_all_previous_rollouts:
             before = past.get((imitates, group.name), (_Examples(), _Examples()))
             expected, most = _sum((before[0], expected)), _sum((before[1], most))
@@ -312,14 +314,14 @@ def _imitates(state: RunState) -> bool:
     )
 
 
-def _sum(parts: Iterable[_Examples]) -> _Examples:
-    return _Examples(*map(fsum, zip(*parts, strict=True)))
+def _sum(examples: Iterable[_Examples]) -> _Examples:
+    return _Examples(*map(fsum, zip(*examples, strict=True)))
 
 
 def _examples(trees: _StageTrees, assumed: Assumptions) -> list[_Examples]:
     """`[A]` the training examples that the stage yields for each agent."""
     state = trees.state
-    parts: list[list[_Examples]] = [[] for _ in state.params.agents]
+    by_agent: list[list[_Examples]] = [[] for _ in state.params.agents]
     count = _imitated if _imitates(state) else _compared
     for weight, tree in trees.samples:
         points = tuple(decision_points(state, trees.grown, tree, assumed))
@@ -329,10 +331,10 @@ def _examples(trees: _StageTrees, assumed: Assumptions) -> list[_Examples]:
             # A training that is skipped leaves no earlier model, and so every tree to the next one.
             if not (assumed.is_most or is_learnt_from(state.params, group, agent, game)):
                 continue
-            own = [one for one in points if one.agent == agent]
-            examples = count(state, agent, own, assumed)
-            parts[agent].append(_Examples(*(weight * value for value in examples)))
-    return [_sum(own) for own in parts]
+            decisions = [point for point in points if point.agent == agent]
+            examples = count(state, agent, decisions, assumed)
+            by_agent[agent].append(_Examples(*(weight * value for value in examples)))
+    return [_sum(tree_examples) for tree_examples in by_agent]
 
 
 def _compared(
@@ -342,18 +344,18 @@ def _compared(
     malt = state.params.malt
     rule = state.params.agents[agent].pair_selection_method or malt.pair_selection_method
     reply = assumed.tokens(state.params.agents[agent])
-    parts = []
-    for one in points:
-        pairs = one.k * (one.k - 1) // 2
+    of_points = []
+    for point in points:
+        pairs = point.k * (point.k - 1) // 2
         if rule != "all":
             pairs = min(pairs, 1)
-        number = pairs * one.number * assumed.selected
-        parts.append(_Examples(number, number * (one.prompt + 2 * reply)))
-    found = _sum(parts)
+        number = pairs * point.number * assumed.selected
+        of_points.append(_Examples(number, number * (point.prompt + 2 * reply)))
+    total = _sum(of_points)
     limit = malt.max_pairs_per_datapoint
-    if limit is not None and found.number > limit:
-        return _Examples(limit, found.tokens * limit / found.number)
-    return found
+    if limit is not None and total.number > limit:
+        return _Examples(limit, total.tokens * limit / total.number)
+    return total
 
 
 def _imitated(
@@ -369,5 +371,6 @@ def _imitated(
         share = replaced + (1 - replaced) * share
     reply = assumed.tokens(params.agents[agent])
     return _sum(
-        _Examples(one.number * share, one.number * share * (one.prompt + reply)) for one in points
+        _Examples(point.number * share, point.number * share * (point.prompt + reply))
+        for point in points
     )

@@ -50,8 +50,8 @@ class PriceTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Freeze the mappings."""
         for name in self.__struct_fields__:
-            own = MappingProxyType(dict(getattr(self, name)))
-            msgspec.structs.force_setattr(self, name, own)
+            frozen = MappingProxyType(dict(getattr(self, name)))
+            msgspec.structs.force_setattr(self, name, frozen)
 
 
 class Prices(NamedTuple):
@@ -70,8 +70,8 @@ class Tokens(NamedTuple):
     trained: float = 0  # tokens of the rows times epochs
 
 
-def total(parts: Iterable[Tokens]) -> Tokens:
-    """The sum of the parts, exactly rounded, so that their order cannot matter.
+def total(tokens: Iterable[Tokens]) -> Tokens:
+    """The sum of the tokens, exactly rounded, so that their order cannot matter.
 
     >>> total([Tokens(1, 0, 2), Tokens(3, 0, 0.5)])
     Tokens(prompt=4, cached=0, completion=2.5, trained=0)
@@ -80,7 +80,7 @@ def total(parts: Iterable[Tokens]) -> Tokens:
     return Tokens(
         *(
             sum(column) if all(isinstance(number, int) for number in column) else fsum(column)
-            for column in zip(*parts, strict=True)
+            for column in zip(*tokens, strict=True)
         )
     )
 
@@ -118,8 +118,8 @@ def in_batches(price: Price) -> Price:
 
 def sum_known(dollars: Iterable[float | None]) -> float | None:
     """The sum; None if one of the amounts is unknown."""
-    known = list(dollars)
-    return None if None in known else fsum(value for value in known if value is not None)
+    amounts = list(dollars)
+    return None if None in amounts else fsum(value for value in amounts if value is not None)
 
 
 # ------------------------------------------------------------------------------------------ tables
@@ -144,8 +144,8 @@ def prices_text(table: PriceTable) -> str:
         for name, price in getattr(table, title).items():
             # A name in TOML's quotes is written as in JSON.
             fields = msgspec.structs.asdict(price).items()
-            known = (f"{field} = {value!r}" for field, value in fields if value is not None)
-            lines += [f"[{title}.{msgspec.json.encode(name).decode()}]", *known, ""]
+            settings = (f"{field} = {value!r}" for field, value in fields if value is not None)
+            lines += [f"[{title}.{msgspec.json.encode(name).decode()}]", *settings, ""]
     return "\n".join(lines)
 
 
@@ -176,8 +176,8 @@ def find(table: Mapping[str, Price], model: str) -> Price | None:
     >>> find(table, "gpt-4o-mini")
     """
     names = [model, model.partition("/")[2]]
-    known = [entry for entry in table for name in names if _is_of(entry, name)]
-    return table[max(known, key=len)] if known else None
+    matches = [entry for entry in table for name in names if _is_of(entry, name)]
+    return table[max(matches, key=len)] if matches else None
 
 
 def _is_of(entry: str, name: str) -> bool:
@@ -187,8 +187,10 @@ def _is_of(entry: str, name: str) -> bool:
 
 def is_free(agent: AgentParameters) -> bool:
     """True if no provider is paid for the agent's tokens."""
-    own = agent.use_dummy_api or agent.model_provider in ("local", "SelfHosted", "scripted")
-    return own or (agent.model_provider == "OpenRouter" and agent.model_name.endswith(":free"))
+    is_unpaid = agent.use_dummy_api or agent.model_provider in ("local", "SelfHosted", "scripted")
+    return is_unpaid or (
+        agent.model_provider == "OpenRouter" and agent.model_name.endswith(":free")
+    )
 
 
 def price_of(prices: Prices, agent: AgentParameters, *, tuned: bool) -> Price | None:
@@ -203,9 +205,9 @@ def price_of(prices: Prices, agent: AgentParameters, *, tuned: bool) -> Price | 
         model, tuned = model.split(":")[1], True
     if is_free(agent):
         # Listed prices are left out, since no provider bills these tokens.
-        found = find(prices.own.fine_tuned, model) if tuned else None
-        found = found or find(prices.own.models, model) or FREE
-        return msgspec.structs.replace(found, training=found.training or 0.0)
+        price = find(prices.own.fine_tuned, model) if tuned else None
+        price = price or find(prices.own.models, model) or FREE
+        return msgspec.structs.replace(price, training=price.training or 0.0)
     tables = [table.fine_tuned if tuned else table.models for table in prices]
     listed = find(tables[0], model) or find(tables[1], model)
     return in_batches(listed) if listed and agent.use_batch_api else listed

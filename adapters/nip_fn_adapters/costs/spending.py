@@ -46,15 +46,15 @@ class _Use(NamedTuple):
 def stage_expenses(params: HyperParameters, row: Row, prices: Prices) -> tuple[Expense, ...]:
     """The expenses of a stage that has ended: one for each agent, or group after a training."""
     # An agent that played several models, or a group that had several trainings, has one of each.
-    parts: dict[str, list[Expense]] = {}
+    by_name: dict[str, list[Expense]] = {}
     for use in _recorded(params, row):
-        parts.setdefault(use.name, []).append(_priced(use, prices))
-    return tuple(map(_summed, parts.values()))
+        by_name.setdefault(use.name, []).append(_priced(use, prices))
+    return tuple(map(_summed, by_name.values()))
 
 
 def run_expenses(state: RunState, prices: Prices) -> tuple[Expense, ...]:
     """All expenses of a run, stage by stage, those of the stage under way included."""
-    ended = (one for row in state.rows for one in stage_expenses(state.params, row, prices))
+    ended = (expense for row in state.rows for expense in stage_expenses(state.params, row, prices))
     return (*ended, *(_priced(use, prices) for use in _under_way(state)))
 
 
@@ -74,7 +74,7 @@ def dollars_of(state: RunState, event: Event, prices: Prices) -> float | None:
             agent, tuned = state.params.agents[index], _is_tuned(state, state.forest[tree], index)
             return cost(tokens, price_of(prices, agent, tuned=tuned))
         case JobFinished():
-            job = next(one.job for one in state.jobs if one.job.name == event.job)
+            job = next(entry.job for entry in state.jobs if entry.job.name == event.job)
             tokens = Tokens(trained=trained_tokens(job, event.adapter, event.report))
             lead = _leads(state.params)[job.group]
             return cost(tokens, price_of(prices, lead, tuned=True))
@@ -95,8 +95,8 @@ def expected_training(state: RunState, job: Job) -> float:
     """
     prompts, replies = _Ratio(), _Ratio()
     group = next(group for group in state.groups if group.name == job.group)
-    every = ceil(len(state.forest) / COUNTED_TREES)
-    for tree in range(0, len(state.forest), every):
+    stride = ceil(len(state.forest) / COUNTED_TREES)
+    for tree in range(0, len(state.forest), stride):
         for agent, prompt, reply in _counted(state, tree):
             if agent in group.agents:
                 prompts, replies = prompts.plus(prompt), replies.plus(reply)
@@ -109,8 +109,8 @@ class _Ratio(NamedTuple):
     counted: float = 0.0
     guessed: float = 0.0
 
-    def plus(self, other: "_Ratio") -> "_Ratio":
-        return _Ratio(self.counted + other.counted, self.guessed + other.guessed)
+    def plus(self, ratio: "_Ratio") -> "_Ratio":
+        return _Ratio(self.counted + ratio.counted, self.guessed + ratio.guessed)
 
     @property
     def value(self) -> float:
@@ -129,17 +129,17 @@ def _counted(state: RunState, tree: int) -> Iterator[tuple[int, _Ratio, _Ratio]]
         waiting += [(child, episode_after(episode, child)) for child in node.children]
         for agent in {slot.agent for slot in node.slots}:
             # Utterances of several attempts hold the tokens of all of them together.
-            own = [
+            utterances = [
                 slot.said
                 for slot in node.slots
                 if slot.agent == agent and slot.said and slot.said.attempts == 1
             ]
             # One request for all siblings is counted at the first of them.
-            prompt = max((said.prompt_tokens for said in own), default=0)
+            prompt = max((utterance.prompt_tokens for utterance in utterances), default=0)
             if prompt:
                 chat = build_chat(state.params, state.protocol, datapoint, episode, agent)
-                written = sum(said.completion_tokens for said in own)
-                guessed = sum(estimated_tokens(said.raw) for said in own)
+                written = sum(utterance.completion_tokens for utterance in utterances)
+                guessed = sum(estimated_tokens(utterance.raw) for utterance in utterances)
                 yield agent, _Ratio(prompt, estimated_prompt(chat)), _Ratio(written, guessed)
 
 
@@ -154,24 +154,24 @@ def _recorded(params: HyperParameters, row: Row) -> Iterator[_Use]:
 
 def _under_way(state: RunState) -> Iterator[_Use]:
     """The tokens of the stage that has no row yet."""
-    here = (state.iteration, state.stage.name)
+    current = (state.iteration, state.stage.name)
     # Between the end of a stage and the next one, its tokens are in its row already.
-    if any((row.iteration, row.stage) == here for row in state.rows):
+    if any((row.iteration, row.stage) == current for row in state.rows):
         return
     if isinstance(state.stage, Training):
         leads = _leads(state.params)
-        for one in state.jobs:
-            if one.ended:
-                trained = trained_tokens(one.job, one.adapter, one.report)
-                yield _Use(one.job.group, leads[one.job.group], True, Tokens(trained=trained))
+        for entry in state.jobs:
+            if entry.ended:
+                trained = trained_tokens(entry.job, entry.adapter, entry.report)
+                yield _Use(entry.job.group, leads[entry.job.group], True, Tokens(trained=trained))
         return  # the forest is still there, but its tokens are in the row of the sampling
     used: dict[tuple[int, bool], list[Tokens]] = {}
     for game in state.forest:
         for index, tokens in _used(game.root):
             used.setdefault((index, _is_tuned(state, game, index)), []).append(tokens)
-    for (index, tuned), parts in sorted(used.items()):
+    for (index, tuned), amounts in sorted(used.items()):
         agent = state.params.agents[index]
-        yield _Use(agent.name, agent, tuned, total(parts))
+        yield _Use(agent.name, agent, tuned, total(amounts))
 
 
 def _used(node: Node) -> Iterator[tuple[int, Tokens]]:
@@ -179,8 +179,11 @@ def _used(node: Node) -> Iterator[tuple[int, Tokens]]:
     for slot in node.slots:
         # Replies that could not be used were paid for as well, and are summed up in the same
         # fields.
-        one = slot.said or slot
-        yield slot.agent, Tokens(one.prompt_tokens, one.cached_tokens, one.completion_tokens)
+        counted = slot.said or slot
+        yield (
+            slot.agent,
+            Tokens(counted.prompt_tokens, counted.cached_tokens, counted.completion_tokens),
+        )
     for child in node.children:
         yield from _used(child)
 
