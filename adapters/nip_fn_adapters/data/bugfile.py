@@ -61,9 +61,9 @@ class BugFile:
             self._rows.write(msgspec.json.encode(write_row(row)) + b"\n")
         self._rows.flush()
         os.fsync(self._rows.fileno())
-        done = replace(entry, size=self._rows.tell())
-        self._note(done)
-        self.entries.append(done)
+        sized = replace(entry, size=self._rows.tell())
+        self._note(sized)
+        self.entries.append(sized)
 
     def remembered(self, sampler: Sampler) -> Ask:
         """A sampler that is asked for missing replies only, and whose replies are noted."""
@@ -78,16 +78,16 @@ class BugFile:
         return ask
 
     def _keep(
-        self, request: Request, missing: Sequence[Key], places: Sequence[Completion | Unanswered]
+        self, request: Request, missing: Sequence[Key], answers: Sequence[Completion | Unanswered]
     ) -> Result[tuple[Completion, ...], Problem]:
         """Note the replies that came; all that were asked for, or why some did not come."""
-        for key, place in zip(missing, places, strict=True):
-            if isinstance(place, Completion):
-                self._note(Kept(key, place))
-                self.replies[key] = place
-        for place in places:
-            if isinstance(place, Unanswered):
-                return Failure(Problem(place.problem))
+        for key, answer in zip(missing, answers, strict=True):
+            if isinstance(answer, Completion):
+                self._note(Kept(key, answer))
+                self.replies[key] = answer
+        for answer in answers:
+            if isinstance(answer, Unanswered):
+                return Failure(Problem(answer.problem))
         return Success(tuple(self.replies[key] for key in request.keys))
 
     def _note(self, line: Entry | Kept) -> None:
@@ -109,7 +109,7 @@ def journal_of(path: Path) -> Path:
     return path.with_name(f"{path.name}.journal")
 
 
-def open_bug_file(path: Path, asked: Mapping[str, Any]) -> Result[BugFile, Problem]:
+def open_bug_file(path: Path, options: Mapping[str, Any]) -> Result[BugFile, Problem]:
     """A new file, or one that the same command began."""
     journal = journal_of(path)
     if not journal.exists():
@@ -117,11 +117,11 @@ def open_bug_file(path: Path, asked: Mapping[str, Any]) -> Result[BugFile, Probl
             remedy = "choose another --out, or remove it"
             return Failure(Problem("exists already", str(path), remedy))
         path.parent.mkdir(parents=True, exist_ok=True)
-        journal.write_bytes(msgspec.json.encode(asked) + b"\n")
+        journal.write_bytes(msgspec.json.encode(options) + b"\n")
         return Success(BugFile(path, ()))
     lines = _whole_lines(journal)
     if not lines or msgspec.json.decode(lines[0]) != msgspec.json.decode(
-        msgspec.json.encode(asked)
+        msgspec.json.encode(options)
     ):
         remedy = f"give the same, or remove it and {journal}"
         return Failure(Problem("was begun with other options", str(path), remedy))

@@ -110,25 +110,25 @@ def build(
         if rows.bad and not options.skip_bad_rows:
             return Failure(BadRows(tuple(rows.bad), rows.counts["bad"]))
         if not rows.keys:
-            counted = ", ".join(f"{count} {kind}" for kind, count in rows.counts.items())
+            counted = ", ".join(f"{count} {outcome}" for outcome, count in rows.counts.items())
             problem = f"none of its rows can be used ({counted or 'it has none'})"
             return Failure(Problem(problem, source.name))
-        kind = options.kind or kind_of(rows.evidence)
+        solution_kind = options.kind or kind_of(rows.evidence)
         # Read as the keys of programs, before all rows told what they are.
-        keys = rows.keys if kind == "code" else [one.without_code() for one in rows.keys]
+        keys = rows.keys if solution_kind == "code" else [key.without_code() for key in rows.keys]
         _place(db, keys, options)
         out = rows.left_out
         out["crossing"] += _labels(db, "split IS NULL")
         out["surplus"] += _labels(db, "split NOT NULL AND position IS NULL")
         report = Report(
-            info=_describe(db, source.name, kind),
+            info=_describe(db, source.name, solution_kind),
             balance=_balance(db),
             rows=rows.counts.total(),
             bad=rows.counts["bad"],
             left_out=tuple(LeftOut(why, out[why][1], out[why][0]) for why in REASONS if out[why]),
             unused=source.unused,
             views=tuple(sorted(rows.views)),
-            kind=kind,
+            kind=solution_kind,
         )
         db.execute("INSERT INTO facts VALUES ('report', ?)", (msgspec.msgpack.encode(report),))
         db.execute("CREATE UNIQUE INDEX by_position ON points (split, position)")
@@ -150,54 +150,54 @@ class _Rows(NamedTuple):
 def _read(db: sqlite3.Connection, source: RowSource, options: DatasetParameters) -> _Rows:
     """Take in all rows."""
     rows = _Rows([], Counter(), set(), defaultdict(Counter), [], Counter())
-    for place, found in source.rows():
-        match found.bind(lambda one: _take(db, one, len(rows.keys), options)):
+    for address, row in source.rows():
+        match row.bind(lambda solution: _take(db, solution, len(rows.keys), options)):
             case Success(LeakKeys() as keys):
                 rows.counts["kept"] += 1
                 rows.keys.append(keys)
-                rows.views.add(names_of(found.unwrap()))
-                rows.evidence[evidence(found.unwrap())] += 1
+                rows.views.add(names_of(row.unwrap()))
+                rows.evidence[evidence(row.unwrap())] += 1
             case Success(left):
                 reason: Reason = left
                 rows.counts[REASONS[reason]] += 1
-                rows.left_out[reason][found.unwrap().label] += 1
+                rows.left_out[reason][row.unwrap().label] += 1
             case Failure(problem):
                 rows.counts["bad"] += 1
                 if len(rows.bad) < MOST_KEPT:
-                    address = f"{place}, {problem.address}"
+                    address = f"{address}, {problem.address}"
                     rows.bad.append(Problem(problem.problem, address, problem.remedy))
     return rows
 
 
 def _take(
-    db: sqlite3.Connection, found: LabelledSolution, place: int, options: DatasetParameters
+    db: sqlite3.Connection, solution: LabelledSolution, number: int, options: DatasetParameters
 ) -> Result[LeakKeys | Reason, Problem]:
     """Take in one row: the keys that decide its split, or the reason why it is left out."""
-    if options.difficulty not in (None, found.difficulty):
+    if options.difficulty not in (None, solution.difficulty):
         return Success("other difficulty")
-    content = text_hash(f"{found.question}\0{found.solution}{found.views or ''}")
-    known = db.execute("SELECT label FROM points WHERE content = ?", (content,)).fetchone()
-    if known:
-        same = known[0] == found.label
+    content = text_hash(f"{solution.question}\0{solution.solution}{solution.views or ''}")
+    earlier = db.execute("SELECT label FROM points WHERE content = ?", (content,)).fetchone()
+    if earlier:
+        same = earlier[0] == solution.label
         contradiction = Problem("another row has it the other way round", "label")
         return Success("duplicate") if same else Failure(contradiction)
-    point = datapoint_of(found)
+    point = datapoint_of(solution)
     # A hash of the row's id rather than a shuffle: neither the order nor the number of the other
     # rows may change it.
     rank = blake2b(f"{options.reduce_shuffle_seed}:{point.id}".encode(), digest_size=8).digest()
-    tests = _tests(db, found.tests)
-    encoded = msgspec.msgpack.encode(replace(found, tests=None))
+    tests = _tests(db, solution.tests)
+    encoded = msgspec.msgpack.encode(replace(solution, tests=None))
     db.execute(
         "INSERT INTO points (place, id, content, label, rank, solution, tests) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (place, point.id, content, found.label, rank, encoded, tests),
+        (number, point.id, content, solution.label, rank, encoded, tests),
     )
-    return Success(marks_of(found))
+    return Success(marks_of(solution))
 
 
-def names_of(found: LabelledSolution) -> tuple[str, ...]:
+def names_of(solution: LabelledSolution) -> tuple[str, ...]:
     """The roles or agents that a row has views of."""
-    return tuple(sorted(dict(found.views)))
+    return tuple(sorted(dict(solution.views)))
 
 
 def _tests(db: sqlite3.Connection, tests: Tests | None) -> int | None:
@@ -228,13 +228,13 @@ def _chosen(marks: list[LeakKeys], options: DatasetParameters) -> tuple[Split | 
     """
     only = options.only_split
     if only is None or only in SPLITS:
-        found = splits(marks, Shares(options.validation_share, options.test_share))
-        return tuple(split if only in (None, split) else None for split in found)
-    wanted: set[SplitHint | None] = {mark.wanted for mark in marks}
+        assigned = splits(marks, Shares(options.validation_share, options.test_share))
+        return tuple(split if only in (None, split) else None for split in assigned)
+    hints: set[SplitHint | None] = {mark.wanted for mark in marks}
     if only == AUTO:
         tested: set[SplitHint | None] = {"test", "held out"}
-        wanted = wanted & tested or wanted & {"validation"} or wanted
-    return tuple("test" if mark.wanted in wanted else None for mark in marks)
+        hints = hints & tested or hints & {"validation"} or hints
+    return tuple("test" if mark.wanted in hints else None for mark in marks)
 
 
 def _labels(db: sqlite3.Connection, condition: str) -> Counter[int]:
@@ -245,21 +245,23 @@ def _labels(db: sqlite3.Connection, condition: str) -> Counter[int]:
 
 def _balance(db: sqlite3.Connection) -> tuple[Balance, ...]:
     query = "SELECT SUM(label), SUM(1 - label) FROM points WHERE split = ? AND position NOT NULL"
-    found = ((split, *db.execute(query, (split,)).fetchone()) for split in SPLITS)
-    return tuple(Balance(split, right, buggy) for split, right, buggy in found if right is not None)
+    counts = ((split, *db.execute(query, (split,)).fetchone()) for split in SPLITS)
+    return tuple(
+        Balance(split, right, buggy) for split, right, buggy in counts if right is not None
+    )
 
 
-def _describe(db: sqlite3.Connection, name: str, kind: Kind) -> DatasetInfo:
+def _describe(db: sqlite3.Connection, name: str, solution_kind: Kind) -> DatasetInfo:
     """The facts of the data that a run records."""
 
     def points() -> Iterator[Datapoint]:
         for split in SPLITS:
-            found = db.execute(
+            rows = db.execute(
                 "SELECT solution FROM points WHERE split = ? AND position NOT NULL "
                 "ORDER BY position",
                 (split,),
             )
-            yield from (datapoint_of(decode_solution(row[0], kind)) for row in found)
+            yield from (datapoint_of(decode_solution(row[0], solution_kind)) for row in rows)
 
     sizes = dict(db.execute("SELECT split, COUNT(position) FROM points GROUP BY split"))
     return DatasetInfo(
@@ -271,6 +273,6 @@ def _describe(db: sqlite3.Connection, name: str, kind: Kind) -> DatasetInfo:
     )
 
 
-def decode_solution(data: bytes, kind: Kind) -> LabelledSolution:
-    """A solution of a data set of that kind, as the file holds it; its tests lie elsewhere."""
-    return replace(msgspec.msgpack.decode(data, type=LabelledSolution), kind=kind)
+def decode_solution(data: bytes, solution_kind: Kind) -> LabelledSolution:
+    """A solution of that kind, decoded from the file; its tests are stored in another table."""
+    return replace(msgspec.msgpack.decode(data, type=LabelledSolution), kind=solution_kind)

@@ -124,7 +124,7 @@ def columns_of(path: Path) -> Result[list[str], Problem]:
         return _parquet_columns(path)
     if path.suffix.lower() == ".csv":
         return _csv_columns(path)
-    head = [row.alt(partial(Problem.at, address=place)) for place, row in _head(path)]
+    head = [row.alt(partial(Problem.at, address=address)) for address, row in _head(path)]
     names = list(dict.fromkeys(chain(*(row.value_or({}) for row in head))))
     return Success(names) if names or not head else head[0].map(list)
 

@@ -86,8 +86,8 @@ def _with_label(data: Data, label: int) -> Data:
         test_size=len(places["test"]),
     )
     balance = tuple(
-        replace(one, right=one.right * label, buggy=one.buggy * (1 - label))
-        for one in data.report.balance
+        replace(counts, right=counts.right * label, buggy=counts.buggy * (1 - label))
+        for counts in data.report.balance
     )
 
     def draw(split: Split, indices: Sequence[int]) -> tuple[Datapoint, ...]:
@@ -106,8 +106,8 @@ def _open_all(params: HyperParameters) -> Result[Data, Problem | BadRows]:
     if "dataset" in extensions.references({"dataset": params.dataset}):
         options = params.dataset_options
         loaded = extensions.load_dataset(params.dataset, options)
-        own = loaded.map(partial(_of_its_kind, kind=options.kind))
-        return own.bind(partial(_only, only)).map(_in_turn).map(in_memory)
+        dataset = loaded.map(partial(_of_its_kind, solution_kind=options.kind))
+        return dataset.bind(partial(_only, only)).map(_in_turn).map(in_memory)
     match open_source(params.dataset, params.code_validation, only):
         case Success(rows):
             return _laid_out(params, rows)
@@ -116,15 +116,15 @@ def _open_all(params: HyperParameters) -> Result[Data, Problem | BadRows]:
     raise AssertionError("a result is a success or a failure")
 
 
-def _of_its_kind(dataset: Dataset, kind: Kind | None) -> Dataset:
-    """The data set with `kind` at each datapoint; None: that which follows from them.
+def _of_its_kind(dataset: Dataset, solution_kind: Kind | None) -> Dataset:
+    """The data set with `solution_kind` at each datapoint; None: that which follows from them.
 
     Datapoints that say themselves that they are in prose are left as they are.
     """
     points = [point for split in SPLITS for point in dataset.split(split)]
-    if kind is None and any(point.kind == "prose" for point in points):
+    if solution_kind is None and any(point.kind == "prose" for point in points):
         return dataset
-    chosen = kind or kind_of(Counter(evidence(_labelled(point)) for point in points))
+    chosen = solution_kind or kind_of(Counter(evidence(_labelled(point)) for point in points))
     return _mapped(dataset, lambda points: (replace(point, kind=chosen) for point in points))
 
 
@@ -151,11 +151,11 @@ def _only(only: str | None, dataset: Dataset) -> Result[Dataset, Problem]:
     if only is None:
         return Success(dataset)
     points = {split: dataset.split(split) for split in SPLITS}
-    come = tuple(split for split in SPLITS if points[split])
-    return chosen_split(only, come, dataset.name).map(
-        lambda one: (
-            Dataset(dataset.name, **{**dict.fromkeys(SPLITS, ()), one: points[one]})
-            if one in points
+    present = tuple(split for split in SPLITS if points[split])
+    return chosen_split(only, present, dataset.name).map(
+        lambda split: (
+            Dataset(dataset.name, **{**dict.fromkeys(SPLITS, ()), split: points[split]})
+            if split in points
             else Dataset(dataset.name, (), (), tuple(chain(*points.values())))
         )
     )
@@ -187,8 +187,8 @@ def _kept(folder: Path, name: str) -> Path | None:
 
     Its name ends in a hash of what it holds.
     """
-    found = sorted(folder.glob(f"{name}-*.sqlite"))
-    return next((path for path in found if path.stem == f"{name}-{digest_of([path])}"), None)
+    files = sorted(folder.glob(f"{name}-*.sqlite"))
+    return next((path for path in files if path.stem == f"{name}-{digest_of([path])}"), None)
 
 
 def _build(
@@ -217,10 +217,13 @@ def _build(
 
 def _sweep(folder: Path) -> None:
     """Remove what was left behind by processes that were killed a day ago or earlier."""
-    for left in folder.glob(f"{UNFINISHED}*"):
+    for leftover in folder.glob(f"{UNFINISHED}*"):
         with suppress(OSError):  # another process may be at it
-            if time.time() - max(path.stat().st_mtime for path in (left, *left.iterdir())) > DAY:
-                shutil.rmtree(left)
+            if (
+                time.time() - max(path.stat().st_mtime for path in (leftover, *leftover.iterdir()))
+                > DAY
+            ):
+                shutil.rmtree(leftover)
 
 
 def _from_file(path: Path) -> Data:
@@ -240,18 +243,18 @@ def _report(path: Path) -> Report:
     return msgspec.msgpack.decode(row[0], type=Report)
 
 
-def _source(path: Path, kind: Kind) -> Source:
+def _source(path: Path, solution_kind: Kind) -> Source:
     db = _connect(path)
 
     def draw(split: Split, indices: Sequence[int]) -> tuple[Datapoint, ...]:
         query = "SELECT solution FROM points WHERE split = ? AND position = ?"
-        found = (db.execute(query, (split, index)).fetchone() for index in indices)
-        return tuple(datapoint_of(decode_solution(row[0], kind)) for row in found)
+        rows = (db.execute(query, (split, index)).fetchone() for index in indices)
+        return tuple(datapoint_of(decode_solution(row[0], solution_kind)) for row in rows)
 
     return draw
 
 
-def _solutions(path: Path, kind: Kind) -> Iterator[PlacedSolution]:
+def _solutions(path: Path, solution_kind: Kind) -> Iterator[PlacedSolution]:
     db = _connect(path)
     query = (
         "SELECT id, solution, tests.tests FROM points LEFT JOIN tests ON tests.number = "
@@ -259,8 +262,10 @@ def _solutions(path: Path, kind: Kind) -> Iterator[PlacedSolution]:
     )
     for split in SPLITS:
         for name, solution, tests in db.execute(query, (split,)):
-            known = None if tests is None else msgspec.msgpack.decode(tests, type=Tests)
-            yield PlacedSolution(split, name, replace(decode_solution(solution, kind), tests=known))
+            decoded = None if tests is None else msgspec.msgpack.decode(tests, type=Tests)
+            yield PlacedSolution(
+                split, name, replace(decode_solution(solution, solution_kind), tests=decoded)
+            )
 
 
 # Worlds that are generated rather than read, each in the sizes that it comes in.
@@ -306,8 +311,10 @@ def in_memory(dataset: Dataset) -> Data:
         if points[split]
     )
     views = {tuple(sorted(dict(point.views))) for point in everything} or {()}
-    kind: Kind = "prose" if any(point.kind == "prose" for point in everything) else "code"
-    report = Report(info, balance, rows=len(everything), views=tuple(sorted(views)), kind=kind)
+    solution_kind: Kind = "prose" if any(point.kind == "prose" for point in everything) else "code"
+    report = Report(
+        info, balance, rows=len(everything), views=tuple(sorted(views)), kind=solution_kind
+    )
     return Data(report, draw, solutions)
 
 

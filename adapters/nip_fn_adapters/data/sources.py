@@ -48,20 +48,20 @@ class RowSource(NamedTuple):
 ALL, AUTO = "all", "auto"  # values of `only_split` that name no split
 
 
-def chosen_split(only: str, come: Collection[str], name: str) -> Result[str, Problem]:
+def chosen_split(only: str, present: Collection[str], name: str) -> Result[str, Problem]:
     """The split that `only_split` stands for, or "all".
 
     Args:
         only: `dataset_options.only_split`.
-        come: The splits that the data come in.
+        present: The splits that the data come in.
         name: Of the data set.
     """
     if only == AUTO:
-        return Success(next((split for split in ("test", "validation") if split in come), ALL))
-    if only == ALL or only in come:
+        return Success(next((split for split in ("test", "validation") if split in present), ALL))
+    if only == ALL or only in present:
         return Success(only)
-    known = ", ".join((ALL, *come))
-    problem = Problem(f"there is no split {only!r}", f"dataset: {name}", f"choose one of {known}")
+    choices = ", ".join((ALL, *present))
+    problem = Problem(f"there is no split {only!r}", f"dataset: {name}", f"choose one of {choices}")
     return Failure(problem)
 
 
@@ -88,8 +88,8 @@ def open_source(
     elif not path.exists():
         opened = Failure(Problem("there is no such file", remedy=CHOICES))
     elif path.suffix.lower() not in files.READERS:
-        known = ", ".join(files.READERS)
-        opened = Failure(Problem(f"its name ends in {path.suffix!r}, which is none of {known}"))
+        readable = ", ".join(files.READERS)
+        opened = Failure(Problem(f"its name ends in {path.suffix!r}, which is none of {readable}"))
     else:
         opened = _file(name, path, choice).bind(partial(_with_splits, only))
     return opened.alt(lambda problem: problem.at(name))
@@ -104,10 +104,10 @@ def _with_splits(only: str | None, source: RowSource) -> Result[RowSource, Probl
 
 def _file(name: str, path: Path, choice: CodeValidationParameters) -> Result[RowSource, Problem]:
     """A user's own file, or one of APPS or buggy-apps."""
-    parts = {"": (None, partial(files.READERS[path.suffix.lower()], path))}
+    tables = {"": (None, partial(files.READERS[path.suffix.lower()], path))}
     fingerprint = partial(files.digest_of, [path])
     return files.columns_of(path).bind(
-        lambda columns: _source(name, columns, choice, parts, fingerprint)
+        lambda columns: _source(name, columns, choice, tables, fingerprint)
     )
 
 
@@ -124,17 +124,17 @@ def _tables(
             case Failure(problem):
                 return Failure(problem)
     columns = list(dict.fromkeys(chain(*(table.column_names for table in tables.values()))))
-    parts = {
+    readers = {
         split: (hints[split], partial(files.table_rows, table)) for split, table in tables.items()
     }
-    return _source(name, columns, choice, parts, partial(files.tables_hash, tables))
+    return _source(name, columns, choice, readers, partial(files.tables_hash, tables))
 
 
 def _source(
     name: str,
     columns: list[str],
     choice: CodeValidationParameters,
-    parts: Mapping[str, tuple[SplitHint | None, Callable[[], files.Rows]]],
+    tables: Mapping[str, tuple[SplitHint | None, Callable[[], files.Rows]]],
     fingerprint: Callable[[], str],
 ) -> Result[RowSource, Problem]:
     """Rows of a form that their columns tell, part by part.
@@ -143,7 +143,7 @@ def _source(
         name: of the data set.
         columns: the names of its columns.
         choice: which rows and solutions of APPS are chosen.
-        parts: (the split that its rows wish for, a reader of them) of each table, by its name; ""
+        tables: (the split that its rows wish for, a reader of them) of each table, by its name; ""
             for a file.
         fingerprint: a hash of the content, asked for once the form is known.
     """
@@ -157,16 +157,16 @@ def _source(
         return Failure(Problem(f"needs {needed}, but has {has}"))
 
     def rows() -> Iterator[Placed]:
-        for split, (hint, read) in parts.items():
+        for split, (hint, read) in tables.items():
             for row_place, row in read():
-                place = ", ".join(filter(None, (name, split, row_place)))
-                found = row.alt(lambda problem: problem.at("row")).bind(partial(form, split))
-                match found:
+                address = ", ".join(filter(None, (name, split, row_place)))
+                solutions = row.alt(lambda problem: problem.at("row")).bind(partial(form, split))
+                match solutions:
                     case Success(solutions):
-                        for one in solutions:
-                            yield Placed(place, Success(_hinted(one, hint)))
+                        for solution in solutions:
+                            yield Placed(address, Success(_hinted(solution, hint)))
                     case Failure(problem):
-                        yield Placed(place, Failure(problem))
+                        yield Placed(address, Failure(problem))
 
     # Only of a user's own file: an unknown column there may be a typing error.
     unused = tuple(
@@ -177,9 +177,9 @@ def _source(
     return Success(RowSource(name, fingerprint(), rows, unused))
 
 
-def _hinted(found: LabelledSolution, hint: SplitHint | None) -> LabelledSolution:
+def _hinted(solution: LabelledSolution, hint: SplitHint | None) -> LabelledSolution:
     """A solution in the split of its table, unless it names another itself."""
-    return found if found.wanted or not hint else replace(found, wanted=hint)
+    return solution if solution.wanted or not hint else replace(solution, wanted=hint)
 
 
 _Form = Callable[[str, Mapping[str, Any]], Result[tuple[LabelledSolution, ...], Problem]]
@@ -215,4 +215,4 @@ def _split_hint(split: str, splits: Collection[str]) -> SplitHint | None:
 
 
 def _own_split(split: str) -> SplitHint | None:
-    return next((own for own in SPLITS if own == split), None)
+    return next((hint for hint in SPLITS if hint == split), None)
