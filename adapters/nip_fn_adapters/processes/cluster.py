@@ -18,7 +18,7 @@ def join(address: str) -> Result[None, Problem]:
     except ImportError:
         remedy = "pip install 'nip-fn[ray]'"
         return Failure(Problem("Ray is not installed", "--ray", remedy, kind="system"))
-    own = {"include_dashboard": False} if address == LOCAL else {}
+    options = {"include_dashboard": False} if address == LOCAL else {}
     try:
         if address not in (LOCAL, THIS):
             # Ray itself asks an address at which nobody answers for minutes.
@@ -27,11 +27,15 @@ def join(address: str) -> Result[None, Problem]:
                 raise ValueError("an address is HOST:PORT")
             socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS).close()
         ray.init(
-            address=address, log_to_driver=False, logging_level="error", namespace="nip-fn", **own
+            address=address,
+            log_to_driver=False,
+            logging_level="error",
+            namespace="nip-fn",
+            **options,
         )
     except (OSError, ValueError, RuntimeError) as error:
-        told = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        cause = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         remedy = f"start one with ray start --head, or give --ray {LOCAL} for this machine alone"
-        problem = f"no Ray cluster answers at {address}: {told}"
+        problem = f"no Ray cluster answers at {address}: {cause}"
         return Failure(Problem(problem, "--ray", remedy, kind="system"))
     return Success(None)

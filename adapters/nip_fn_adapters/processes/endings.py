@@ -34,8 +34,8 @@ def exit_reason(code: int, printed: str) -> str:
     if errors:
         return "one of its processes ended without an error, as if killed for lack of memory"
     # The last line says it where Python itself fails, as of a module that is not there.
-    other = [line for line in lines if line.strip() and not _WARNING.search(line)]
-    return one_line(f"{other[-1] if other else 'it printed nothing'} (exit code {code})")
+    plain = [line for line in lines if line.strip() and not _WARNING.search(line)]
+    return one_line(f"{plain[-1] if plain else 'it printed nothing'} (exit code {code})")
 
 
 def signal_reason(number: signal.Signals) -> str:
@@ -59,10 +59,10 @@ def _end_of_traceback(prefix: str, lines: Sequence[str]) -> Iterator[str]:
 
     Other processes' lines may stand between them.
     """
-    own = (line.removeprefix(prefix) for line in lines if line.startswith(prefix))
-    error = next((line for line in own if line and not line[0].isspace()), "")
+    prefixed = (line.removeprefix(prefix) for line in lines if line.startswith(prefix))
+    error = next((line for line in prefixed if line and not line[0].isspace()), "")
     if not _ERROR.match(error):
         return
     # A validation error gives its reasons in indented lines below.
-    reasons = takewhile(lambda line: line[:2] == "  ", own)
+    reasons = takewhile(lambda line: line[:2] == "  ", prefixed)
     yield " ".join([error, *map(str.strip, reasons)])

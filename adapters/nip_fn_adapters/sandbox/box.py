@@ -117,8 +117,10 @@ def _isolated() -> Result[Sandbox, Problem]:
     for isolation in launch.ways_to_isolate():
         flaw = _probe(isolation)
         if not flaw:
-            told = subprocess.run(["bwrap", "--version"], capture_output=True, text=True)
-            return Success(Sandbox(isolation, f"{told.stdout.strip()}: own namespaces, no network"))
+            printed = subprocess.run(["bwrap", "--version"], capture_output=True, text=True)
+            return Success(
+                Sandbox(isolation, f"{printed.stdout.strip()}: own namespaces, no network")
+            )
         reasons.append(flaw)
     problem = f"bubblewrap does not work here: {'; '.join(reasons)}"
     return Failure(Problem(problem, "the sandbox", ALLOW, kind="adapter"))
@@ -147,7 +149,7 @@ def _probe(isolation: Isolation) -> str:
         program = Program(code=PROBE, function="breaches", inputs=(repr([secret.name]),))
         limits = Limits(seconds=10.0, total_seconds=10.0)
         try:  # without asyncio: whoever opens a sandbox may be in a loop of events already
-            done = subprocess.run(
+            completed = subprocess.run(
                 launch.command(isolation, limits.files_mb),
                 input=_message(isolation, program, limits, ""),
                 capture_output=True,
@@ -157,7 +159,7 @@ def _probe(isolation: Isolation) -> str:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
-    match _results(program, _Heard(done.stdout, done.stderr, late=False)):
+    match _results(program, _Heard(completed.stdout, completed.stderr, late=False)):
         case Success((RunResult("returned", "[]"),)):
             return ""
         case Success((run, *_)):

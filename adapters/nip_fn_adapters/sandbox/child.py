@@ -63,8 +63,8 @@ def _open_streams() -> None:
     sys.stderr = sys.__stderr__ = text(2, "w")  # type: ignore[misc]
 
 
-def limit(limits: dict[str, float], others: int) -> None:
-    """Obey the limits from here on; `others` counts this user's other processes and threads."""
+def limit(limits: dict[str, float], num_running: int) -> None:
+    """Set the limits of this process; `num_running`: this user's other processes and threads."""
     # The soft limit sends SIGXCPU, which the harness takes for a timeout; the hard one ends what
     # ignores it.
     seconds = int(limits["seconds"]) + 1
@@ -73,7 +73,7 @@ def limit(limits: dict[str, float], others: int) -> None:
     for name, value in (
         ("AS", memory),
         ("FSIZE", files),
-        ("NPROC", int(limits["processes"]) + others),
+        ("NPROC", int(limits["processes"]) + num_running),
         ("NOFILE", DESCRIPTORS),
         ("CORE", 0),
         ("MEMLOCK", 0),

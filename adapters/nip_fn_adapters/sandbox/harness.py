@@ -122,9 +122,9 @@ class Harness:
     def _sweep(self, pid: int) -> None:
         """End all that a run left, its own process `pid` unless that is 0, and clear its files."""
         while True:
-            for left in self._left(pid):
+            for leftover in self._left(pid):
                 with suppress(ProcessLookupError, PermissionError):
-                    os.kill(left, signal.SIGKILL)
+                    os.kill(leftover, signal.SIGKILL)
             try:
                 # Outside a namespace an orphan may fork before it is found: look again and again.
                 ended = os.waitpid(-1, 0 if self._alone else os.WNOHANG)[0]
@@ -182,11 +182,13 @@ def _watch(
         while True:
             # By processor time, so that a busy machine fails no program; by the clock only
             # generously.
-            left = min(seconds - _used(pid), last - time.monotonic())
-            if left <= 0:
+            seconds_left = min(seconds - _used(pid), last - time.monotonic())
+            if seconds_left <= 0:
                 return "timeout", 0
             # Without a descriptor of the process, its end is found only by looking every 5 ms.
-            events = poller.poll(left * 1000 + 1 if ended >= 0 else min(left * 1000, 5))
+            events = poller.poll(
+                seconds_left * 1000 + 1 if ended >= 0 else min(seconds_left * 1000, 5)
+            )
             if any(descriptor == RESULTS for descriptor, _ in events):
                 return "died", 0
             gone, status = (0, 0)
@@ -231,12 +233,12 @@ def _take(reader: int, data: bytearray, room: int, all_of_it: bool) -> bool:
 
 def _children() -> list[int]:
     """The processes that are children of this one, orphans that it adopted among them."""
-    found = []
+    children = []
     with suppress(OSError):
         for name in os.listdir("/proc"):
             if name.isdigit() and _parent(name) == os.getpid():
-                found.append(int(name))
-    return found
+                children.append(int(name))
+    return children
 
 
 def _parent(process: str) -> int:

@@ -102,20 +102,20 @@ def _bubblewrap(isolation: Isolation, files_mb: int) -> list[str]:
 @cache
 def _no_more_users() -> tuple[str, ...]:
     """The option that bars further user namespaces, where bubblewrap knows it (since 0.8)."""
-    told = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, check=False)
-    return ("--disable-userns",) if "--disable-userns" in told.stdout else ()
+    printed = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, check=False)
+    return ("--disable-userns",) if "--disable-userns" in printed.stdout else ()
 
 
 @cache
 def _readable() -> tuple[str, ...]:
     """The real paths of what Python needs to run, none inside another."""
     paths = sysconfig.get_paths(vars={"base": sys.base_prefix, "platbase": sys.base_prefix})
-    wanted = [PYTHON, paths["stdlib"], paths["platstdlib"]]
+    paths_read = [PYTHON, paths["stdlib"], paths["platstdlib"]]
     if sys.base_prefix != "/usr":
-        wanted.append(f"{sys.base_prefix}/lib")
-    wanted += ["/usr/lib", "/usr/lib64", "/lib", "/lib64", "/nix/store"]
-    wanted += ["/etc/ld.so.cache", "/usr/share/zoneinfo"]
-    real = sorted({os.path.realpath(path) for path in wanted if os.path.exists(path)})
+        paths_read.append(f"{sys.base_prefix}/lib")
+    paths_read += ["/usr/lib", "/usr/lib64", "/lib", "/lib64", "/nix/store"]
+    paths_read += ["/etc/ld.so.cache", "/usr/share/zoneinfo"]
+    real = sorted({os.path.realpath(path) for path in paths_read if os.path.exists(path)})
     return tuple(path for path in real if not any(path.startswith(f"{top}/") for top in real))
 
 

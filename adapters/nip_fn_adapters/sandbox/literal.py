@@ -30,17 +30,17 @@ class Writer:
         """
         if depth > DEEPEST:
             raise RecursionError(f"the value is nested deeper than {DEEPEST} levels")
-        kind = type(value)
-        if issubclass(kind, list):
+        value_type = type(value)
+        if issubclass(value_type, list):
             return self._inside("[", "]", list.__iter__(value), depth)
-        if issubclass(kind, tuple):
+        if issubclass(value_type, tuple):
             end = ",)" if tuple.__len__(value) == 1 else ")"
             return self._inside("(", end, tuple.__iter__(value), depth)
-        if issubclass(kind, dict):
+        if issubclass(value_type, dict):
             return self._dict(value, depth)
-        if issubclass(kind, set | frozenset):
-            return self._set(value, kind, depth)
-        return self._leaf(value, kind)
+        if issubclass(value_type, set | frozenset):
+            return self._set(value, value_type, depth)
+        return self._leaf(value, value_type)
 
     def _inside(self, begin: str, end: str, values: Any, depth: int) -> str:
         self._take(2)
@@ -58,28 +58,28 @@ class Writer:
         ]
         return "{" + ", ".join(pairs) + "}"
 
-    def _set(self, value: Any, kind: type, depth: int) -> str:
-        base = set if issubclass(kind, set) else frozenset
+    def _set(self, value: Any, value_type: type, depth: int) -> str:
+        base = set if issubclass(value_type, set) else frozenset
         self._take(5)
         texts = sorted(self._item(item, depth) for item in base.__iter__(value))
         return "{" + ", ".join(texts) + "}" if texts else "set()"
 
-    def _leaf(self, value: Any, kind: type) -> str:
-        if value is None or kind is bool:
+    def _leaf(self, value: Any, value_type: type) -> str:
+        if value is None or value_type is bool:
             text = str(value)
-        elif issubclass(kind, int):
+        elif issubclass(value_type, int):
             self._take(int.bit_length(value) // 4)  # a little more than the digits
             return int.__repr__(value)
-        elif issubclass(kind, float):
+        elif issubclass(value_type, float):
             text = float.__repr__(value).replace("inf", "1e999")
-        elif issubclass(kind, str):
+        elif issubclass(value_type, str):
             self._take(str.__len__(value))
             return str.__repr__(value)
-        elif issubclass(kind, bytes):
+        elif issubclass(value_type, bytes):
             self._take(bytes.__len__(value))
             return bytes.__repr__(value)
         else:
-            text = f"<{kind.__name__}>"
+            text = f"<{value_type.__name__}>"
         self._take(len(text))
         return text
 
