@@ -88,13 +88,13 @@ def load(
     """
     name = reference.rpartition(":")[2]
 
-    def run(at: _Location) -> Result[Extension, Problem]:
-        source = _hash(at)  # before anything is imported
+    def run(location: _Location) -> Result[Extension, Problem]:
+        source = _hash(location)  # before anything is imported
         if not (trust or trusts_all() or is_remembered(_mark(reference, source))):
-            return Failure(_unknown_code(reference, at, source, recorded))
+            return Failure(_unknown_code(reference, location, source, recorded))
         remember([_mark(reference, source)])
         return (
-            _import(reference, at)
+            _import(reference, location)
             .bind(lambda module: _member(reference, module, name))
             .map(lambda value: Extension(reference, value, source))
         )
@@ -107,7 +107,9 @@ def named(table: Mapping[str, Any]) -> None:
     # At any address: which of them is a reference depends on options that are not known yet.
     written = {text for _, text in texts(table) if is_reference(text)}
     sources = {reference: source_hash(reference) for reference in written}
-    remember(_mark(name, one.unwrap()) for name, one in sources.items() if is_successful(one))
+    remember(
+        _mark(name, source.unwrap()) for name, source in sources.items() if is_successful(source)
+    )
 
 
 def _mark(reference: str, source: str) -> str:
@@ -115,7 +117,9 @@ def _mark(reference: str, source: str) -> str:
     return f"{source} {reference.rpartition(':')[2]}"
 
 
-def _unknown_code(reference: str, at: _Location, source: str, recorded: str | None) -> Problem:
+def _unknown_code(
+    reference: str, location: _Location, source: str, recorded: str | None
+) -> Problem:
     """The problem of code that the user has not named, of which nothing was run."""
     if recorded not in (None, source):
         return Problem(
@@ -125,7 +129,8 @@ def _unknown_code(reference: str, at: _Location, source: str, recorded: str | No
             kind="mismatch",
         )
     return Problem(
-        f"the recording names code that you have not named before, and it was not run ({at.path})",
+        "the recording names code that you have not named before, and it was not run "
+        f"({location.path})",
         reference,
         f"read it, then run it with {HOW}",
     )
@@ -160,20 +165,22 @@ def _locate(reference: str) -> Result[_Location, Problem]:
 
 def _spec(module: str) -> ModuleSpec | None:
     """The place of a module; unlike `importlib.util.find_spec` it imports no package around it."""
-    top, *parts = module.split(".")
-    found = (finder.find_spec(top, None) for finder in sys.meta_path)
-    spec = next(filter(None, found), None)
-    for part in parts:
+    top, *packages = module.split(".")
+    specs = (finder.find_spec(top, None) for finder in sys.meta_path)
+    spec = next(filter(None, specs), None)
+    for package in packages:
         if spec is None or spec.submodule_search_locations is None:
             return None
-        spec = PathFinder.find_spec(part, list(spec.submodule_search_locations))
+        spec = PathFinder.find_spec(package, list(spec.submodule_search_locations))
     return spec
 
 
-def _import(reference: str, at: _Location) -> Result[ModuleType, Problem]:
+def _import(reference: str, location: _Location) -> Result[ModuleType, Problem]:
     try:
-        with _importable(at.root if not at.module else Path.cwd()):
-            return Success(importlib.import_module(at.module) if at.module else _run(at.path))
+        with _importable(location.root if not location.module else Path.cwd()):
+            return Success(
+                importlib.import_module(location.module) if location.module else _run(location.path)
+            )
     except Exception as error:  # whatever a user's own code raises
         return Failure(_broken(reference, error))
 
@@ -206,42 +213,46 @@ def _importable(folder: Path) -> Iterator[None]:
 def _member(reference: str, module: ModuleType, name: str) -> Result[Any, Problem]:
     if hasattr(module, name):
         return Success(getattr(module, name))
-    known = [own for own in vars(module) if own.isupper() or callable(getattr(module, own))]
-    public = ", ".join(own for own in known if not own.startswith("_")) or "none"
+    names = [
+        defined
+        for defined in vars(module)
+        if defined.isupper() or callable(getattr(module, defined))
+    ]
+    public = ", ".join(defined for defined in names if not defined.startswith("_")) or "none"
     return Failure(Problem(f"it defines no {name}", reference, f"its values are: {public}"))
 
 
 def _broken(reference: str, error: Exception) -> Problem:
     """The problem of a source that raises, with the place at which it does."""
     if isinstance(error, SyntaxError):  # raised by Python's own frames; it knows its place itself
-        place = f"{error.filename}, line {error.lineno}"
-        return Problem(f"{type(error).__name__}: {error.msg} ({place})", reference, "correct it")
+        location = f"{error.filename}, line {error.lineno}"
+        return Problem(f"{type(error).__name__}: {error.msg} ({location})", reference, "correct it")
     frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename != __file__]
-    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
-    return Problem(f"{type(error).__name__}: {error}{place}", reference, "correct its source")
+    location = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return Problem(f"{type(error).__name__}: {error}{location}", reference, "correct its source")
 
 
-def _hash(at: _Location) -> str:
+def _hash(location: _Location) -> str:
     """The hash of a file's content, and of the files that it imports from beneath its root."""
     digest = blake2b(digest_size=8)
-    for path in sorted(_imported(at) | {at.path.absolute()}):
-        digest.update(path.relative_to(at.root.absolute()).as_posix().encode() + b"\0")
+    for path in sorted(_imported(location) | {location.path.absolute()}):
+        digest.update(path.relative_to(location.root.absolute()).as_posix().encode() + b"\0")
         digest.update(path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
-def _imported(at: _Location) -> set[Path]:
+def _imported(location: _Location) -> set[Path]:
     """The files of the modules that the source imports, directly or not."""
     # Found by reading, not by running: what is in `sys.modules` depends on who ran before.  Other
     # packages beside this one have versions of their own, and are left out.
-    top = at.module.partition(".")[0]
-    beside = {path.stem for path in at.root.iterdir()} - {top} if top else set[str]()
-    finder = ModuleFinder(path=[str(at.root)], excludes=[*beside, *OWN_PACKAGES])
+    top = location.module.partition(".")[0]
+    beside = {path.stem for path in location.root.iterdir()} - {top} if top else set[str]()
+    finder = ModuleFinder(path=[str(location.root)], excludes=[*beside, *OWN_PACKAGES])
     try:
-        if at.module:
-            finder.import_hook(at.module)
+        if location.module:
+            finder.import_hook(location.module)
         else:
-            finder.run_script(str(at.path))
+            finder.run_script(str(location.path))
     except Exception:  # whatever a file that is no Python leads to: loading it says so
         return set()
     files = (module.__file__ for module in finder.modules.values())  # type: ignore[attr-defined]
@@ -266,19 +277,19 @@ def _scripts(table: Mapping[str, Any]) -> dict[str, Any]:
     """The strategies of scripted agents and of scripts that others meet, by address."""
     agents = table.get("agents")
     named = agents if isinstance(agents, Mapping) else {}
-    written = {name: own for name, own in named.items() if isinstance(own, Mapping)}
+    written = {name: agent for name, agent in named.items() if isinstance(agent, Mapping)}
     shared = written.get(DEFAULT_AGENT, {})
-    whole = {name: {**shared, **own} for name, own in written.items()}
+    whole = {name: {**shared, **agent} for name, agent in written.items()}
     followed = {
-        f"agents.{name}.{_STRATEGY}": own.get(_STRATEGY)
-        for name, own in whole.items()
-        if own.get("model_provider") == "scripted"
+        f"agents.{name}.{_STRATEGY}": agent.get(_STRATEGY)
+        for name, agent in whole.items()
+        if agent.get("model_provider") == "scripted"
     }
     met = {
-        f"agents.{name}.opponent_scripts.{place}": script
-        for name, own in whole.items()
-        if isinstance(scripts := own.get("opponent_scripts"), list | tuple)
-        for place, script in enumerate(scripts)
+        f"agents.{name}.opponent_scripts.{index}": script
+        for name, agent in whole.items()
+        if isinstance(scripts := agent.get("opponent_scripts"), list | tuple)
+        for index, script in enumerate(scripts)
     }
     return followed | met
 
@@ -336,56 +347,62 @@ def _at(address: str) -> Callable[[Problem], Problem]:
     return lambda problem: problem.at(address)
 
 
-def _register_protocol(own: Extension) -> Result[None, Problem]:
+def _register_protocol(extension: Extension) -> Result[None, Problem]:
     expected = "a Protocol, or a function HyperParameters -> Protocol"
-    if not (isinstance(own.value, Protocol) or callable(own.value)):
-        return _wrong_type(own, own.value, expected)
+    if not (isinstance(extension.value, Protocol) or callable(extension.value)):
+        return _wrong_type(extension, extension.value, expected)
 
     def make(params: HyperParameters) -> Protocol:
-        made: Protocol = own.value if isinstance(own.value, Protocol) else own.value(params)
+        made: Protocol = (
+            extension.value if isinstance(extension.value, Protocol) else extension.value(params)
+        )
         return made
 
     def check(made: object) -> Result[None, Problem]:
         if not isinstance(made, Protocol):
-            return _wrong_type(own, made, expected)
-        PROTOCOLS[own.reference] = make
+            return _wrong_type(extension, made, expected)
+        PROTOCOLS[extension.reference] = make
         return Success(None)
 
     # Called once here: a function that raises should do so before a run begins.
-    plain = HyperParameters(interaction_protocol=own.reference)
-    return _called(own.reference, lambda: make(plain)).bind(check)
+    plain = HyperParameters(interaction_protocol=extension.reference)
+    return _called(extension.reference, lambda: make(plain)).bind(check)
 
 
-def _register_trainer(own: Extension) -> Result[None, Problem]:
-    if not (isinstance(own.value, Trainer) or callable(own.value)):
-        return _wrong_type(own, own.value, "a Trainer, or a function HyperParameters -> Trainer")
+def _register_trainer(extension: Extension) -> Result[None, Problem]:
+    if not (isinstance(extension.value, Trainer) or callable(extension.value)):
+        return _wrong_type(
+            extension, extension.value, "a Trainer, or a function HyperParameters -> Trainer"
+        )
 
     def make(params: HyperParameters) -> Trainer[Any]:
-        trainer: Trainer[Any] = own.value if isinstance(own.value, Trainer) else own.value(params)
+        trainer: Trainer[Any] = (
+            extension.value if isinstance(extension.value, Trainer) else extension.value(params)
+        )
         return trainer
 
-    TRAINERS[own.reference] = make
+    TRAINERS[extension.reference] = make
     return Success(None)
 
 
-def _register_selector(own: Extension) -> Result[None, Problem]:
-    if not callable(own.value):
-        return _wrong_type(own, own.value, "a selector, such as chain(rule, *filters)")
-    SELECTORS[own.reference] = lambda malt: own.value
+def _register_selector(extension: Extension) -> Result[None, Problem]:
+    if not callable(extension.value):
+        return _wrong_type(extension, extension.value, "a selector, such as chain(rule, *filters)")
+    SELECTORS[extension.reference] = lambda malt: extension.value
     return Success(None)
 
 
-def _register_backup(own: Extension) -> Result[None, Problem]:
-    if not callable(own.value):
-        return _wrong_type(own, own.value, "a backup, such as discounted(0.9)")
-    BACKUPS[own.reference] = own.value
+def _register_backup(extension: Extension) -> Result[None, Problem]:
+    if not callable(extension.value):
+        return _wrong_type(extension, extension.value, "a backup, such as discounted(0.9)")
+    BACKUPS[extension.reference] = extension.value
     return Success(None)
 
 
-def _register_strategy(own: Extension) -> Result[None, Problem]:
-    if not callable(own.value):
-        return _wrong_type(own, own.value, "a strategy, a function that writes a reply")
-    STRATEGIES[own.reference] = own.value
+def _register_strategy(extension: Extension) -> Result[None, Problem]:
+    if not callable(extension.value):
+        return _wrong_type(extension, extension.value, "a strategy, a function that writes a reply")
+    STRATEGIES[extension.reference] = extension.value
     return Success(None)
 
 
@@ -414,9 +431,9 @@ def _called(reference: str, make: Callable[[], Any]) -> Result[Any, Problem]:
         return Failure(_broken(reference, error))
 
 
-def _wrong_type(own: Extension, value: object, expected: str) -> Result[Any, Problem]:
-    given = f"it is a value of type {type(value).__name__}, not {expected}"
-    return Failure(Problem(given, own.reference, "name another value"))
+def _wrong_type(extension: Extension, value: object, expected: str) -> Result[Any, Problem]:
+    problem = f"it is a value of type {type(value).__name__}, not {expected}"
+    return Failure(Problem(problem, extension.reference, "name another value"))
 
 
 # --------------------------------------------------------------------------------------- data sets
@@ -435,12 +452,12 @@ def load_dataset(reference: str, options: DatasetParameters) -> Result[Dataset, 
         worded ones, are all in one split.
     """
 
-    def made(own: Extension) -> Result[Dataset, Problem]:
-        value = own.value
+    def made(extension: Extension) -> Result[Dataset, Problem]:
+        value = extension.value
         if isinstance(value, Dataset):
             return Success(value)
         return _called(reference, lambda: _content(value() if callable(value) else value)).bind(
-            lambda content: _as_dataset(own, content, options)
+            lambda content: _as_dataset(extension, content, options)
         )
 
     return (
@@ -456,20 +473,22 @@ def _content(value: Any) -> Any:
 
 
 def _as_dataset(
-    own: Extension, content: Any, options: DatasetParameters
+    extension: Extension, content: Any, options: DatasetParameters
 ) -> Result[Dataset, Problem]:
     if isinstance(content, Dataset):
         return Success(content)
     strange = [point for point in content if not isinstance(point, Datapoint)]
     if strange:
-        return _wrong_type(own, strange[0], "a Datapoint (see make_datapoint)")
+        return _wrong_type(extension, strange[0], "a Datapoint (see make_datapoint)")
     keys = [_leak_keys(point) for point in content]
     placed = splits(keys, Shares(options.validation_share, options.test_share))
 
     def split(name: Split) -> tuple[Datapoint, ...]:
-        return tuple(point for point, at in zip(content, placed, strict=True) if at == name)
+        return tuple(
+            point for point, assigned in zip(content, placed, strict=True) if assigned == name
+        )
 
-    return Success(Dataset(own.reference, split("train"), split("validation"), split("test")))
+    return Success(Dataset(extension.reference, split("train"), split("validation"), split("test")))
 
 
 def _leak_keys(point: Datapoint) -> LeakKeys:
@@ -482,7 +501,9 @@ def _leak_keys(point: Datapoint) -> LeakKeys:
 def sources(table: Mapping[str, Any]) -> Result[Sources, Problem]:
     """The sources of everything that a written configuration refers to."""
     names = sorted(set(references(table).values()))
-    return collect(map(source_hash, names)).map(lambda found: tuple(zip(names, found, strict=True)))
+    return collect(map(source_hash, names)).map(
+        lambda hashes: tuple(zip(names, hashes, strict=True))
+    )
 
 
 def _changed(then: str, now: str) -> str:

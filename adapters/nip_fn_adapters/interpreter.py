@@ -219,9 +219,9 @@ class _Loop:
         return []
 
     def _record_all(self, answers: tuple[Event | Unanswered, ...]) -> list[Problem]:
-        self.record(*(one for one in answers if not isinstance(one, Unanswered)))
-        missing = (one for one in answers if isinstance(one, Unanswered))
-        return [Problem(one.problem) for one in missing if one.problem]
+        self.record(*(answer for answer in answers if not isinstance(answer, Unanswered)))
+        missing = (answer for answer in answers if isinstance(answer, Unanswered))
+        return [Problem(answer.problem) for answer in missing if answer.problem]
 
     async def _drain(self, causes: list[Problem]) -> list[Problem]:
         """Record the replies that still arrive within the grace: they may be paid for."""
@@ -286,24 +286,24 @@ def _replied(
 ) -> tuple[Replied | Unanswered, ...]:
     """The event of the completions that came, if any did, and each place without one."""
     tree, ask = effect.tree, effect.ask
-    missing = tuple(done for done in completions if isinstance(done, Unanswered))
+    missing = tuple(completion for completion in completions if isinstance(completion, Unanswered))
     came = [
-        (index, _encodable(done))
-        for index, done in zip(ask.indices, completions, strict=True)
-        if not isinstance(done, Unanswered)
+        (index, _encodable(completion))
+        for index, completion in zip(ask.indices, completions, strict=True)
+        if not isinstance(completion, Unanswered)
     ]
     if not came:
         return missing
-    (index, first), *others = came
-    return Replied(tree, ask.path, ask.agent, index, ask.attempt, first, tuple(others)), *missing
+    (index, first), *rest = came
+    return Replied(tree, ask.path, ask.agent, index, ask.attempt, first, tuple(rest)), *missing
 
 
-def _finished(job: str, done: Tuned) -> Answer:
+def _finished(job: str, tuned: Tuned) -> Answer:
     """The event of a training's end; a failure if its adapter has a name that no file can have."""
-    if done.adapter is not None and not is_plain_name(done.adapter):
-        problem = f"its adapter {done.adapter!r} has a name that no folder can have"
+    if tuned.adapter is not None and not is_plain_name(tuned.adapter):
+        problem = f"its adapter {tuned.adapter!r} has a name that no folder can have"
         return Failure(Problem(problem, job, "train it at another provider", lasting=True))
-    return Success((JobFinished(job, done.adapter, done.report, done.scores, done.problem),))
+    return Success((JobFinished(job, tuned.adapter, tuned.report, tuned.scores, tuned.problem),))
 
 
 def _published(effect: Publish, served: Served, *, stops: bool) -> Answer:

@@ -118,9 +118,13 @@ def _key(variable: str) -> str:
 
 def _is_here(mark: str) -> bool:
     """True of a server on this machine: nobody else is told anything."""
-    kind, _, address = mark.partition(" ")
+    subject, _, address = mark.partition(" ")
     try:
-        return kind == "server" and urlsplit(address).hostname in ("localhost", "127.0.0.1", "::1")
+        return subject == "server" and urlsplit(address).hostname in (
+            "localhost",
+            "127.0.0.1",
+            "::1",
+        )
     except ValueError:  # no address at all, which is refused where it is used
         return False
 

@@ -36,11 +36,11 @@ def to_trl(run: Run, folder: Path) -> Iterator[Path]:
 
     Columns: iteration, prompt, and chosen and rejected of preferences, or completion of imitation.
     """
-    found: dict[Path, list[bytes]] = {}
+    lines_of: dict[Path, list[bytes]] = {}
     for iteration, group, rows in _trained(run):
-        lines = found.setdefault(below(folder, f"{group}-{method_of(rows)}.jsonl"), [])
+        lines = lines_of.setdefault(below(folder, f"{group}-{method_of(rows)}.jsonl"), [])
         lines += [_line({"iteration": iteration, **trl_row(row)}) for row in rows]
-    for path, lines in found.items():
+    for path, lines in lines_of.items():
         path.write_bytes(b"".join(lines))
         yield path
 
@@ -141,9 +141,9 @@ def _line(record: dict[str, Any]) -> bytes:
     return json.dumps(record, ensure_ascii=False).encode() + b"\n"
 
 
-def _transcripts(run: Run, folder: Path, kind: str) -> Iterator[Path]:
+def _transcripts(run: Run, folder: Path, extension: str) -> Iterator[Path]:
     for stage in run.stages():
-        path = below(folder, f"{stage.stage}-{stage.iteration}.{kind}")
+        path = below(folder, f"{stage.stage}-{stage.iteration}.{extension}")
         records = run.transcripts(stage.stage, stage.iteration)
-        path.write_text(written(list(records), kind), encoding="utf-8")
+        path.write_text(written(list(records), extension), encoding="utf-8")
         yield path

@@ -30,34 +30,34 @@ class Followed(NamedTuple):
     size: int
 
 
-def follow(path: Path, known: Followed | None = None) -> Result[Followed, Problem]:
-    """The run at `path` as it is now; of what is `known` already, nothing is derived again."""
+def follow(path: Path, followed: Followed | None = None) -> Result[Followed, Problem]:
+    """The run at `path` as it is now; of what is `followed` already, nothing is derived again."""
     try:
         with path.open("rb") as file:
-            begun = known is not None and known.subject.replayed.num_events
-            if known is None or not begun or path.stat().st_size < known.size:
-                known = Followed(subject(path.parent.name, NOTHING, None), 0)
-            file.seek(known.size)
+            begun = followed is not None and followed.subject.replayed.num_events
+            if followed is None or not begun or path.stat().st_size < followed.size:
+                followed = Followed(subject(path.parent.name, NOTHING, None), 0)
+            file.seek(followed.size)
             data = file.read()
     except OSError as error:
         return Failure(Problem(error.strerror or str(error), str(path), kind="system"))
     # Events that follow others lack the file's header, which says how all of them are written.
-    head = checkpoint.header() if known.size else b""
-    before = known.subject
-    found: Result[Recording, Problem] = checkpoint.read(head + data).alt(
+    head = checkpoint.header() if followed.size else b""
+    before = followed.subject
+    recording: Result[Recording, Problem] = checkpoint.read(head + data).alt(
         lambda problem: problem.at(str(path))
     )
 
     def derived(read: Recording) -> Result[Followed, Problem]:
-        if known.size:
+        if followed.size:
             now = replay(read.events, before.replayed).map(
                 lambda now: before._replace(replayed=now)
             )
         else:
             now = derive(read).map(lambda now: subject(before.name, now, start_of(read)))
-        return now.map(lambda now: Followed(now, known.size + read.size - len(head)))
+        return now.map(lambda now: Followed(now, followed.size + read.size - len(head)))
 
-    return found.bind(derived)
+    return recording.bind(derived)
 
 
 class Live:

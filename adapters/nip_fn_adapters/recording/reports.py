@@ -39,9 +39,16 @@ def subject(name: str, replayed: Replayed, start: RunStarted | None) -> Subject:
 def spent_on(state: RunState, prices: Prices) -> tuple[Spent, ...]:
     """The tokens and dollars of each stage that has ended."""
     return tuple(
-        Spent(row.iteration, row.stage, one.name, one.model, one.dollars, **one.tokens._asdict())
+        Spent(
+            row.iteration,
+            row.stage,
+            expense.name,
+            expense.model,
+            expense.dollars,
+            **expense.tokens._asdict(),
+        )
         for row in state.rows
-        for one in stage_expenses(state.params, row, prices)
+        for expense in stage_expenses(state.params, row, prices)
     )
 
 
@@ -65,7 +72,7 @@ def split_report(subjects: Sequence[Subject], prices: Prices) -> Iterator[tuple[
     views = _views(subjects, prices, limits)
     pages: dict[tuple[str, int], tuple[str, ...]] = {}
     for view, (_, replayed, _) in zip(views, subjects, strict=True):
-        for stage in (one for one in replayed.stages if one.stage == "sample"):
+        for stage in (stage for stage in replayed.stages if stage.stage == "sample"):
             trees = stage.batch.trees
             named = {
                 f"{view.id}-trees-{stage.iteration}-{number}.html": part
@@ -87,12 +94,12 @@ def write_pages(folder: Path, pages: Mapping[str, str] | Iterator[tuple[str, str
 def _views(subjects: Sequence[Subject], prices: Prices, limits: PageLimits) -> tuple[RunView, ...]:
     return tuple(
         view_run(
-            one.name,
-            one.replayed,
-            spent_on(one.replayed.state, prices),
-            version=one.version,
+            subject.name,
+            subject.replayed,
+            spent_on(subject.replayed.state, prices),
+            version=subject.version,
             id=f"r{index}",
             limits=limits,
         )
-        for index, one in enumerate(subjects)
+        for index, subject in enumerate(subjects)
     )

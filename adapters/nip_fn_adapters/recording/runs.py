@@ -123,9 +123,9 @@ class Run:
     ) -> tuple[StageForest, ...]:
         """The forests of the stages "test" and "sample" that have ended, in their order."""
         return tuple(
-            one
-            for one in self.replayed.stages
-            if stage in (None, one.stage) and iteration in (None, one.iteration)
+            forest
+            for forest in self.replayed.stages
+            if stage in (None, forest.stage) and iteration in (None, forest.iteration)
         )
 
     def lineage(self, agent: str) -> tuple[Adapter, ...]:
@@ -144,7 +144,7 @@ class Run:
         played = self.stages(None, iteration)
         groups = played[0].batch.groups if played else self.state.groups
         serving = self._group(agent, groups).serving
-        return next((one for one in lineage if one.name == serving), None)
+        return next((adapter for adapter in lineage if adapter.name == serving), None)
 
     def _group(self, agent: str, groups: Sequence[Group]) -> Group:
         members = [spec.name for spec in self.params.agents]
@@ -155,10 +155,10 @@ class Run:
     ) -> tuple[RecordedGame, ...]:
         """All whole games, stage by stage and tree by tree."""
         return tuple(
-            RecordedGame(one, tree, number, rollout)
-            for one in self.stages(stage, iteration)
-            for tree, grown in enumerate(one.batch.trees)
-            for number, rollout in enumerate(leaf_games(grown, one.datapoint(tree)))
+            RecordedGame(forest, tree, number, rollout)
+            for forest in self.stages(stage, iteration)
+            for tree, grown in enumerate(forest.batch.trees)
+            for number, rollout in enumerate(leaf_games(grown, forest.datapoint(tree)))
         )
 
     def transcripts(
@@ -233,8 +233,8 @@ class Run:
         trained_tokens, dollars (None if the price is unknown).  Without `prices` they are those
         that were given for the run, and those that nip-fn lists.
         """
-        given = prices_of_run(self.path.parent).value_or(PriceTable())
-        known = prices or Prices(given, listed_prices())
+        of_run = prices_of_run(self.path.parent).value_or(PriceTable())
+        all_prices = prices or Prices(of_run, listed_prices())
         rows = (
             {
                 "iteration": row.iteration,
@@ -248,7 +248,7 @@ class Run:
                 "dollars": spent.dollars,
             }
             for row in self.state.rows
-            for spent in stage_expenses(self.params, row, known)
+            for spent in stage_expenses(self.params, row, all_prices)
         )
         return _columns(_USAGE, rows)
 
@@ -273,24 +273,24 @@ class Run:
         for number, (turn, rewards) in enumerate(
             zip(game.rollout.rounds, game.rollout.rewards, strict=True)
         ):
-            for said in turn:
+            for utterance in turn:
                 yield {
                     **_place(game),
                     "round": number,
-                    "agent": self.protocol.agents[said.agent].name,
-                    "text": said.raw,
-                    "error": said.error,
-                    "decision": said.decision and said.decision.text,
-                    "attempts": said.attempts,
-                    "model": said.model,
-                    "prompt_tokens": said.prompt_tokens,
-                    "completion_tokens": said.completion_tokens,
-                    "reward": rewards[said.agent],
+                    "agent": self.protocol.agents[utterance.agent].name,
+                    "text": utterance.raw,
+                    "error": utterance.error,
+                    "decision": utterance.decision and utterance.decision.text,
+                    "attempts": utterance.attempts,
+                    "model": utterance.model,
+                    "prompt_tokens": utterance.prompt_tokens,
+                    "completion_tokens": utterance.completion_tokens,
+                    "reward": rewards[utterance.agent],
                 }
 
     def _pair_rows(self, stage: StageForest) -> Iterator[dict[str, Any]]:
         for pair in stage.selection.pairs:
-            said = {
+            texts = {
                 node: stage.batch.utterance(pair.tree, node, pair.agent).raw
                 for node in (pair.chosen, pair.rejected)
             }
@@ -300,8 +300,8 @@ class Run:
                 "tree": pair.tree,
                 "agent": self.protocol.agents[pair.agent].name,
                 "parent": pair.parent,
-                "chosen": said[pair.chosen],
-                "rejected": said[pair.rejected],
+                "chosen": texts[pair.chosen],
+                "rejected": texts[pair.rejected],
                 "chosen_value": pair.chosen_value,
                 "rejected_value": pair.rejected_value,
             }
@@ -359,10 +359,10 @@ def load_run(
     """
     file = checkpoint_file(Path(path), Path(runs))
     return file.bind(
-        lambda found: begun(found).bind(
+        lambda checkpoint: begun(checkpoint).bind(
             # A torn tail is no reason to refuse: whoever looks at a run under way finds one.
             lambda recording: derive(recording, trust=trust).map(
-                lambda replayed: Run(found, recording, replayed, changed_sources(recording))
+                lambda replayed: Run(checkpoint, recording, replayed, changed_sources(recording))
             )
         )
     )
@@ -382,12 +382,16 @@ def begun(path: Path, limit: int | None = None) -> Result[Recording, Problem]:
 
 def checkpoint_file(path: Path, runs: Path) -> Result[Path, Problem]:
     """The checkpoint of a run that is given as its folder, its checkpoint file, or its name."""
-    for found in (path, path / CHECKPOINT, runs / path / CHECKPOINT):
-        if found.is_file():
-            return Success(found)
+    for file in (path, path / CHECKPOINT, runs / path / CHECKPOINT):
+        if file.is_file():
+            return Success(file)
     # `nip-fn eval` and `nip-fn attack` make folders of runs.
     remedy = next(
-        (known_runs(place) for place in (path, runs / path) if any(place.glob(f"*/{CHECKPOINT}"))),
+        (
+            known_runs(folder)
+            for folder in (path, runs / path)
+            if any(folder.glob(f"*/{CHECKPOINT}"))
+        ),
         known_runs(runs),
     )
     return Failure(Problem("there is no such run", str(path), remedy, kind="run"))
@@ -441,10 +445,12 @@ def _with_causes(recording: Recording, replayed: Replayed) -> Replayed:
 def _with_cause(recording: Recording, problem: Problem) -> Problem:
     """The problem of a run that cannot be derived, with the sources that have changed since."""
     # Its event, or its traceback, would be a riddle to somebody who has edited his protocol.
-    changed = [one for one in changed_sources(recording) if one.problem not in problem.problem]
+    changed = [
+        change for change in changed_sources(recording) if change.problem not in problem.problem
+    ]
     if not changed:
         return problem
-    causes = "; ".join(f"{one.address}: {one.problem}" for one in changed)
+    causes = "; ".join(f"{change.address}: {change.problem}" for change in changed)
     return dataclasses.replace(
         problem, problem=f"{problem.problem}; {causes}", remedy=changed[0].remedy
     )

@@ -33,7 +33,7 @@ FILES = (
 _TOKEN = "HF_TOKEN"
 
 
-def to_hf(run: Run, folder: Path, place: str = PLACE) -> Iterator[Path]:
+def to_hf(run: Run, folder: Path, repository: str = PLACE) -> Iterator[Path]:
     """The run as a repository of the Hugging Face hub: recording, adapters, tables and a card."""
     home = run.path.parent
     yield Path(shutil.copyfile(run.path, below(folder, CHECKPOINT)))
@@ -50,34 +50,36 @@ def to_hf(run: Run, folder: Path, place: str = PLACE) -> Iterator[Path]:
     data.mkdir(exist_ok=True)
     yield from (to_parquet if find_spec("pyarrow") else to_csv)(run, data)
     yield from to_trl(run, data)
-    card = model_card(home.resolve().name, run.replayed, version=__version__, repository=place)
+    card = model_card(home.resolve().name, run.replayed, version=__version__, repository=repository)
     readme = below(folder, "README.md")
     readme.write_text(card, encoding="utf-8")
     yield readme
 
 
-def push(folder: Path, place: str) -> Result[str, Problem]:
+def push(folder: Path, repository: str) -> Result[str, Problem]:
     """The address of the repository ORG/NAME, to which a folder was pushed.
 
     The repository is private until its owner publishes it: a recording holds all of the data.
     """
     if not find_spec("huggingface_hub"):
-        return Failure(_needs_hub(f"--push {place}"))
+        return Failure(_needs_hub(f"--push {repository}"))
     from huggingface_hub import HfApi
 
     api = HfApi(token=os.environ.get(_TOKEN) or False)
     try:
-        api.create_repo(place, private=True, exist_ok=True)
-        told = api.upload_folder(
-            repo_id=place, folder_path=folder, commit_message=f"Push a run of nip-fn {__version__}"
+        api.create_repo(repository, private=True, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=repository,
+            folder_path=folder,
+            commit_message=f"Push a run of nip-fn {__version__}",
         )
     except Exception as error:  # of names, HTTP, the hub's own transport, and files
         remedy = f"set {_TOKEN} to a token that may write there, and repeat the command"
-        return Failure(Problem(one_line(error), f"--push {place}", remedy, kind="adapter"))
-    return Success(str(told.commit_url))
+        return Failure(Problem(one_line(error), f"--push {repository}", remedy, kind="adapter"))
+    return Success(str(commit.commit_url))
 
 
-def pull(place: str, folder: Path) -> Result[Run, Problem]:
+def pull(address: str, folder: Path) -> Result[Run, Problem]:
     """The run at ORG/NAME of the hub, or at wandb:ENTITY/PROJECT/RUN, downloaded into a new folder.
 
     A failure, also of a run that cannot be derived as it was recorded, leaves no folder behind.
@@ -85,12 +87,12 @@ def pull(place: str, folder: Path) -> Result[Run, Problem]:
     beside = folder.with_name(f".{folder.name}-unfinished")
     shutil.rmtree(beside, ignore_errors=True)
     beside.mkdir(parents=True)
-    download = _from_wandb if place.startswith(WANDB) else _from_hub
+    download = _from_wandb if address.startswith(WANDB) else _from_hub
     try:
-        found = download(place, beside).bind(lambda _: load_run(beside)).bind(_as_recorded)
-        if isinstance(found, Failure):
-            problem: Problem = found.failure()
-            return Failure(problem.at(place).of("adapter"))
+        pulled = download(address, beside).bind(lambda _: load_run(beside)).bind(_as_recorded)
+        if isinstance(pulled, Failure):
+            problem: Problem = pulled.failure()
+            return Failure(problem.at(address).of("adapter"))
         os.replace(beside, folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
@@ -104,7 +106,7 @@ def _as_recorded(run: Run) -> Result[Run, Problem]:
     return Success(run)
 
 
-def _from_hub(place: str, folder: Path) -> Result[None, Problem]:
+def _from_hub(repository: str, folder: Path) -> Result[None, Problem]:
     if not find_spec("huggingface_hub"):
         return Failure(_needs_hub(""))
     from huggingface_hub import snapshot_download
@@ -114,7 +116,7 @@ def _from_hub(place: str, folder: Path) -> Result[None, Problem]:
     logging.set_verbosity_error()  # what is missing is told below
     try:
         snapshot_download(
-            place,
+            repository,
             local_dir=folder,
             allow_patterns=list(FILES),
             token=os.environ.get(_TOKEN) or False,
@@ -129,9 +131,9 @@ def _from_hub(place: str, folder: Path) -> Result[None, Problem]:
     return Failure(Problem(f"has no {CHECKPOINT}", "", remedy))
 
 
-def _from_wandb(place: str, folder: Path) -> Result[None, Problem]:
+def _from_wandb(address: str, folder: Path) -> Result[None, Problem]:
     """Download the artifacts that the tracker has kept: the recording, and each adapter."""
-    match = re.fullmatch(r"wandb:([\w.-]+/[\w.-]+)/([\w.-]+)", place)
+    match = re.fullmatch(r"wandb:([\w.-]+/[\w.-]+)/([\w.-]+)", address)
     if match is None:
         return Failure(Problem("is no run", "", "write it as wandb:ENTITY/PROJECT/RUN"))
     if not find_spec("wandb"):

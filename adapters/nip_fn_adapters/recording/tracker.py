@@ -62,5 +62,5 @@ class JsonLines:
     def _line(self, row: Row, seconds: float) -> bytes:
         fields = {"iteration": row.iteration, "stage": row.stage, **dict(row.metrics)}
         expenses = stage_expenses(self._params, row, self._prices)
-        dollars = {f"{one.name}.dollars": one.dollars for one in expenses}
+        dollars = {f"{expense.name}.dollars": expense.dollars for expense in expenses}
         return msgspec.json.encode({**fields, **dollars, "seconds": round(seconds, 3)}) + b"\n"

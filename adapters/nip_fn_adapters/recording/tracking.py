@@ -119,7 +119,9 @@ class _TensorBoard:
         self._writer.add_event(Event(wall_time=time.time(), step=0, session_log=begun))
 
     def log(self, number: int, iteration: int, values: Mapping[str, float]) -> None:
-        scalars = [self._summary.Value(tag=name, simple_value=one) for name, one in values.items()]
+        scalars = [
+            self._summary.Value(tag=name, simple_value=value) for name, value in values.items()
+        ]
         summary = self._summary(value=scalars)
         self._writer.add_event(self._event(wall_time=time.time(), step=iteration, summary=summary))
         self._writer.flush()
@@ -158,16 +160,16 @@ class _Mlflow:
 
         self._mlflow, self._about = mlflow, about
         experiment = mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT))
-        found = mlflow.search_runs(
+        earlier = mlflow.search_runs(
             [experiment.experiment_id],
             f"tags.`nip_fn.id` = '{about.id}'",
             max_results=1,
             output_format="list",
         )
-        self.known = int(found[0].data.tags.get(self.TAG, 0)) if found else 0
-        run_id = found[0].info.run_id if found else None
+        self.known = int(earlier[0].data.tags.get(self.TAG, 0)) if earlier else 0
+        run_id = earlier[0].info.run_id if earlier else None
         mlflow.start_run(run_id=run_id, run_name=about.name)
-        if not found:
+        if not earlier:
             mlflow.set_tags({"nip_fn.id": about.id, "nip_fn.group": about.group})
             mlflow.log_dict(about.config, "parameters.json")
 
@@ -208,13 +210,13 @@ def send(name: str, folder: Path, wait: Callable[[], bool] = lambda: False) -> R
     Returns:
         The number of records that the tracker has now.  Whatever the tracker raises is a failure.
     """
-    told = about(folder)
-    if isinstance(told, Failure):
-        return told
+    described = about(folder)
+    if isinstance(described, Failure):
+        return described
     # One at a time: the sender of a run that was killed may still be about its last records.
     with (folder / f"{name}.log").open("ab") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
-        return _send(name, told.unwrap(), wait)
+        return _send(name, described.unwrap(), wait)
 
 
 def _send(name: str, about: About, wait: Callable[[], bool]) -> Result[int, Problem]:
@@ -245,8 +247,8 @@ def _version(path: Path) -> tuple[int, int] | None:
     """The same for as long as nothing is added to a file; a resumed run writes it anew."""
     if not path.exists():
         return None
-    found = path.stat()
-    return found.st_ino, found.st_size
+    status = path.stat()
+    return status.st_ino, status.st_size
 
 
 def _values(record: dict[str, Any]) -> dict[str, float]:

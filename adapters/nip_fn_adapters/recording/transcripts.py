@@ -36,15 +36,15 @@ class TranscriptFiles:
             for tree in batch.trees
             for rollout in leaf_games(tree, batch.datapoints[tree.datapoint_index])
         ]
-        kind = state.params.text_rl.transcript_format
+        extension = state.params.text_rl.transcript_format
         self._folder.mkdir(exist_ok=True)
-        path = self._folder / f"{stage.name}-{state.iteration}.{kind}"
-        replace_file(path, written(records, kind).encode())
+        path = self._folder / f"{stage.name}-{state.iteration}.{extension}"
+        replace_file(path, written(records, extension).encode())
 
 
-def written(records: list[dict[str, Any]], kind: str) -> str:
-    """Transcripts as the text of a file of that kind, "json" or "yaml"."""
-    if kind == "json":
+def written(records: list[dict[str, Any]], extension: str) -> str:
+    """The text of a file of transcripts with that extension, "json" or "yaml"."""
+    if extension == "json":
         return json.dumps(records, indent=2, ensure_ascii=False) + "\n"
     return str(yaml.dump(records, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100))
 

@@ -68,7 +68,7 @@ def export_command(
             continue
         folder = below(target, name)
         folder.mkdir(parents=True, exist_ok=True)
-        exporter = partial(to_hf, place=push) if push and name == "hf" else EXPORTS[name]
+        exporter = partial(to_hf, repository=push) if push and name == "hf" else EXPORTS[name]
         files = list(exporter(recorded, folder))
         for path in files:
             print(path)
