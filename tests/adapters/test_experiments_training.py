@@ -33,7 +33,7 @@ from nip_fn_adapters.costs.budget import within_budget
 from nip_fn_adapters.experiments import wiring
 from nip_fn_adapters.experiments.plans import plan
 from nip_fn_adapters.experiments.watching import RunDisplay, Watch
-from nip_fn_adapters.experiments.wiring import Models, Parts
+from nip_fn_adapters.experiments.wiring import Models, WiringContext
 from nip_fn_adapters.providers import dummy
 from nip_fn_adapters.recording.store import CHECKPOINT
 
@@ -323,7 +323,7 @@ def test_a_model_that_fails_is_a_failure_and_the_run_can_be_resumed(
 ) -> None:
     working = wiring._MODELS["dummy"]
 
-    def broken(parts: Parts) -> Models:
+    def broken(parts: WiringContext) -> Models:
         models, left = working(parts), [20]
 
         async def sampler(request: Request) -> Result[tuple[Completion | Unanswered, ...], Problem]:
@@ -345,7 +345,7 @@ def test_a_model_that_fails_is_a_failure_and_the_run_can_be_resumed(
 def test_a_budget_that_is_used_up_is_a_failure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def paid(parts: Parts) -> Models:
+    def paid(parts: WiringContext) -> Models:
         sampler = within_budget(dummy.dummy_sampler(parts.params.dummy), parts.meter)
         return Models(sampler, dummy.dummy_tuner(), dummy.serve_at_once)
 

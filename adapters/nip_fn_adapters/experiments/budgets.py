@@ -49,14 +49,14 @@ class Money(NamedTuple):
 def read_money(budget: float | None = None, file: Path | None = None) -> Money:
     """The budget, and the prices: of `file`, then of the user's own file, then the listed ones."""
     usual = read_prices(_usual_file()).unwrap() if _usual_file().is_file() else PriceTable()
-    given = read_prices(file).unwrap() if file else PriceTable()
-    return Money(Prices(overlay(usual, given), listed_prices()), budget, given)
+    file_prices = read_prices(file).unwrap() if file else PriceTable()
+    return Money(Prices(overlay(usual, file_prices), listed_prices()), budget, file_prices)
 
 
 def money_of_run(money: Money, run: Path) -> Money:
     """The budget, and the prices of a run: those given now, then those that it was given before."""
-    own = overlay(overlay(money.prices.own, prices_of_run(run).unwrap()), money.given)
-    return money._replace(prices=money.prices._replace(own=own))
+    user_prices = overlay(overlay(money.prices.own, prices_of_run(run).unwrap()), money.given)
+    return money._replace(prices=money.prices._replace(own=user_prices))
 
 
 def _usual_file() -> Path:
@@ -83,7 +83,7 @@ def check_budget(params: HyperParameters, money: Money) -> None:
 
 
 def open_budget(run: Path, limit: float | None, recorded: float | None) -> Budget:
-    """The budget of a session; without a limit it only counts what is lost.
+    """The budget of a session; without a limit it only counts lost dollars.
 
     Args:
         run: the run's folder, where what may be lost is noted.

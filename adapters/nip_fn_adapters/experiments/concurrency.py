@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Cancellation:
-    """A request from one thread that the tasks of another one end."""
+    """A request by one thread to cancel the tasks of another."""
 
     def __init__(self) -> None:
         """Nothing is requested yet."""
@@ -72,7 +72,7 @@ def run_in_own_loop(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
 def asynchronous(
     door: Callable[P, Result[T, Problem]],
 ) -> Callable[P, Coroutine[Any, Any, Result[T, Problem]]]:
-    """The same function to be awaited: it works in a thread of its own.
+    """An async version of the function, which runs in a separate thread.
 
     To cancel it is to stop its run, of which all that is recorded is kept.
     """
@@ -106,7 +106,7 @@ def _unless_cancelled(call: Callable[[], T]) -> T | None:
 
 
 def _heeding(watch: Watch, cancellation: Cancellation) -> Watch:
-    """The watch, under which runs are stopped by a cancellation, too."""
+    """The watch, extended so that a cancellation also stops runs."""
 
     @contextmanager
     def stopping(grace: float) -> Iterator[asyncio.Event]:

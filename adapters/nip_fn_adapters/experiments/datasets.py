@@ -20,7 +20,7 @@ TAKEN_FOR: dict[Kind, str] = {"code": "programs", "prose": "answers in prose"}
 
 
 def describe(data: Data, params: HyperParameters) -> str:
-    """A line about a data set: what it is taken for, and the size and balance of each split."""
+    """A line about a data set: its kind, and the size and balance of each split."""
     taken_for = "claims with views" if any(data.report.views) else TAKEN_FOR[data.report.kind]
     splits = map(_describe_split, data.report.balance, chosen(data, params))
     return f"data {data.info.name}, {taken_for}: {', '.join(splits)}"
@@ -87,16 +87,16 @@ def suitable_data(params: HyperParameters, watch: Watch = NOBODY, data: Data | N
 
 
 def _classes(balances: Iterable[Balance]) -> dict[Split, tuple[int, int]]:
-    return {one.split: (one.right, one.buggy) for one in balances}
+    return {balance.split: (balance.right, balance.buggy) for balance in balances}
 
 
 def left_out(data: Data) -> Iterator[str]:
-    """A line for each reason why rows are in no split: how many of which label."""
+    """A line for each reason why rows are in no split, with their number by label."""
     if data.report.bad:
         yield f"left out {_rows(data.report.bad)}"
-    for one in data.report.left_out:
-        count = f"{one.right + one.buggy:,} {_plural('row', one.right + one.buggy)}"
-        yield f"left out {count} ({one.right:,} right, {one.buggy:,} buggy) {REASONS[one.why]}"
+    for rows in data.report.left_out:
+        count = f"{rows.right + rows.buggy:,} {_plural('row', rows.right + rows.buggy)}"
+        yield f"left out {count} ({rows.right:,} right, {rows.buggy:,} buggy) {REASONS[rows.why]}"
 
 
 def _problem_of(bad: Problem | BadRows, most_shown: int) -> Problem:
@@ -104,13 +104,13 @@ def _problem_of(bad: Problem | BadRows, most_shown: int) -> Problem:
     if isinstance(bad, Problem):
         return bad
     # A file in another encoding has such a row for each accent: the first stands for all.
-    others = [row for row in bad.first if row.remedy != SAVE_AS_UTF_8]
-    details = [str(row) for row in others[:most_shown]]
-    if len(others) < len(bad.first):
+    distinct = [row for row in bad.first if row.remedy != SAVE_AS_UTF_8]
+    details = [str(row) for row in distinct[:most_shown]]
+    if len(distinct) < len(bad.first):
         first = next(row for row in bad.first if row.remedy == SAVE_AS_UTF_8)
         least = "" if len(bad.first) == bad.count else "at least "
-        details.insert(0, f"{first} ({least}{_rows(len(bad.first) - len(others))} of the kind)")
-    more = bad.count - len(bad.first) + len(others[most_shown:])
+        details.insert(0, f"{first} ({least}{_rows(len(bad.first) - len(distinct))} of the kind)")
+    more = bad.count - len(bad.first) + len(distinct[most_shown:])
     rest = f" ({more} of them not shown)" if more else ""
     remedy = (
         "nothing was begun; correct them, or leave them out with --skip-bad-rows (in a study: "

@@ -108,10 +108,13 @@ def forecast_plan(new: New, prices: Prices, watch: Watch = NOBODY) -> RunForecas
     return RunForecast(new.params, tuple(forecast_stages(start, data.source)), prices)
 
 
-def sum_ranges(parts: Sequence[WorkloadRange]) -> WorkloadRange:
+def sum_ranges(ranges: Sequence[WorkloadRange]) -> WorkloadRange:
     """Some runs together."""
-    low, high = (sum_known(part.dollars[end] for part in parts) for end in range(2))
-    expected, most = _sum([part.expected for part in parts]), _sum([part.most for part in parts])
+    low, high = (sum_known(workload.dollars[end] for workload in ranges) for end in range(2))
+    expected, most = (
+        _sum([workload.expected for workload in ranges]),
+        _sum([workload.most for workload in ranges]),
+    )
     return WorkloadRange(expected, most, (low, high))
 
 

@@ -53,16 +53,16 @@ def load_agents(table: dict[str, Any], runs: Path) -> Result[tuple[Loaded, ...],
     )
     if table.get("rl", {}).get("num_iterations") != 0:
         return loaded
-    return loaded.map(lambda every: tuple(map(_in_own_group, every)))
+    return loaded.map(lambda agents: tuple(map(_in_own_group, agents)))
 
 
-def _in_own_group(one: Loaded) -> Loaded:
-    return one._replace(fields={**one.fields, "shared_model_group": None})
+def _in_own_group(agent: Loaded) -> Loaded:
+    return agent._replace(fields={**agent.fields, "shared_model_group": None})
 
 
 def with_loaded(table: dict[str, Any], loaded: tuple[Loaded, ...]) -> dict[str, Any]:
     """The written configuration with the parameters of the loaded agents."""
-    written = {one.agent: one.fields for one in loaded}
+    written = {agent.agent: agent.fields for agent in loaded}
     return {**table, "agents": {**table.get("agents", {}), **written}} if written else table
 
 
@@ -72,19 +72,19 @@ def first_adapters(
     """The adapter that each model group begins with; a failure if its agents disagree."""
     begins: dict[str, Loaded] = {}
     groups = {agent.name: agent_group(agent) for agent in params.agents}
-    for one in loaded:
-        other = begins.setdefault(groups[one.agent], one)
-        if other.adapter != one.adapter:
+    for agent in loaded:
+        first = begins.setdefault(groups[agent.agent], agent)
+        if first.adapter != agent.adapter:
             return Failure(
                 Problem(
-                    f"agents.{other.agent} and agents.{one.agent} share the model group "
-                    f"{groups[one.agent]!r} and cannot load different adapters",
+                    f"agents.{first.agent} and agents.{agent.agent} share the model group "
+                    f"{groups[agent.agent]!r} and cannot load different adapters",
                     remedy="load the same version for both, or give one of them another "
                     "shared_model_group",
                 )
             )
     return Success(
-        tuple((group, one.adapter) for group, one in sorted(begins.items()) if one.adapter)
+        tuple((group, agent.adapter) for group, agent in sorted(begins.items()) if agent.adapter)
     )
 
 
@@ -93,8 +93,8 @@ def copy_adapters(names: Iterable[str], earlier: Path, run: Path) -> None:
     for name in names:
         target = below(run, "adapters", name)
         # An adapter lies with its run, or with the language-model server that the run started.
-        for place in (earlier, earlier / OWN_SERVER):
-            source = below(place, "adapters", name)
+        for folder in (earlier, earlier / OWN_SERVER):
+            source = below(folder, "adapters", name)
             if source.is_dir() and not target.exists():
                 shutil.copytree(source, target)
 
@@ -159,12 +159,16 @@ def adapter_version(
         return Success(lineage[-1] if lineage else None)
     # A loaded adapter keeps the iteration of the run that trained it, so two may have the same one;
     # the run's own comes later.
-    found = [one for one in lineage if str(version) in (one.name, str(one.iteration))]
-    if found:
-        return Success(found[-1])
-    known = ", ".join([*(str(adapter.iteration) for adapter in lineage), "latest", "base"])
+    matches = [
+        adapter for adapter in lineage if str(version) in (adapter.name, str(adapter.iteration))
+    ]
+    if matches:
+        return Success(matches[-1])
+    versions = ", ".join([*(str(adapter.iteration) for adapter in lineage), "latest", "base"])
     return Failure(
-        Problem(f"no adapter was trained in iteration {version!r}", remedy=f"choose from: {known}")
+        Problem(
+            f"no adapter was trained in iteration {version!r}", remedy=f"choose from: {versions}"
+        )
     )
 
 
@@ -173,5 +177,5 @@ def version_name(lineage: tuple[Adapter, ...], adapter: Adapter | None) -> str:
     if adapter is None:
         return "base"
     iteration = str(adapter.iteration)
-    alone = sum(one.iteration == adapter.iteration for one in lineage) == 1
-    return iteration if alone or adapter == lineage[-1] else adapter.name
+    is_unique = sum(member.iteration == adapter.iteration for member in lineage) == 1
+    return iteration if is_unique or adapter == lineage[-1] else adapter.name

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def refuse(problem: Problem) -> NoReturn:
-    """Short-circuit with a problem, up to the next `outcome`."""
+    """Raise a problem, which the next enclosing `outcome` returns as a failure."""
     Failure(problem).unwrap()
     raise AssertionError("a failure has been unwrapped")
 

@@ -27,7 +27,7 @@ POLL_SECONDS = 0.1
 
 @contextmanager
 def served_here(params: HyperParameters, run: Path, watch: Watch = NOBODY) -> Iterator[None]:
-    """Run the server that the run's agents name, from when it listens to the end of the block.
+    """Run the server that the run's agents name until the block ends.
 
     Its adapters and jobs are in the run's folder.  Refuses if it cannot be started.
     """

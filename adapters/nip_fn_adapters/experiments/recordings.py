@@ -35,7 +35,7 @@ def read_run(path: Path, watch: Watch = NOBODY) -> runs.Run:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Make the garbage collector look less often, and never at what is loaded already."""
+    """Run the garbage collector less often, and exclude all objects that exist already."""
     # It took a quarter of a fast run's time: states and trees are many, and live long.
     threshold = gc.get_threshold()
     gc.freeze()

@@ -61,7 +61,7 @@ class Session(NamedTuple):
 
     @property
     def text_rl(self) -> TextRlParameters:
-        """The parameters by which this session waits, and goes on after failures."""
+        """The session's parameters for waiting and for going on after failures."""
         prefix = "text_rl."
         changed = {
             address.removeprefix(prefix): value
@@ -132,15 +132,17 @@ def _resumable(problem: Problem, refusal: Problem | None, again: str) -> Problem
     """
     if problem.kind == "interrupted":
         return with_fields(problem, remedy=f"nothing is lost, resume with: {again}")
-    kind: ProblemKind = "adapter"
+    problem_kind: ProblemKind = "adapter"
     if refusal is not None and str(problem) == str(refusal):
-        kept, kind = f"resume with: {again} --budget MORE", "budget"
+        kept, problem_kind = f"resume with: {again} --budget MORE", "budget"
     elif problem.lasting:
         # To resume a run is to keep its parameters, so it would end in the same place.
         kept = "this run keeps its parameters: start a new one that differs"
     else:
         kept = f"all replies so far are kept, resume with: {again}"
-    return with_fields(problem, remedy="; ".join(filter(None, (problem.remedy, kept))), kind=kind)
+    return with_fields(
+        problem, remedy="; ".join(filter(None, (problem.remedy, kept))), kind=problem_kind
+    )
 
 
 def _interpreted(
@@ -185,7 +187,7 @@ class _Tidying:
             self._tasks.append(asyncio.ensure_future(self._try(state)))
 
     async def close(self) -> None:
-        """Return once all is deleted that no resumed run needs."""
+        """Return once all uploads that no resumed run needs are deleted."""
         await asyncio.gather(*self._tasks)
         await self._try(self._state)
 

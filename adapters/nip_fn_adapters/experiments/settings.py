@@ -80,7 +80,7 @@ def read_table(path: Path, watch: Watch = NOBODY) -> Result[dict[str, Any], Prob
 
 
 def parsed(path: Path) -> Result[dict[str, Any], Problem]:
-    """The table in a TOML, JSON, JSON5 or YAML file, whatever it is about."""
+    """The table in a TOML, JSON, JSON5 or YAML file."""
     if path.suffix in _READERS:
         return _text(path).bind(_READERS[path.suffix]).map(tap(named))
     remedy = "use one in .toml, .json, .json5 or .yaml"
@@ -164,7 +164,7 @@ def _translated(table: dict[str, Any], path: Path, watch: Watch) -> Result[dict[
 
 
 def tell_differences(path: Path, lines: Iterable[Problem], watch: Watch) -> None:
-    """Tell what nip-fn does otherwise with a file of the nip library."""
+    """Tell how nip-fn treats a file differently from the nip library."""
     for line in lines:
         watch.tell(f"{path}: {line}")
 
@@ -183,7 +183,7 @@ def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]
         fields["model_provider"] = provider_of(provider, "--provider").unwrap()
     # Each agent by its name: what a table says of a single agent overrides `_default`.
     agents = {DEFAULT_AGENT: {}, **table.get("agents", {})}
-    names = (name for name, own in agents.items() if own.get("model_provider") != "scripted")
+    names = (name for name, agent in agents.items() if agent.get("model_provider") != "scripted")
     return merge(table, {"agents": dict.fromkeys(sorted(names), fields)})
 
 

@@ -171,7 +171,7 @@ def _run(
 
 
 def _changes(session: Session) -> Iterator[str]:
-    """The options by which a session differs from what is recorded of its run."""
+    """The options in which a session differs from the recording of its run."""
     for address, value in session.changes:
         yield from ("--set", f"{address}={'none' if value is None else value}")
 
@@ -198,7 +198,7 @@ def _has_begun(folder: Path) -> bool:
 
 
 def _check_origin(state: RunState, forest: Path | str | None, iteration: int | None) -> None:
-    """Refuse a run that took its replies from elsewhere than is said."""
+    """Refuse a run whose replies come from a run other than the given one."""
     if forest is None:
         return
     path = Path(forest)

@@ -24,7 +24,7 @@ class RunDisplay(Protocol):
 
 
 class _NoDisplay:
-    """The display of a run that nobody looks at."""
+    """A display that shows nothing."""
 
     def __call__(self, state: RunState, event: Event) -> None:
         """Show nothing."""
@@ -72,7 +72,7 @@ class Watch(NamedTuple):
         return self if tell is None else self._replace(tell=tell)
 
     def warn(self, problem: object) -> None:
-        """Tell of something that is no reason to refuse."""
+        """Tell a warning."""
         self.tell(f"nip-fn: warning: {problem}")
 
     def once(self) -> "Watch":

@@ -82,8 +82,8 @@ class ProgressForwarder:
             self.follow(job, progress)
 
 
-class Parts(NamedTuple):
-    """Values that adapters are made of.
+class WiringContext(NamedTuple):
+    """The parts of a run that all of its adapters share.
 
     params: the run's parameters.
     run: its folder.
@@ -112,13 +112,13 @@ def wire(params: HyperParameters, run: Path, watch: Watch = NOBODY) -> Models:
     """
     if problem := server_problem(params):
         refuse(problem)
-    kinds = {kind_of(a) for a in params.agents}
-    parts = Parts(params, run, ProgressForwarder(), Meter(), watch.tell)
+    providers = {kind_of(a) for a in params.agents}
+    context = WiringContext(params, run, ProgressForwarder(), Meter(), watch.tell)
     if any(agent.opponent_scripts for agent in params.agents):
-        kinds.add("scripted")
-    models = {kind: _MODELS[kind](parts) for kind in sorted(kinds)}
+        providers.add("scripted")
+    models = {provider: _MODELS[provider](context) for provider in sorted(providers)}
     if len(models) == 1:
-        return next(iter(models.values()))._replace(progress=parts.progress, meter=parts.meter)
+        return next(iter(models.values()))._replace(progress=context.progress, meter=context.meter)
     by_agent = {agent.name: models[kind_of(agent)] for agent in params.agents}
     by_group = {agent_group(agent): models[kind_of(agent)] for agent in params.agents}
 
@@ -133,30 +133,30 @@ def wire(params: HyperParameters, run: Path, watch: Watch = NOBODY) -> Models:
         return by_group[effect.group].publisher(effect)
 
     def drain() -> None:
-        for one in models.values():
-            one.drain()
+        for provider_models in models.values():
+            provider_models.drain()
 
     async def tidy(state: RunState) -> None:
-        for one in models.values():
-            await one.tidy(state)
+        for provider_models in models.values():
+            await provider_models.tidy(state)
 
-    return Models(sample, tune, publish, drain, parts.progress, parts.meter, tidy)
+    return Models(sample, tune, publish, drain, context.progress, context.meter, tidy)
 
 
-def _dummy(parts: Parts) -> Models:
-    sampler = within_budget(dummy.dummy_sampler(parts.params.dummy), parts.meter)
+def _dummy(context: WiringContext) -> Models:
+    sampler = within_budget(dummy.dummy_sampler(context.params.dummy), context.meter)
     return Models(sampler, dummy.dummy_tuner(), dummy.serve_at_once)
 
 
-def _scripted(parts: Parts) -> Models:
+def _scripted(context: WiringContext) -> Models:
     # Nothing is ever trained, so the tuner and the publisher are never called.
-    sampler = scripted.scripted_sampler(resolve(parts.params).unwrap())
+    sampler = scripted.scripted_sampler(resolve(context.params).unwrap())
     return Models(sampler, dummy.dummy_tuner(), dummy.serve_at_once)
 
 
 # The adapters are imported where they are wired: each kind needs packages of an extra that may not
 # be installed, and torch takes seconds.
-def _local(parts: Parts) -> Models:
+def _local(context: WiringContext) -> Models:
     from nip_fn_adapters.providers.local.models import installed, is_on_hub, model_directory
     from nip_fn_adapters.providers.local.publisher import local_publisher
     from nip_fn_adapters.providers.local.sampler import local_sampler
@@ -164,17 +164,17 @@ def _local(parts: Parts) -> Models:
 
     # All of the extra, trained or not: one that was half installed would stop hours later.
     installed("torch", "transformers", "peft", "trl").unwrap()
-    for agent in parts.params.agents:
+    for agent in context.params.agents:
         # A model of the hub may have to be downloaded first, which the sampler does.
         if kind_of(agent) == "local" and not is_on_hub(agent.model_name):
-            at = partial(Problem.at, address=f"agents.{agent.name}.model_name")
-            model_directory(agent.model_name).alt(at).unwrap()
-    sampler = local_sampler(parts.run / "adapters")
-    tuner, publisher = local_tuner(parts.run, follow=parts.progress), local_publisher(sampler)
-    return Models(within_budget(sampler, parts.meter), tuner, publisher)
+            with_address = partial(Problem.at, address=f"agents.{agent.name}.model_name")
+            model_directory(agent.model_name).alt(with_address).unwrap()
+    sampler = local_sampler(context.run / "adapters")
+    tuner, publisher = local_tuner(context.run, follow=context.progress), local_publisher(sampler)
+    return Models(within_budget(sampler, context.meter), tuner, publisher)
 
 
-def _self_hosted(parts: Parts) -> Models:
+def _self_hosted(context: WiringContext) -> Models:
     try:
         from nip_fn_adapters.providers.api.endpoints import environment
         from nip_fn_adapters.providers.api.sampler import ClientSettings
@@ -185,20 +185,20 @@ def _self_hosted(parts: Parts) -> Models:
         from nip_fn_adapters.providers.selfhosted.tuner import hosted_tuner
     except ModuleNotFoundError as error:
         refuse(_missing("language-model servers need", error))
-    params, run, progress, meter, tell = parts
-    own = params.text_rl
+    params, run, progress, meter, tell = context
+    text_rl = params.text_rl
     timeouts = Timeouts(
         # The parameter is meant for providers; a server of one's own may be asked more often.
-        poll=min(own.fine_tune_poll_seconds, Timeouts().poll),
-        limit=own.fine_tune_limit_hours * 3600,
+        poll=min(text_rl.fine_tune_poll_seconds, Timeouts().poll),
+        limit=text_rl.fine_tune_limit_hours * 3600,
     )
     hosts = hosts_of(params, run, environment(), timeouts=timeouts, tell=tell).unwrap()
     groups = of_groups(params, hosts)
-    bounds = _open_files(own.max_requests_in_flight)
+    bounds = _open_files(text_rl.max_requests_in_flight)
     # vLLM refuses nothing: what it cannot serve yet waits there.
     bounds = bounds._replace(first=bounds.highest)
     settings = ClientSettings(
-        _policy(own), bounds, own.request_timeout_seconds, tell=tell, meter=meter
+        _policy(text_rl), bounds, text_rl.request_timeout_seconds, tell=tell, meter=meter
     )
     agents = {agent.name: agent for agent in params.agents}
     assignments = {name: Assignment(agents[name], host) for name, host in hosts.items()}
@@ -207,7 +207,7 @@ def _self_hosted(parts: Parts) -> Models:
     return Models(sampler, tuner, hosted_publisher(groups), sampler.drain)
 
 
-def _api(parts: Parts) -> Models:
+def _api(context: WiringContext) -> Models:
     try:
         from nip_fn_adapters.providers.api.batches import BatchSampler, Times, batch_sampler
         from nip_fn_adapters.providers.api.endpoints import environment
@@ -216,19 +216,21 @@ def _api(parts: Parts) -> Models:
         from nip_fn_adapters.providers.api.tuner import Timeouts, api_tuner, delete_files, trainings
     except ModuleNotFoundError as error:
         refuse(_missing("models behind an API need", error))
-    params, run, _, meter, tell = parts
+    params, run, _, meter, tell = context
     check_apis(params)
     agents = [agent for agent in params.agents if kind_of(agent) == "api"]
     variables = environment()
     served = {agent.name: served_by(agent, variables).unwrap() for agent in agents}
     groups = trainings(params, variables).unwrap()
     wandb_project = variables.get("WANDB_OPENAI_FINETUNE_PROJECT")
-    own, poll = params.text_rl, params.text_rl.fine_tune_poll_seconds
-    bounds = _open_files(own.max_requests_in_flight)
-    policy = _policy(own)
-    settings = ClientSettings(policy, bounds, own.request_timeout_seconds, tell=tell, meter=meter)
+    text_rl, poll = params.text_rl, params.text_rl.fine_tune_poll_seconds
+    bounds = _open_files(text_rl.max_requests_in_flight)
+    policy = _policy(text_rl)
+    settings = ClientSettings(
+        policy, bounds, text_rl.request_timeout_seconds, tell=tell, meter=meter
+    )
     retries = policy._replace(max_seconds=Timeouts().retries.max_seconds)
-    timeouts = Timeouts(poll=poll, limit=own.fine_tune_limit_hours * 3600, retries=retries)
+    timeouts = Timeouts(poll=poll, limit=text_rl.fine_tune_limit_hours * 3600, retries=retries)
     # One sampler serves all agents at APIs, so that those at one server share its limit; it either
     # uses batches or does not.
     batched = {agent.use_batch_api for agent in agents}
@@ -250,12 +252,12 @@ def _api(parts: Parts) -> Models:
         groups,
         timeouts=timeouts,
         wandb_project=wandb_project,
-        again=own.failed_trainings != "skip",
+        again=text_rl.failed_trainings != "skip",
         tell=tell,
     )
 
     async def tidy(state: RunState) -> None:
-        awaited = [one.job.name for one in state.jobs if not one.ended]
+        awaited = [entry.job.name for entry in state.jobs if not entry.ended]
         # The replies of batches are surely recorded once their stage is over.
         if isinstance(sampler, BatchSampler) and not isinstance(state.stage, Growing):
             await sampler.delete_files()
@@ -265,9 +267,9 @@ def _api(parts: Parts) -> Models:
     return Models(sampler, tuner, publisher, sampler.drain, tidy=tidy)
 
 
-def _policy(own: TextRlParameters) -> RetryPolicy:
+def _policy(text_rl: TextRlParameters) -> RetryPolicy:
     return RetryPolicy(
-        max_outage=own.outage_limit_seconds, max_unreached=own.unreached_limit_seconds
+        max_outage=text_rl.outage_limit_seconds, max_unreached=text_rl.unreached_limit_seconds
     )
 
 
@@ -279,8 +281,8 @@ def _open_files(highest: int) -> Bounds:
     """Bounds with that many requests in flight, or as many as the process may have connections."""
     # Many systems allow 1,024 descriptors by default, fewer than the requests of a wide forest.
     bounds, (soft, hard) = Bounds(highest=highest), resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = bounds.highest + OTHER_FILES
-    most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    num_files = bounds.highest + OTHER_FILES
+    most = num_files if hard == resource.RLIM_INFINITY else min(num_files, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     return bounds._replace(highest=max(1, most - OTHER_FILES))
@@ -321,7 +323,7 @@ def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
         refuse(problem)
 
 
-_MODELS: dict[str, Callable[[Parts], Models]] = {
+_MODELS: dict[str, Callable[[WiringContext], Models]] = {
     "api": _api,
     "dummy": _dummy,
     "local": _local,

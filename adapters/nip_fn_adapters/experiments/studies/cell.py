@@ -81,12 +81,12 @@ def run_cell(
 
 
 def is_queued(folder: Path) -> bool:
-    """True if nobody has begun the cell in that folder since it was handed over."""
+    """True if the cell in that folder has not begun since it was queued."""
     return not (folder / BEGUN).exists()
 
 
 def hand_over(folder: Path) -> None:
-    """Make the folder of a cell that is queued from now on."""
+    """Create the folder of a cell and mark the cell as queued."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / BEGUN).unlink(missing_ok=True)
 
@@ -114,7 +114,7 @@ def _start(order: Order, log: BinaryIO) -> Child:
 
 
 def last_line(folder: Path) -> str:
-    """The last line that the commands of a cell have said; "" if there is none."""
+    """The last line that the commands of a cell have printed; "" if there is none."""
     try:
         with (folder / LOG).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))

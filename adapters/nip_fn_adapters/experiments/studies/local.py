@@ -33,10 +33,10 @@ class LocalCrew:
 
     def ended(self, seconds: float) -> Sequence[Ended]:
         """The cells that have ended; waits so long for one."""
-        found = []
+        cells = []
         with suppress(Empty):
-            found.append(self._ended.get(timeout=seconds))
-        return found
+            cells.append(self._ended.get(timeout=seconds))
+        return cells
 
     def stop(self, name: str) -> None:
         """Stop a cell as Ctrl-C does."""

@@ -41,8 +41,8 @@ class RayCrew:
     def ended(self, seconds: float) -> Sequence[Ended]:
         """The cells that have ended since the last call; waits so long for one."""
         references = list(self._names)
-        found, _ = self._ray.wait(references, num_returns=1, timeout=seconds)
-        return [Ended(self._names.pop(one), self._code(one)) for one in found]
+        ready, _ = self._ray.wait(references, num_returns=1, timeout=seconds)
+        return [Ended(self._names.pop(reference), self._code(reference)) for reference in ready]
 
     def _code(self, reference: Any) -> int | None:
         # Of a task that was cancelled: it has stopped its cell, if it had begun it.
@@ -53,7 +53,7 @@ class RayCrew:
 
     def stop(self, name: str) -> None:
         """Stop a cell as Ctrl-C does."""
-        for reference in [own for own, known in self._names.items() if known == name]:
+        for reference in [reference for reference, cell in self._names.items() if cell == name]:
             self._ray.cancel(reference)
 
 

@@ -47,20 +47,20 @@ def read_study(
 ) -> Result[Study, Problem]:
     """The study in a file, by the name of the file if no other is given.
 
-    It may be an experiment of the nip library; whatever is otherwise here is told.
+    It may be an experiment of the nip library; differences from it are told.
     """
-    known = name or as_name(path.stem) or "study"
+    study_name = name or as_name(path.stem) or "study"
 
     def read(table: dict[str, Any]) -> Result[Study, Problem]:
         if is_nip_experiment(table):
-            return experiment_study(known, table).map(partial(_told, path, table, watch))
-        return _with_base(table, path.parent, watch).bind(lambda whole: study_of(known, whole))
+            return experiment_study(study_name, table).map(partial(_told, path, table, watch))
+        return _with_base(table, path.parent, watch).bind(lambda whole: study_of(study_name, whole))
 
     return parsed(path).bind(read).alt(lambda problem: problem.at(str(path)))
 
 
 def _told(path: Path, table: dict[str, Any], watch: Watch, study: Study) -> Study:
-    """The study, after what is otherwise than in the nip library was told."""
+    """The study; tells how it differs from the nip library's."""
     tell_differences(path, experiment_differences(table), watch)
     tell_differences(path, base_config(table).map(nip_differences).value_or(iter(())), watch)
     return study
@@ -77,65 +77,69 @@ def _with_base(
 
 
 def planned(
-    study: Study, place: Path, provider: str | None, watch: Watch = NOBODY
+    study: Study, folder: Path, provider: str | None, watch: Watch = NOBODY
 ) -> list[Planned]:
     """The plans of all cells, in their order.
 
     Refuses if there is a problem with one, or if its run was begun with other parameters.
     """
-    every = cells(study)
-    found = [
+    study_cells = cells(study)
+    plans = [
         Planned(
             cell,
-            place / cell.name,
+            folder / cell.name,
             # A test plays the models of a cell, and takes over nothing else.
-            plan(cell.table, provider, place, watch)
+            plan(cell.table, provider, folder, watch)
             if study.forest is None or cell.tested
             else plan_fork(study.forest, study.iteration, cell.table, provider, Path("runs")),
         )
-        for cell in every
+        for cell in study_cells
     ]
-    for table, own in _written(study, found):
-        warn_of_unused(table, provider, own, watch)
-    for one in found:
-        if (problem := _changed(one)) is not None:
+    for table, new_runs in _written(study, plans):
+        warn_of_unused(table, provider, new_runs, watch)
+    for cell_plan in plans:
+        if (problem := _changed(cell_plan)) is not None:
             refuse(problem)
-    return found
+    return plans
 
 
-def _written(study: Study, found: list[Planned]) -> Iterator[tuple[dict[str, Any], list[New]]]:
+def _written(study: Study, plans: list[Planned]) -> Iterator[tuple[dict[str, Any], list[New]]]:
     """The base, and each value of each axis, with the plans that they are a part of."""
-    trained = [one for one in found if one.cell.tested is None]
-    yield as_recorded(study.base), [one.new for one in trained]
+    trained = [cell_plan for cell_plan in plans if cell_plan.cell.tested is None]
+    yield as_recorded(study.base), [cell_plan.new for cell_plan in trained]
     for axis in study.axes:
         for level in axis.levels:
-            own = [one.new for one in trained if one.cell.levels[axis.name] == level.label]
-            yield as_recorded(level.table), own
+            new_runs = [
+                cell_plan.new
+                for cell_plan in trained
+                if cell_plan.cell.levels[axis.name] == level.label
+            ]
+            yield as_recorded(level.table), new_runs
 
 
-def _changed(one: Planned) -> Problem | None:
+def _changed(cell_plan: Planned) -> Problem | None:
     """A problem if the run of a cell was begun with parameters that it may not change."""
-    if not (one.folder / CHECKPOINT).exists():
+    if not (cell_plan.folder / CHECKPOINT).exists():
         return None
-    recorded = overview(one.folder, one.cell.name).params
+    recorded = overview(cell_plan.folder, cell_plan.cell.name).params
     if recorded is None:
         return None  # it died before its start was recorded
-    address = next(iter(_differing(recorded, one)), None)
+    address = next(iter(_differing(recorded, cell_plan)), None)
     if address is None:
         return None
-    before, now = changes(recorded, one.new.params)[address]
+    before, now = changes(recorded, cell_plan.new.params)[address]
     return Problem(
         f"{address} is {now}, and {before} in the run that was begun",
-        str(one.folder),
+        str(cell_plan.folder),
         "give the study another name (--name), or delete that run",
         kind="run",
     )
 
 
-def _differing(recorded: HyperParameters, one: Planned) -> Iterator[str]:
-    requested = one.new.params
+def _differing(recorded: HyperParameters, cell_plan: Planned) -> Iterator[str]:
+    requested = cell_plan.new.params
     # What a test's agents are, it has from the cell that it tests.
-    if one.cell.tested is not None:
+    if cell_plan.cell.tested is not None:
         requested = replace(requested, agents=recorded.agents)
     for address in changes(recorded, requested):
         if not may_resume(recorded, requested, address):

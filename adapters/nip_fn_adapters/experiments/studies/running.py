@@ -60,8 +60,8 @@ class Budget:
         if self._limit is None:
             return None
         spent = self._reserved.pop(name, 0.0)
-        left = max(0.0, self._limit - sum(self._reserved.values()) - spent)
-        self._reserved[name] = spent + left / waiting
+        unreserved = max(0.0, self._limit - sum(self._reserved.values()) - spent)
+        self._reserved[name] = spent + unreserved / waiting
         return self._reserved[name]
 
     def settle(self, name: str, spent: float) -> None:
@@ -72,9 +72,9 @@ class Budget:
         """True if the share of a cell would be larger by now, by a hundredth at least."""
         if self._limit is None:
             return False
-        own = self._reserved.get(name, 0.0)
-        left = self._limit - sum(self._reserved.values())
-        return own + left / waiting > 1.01 * had
+        reserved = self._reserved.get(name, 0.0)
+        unreserved = self._limit - sum(self._reserved.values())
+        return reserved + unreserved / waiting > 1.01 * had
 
 
 def run_all(
@@ -109,7 +109,7 @@ def run_all(
     codes: dict[str, int] = {}
     shares: dict[str, float] = {}
     waiting, running = list(tasks), dict[str, Task]()
-    done = {task.after for task in tasks if task.after} - {task.name for task in tasks}
+    succeeded = {task.after for task in tasks if task.after} - {task.name for task in tasks}
     stopped = False
     while waiting or running:
         if stopping() and not stopped:
@@ -117,7 +117,7 @@ def run_all(
             waiting = []
             for name in running:
                 crew.stop(name)
-        while len(running) < hands and (task := _next(waiting, done)) is not None:
+        while len(running) < hands and (task := _next(waiting, succeeded)) is not None:
             share = budget.share(task.name, len(waiting))
             waiting.remove(task)
             running[task.name] = task
@@ -132,7 +132,7 @@ def run_all(
                 continue
             codes[name] = code
             if code in well:
-                done.add(name)
+                succeeded.add(name)
         if not running and not stopped:
             again = [task for task in tasks if codes.get(task.name) == over_budget]
             waiting += [
@@ -144,6 +144,6 @@ def run_all(
     return codes
 
 
-def _next(waiting: Sequence[Task], done: set[str]) -> Task | None:
+def _next(waiting: Sequence[Task], succeeded: set[str]) -> Task | None:
     """The first cell that can be begun."""
-    return next((task for task in waiting if task.after is None or task.after in done), None)
+    return next((task for task in waiting if task.after is None or task.after in succeeded), None)
