@@ -1,4 +1,4 @@
-"""Trust in recordings: what they name is used only if the user has named it, too.
+"""Trust in recordings: code and servers that they name are used only if the user named them, too.
 
 A recording is a file that anybody may have written, and it names Python code (see `extensions`),
 servers, and the variables that hold keys for them.  None of these is used because a recording says
@@ -117,7 +117,7 @@ def _key(variable: str) -> str:
 
 
 def _is_here(mark: str) -> bool:
-    """True of a server on this machine: nobody else is told anything."""
+    """True for the mark of a server on this machine: nothing leaves it."""
     subject, _, address = mark.partition(" ")
     try:
         return subject == "server" and urlsplit(address).hostname in (

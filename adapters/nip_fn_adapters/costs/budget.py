@@ -41,7 +41,7 @@ AHEAD = 0.1
 
 
 class Note(Protocol):
-    """Keeps the dollars that may have been billed without being recorded."""
+    """Stores the dollars that may have been billed without being recorded."""
 
     def __call__(self, dollars: float, *, sync: bool) -> None:
         """Replace the note; with `sync`, return once it would survive a power cut.
@@ -53,7 +53,7 @@ class Note(Protocol):
 
 
 def forget(dollars: float, *, sync: bool) -> None:
-    """Note nothing, where no process is to resume what this one began."""
+    """Store nothing: for runs that no later process resumes."""
 
 
 class _Waiting(NamedTuple):
@@ -64,7 +64,7 @@ class _Waiting(NamedTuple):
 
 
 class Budget:
-    """A limit in dollars, and what of it is spent or reserved."""
+    """A limit in dollars, and how much of it is spent or reserved."""
 
     def __init__(
         self, limit: float = inf, recorded: float = 0.0, lost: float = 0.0, note: Note = forget
@@ -143,13 +143,13 @@ class Budget:
         self._schedule()
 
     def record(self, dollars: float) -> None:
-        """Take note of what the recording holds from now on: a kill cannot lose it any more."""
+        """Count dollars that the recording holds by now: a kill can no longer lose them."""
         if dollars:
             self._recorded += dollars
             self._schedule()
 
     def refuse(self, why: Problem) -> None:
-        """Let nothing more be sent; of several reasons the first counts."""
+        """Send nothing more; of several reasons the first is kept."""
         self.refusal = self.refusal or why
         while self._line:
             turn = self._line.popleft().turn
@@ -157,13 +157,13 @@ class Budget:
                 turn.set_result(False)
 
     def drain(self) -> None:
-        """Cancel everything that waits in line; see `World`."""
+        """Cancel all requests that wait in the queue; see `World`."""
         for waiting in self._line:
             waiting.turn.cancel()
         self._line.clear()
 
     def close(self) -> None:
-        """Note exactly what was lost, at the end of a session."""
+        """Store the exact amount that was lost, at the end of a session."""
         if self._noted != self.unrecorded:
             self._write(self.unrecorded, sync=True)
 
@@ -175,7 +175,7 @@ class Budget:
             asyncio.get_running_loop().call_soon(self._serve)
 
     def _serve(self) -> None:
-        """Let those at the head of the line go that can be afforded."""
+        """Admit requests from the head of the queue as long as they can be afforded."""
         self._is_scheduled = False
         turns: list[asyncio.Future[bool]] = []
         # Only the head of the line is served: cheap requests would overtake an expensive one until
@@ -216,7 +216,7 @@ class Budget:
         )
 
     def _keep_note(self) -> None:
-        """Keep the note at or above what a kill would lose, and near it."""
+        """Keep the stored amount at least as high as what a kill would lose, and close to it."""
         lost = self.unrecorded + self._at_risk
         if lost > self._noted:
             # Not ahead of all that is left, which would refuse the next session what may still fit.
@@ -233,7 +233,7 @@ class Budget:
 
 
 class Charge:
-    """The reservation of one request, which is settled as its block is left.
+    """The reservation of one request, settled when its block ends.
 
     Unless the block bills it, the answer is lost: it may have cost the most.
     """
@@ -255,7 +255,7 @@ class Charge:
         self._cost, self._lost = (0.0 if durable else most), True
 
     def bill(self, tokens: Tokens | None) -> None:
-        """Take the cost of these tokens for that of the request; None: they are not known."""
+        """Set the cost of the request to that of these tokens; None: they are unknown."""
         billed = None if tokens is None else cost(tokens, self._price)
         self._cost, self._lost = (self._most, True) if billed is None else (billed, False)
         if tokens is not None and tokens.prompt:
@@ -354,7 +354,7 @@ class _Shares(NamedTuple):
 
 
 def within_budget(sampler: Sampler, meter: Meter) -> Sampler:
-    """A sampler that bills what it answers and nothing else, kept within the meter's budget.
+    """The sampler with its completions charged to the meter, kept within its budget.
 
     One whose answers can be lost on the way has to ask the meter itself, exchange by exchange.
     """

@@ -81,7 +81,7 @@ class StageForecast(NamedTuple):
 
 
 class Assumptions(NamedTuple):
-    """Assumed values of what is not known before a run."""
+    """Assumed values of quantities that are unknown before a run."""
 
     decides: float  # share of a verifier's turns at which it decides, where it may
     tokens: Callable[[AgentParameters], int]  # of a reply
@@ -227,7 +227,7 @@ def _workloads(trees: _StageTrees, assumed: Assumptions) -> list[Workload]:
 
 
 def asks_singly(agent: AgentParameters, *, surely: bool) -> bool:
-    """True if siblings are requested one by one: for sure, or else possibly."""
+    """True if siblings are requested one by one: certainly if `surely`, else possibly."""
     if agent.use_dummy_api or agent.model_provider in ("local", "scripted"):
         return False
     if agent.replies_per_request == "auto":
@@ -260,7 +260,7 @@ def decision_points(
 
 
 def _filler(protocol: Protocol, move: Move, tokens: int) -> Completion:
-    """A reply of that length, with the headers that it needs, which decides nothing."""
+    """A reply of that length with the required headers and without a decision."""
     headers = protocol.headers(move) or ("",)
     words = "x" * (CHARACTERS_A_TOKEN * tokens // len(headers))
     text = "\n".join(f"{header} {words}".strip() for header in headers)
@@ -301,7 +301,7 @@ def _training(trees: _StageTrees, past: _Past) -> Iterator[StageForecast]:
 
 
 def _imitates(state: RunState) -> bool:
-    """True if what is learnt in the iteration is imitation, and no comparison of replies."""
+    """True if agents train by imitation in this iteration rather than on preference pairs."""
     if state.params.trainer in ("malt", "ei"):
         warm_up = state.params.malt.num_initial_ei_iterations
         return state.params.trainer == "ei" or state.iteration < warm_up

@@ -1,4 +1,4 @@
-"""Prices of tokens by model, and upper bounds of the tokens in requests that were not sent yet.
+"""Prices of tokens by model, and upper bounds on the tokens of requests before they are sent.
 
 A price table is TOML, with a table `models."NAME"` for each model and a table `fine_tuned."NAME"`
 for models trained from it; `prices.toml` beside this file has the listed prices.  The cost at an
@@ -214,7 +214,7 @@ def price_of(prices: Prices, agent: AgentParameters, *, tuned: bool) -> Price | 
 
 
 def unpriced(prices: Prices, params: HyperParameters) -> tuple[str, ...]:
-    """The models that a run needs and whose price is unknown, in words."""
+    """The models of unknown price that a run needs, as text."""
     problems = []
     for agent in params.agents:
         base, tuned = (price_of(prices, agent, tuned=tuned) for tuned in (False, True))
@@ -236,7 +236,7 @@ TEMPLATE_TOKENS_A_MESSAGE, TEMPLATE_TOKENS_A_CHAT = 16, 64  # for what a chat te
 
 
 def upper_bound_prompt(chat: Chat) -> int:
-    """An upper bound of a prompt's tokens: no byte-level tokenizer makes more than one a byte."""
+    """An upper bound on a prompt's tokens: a byte-level tokenizer makes at most one per byte."""
     return TEMPLATE_TOKENS_A_CHAT + sum(
         _bytes(message.content) + _bytes(message.name or "") + TEMPLATE_TOKENS_A_MESSAGE
         for message in chat

@@ -1,4 +1,4 @@
-"""A file of solutions that grows as they are made, and can be resumed after a crash.
+"""An append-only file of solutions that can be resumed after a crash.
 
 Beside the rows lies a journal: a line for the options of the command, then one for each reply of a
 model as soon as it comes, for it may be paid for, and one for each right solution that is finished,
@@ -44,7 +44,7 @@ _LINE = msgspec.json.Decoder(Entry | Kept)
 
 
 class BugFile:
-    """Rows that are being written."""
+    """An open file of solutions and its journal."""
 
     def __init__(self, path: Path, lines: Sequence[Entry | Kept]) -> None:
         """Continue after these lines of the journal."""
@@ -54,7 +54,7 @@ class BugFile:
         self._journal = journal_of(path).open("ab")
 
     def add(self, rows: tuple[LabelledSolution, ...], entry: Entry) -> None:
-        """Write the rows of a right solution, then that it is done with."""
+        """Write the rows of a right solution, then its entry in the journal."""
         for row in rows:
             # Rows first, then their size in the journal: what a crash leaves beyond that size is
             # cut off.
@@ -66,7 +66,7 @@ class BugFile:
         self.entries.append(sized)
 
     def remembered(self, sampler: Sampler) -> Ask:
-        """A sampler that is asked for missing replies only, and whose replies are noted."""
+        """The sampler, called for missing replies only; its replies go to the journal."""
 
         async def ask(request: Request) -> Result[tuple[Completion, ...], Problem]:
             missing = tuple(key for key in request.keys if key not in self.replies)
@@ -80,7 +80,7 @@ class BugFile:
     def _keep(
         self, request: Request, missing: Sequence[Key], answers: Sequence[Completion | Unanswered]
     ) -> Result[tuple[Completion, ...], Problem]:
-        """Note the replies that came; all that were asked for, or why some did not come."""
+        """Add the new replies to the journal; all requested replies, or why some are missing."""
         for key, answer in zip(missing, answers, strict=True):
             if isinstance(answer, Completion):
                 self._note(Kept(key, answer))
@@ -95,7 +95,7 @@ class BugFile:
         self._journal.flush()
 
     def finish(self) -> None:
-        """Remove the journal: all is done, and nothing is left to resume."""
+        """Remove the journal: the file is complete."""
         journal_of(Path(self._rows.name)).unlink()
 
     def close(self) -> None:
@@ -133,5 +133,5 @@ def open_bug_file(path: Path, options: Mapping[str, Any]) -> Result[BugFile, Pro
 
 
 def _whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file but for one that was not finished."""
+    """The complete lines of a file."""
     return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]

@@ -80,7 +80,7 @@ class LeftOut(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The fate of a source's rows."""
+    """The outcome of laying out a source's rows."""
 
     info: DatasetInfo
     balance: tuple[Balance, ...]  # of each split that holds anything
@@ -93,7 +93,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class BadRows(msgspec.Struct, frozen=True):
-    """Rows that cannot be used, where none was to be left out."""
+    """Invalid rows, where none may be skipped."""
 
     first: tuple[Problem, ...]  # at most a thousand
     count: int
@@ -137,7 +137,7 @@ def build(
 
 
 class _Rows(NamedTuple):
-    """The rows of a source, as they were taken in; its parts grow meanwhile."""
+    """The rows of a source, collected while they are read."""
 
     keys: list[LeakKeys]  # of those that are kept, by place
     counts: Counter[str]  # rows by what became of them
@@ -148,7 +148,7 @@ class _Rows(NamedTuple):
 
 
 def _read(db: sqlite3.Connection, source: RowSource, options: DatasetParameters) -> _Rows:
-    """Take in all rows."""
+    """Read all rows into the database."""
     rows = _Rows([], Counter(), set(), defaultdict(Counter), [], Counter())
     for address, row in source.rows():
         match row.bind(lambda solution: _take(db, solution, len(rows.keys), options)):
@@ -172,7 +172,7 @@ def _read(db: sqlite3.Connection, source: RowSource, options: DatasetParameters)
 def _take(
     db: sqlite3.Connection, solution: LabelledSolution, number: int, options: DatasetParameters
 ) -> Result[LeakKeys | Reason, Problem]:
-    """Take in one row: the keys that decide its split, or the reason why it is left out."""
+    """Insert one row; the keys that decide its split, or the reason why it is left out."""
     if options.difficulty not in (None, solution.difficulty):
         return Success("other difficulty")
     content = text_hash(f"{solution.question}\0{solution.solution}{solution.views or ''}")
@@ -238,7 +238,7 @@ def _chosen(marks: list[LeakKeys], options: DatasetParameters) -> tuple[Split | 
 
 
 def _labels(db: sqlite3.Connection, condition: str) -> Counter[int]:
-    """The numbers of rows by label, of those of which a condition holds."""
+    """The number of rows by label among those that satisfy an SQL condition."""
     query = f"SELECT label, COUNT(*) FROM points WHERE {condition} GROUP BY label"
     return Counter(dict(db.execute(query)))
 

@@ -1,4 +1,4 @@
-"""Rows of files and of tables of the `datasets` library, a few at a time."""
+"""Rows of files and of tables of the `datasets` library, read in chunks."""
 
 import csv
 import logging
@@ -24,14 +24,14 @@ Rows = Iterator[tuple[str, Row]]  # the place of each row, and the row
 
 
 class Unreadable(Exception):
-    """A file that breaks off or is damaged.
+    """A file that is truncated or damaged.
 
     Raised, as it ends an iteration over rows half-way; `opening` makes a problem of it.
     """
 
 
 def jsonl_rows(path: Path) -> Rows:
-    """The objects of a file with one to a line; blank lines are none."""
+    """The objects of a file of JSON Lines; blank lines are skipped."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if number == 1:

@@ -129,7 +129,7 @@ def _of_its_kind(dataset: Dataset, solution_kind: Kind | None) -> Dataset:
 
 
 def _in_turn(dataset: Dataset) -> Dataset:
-    """The data set with labels in turn as long as both last, so that a limit takes as many."""
+    """The data set with alternating labels as long as both last, so that a limit is balanced."""
 
     def mixed(points: Sequence[Datapoint]) -> Iterator[Datapoint]:
         zeros, ones = ([point for point in points if point.label == label] for label in (0, 1))
@@ -177,13 +177,13 @@ def cache_folder() -> Path:
 
 
 def _cache_key(rows: RowSource, params: HyperParameters) -> str:
-    """Names the content of a source and every option that bears on what becomes of it."""
+    """A hash of the content of a source and of every option that affects its layout."""
     options = (LAYOUT, rows.name, rows.fingerprint, params.dataset_options, params.code_validation)
     return blake2b(msgspec.msgpack.encode(options), digest_size=16).hexdigest()
 
 
 def _kept(folder: Path, name: str) -> Path | None:
-    """The file of a data set that was laid out before; none that was damaged since.
+    """The file of a data set that was laid out before; None if it is missing or damaged.
 
     Its name ends in a hash of what it holds.
     """
@@ -194,7 +194,7 @@ def _kept(folder: Path, name: str) -> Path | None:
 def _build(
     rows: RowSource, params: HyperParameters, folder: Path, name: str
 ) -> Result[Path, Problem | BadRows]:
-    """Lay out a data set beside its place and move it there when it is whole."""
+    """Lay out a data set in a temporary folder and move it to its place once it is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     _sweep(folder)
     with tempfile.TemporaryDirectory(dir=folder, prefix=UNFINISHED) as beside:
@@ -285,7 +285,7 @@ def _generated(name: str) -> Dataset:
 
 
 def in_memory(dataset: Dataset) -> Data:
-    """A data set in memory, to draw from."""
+    """A data set in memory as `Data`."""
     points = {split: dataset.split(split) for split in SPLITS}
     everything = [point for split in SPLITS for point in points[split]]
     info = DatasetInfo(

@@ -137,7 +137,7 @@ def _source(
     tables: Mapping[str, tuple[SplitHint | None, Callable[[], files.Rows]]],
     fingerprint: Callable[[], str],
 ) -> Result[RowSource, Problem]:
-    """Rows of a form that their columns tell, part by part.
+    """A source whose columns determine the form of its rows, table by table.
 
     Args:
         name: of the data set.
@@ -205,7 +205,7 @@ def _builtin_python() -> Iterator[Placed]:
 
 
 def _split_hint(split: str, splits: Collection[str]) -> SplitHint | None:
-    """The wish of the rows of a split: to stay there; held out where none is for validation."""
+    """The split hint of a split's rows; "held out" for a test split without a validation split."""
     # A lone table is called so by the library where nobody gave it a name.
     if set(splits) == {"train"}:
         return None

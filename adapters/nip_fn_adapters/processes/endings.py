@@ -39,7 +39,7 @@ def exit_reason(code: int, printed: str) -> str:
 
 
 def signal_reason(number: signal.Signals) -> str:
-    """The words for the end by a signal; where memory is short, the kernel sends SIGKILL."""
+    """The description of an end by a signal; where memory is short, the kernel sends SIGKILL."""
     by_kernel = ", perhaps by the kernel because memory was short"
     return f"killed by {number.name}{by_kernel if number == signal.SIGKILL else ''}"
 

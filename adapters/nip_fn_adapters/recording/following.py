@@ -20,7 +20,7 @@ LEISURE = 10
 
 
 class Followed(NamedTuple):
-    """A recording as far as it was read.
+    """A recording up to the last event that was read.
 
     subject: the run, derived so far.
     size: the bytes of whole events.
@@ -31,7 +31,7 @@ class Followed(NamedTuple):
 
 
 def follow(path: Path, followed: Followed | None = None) -> Result[Followed, Problem]:
-    """The run at `path` as it is now; of what is `followed` already, nothing is derived again."""
+    """The run at `path` as it is now; only events after those of `followed` are derived."""
     try:
         with path.open("rb") as file:
             begun = followed is not None and followed.subject.replayed.num_events
@@ -70,7 +70,7 @@ class Live:
         self._make()
 
     def events(self) -> str:
-        """A word for how far the page is: another one as soon as there is a newer page."""
+        """A version of the page, which changes as soon as there is a newer page."""
         with self._lock:
             self._renew()
             return self._word

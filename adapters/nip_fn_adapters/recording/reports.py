@@ -94,12 +94,12 @@ def write_pages(folder: Path, pages: Mapping[str, str] | Iterator[tuple[str, str
 def _views(subjects: Sequence[Subject], prices: Prices, limits: PageLimits) -> tuple[RunView, ...]:
     return tuple(
         view_run(
-            subject.name,
-            subject.replayed,
-            spent_on(subject.replayed.state, prices),
-            version=subject.version,
+            recorded.name,
+            recorded.replayed,
+            spent_on(recorded.replayed.state, prices),
+            version=recorded.version,
             id=f"r{index}",
             limits=limits,
         )
-        for index, subject in enumerate(subjects)
+        for index, recorded in enumerate(subjects)
     )

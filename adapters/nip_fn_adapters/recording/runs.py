@@ -44,7 +44,7 @@ Columns = dict[str, list[Any]]  # for `pandas.DataFrame(...)` or `polars.DataFra
 
 
 class RecordedGame(NamedTuple):
-    """A game of a run, and the place where it was played.
+    """A game of a run, with its stage and tree.
 
     stage: the stage and its forest.
     tree: the index of its tree in the forest.
@@ -404,7 +404,7 @@ def known_runs(runs: Path) -> str:
 
 
 def derive(recording: Recording, *, trust: bool = False) -> Result[Replayed, Problem]:
-    """All that a recording leads to; its own protocol, trainer and selector are loaded first.
+    """The replay of a recording; its own protocol, trainer and selector are loaded first.
 
     With `trust` their code is run whoever wrote it; otherwise only code that the user has named.
     """

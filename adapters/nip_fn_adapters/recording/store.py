@@ -59,7 +59,7 @@ class AppendStore:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        """Name the file in an error, since the system knows only its descriptor."""
+        """Add the file to an error, since the system knows only its descriptor."""
         try:
             yield
         except OSError as error:
@@ -152,7 +152,7 @@ def _continued(store: AppendStore, recording: Recording) -> Reopened:
 
 
 def below(folder: Path, *names: str) -> Path:
-    """The path that names out of a recording have in a folder.
+    """The path of `names`, as found in a recording, below a folder.
 
     Raises:
         PermissionError: It would lie elsewhere: a name is no plain one, or a link leads away.

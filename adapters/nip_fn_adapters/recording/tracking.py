@@ -244,7 +244,7 @@ def _send(name: str, about: About, wait: Callable[[], bool]) -> Result[int, Prob
 
 
 def _version(path: Path) -> tuple[int, int] | None:
-    """The same for as long as nothing is added to a file; a resumed run writes it anew."""
+    """A version of a file, which changes when something is added or a resumed run rewrites it."""
     if not path.exists():
         return None
     status = path.stat()

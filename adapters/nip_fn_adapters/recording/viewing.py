@@ -19,7 +19,7 @@ HEADERS = {
 
 
 def make_viewer(live: Live) -> Litestar:
-    """The application: the page at `/`, and at `/events` a word for how far it is."""
+    """The application: the page at `/`, and its version at `/events`."""
 
     @get("/", sync_to_thread=True, media_type=MediaType.HTML)
     def page() -> Response[str]:

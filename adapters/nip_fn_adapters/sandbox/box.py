@@ -38,7 +38,7 @@ ALLOW = (
 
 
 class _Heard(NamedTuple):
-    """All that the harness wrote until it ended."""
+    """The complete output of the harness."""
 
     output: bytes
     errors: bytes
@@ -46,7 +46,7 @@ class _Heard(NamedTuple):
 
 
 class Sandbox:
-    """Runs programs that nobody trusts, in one way.  Calls may overlap."""
+    """Runs untrusted programs, isolated in one way.  Calls may overlap."""
 
     def __init__(self, isolation: Isolation, name: str) -> None:
         """Take a way that was found to work, and its name for people to read."""
@@ -87,13 +87,13 @@ def open_sandbox(unsafe: bool = False) -> Result[Sandbox, Problem]:
 
 
 def limited() -> Sandbox:
-    """A sandbox for code that one trusts: resource limits alone."""
+    """A sandbox for trusted code: resource limits only."""
     return Sandbox(LIMITS_ONLY, "resource limits only: programs have your rights")
 
 
 @cache
 def _isolated() -> Result[Sandbox, Problem]:
-    """A sandbox of bubblewrap, once a probe has shown that it holds."""
+    """A sandbox of bubblewrap, after a probe has verified its isolation."""
     if not sys.platform.startswith("linux"):
         problem = f"none isolates programs on {sys.platform}: bubblewrap needs Linux"
         return Failure(
@@ -144,7 +144,7 @@ def breaches(secret):
 
 
 def _probe(isolation: Isolation) -> str:
-    """A line that says what is wrong with a way of isolation; "" if nothing is."""
+    """The flaw of a way of isolation in one line; "" if it has none."""
     with tempfile.NamedTemporaryFile() as secret:
         program = Program(code=PROBE, function="breaches", inputs=(repr([secret.name]),))
         limits = Limits(seconds=10.0, total_seconds=10.0)
@@ -269,7 +269,7 @@ def _end(process: Process) -> None:
 
 
 def _results(program: Program, heard: _Heard) -> Result[tuple[RunResult, ...], Problem]:
-    """The runs that the harness reported; those that it could not report died with it."""
+    """The runs that the harness reported; runs without a report died with it."""
     if not heard.output.startswith(READY):
         return Failure(
             Problem(f"it does not work: {_last_line(heard.errors)}", "the sandbox", kind="adapter")
@@ -285,7 +285,7 @@ def _last_line(errors: bytes) -> str:
 
 
 def _parse(output: bytes) -> list[RunResult]:
-    """Whole runs, up to the first that is broken off or makes no sense."""
+    """The complete runs, up to the first that is truncated or malformed."""
     stream, runs = io.BytesIO(output), list[RunResult]()
     while head := stream.readline(LONGEST_HEAD):
         words: list[Any] = head.decode("ascii", "replace").split()

@@ -25,7 +25,7 @@ Act = Callable[[], tuple[str, str | bytes]]  # how it ended, and its text
 
 
 def be(act: Act, streams: tuple[int, int, int], report: int) -> None:
-    """Act with these as input, output and errors, report how it ended, and vanish."""
+    """Act with these as standard streams, report the ending, and exit."""
     try:
         for target, stream in enumerate(streams):
             os.dup2(stream, target)

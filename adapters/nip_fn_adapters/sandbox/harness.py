@@ -248,7 +248,7 @@ def _parent(process: str) -> int:
 
 
 def _clear(folder: str) -> None:
-    """Remove what is in a folder."""
+    """Remove the contents of a folder."""
     for entry in list(os.scandir(folder)):
         if entry.is_dir(follow_symlinks=False):
             with suppress(OSError):
@@ -260,7 +260,7 @@ def _clear(folder: str) -> None:
 
 
 def _settle(job: dict[str, Any]) -> None:
-    """Become what programs can neither harm nor look into, and go to the folder for their files."""
+    """Protect this process from its programs, and change to the folder for their files."""
     if job["scratch"]:
         os.chdir(job["scratch"])
         _prctl(_ADOPT_ORPHANS, 1)
@@ -273,7 +273,7 @@ def _settle(job: dict[str, Any]) -> None:
 
 
 def _become(user: int) -> None:
-    """Be a user that nobody else is, without any privilege."""
+    """Switch to an unprivileged user id that no other process has."""
     first, number = FEW_USERS
     for spare in (user, first + user % number):
         with suppress(OSError):  # this container has no such user id

@@ -57,7 +57,7 @@ LIMITS_ONLY = Isolation(isolated=False)
 
 
 def ways_to_isolate() -> tuple[Isolation, ...]:
-    """The ways to use bubblewrap that may work for this user, the better first.
+    """The ways to use bubblewrap that may work for this user, the best first.
 
     Root becomes another user, as the kernel does not hold root to a number of processes.  A root
     without the right to do so (in a container) needs a user namespace, as every other user does.

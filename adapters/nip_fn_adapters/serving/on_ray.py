@@ -164,7 +164,7 @@ class Gate:
         self._links = set[asyncio.Task[None]]()
 
     async def open(self, host: str, port: int) -> int:
-        """The port, which is that one, or any that is free for 0."""
+        """The port that is bound: `port`, or any free one if it is 0."""
         self._server = await asyncio.start_server(self._link, host, port)
         bound_port: int = self._server.sockets[0].getsockname()[1]
         return bound_port

@@ -61,7 +61,7 @@ class OwnedProcess:
         return exit_reason(code, _printed(self._log, self._survived))
 
     async def place(self, name: str, folder: Path) -> Path:
-        """The folder itself: the command sees what this process sees."""
+        """The folder itself: the command shares this machine's files."""
         return folder
 
     async def end(self) -> None:

@@ -121,7 +121,7 @@ class Replica:
             return await self.ask(load, blamed=422)
 
     async def unload(self, adapter: str) -> None:
-        """Serve the adapter no more, if it is served."""
+        """Stop serving the adapter, if it is served."""
         run = self._run
         # A process that is starting is rid of unwanted adapters as soon as it is online.
         if run is not None and run.online and adapter in run.loaded:
@@ -180,7 +180,7 @@ class Replica:
         return run.over.is_set()
 
     async def _until_settled(self) -> str:
-        """Return "" once vLLM is online and awake; or why that cannot be waited for."""
+        """The reason why vLLM will not be online and awake; "" once it is."""
         try:
             async with asyncio.timeout(self._settings.start_limit):
                 while not (self._settled.is_set() and self._awake.is_set()):

@@ -118,7 +118,7 @@ class Vllm(NamedTuple):
         return _done(await self._post("/v1/load_lora_adapter", body, refused=422))
 
     async def unload(self, name: str) -> Result[None, Refusal]:
-        """Serve the adapter no more."""
+        """Stop serving the adapter."""
         return _done(await self._post("/v1/unload_lora_adapter", {"lora_name": name}))
 
     async def sleep(self) -> Result[None, Refusal]:

@@ -48,7 +48,7 @@ class AdmissionQueue:
     """The queue of all requests of a run, so that agents at one server share its limit."""
 
     def __init__(self, bounds: Bounds, clock: Callable[[], float], speed: float = 1.0) -> None:
-        """Start without knowledge of any server; `clock` runs at `speed` seconds per second."""
+        """Start with no server known; `clock` runs at `speed` seconds per second."""
         self._bounds, self._clock, self._speed = bounds, clock, speed
         self._loads: dict[Endpoint, _Load] = {}
         # A queue for each set of servers: a request that only a busy server can answer must not

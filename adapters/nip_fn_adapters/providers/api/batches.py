@@ -147,8 +147,8 @@ class BatchSampler(ApiSampler):
         request = query.request
         body = replies.body_of(request, query.keys, capabilities, query.served.caches)
         # The keys tell apart requests with equal bodies, and are the same in a resumed run.
-        identity = b"".join((request.agent.encode(), *query.keys, body))
-        name = blake2b(identity, digest_size=12).hexdigest()
+        digested = b"".join((request.agent.encode(), *query.keys, body))
+        name = blake2b(digested, digest_size=12).hexdigest()
         most_bytes = ANSWER_OVERHEAD + replies.most_bytes(request, len(query.keys))
         outcome = await self._batches_of(server, query).outcome(name, body, most_bytes)
         if not isinstance(outcome, Row):
@@ -159,7 +159,7 @@ class BatchSampler(ApiSampler):
         return replies.read_answer(outcome.body, headers, request, len(query.keys)), {}
 
     async def delete_files(self) -> None:
-        """Delete the files of batches that have ended; what cannot be deleted is told, and left.
+        """Delete the files of batches that have ended; tell which cannot be deleted.
 
         To be called once the replies of these batches are recorded.
         """
@@ -170,7 +170,7 @@ class BatchSampler(ApiSampler):
     def _update_pace(
         self, permit: Permit, got: Answered | RequestFailure, headers: Mapping[str, str]
     ) -> None:
-        """Change nothing: a row of a batch says nothing about how much the server bears."""
+        """Change nothing: a row of a batch says nothing about the load of the server."""
 
     def _batches_of(self, server: Endpoint, query: Query) -> "_Batches":
         target = server, query.model
@@ -389,7 +389,7 @@ class _Batches:
 
 
 def _fail(outcome: "asyncio.Future[RowOutcome]", error: Exception, folder: Path) -> None:
-    """Give a request that still waits the error: a problem if the notes are at fault, or a bug."""
+    """Fail a waiting request: with a problem if the notes are damaged, else with the error."""
     if outcome.done():
         return
     if not isinstance(error, OSError | msgspec.DecodeError):

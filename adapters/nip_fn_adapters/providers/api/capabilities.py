@@ -29,7 +29,7 @@ _COMMON_WORDS = ("model", "messages")
 
 
 class Capabilities(NamedTuple):
-    """The learnt abilities of a model at a server; at first it is taken to be able to do all."""
+    """The learnt capabilities of a model at a server; initially all are assumed."""
 
     several: bool = True  # it takes n
     new_limit: bool = False  # it takes max_completion_tokens in place of max_tokens
@@ -66,7 +66,7 @@ def learn(capabilities: Capabilities, failure: RequestFailure) -> Capabilities |
 
 
 class OtherForm(NamedTuple):
-    """A form in which a refused request may be taken."""
+    """A form in which a refused request may be accepted."""
 
     capabilities: Capabilities
     is_guessed: bool  # the refusal does not name what is left out

@@ -48,7 +48,7 @@ _NO_SUCH_PATH = re.compile(rb"unexpected endpoint", re.IGNORECASE)
 
 
 class RequestError(aiohttp.ClientError):
-    """A request that was given up, for a reason that is known where it is raised."""
+    """A request that was given up, with its failure."""
 
     def __init__(self, failure: RequestFailure) -> None:
         """Show the failure's message."""
@@ -143,7 +143,7 @@ class Connection:
         return response
 
     def _settle(self, base: str) -> None:
-        """Keep to the address of the API, which has been found."""
+        """Use the address at which the API was found from now on."""
         if base != self._base:
             self._tell(f"{self._base} is not the address of an API, but {base} is")
         self._base, self._guess = base, None
@@ -221,7 +221,7 @@ def _is_elsewhere(response: Response) -> bool:
 
 
 def _moved(status: int, target: URL, path: str) -> RequestFailure:
-    """The failure of a request that is led to another address."""
+    """The failure of a request that is redirected to another address."""
     # Without the query, which may hold a secret.
     plain = str(target.with_query(None).with_fragment(None).with_user(None))
     requested_path = urlsplit(path).path
@@ -231,7 +231,7 @@ def _moved(status: int, target: URL, path: str) -> RequestFailure:
 
 
 class _Transport(httpx2.AsyncBaseTransport):
-    """The way of the openai client's requests to the server."""
+    """The transport of the openai client's requests."""
 
     def __init__(self, connection: Connection, most_bytes: int) -> None:
         self._connection, self._most_bytes = connection, most_bytes

@@ -166,7 +166,7 @@ def without_key(text: str, key: str) -> str:
 
 
 def remedy_for(failure: RequestFailure, key_variable: str | None) -> str:
-    """The remedy for a failure; "" if there is nothing to do but to try later."""
+    """The remedy for a failure; "" if retrying later is all that can help."""
     if failure.kind == "key" and key_variable:
         return f"check {key_variable}, in the environment or in a file .env"
     if failure.kind == "forbidden" and key_variable:

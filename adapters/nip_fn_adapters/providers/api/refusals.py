@@ -134,7 +134,7 @@ def error_in(error: object) -> RequestFailure:
 
 
 class _Words(NamedTuple):
-    """The parts of an error that say something, from the outside in."""
+    """The informative fields of an error, the outermost first."""
 
     texts: list[str]
     codes: list[str]
@@ -156,7 +156,7 @@ def _words_of(error: object) -> _Words:
 
 
 def _tables(value: object, texts: list[str], depth: int) -> Iterable[Mapping[str, Any]]:
-    """The tables in an error; what stands in them as words is added to `texts`."""
+    """The tables in an error; their texts are added to `texts`."""
     if depth > DEEPEST:
         return
     match value:

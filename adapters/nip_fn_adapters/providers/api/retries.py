@@ -110,14 +110,14 @@ class Attempt(NamedTuple):
 
 
 class Outage(NamedTuple):
-    """A server's failure to answer anybody."""
+    """A period in which a server answers no request."""
 
     seconds: float  # since it began
     limit: float  # seconds for which it is borne
 
     @property
     def left(self) -> float:
-        """Seconds for which it is still borne."""
+        """Seconds until the outage has lasted too long."""
         return max(0.0, self.limit - self.seconds)
 
 

@@ -294,7 +294,7 @@ class ApiSampler:
     def _update_pace(
         self, permit: Permit, got: Answered | RequestFailure, headers: Mapping[str, str]
     ) -> None:
-        """Let what came back change the pace of its server."""
+        """Update the pace of the server after an answer."""
         change = partial(_pace_after, permit, got, headers, self._clock())
         self._queue.update_pace(permit, change)
 
@@ -369,7 +369,7 @@ class ApiSampler:
         return before._replace(pause=0.0, guess=form.capabilities, refusal=refusal)
 
     def _check_number(self, query: Query, server: Endpoint, num_choices: int) -> None:
-        """Request replies one by one from a server that does not keep to n, answer after answer."""
+        """Request replies one by one from a server whose answers repeatedly ignore n."""
         if len(query.keys) == 1 or query.insists:
             return
         target = server, query.model
@@ -384,23 +384,26 @@ class ApiSampler:
             self._settings.tell(f"{server.url}: {query.model}: the server {line}")
 
     def _outage(self, query: Query) -> Outage | None:
-        """The outage of all servers of the model, as long as the one that is borne longest.
+        """The outage of all servers of the model: the one with the most time left.
 
         None if one of them answers.
         """
         policy, paces = self._settings.policy, self._queue.paces(query.served.endpoints)
-        if not all(pace.is_out for pace in paces):
+        if not all(server_pace.is_out for server_pace in paces):
             return None
         # A server that has answered before is restarting; one that never has is a wrong address.
-        limits = (policy.max_outage if pace.seen else policy.max_unreached for pace in paces)
+        limits = (
+            policy.max_outage if server_pace.seen else policy.max_unreached for server_pace in paces
+        )
         now = self._clock()
         outages = (
-            Outage(now - pace.out_since, limit) for pace, limit in zip(paces, limits, strict=True)
+            Outage(now - server_pace.out_since, limit)
+            for server_pace, limit in zip(paces, limits, strict=True)
         )
         return max(outages, key=lambda outage: outage.left)
 
     def _report_empty(self, server: Endpoint, query: Query, answered: Answered) -> None:
-        """Report replies that spent their whole limit before a word."""
+        """Report replies that used up their token limit without any text."""
         empty = replies.report_of_empty(answered, query.request)
         if empty:
             remedy = f"raise {_address(query, 'max_tokens_per_message')}"
@@ -415,7 +418,7 @@ class ApiSampler:
         history: Sequence[Attempt],
         outage: Outage | None,
     ) -> None:
-        """Report what delays a request for long."""
+        """Report a failure that delays a request for long."""
         delay = sum(attempt.seconds + attempt.waited for attempt in history)
         if max(delay, outage.seconds if outage else 0.0) < WORTH_TELLING:
             return

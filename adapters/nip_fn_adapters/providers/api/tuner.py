@@ -161,7 +161,7 @@ async def delete_files(
     awaited: Collection[str],
     tell: Callable[[str], None],
 ) -> None:
-    """Delete the files of jobs that have ended; what cannot be deleted is told, and left.
+    """Delete the files of jobs that have ended; tell which cannot be deleted.
 
     Args:
         run: the run's folder.

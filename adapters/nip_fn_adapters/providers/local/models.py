@@ -82,7 +82,7 @@ def model_directory(name: str) -> Result[Path, Problem]:
 
 
 def cached_directory(name: str) -> Path | None:
-    """As `model_directory`, of what is on this machine; of the hub's perhaps its configuration."""
+    """As `model_directory`, without downloads; of a hub model perhaps only its configuration."""
     if not is_on_hub(name):
         return model_directory(name).value_or(None)
     if not is_successful(require("huggingface_hub")):
