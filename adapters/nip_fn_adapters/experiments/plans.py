@@ -166,10 +166,10 @@ def _broken_laws(params: HyperParameters) -> Iterator[Problem]:
 
 
 def warn_of_unused(
-    given: dict[str, Any], provider: str | None, planned: Iterable[New], watch: Watch
+    settings: dict[str, Any], provider: str | None, planned: Iterable[New], watch: Watch
 ) -> None:
     """Tell of what was written and has no effect in any of the runs that were planned of it."""
-    before, after = flatten(given), flatten(with_provider(given, provider))
+    before, after = flatten(settings), flatten(with_provider(settings, provider))
     sources = (".model_provider", ".use_dummy_api")
     for address in sorted(name for name in before if name.endswith(sources)):
         # That no random replies were asked for is what most files say, and all that are completed
@@ -177,7 +177,7 @@ def warn_of_unused(
         values = {PROVIDERS.get(table[address], table[address]) for table in (before, after)}
         if len(values) > 1 and before[address] is not False:
             watch.warn(f"without effect, since --provider goes before it: {address}")
-    for line in unused(given, [new.params for new in planned]):
+    for line in unused(settings, [new.params for new in planned]):
         watch.warn(line)
 
 
