@@ -22,6 +22,7 @@ ProblemKind = Literal[
     "foreign",  # not a checkpoint
     "newer",  # a checkpoint of a newer version of nip-fn
     "mismatch",  # the replay derives something else than was recorded
+    "untrusted",  # a recording names code that nobody here has named; it was not run
     "adapter",  # a model or a training failed
     "system",  # a file or the operating system refused
     "budget",  # stopped before it would cost more than the budget; the run can be resumed

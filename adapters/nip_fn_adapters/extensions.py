@@ -133,6 +133,7 @@ def _unknown_code(
         f"({location.path})",
         reference,
         f"read it, then run it with {HOW}",
+        kind="untrusted",
     )
 
 

@@ -427,9 +427,9 @@ def _replayed(recording: Recording) -> Result[Replayed, Problem]:
 
 def _register(begun: RunStarted | Forked, trust: bool, _: None) -> Result[None, Problem]:
     table = to_dict(begun.params)
-    return extensions.register(table, trust=trust, recorded=begun.sources).bind(
-        lambda _: extensions.known(table)
-    )
+    registered = extensions.register(table, trust=trust, recorded=begun.sources)
+    known = registered.bind(lambda _: extensions.known(table))
+    return known.alt(lambda problem: problem.of("mismatch"))
 
 
 def _with_causes(recording: Recording, replayed: Replayed) -> Replayed:

@@ -45,6 +45,7 @@ EXITS: "dict[ProblemKind, Exit]" = {
     "foreign": Exit.FOREIGN,
     "newer": Exit.NEWER,
     "mismatch": Exit.MISMATCH,
+    "untrusted": Exit.USAGE,
     "adapter": Exit.ADAPTER,
     "system": Exit.SYSTEM,
     "budget": Exit.BUDGET,
