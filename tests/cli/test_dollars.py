@@ -10,10 +10,10 @@ import pytest
 from nip_fn_adapters.costs.note import read_prices
 from nip_fn_adapters.costs.prices import Prices, listed_prices
 from nip_fn_adapters.costs.spending import dollars
+from nip_fn_adapters.experiments.sweeping import cell_result
 from nip_fn_adapters.recording.runs import load_run
 from nip_fn_adapters.recording.tracker import read_metrics
 from nip_fn_adapters.recording.tracking import _values
-from nip_fn_cli.shown.study_table import outcome
 
 from .conftest import RunCli
 
@@ -83,6 +83,6 @@ def test_a_run_costs_the_same_wherever_it_is_shown(
          if name.endswith(".dollars")],
         [listed["dollars"]],
         run.usage()["dollars"],
-        [outcome(run, (), prices).means["dollars"]],  # of the cell of a sweep
+        [cell_result(run, (), prices).means["dollars"]],  # of the cell of a sweep
     ):  # fmt: skip
         assert fsum(amounts) == pytest.approx(whole)

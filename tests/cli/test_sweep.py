@@ -18,8 +18,9 @@ import pytest
 from nip_fn.config.study import Comparing, Study, cells
 from nip_fn.metrics.study import tabulate
 from nip_fn_adapters.costs.prices import Prices, PriceTable
+from nip_fn_adapters.experiments.sweeping import cell_result
 from nip_fn_adapters.recording.runs import load_run
-from nip_fn_cli.shown.study_table import outcome, print_study
+from nip_fn_cli.shown.study_table import print_study
 
 from .conftest import COMMAND, SMALL, Finished, RunCli, call_cli
 from .test_money import PRICES
@@ -299,7 +300,7 @@ def test_a_study_without_tests_says_so_and_shows_the_training(
     run = load_run(tmp_path / "runs" / "a").unwrap()
     study = Study("s", {}, compare=Comparing(metrics=("acceptance_rate",)))
     (cell,) = cells(study)
-    found = outcome(run, study.compare.metrics, Prices(PriceTable(), PriceTable()))
+    found = cell_result(run, study.compare.metrics, Prices(PriceTable(), PriceTable()))
     print_study(tabulate(study, {cell.name: found}), study)
     said, titles, row = capsys.readouterr().out.splitlines()
     assert "nothing was tested" in said

@@ -185,7 +185,7 @@ def _cases(
     if seeds is None:
         yield list(cases_of(attacked, options, watch=watch))
         return
-    for level in seeds_axis(seeds if isinstance(seeds, int) else tuple(seeds)).levels:
+    for level in seeds_axis(seeds).levels:
         seeded = options._replace(seed=level.table["seed"])
         yield [
             case._replace(folder=f"{level.label}/{case.folder}")

@@ -1,7 +1,7 @@
 """The watching of an experiment while it goes on: lines, displays, and a way to stop it."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -11,6 +11,8 @@ from nip_fn.run.ports import Progress
 from nip_fn.run.state import RunState
 
 Tell = Callable[[str], None]  # takes a line for people
+# Those of the cells that were begun, by name; None of one that runs or is queued.
+ExitCodes = Mapping[str, int | None]
 
 
 class RunDisplay(Protocol):
@@ -44,6 +46,13 @@ def no_display(
     return nullcontext(_NoDisplay())
 
 
+def no_board(
+    folders: Sequence[Path], finished: Collection[str]
+) -> AbstractContextManager[Callable[[ExitCodes], object]]:
+    """A display of a study that shows nothing."""
+    return nullcontext(lambda codes: None)
+
+
 @contextmanager
 def never_stopped(grace: float) -> Iterator[asyncio.Event]:
     """An event that nobody sets."""
@@ -56,6 +65,8 @@ class Watch(NamedTuple):
     tell: takes lines for people: warnings, what was left out of the data, why a run waits.
     under_way: (what is done) -> a context in which it is shown to be under way.
     display: (state, the cost so far in words, folder) -> the display of a run while it goes on.
+    board: (the folders of the cells of a study, the names of those that were done before) -> the
+      display of the study while it goes on, which is called twice a second.
     stopping: (seconds) -> a context, entered in the run's event loop, with an event that stops the
         run once it is set; replies under way are waited for at most that many seconds.
     """
@@ -65,6 +76,9 @@ class Watch(NamedTuple):
     display: Callable[[RunState, Callable[[], str], Path], AbstractContextManager[RunDisplay]] = (
         no_display
     )
+    board: Callable[
+        [Sequence[Path], Collection[str]], AbstractContextManager[Callable[[ExitCodes], object]]
+    ] = no_board
     stopping: Callable[[float], AbstractContextManager[asyncio.Event]] = never_stopped
 
     def telling(self, tell: Tell | None) -> "Watch":

@@ -8,6 +8,7 @@ import typer
 
 from nip_fn.metrics.card import ALONE
 from nip_fn_adapters.experiments.evaluating import EvaluationRow, evaluate, evaluation_study
+from nip_fn_adapters.experiments.sweeping import sweep
 from nip_fn_cli.config import overrides
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit
 from nip_fn_cli.shown.options import (
@@ -36,10 +37,10 @@ from nip_fn_cli.shown.options import (
     money_or_die,
     seeds_or_die,
 )
+from nip_fn_cli.shown.study_table import print_sweep
 from nip_fn_cli.shown.table import MARK
 from nip_fn_cli.shown.tests import as_table, print_tests
 from nip_fn_cli.shown.watching import TERMINAL
-from nip_fn_cli.sweeping import Running, run_study
 
 
 def eval_command(
@@ -110,10 +111,11 @@ def eval_command(
         "watch": TERMINAL,
     }
     if numbers is not None:
-        money = money_or_die(budget, prices)
         study = or_exit(evaluation_study(table, seeds=numbers, **subjects))
-        running = Running(provider, prices=prices)
-        run_study(study, runs / study.name, running, money, as_json=as_json)
+        swept = sweep(
+            study, provider=provider, budget=budget, prices=prices, studies=runs, watch=TERMINAL
+        )
+        print_sweep(or_exit(swept), as_json=as_json)
         return
     report = or_exit(evaluate(table, budget=budget, prices=prices, **subjects))
     if as_json:

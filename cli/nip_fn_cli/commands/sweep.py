@@ -1,16 +1,13 @@
 """`nip-fn sweep`: the cells of a study, each an ordinary run, and the table of all of them."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from msgspec.structs import replace
 
-from nip_fn.config.codec import merge
-from nip_fn.config.study import with_seeds
-from nip_fn_adapters.experiments.plans import checked_name
-from nip_fn_adapters.experiments.studies.plans import read_study
-from nip_fn_cli.config import overrides
+from nip_fn_adapters.experiments.sweeping import forecast_sweep, read_study, sweep
+from nip_fn_cli.config import with_sets
+from nip_fn_cli.shown.dryrun import print_sweep_forecast
 from nip_fn_cli.shown.exits import or_exit
 from nip_fn_cli.shown.options import (
     DryRunOption,
@@ -20,11 +17,10 @@ from nip_fn_cli.shown.options import (
     SeedsOption,
     SetOption,
     TrustOption,
-    money_or_die,
     seeds_or_die,
 )
+from nip_fn_cli.shown.study_table import print_sweep
 from nip_fn_cli.shown.watching import TERMINAL
-from nip_fn_cli.sweeping import Running, run_study
 
 
 def sweep_command(
@@ -85,13 +81,24 @@ def sweep_command(
     A study is a base configuration with axes along which it varies, and each cell is an ordinary
     run in STUDIES/NAME.  The same command resumes a study that was stopped.
     """
-    study = or_exit(read_study(file, checked_name(name, "--name"), TERMINAL))
-    study = replace(study, base=merge(study.base, overrides(sets=sets)))
-    numbers = seeds_or_die(seeds)
-    if numbers is not None:
-        study = with_seeds(study, numbers)
-    if forest is not None:
-        study = replace(study, forest=forest)
-    running = Running(provider, jobs, ray, prices)
-    money = money_or_die(budget, prices)
-    run_study(study, studies / study.name, running, money, dry_run=dry_run, as_json=as_json)
+    written = read_study(
+        file,
+        with_sets({}, sets or ()),
+        seeds=seeds_or_die(seeds),
+        forest=forest,
+        name=name,
+        watch=TERMINAL,
+    )
+    study = or_exit(written)
+    options: dict[str, Any] = {
+        "provider": provider,
+        "budget": budget,
+        "prices": prices,
+        "studies": studies,
+        "watch": TERMINAL,
+    }
+    if dry_run:
+        planned = or_exit(forecast_sweep(study, **options))
+        print_sweep_forecast(planned, study.budget if budget is None else budget)
+    else:
+        print_sweep(or_exit(sweep(study, jobs=jobs, ray=ray, **options)), as_json=as_json)

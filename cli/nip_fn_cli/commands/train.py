@@ -9,11 +9,12 @@ from nip_fn.config.study import Study, as_name, with_seeds
 from nip_fn_adapters.experiments.budgets import money_of_run
 from nip_fn_adapters.experiments.forecasting import forecast
 from nip_fn_adapters.experiments.plans import checked_name, plan, usual_name
+from nip_fn_adapters.experiments.sweeping import forecast_sweep, sweep
 from nip_fn_adapters.experiments.training import resume, train
 from nip_fn_adapters.recording.runs import Run, known_runs
 from nip_fn_adapters.recording.tracker import METRICS
 from nip_fn_cli.config import overrides
-from nip_fn_cli.shown.dryrun import print_forecast
+from nip_fn_cli.shown.dryrun import print_forecast, print_sweep_forecast
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit
 from nip_fn_cli.shown.improvements import print_improvements
 from nip_fn_cli.shown.options import (
@@ -35,9 +36,9 @@ from nip_fn_cli.shown.options import (
     money_or_die,
     seeds_or_die,
 )
+from nip_fn_cli.shown.study_table import print_sweep
 from nip_fn_cli.shown.table import print_table, untrained
 from nip_fn_cli.shown.watching import TERMINAL
-from nip_fn_cli.sweeping import Running, run_study
 
 
 def train_command(
@@ -150,8 +151,17 @@ def train_command(
         params = plan(table, provider, runs, TERMINAL.once()).params
         name = name or as_name(f"{usual_name(params)}-seeds")
         study = with_seeds(Study(name, table), seeds_or_die(seeds) or 1)
-        running, money = Running(provider, prices=prices), money_or_die(budget, prices)
-        run_study(study, runs / name, running, money, dry_run=dry_run)
+        sweeping: dict[str, Any] = {
+            "provider": provider,
+            "budget": budget,
+            "prices": prices,
+            "studies": runs,
+            "watch": TERMINAL,
+        }
+        if dry_run:
+            print_sweep_forecast(or_exit(forecast_sweep(study, **sweeping)), budget)
+        else:
+            print_sweep(or_exit(sweep(study, **sweeping)))
         return
     if dry_run and is_resumed:
         die(Exit.USAGE, "--dry-run forecasts a whole run, from its beginning; leave out --resume")

@@ -10,7 +10,7 @@ from nip_fn.params.agent import agent_group, max_tokens
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.costs.forecast import SELECTED_SHARE
 from nip_fn_adapters.experiments.budgets import in_dollars, model_of
-from nip_fn_adapters.experiments.forecasting import RunForecast, WorkloadRange
+from nip_fn_adapters.experiments.forecasting import RunForecast, WorkloadRange, sum_ranges
 from nip_fn_adapters.providers.local.models import BUILTIN, cached_directory, require
 from nip_fn_cli.shown.exits import command, say
 from nip_fn_cli.shown.printing import print_rows
@@ -61,6 +61,14 @@ def print_forecasts(title: str, workloads: Mapping[str, WorkloadRange]) -> None:
     rows = [(name, *cells(workload, rate=1.0)[:-1]) for name, workload in workloads.items()]
     print("expected / at most, where they differ\n")
     print_rows((title, *COLUMNS, "dollars"), rows)
+
+
+def print_sweep_forecast(cells_by_name: Mapping[str, RunForecast], budget: float | None) -> None:
+    """Print what each cell of a study would ask for and cost, and the sum."""
+    workloads = {name: cell.total for name, cell in cells_by_name.items()}
+    whole = sum_ranges(list(workloads.values()))
+    print_forecasts("cell", {**workloads, "total": whole})
+    say_budget(whole.dollars, budget)
 
 
 def cells(workload: WorkloadRange, rate: float) -> list[str]:

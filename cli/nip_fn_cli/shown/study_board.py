@@ -10,30 +10,22 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from nip_fn_adapters.experiments.studies.cell import is_queued, last_line
+from nip_fn_adapters.experiments.studies.cell import is_queued, last_line, why_stopped
+from nip_fn_adapters.experiments.studies.running import WELL
 from nip_fn_adapters.recording.tracker import read_metrics
 from nip_fn_cli.shown.consoles import Console
-from nip_fn_cli.shown.exits import Exit, say
+from nip_fn_cli.shown.exits import say
 
 # In which states are shown, the last cut first.
 ORDER = ("running", "queued", "stopped", "waiting", "done")
 
 
-def why(code: int, folder: Path) -> str:
-    """The reason why a cell's command has ended with an exit code: what it said last."""
-    if code > 128 and code != Exit.INTERRUPTED:
-        return f"killed by signal {code - 128}"
-    return last_line(folder).removeprefix("nip-fn: ") or f"exit code {code}"
-
-
 class Board:
     """An observer of the cells of a study that shows them on standard error."""
 
-    def __init__(
-        self, folders: Sequence[Path], finished: Collection[str], well: Collection[int]
-    ) -> None:
-        """The cells in these folders, some of them done before; `well` are good exit codes."""
-        self._folders, self._done, self._well = folders, finished, well
+    def __init__(self, folders: Sequence[Path], finished: Collection[str]) -> None:
+        """The cells in these folders, some of them done before."""
+        self._folders, self._done = folders, finished
         self._told: dict[str, tuple[str, int | None]] = {}
         self._live = Live(console=Console(stderr=True), auto_refresh=False, transient=True)
 
@@ -70,7 +62,7 @@ class Board:
 
     def _state(self, folder: Path, codes: Mapping[str, int | None]) -> str:
         name, code = folder.name, codes.get(folder.name)
-        if name in self._done or code in self._well:
+        if name in self._done or code in WELL:
             return "done"
         if name not in codes:
             return "waiting"
@@ -84,7 +76,7 @@ class Board:
             case "running":
                 return last_line(folder)
             case "stopped" if code is not None:
-                return why(code, folder)
+                return why_stopped(folder, code)
             case "done" if code is not None:
                 return accuracies(folder)
         return ""

@@ -1,55 +1,40 @@
-"""The table of a study, printed or as JSON."""
+"""A study, printed or as JSON: its table, and the cells that have stopped."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 from nip_fn.config.study import Study
-from nip_fn.metrics.evaluation import verdicts
-from nip_fn.metrics.study import AFTER, BEFORE, CellResult, Contrast, StudyRow, StudyTable
-from nip_fn_adapters.costs.prices import Prices
-from nip_fn_adapters.costs.spending import dollars
-from nip_fn_adapters.recording.runs import Run
+from nip_fn.metrics.study import AFTER, BEFORE, Contrast, StudyRow, StudyTable
+from nip_fn_adapters.experiments.sweeping import Sweep
+from nip_fn_cli.shown.exits import Exit, command, die, say
 from nip_fn_cli.shown.numbers import dollars as in_dollars
 from nip_fn_cli.shown.numbers import interval, p_value, points
 from nip_fn_cli.shown.printing import print_rows
+from nip_fn_cli.shown.records import print_json
 
 
-def outcome(run: Run, metrics: Iterable[str], prices: Prices) -> CellResult:
-    """The tests of a run that is done, and the means that a study shows of it.
+def print_sweep(found: Sweep, *, as_json: bool = False) -> None:
+    """Print a study, and why cells were stopped; ends the command with the first one's exit code.
 
-    Of a run without a test they are those of its training.
+    A command whose cells are all done returns, unless one went on without a training that failed.
     """
-    stages = run.stages("test")
-    tests = [verdicts(test.batch.datapoints, test.batch.trees) for test in stages]
-    named = {BEFORE: tests[0]} if len(tests) > 1 else {}
-    rows = {stage: [dict(row.metrics) for row in run.state.rows if row.stage == stage]
-            for stage in ("test", "sample", "train")}  # fmt: skip
-    last = next((rows[stage][-1] for stage in ("test", "sample") if rows[stage]), {})
-    trained = {} if tests else _trained(rows["sample"], rows["train"])
-    # Of a run that trains, those that it trains on.
-    counted = rows["sample"] or rows["test"]
-    return CellResult(
-        {**named, AFTER: tests[-1]} if tests else {},
-        {
-            **{name: last.get(name) for name in metrics},
-            **trained,
-            "replies": sum(row["replies"] for row in counted),
-            "seconds": sum(seconds for _, _, seconds in run.state.seconds),
-            "dollars": dollars(run.state, prices),
-        },
-    )
-
-
-def _trained(
-    sampled: Sequence[Mapping[str, float]], trained: Sequence[Mapping[str, float]]
-) -> dict[str, float | None]:
-    """The numbers of a run's training: of its last sampled games, and of all its trainings."""
-    return {
-        "sampled accuracy": sampled[-1].get("accuracy") if sampled else None,
-        "trainings": sum(row["jobs"] - row["jobs_failed"] for row in trained),
-        "training rows": sum(value for row in trained for name, value in row.items()
-                    if name.endswith(".rows")),
-    }  # fmt: skip
+    if as_json:
+        print_json({"study": found.folder, **record(found.table, found.study)})
+    else:
+        print_study(found.table, found.study)
+        print(f"\nTo look closer: {command('nip-fn', 'ls', '--runs', found.folder)}")
+    for cell in found.stopped:
+        say(f"{cell.cell} (exit code {cell.code}): {cell.why}")
+    if found.stopped:
+        cells = len(found.done) + len(found.remaining)
+        say(
+            f"nip-fn: {len(found.remaining):,} of {cells:,} cells are not done; resume with the "
+            "same command"
+        )
+        sys.exit(found.stopped[0].code)
+    if found.skipped:
+        die(Exit.SKIPPED, "all cells are done, but some went on without a training that failed")
 
 
 def print_study(table: StudyTable, study: Study) -> None:

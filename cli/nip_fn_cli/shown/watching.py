@@ -11,6 +11,7 @@ from nip_fn_adapters.experiments.watching import Watch
 from nip_fn_cli.shown.consoles import Console
 from nip_fn_cli.shown.exits import say
 from nip_fn_cli.shown.progress import Display
+from nip_fn_cli.shown.study_board import Board
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -47,4 +48,4 @@ def _stopped_by_ctrl_c(grace: float) -> Iterator[asyncio.Event]:
         release()
 
 
-TERMINAL = Watch(say, _under_way, Display, _stopped_by_ctrl_c)
+TERMINAL = Watch(say, _under_way, Display, Board, _stopped_by_ctrl_c)

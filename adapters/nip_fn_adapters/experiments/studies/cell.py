@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from nip_fn_adapters.processes import reaper
+from nip_fn_adapters.processes.exits import Exit
 from nip_fn_adapters.recording.store import CHECKPOINT
 
 LOG = "log"  # in the folder of a cell: all that its commands have said
@@ -122,3 +123,10 @@ def last_line(folder: Path) -> str:
     except FileNotFoundError:
         return ""
     return lines[-1] if lines else ""
+
+
+def why_stopped(folder: Path, code: int) -> str:
+    """The reason why a cell's command has ended with an exit code: what it said last."""
+    if code > 128 and code != Exit.INTERRUPTED:
+        return f"killed by signal {code - 128}"
+    return last_line(folder).removeprefix("nip-fn: ") or f"exit code {code}"

@@ -1,6 +1,6 @@
 """Studies as they are written in files, and the plans of their cells."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,10 +23,12 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.run.reuse import may_resume
 from nip_fn_adapters.experiments.outcomes import refuse
 from nip_fn_adapters.experiments.plans import New, plan, plan_fork, warn_of_unused
-from nip_fn_adapters.experiments.settings import parsed, read_table, tell_differences
+from nip_fn_adapters.experiments.settings import named, parsed, read_table, tell_differences
 from nip_fn_adapters.experiments.watching import NOBODY, Watch
 from nip_fn_adapters.recording.overview import overview
 from nip_fn_adapters.recording.store import CHECKPOINT
+
+StudySettings = Study | Mapping[str, Any] | Path | str
 
 
 class Planned(NamedTuple):
@@ -42,19 +44,32 @@ class Planned(NamedTuple):
     new: New
 
 
-def read_study(
-    path: Path, name: str | None = None, watch: Watch = NOBODY
-) -> Result[Study, Problem]:
-    """The study in a file, by the name of the file if no other is given.
+def study_as_written(written: StudySettings, name: str | None, watch: Watch = NOBODY) -> Study:
+    """The study that a table or a file describes; refuses one that has a problem.
 
-    It may be an experiment of the nip library; differences from it are told.
+    A file may be an experiment of the nip library; differences from it are told.
+
+    Args:
+        written: A table as in a file, or the path of one; a record is returned as it is.
+        name: The study's name; None for that of its file, or "study".
+        watch: Told of the differences.
     """
-    study_name = name or as_name(path.stem) or "study"
+    match written:
+        case Study():
+            return written if name is None else replace(written, name=name)
+        case str() | Path():
+            path = Path(written)
+            return _read(path, name or as_name(path.stem) or "study", watch).unwrap()
+    named(written)
+    table = _with_base(dict(written), Path(), watch)
+    return table.bind(partial(study_of, name or "study")).unwrap()
 
+
+def _read(path: Path, name: str, watch: Watch) -> Result[Study, Problem]:
     def read(table: dict[str, Any]) -> Result[Study, Problem]:
         if is_nip_experiment(table):
-            return experiment_study(study_name, table).map(partial(_told, path, table, watch))
-        return _with_base(table, path.parent, watch).bind(lambda whole: study_of(study_name, whole))
+            return experiment_study(name, table).map(partial(_told, path, table, watch))
+        return _with_base(table, path.parent, watch).bind(partial(study_of, name))
 
     return parsed(path).bind(read).alt(lambda problem: problem.at(str(path)))
 

@@ -1,11 +1,13 @@
 """The cells of a study in their order, as many at a time as a crew has hands, within one budget."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from nip_fn_adapters.experiments.studies.cell import Order
+from nip_fn_adapters.processes.exits import Exit
 
 POLL_SECONDS = 0.5
+WELL = (Exit.OK, Exit.SKIPPED)  # the exit codes of cells that are done
 
 
 class Ended(NamedTuple):
@@ -84,8 +86,6 @@ def run_all(
     budget: Budget,
     *,
     spent: Callable[[str], float],
-    well: Collection[int],
-    over_budget: int,
     look: Callable[[Mapping[str, int | None]], object],
     stopping: Callable[[], bool],
 ) -> dict[str, int]:
@@ -100,8 +100,6 @@ def run_all(
         hands: The most cells at a time.
         budget: For all of them.
         spent: The dollars that a cell has spent, by its recording.
-        well: The exit codes of cells that are done.
-        over_budget: The exit code of a cell that has stopped at its budget.
         look: Called every half second with the cells that were begun: their exit codes, None of
             those that run.
         stopping: True once no more cells are to be begun, and the others to stop.
@@ -131,10 +129,10 @@ def run_all(
             if code is None:
                 continue
             codes[name] = code
-            if code in well:
+            if code in WELL:
                 succeeded.add(name)
         if not running and not stopped:
-            again = [task for task in tasks if codes.get(task.name) == over_budget]
+            again = [task for task in tasks if codes.get(task.name) == Exit.BUDGET]
             waiting += [
                 task
                 for task in again
