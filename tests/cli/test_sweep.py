@@ -1,4 +1,4 @@
-"""`nip-fn sweep`: the real command, whose cells are real processes, on runs without a model."""
+"""`nip-fn sweep`: its output, and its cells, which are real processes; see also tests/adapters."""
 
 import contextlib
 import json
@@ -15,14 +15,12 @@ from typing import Any
 import psutil
 import pytest
 
-from nip_fn.config.study import Comparing, Study, cells
-from nip_fn.metrics.study import tabulate
-from nip_fn_adapters.costs.prices import Prices, PriceTable
-from nip_fn_adapters.experiments.sweeping import cell_result
+from nip_fn.config.study import Study, cells
+from nip_fn.metrics.study import CellResult, tabulate
 from nip_fn_adapters.recording.runs import load_run
 from nip_fn_cli.shown.study_table import print_study
 
-from .conftest import COMMAND, SMALL, Finished, RunCli, call_cli
+from .conftest import COMMAND, Finished, RunCli, call_cli
 from .test_money import PRICES
 
 STUDY = """
@@ -47,7 +45,6 @@ ei.rollouts_per_iteration = 20
 baseline = "malt"
 metrics = ["accuracy_1"]
 """
-TESTED = f"{STUDY}\n[tests.rare]\ndummy.decision_rate = 0.2\n"
 CELLS = ["malt-seed-1", "malt-seed-2", "ei-seed-1", "ei-seed-2"]
 
 
@@ -79,77 +76,35 @@ def study(swept: tuple[Path, Finished], tmp_path: Path) -> Path:
     return Path(shutil.copytree(swept[0] / "studies/s", tmp_path / "studies/s"))
 
 
-def test_each_cell_is_an_ordinary_run_and_the_table_has_its_numbers(
+def test_the_text_and_the_json_say_the_same(
     swept: tuple[Path, Finished], run_cli: RunCli, study: Path
 ) -> None:
     assert sorted(digests(study)) == sorted(CELLS)
     assert [f"{name}: done" in swept[1].stderr for name in CELLS] == [True] * 4
-    listed = json.loads(run_cli("ls", "--runs", study, "--json").stdout)
-    assert {one["state"] for one in listed} == {"done"}
-    found = json.loads(run_cli("sweep", "s.toml", "--json").stdout)
-    last = {one["run"]: one["last_accuracy"]["value"] for one in listed}
-    for row in found["rows"]:
-        own = [last[f"{row['row']}-seed-{seed}"] for seed in (1, 2)]
-        assert row["accuracies"]["after"]["value"] == pytest.approx(sum(own) / 2)
-    compared = run_cli("compare", "malt-seed-?", "ei-seed-?", "--runs", study, "--json")
-    ours = json.loads(compared.stdout)["difference"]
-    (over,) = found["over_baseline"]
-    for name in ("value", "low", "high", "p", "p_flip"):
-        assert over[name] == pytest.approx(ours[name])
-    for text in ("rises in training", "over malt", "runs to see 3 points"):
-        assert text in swept[1].stdout
-
-
-def test_a_cell_is_the_run_that_train_would_make(study: Path, run_cli: RunCli) -> None:
-    for name, path in (("own", "given.json"), ("whole", "config.toml")):
-        plain = run_cli("train", study / "ei-seed-2" / path, "--run", name)
-        assert plain.returncode == 0, plain.stderr
-        assert digests(study.parents[1] / "runs")[name] == digests(study)["ei-seed-2"]
-
-
-@pytest.mark.usefixtures("study")
-def test_a_study_that_is_done_is_shown_again_and_nothing_is_run(run_cli: RunCli) -> None:
-    again = run_cli("sweep", "s.toml")
-    assert again.returncode == 0
+    again = run_cli("sweep", "s.toml", "--json")
     assert again.stderr == "study studies/s: 4 cells, 4 of them done before\n"
+    found = json.loads(again.stdout)
+    assert found["study"] == "studies/s"
+    shown = swept[1].stdout
+    for row in found["rows"]:
+        after = row["accuracies"]["after"]
+        assert f"{after['value']:.1%} [{after['low']:.1%}, {after['high']:.1%}]" in shown
+    (over,) = found["over_baseline"]
+    assert (over["row"], over["over"], over["runs"]) == ("ei", "malt", 2)
+    for text in ("rises in training", "over malt", "runs to see 3 points"):
+        assert text in shown
 
 
-def test_cells_and_tests_are_added_and_those_that_are_there_are_kept(
-    study: Path, run_cli: RunCli
-) -> None:
-    before = digests(study)
-    (study.parents[1] / "s.toml").write_text(TESTED)
-    more = run_cli("sweep", "s.toml", "--seeds", "2", "--jobs", 2, "--json")
-    assert more.returncode == 0, more.stderr
-    after = digests(study)
-    assert after.keys() - before.keys() == {
-        f"{arm}-seed-{seed}-rare-{version}"
-        for arm in ("malt", "ei")
-        for seed in (1, 2)
-        for version in ("base", "latest")
-    }
-    assert {name: after[name] for name in before} == before
-    # A test plays what the cell has trained: with the same words, as often as they come to a
-    # decision, it would be the test of the cell again.
-    for row in json.loads(more.stdout)["rows"]:
-        cells = [load_run(study / f"{row['row']}-seed-{seed}-rare-latest") for seed in (1, 2)]
-        found = [run.unwrap().state.rows[0].metrics for run in cells]
-        own = [dict(metrics)["accuracy"] for metrics in found]
-        assert row["accuracies"]["rare: after"]["value"] == pytest.approx(sum(own) / 2)
-        lineage = load_run(study / f"{row['row']}-seed-1").unwrap().state.groups
-        tested = cells[0].unwrap().state.groups
-        assert [g.lineage[-1:] for g in tested] == [g.lineage[-1:] for g in lineage]
-
-
-@pytest.mark.usefixtures("study")
-@pytest.mark.parametrize(
-    "change", ["rl.num_iterations=2", "dataset_options.max_test_size=10", "dummy.decision_rate=0.9"]
-)
-def test_other_parameters_are_refused_before_anything_is_run(run_cli: RunCli, change: str) -> None:
-    refused = run_cli("sweep", "s.toml", "--set", change)
-    assert refused.returncode == 3
-    assert change.partition("=")[0] in refused.stderr
-    assert "--name" in refused.stderr
+def test_a_study_without_tests_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    (cell,) = cells(Study("s", {}))
+    untested = {cell.name: CellResult({}, {"sampled accuracy": 0.5, "replies": 1234})}
+    print_study(tabulate(Study("s", {}), untested), Study("s", {}))
+    first, titles, row = capsys.readouterr().out.splitlines()
+    assert "nothing was tested" in first
+    assert titles.split() == ["runs", "sampled", "accuracy", "replies"]
+    assert row.split() == ["s", "1", "0.5", "1,234"]
+    print_study(tabulate(Study("s", {}), {}), Study("s", {}))
+    assert capsys.readouterr().out == "no cell is done\n"
 
 
 def test_a_cell_that_stops_says_why_and_the_others_go_on(tmp_path: Path, run_cli: RunCli) -> None:
@@ -182,24 +137,6 @@ def test_a_forecast_has_a_line_for_each_cell_and_runs_none(tmp_path: Path, run_c
     replies = [int(row.split()[1].replace(",", "")) for row in (*rows, total)]
     assert sum(replies[:-1]) == replies[-1]
     assert "over it" in found.stderr
-
-
-def test_a_budget_is_one_for_all_cells(tmp_path: Path, run_cli: RunCli) -> None:
-    (tmp_path / "s.toml").write_text(STUDY)
-    (tmp_path / "prices.toml").write_text(PRICES)
-    paid = ("sweep", "s.toml", "--jobs", "3", "--prices", "prices.toml", "--json")
-    few = run_cli(*paid, "--budget", "0.3")
-    assert few.returncode == 11
-    assert "budget" in few.stderr
-    place = tmp_path / "studies/s"
-    spent = run_cli("ls", "--runs", place, "--json").stdout
-    assert 0 < sum(one["dollars"] or 0 for one in json.loads(spent)) <= 0.3
-    # What the cheap cells left was for the others, and was not enough for them.
-    states = {one["run"]: one["state"] for one in json.loads(spent)}
-    assert [states[name] for name in CELLS] == ["stopped", "stopped", "done", "done"]
-    whole = run_cli(*paid, "--budget", "100")
-    assert whole.returncode == 0, whole.stderr
-    assert len(digests(place)) == 4
 
 
 # ------------------------------------------------------------------------------------------- kills
@@ -290,27 +227,3 @@ def test_seeds_of_a_training_are_a_study_of_one_axis(
     assert (refused.returncode, "--resume" in refused.stderr) == (2, True)
     refused = run_cli("train", given, "--seeds", "two")
     assert (refused.returncode, "as in --seeds 1,2,5" in refused.stderr) == (2, True)
-
-
-def test_a_study_without_tests_says_so_and_shows_the_training(
-    run_cli: RunCli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    none = ("--set", "text_rl.test_scheme=none", "--run", "a")
-    assert run_cli("train", *SMALL, *none).returncode == 0
-    run = load_run(tmp_path / "runs" / "a").unwrap()
-    study = Study("s", {}, compare=Comparing(metrics=("acceptance_rate",)))
-    (cell,) = cells(study)
-    found = cell_result(run, study.compare.metrics, Prices(PriceTable(), PriceTable()))
-    print_study(tabulate(study, {cell.name: found}), study)
-    said, titles, row = capsys.readouterr().out.splitlines()
-    assert "nothing was tested" in said
-    train = [dict(one.metrics) for one in run.state.rows if one.stage == "train"]
-    sample = [dict(one.metrics) for one in run.state.rows if one.stage == "sample"]
-    assert "sampled accuracy  trainings  training rows  replies" in titles
-    jobs = sum(one["jobs"] for one in train)
-    rows = sum(one.get(f"{name}.rows", 0) for one in train for name in ("prover", "verifier"))
-    assert jobs > 0
-    shown = [f"{sample[-1][name]:.4g}" for name in ("acceptance_rate", "accuracy")]
-    assert row.split()[:6] == ["s", "1", *shown, f"{jobs:,.0f}", f"{rows:,.0f}"]
-    print_study(tabulate(study, {}), study)
-    assert capsys.readouterr().out == "no cell is done\n"

@@ -15,10 +15,11 @@ from nip_fn_adapters.serving.wire import Needs
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(name: str, *arguments: str) -> str:
-    """What an example prints."""
+def run(name: str, *arguments: str, cwd: Path | None = None) -> str:
+    """What an example prints, in that working directory."""
     done = subprocess.run(
         [sys.executable, EXAMPLES / name, *arguments],
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=False,
@@ -53,6 +54,15 @@ def test_compose_plays_grows_selects_and_updates_in_40_lines() -> None:
     rows = ast.literal_eval(last)
     assert rows.keys() == {"prover", "verifier"}
     assert all(row.endswith(" DPO rows") for row in rows.values())
+
+
+def test_experiments_are_carried_out_from_python_in_40_lines(tmp_path: Path) -> None:
+    assert lines_of_code("from_python.py") <= 40
+    trained, honest, attacked, page = run("from_python.py", cwd=tmp_path).splitlines()
+    assert trained.startswith("<Run runs/trained: nip, malt, tea, done, iteration 1, ")
+    assert re.fullmatch(r"an honest prover: \+\d+% \[\+\d+%, \+\d+%\] accuracy", honest)
+    assert re.fullmatch(r"\w+: \d+% of wrong claims are accepted", attacked)
+    assert (tmp_path / page).read_text("utf-8").startswith("<!doctype html>")
 
 
 def test_a_protocol_of_ones_own_is_checked_grown_and_selected_from_in_50_lines() -> None:
