@@ -1,4 +1,4 @@
-"""Experiments from Python: train, attack, compare, report; what the commands do, as functions.
+"""Experiments from Python: train, test, attack, compare, report; the commands, as functions.
 
     python examples/from_python.py
 
@@ -6,7 +6,7 @@ No model is asked: the replies of the first run are random, and those of the oth
 Everything is recorded in `runs/`; a second time, give the runs other names.
 """
 
-from nip_fn_adapters import AttackOptions, attack, compare, report, train
+from nip_fn_adapters import AttackOptions, attack, card, compare, report, train
 
 SETTINGS = {
     "seed": 1,
@@ -25,7 +25,7 @@ def scripted(name: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Train a run, test two provers against one verifier, attack it, and write a page of it all."""
+    """Train a run; test a verifier with several provers, attack it, and write a page of it all."""
     trained = train(SETTINGS, provider="dummy", name="trained").unwrap()
     print(trained)
 
@@ -34,6 +34,9 @@ def main() -> None:
         train({**TEST, "agents": {**agents, "prover": scripted(name)}}, name=name).unwrap()
         for name in ("random", "honest")
     )
+    for row in card(run=honest, protocols=("nip",), limit=20, repeats=2).unwrap().rows:
+        print(f"{row.protocol}, {row.provers}: {row.measures.accuracy.value:.0%} right")
+
     value, low, high, *_ = compare(random, honest).unwrap().comparison.difference
     print(f"an honest prover: {value:+.0%} [{low:+.0%}, {high:+.0%}] accuracy")
 

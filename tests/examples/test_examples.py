@@ -58,8 +58,9 @@ def test_compose_plays_grows_selects_and_updates_in_40_lines() -> None:
 
 def test_experiments_are_carried_out_from_python_in_40_lines(tmp_path: Path) -> None:
     assert lines_of_code("from_python.py") <= 40
-    trained, honest, attacked, page = run("from_python.py", cwd=tmp_path).splitlines()
+    trained, *rows, honest, attacked, page = run("from_python.py", cwd=tmp_path).splitlines()
     assert trained.startswith("<Run runs/trained: nip, malt, tea, done, iteration 1, ")
+    assert [row.partition(":")[0] for row in rows][:3] == ["nip, own", "nip, greedy", "nip, silent"]
     assert re.fullmatch(r"an honest prover: \+\d+% \[\+\d+%, \+\d+%\] accuracy", honest)
     assert re.fullmatch(r"\w+: \d+% of wrong claims are accepted", attacked)
     assert (tmp_path / page).read_text("utf-8").startswith("<!doctype html>")

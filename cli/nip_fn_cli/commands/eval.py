@@ -34,7 +34,6 @@ from nip_fn_cli.shown.options import (
     TestNameOption,
     TrustOption,
     VerifierModelOption,
-    money_or_die,
     seeds_or_die,
 )
 from nip_fn_cli.shown.study_table import print_sweep
