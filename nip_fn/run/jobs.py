@@ -111,7 +111,7 @@ def train(
             return _with_job(state, stage, index, created), (Train(running.job),)
         case JobFinished() if running.created and not running.ended:
             # Its folder has the adapter's name, too.
-            if event.adapter and (problem := name_problem(event.adapter, "adapter")):
+            if event.adapter is not None and (problem := name_problem(event.adapter, "adapter")):
                 raise ValueError(str(problem)) from problem
             ended = replace(
                 running,

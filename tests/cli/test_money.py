@@ -316,7 +316,7 @@ def test_a_training_reserves_what_it_will_be_billed(run_cli: RunCli, tmp_path: P
         done = run_cli(
             "train", "--provider", "openai", "--model", "m", "--base-url", provider.url,
             "--iterations", "1", "--run", "a", "--set", "rl.rollouts_per_iteration=20",
-            "--dataset", "builtin:tea", "--set", "malt.num_responses_per_timestep=2",
+            "--dataset", "builtin:python", "--set", "malt.num_responses_per_timestep=2",
             "--set", "dataset_options.max_test_size=4", "--seed", "5",
             "--set", "code_validation.system_prompt_version=v1",
             "--set", "text_rl.fine_tune_poll_seconds=0.05", OPENAI_API_KEY=key,
