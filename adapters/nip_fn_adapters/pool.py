@@ -6,14 +6,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 Item = TypeVar("Item")
-Outcome = TypeVar("Outcome")
+Returned = TypeVar("Returned")
 
 AHEAD = 8  # items begun for each that is worked on, so that a slow one does not delay the others
 
 
 async def in_order(
-    items: Iterable[Item], work: Callable[[Item], Awaitable[Outcome]], at_a_time: int
-) -> AsyncGenerator[tuple[Item, Outcome], None]:
+    items: Iterable[Item], work: Callable[[Item], Awaitable[Returned]], at_a_time: int
+) -> AsyncGenerator[tuple[Item, Returned], None]:
     """Each item with the outcome of the work on it, in order.
 
     Items are taken only as they are needed, so the iterable may be endless.  Work that is under way
@@ -21,11 +21,11 @@ async def in_order(
     """
     free = asyncio.Semaphore(at_a_time)
 
-    async def bounded(item: Item) -> Outcome:
+    async def bounded(item: Item) -> Returned:
         async with free:
             return await work(item)
 
-    begun: deque[tuple[Item, asyncio.Task[Outcome]]] = deque()
+    begun: deque[tuple[Item, asyncio.Task[Returned]]] = deque()
     try:
         for item in items:
             begun.append((item, asyncio.create_task(bounded(item))))

@@ -11,11 +11,11 @@ import typer
 from returns.primitives.exceptions import UnwrapFailedError
 
 from nip_fn_cli.shown.exits import Exit, die_of, say
-from nip_fn_cli.shown.helping import Group
+from nip_fn_cli.shown.helping import CommandGroup
 from nip_fn_cli.shown.terminal import guard_streams
 
 
-class Commands(Group):
+class Commands(CommandGroup):
     """The commands of `nip-fn`."""
 
     package = "nip_fn_cli.commands"

@@ -163,7 +163,7 @@ def changes(params: HyperParameters, reference: HyperParameters) -> dict[str, tu
 
     `ABSENT` stands for a parameter that one of them does not have: of an agent, or in a table.
     """
-    a, b = flatten(to_dict(params)), flatten(to_dict(reference))
+    a, b = by_address(to_dict(params)), by_address(to_dict(reference))
     addresses = sorted(name for name in {*a, *b} if a.get(name) != b.get(name))
     return {name: (a.get(name, ABSENT), b.get(name, ABSENT)) for name in addresses}
 
@@ -174,12 +174,12 @@ def unusual(params: HyperParameters) -> dict[str, tuple[Any, Any]]:
     return changes(params, defaults)
 
 
-def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def by_address(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """The values of a nested table by dotted address; the inverse of `nest`, for all of them."""
     flat: dict[str, Any] = {}
     for name, value in table.items():
         if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{name}.")
+            flat |= by_address(value, f"{prefix}{name}.")
         else:
             flat[f"{prefix}{name}"] = value
     return flat

@@ -29,7 +29,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 from returns.result import Failure, Result, Success
 
-from nip_fn.config.codec import flatten, merge, nest
+from nip_fn.config.codec import by_address, merge, nest
 from nip_fn.config.schema import did_you_mean
 from nip_fn.config.spelling import as_recorded
 from nip_fn.errors import Problem, collect
@@ -216,8 +216,10 @@ def _axes(written: _Written) -> Result[tuple[Axis, ...], Problem]:
     arms = Axis(ARM, tuple(Level(name, table) for name, table in written.arms.items()))
     kinds = [
         Success((arms,) if written.arms else ()),
-        collect(_grid_axis(address, values) for address, values in flatten(written.grid).items()),
-        _zip_axis(flatten(written.zip)) if written.zip else Success(()),
+        collect(
+            _grid_axis(address, values) for address, values in by_address(written.grid).items()
+        ),
+        _zip_axis(by_address(written.zip)) if written.zip else Success(()),
         _drawn_axis(dict(written.random)) if written.random else Success(()),
         Success((seeds_axis(written.seeds),) if written.seeds else ()),
     ]
@@ -436,7 +438,7 @@ def checked(study: Study) -> Result[Study, Problem]:
 
 def _problems(study: Study) -> Iterator[Problem]:
     names = [axis.name for axis in study.axes]
-    written = [(axis.name, flatten(level.table)) for axis in study.axes for level in axis.levels]
+    written = [(axis.name, by_address(level.table)) for axis in study.axes for level in axis.levels]
     by_axis: dict[str, set[str]] = {}
     for name, table in written:
         by_axis.setdefault(name, set()).update(table)

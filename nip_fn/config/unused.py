@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from nip_fn.config.codec import default_table, flatten
+from nip_fn.config.codec import by_address, default_table
 from nip_fn.config.hosting import is_trained, kind_of
 from nip_fn.config.presets import WORLDS, with_preset
 from nip_fn.config.schema import Parameter, parameter_at
@@ -49,10 +49,10 @@ def unused(written: Mapping[str, Any], runs: Iterable[HyperParameters]) -> tuple
         runs: The parameters of each run that was made of it.
     """
     players = _players(written)
-    defaults, settings = flatten(default_table()), _added(with_preset(players), players)
+    defaults, settings = by_address(default_table()), _added(with_preset(players), players)
     runs = tuple(runs)
     lines: dict[str, list[str]] = {}
-    for address, value in flatten(written).items():
+    for address, value in by_address(written).items():
         shared = _shared(address)
         usual = (defaults.get(shared, ...), settings.get(address, settings.get(shared, ...)))
         if value in usual or (usual[0] is None and value == "none"):
@@ -91,7 +91,9 @@ def _players(written: Mapping[str, Any]) -> dict[str, Any]:
 
 def _added(whole: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a table that were not written themselves, by address."""
-    return {name: value for name, value in flatten(whole).items() if name not in flatten(written)}
+    return {
+        name: value for name, value in by_address(whole).items() if name not in by_address(written)
+    }
 
 
 _WHO = ("model_provider", "model_name", "max_response_words", "use_lora")
@@ -193,10 +195,10 @@ def run_conditions(params: HyperParameters) -> dict[str, Condition]:
     return {name: Condition(*row) for name, row in table.items()}
 
 
-Rows = dict[str, tuple[str, object, str]]
+UnusedRows = dict[str, tuple[str, object, str]]
 
 
-def _training_conditions(params: HyperParameters) -> Rows:
+def _training_conditions(params: HyperParameters) -> UnusedRows:
     agents, ei, malt, text_rl = params.agents, params.ei, params.malt, params.text_rl
     kinds = {kind_of(agent) for agent in agents}
     trained = {kind_of(agent) for agent in agents if is_trained(params, agent)}
@@ -287,7 +289,7 @@ def _training_conditions(params: HyperParameters) -> Rows:
     }
 
 
-def _game_conditions(params: HyperParameters) -> Rows:
+def _game_conditions(params: HyperParameters) -> UnusedRows:
     name, dataset, common = params.interaction_protocol, params.dataset, params.protocol_common
     protocol, custom = protocol_of(params), is_reference(name)
     sequential = getattr(params, f"{name}_protocol", None)

@@ -19,7 +19,7 @@ from nip_fn.params.names import name_schema
 #   rewards may be others, but not a penalty that ends a game, nor what prompts tell of;
 # - session: whenever a run is resumed.  Where models are reached and how patiently, and what is
 #   done about a failure, `step` never reads.
-Stage = Literal["sampling", "selection", "rewards", "training", "testing", "session"]
+ParameterStage = Literal["sampling", "selection", "rewards", "training", "testing", "session"]
 
 
 class Meaning(NamedTuple):
@@ -34,7 +34,7 @@ class Meaning(NamedTuple):
     """
 
     needs: str = ""
-    stage: Stage = "sampling"
+    stage: ParameterStage = "sampling"
     names: tuple[str, ...] = ()
     shared: bool = False
     kept_when_loaded: bool = False
@@ -45,7 +45,7 @@ def parameter(
     description: str,
     *,
     needs: str = "",
-    stage: Stage = "sampling",
+    stage: ParameterStage = "sampling",
     names: tuple[str, ...] = (),
     shared: bool = False,
     kept_when_loaded: bool = False,

@@ -9,7 +9,7 @@ from nip_fn.keys import Key
 from nip_fn.params.protocol import CommonProtocolParameters
 from nip_fn.protocols.rewards import rewards_of
 
-Schedule = Callable[[int, Key], tuple[Move, ...]]
+MoveSchedule = Callable[[int, Key], tuple[Move, ...]]
 Rewards = Callable[[Outcome], tuple[float, ...]]
 
 DEFAULTS = CommonProtocolParameters()
@@ -19,7 +19,7 @@ def make_protocol(
     *,
     name: str,
     agents: tuple[AgentSpec, ...],
-    schedule: Schedule,
+    schedule: MoveSchedule,
     max_message_rounds: int,
     min_message_rounds: int = 1,
     channels: tuple[str, ...] = ("main",),
@@ -85,7 +85,7 @@ def make_protocol(
     )
 
 
-def in_turn(*turns: tuple[Move, ...]) -> Schedule:
+def in_turn(*turns: tuple[Move, ...]) -> MoveSchedule:
     """A schedule that repeats these rounds in their order."""
 
     def schedule(round_id: int, key: Key) -> tuple[Move, ...]:

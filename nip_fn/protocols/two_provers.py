@@ -4,7 +4,7 @@ from nip_fn.game.decision import ACCEPT
 from nip_fn.game.protocol import AgentSpec, Move
 from nip_fn.keys import Key, fold_in, permutation
 from nip_fn.params.protocol import TwoProverParameters
-from nip_fn.protocols.build import Schedule, in_turn
+from nip_fn.protocols.build import MoveSchedule, in_turn
 
 PROVER0, PROVER1, VERIFIER = 0, 1, 2
 CHANNELS = ("prover0_channel", "prover1_channel")
@@ -20,7 +20,7 @@ def make_agents(stance0: int = ACCEPT, stance1: int = ACCEPT) -> tuple[AgentSpec
     )
 
 
-def make_schedule(length: TwoProverParameters, *, verifier_first: bool) -> Schedule:
+def make_schedule(length: TwoProverParameters, *, verifier_first: bool) -> MoveSchedule:
     """The schedule: the verifier in both channels, the provers in their own, at once or in turn."""
     verifier = (Move(VERIFIER, (0, 1)),)
     provers = (Move(PROVER0, (0,)), Move(PROVER1, (1,)))

@@ -7,7 +7,7 @@ from nip_fn.config.codec import differences
 from nip_fn.config.hosting import is_hosted
 from nip_fn.config.schema import parameter_at
 from nip_fn.errors import Problem
-from nip_fn.params.base import Stage
+from nip_fn.params.base import ParameterStage
 from nip_fn.params.run import HyperParameters
 
 
@@ -45,7 +45,7 @@ def fork_problem(recorded: HyperParameters, requested: HyperParameters) -> Probl
     return None
 
 
-def stage_of(params: HyperParameters, address: str) -> Stage:
+def stage_of(params: HyperParameters, address: str) -> ParameterStage:
     """The stage that the parameter at an address acts on first."""
     parameter = parameter_at(address, type(params))
     return parameter.meaning.stage if parameter else "sampling"

@@ -10,7 +10,7 @@ from nip_fn.keys import Key
 from nip_fn.trees.grow import Rules, Turn
 
 
-class Level(NamedTuple):
+class RoundPositions(NamedTuple):
     """The positions of a tree from which the same round is played.
 
     moves: of the round.
@@ -23,7 +23,7 @@ class Level(NamedTuple):
     k: int
 
 
-def levels(rules: Rules, game: Key, decides: float = 0.0) -> Iterator[Level]:
+def levels(rules: Rules, game: Key, decides: float = 0.0) -> Iterator[RoundPositions]:
     """The levels of a tree, from its root to the last round.
 
     Args:
@@ -36,7 +36,7 @@ def levels(rules: Rules, game: Key, decides: float = 0.0) -> Iterator[Level]:
     for round_id in range(max(verifier_rounds(protocol, game), default=-1) + 1):
         moves = protocol.schedule(round_id, game)
         k = rules.num_replies(tuple(Turn(move.agent, spoken[move.agent], game) for move in moves))
-        yield Level(moves, number, k)
+        yield RoundPositions(moves, number, k)
         # As in `node.reply_combinations`.
         number *= k ** len(moves) if rules.simultaneous_branching == "product" else k
         if any(may_decide(protocol, round_id, move.agent) for move in moves):

@@ -25,7 +25,7 @@ from nip_fn_adapters.serving.wire import (
     PublishAdapter,
     ReplicaStatus,
     ServedAdapter,
-    Version,
+    ServerVersion,
     VllmState,
     VllmStatus,
 )
@@ -120,7 +120,7 @@ class FakeServer:
     def _answer(self, method: str, parts: tuple[str, ...], body: bytes) -> Any:
         match method, *parts:
             case ["GET", "version"]:
-                return Version(self.version)
+                return ServerVersion(self.version)
             case ["POST", "vllm", "start"]:
                 self.needs.append(msgspec.json.decode(body, type=Needs))
                 return self._status()

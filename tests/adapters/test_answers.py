@@ -28,7 +28,7 @@ from nip_fn_adapters.providers.api.replies import Answered, read_answer
 from nip_fn_adapters.providers.api.retries import RequestFailure
 from nip_fn_adapters.providers.api.sampler import ApiModel
 from nip_fn_adapters.providers.selfhosted.client import Client
-from nip_fn_adapters.serving.wire import Version
+from nip_fn_adapters.serving.wire import ServerVersion
 
 from ..provider import Provider
 from .sampling import KEY, ask, is_readable, make_request, make_sampler, patient
@@ -255,7 +255,7 @@ def test_what_is_nested_too_deeply_is_malformed(job: Job, tmp_path: Path) -> Non
         async with serving(answering(DEEP, **{"Content-Type": "application/json"})) as url:
             trained = await asyncio.to_thread(tune, tmp_path, f"{url}/v1", job)
             client = Client(Endpoint(url, KEY), "NIP_FN_SERVER_TOKEN")
-            asked = await client.call("asking for its version", "get", "/version", Version)
+            asked = await client.call("asking for its version", "get", "/version", ServerVersion)
             return trained[0].failure(), asked.failure()
 
     trained, asked = asyncio.run(train())

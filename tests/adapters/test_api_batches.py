@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from nip_fn.run.request import Request
-from nip_fn_adapters.providers.api.batches import BatchSampler, Times, batch_sampler
+from nip_fn_adapters.providers.api.batches import BatchApiSampler, Times, batch_sampler
 from nip_fn_adapters.providers.api.endpoints import Endpoint
 from nip_fn_adapters.providers.api.retries import RetryPolicy
 from nip_fn_adapters.providers.api.sampler import ApiModel
@@ -34,7 +34,7 @@ def provider(running: Provider) -> Provider:
     return running
 
 
-def make_batches(run: Path, provider: Provider, how: Any = "auto") -> BatchSampler:
+def make_batches(run: Path, provider: Provider, how: Any = "auto") -> BatchApiSampler:
     run.mkdir(exist_ok=True)
     served = ApiModel((Endpoint(provider.url, KEY),), replies_per_request=how)
     agents = dict.fromkeys(("verifier", "prover"), served)

@@ -26,7 +26,7 @@ from nip_fn.training.tuning import Probe
 from nip_fn_adapters.providers.local.decode import DecodeRequest, Timings, decode
 from nip_fn_adapters.providers.local.draw import nucleus, penalise
 from nip_fn_adapters.providers.local.models import encode_chat
-from nip_fn_adapters.providers.local.policy import Policy, load_policy, log_probabilities
+from nip_fn_adapters.providers.local.policy import LoadedPolicy, load_policy, log_probabilities
 from nip_fn_adapters.providers.local.sampler import _batches, _Row, local_sampler
 
 from .tiny_llama import CONTEXT, ask, chat, make_tiny_llama
@@ -56,12 +56,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def policy(model: Path) -> Policy:
+def policy(model: Path) -> LoadedPolicy:
     """The same, loaded."""
     return load_policy(str(model), Path("nowhere"), None).unwrap()
 
 
-def next_logits(policy: Policy, tokens: list[int]) -> torch.Tensor:
+def next_logits(policy: LoadedPolicy, tokens: list[int]) -> torch.Tensor:
     """The model's logits of the token after these, `[V]`."""
     with torch.inference_mode():
         logits: torch.Tensor = policy.model(torch.tensor([tokens])).logits[0, -1]
@@ -95,7 +95,7 @@ def test_more_replies_than_fit_side_by_side_come_in_the_order_of_their_keys(
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_draws_follow_the_softmax_of_the_logits(policy: Policy, temperature: float) -> None:
+def test_draws_follow_the_softmax_of_the_logits(policy: LoadedPolicy, temperature: float) -> None:
     """Chi-square of the first two tokens; the second given the likeliest first."""
     tokens, number = encode_chat(policy.tokenizer, chat("accept or reject?")), 6000
     keys = [fold_in(key(1), i) for i in range(number)]
@@ -112,7 +112,7 @@ def test_draws_follow_the_softmax_of_the_logits(policy: Policy, temperature: flo
 
 
 def _chi_square(
-    counts: Counter[int], policy: Policy, tokens: list[int], temperature: float
+    counts: Counter[int], policy: LoadedPolicy, tokens: list[int], temperature: float
 ) -> float:
     """The statistic over the value that one test in a thousand would exceed by chance."""
     logits = next_logits(policy, tokens)
@@ -126,7 +126,7 @@ def _chi_square(
     return float(statistic / (free * (1 - 2 / (9 * free) + 3.1 * np.sqrt(2 / (9 * free))) ** 3))
 
 
-def test_temperature_zero_is_greedy_also_beside_chats_that_are_not(policy: Policy) -> None:
+def test_temperature_zero_is_greedy_also_beside_chats_that_are_not(policy: LoadedPolicy) -> None:
     tokens = [encode_chat(policy.tokenizer, chat("right" + "?" * i)) for i in range(1, 9)]
     batch = [
         DecodeRequest(t, (key(0), key(1)), 0.0 if i % 2 else 1.0, 16) for i, t in enumerate(tokens)
@@ -145,7 +145,7 @@ def test_temperature_zero_is_greedy_also_beside_chats_that_are_not(policy: Polic
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 @pytest.mark.parametrize("top_p", [0.1, 0.5, 0.9])
 def test_draws_follow_the_probabilities_within_the_nucleus(
-    policy: Policy, top_p: float, temperature: float
+    policy: LoadedPolicy, top_p: float, temperature: float
 ) -> None:
     """First tokens: none from outside, each as often as the renormalised probability says."""
     tokens, number = encode_chat(policy.tokenizer, chat("accept or reject?")), 6000
@@ -165,7 +165,9 @@ def _assert_as_often(drawn: Sequence[int], expected: np.ndarray) -> None:
     assert (np.abs(counts - len(drawn) * expected) <= 4.5 * deviation).all()
 
 
-def test_the_penalty_comes_first_then_the_temperature_then_the_nucleus(policy: Policy) -> None:
+def test_the_penalty_comes_first_then_the_temperature_then_the_nucleus(
+    policy: LoadedPolicy,
+) -> None:
     """Beside a longer chat: the number that pads the shorter one gets no penalty as a token."""
     model = deepcopy(policy.model)
     with torch.no_grad():
@@ -193,7 +195,7 @@ def _nucleus(logits: torch.Tensor, temperature: float, top_p: float) -> np.ndarr
     return np.asarray(probabilities / probabilities.sum())
 
 
-def test_every_token_of_a_reply_is_in_the_nucleus_of_its_place(policy: Policy) -> None:
+def test_every_token_of_a_reply_is_in_the_nucleus_of_its_place(policy: LoadedPolicy) -> None:
     tokens = encode_chat(policy.tokenizer, chat("why?"))
     asked = DecodeRequest(tokens, tuple(fold_in(key(3), i) for i in range(8)), 1.0, 12, 0.4)
     for reply in decode(policy, [asked], Timings())[0]:
@@ -225,7 +227,7 @@ def test_top_p_and_penalty_of_one_change_nothing(model: Path, tmp_path: Path) ->
     assert sample(tmp_path, ones) == sample(tmp_path, plain)
 
 
-def test_neighbours_that_ask_for_more_change_no_draw_of_the_others(policy: Policy) -> None:
+def test_neighbours_that_ask_for_more_change_no_draw_of_the_others(policy: LoadedPolicy) -> None:
     tokens = encode_chat(policy.tokenizer, chat("same"))
     batch = [DecodeRequest(tokens, (fold_in(key(4), i),), float(i % 3), 24) for i in range(60)]
     mixed = [
@@ -243,7 +245,7 @@ def test_a_tiny_top_p_is_greedy(model: Path, tmp_path: Path) -> None:
     assert sample(tmp_path, requests) == sample(tmp_path, greedy)
 
 
-def test_the_penalty_is_that_of_transformers(policy: Policy) -> None:
+def test_the_penalty_is_that_of_transformers(policy: LoadedPolicy) -> None:
     prompts = [encode_chat(policy.tokenizer, chat("penalty" * i)) for i in range(1, 4)]
     for tokens in prompts:
         logits = next_logits(policy, tokens)[None]
@@ -253,7 +255,7 @@ def test_the_penalty_is_that_of_transformers(policy: Policy) -> None:
             assert torch.equal(got[0], expected)
 
 
-def test_greedy_replies_with_a_penalty_are_those_of_transformers(policy: Policy) -> None:
+def test_greedy_replies_with_a_penalty_are_those_of_transformers(policy: LoadedPolicy) -> None:
     """The penalty counts the prompt and the reply, but no padding and no other reply."""
     tokens = [encode_chat(policy.tokenizer, chat("right" + "?" * i)) for i in range(1, 13)]
     penalties = [(1.0, 1.2, 0.8, 3.0)[i % 4] for i in range(12)]
@@ -275,7 +277,7 @@ def test_greedy_replies_with_a_penalty_are_those_of_transformers(policy: Policy)
         assert [reply.tokens for reply in replies] == [expected, expected]
 
 
-def test_a_huge_penalty_leaves_no_repetition(policy: Policy) -> None:
+def test_a_huge_penalty_leaves_no_repetition(policy: LoadedPolicy) -> None:
     """A token that occurred is worth 0 at best, so any other of positive logit goes before it."""
     tokens = encode_chat(policy.tokenizer, chat("aaa"))
     asked = DecodeRequest(tokens, tuple(fold_in(key(5), i) for i in range(8)), 0.05, 8)
@@ -287,7 +289,7 @@ def test_a_huge_penalty_leaves_no_repetition(policy: Policy) -> None:
     assert with_penalty == 0
 
 
-def _needless_repetitions(policy: Policy, asked: DecodeRequest) -> int:
+def _needless_repetitions(policy: LoadedPolicy, asked: DecodeRequest) -> int:
     """The repetitions in a reply at which another token has a logit clearly above 0."""
     count = 0
     for reply in decode(policy, [asked], Timings())[0]:
@@ -353,7 +355,9 @@ def test_replies_that_end_by_themselves_and_those_that_are_cut(model: Path, tmp_
         assert (whole.text or "").startswith(short.text or "")
 
 
-def test_prompts_read_as_a_forest_give_the_replies_of_prompts_read_apart(policy: Policy) -> None:
+def test_prompts_read_as_a_forest_give_the_replies_of_prompts_read_apart(
+    policy: LoadedPolicy,
+) -> None:
     """Prompts that share a beginning, are equal, or hold one another, and the shortest there is."""
     texts = ["", "a", "a", "ab", "abc", "b" * 40, "b" * 39 + "c", "x"]
     prompts = [encode_chat(policy.tokenizer, chat(text)) for text in texts]
@@ -369,7 +373,9 @@ def test_prompts_read_as_a_forest_give_the_replies_of_prompts_read_apart(policy:
     assert [decode(policy, [asked], Timings())[0] for asked in batch] == apart
 
 
-def test_a_prompts_token_is_forwarded_once(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_prompts_token_is_forwarded_once(
+    policy: LoadedPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     read, real = list[int](), policy.model.forward
 
     def forward(tokens: torch.Tensor, **inputs: object) -> object:
@@ -469,7 +475,9 @@ def test_few_models_stay_loaded_and_an_evicted_one_answers_as_before(
     assert [reply.text for reply in one] != [reply.text for reply in two]
 
 
-def test_probes_are_scored_token_by_token(model: Path, policy: Policy, tmp_path: Path) -> None:
+def test_probes_are_scored_token_by_token(
+    model: Path, policy: LoadedPolicy, tmp_path: Path
+) -> None:
     reply = "no bug."
     prompt, tokens = encode_chat(policy.tokenizer, chat("a")), [*reply, "<end>"]
     expected = []

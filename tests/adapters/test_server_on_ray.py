@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from nip_fn_adapters.processes.cluster import join
+from nip_fn_adapters.processes.cluster import join_cluster
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import model_directory
 from nip_fn_adapters.serving.fleet import Fleet
@@ -50,7 +50,7 @@ def test_a_replica_whose_node_is_lost_comes_back_on_another_at_its_address(
     settings = machine.settings(replicas=2, restarts=RestartPolicy(first_wait=0.01, most=1))
     first = cluster.add_node(**NODE)
     cluster.add_node(**NODE)
-    join(cluster.address).unwrap()
+    join_cluster(cluster.address).unwrap()
 
     async def doing() -> None:
         fleet = Fleet(settings, model_directory, RayCluster(settings, for_training=0))
@@ -80,7 +80,7 @@ def test_the_log_of_what_always_crashes_is_at_the_server_and_named(
     machine = Machine(tmp_path)
     settings = machine.settings("--fake-fail-starts", "9", restarts=RestartPolicy(most=0))
     cluster.add_node(**NODE)
-    join(cluster.address).unwrap()
+    join_cluster(cluster.address).unwrap()
 
     async def doing() -> str:
         fleet = Fleet(settings, model_directory, RayCluster(settings, for_training=0))
@@ -106,7 +106,7 @@ def test_vllm_and_trainings_take_turns_on_the_only_gpu(
     machine = Machine(tmp_path)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     cluster.add_node(**{**NODE, "num_gpus": 1})
-    join(cluster.address).unwrap()
+    join_cluster(cluster.address).unwrap()
     assert "--keep-serving" in str(keeps_serving(True, 1, 1).failure())
     keep_serving = keeps_serving(None, 1, 1).unwrap()
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from nip_fn_adapters.processes.cluster import join
+from nip_fn_adapters.processes.cluster import join_cluster
 from nip_fn_adapters.providers.local.jobs import (
     JobFiles,
     failure_reason,
@@ -44,7 +44,7 @@ def cluster() -> Iterator[Any]:
     with clusters.ray_cluster(NODE) as made:
         made.add_node(**NODE)
         made.add_node(**NODE)
-        join(made.address).unwrap()
+        join_cluster(made.address).unwrap()
         yield made
         ray.shutdown()
 

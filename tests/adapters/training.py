@@ -14,7 +14,7 @@ from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.loading import load
 from nip_fn_adapters.providers.local.plain import trl_trainer
-from nip_fn_adapters.providers.local.policy import Policy, log_probabilities
+from nip_fn_adapters.providers.local.policy import LoadedPolicy, log_probabilities
 from nip_fn_adapters.providers.local.rows import Encoded
 from nip_fn_adapters.providers.local.tuner import local_tuner
 from nip_fn_adapters.serving.training import TrainingSettings
@@ -42,7 +42,7 @@ fsdp_config:
 CHOSEN, REJECTED = "bug: no.", "all is right"
 
 
-def log_probability(policy: Policy, chat: Chat, reply: str) -> float:
+def log_probability(policy: LoadedPolicy, chat: Chat, reply: str) -> float:
     """Of a reply and its end, in nats."""
     return sum(log_probabilities(policy, chat, reply))
 

@@ -14,7 +14,7 @@ from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.api.endpoints import Endpoint
 from nip_fn_adapters.providers.api.ledger import identity
 from nip_fn_adapters.providers.api.retries import RetryPolicy
-from nip_fn_adapters.providers.api.tuner import Timeouts, Training, api_tuner
+from nip_fn_adapters.providers.api.tuner import Timeouts, TrainingServer, api_tuner
 
 from ..provider import Provider
 
@@ -60,9 +60,9 @@ def make_job(**changes: Any) -> Job:
     return Job(**{**given, **changes})
 
 
-def groups(url: str, multiplier: float | None = None) -> dict[str, Training]:
+def groups(url: str, multiplier: float | None = None) -> dict[str, TrainingServer]:
     """Both groups at that address."""
-    training = Training(Endpoint(url, KEY), multiplier)
+    training = TrainingServer(Endpoint(url, KEY), multiplier)
     return {"verifier": training, "prover": training}
 
 

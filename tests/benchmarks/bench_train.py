@@ -34,7 +34,7 @@ from nip_fn.training.packing import TokenRow, pack
 from nip_fn.training.rows import PreferenceRow
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
-from nip_fn_adapters.providers.local.loading import Folders, Loaded
+from nip_fn_adapters.providers.local.loading import Folders, LoadedJob
 from nip_fn_adapters.providers.local.models import (
     BUILTIN,
     context_of,
@@ -128,7 +128,7 @@ def _gigabytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
 
 
-def _way(way: str, job: Job, files: JobFiles, loaded: Loaded) -> Callable[[], object]:
+def _way(way: str, job: Job, files: JobFiles, loaded: LoadedJob) -> Callable[[], object]:
     """The function that trains, all that is no part of a training done before."""
     import torch
     import trl.trainer.dpo_trainer  # noqa: F401
@@ -174,7 +174,7 @@ def _read_once(model: Any, steps: list[list[TokenRow]]) -> None:
         logits.logsumexp(-1).sum().backward()
 
 
-def _load(job: Job) -> Loaded:
+def _load(job: Job) -> LoadedJob:
     """The model, and rows of tokens at random."""
     folders = Folders(exit_on_failure(model_directory(job.model)), None, None)
     model = load_trainable(job, folders.base, None)
@@ -189,7 +189,7 @@ def _load(job: Job) -> Loaded:
     longest = max(len(sequence) for row, _ in pairs for sequence in row.sequences)
     rows, chats = (list(column) for column in zip(*pairs, strict=True))
     encoded = Encoded(rows, chats, longest, 0, 0)
-    return Loaded(folders, model, load_tokenizer(folders.base), encoded)
+    return LoadedJob(folders, model, load_tokenizer(folders.base), encoded)
 
 
 def _tree(

@@ -10,7 +10,7 @@ import typer.main
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from nip_fn_cli.main import app
-from nip_fn_cli.shown.helping import Group
+from nip_fn_cli.shown.helping import CommandGroup
 
 from .conftest import RunCli
 
@@ -48,7 +48,7 @@ def test_all_commands_are_found() -> None:
 def test_a_group_lists_its_commands_by_their_first_sentences(words: Words) -> None:
     """Which are written out in the group, so that to list commands imports none of them."""
     group = COMMANDS[words]
-    if isinstance(group, Group):
+    if isinstance(group, CommandGroup):
         firsts = {
             name: " ".join((command.help or "").split("\n\n")[0].split())
             for name, command in group.commands.items()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.config.codec import flatten, from_dict, merge
+from nip_fn.config.codec import by_address, from_dict, merge
 from nip_fn.config.presets import with_preset
 from nip_fn.config.study import Study, cells, replicate_of, row_of, study_of, with_seeds
 from nip_fn.metrics.evaluation import Verdicts
@@ -59,7 +59,7 @@ def test_a_cell_is_a_combination_of_one_value_of_each_axis() -> None:
     first, last = trained[0], trained[-1]
     assert first.name == "malt-m-1-lr-0.0001-num_epochs-1-draw-1-seed-3"
     assert last.name == "ei-m-2-lr-0.001-num_epochs-2-draw-2-seed-5"
-    table = flatten(last.table)
+    table = by_address(last.table)
     assert 0.1 <= table.pop("malt.min_pair_margin") <= 0.5
     assert table == {
         "rl.num_iterations": 2,
@@ -112,8 +112,8 @@ def test_a_test_plays_the_recorded_agents_of_its_cell_and_trains_nothing() -> No
                 "checkpoint_version": version,
             }
         }
-        own = flatten({**one.written, "agents": {}})
-        others = flatten({**cell.table, "agents": {}})
+        own = by_address({**one.written, "agents": {}})
+        others = by_address({**cell.table, "agents": {}})
         assert own == {
             **others,
             "rl.num_iterations": 0,
@@ -124,7 +124,7 @@ def test_a_test_plays_the_recorded_agents_of_its_cell_and_trains_nothing() -> No
 
 def test_a_draw_depends_on_its_number_and_its_address_alone() -> None:
     def draws(text: str) -> dict[str, list[Any]]:
-        found = [flatten(cell.table) for cell in cells(study(text))]
+        found = [by_address(cell.table) for cell in cells(study(text))]
         return {address: [one[address] for one in found] for address in found[0]}
 
     few = draws("[random]\nnum = 3\nrl.lr = { log = [1e-6, 1e-3] }")

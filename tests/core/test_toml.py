@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn.config.codec import flatten, from_dict
+from nip_fn.config.codec import by_address, from_dict
 from nip_fn.config.presets import with_preset
 from nip_fn.config.spelling import as_recorded
 from nip_fn.config.toml import to_toml
@@ -39,7 +39,7 @@ def test_only_what_is_active_is_not_commented_out() -> None:
     params = make_params({"agents": {"prover": {"temperature": 0.5}}, "seed": 3})
     comments = {"agents.AGENT.temperature": "Warmth.", "rl.lr": "Rate."}
     text = to_toml(params, comments, ["seed", "agents.prover.temperature"])
-    values = flatten(tomllib.loads(text))
+    values = by_address(tomllib.loads(text))
     assert values == {
         "seed": 3,
         "agents.prover.temperature": 0.5,

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from runpy import run_path
 from typing import Any
 
 import pytest
+
+import nip_fn as nip
 
 from ..cli.conftest import call_cli, plain_environment
 from ..provider import Provider
@@ -72,6 +75,27 @@ def test_a_page_shows_what_is_seen(
             assert is_printed(step.printed, printed), f"{step.text}\nprints\n{printed}"
             compared += 1
     assert compared >= 3
+
+
+def test_the_programs_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (DOCS.parent / "README.md").read_text("utf-8")
+    library, recorded = (step.text for step in steps(page) if step.kind == "program")
+    compose = run_path(str(DOCS.parent / "examples/compose.py"))
+    names = {name.lower(): compose[name] for name in ("PROTOCOL", "POINTS", "policy")}
+    names["key"] = nip.key(2026)
+    executed(tmp_path, names, library)
+    assert names["pairs"]
+    assert names["trainer"].branching
+    settings = (
+        "--set",
+        "rl.rollouts_per_iteration=20",
+        "--set",
+        "dataset_options.max_test_size=20",
+    )
+    words = ("train", "--provider", "dummy", "--iterations", "1", "--run", "first", *settings)
+    assert call_cli(tmp_path, *words).returncode == 0
+    executed(tmp_path, names, recorded)
+    assert names["run"].stages("test")
 
 
 def test_the_steps_of_a_page_are_found() -> None:

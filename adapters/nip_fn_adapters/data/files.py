@@ -19,8 +19,8 @@ from nip_fn.errors import Problem
 BATCH = 1000  # rows of a Parquet file in memory at a time
 INSTALL = "install it: pip install 'nip-fn[data]'"
 
-Row = Result[Mapping[str, Any], Problem]
-Rows = Iterator[tuple[str, Row]]  # the place of each row, and the row
+ReadRow = Result[Mapping[str, Any], Problem]
+ReadRows = Iterator[tuple[str, ReadRow]]  # the place of each row, and the row
 
 
 class Unreadable(Exception):
@@ -30,7 +30,7 @@ class Unreadable(Exception):
     """
 
 
-def jsonl_rows(path: Path) -> Rows:
+def jsonl_rows(path: Path) -> ReadRows:
     """The objects of a file of JSON Lines; blank lines are skipped."""
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
@@ -41,7 +41,7 @@ def jsonl_rows(path: Path) -> Rows:
                 yield f"line {number}", _json_object(line)
 
 
-def _json_object(line: bytes) -> Row:
+def _json_object(line: bytes) -> ReadRow:
     try:
         value = msgspec.json.decode(line)
     except UnicodeDecodeError:
@@ -53,7 +53,7 @@ def _json_object(line: bytes) -> Row:
     return Success(value)
 
 
-def csv_rows(path: Path) -> Rows:
+def csv_rows(path: Path) -> ReadRows:
     """The rows below the header of a file in UTF-8; other bytes become halves of surrogates."""
     with _open_csv(path, "surrogateescape") as file:
         reader = csv.DictReader(file, strict=True)
@@ -77,14 +77,14 @@ def _open_csv(path: Path, errors: str) -> TextIO:
     return path.open(newline="", encoding="utf-8-sig", errors=errors)
 
 
-def _full(row: dict[str | Any, Any]) -> Row:
+def _full(row: dict[str | Any, Any]) -> ReadRow:
     """The row, unless it is longer than the header; one that is shorter lacks its last columns."""
     if None in row:
         return Failure(Problem(f"{len(row[None])} more columns than the header has"))
     return Success(row)
 
 
-def parquet_rows(path: Path) -> Rows:
+def parquet_rows(path: Path) -> ReadRows:
     """The rows of a Parquet file; raises Unreadable."""
     import pyarrow
     import pyarrow.parquet as parquet
@@ -101,14 +101,14 @@ def parquet_rows(path: Path) -> Rows:
 
 
 # By the end of a file's name.
-READERS: dict[str, Callable[[Path], Rows]] = {
+READERS: dict[str, Callable[[Path], ReadRows]] = {
     ".jsonl": jsonl_rows,
     ".csv": csv_rows,
     ".parquet": parquet_rows,
 }
 
 
-def table_rows(table: Any) -> Rows:
+def table_rows(table: Any) -> ReadRows:
     """The rows of a table of the `datasets` library; raises Unreadable."""
     number = 0
     try:
@@ -129,7 +129,7 @@ def columns_of(path: Path) -> Result[list[str], Problem]:
     return Success(names) if names or not head else head[0].map(list)
 
 
-def _head(path: Path) -> Rows:
+def _head(path: Path) -> ReadRows:
     return islice(jsonl_rows(path), 100)
 
 

@@ -134,7 +134,7 @@ def _source(
     name: str,
     columns: list[str],
     choice: CodeValidationParameters,
-    tables: Mapping[str, tuple[SplitHint | None, Callable[[], files.Rows]]],
+    tables: Mapping[str, tuple[SplitHint | None, Callable[[], files.ReadRows]]],
     fingerprint: Callable[[], str],
 ) -> Result[RowSource, Problem]:
     """A source whose columns determine the form of its rows, table by table.

@@ -88,7 +88,7 @@ class Attack(NamedTuple):
     dollars: float | None
 
 
-class Row(NamedTuple):
+class ProverRow(NamedTuple):
     """A prover's success, over one seed or several.
 
     prover: the prover, in words.
@@ -122,7 +122,9 @@ class Row(NamedTuple):
         return Estimate(1 - accepted.value, 1 - accepted.high, 1 - accepted.low)
 
 
-def rows_of(case: Case, folder: Path, stage: StageForest, params: HyperParameters) -> Iterator[Row]:
+def rows_of(
+    case: Case, folder: Path, stage: StageForest, params: HyperParameters
+) -> Iterator[ProverRow]:
     """The success of a run's provers; of a search, for each number of replies.
 
     Args:
@@ -142,7 +144,9 @@ def rows_of(case: Case, folder: Path, stage: StageForest, params: HyperParameter
                     share = won if aim(protocol, case.attackers, point) == ACCEPT else 1 - won
                     accepted.setdefault(point.label, []).append((point.id, share))
             labels = frozenset(accepted)
-            yield Row(case.prover, case.attackers, n, (accepted,), labels, case.games, (folder,))
+            yield ProverRow(
+                case.prover, case.attackers, n, (accepted,), labels, case.games, (folder,)
+            )
         return
     # The run's own provers attack wherever anybody could.
     attackers = (case.attackers,) if case.attackers else sides(protocol)
@@ -157,10 +161,10 @@ def rows_of(case: Case, folder: Path, stage: StageForest, params: HyperParameter
     # Whoever is asked how often the run's own provers convince means all of their games.
     shown = {**shares, **attacked} if case.attackers else shares
     labels = frozenset(attacked)
-    yield Row(case.prover, case.attackers, None, (shown,), labels, case.games, (folder,))
+    yield ProverRow(case.prover, case.attackers, None, (shown,), labels, case.games, (folder,))
 
 
-def over_seeds(rows_S: Sequence[Sequence[Row]]) -> list[Row]:
+def over_seeds(rows_S: Sequence[Sequence[ProverRow]]) -> list[ProverRow]:
     """The rows of an attack, given those of each of its seeds in the same order."""
     return [
         row._replace(
@@ -172,7 +176,7 @@ def over_seeds(rows_S: Sequence[Sequence[Row]]) -> list[Row]:
     ]
 
 
-def bound(rows: Sequence[Row], label: int) -> Bound | None:
+def bound(rows: Sequence[ProverRow], label: int) -> Bound | None:
     """The bound on one error; None if no prover argues for it.
 
     Args:
@@ -190,7 +194,7 @@ def bound(rows: Sequence[Row], label: int) -> Bound | None:
     return Bound(value, low, high, _named(worst), len(against))
 
 
-def success_of(row: Row, params: HyperParameters) -> Prover:
+def success_of(row: ProverRow, params: HyperParameters) -> Prover:
     """The success of a prover; `params` are those of the attacked run."""
     datapoints = {name for seed in row.accepted for shares in seed.values() for name, _ in shares}
     return Prover(
@@ -206,32 +210,34 @@ def success_of(row: Row, params: HyperParameters) -> Prover:
     )
 
 
-def worst_case(rows: Sequence[Row], params: HyperParameters, watch: Watch) -> dict[str, Any] | None:
+def worst_case(
+    rows: Sequence[ProverRow], params: HyperParameters, watch: Watch
+) -> dict[str, Any] | None:
     """A dialogue in which the worst prover misled the verifier; None if nobody did."""
     blamed = _worst(rows, WRONG) or _worst(rows, RIGHT)
     return blamed and _example(blamed, params, watch)
 
 
-def _against(rows: Sequence[Row], label: int) -> list[Row]:
+def _against(rows: Sequence[ProverRow], label: int) -> list[ProverRow]:
     """The rows of provers that argue for the wrong verdict on that label."""
     return [row for row in rows if label in row.attacked]
 
 
-def _worst(rows: Sequence[Row], label: int) -> Row | None:
+def _worst(rows: Sequence[ProverRow], label: int) -> ProverRow | None:
     """The prover that misleads the verifier the most."""
 
-    def misled(row: Row) -> float:
+    def misled(row: ProverRow) -> float:
         estimate = row.misled(label)
         return estimate.value if estimate else 0.0
 
     return max(_against(rows, label), key=misled, default=None)
 
 
-def _named(row: Row) -> str:
+def _named(row: ProverRow) -> str:
     return row.prover if row.best_of is None else f"{row.prover} of {row.best_of}"
 
 
-def _example(row: Row, params: HyperParameters, watch: Watch) -> dict[str, Any] | None:
+def _example(row: ProverRow, params: HyperParameters, watch: Watch) -> dict[str, Any] | None:
     """A dialogue in which the prover misled the verifier, on the datapoint where it did most often.
 
     None if it never did.

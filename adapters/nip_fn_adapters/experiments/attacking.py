@@ -32,7 +32,7 @@ from nip_fn_adapters.experiments.attack_results import (
     RIGHT,
     WRONG,
     Attack,
-    Row,
+    ProverRow,
     bound,
     over_seeds,
     rows_of,
@@ -242,12 +242,12 @@ def _play_all(
     money: Money,
     params: HyperParameters,
     watch: Watch,
-) -> tuple[list[list[Row]], float | None]:
+) -> tuple[list[list[ProverRow]], float | None]:
     """(the rows of each attack, dollars for all of them), within one budget.
 
     The dollars are None if they are unknown.
     """
-    rows_S: list[list[Row]] = []
+    rows_S: list[list[ProverRow]] = []
     dollars: list[float | None] = []
     spent = 0.0
     for attack in attacks:

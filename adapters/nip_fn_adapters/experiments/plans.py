@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from nip_fn import __version__
 from nip_fn.config.checks import warnings
-from nip_fn.config.codec import flatten, merge, params_hash, spread, to_dict
+from nip_fn.config.codec import by_address, merge, params_hash, spread, to_dict
 from nip_fn.config.presets import model_problems, with_preset
 from nip_fn.config.spelling import PROVIDERS
 from nip_fn.config.unused import unused
@@ -169,7 +169,7 @@ def warn_of_unused(
     settings: dict[str, Any], provider: str | None, planned: Iterable[New], watch: Watch
 ) -> None:
     """Tell of what was written and has no effect in any of the runs that were planned of it."""
-    before, after = flatten(settings), flatten(with_provider(settings, provider))
+    before, after = by_address(settings), by_address(with_provider(settings, provider))
     sources = (".model_provider", ".use_dummy_api")
     for address in sorted(name for name in before if name.endswith(sources)):
         # That no random replies were asked for is what most files say, and all that are completed

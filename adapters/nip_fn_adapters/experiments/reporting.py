@@ -10,7 +10,7 @@ from nip_fn_adapters.experiments.outcomes import outcome
 from nip_fn_adapters.experiments.recordings import read_recording, replay_recording
 from nip_fn_adapters.experiments.watching import NOBODY, Tell, Watch
 from nip_fn_adapters.recording.reports import (
-    Subject,
+    ReportedRun,
     report_page,
     split_report,
     subject,
@@ -82,7 +82,7 @@ def report(
 report_async = asynchronous(report)
 
 
-def _subject(file: Path, watch: Watch) -> Subject:
+def _subject(file: Path, watch: Watch) -> ReportedRun:
     recording = read_recording(file)
     if recording.torn:
         watch.tell(

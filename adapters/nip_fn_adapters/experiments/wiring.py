@@ -209,7 +209,7 @@ def _self_hosted(context: WiringContext) -> Models:
 
 def _api(context: WiringContext) -> Models:
     try:
-        from nip_fn_adapters.providers.api.batches import BatchSampler, Times, batch_sampler
+        from nip_fn_adapters.providers.api.batches import BatchApiSampler, Times, batch_sampler
         from nip_fn_adapters.providers.api.endpoints import environment
         from nip_fn_adapters.providers.api.publisher import api_publisher
         from nip_fn_adapters.providers.api.sampler import ClientSettings, api_sampler, served_by
@@ -259,7 +259,7 @@ def _api(context: WiringContext) -> Models:
     async def tidy(state: RunState) -> None:
         awaited = [entry.job.name for entry in state.jobs if not entry.ended]
         # The replies of batches are surely recorded once their stage is over.
-        if isinstance(sampler, BatchSampler) and not isinstance(state.stage, Growing):
+        if isinstance(sampler, BatchApiSampler) and not isinstance(state.stage, Growing):
             await sampler.delete_files()
         await delete_files(run, groups, awaited, tell)
 

@@ -11,7 +11,7 @@ THIS = "auto"  # that of a cluster that was started on this machine
 ANSWER_SECONDS = 10.0
 
 
-def join(address: str) -> Result[None, Problem]:
+def join_cluster(address: str) -> Result[None, Problem]:
     """Success once this process has joined the cluster at that address; or why it cannot."""
     try:
         import ray

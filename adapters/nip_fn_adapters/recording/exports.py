@@ -75,7 +75,7 @@ def to_parquet(run: Run, folder: Path) -> Iterator[Path]:
         yield path
 
 
-def to_arrays(run: Run, folder: Path) -> Iterator[Path]:
+def write_arrays(run: Run, folder: Path) -> Iterator[Path]:
     """The games of each stage as arrays (`nip_fn.export.to_arrays`), each distinct text once."""
     for stage in run.stages():
         path = below(folder, f"{stage.stage}-{stage.iteration}.npz")
@@ -112,7 +112,7 @@ EXPORTERS: dict[str, Exporter] = {
     "openai": to_openai,
     "csv": to_csv,
     "parquet": to_parquet,
-    "arrays": to_arrays,
+    "arrays": write_arrays,
     "json": to_json,
     "yaml": to_yaml,
 }

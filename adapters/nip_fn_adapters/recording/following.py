@@ -12,7 +12,7 @@ from nip_fn.run import checkpoint
 from nip_fn.run.checkpoint import Recording
 from nip_fn.run.replay import NOTHING, replay
 from nip_fn_adapters.costs.prices import Prices
-from nip_fn_adapters.recording.reports import Subject, report_page, subject
+from nip_fn_adapters.recording.reports import ReportedRun, report_page, subject
 from nip_fn_adapters.recording.runs import derive, start_of
 
 # A page is made anew after as many times the time that it takes: the run needs the processor, too.
@@ -26,7 +26,7 @@ class Followed(NamedTuple):
     size: the bytes of whole events.
     """
 
-    subject: Subject
+    subject: ReportedRun
     size: int
 
 

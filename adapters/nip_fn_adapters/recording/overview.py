@@ -18,7 +18,7 @@ from nip_fn.run.state import is_tested
 from nip_fn_adapters.recording.store import CHECKPOINT
 from nip_fn_adapters.recording.tracker import read_metrics
 
-Status = Literal["running", "done", "stopped", "unreadable"]
+RunStatus = Literal["running", "done", "stopped", "unreadable"]
 
 
 class Overview(NamedTuple):
@@ -35,7 +35,7 @@ class Overview(NamedTuple):
     """
 
     name: str
-    status: Status
+    status: RunStatus
     iterations: tuple[int, int] = (0, 0)
     params: HyperParameters | None = None
     dataset: str = ""

@@ -18,7 +18,7 @@ from nip_fn_adapters.costs.spending import stage_expenses
 from nip_fn_adapters.durable import replace_file
 
 
-class Subject(NamedTuple):
+class ReportedRun(NamedTuple):
     """A run to report on.
 
     name: as the page calls it.
@@ -31,9 +31,9 @@ class Subject(NamedTuple):
     version: str
 
 
-def subject(name: str, replayed: Replayed, start: RunStarted | None) -> Subject:
+def subject(name: str, replayed: Replayed, start: RunStarted | None) -> ReportedRun:
     """A run to report on; `start` is its first event."""
-    return Subject(name, replayed, "?" if start is None else start.version)
+    return ReportedRun(name, replayed, "?" if start is None else start.version)
 
 
 def spent_on(state: RunState, prices: Prices) -> tuple[Spent, ...]:
@@ -52,7 +52,7 @@ def spent_on(state: RunState, prices: Prices) -> tuple[Spent, ...]:
     )
 
 
-def report_page(subjects: Sequence[Subject], prices: Prices, live: str | None = None) -> str:
+def report_page(subjects: Sequence[ReportedRun], prices: Prices, live: str | None = None) -> str:
     """The report of some runs as one page; runs share what a page can hold.
 
     Args:
@@ -66,7 +66,7 @@ def report_page(subjects: Sequence[Subject], prices: Prices, live: str | None = 
     return render_report(_views(subjects, prices, limits), version=__version__, live=live)
 
 
-def split_report(subjects: Sequence[Subject], prices: Prices) -> Iterator[tuple[str, str]]:
+def split_report(subjects: Sequence[ReportedRun], prices: Prices) -> Iterator[tuple[str, str]]:
     """(file name, page) of an index and of as many pages as all trees of the runs fill."""
     limits = PageLimits(whole=0, nodes=0, packed=0)
     views = _views(subjects, prices, limits)
@@ -91,7 +91,9 @@ def write_pages(folder: Path, pages: Mapping[str, str] | Iterator[tuple[str, str
         replace_file(folder / name, page.encode())
 
 
-def _views(subjects: Sequence[Subject], prices: Prices, limits: PageLimits) -> tuple[RunView, ...]:
+def _views(
+    subjects: Sequence[ReportedRun], prices: Prices, limits: PageLimits
+) -> tuple[RunView, ...]:
     return tuple(
         view_run(
             recorded.name,

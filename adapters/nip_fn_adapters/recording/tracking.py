@@ -192,7 +192,7 @@ SINKS: dict[str, Callable[[About], Sink]] = {
 }
 
 
-def about(folder: Path) -> Result[About, Problem]:
+def about_run(folder: Path) -> Result[About, Problem]:
     """The run in a folder, as trackers are told of it; a failure if it has not begun."""
     events = outline((folder / CHECKPOINT).read_bytes())
     begun = [event.params for event in events if isinstance(event, RunStarted | Forked)]
@@ -210,7 +210,7 @@ def send(name: str, folder: Path, wait: Callable[[], bool] = lambda: False) -> R
     Returns:
         The number of records that the tracker has now.  Whatever the tracker raises is a failure.
     """
-    described = about(folder)
+    described = about_run(folder)
     if isinstance(described, Failure):
         return described
     # One at a time: the sender of a run that was killed may still be about its last records.
@@ -330,7 +330,7 @@ def _ended(
 def main() -> None:
     """Send a run until standard input is closed; the exit code is 0 if all was sent."""
     name, folder = sys.argv[1], Path(sys.argv[2])
-    while isinstance(about(folder), Failure):
+    while isinstance(about_run(folder), Failure):
         if not _until_closed():
             return
     sent = send(name, folder, _until_closed)

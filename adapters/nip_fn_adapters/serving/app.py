@@ -31,7 +31,7 @@ from nip_fn_adapters.serving.wire import (
     PublishAdapter,
     Refusal,
     ServedAdapter,
-    Version,
+    ServerVersion,
     VllmStatus,
 )
 
@@ -84,9 +84,9 @@ async def health() -> dict[str, str]:
 
 
 @get("/version", responses={})
-async def version() -> Version:
+async def version() -> ServerVersion:
     """Tell the server's version."""
-    return Version(version_of("nip-fn"))
+    return ServerVersion(version_of("nip-fn"))
 
 
 @post("/vllm/start", status_code=202, responses=_or(404, 409, 413, 422, 503))

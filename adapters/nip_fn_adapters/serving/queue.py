@@ -40,7 +40,7 @@ LOG_TAIL = 1 << 20  # bytes of a log that are sent
 
 # Trains the job whose files are in a folder under an id; calls its last argument when the training
 # begins, and returns the exit code.
-Train = Callable[[Path, str, Callable[[], None]], Awaitable[int]]
+TrainFunction = Callable[[Path, str, Callable[[], None]], Awaitable[int]]
 logger = logging.getLogger(__name__)
 
 
@@ -69,7 +69,7 @@ class Queue:
     def __init__(
         self,
         state: Path,
-        train: Train,
+        train: TrainFunction,
         around: Callable[[], AbstractAsyncContextManager[None]],
         parallel: int = 1,
     ) -> None:

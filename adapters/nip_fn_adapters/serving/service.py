@@ -22,7 +22,7 @@ from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.adapter_store import AdapterStore
 from nip_fn_adapters.serving.fleet import NOT_STARTED, Fleet
 from nip_fn_adapters.serving.gpus import gpu_memory
-from nip_fn_adapters.serving.queue import Put, Queue, Train
+from nip_fn_adapters.serving.queue import Put, Queue, TrainFunction
 from nip_fn_adapters.serving.settings import NO_VLLM, ServerSettings
 from nip_fn_adapters.serving.vllm import Scored
 from nip_fn_adapters.serving.weights import check_adapter, read_config
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 class Service:
     """All that the endpoints do."""
 
-    def __init__(self, settings: ServerSettings, fleet: Fleet | None, train: Train) -> None:
+    def __init__(self, settings: ServerSettings, fleet: Fleet | None, train: TrainFunction) -> None:
         """Read the state.  Without a fleet there is no vLLM, and only training."""
         self.settings, self._fleet = settings, fleet
         self.adapters = AdapterStore(settings.state, settings.keep_adapters)

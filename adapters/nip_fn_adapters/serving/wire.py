@@ -94,7 +94,7 @@ class AdapterInfo(msgspec.Struct, frozen=True):
     retired: bool = False  # it was served once, and no longer is
 
 
-class Version(msgspec.Struct, frozen=True):
+class ServerVersion(msgspec.Struct, frozen=True):
     """The version of a server."""
 
     version: str  # of nip-fn

@@ -13,7 +13,7 @@ from nip_fn_cli.config import with_sets
 from nip_fn_cli.shown.dialogues import print_dialogue
 from nip_fn_cli.shown.dryrun import print_forecasts
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit
-from nip_fn_cli.shown.numbers import interval
+from nip_fn_cli.shown.numbers import share_with_interval
 from nip_fn_cli.shown.options import (
     OWN,
     BudgetOption,
@@ -163,7 +163,7 @@ def _print(found: Attack) -> None:
     for row in found.provers:
         agents = f" ({', '.join(row.agents)})" if two_sided and row.agents else ""
         number = (str(len(row.runs)),) if several_runs else ()
-        accepts = interval(row.accepts_right), interval(row.accepts_wrong)
+        accepts = share_with_interval(row.accepts_right), share_with_interval(row.accepts_wrong)
         rows.append((f"{row.prover}{agents}", *number, *accepts,
                      f"{row.datapoints:,} x {row.games}"))  # fmt: skip
     print_rows(("prover", *(("runs",) if several_runs else ()), *titles), rows)
@@ -179,7 +179,7 @@ def _print(found: Attack) -> None:
                 if isinstance(estimate, Bound)
                 else ""
             )
-            print(f"{title:<27}{interval(estimate[:3])}  {meaning}{by}")
+            print(f"{title:<27}{share_with_interval(estimate[:3])}  {meaning}{by}")
     worst = found.worst_case
     if worst is None:
         print("\nNo prover misled the verifier in any game.")

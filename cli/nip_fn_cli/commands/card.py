@@ -12,7 +12,7 @@ from nip_fn.metrics.inference import Difference, Estimate
 from nip_fn_adapters.experiments.cards import GAMES, Card, CardEntry, card
 from nip_fn_cli.config import overrides
 from nip_fn_cli.shown.exits import command, or_exit
-from nip_fn_cli.shown.numbers import dollars, interval, p_value, percent, points
+from nip_fn_cli.shown.numbers import dollars, p_value, percent, points, share_with_interval
 from nip_fn_cli.shown.options import (
     BaseUrlOption,
     BatchOption,
@@ -191,7 +191,7 @@ def _print(card: Card) -> None:
             over_own = None if row.provers == OWN else over.get((protocol, row.provers))
             cells = (
                 f"  {row.provers}",
-                interval(row.measures.accuracy),
+                share_with_interval(row.measures.accuracy),
                 points(over_own and over_own.difference),
                 p_value(over_own and over_own.p),
                 _percent(row.measures.completeness),

@@ -16,7 +16,7 @@ from nip_fn_adapters.experiments.comparing import RunComparison, compare
 from nip_fn_adapters.recording.reports import write_pages
 from nip_fn_cli.shown.consoles import Console
 from nip_fn_cli.shown.exits import or_exit
-from nip_fn_cli.shown.numbers import interval, p_value, points
+from nip_fn_cli.shown.numbers import p_value, points, share_with_interval
 from nip_fn_cli.shown.options import JsonOption, RunsOption, TrustOption
 from nip_fn_cli.shown.printing import console
 
@@ -96,7 +96,9 @@ def _print(out: Console, found: RunComparison) -> None:
         ("first", found.first, comparison.first),
         ("second", found.second, comparison.second),
     ):
-        out.print(f"{name:<11} {interval(accuracy)}  {', '.join(side.runs)}", soft_wrap=True)
+        out.print(
+            f"{name:<11} {share_with_interval(accuracy)}  {', '.join(side.runs)}", soft_wrap=True
+        )
     out.print(
         f"difference  {points(comparison.difference)} points, {_p(comparison)}", soft_wrap=True
     )

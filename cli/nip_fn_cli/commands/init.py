@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from nip_fn.config.codec import flatten, merge
+from nip_fn.config.codec import by_address, merge
 from nip_fn.config.schema import parameters
 from nip_fn.config.spelling import DUMMY
 from nip_fn.config.toml import to_toml
@@ -63,7 +63,7 @@ def init_command(
         for address, parameter in parameters().items()
     }
     train = command("nip-fn", "train", file)
-    text = _HEAD.format(command=train) + to_toml(params, comments, flatten(table))
+    text = _HEAD.format(command=train) + to_toml(params, comments, by_address(table))
     try:
         with file.open("x", encoding="utf-8") as written:
             written.write(text)

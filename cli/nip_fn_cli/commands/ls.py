@@ -6,7 +6,7 @@ from typing import Any
 
 from nip_fn_adapters.recording.overview import Overview, overviews
 from nip_fn_cli.shown.exits import say
-from nip_fn_cli.shown.numbers import dollars, interval, percent
+from nip_fn_cli.shown.numbers import dollars, percent, share_with_interval
 from nip_fn_cli.shown.options import JsonOption, RunsOption
 from nip_fn_cli.shown.printing import print_rows
 
@@ -37,7 +37,7 @@ def _row(run: Overview) -> tuple[str, ...]:
         run.params.trainer if run.params and run.iterations[1] else "",
         run.dataset,
         percent(run.first.value) if run.first and run.first != run.last else "",
-        interval(run.last) if run.last else "",
+        share_with_interval(run.last) if run.last else "",
         dollars(run.dollars) if is_readable else "",
         run.changed.astimezone().strftime("%Y-%m-%d %H:%M"),
     )

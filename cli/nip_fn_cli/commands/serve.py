@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import msgspec
 import typer
 
-from nip_fn_adapters.processes.cluster import join
+from nip_fn_adapters.processes.cluster import join_cluster
 from nip_fn_adapters.providers.local.children import cores
 from nip_fn_adapters.providers.local.models import model_directory
 from nip_fn_adapters.serving.gpus import visible_gpus
@@ -204,7 +204,7 @@ def _serve(
         keep_serving = not visible_gpus() if keep_serving is None else keep_serving
     else:
         training = or_exit(spread(training))
-        or_exit(join(cluster))
+        or_exit(join_cluster(cluster))
         from nip_fn_adapters.serving.on_ray import keeps_serving
         from nip_fn_adapters.serving.training_on_ray import train_on_ray as train
 

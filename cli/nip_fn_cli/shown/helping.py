@@ -61,7 +61,7 @@ class Imported(Mapping[str, Any]):
         return len(self._names)
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """A group of commands, listed by their first sentences and imported when they are used.
 
     Attributes:

@@ -15,10 +15,10 @@ def percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
 
 
-def interval(share: Interval | None) -> str:
+def share_with_interval(share: Interval | None) -> str:
     """A share with its interval.
 
-    >>> interval((0.5, 0.4, 0.6))
+    >>> share_with_interval((0.5, 0.4, 0.6))
     '50.0% [40.0%, 60.0%]'
     """
     if share is None:

@@ -22,7 +22,7 @@ from nip_fn.training.tuning import fall_of_a_chosen_reply
 from nip_fn.trees.node import Node
 from nip_fn_cli.shown.consoles import Console
 from nip_fn_cli.shown.exits import command
-from nip_fn_cli.shown.table import accuracy
+from nip_fn_cli.shown.table import accuracy_cell
 
 REFRESH_SECONDS = 0.1  # a run without a model has about a thousand replies a second
 
@@ -190,7 +190,7 @@ def ended(state: RunState, event: StageEnded, replies: int, spent: str) -> str:
     )
     estimate = (
         f"{event.stage} done",
-        f"accuracy {accuracy(metrics)}" if event.stage == "test" else "",
+        f"accuracy {accuracy_cell(metrics)}" if event.stage == "test" else "",
         f"{replies:,} replies" if replies else "",
         f"{event.seconds:.1f} s",
         spent,

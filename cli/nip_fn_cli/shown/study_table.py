@@ -9,7 +9,7 @@ from nip_fn.metrics.study import AFTER, BEFORE, Contrast, StudyRow, StudyTable
 from nip_fn_adapters.experiments.sweeping import Sweep
 from nip_fn_cli.shown.exits import Exit, command, die, say
 from nip_fn_cli.shown.numbers import dollars as in_dollars
-from nip_fn_cli.shown.numbers import interval, p_value, points
+from nip_fn_cli.shown.numbers import p_value, points, share_with_interval
 from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.records import print_json
 
@@ -64,7 +64,7 @@ def _print_rows(rows: Sequence[StudyRow]) -> None:
         (
             row.label,
             str(row.cells),
-            *(interval(row.accuracies.get(name)) for name in accuracies),
+            *(share_with_interval(row.accuracies.get(name)) for name in accuracies),
             *(_mean(name, row.means.get(name)) for name in means),
         )
         for row in rows

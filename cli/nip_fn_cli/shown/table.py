@@ -11,12 +11,12 @@ from nip_fn_adapters.costs.prices import Prices, sum_known, total
 from nip_fn_adapters.costs.spending import Expense, run_expenses
 from nip_fn_adapters.experiments.budgets import in_dollars
 from nip_fn_adapters.experiments.testing import waste_warnings
-from nip_fn_cli.shown.numbers import interval, percent
+from nip_fn_cli.shown.numbers import percent, share_with_interval
 from nip_fn_cli.shown.printing import print_rows
 
 MARK = "!"  # of figures of which more than a tenth of the replies or games were wasted
 
-Cell = Callable[[dict[str, Any]], str]
+CellText = Callable[[dict[str, Any]], str]
 
 
 def print_table(state: RunState, prices: Prices) -> None:
@@ -72,15 +72,15 @@ def _marked(record: dict[str, Any], prefix: str, agents: Sequence[AgentParameter
     return f" {MARK}" if alarming_waste(metrics, agents) else ""
 
 
-def _columns(state: RunState) -> dict[str, Cell]:
+def _columns(state: RunState) -> dict[str, CellText]:
     split, agents = state.params.test_dataset_split, state.params.agents
     worst = f"{split}.always_fail_share"  # only with enough dialogues about each datapoint
     failing = {"always fail": _percent(worst)} if any(worst in r for r in summary(state)) else {}
     majority = f"{split}.majority_class_share"
-    balanced: dict[str, Cell] = {}
+    balanced: dict[str, CellText] = {}
     if any(is_unequal(record[majority]) for record in summary(state) if majority in record):
         balanced = {
-            "balanced accuracy [95 %]": lambda record: accuracy(
+            "balanced accuracy [95 %]": lambda record: accuracy_cell(
                 record, f"{split}.balanced_accuracy"
             ),
             "majority class": _percent(majority),
@@ -89,7 +89,7 @@ def _columns(state: RunState) -> dict[str, Cell]:
     return {
         "iteration": _number("iteration"),
         "held-out accuracy [95 %]": lambda record: (
-            accuracy(record, f"{split}.accuracy") + _marked(record, split, agents)
+            accuracy_cell(record, f"{split}.accuracy") + _marked(record, split, agents)
         ),
         **balanced,
         "buggy": _percent(f"{split}.accuracy_0"),
@@ -117,22 +117,22 @@ def _failed(record: dict[str, Any]) -> str:
     return f"{_failures(record):.0f}"
 
 
-def accuracy(record: dict[str, Any], name: str = "accuracy") -> str:
+def accuracy_cell(record: dict[str, Any], name: str = "accuracy") -> str:
     """An accuracy with its interval; "-" if it was not measured."""
     if name not in record:
         return "-"
-    return interval([record[f"{name}{end}"] for end in ("", "_low", "_high")])
+    return share_with_interval([record[f"{name}{end}"] for end in ("", "_low", "_high")])
 
 
-def _percent(name: str) -> Cell:
+def _percent(name: str) -> CellText:
     return lambda record: percent(record.get(name))
 
 
-def _number(name: str) -> Cell:
+def _number(name: str) -> CellText:
     return lambda record: f"{record[name]:,.0f}" if name in record else "-"
 
 
-def _selected(agent: str) -> Cell:
+def _selected(agent: str) -> CellText:
     """The number of preference pairs, or of dialogues to imitate."""
     names = (f"sample.{agent}.pairs", f"sample.{agent}.chosen")
     return lambda record: _sum(record, *names) if names[0] in record else "-"

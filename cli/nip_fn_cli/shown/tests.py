@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nip_fn_adapters.experiments.testing import Measurement
-from nip_fn_cli.shown.numbers import dollars, interval, percent, points
+from nip_fn_cli.shown.numbers import dollars, percent, points, share_with_interval
 from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.table import MARK, is_unequal
 
@@ -21,16 +21,19 @@ def print_tests(names: dict[str, list[str]], tests: Sequence[Measurement], *, ov
         **names,
         "datapoints x games": [f"{test.datapoints:,} x {test.games}" for test in tests],
         "accuracy [95 %]": [
-            interval(test.accuracy) + (f" {MARK}" if test.warnings else "") for test in tests
+            share_with_interval(test.accuracy) + (f" {MARK}" if test.warnings else "")
+            for test in tests
         ],
     }
     if any(is_unequal(test.majority_class_share) for test in tests):
-        columns["balanced accuracy [95 %]"] = [interval(test.balanced_accuracy) for test in tests]
+        columns["balanced accuracy [95 %]"] = [
+            share_with_interval(test.balanced_accuracy) for test in tests
+        ]
         columns["majority class"] = [percent(test.majority_class_share) for test in tests]
     if any(test.gain for test in tests):
         columns[f"over {over} [95 %]"] = [points(test.gain) for test in tests]
     if any(test.always_fails for test in tests):
-        columns["always fails [95 %]"] = [interval(test.always_fails) for test in tests]
+        columns["always fails [95 %]"] = [share_with_interval(test.always_fails) for test in tests]
     columns["buggy"] = [percent(test.accuracy_0) for test in tests]
     columns["right"] = [percent(test.accuracy_1) for test in tests]
     columns["undecided"] = [percent(test.no_decision_rate) for test in tests]

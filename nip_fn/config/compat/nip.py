@@ -18,7 +18,7 @@ from nip_fn.config.compat.nip_rules import (
     SECTIONS,
     TEST_DATA,
     UNREAD,
-    Rule,
+    FieldRule,
 )
 from nip_fn.config.schema import did_you_mean
 from nip_fn.errors import Problem
@@ -178,11 +178,11 @@ def _other_factors(factors: Any) -> bool:
     return any(value != 1.0 for name, value in named if name not in ("_type", "actor"))
 
 
-Path = tuple[Any, ...]  # keys that lead to a value
-_Leaf = tuple[Path, Any]
+KeyPath = tuple[Any, ...]  # keys that lead to a value
+_Leaf = tuple[KeyPath, Any]
 
 
-def _leaves(table: Mapping[str, Any], path: Path = ()) -> Iterator[_Leaf]:
+def _leaves(table: Mapping[str, Any], path: KeyPath = ()) -> Iterator[_Leaf]:
     """Every field of the library with its path; a section that is None holds no fields."""
     for name, value in table.items():
         inner = (*path, name)
@@ -194,7 +194,7 @@ def _leaves(table: Mapping[str, Any], path: Path = ()) -> Iterator[_Leaf]:
             yield inner, value
 
 
-def _pattern(path: Path) -> str:
+def _pattern(path: KeyPath) -> str:
     """The address of the rule for a path: all agents have the same rules."""
     address = ".".join(map(str, path))
     if len(path) > 1 and path[0] == "agents" and address not in RULES:
@@ -222,21 +222,21 @@ def _problems(table: Mapping[str, Any], leaves: tuple[_Leaf, ...]) -> Iterator[P
             yield Problem(f"{alias} is its other name, and is set too", address, "keep one")
 
 
-def _near(path: Path) -> str:
+def _near(path: KeyPath) -> str:
     """A question for the field of the same section whose spelling is nearest; "" if none is."""
     section, _, name = _pattern(path).rpartition(".")
     names = [rule.rpartition(".")[2] for rule in RULES if rule.rpartition(".")[0] == section]
     return did_you_mean(name, names)
 
 
-def _target(to: str, path: Path) -> str:
+def _target(to: str, path: KeyPath) -> str:
     return to.replace("*", str(path[1])) if "*" in to else to
 
 
 def _written(leaf: _Leaf) -> dict[str, Any]:
     """The table of ours that means the same as one field of theirs."""
     path, value = leaf
-    rule = RULES.get(_pattern(path), Rule())
+    rule = RULES.get(_pattern(path), FieldRule())
     if rule.to is None:
         return {}
     ours = rule.becomes.get(value, value) if isinstance(value, str) else value

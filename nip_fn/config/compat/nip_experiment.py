@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from returns.result import Failure, Result, Success
 
-from nip_fn.config.codec import default_table, flatten, merge, nest, together
+from nip_fn.config.codec import by_address, default_table, merge, nest, together
 from nip_fn.config.compat.nip import from_nip_config
 from nip_fn.config.schema import did_you_mean
 from nip_fn.config.study import SEED, Axis, Level, Study, checked, distinct, label_of, seeds_axis
@@ -187,7 +187,7 @@ def _values(table: Mapping[str, Any]) -> Result[dict[str, Any], Problem]:
         return Failure(Problem(problem, "kind"))
     if not isinstance(parameters, Mapping):
         return Failure(Problem(f"expected a table, got {parameters!r}", "parameters"))
-    values = flatten(parameters)
+    values = by_address(parameters)
     for address, value in values.items():
         where = f"parameters.{address}"
         if address not in PARAMETERS and address not in ALIASES:
@@ -230,7 +230,7 @@ def _axis(
     if address == SEED:
         return Success(seeds_axis(values))
     ours = collect(
-        _config({**first, address: value}, provers).bind(from_nip_config).map(flatten)
+        _config({**first, address: value}, provers).bind(from_nip_config).map(by_address)
         for value in values
     )
 

@@ -90,7 +90,7 @@ KEPT: dict[tuple[str, str], str] = {
 }
 
 
-class Rule(NamedTuple):
+class FieldRule(NamedTuple):
     """The translation of one field of the library.
 
     to: The address of the field here; None if it is left out.
@@ -108,17 +108,17 @@ class Rule(NamedTuple):
 _NO_ZK = "nip-fn has no zero-knowledge protocols"
 
 # Fields that have another name, values with another name, or values that cannot be honoured.
-_SPECIAL: dict[str, Rule] = {
-    "scenario": Rule(
+_SPECIAL: dict[str, FieldRule] = {
+    "scenario": FieldRule(
         only=("code_validation",), why="the only task of nip-fn is to judge solutions of problems"
     ),
-    "trainer": Rule(
+    "trainer": FieldRule(
         "trainer",
         ("pure_text_ei", "pure_text_malt"),
         "nip-fn trains language models only",
         {"pure_text_ei": "ei", "pure_text_malt": "malt"},
     ),
-    "dataset": Rule(
+    "dataset": FieldRule(
         "dataset",
         ("lrhammond/buggy-apps", "codeparrot/apps", TEST_DATA),
         "the library has no other data set of code",
@@ -128,21 +128,23 @@ _SPECIAL: dict[str, Rule] = {
             "codeparrot/apps": "hf:codeparrot/apps",
         },
     ),
-    "agents.*._type": Rule(
+    "agents.*._type": FieldRule(
         only=("CodeValidationAgentParameters", "PureTextAgentParameters", RANDOM_AGENT),
         why="another class belongs here",
     ),
-    "agents.*.is_random": Rule(only=(False, True), why="it is a switch"),
-    "agents.*.vllm_openai_base_url": Rule(
+    "agents.*.is_random": FieldRule(only=(False, True), why="it is a switch"),
+    "agents.*.vllm_openai_base_url": FieldRule(
         only=("http://localhost:8000/v1",),
         why="set language_model_server_scheme_host and vllm_server_port instead",
     ),
-    "base_run.base_run_type": Rule(only=BASE_RUNS, why="the library has no others"),
-    "protocol_common.verifier_decision_scale": Rule("protocol_common.verifier_decision_spectrum"),
-    "protocol_common.zero_knowledge": Rule(only=(False,), why=_NO_ZK),
-    "zk_protocol.simulator_reward_coefficient": Rule(only=(1.0,), why=_NO_ZK),
-    "zk_protocol.aux_prover_reward_coefficient": Rule(only=(1.0,), why=_NO_ZK),
-    "code_validation.system_prompt_version": Rule(
+    "base_run.base_run_type": FieldRule(only=BASE_RUNS, why="the library has no others"),
+    "protocol_common.verifier_decision_scale": FieldRule(
+        "protocol_common.verifier_decision_spectrum"
+    ),
+    "protocol_common.zero_knowledge": FieldRule(only=(False,), why=_NO_ZK),
+    "zk_protocol.simulator_reward_coefficient": FieldRule(only=(1.0,), why=_NO_ZK),
+    "zk_protocol.aux_prover_reward_coefficient": FieldRule(only=(1.0,), why=_NO_ZK),
+    "code_validation.system_prompt_version": FieldRule(
         "code_validation.system_prompt_version",
         ("v1", "v2"),
         "the library has no others",
@@ -155,10 +157,10 @@ def _address(section: str, field: str) -> str:
     return f"{section}.{field}" if section else field
 
 
-RULES: dict[str, Rule] = {
-    **{_address(name, field): Rule() for name in LEFT_OUT for field in LEFT_OUT[name].split()},
+RULES: dict[str, FieldRule] = {
+    **{_address(name, field): FieldRule() for name in LEFT_OUT for field in LEFT_OUT[name].split()},
     **{
-        _address(section, field): Rule(_address(ours, field))
+        _address(section, field): FieldRule(_address(ours, field))
         for (section, ours), fields in KEPT.items()
         for field in fields.split()
     },

@@ -15,7 +15,7 @@ from nip_fn.config.study import Resources
 from nip_fn.errors import Problem
 from nip_fn_adapters.experiments.studies.cell import Order, run_cell
 from nip_fn_adapters.experiments.studies.running import Ended
-from nip_fn_adapters.processes.cluster import join
+from nip_fn_adapters.processes.cluster import join_cluster
 
 
 class RayCrew:
@@ -101,4 +101,4 @@ def ray_crew(address: str, resources: Resources) -> Result[RayCrew, Problem]:
 
         return RayCrew(ray, resources)
 
-    return join(address).map(crew)
+    return join_cluster(address).map(crew)

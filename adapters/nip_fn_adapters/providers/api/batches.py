@@ -87,7 +87,7 @@ class BatchNote(msgspec.Struct, frozen=True):
     files: tuple[str, ...] = ()  # once it has ended: the ids of those that are not deleted
 
 
-class Row(NamedTuple):
+class BatchRow(NamedTuple):
     """The answer to one request in the output of a batch."""
 
     status: int
@@ -95,7 +95,7 @@ class Row(NamedTuple):
     request_id: str
 
 
-RowOutcome = Row | RequestFailure | Problem  # Problem: no other batch would change it
+RowOutcome = BatchRow | RequestFailure | Problem  # Problem: no other batch would change it
 
 
 class _Waiting(NamedTuple):
@@ -113,7 +113,7 @@ def batch_sampler(
     *,
     settings: ClientSettings = DEFAULT_SETTINGS,
     times: Times = DEFAULT_TIMES,
-) -> "BatchSampler":
+) -> "BatchApiSampler":
     """A sampler like `api_sampler`'s, whose requests go in batches.
 
     Args:
@@ -122,10 +122,10 @@ def batch_sampler(
         settings: limits of the client; its retries are those of requests about batches.
         times: how long to wait.
     """
-    return BatchSampler(run, agents, settings, times)
+    return BatchApiSampler(run, agents, settings, times)
 
 
-class BatchSampler(ApiSampler):
+class BatchApiSampler(ApiSampler):
     """Implements the `Sampler` port."""
 
     durable = True
@@ -151,7 +151,7 @@ class BatchSampler(ApiSampler):
         name = blake2b(digested, digest_size=12).hexdigest()
         most_bytes = ANSWER_OVERHEAD + replies.most_bytes(request, len(query.keys))
         outcome = await self._batches_of(server, query).outcome(name, body, most_bytes)
-        if not isinstance(outcome, Row):
+        if not isinstance(outcome, BatchRow):
             return outcome, {}
         if outcome.status != 200:
             return read_refusal(outcome.body, outcome.status), {}
@@ -220,7 +220,7 @@ class _Batches:
         return [note for note in self._notes() if note.files]
 
     async def delete_files(self, notes: Sequence[BatchNote]) -> None:
-        """Delete the files of these batches; see `BatchSampler.delete_files`."""
+        """Delete the files of these batches; see `BatchApiSampler.delete_files`."""
         task = self._task._replace(purpose="deleting files", policy=ONCE)
         client = (await self._chats()).client
         for note in notes:
@@ -345,7 +345,7 @@ class _Batches:
         failed = tuple(
             name
             for name, outcome in outcomes.items()
-            if not isinstance(outcome, Row) or outcome.status != 200
+            if not isinstance(outcome, BatchRow) or outcome.status != 200
         )
         ids = (batch.input_file_id, batch.output_file_id, batch.error_file_id)
         failed = tuple(dict.fromkeys((*note.failed, *failed)))
@@ -426,9 +426,9 @@ class _OutputRow(msgspec.Struct):
     response: _Response | None = None
 
 
-async def _read_rows(client: Any, batch: Any) -> dict[str, Row]:
+async def _read_rows(client: Any, batch: Any) -> dict[str, BatchRow]:
     """The answers in a batch's files, by request; raises `ValueError` if they are malformed."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, BatchRow] = {}
     # Rows with an error status are in a file of their own.
     for file in (batch.error_file_id, batch.output_file_id):
         if not file:
@@ -438,7 +438,7 @@ async def _read_rows(client: Any, batch: Any) -> dict[str, Row]:
             output = msgspec.json.decode(line, type=_OutputRow)
             if output.response is not None:
                 answer = output.response
-                row = Row(answer.status_code, bytes(answer.body), answer.request_id or "")
+                row = BatchRow(answer.status_code, bytes(answer.body), answer.request_id or "")
                 rows[output.custom_id] = row
     return rows
 

@@ -16,13 +16,13 @@ from nip_fn.errors import Problem
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Publisher, Served
 from nip_fn_adapters.providers.api.clients import make_client
-from nip_fn_adapters.providers.api.tuner import Timeouts, Training
+from nip_fn_adapters.providers.api.tuner import Timeouts, TrainingServer
 
 DEFAULT_TIMEOUTS = Timeouts(poll=5.0, limit=600.0)  # from the end of a job until its model answers
 
 
 def api_publisher(
-    groups: Mapping[str, Training],
+    groups: Mapping[str, TrainingServer],
     *,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     tell: Callable[[str], None] = lambda line: None,

@@ -35,7 +35,7 @@ from nip_fn_adapters.providers.api.uploads import delete_file, look_for
 from nip_fn_adapters.results import bind_async
 
 
-class Training(NamedTuple):
+class TrainingServer(NamedTuple):
     """The server that trains a group, and the settings that are not part of its jobs."""
 
     endpoint: Endpoint
@@ -65,7 +65,7 @@ DELETE_SECONDS = 10.0  # for a request; no run is held up by a file that is left
 
 def trainings(
     params: HyperParameters, environment: Mapping[str, str]
-) -> Result[dict[str, Training], Problem]:
+) -> Result[dict[str, TrainingServer], Problem]:
     """The training settings of each group that an API trains; a failure if a key is missing.
 
     `rl.lr` has no meaning for an API that takes a multiple of its own rate: the multiple is
@@ -78,7 +78,9 @@ def trainings(
         variable = agent.api_key_variable or KEY_VARIABLES.get(agent.model_provider)
         match endpoints_of(agent, environment):
             case Success((first, *_)):
-                by_group[agent_group(agent)] = Training(first, agent.agent_lr_factor, variable)
+                by_group[agent_group(agent)] = TrainingServer(
+                    first, agent.agent_lr_factor, variable
+                )
             case Failure(problem):
                 return Failure(problem)
     return Success(by_group)
@@ -86,7 +88,7 @@ def trainings(
 
 def api_tuner(
     run: Path,
-    groups: Mapping[str, Training],
+    groups: Mapping[str, TrainingServer],
     *,
     timeouts: Timeouts = DEFAULT_TIMEOUTS,
     wandb_project: str | None = None,
@@ -133,7 +135,7 @@ def _failed_if_refused(problem: Problem) -> Problem:
 
 
 async def cancel_jobs(
-    run: Path, groups: Mapping[str, Training]
+    run: Path, groups: Mapping[str, TrainingServer]
 ) -> Result[tuple[str, ...], Problem]:
     """The ids of the run's jobs at its providers that were under way and are cancelled now.
 
@@ -157,7 +159,7 @@ async def cancel_jobs(
 
 async def delete_files(
     run: Path,
-    groups: Mapping[str, Training],
+    groups: Mapping[str, TrainingServer],
     awaited: Collection[str],
     tell: Callable[[str], None],
 ) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from nip_fn.keys import Key
 from nip_fn_adapters.providers.local.draw import choose, penalise
-from nip_fn_adapters.providers.local.policy import Policy
+from nip_fn_adapters.providers.local.policy import LoadedPolicy
 from nip_fn_adapters.providers.local.prefill import read_forest, roomy_cache
 
 # Chats whose replies are complete leave the batch once at most this share of it still runs: each
@@ -76,7 +76,7 @@ class _Live(NamedTuple):
 
 
 def decode(
-    policy: Policy, batch: Sequence[DecodeRequest], timings: Timings
+    policy: LoadedPolicy, batch: Sequence[DecodeRequest], timings: Timings
 ) -> list[list[DecodedReply]]:
     """One reply for each key of each chat; all chats of a batch have the same number of keys.
 
@@ -138,7 +138,7 @@ def decode(
 
 
 def _begin(
-    policy: Policy, batch: Sequence[DecodeRequest], num_steps: int
+    policy: LoadedPolicy, batch: Sequence[DecodeRequest], num_steps: int
 ) -> tuple[Any, Any, _Live]:
     """The prompts padded on the left `[P, T]`, which tokens are real `[P, T]`, and the chats."""
     import torch
@@ -214,7 +214,7 @@ def _keep(live: _Live, rows: Any) -> _Live:
     return _Live(*(None if column is None else column[rows] for column in live))
 
 
-def _forward(policy: Policy, timings: Timings, tokens: Any, **inputs: Any) -> Any:
+def _forward(policy: LoadedPolicy, timings: Timings, tokens: Any, **inputs: Any) -> Any:
     """The model's logits after `tokens`; the time is counted as the model's."""
     began = time.perf_counter()
     logits = policy.model(tokens, use_cache=True, **inputs).logits

@@ -12,14 +12,14 @@ Two things are not left to trl:
 from typing import Any
 
 from nip_fn.training.tuning import Job
-from nip_fn_adapters.providers.local.loading import Loaded
+from nip_fn_adapters.providers.local.loading import LoadedJob
 from nip_fn_adapters.providers.local.models import is_sharded
 from nip_fn_adapters.providers.local.reference import reference_scores
 from nip_fn_adapters.providers.local.steps import plain_scores, row_sampler
 from nip_fn_adapters.providers.local.weights import load_reference
 
 
-def dpo_trainer(job: Job, loaded: Loaded, options: dict[str, Any]) -> Any:
+def dpo_trainer(job: Job, loaded: LoadedJob, options: dict[str, Any]) -> Any:
     """trl's trainer for a job with preference rows.
 
     With `job.sft_weight` the loss is that of DPO plus so many times the mean negative

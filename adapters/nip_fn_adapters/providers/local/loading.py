@@ -28,7 +28,7 @@ class Folders(NamedTuple):
     reference: Path | None
 
 
-class Loaded(NamedTuple):
+class LoadedJob(NamedTuple):
     """A job that is ready to be trained."""
 
     folders: Folders
@@ -54,7 +54,7 @@ def folders_of(job: Job, files: JobFiles) -> Folders:
     return Folders(base, start, reference)
 
 
-def load(job: Job, files: JobFiles) -> Loaded:
+def load(job: Job, files: JobFiles) -> LoadedJob:
     """The job's model, tokenizer and rows; ends the process with a line if they do not fit."""
     folders = folders_of(job, files)
     if job.base_precision in ("8-bit", "4-bit"):
@@ -65,4 +65,4 @@ def load(job: Job, files: JobFiles) -> Loaded:
     encoded = encode_rows(tokenizer, job.rows, context_of(model))
     if not encoded.rows:
         sys.exit(f"{job.name} has no rows that {job.model} can hold")
-    return Loaded(folders, model, tokenizer, encoded)
+    return LoadedJob(folders, model, tokenizer, encoded)

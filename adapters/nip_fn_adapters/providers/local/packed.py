@@ -17,7 +17,7 @@ from nip_fn.training.packing import Packed, TokenRow, pack
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.attention import attend_in_blocks, attention_inputs, in_blocks
 from nip_fn_adapters.providers.local.jobs import JobFiles
-from nip_fn_adapters.providers.local.loading import Loaded
+from nip_fn_adapters.providers.local.loading import LoadedJob
 from nip_fn_adapters.providers.local.models import (
     FULL_ATTENTION,
     context_of,
@@ -29,7 +29,7 @@ from nip_fn_adapters.providers.local.progress import progress_writer
 from nip_fn_adapters.providers.local.reference import reference_scores
 from nip_fn_adapters.providers.local.rows import Encoded
 from nip_fn_adapters.providers.local.steps import (
-    Done,
+    EndedTraining,
     Figures,
     Floats,
     Step,
@@ -175,7 +175,7 @@ class Batch(NamedTuple):
         return sum(len(row.replies[0]) for row in self.rows)
 
 
-def train_packed(job: Job, files: JobFiles, loaded: Loaded) -> Done:
+def train_packed(job: Job, files: JobFiles, loaded: LoadedJob) -> EndedTraining:
     """Train on packed rows."""
     import torch
     from accelerate import Accelerator
@@ -210,7 +210,7 @@ def train_packed(job: Job, files: JobFiles, loaded: Loaded) -> Done:
         with accelerator.autocast():
             policy = token_scores(bare(accelerator, wrapped), chosen_rows(loaded.encoded))
         ratios = log_ratios(policy, evenly(reference))
-    return Done(model, wrapped, accelerator, tuple(steps), ratios)
+    return EndedTraining(model, wrapped, accelerator, tuple(steps), ratios)
 
 
 def backward(job: Job, model: Any, accelerator: Any, batch: Batch) -> tuple[Figures, int]:

@@ -11,12 +11,12 @@ from typing import Any
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.dpo import dpo_trainer
 from nip_fn_adapters.providers.local.jobs import JobFiles
-from nip_fn_adapters.providers.local.loading import Loaded
+from nip_fn_adapters.providers.local.loading import LoadedJob
 from nip_fn_adapters.providers.local.models import exit_on_failure, is_sharded, precision, require
 from nip_fn_adapters.providers.local.progress import progress_writer
 from nip_fn_adapters.providers.local.sft import sft_trainer
 from nip_fn_adapters.providers.local.steps import (
-    Done,
+    EndedTraining,
     Figures,
     Step,
     bare,
@@ -27,7 +27,7 @@ from nip_fn_adapters.providers.local.steps import (
 )
 
 
-def trl_trainer(job: Job, files: JobFiles, loaded: Loaded) -> Any:
+def trl_trainer(job: Job, files: JobFiles, loaded: LoadedJob) -> Any:
     """trl's trainer for the job."""
     options = _options(job, files)
     if job.method == "sft":
@@ -35,7 +35,7 @@ def trl_trainer(job: Job, files: JobFiles, loaded: Loaded) -> Any:
     return dpo_trainer(job, loaded, options)
 
 
-def train_plain(job: Job, files: JobFiles, loaded: Loaded) -> Done:
+def train_plain(job: Job, files: JobFiles, loaded: LoadedJob) -> EndedTraining:
     """Train by trl."""
     from transformers import TrainerCallback
 
@@ -64,7 +64,7 @@ def train_plain(job: Job, files: JobFiles, loaded: Loaded) -> Done:
             reference = evenly(trainer.reference)
         ratios = log_ratios(plain_scores(model, rows), reference)
     steps = _steps(job, logs)
-    return Done(trainer.model, trainer.model_wrapped, trainer.accelerator, steps, ratios)
+    return EndedTraining(trainer.model, trainer.model_wrapped, trainer.accelerator, steps, ratios)
 
 
 def _steps(job: Job, logs: list[dict[str, float]]) -> tuple[Step, ...]:

@@ -36,7 +36,7 @@ class Defaults(NamedTuple):
     repetition_penalty: float = 1.0
 
 
-class Policy(NamedTuple):
+class LoadedPolicy(NamedTuple):
     """A model that is ready to answer, its adapter merged into its weights."""
 
     model: Any  # a transformers causal language model: float32, in evaluation mode
@@ -47,7 +47,7 @@ class Policy(NamedTuple):
     reads_forests: bool = False  # exactly (`packed.reads_forests`), so that prompts are shared
 
 
-def load_policy(model: str, adapters: Path, adapter: str | None) -> Result[Policy, Problem]:
+def load_policy(model: str, adapters: Path, adapter: str | None) -> Result[LoadedPolicy, Problem]:
     """The model with the adapter merged into a copy of its weights."""
     return Result.do(
         policy
@@ -58,7 +58,7 @@ def load_policy(model: str, adapters: Path, adapter: str | None) -> Result[Polic
     )
 
 
-def _load(base: Path, adapter: Path | None) -> Result[Policy, Problem]:
+def _load(base: Path, adapter: Path | None) -> Result[LoadedPolicy, Problem]:
     try:
         model, tokenizer = load_model(base, adapter), load_tokenizer(base)
     except (OSError, ValueError, RuntimeError) as error:
@@ -72,7 +72,7 @@ def _load(base: Path, adapter: Path | None) -> Result[Policy, Problem]:
         return Failure(Problem(message, remedy="serve it with vLLM instead"))
     stops, defaults = _stops(model, tokenizer), _defaults(model)
     shares = reads_forests(model.eval())
-    policy = Policy(model, tokenizer, context_of(model), stops, defaults, shares)
+    policy = LoadedPolicy(model, tokenizer, context_of(model), stops, defaults, shares)
     return check_tokenizer(base, tokenizer).map(lambda _: policy)
 
 
@@ -95,7 +95,7 @@ def _defaults(model: Any) -> Defaults:
 
 
 def log_probabilities(
-    policy: Policy, chat: Chat, reply: str, limit: int | None = None
+    policy: LoadedPolicy, chat: Chat, reply: str, limit: int | None = None
 ) -> list[float]:
     """The log-probabilities (in nats, at temperature 1) of the tokens of a reply and its end.
 
@@ -109,7 +109,7 @@ def log_probabilities(
     return list(map(float, token_log_probabilities(policy.model, prompt, tokens)))
 
 
-def probe_scores(policy: Policy, probes: Iterable[Probe]) -> tuple[float, ...]:
+def probe_scores(policy: LoadedPolicy, probes: Iterable[Probe]) -> tuple[float, ...]:
     """The log-probabilities of the probes' first `PROBE_TOKENS` tokens, one after the other."""
     return tuple(
         chain(*(log_probabilities(policy, *probe, limit=PROBE_TOKENS) for probe in probes))

@@ -14,7 +14,7 @@ import numpy as np
 
 from nip_fn.training.packing import TokenRow, forest
 from nip_fn_adapters.providers.local.attention import attention_inputs
-from nip_fn_adapters.providers.local.policy import Policy
+from nip_fn_adapters.providers.local.policy import LoadedPolicy
 
 
 def roomy_cache(room: int) -> Any:
@@ -46,7 +46,7 @@ def roomy_cache(room: int) -> Any:
 
 
 def read_forest(
-    policy: Policy,
+    policy: LoadedPolicy,
     forward: Callable[..., Any],
     prompts: Sequence[Sequence[int]],
     cache: Any,

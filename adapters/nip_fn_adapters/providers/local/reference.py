@@ -7,7 +7,7 @@ from typing import Any
 
 from nip_fn.training.packing import TokenRow
 from nip_fn.training.tuning import Job
-from nip_fn_adapters.providers.local.loading import Loaded
+from nip_fn_adapters.providers.local.loading import LoadedJob
 from nip_fn_adapters.providers.local.models import is_lora
 from nip_fn_adapters.providers.local.steps import Floats
 from nip_fn_adapters.providers.local.weights import load_reference
@@ -16,7 +16,7 @@ ReplyScores = list[tuple[Floats, ...]]  # of each row: the tokens of each reply
 
 
 def reference_scores(
-    job: Job, loaded: Loaded, score: Callable[[Any, Sequence[TokenRow]], ReplyScores]
+    job: Job, loaded: LoadedJob, score: Callable[[Any, Sequence[TokenRow]], ReplyScores]
 ) -> ReplyScores:
     """The scores of all rows under the reference policy that the job names.
 

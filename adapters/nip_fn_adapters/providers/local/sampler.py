@@ -21,7 +21,7 @@ from nip_fn.run.request import Request
 from nip_fn.training.tuning import Probe
 from nip_fn_adapters.providers.local import models
 from nip_fn_adapters.providers.local.decode import DecodedReply, DecodeRequest, Timings, decode
-from nip_fn_adapters.providers.local.policy import Policy, load_policy, probe_scores
+from nip_fn_adapters.providers.local.policy import LoadedPolicy, load_policy, probe_scores
 
 Answer = Result[tuple[Completion, ...], Problem]
 PolicyName = tuple[str, str | None]  # a model and an adapter on it; None: the model itself
@@ -81,7 +81,7 @@ class LocalSampler:
         self._adapters, self._max_models = adapters, max_models
         self._threads = threads or max(1, (os.cpu_count() or 1) // 2)
         self._max_batch = (max_batch_rows, max_batch_tokens)
-        self._policies: OrderedDict[PolicyName, Policy] = OrderedDict()
+        self._policies: OrderedDict[PolicyName, LoadedPolicy] = OrderedDict()
         # One thread: torch's own threads share the cores already, and no model needs a lock.
         self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="local-sampler")
         self._waiting: list[_Waiting] = []
@@ -106,7 +106,7 @@ class LocalSampler:
     ) -> Result[Served, Problem]:
         """The log-probabilities of the probes' tokens, and the numbers of the model."""
 
-        def score(policy: Policy) -> Served:
+        def score(policy: LoadedPolicy) -> Served:
             dtype = str(policy.model.dtype).removeprefix("torch.")
             return Served(probe_scores(policy, probes), dtype)
 
@@ -158,7 +158,7 @@ class LocalSampler:
 
     def _sample_from(
         self,
-        policy: Policy,
+        policy: LoadedPolicy,
         requests: Sequence[Request],
         answer: Callable[[int, Answer], None],
     ) -> None:
@@ -171,7 +171,7 @@ class LocalSampler:
                 answer(row.place, completions)
 
     def _decode(
-        self, policy: Policy, requests: Sequence[Request], batch: Sequence[_Row]
+        self, policy: LoadedPolicy, requests: Sequence[Request], batch: Sequence[_Row]
     ) -> list[Answer]:
         """The answer to each row's request."""
         try:
@@ -186,7 +186,7 @@ class LocalSampler:
             answers.append(Success(completions))
         return answers
 
-    def _policy(self, name: PolicyName) -> Result[Policy, Problem]:
+    def _policy(self, name: PolicyName) -> Result[LoadedPolicy, Problem]:
         """The model, loaded unless it is among the last ones used; runs in the worker."""
         if name in self._policies:
             self._policies.move_to_end(name)
@@ -196,7 +196,7 @@ class LocalSampler:
         self.timings.loading += time.perf_counter() - began
         return loaded.map(lambda policy: self._keep(name, policy))
 
-    def _keep(self, name: PolicyName, policy: Policy) -> Policy:
+    def _keep(self, name: PolicyName, policy: LoadedPolicy) -> LoadedPolicy:
         self._policies[name] = policy
         models.set_threads(self._threads)
         while len(self._policies) > self._max_models:
@@ -219,7 +219,7 @@ def _settle(future: "asyncio.Future[Answer]", answer: Answer) -> None:
 
 
 def _encode(
-    policy: Policy, requests: Sequence[Request], refuse: Callable[[int, Answer], None]
+    policy: LoadedPolicy, requests: Sequence[Request], refuse: Callable[[int, Answer], None]
 ) -> list[_Row]:
     """The requests as rows; those that the model cannot answer are refused instead."""
     rendered: dict[int, str] = {}
@@ -243,7 +243,7 @@ def _encode(
     return rows
 
 
-def _decode_request(policy: Policy, request: Request, tokens: list[int]) -> DecodeRequest:
+def _decode_request(policy: LoadedPolicy, request: Request, tokens: list[int]) -> DecodeRequest:
     """The request with the model's defaults for the options that it leaves open."""
 
     def either(requested: float | None, default: float) -> float:
@@ -259,7 +259,7 @@ def _decode_request(policy: Policy, request: Request, tokens: list[int]) -> Deco
     )
 
 
-def _too_long(policy: Policy, request: Request, num_tokens: int) -> Problem:
+def _too_long(policy: LoadedPolicy, request: Request, num_tokens: int) -> Problem:
     return Problem(
         f"{request.agent}'s chat has {num_tokens} tokens and its reply up to "
         f"{request.max_tokens}, but {request.model} holds {policy.context} in all",
@@ -292,7 +292,7 @@ def _width_and_length(row: _Row) -> tuple[int, int]:
 
 
 def _completions(
-    policy: Policy, request: Request, decoded: DecodeRequest, replies: Sequence[DecodedReply]
+    policy: LoadedPolicy, request: Request, decoded: DecodeRequest, replies: Sequence[DecodedReply]
 ) -> tuple[Completion, ...]:
     texts = policy.tokenizer.batch_decode(
         [reply.tokens[: len(reply.tokens) - reply.ended] for reply in replies],

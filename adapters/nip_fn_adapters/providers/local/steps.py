@@ -14,11 +14,11 @@ from nip_fn_adapters.providers.local.rows import Encoded
 
 Floats = NDArray[np.float64]
 T = TypeVar("T")
-Order = tuple[int, ...]
+RowOrder = tuple[int, ...]
 RATED_ROWS = 64  # rows whose log-ratios are reported, at most: each costs two forward passes
 
 
-class Done(NamedTuple):
+class EndedTraining(NamedTuple):
     """A training that has ended, in each of its processes."""
 
     model: Any
@@ -46,7 +46,7 @@ class Step(NamedTuple):
     figures: Figures
 
 
-def orders(job: Job, encoded: Encoded) -> Iterator[Order]:
+def orders(job: Job, encoded: Encoded) -> Iterator[RowOrder]:
     """For each epoch the order of the rows: those of one tree together, at random otherwise."""
     for epoch in range(job.num_epochs):
         yield tree_order(encoded.chats, fold_in(key(job.seed), epoch))

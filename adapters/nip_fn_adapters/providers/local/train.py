@@ -35,9 +35,9 @@ from nip_fn_adapters.providers.local.loading import folders_of, load
 from nip_fn_adapters.providers.local.models import context_of, exit_on_failure, first_line, require
 from nip_fn_adapters.providers.local.packed import packing_problem, train_packed
 from nip_fn_adapters.providers.local.plain import train_plain
-from nip_fn_adapters.providers.local.policy import Defaults, Policy, probe_scores
+from nip_fn_adapters.providers.local.policy import Defaults, LoadedPolicy, probe_scores
 from nip_fn_adapters.providers.local.rows import Encoded
-from nip_fn_adapters.providers.local.steps import Done, Figures, Step, bare
+from nip_fn_adapters.providers.local.steps import EndedTraining, Figures, Step, bare
 from nip_fn_adapters.providers.local.weights import are_finite, save
 
 PACKAGES = ("torch", "transformers", "peft", "accelerate")
@@ -47,7 +47,7 @@ PACKAGES = ("torch", "transformers", "peft", "accelerate")
 # next token is known no better than by a uniform guess among 150.
 DIVERGED_FACTOR, DIVERGED_FLOOR = 3.0, 5.0
 SMALLER = "try a smaller rl.lr"
-Report = tuple[tuple[str, float], ...]
+TrainingReport = tuple[tuple[str, float], ...]
 
 
 class Trained(NamedTuple):
@@ -55,7 +55,7 @@ class Trained(NamedTuple):
 
     model: Any
     weights: dict[str, Any]  # the whole model's, which may be in parts
-    report: Report
+    report: TrainingReport
     scores: tuple[Score, ...]  # of the job's probes
     problem: str  # why the model is of no use; "" if it is sound
 
@@ -126,7 +126,7 @@ def train(job: Job, files: JobFiles, *, threads: int, plain: bool = False) -> Tr
     return Trained(model, weights, _report(job, loaded.encoded, training), scores, problem)
 
 
-def _report(job: Job, encoded: Encoded, training: Done) -> Report:
+def _report(job: Job, encoded: Encoded, training: EndedTraining) -> TrainingReport:
     """The figures of a training; those of its last epoch are means over its steps."""
     last_epoch = _last_epoch(training.steps)
     report = (
@@ -158,7 +158,7 @@ def _last_epoch(steps: tuple[Step, ...]) -> Figures:
 
 def _probe(job: Job, model: Any, tokenizer: Any) -> tuple[float, ...]:
     """The log-probabilities, in nats, of the tokens of the job's probes."""
-    policy = Policy(model.eval(), tokenizer, context_of(model), stops=(), defaults=Defaults())
+    policy = LoadedPolicy(model.eval(), tokenizer, context_of(model), stops=(), defaults=Defaults())
     return probe_scores(policy, job.probes)
 
 

@@ -23,7 +23,7 @@ from nip_fn_adapters.providers.api.persist import RetryTask
 from nip_fn_adapters.providers.api.problems import describe, failure_of, remedy_for
 from nip_fn_adapters.providers.api.refusals import kind_of
 from nip_fn_adapters.providers.api.retries import TRANSIENT, RequestFailure, RetryPolicy
-from nip_fn_adapters.serving.wire import Refusal, Version, compatibility
+from nip_fn_adapters.serving.wire import Refusal, ServerVersion, compatibility
 
 T = TypeVar("T")
 
@@ -106,7 +106,9 @@ class Client(NamedTuple):
         while True:
             try:
                 remind = self.timeouts.remind
-                return self._check(await self._exchange("get", "/version", Version, None, remind))
+                return self._check(
+                    await self._exchange("get", "/version", ServerVersion, None, remind)
+                )
             except (openai.OpenAIError, aiohttp.ClientError, OSError) as error:
                 failure = failure_of(error)
             if failure.kind not in TRANSIENT:
@@ -131,7 +133,7 @@ class Client(NamedTuple):
                 )
             await asyncio.sleep(min(1.0, self.timeouts.remind, self.timeouts.ready - waited))
 
-    def _check(self, answer: Result[Version, Refusal]) -> Result[None, Problem]:
+    def _check(self, answer: Result[ServerVersion, Refusal]) -> Result[None, Problem]:
         """Success if it is a language-model server whose version fits; it may be warned of."""
         checked = answer.alt(
             lambda refusal: Problem(

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 import typer
 
-from nip_fn_cli.shown.helping import Group
+from nip_fn_cli.shown.helping import CommandGroup
 
 
-class DataCommands(Group):
+class DataCommands(CommandGroup):
     """The commands of `nip-fn data`."""
 
     package = __name__
