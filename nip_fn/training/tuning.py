@@ -64,11 +64,11 @@ class Job(msgspec.Struct, frozen=True):
         """Replies of its data whose log-probability tells one model from another."""
         # The first distinct ones, a function of the rows alone: trainer and publisher score the
         # same replies without having to agree on them.
-        texts = dict.fromkeys(
+        probes = dict.fromkeys(
             Probe(row.prompt, row.reply if isinstance(row, SupervisedRow) else row.chosen)
             for row in self.rows
         )
-        return tuple(texts)[:NUM_PROBES]
+        return tuple(probes)[:NUM_PROBES]
 
 
 FELL = 10.0  # nats by which a chosen reply may become less likely without a word
