@@ -17,10 +17,10 @@ _ESCAPES = re.compile(
 )
 
 
-def decode(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+def decode_body(content: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """The value of a body; raises one of `UNREADABLE`.
 
-    >>> decode(b': OPENROUTER PROCESSING\\n\\n{"a": 1}', msgspec.json.Decoder(dict[str, int]))
+    >>> decode_body(b': OPENROUTER PROCESSING\\n\\n{"a": 1}', msgspec.json.Decoder(dict[str, int]))
     {'a': 1}
     """
     text = content.removeprefix(_BOM).lstrip()

@@ -74,7 +74,7 @@ class _Location(NamedTuple):
 # ----------------------------------------------------------------------------------------- loading
 
 
-def load(
+def load_reference(
     reference: str, *, trust: bool = False, recorded: str | None = None
 ) -> Result[Extension, Problem]:
     """The value that `package.module:NAME` or `file.py:NAME` refers to.
@@ -102,7 +102,7 @@ def load(
     return _locate(reference).bind(run)
 
 
-def named(table: Mapping[str, Any]) -> None:
+def remember_sources(table: Mapping[str, Any]) -> None:
     """Remember the sources that a table refers to, written by the user: their code may run."""
     # At any address: which of them is a reference depends on options that are not known yet.
     written = {text for _, text in texts(table) if is_reference(text)}
@@ -317,7 +317,7 @@ def register(
     """
     then = dict(recorded)
     return collect(
-        load(reference, trust=trust, recorded=then.get(reference))
+        load_reference(reference, trust=trust, recorded=then.get(reference))
         .bind(_REGISTER.get(address, _register_strategy))
         .alt(_at(address))
         for address, reference in references(table).items()
@@ -462,7 +462,7 @@ def load_dataset(reference: str, options: DatasetParameters) -> Result[Dataset, 
         )
 
     return (
-        load(reference)
+        load_reference(reference)
         .bind(made)
         .map(lambda dataset: replace(dataset, name=reference))
         .alt(lambda problem: problem.at("dataset"))

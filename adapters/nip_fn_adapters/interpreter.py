@@ -44,7 +44,7 @@ from nip_fn.run.step import pending, step
 from nip_fn.training.canary import canary_problem
 from nip_fn.training.tuning import Job
 
-Answer = Result[tuple[Event | Unanswered, ...], Problem]
+EffectAnswer = Result[tuple[Event | Unanswered, ...], Problem]
 
 Observer = Callable[[RunState, Event], None]  # called with each event and the state after it
 
@@ -108,8 +108,8 @@ class _Loop:
         self._world = world
         self._observe = observe
         self._tell = tell
-        self._answered: asyncio.Queue[asyncio.Task[Answer]] = asyncio.Queue()
-        self._in_flight: dict[asyncio.Task[Answer], Effect] = {}
+        self._answered: asyncio.Queue[asyncio.Task[EffectAnswer]] = asyncio.Queue()
+        self._in_flight: dict[asyncio.Task[EffectAnswer], Effect] = {}
         self._wave_came = asyncio.Event()  # and is not synced yet
         self._stage_began = time.monotonic()
 
@@ -206,7 +206,7 @@ class _Loop:
             self._wave_came.clear()
             await asyncio.to_thread(self._world.store.sync)
 
-    def _accept(self, task: "asyncio.Task[Answer]") -> list[Problem]:
+    def _accept(self, task: "asyncio.Task[EffectAnswer]") -> list[Problem]:
         """Record what a task brought; return why it, or a part of it, failed."""
         del self._in_flight[task]
         if task.cancelled():  # the sampler had not asked for it yet when the run was stopped
@@ -252,7 +252,7 @@ class _Loop:
             task.cancel()
         await asyncio.gather(*self._in_flight, return_exceptions=True)
 
-    async def _answer(self, effect: SampleReplies | Train | Publish) -> Answer:
+    async def _answer(self, effect: SampleReplies | Train | Publish) -> EffectAnswer:
         match effect:
             case SampleReplies():
                 sampled = await self._world.sampler(request(self.state, effect))
@@ -264,7 +264,7 @@ class _Loop:
                 stops = self._text_rl.refused_adapters == "stop"
                 return published.bind(lambda served: _published(effect, served, stops=stops))
 
-    async def _train(self, job: Job) -> Answer:
+    async def _train(self, job: Job) -> EffectAnswer:
         """The event of a training's end, or a failure if the run is to stop there."""
         policy = self._text_rl.failed_trainings
         for _ in range(TRAINING_TRIES if policy == "retry" else 1):
@@ -298,7 +298,7 @@ def _replied(
     return Replied(tree, ask.path, ask.agent, index, ask.attempt, first, tuple(rest)), *missing
 
 
-def _finished(job: str, tuned: Tuned) -> Answer:
+def _finished(job: str, tuned: Tuned) -> EffectAnswer:
     """The event of a training's end; a failure if its adapter has a name that no file can have."""
     if tuned.adapter is not None and not is_plain_name(tuned.adapter):
         problem = f"its adapter {tuned.adapter!r} has a name that no folder can have"
@@ -306,7 +306,7 @@ def _finished(job: str, tuned: Tuned) -> Answer:
     return Success((JobFinished(job, tuned.adapter, tuned.report, tuned.scores, tuned.problem),))
 
 
-def _published(effect: Publish, served: Served, *, stops: bool) -> Answer:
+def _published(effect: Publish, served: Served, *, stops: bool) -> EffectAnswer:
     """The event of a switch of adapters, or a failure if a refused adapter `stops` the run.
 
     An adapter is refused by its publisher, or by the canary: the wrong model seems to answer.

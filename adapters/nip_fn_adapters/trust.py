@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from nip_fn.config.hosting import kind_of
+from nip_fn.config.hosting import provider_kind
 from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
 
@@ -89,7 +89,7 @@ def server_problem(params: HyperParameters) -> Problem | None:
     A recording may name any, and prompts, data and keys would be sent there.
     """
     for agent in params.agents:
-        if kind_of(agent) not in ("api", "self-hosted"):
+        if provider_kind(agent) not in ("api", "self-hosted"):
             continue
         mine = {name: getattr(agent, name) for name in (*_ADDRESSES, "api_key_variable")}
         for mark in servers_in(mine):

@@ -22,7 +22,7 @@ SIZE = 16
 DEEPEST_TREE = 120
 
 
-def parsed(code: str) -> ast.Module:
+def syntax_tree(code: str) -> ast.Module:
     """The syntax tree of code, without warnings.
 
     Raises SyntaxError for all that is none: another Python, null bytes, lone surrogates, nesting
@@ -47,7 +47,7 @@ def fingerprint(code: str) -> str:
     version has a fingerprint of its own kind, of its words and its indentation.  Never raises.
     """
     try:
-        return _digest(_nodes(parsed(code)), b"tree")
+        return _digest(_nodes(syntax_tree(code)), b"tree")
     except (SyntaxError, ValueError):  # a hexadecimal number may be too long to write in decimal
         return _digest(_words(code), b"text")
 

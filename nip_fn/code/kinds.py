@@ -4,7 +4,7 @@ import ast
 from collections import Counter
 from typing import Literal
 
-from nip_fn.code.fingerprint import parsed
+from nip_fn.code.fingerprint import syntax_tree
 from nip_fn.code.solutions import LabelledSolution
 from nip_fn.game.datapoint import Kind
 
@@ -25,7 +25,7 @@ def is_program(text: str) -> bool:
     (True, False, False)
     """
     try:
-        return any(isinstance(node, _DOES) for node in ast.walk(parsed(text)))
+        return any(isinstance(node, _DOES) for node in ast.walk(syntax_tree(text)))
     except SyntaxError:
         return False
 
@@ -39,10 +39,10 @@ def evidence(solution: LabelledSolution) -> Evidence:
     return "program" if is_program(solution.solution) else "words"
 
 
-def kind_of(counts: Counter[Evidence]) -> Kind:
+def data_kind(counts: Counter[Evidence]) -> Kind:
     """The kind of a data set, by the number of solutions that give each evidence.
 
-    >>> kind_of(Counter(program=1, words=1)), kind_of(Counter(program=1, words=2))
+    >>> data_kind(Counter(program=1, words=1)), data_kind(Counter(program=1, words=2))
     ('code', 'prose')
     """
     return "code" if counts["tests"] or counts["program"] >= counts["words"] else "prose"

@@ -16,7 +16,7 @@ def is_hosted(agent: AgentParameters) -> bool:
     return self_hosted and not agent.use_dummy_api
 
 
-def kind_of(agent: AgentParameters) -> str:
+def provider_kind(agent: AgentParameters) -> str:
     """The kind of adapters that serve an agent: api, dummy, local, scripted or self-hosted."""
     if is_scripted(agent):
         return "scripted"

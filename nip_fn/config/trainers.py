@@ -116,14 +116,14 @@ def _ei(params: HyperParameters) -> Trainer[Any]:
 def malt_of(params: HyperParameters, backup: Backup | None = None) -> Trainer[Any]:
     """MALT by the parameters, or by another backup than theirs."""
     backup = BACKUPS[params.malt.value_backup] if backup is None else backup
-    trainer = malt(selector_of(params.malt, params.agents), backup, k=replies_of(params))
+    trainer = malt(selector_of(params.malt, params.agents), backup, k=num_replies_of(params))
     warm_up = params.malt.num_initial_ei_iterations
     # Each part remembers for itself: a job's rows are of one kind, and those of Expert Iteration
     # are another kind than MALT's.
     return sequence((_ei(params), warm_up), (_remembering(trainer, params), None))
 
 
-def replies_of(params: HyperParameters) -> Callable[[Turn], int]:
+def num_replies_of(params: HyperParameters) -> Callable[[Turn], int]:
     """The number of replies that MALT samples at an agent's turn."""
     k = params.malt.num_responses_per_timestep
     # More replies of a frozen agent train nobody; they only make the values of earlier replies less

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from nip_fn.config.codec import by_address, default_table
-from nip_fn.config.hosting import is_trained, kind_of
+from nip_fn.config.hosting import is_trained, provider_kind
 from nip_fn.config.presets import WORLDS, with_preset
 from nip_fn.config.schema import Parameter, parameter_at
 from nip_fn.config.spelling import DUMMY
@@ -144,7 +144,7 @@ def _unmet(parameter: Parameter, conditions: Mapping[str, Condition]) -> str:
 @lru_cache(maxsize=64)
 def agent_conditions(params: HyperParameters, agent: AgentParameters) -> dict[str, Condition]:
     """The conditions of an agent by name, over those of its run."""
-    served_by, frozen = kind_of(agent), is_frozen(agent)
+    served_by, frozen = provider_kind(agent), is_frozen(agent)
     # A limit of words matters if the prompt states it, or if the limit of tokens follows from it.
     limit = agent.max_tokens_per_message is None or agent.system_prompt_template is not None
     version = params.code_validation.system_prompt_version
@@ -200,8 +200,8 @@ UnusedRows = dict[str, tuple[str, object, str]]
 
 def _training_conditions(params: HyperParameters) -> UnusedRows:
     agents, ei, malt, text_rl = params.agents, params.ei, params.malt, params.text_rl
-    kinds = {kind_of(agent) for agent in agents}
-    trained = {kind_of(agent) for agent in agents if is_trained(params, agent)}
+    kinds = {provider_kind(agent) for agent in agents}
+    trained = {provider_kind(agent) for agent in agents if is_trained(params, agent)}
     servers = {"api", "self-hosted"}
     # A user's own trainer may read any parameter.
     custom, by_ei = params.trainer not in BUILT_IN_TRAINERS, params.trainer == "ei"
@@ -282,7 +282,7 @@ def _training_conditions(params: HyperParameters) -> UnusedRows:
         "training server": ("", trained & servers, "no model is trained at a server"),
         "jobs": (
             "",
-            trained & servers or any(a.use_batch_api and kind_of(a) == "api" for a in agents),
+            trained & servers or any(a.use_batch_api and provider_kind(a) == "api" for a in agents),
             "no model is trained at a server",
         ),
         "dummy": ("", "dummy" in kinds, "every agent has a model or a script"),

@@ -4,7 +4,7 @@ import re
 
 # Controls but tab and newline, soft hyphens, marks of direction, invisible separators and fillers,
 # tags (in which text can be smuggled past a reader), and halves of surrogate pairs: more than a
-# terminal must be kept from, whose own `visible` is in nip_fn_cli.  The joiners U+200C and U+200D
+# terminal must be kept from (`terminal_safe` of nip_fn_cli).  The joiners U+200C and U+200D
 # stay: Persian and emoji are written with them.
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u180e\u200b\u200e\u200f"

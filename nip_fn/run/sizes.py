@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from nip_fn.config.data_checks import needed_splits
-from nip_fn.config.trainers import replies_of
+from nip_fn.config.trainers import num_replies_of
 from nip_fn.errors import Problem
 from nip_fn.game.protocol import Protocol
 from nip_fn.keys import key
@@ -111,7 +111,7 @@ def _too_large_after(params: HyperParameters, protocol: Protocol) -> int | None:
     # can name it, but does not bring it along.
     if params.trainer != "malt":
         return None
-    replies = replies_of(params)
+    replies = num_replies_of(params)
     rules = Rules(
         protocol,
         lambda turns: max(map(replies, turns), default=1),

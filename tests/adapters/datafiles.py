@@ -15,7 +15,7 @@ from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.building import BadRows
 from nip_fn_adapters.data.opening import Data, open_data
-from nip_fn_adapters.extensions import named
+from nip_fn_adapters.extensions import remember_sources
 
 Rows = Sequence[Mapping[str, Any]]
 DIFFICULTIES = ("introductory", "interview", "competition")
@@ -137,7 +137,7 @@ def params_of(dataset: object, **options: Any) -> HyperParameters:
 
 
 def opened(dataset: object, **options: Any) -> Data:
-    named({"dataset": str(dataset)})
+    remember_sources({"dataset": str(dataset)})
     data: Data = open_data(params_of(dataset, **options)).unwrap()
     return data
 

@@ -159,7 +159,7 @@ class Game:
 
     def replies(self) -> list[Replied]:
         """What is recorded."""
-        events = store.read(self.folder / CHECKPOINT).unwrap().events
+        events = store.read_recording(self.folder / CHECKPOINT).unwrap().events
         return one_by_one(events)
 
     def contents(self) -> dict[tuple[Any, ...], Completion]:

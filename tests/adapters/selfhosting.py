@@ -160,7 +160,7 @@ def asking(adapter: str | None = None) -> Request:
 
 def replayed(run: Path) -> RunState:
     """The state of the recorded run."""
-    recording = store.read(run / store.CHECKPOINT).unwrap()
+    recording = store.read_recording(run / store.CHECKPOINT).unwrap()
     return replay(recording.events).unwrap().state
 
 

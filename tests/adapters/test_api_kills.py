@@ -93,7 +93,7 @@ def test_killed_at_random_each_job_is_created_once(tmp_path: Path, seed: int, wa
 
 def check(provider: Provider, run: Path) -> None:
     """Exactly one job for each that was intended, no file twice for a run, nothing lost."""
-    events = store.read(run / CHECKPOINT).unwrap().events
+    events = store.read_recording(run / CHECKPOINT).unwrap().events
     assert replay(events).unwrap().state.faults == ()
     intended = [event.job for event in events if isinstance(event, JobCreated)]
     trained = [event.adapter for event in events if isinstance(event, JobFinished)]

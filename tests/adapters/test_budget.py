@@ -38,7 +38,7 @@ from nip_fn_adapters.costs.budget import (
 )
 from nip_fn_adapters.costs.note import UNRECORDED, UnrecordedNote, read_unrecorded
 from nip_fn_adapters.costs.prices import Price, Prices, PriceTable, Tokens, cost, upper_bound_prompt
-from nip_fn_adapters.costs.spending import dollars, dollars_of, stage_expenses
+from nip_fn_adapters.costs.spending import dollars_of, run_cost, stage_expenses
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.providers import dummy
@@ -502,7 +502,7 @@ def play(
     else:
         opened = store.create(folder).unwrap()
     lost = read_unrecorded(folder).unwrap()
-    budget = Budget(limit, dollars(state, PRICES) or 0.0, lost, UnrecordedNote(folder))
+    budget = Budget(limit, run_cost(state, PRICES) or 0.0, lost, UnrecordedNote(folder))
     tuner = dummy.dummy_tuner()
     world = World(
         sampler=metered(at_price(budget)),
@@ -524,20 +524,20 @@ def play(
 
 def recorded(folder: Path) -> RunState:
     """What a resumed run would know."""
-    return replay(store.read(folder / store.CHECKPOINT).unwrap().events).unwrap().state
+    return replay(store.read_recording(folder / store.CHECKPOINT).unwrap().events).unwrap().state
 
 
 def test_a_run_in_many_small_budgets_ends_as_one_without(tmp_path: Path) -> None:
     """It stops at each, with nothing lost and nothing asked twice, and never costs more."""
     asked, asked_whole = CountingSampler(), CountingSampler()
     whole, free = play(tmp_path / "whole", 1e9, metered=partial(within_budget, asked_whole))
-    assert dollars(whole.unwrap(), PRICES) == pytest.approx(free.spent)
+    assert run_cost(whole.unwrap(), PRICES) == pytest.approx(free.spent)
     limit, stops = free.spent / 7, 0
     result, budget = play(tmp_path / "run", limit, metered=partial(within_budget, asked))
     while isinstance(result, Failure):
         assert result.failure() == budget.refusal
         assert budget.spent <= limit
-        assert dollars(recorded(tmp_path / "run"), PRICES) == pytest.approx(budget.spent)
+        assert run_cost(recorded(tmp_path / "run"), PRICES) == pytest.approx(budget.spent)
         stops, limit = stops + 1, limit + free.spent / 7
         assert stops < 40
         result, budget = play(tmp_path / "run", limit, metered=partial(within_budget, asked))
@@ -571,7 +571,7 @@ def test_the_bill_of_a_real_server_stays_within_the_budget(tmp_path: Path) -> No
         result, budget = sit(4.0)
         assert result.failure() == budget.refusal
         assert 3.0 < bill() <= 4.0
-        assert dollars(recorded(tmp_path / "run"), PRICES) == pytest.approx(bill())
+        assert run_cost(recorded(tmp_path / "run"), PRICES) == pytest.approx(bill())
         before = provider.counters()["requests"]
         result, budget = sit(4.0)
         assert result.failure() == budget.refusal

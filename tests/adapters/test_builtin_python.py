@@ -14,7 +14,7 @@ import pytest
 import nip_fn_adapters
 from nip_fn.code.bugs import is_subtle
 from nip_fn.code.builtin.python import PythonProblem, problems_hash, solutions, topics
-from nip_fn.code.fingerprint import fingerprint, parsed
+from nip_fn.code.fingerprint import fingerprint, syntax_tree
 from nip_fn.code.programs import Limits, Tally, program, read_checks, tally
 from nip_fn.code.solutions import LabelledSolution
 from nip_fn_adapters.pool import in_order
@@ -44,7 +44,7 @@ def test_a_problem_is_whole(problem: PythonProblem) -> None:
     programs = [problem.solution, *(bug.solution for bug in problem.bug)]
     assert len({fingerprint(code) for code in programs}) == len(programs)
     for code in programs:
-        parsed(code)
+        syntax_tree(code)
         assert ("#" in code) == ("#" in problem.solution), "comments tell a bug apart"
         assert ('"""' in code) == ('"""' in problem.solution), "docstrings tell a bug apart"
 

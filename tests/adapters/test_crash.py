@@ -37,7 +37,7 @@ class DyingStore:
 
 
 def _replies(folder: Path) -> int:
-    recording = store.read(folder / CHECKPOINT).unwrap()
+    recording = store.read_recording(folder / CHECKPOINT).unwrap()
     return len(one_by_one(recording.events))
 
 
@@ -76,7 +76,7 @@ def test_a_run_that_died_at_any_write_ends_like_one_that_did_not(
     whole = session(tmp_path / "whole")
     expected = digest(whole(lambda inner: MeasuringStore(inner, sizes)))
     data = (tmp_path / "whole" / CHECKPOINT).read_bytes()
-    events = store.read(tmp_path / "whole" / CHECKPOINT).unwrap().events
+    events = store.read_recording(tmp_path / "whole" / CHECKPOINT).unwrap().events
     total, start = _replies(tmp_path / "whole"), len(data) - sum(sizes)
     assert len(sizes) > 100
     assert sum(isinstance(event, JobFinished) for event in events) >= 2

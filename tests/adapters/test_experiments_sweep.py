@@ -195,10 +195,10 @@ def test_a_cell_that_stops_says_why_and_the_others_go_on(
 ) -> None:
     working = wiring._MODELS["dummy"]
 
-    def broken(parts: wiring.Parts) -> wiring.Models:
-        if parts.params.trainer == "ei":
+    def broken(context: wiring.WiringContext) -> wiring.Models:
+        if context.params.trainer == "ei":
             refuse(Problem("the model is out of order", kind="adapter"))
-        return working(parts)
+        return working(context)
 
     monkeypatch.setitem(wiring._MODELS, "dummy", broken)
     found = sweep({**STUDY, "seeds": 1}, name="s").unwrap()

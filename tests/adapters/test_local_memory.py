@@ -14,7 +14,7 @@ from nip_fn.training.tuning import Precision
 from nip_fn_adapters.providers.local import attention, weights
 from nip_fn_adapters.providers.local.attention import attend_in_blocks
 from nip_fn_adapters.providers.local.jobs import JobFiles
-from nip_fn_adapters.providers.local.loading import load
+from nip_fn_adapters.providers.local.loading import load_job
 from nip_fn_adapters.providers.local.memory import training_memory
 from nip_fn_adapters.providers.local.models import load_base
 from nip_fn_adapters.providers.local.packed import packing_problem, score
@@ -79,7 +79,7 @@ def test_a_job_says_what_is_kept_and_in_which_numbers(tmp_path: Path) -> None:
     """By itself a small model is neither; a LoRA is float32 in any case."""
     job, files = make_job(make_tiny_llama(tmp_path / "model")), JobFiles(tmp_path, "verifier-0")
     own = replace(job, gradient_checkpointing="on", base_precision="bf16")
-    usual, asked = (load(one, files).model for one in (job, own))
+    usual, asked = (load_job(one, files).model for one in (job, own))
     assert not usual.is_gradient_checkpointing
     assert asked.is_gradient_checkpointing
     for model, expected in ((usual, torch.float32), (asked, torch.bfloat16)):
@@ -91,7 +91,7 @@ def test_a_base_in_16_bits_is_packed_and_a_mask_that_is_not_obeyed_shows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job, files = make_job(make_tiny_llama(tmp_path / "model")), JobFiles(tmp_path, "verifier-0")
-    loaded = load(replace(job, base_precision="bf16"), files)
+    loaded = load_job(replace(job, base_precision="bf16"), files)
     assert packing_problem(loaded.model, loaded.encoded) == ""
     real = attention._attend
     monkeypatch.setattr(
@@ -129,7 +129,7 @@ def test_what_fewer_bits_lack_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)  # as if it were not installed
     job = replace(make_job(make_tiny_llama(tmp_path)), base_precision="4-bit")
     with pytest.raises(SystemExit, match=r"needs bitsandbytes.*nip-fn\[quantized\]"):
-        load(job, JobFiles(tmp_path, job.name))
+        load_job(job, JobFiles(tmp_path, job.name))
 
 
 def test_a_model_without_a_configuration_is_told(tmp_path: Path) -> None:

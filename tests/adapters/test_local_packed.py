@@ -24,7 +24,7 @@ from nip_fn_adapters.providers.local import attention, train, weights
 from nip_fn_adapters.providers.local import packed as packed_training
 from nip_fn_adapters.providers.local.attention import attend_in_blocks
 from nip_fn_adapters.providers.local.jobs import JobFiles, write_job
-from nip_fn_adapters.providers.local.loading import load
+from nip_fn_adapters.providers.local.loading import load_job
 from nip_fn_adapters.providers.local.models import (
     load_base,
     load_model,
@@ -111,9 +111,9 @@ class Case:
         files.folder.mkdir(parents=True, exist_ok=True)
         self.job = job
         torch.manual_seed(0)
-        plain = load(job, files)
+        plain = load_job(job, files)
         torch.manual_seed(0)
-        self.loaded = load(job, files)
+        self.loaded = load_job(job, files)
         self.trainer = trl_trainer(job, files, plain)
         self.reference = load_reference(*self.loaded.folders[::2]).to(dtype)
         for model in (self.loaded.model, self.trainer.model):
@@ -204,7 +204,7 @@ def lineage(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("run")
     job = replace(make_job(llama), rows=make_rows("one tree", "dpo"))
     for seed, name in enumerate(("first", "second")):
-        lora = load(job, JobFiles(run, name)).model
+        lora = load_job(job, JobFiles(run, name)).model
         torch.manual_seed(seed)
         for weight in lora.parameters():
             if weight.requires_grad:
@@ -356,7 +356,7 @@ def do(job: Job, run: Path, *, packed: bool) -> tuple[Trained, str]:
     write_job(files, job)
     printed = io.StringIO()
     with redirect_stdout(printed):
-        done = train.train(job, files, threads=1, plain=not packed)
+        done = train.train_job(job, files, threads=1, plain=not packed)
     assert done is not None
     return done, printed.getvalue()
 
@@ -419,7 +419,7 @@ def test_the_reference_is_the_policy_that_the_job_names(
         reference=reference,
         use_lora=use_lora,
     )
-    loaded = load(job, JobFiles(lineage, job.name))
+    loaded = load_job(job, JobFiles(lineage, job.name))
     before = state_of(loaded.model)
     with monkeypatch.context() as patch:
         if use_lora:

@@ -441,5 +441,5 @@ def test_a_place_is_asked_for_twice_where_nothing_is_written_before_the_limit(
     told = {re.sub(r".*(; raise .*?);.*", r"\1", line) for line in game.told}
     agents = ("verifier", "prover")
     assert told == {f"; raise agents.{agent}.max_tokens_per_message" for agent in agents}
-    events = store.read(game.folder / CHECKPOINT).unwrap().events
+    events = store.read_recording(game.folder / CHECKPOINT).unwrap().events
     assert digest(replay(events).unwrap().state) == digest(state)

@@ -98,7 +98,7 @@ def test_a_run_that_skips_goes_on_after_a_crash_as_if_there_had_been_none(
     params = params_at(server, refused_adapters="skip")
     server.refused = {"verifier-0-": "it is poisoned"}
     whole = Session(server, tmp_path / "a", params=params).play().unwrap()
-    events = store.read(tmp_path / "a" / store.CHECKPOINT).unwrap().events
+    events = store.read_recording(tmp_path / "a" / store.CHECKPOINT).unwrap().events
     at = next(i for i, e in enumerate(events) if isinstance(e, Published) and e.problem)
     killed = store.create(tmp_path / "b").unwrap()
     for event in events[: at + 1]:

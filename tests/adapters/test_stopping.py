@@ -26,7 +26,7 @@ def test_a_problem_is_told_while_replies_are_under_way_and_these_are_kept(tmp_pa
     lines: list[tuple[str, int]] = []  # with the number of replies that were recorded before
 
     def replies() -> int:
-        events = store.read(tmp_path / store.CHECKPOINT).unwrap().events
+        events = store.read_recording(tmp_path / store.CHECKPOINT).unwrap().events
         return len(one_by_one(events))
 
     def tell(line: str) -> None:

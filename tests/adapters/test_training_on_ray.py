@@ -19,7 +19,7 @@ from nip_fn_adapters.providers.local.jobs import (
     read_job,
     write_job,
 )
-from nip_fn_adapters.serving.training import TrainingSettings, spread
+from nip_fn_adapters.serving.training import TrainingSettings, over_machines
 
 from . import clusters
 from .test_training_ends import runs, wait_until
@@ -60,7 +60,7 @@ def on_two_nodes(folder: Path, *, in_parts: bool = False) -> TrainingSettings:
     config = settings.accelerate_config
     assert config is not None
     config.write_text(config.read_text().replace("num_machines: 1", "num_machines: 2"))
-    return spread(settings).unwrap()
+    return over_machines(settings).unwrap()
 
 
 @pytest.fixture(scope="module")

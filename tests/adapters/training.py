@@ -12,7 +12,7 @@ from nip_fn.run.ports import Tuned
 from nip_fn.training.rows import PreferenceRow, SupervisedRow
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
-from nip_fn_adapters.providers.local.loading import load
+from nip_fn_adapters.providers.local.loading import load_job
 from nip_fn_adapters.providers.local.plain import trl_trainer
 from nip_fn_adapters.providers.local.policy import LoadedPolicy, log_probabilities
 from nip_fn_adapters.providers.local.rows import Encoded
@@ -91,7 +91,7 @@ def supervised_rows(number: int) -> tuple[SupervisedRow, ...]:
 
 def make_trainer(job: Job, files: JobFiles) -> tuple[Any, Encoded]:
     """trl's trainer for the job, and the rows as it sees them."""
-    loaded = load(job, files)
+    loaded = load_job(job, files)
     return trl_trainer(job, files, loaded), loaded.encoded
 
 

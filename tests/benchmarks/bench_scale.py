@@ -139,7 +139,7 @@ def _measure(size: Size) -> dict[str, float]:
             seconds = time.process_time() - began
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
         written = (path / store.CHECKPOINT).stat().st_size
-        recording = store.read(path / store.CHECKPOINT).unwrap()
+        recording = store.read_recording(path / store.CHECKPOINT).unwrap()
         began = time.process_time()
         nip.replay(recording.events).unwrap()
         replayed = time.process_time() - began

@@ -84,7 +84,7 @@ def traces(folder: Path, *finished: Finished) -> list[str]:
 
 
 def recorded(run: Path) -> list[Replied]:
-    events = store.read(run / CHECKPOINT).unwrap().events
+    events = store.read_recording(run / CHECKPOINT).unwrap().events
     return one_by_one(events)
 
 

@@ -61,7 +61,7 @@ def test_nothing_recorded_is_asked_again_and_each_job_is_created_once(
         assert ended.returncode == 0, ended.stderr
         log, jobs = provider.log(), provider.jobs()
     assert kills == kills_wanted
-    events = store.read(run / CHECKPOINT).unwrap().events
+    events = store.read_recording(run / CHECKPOINT).unwrap().events
     recorded = {reply.completion.request_id for reply in one_by_one(events)}
     chats = [entry for entry in log if entry["kind"] == "chat"]
     done: set[str] = set()

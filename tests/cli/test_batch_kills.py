@@ -99,6 +99,6 @@ def check(provider: Provider, run: Path) -> None:
     rows = [entry for entry in log if entry["kind"] == "batch-row"]
     assert set(Counter(str(row["body"]) for row in rows).values()) == {1}
     (checkpoint,) = run.rglob(CHECKPOINT)
-    events = store.read(checkpoint).unwrap().events
+    events = store.read_recording(checkpoint).unwrap().events
     recorded = {reply.completion.request_id for reply in one_by_one(events)}
     assert recorded <= {f"chatcmpl-{int(row['request_id'].removeprefix('req_')):x}" for row in rows}

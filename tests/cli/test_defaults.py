@@ -49,7 +49,7 @@ def in_process(_: Provider, folder: Path) -> tuple[object, ...]:
 
 def decided(folder: Path) -> list[bool]:
     """Of each datapoint of a test, whether the last verdict that was written about it is right."""
-    events = store.read(folder / CHECKPOINT).unwrap().events
+    events = store.read_recording(folder / CHECKPOINT).unwrap().events
     (points,) = (event.datapoints for event in events if isinstance(event, BatchFetched))
     said: dict[int, int] = {}
     for reply in one_by_one(events):

@@ -9,7 +9,7 @@ import pytest
 
 from nip_fn_adapters.costs.note import read_prices
 from nip_fn_adapters.costs.prices import Prices, listed_prices
-from nip_fn_adapters.costs.spending import dollars
+from nip_fn_adapters.costs.spending import run_cost
 from nip_fn_adapters.experiments.sweeping import cell_result
 from nip_fn_adapters.recording.runs import load_run
 from nip_fn_adapters.recording.tracker import read_metrics
@@ -73,7 +73,7 @@ def test_a_run_costs_the_same_wherever_it_is_shown(
     folder = tmp_path / "runs/a"
     prices = Prices(read_prices(tmp_path / "prices.toml").unwrap(), listed_prices())
     run = load_run(folder).unwrap()
-    whole = dollars(run.state, prices)
+    whole = run_cost(run.state, prices)
     assert whole == pytest.approx(table, abs=0.01)
     records = list(read_metrics(folder))
     (listed,) = json.loads(run_cli("ls", "--json").stdout)

@@ -86,7 +86,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
         names = {name for line in lines for name in line}
         found |= general(names, state.params, [group.name for group in state.groups])
     for recording in FOLDER.glob("*/*.msgpack"):
-        found |= general_in(replay(store.read(recording).unwrap().events).unwrap().state)
+        found |= general_in(replay(store.read_recording(recording).unwrap().events).unwrap().state)
     return found
 
 

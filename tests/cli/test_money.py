@@ -13,7 +13,7 @@ from nip_fn.run.events import JobCreated
 from nip_fn.run.replay import replay
 from nip_fn_adapters.costs.prices import Tokens, cost, listed_prices
 from nip_fn_adapters.costs.spending import expected_training
-from nip_fn_adapters.recording.store import read
+from nip_fn_adapters.recording.store import read_recording
 from nip_fn_cli.shown.dryrun import duration, say_reasoning
 
 from ..provider import Provider
@@ -323,7 +323,7 @@ def test_a_training_reserves_what_it_will_be_billed(run_cli: RunCli, tmp_path: P
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         billed = sum(job["_"]["tokens"] for job in provider.jobs())
-    events = read(tmp_path / "runs/a/checkpoint.msgpack").unwrap().events
+    events = read_recording(tmp_path / "runs/a/checkpoint.msgpack").unwrap().events
     created = [n for n, event in enumerate(events) if isinstance(event, JobCreated)]
     state = replay(events[: created[-1] + 1]).unwrap().state
     expected = sum(expected_training(state, one.job) for one in state.jobs)

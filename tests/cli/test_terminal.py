@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nip_fn_cli.shown.terminal import visible
+from nip_fn_cli.shown.terminal import terminal_safe
 
 from .conftest import COMMAND, Finished, call_cli, plain_environment
 
@@ -231,12 +231,12 @@ def test_no_server_commands_the_terminal(folder: Path) -> None:
 
 @given(st.text(st.sampled_from(CONTROLS + 'ab\\"\ud800é🙂')))
 def test_a_visible_text_has_no_commands_and_json_keeps_its_meaning(text: str) -> None:
-    assert commands_in(visible(text)) == []
-    assert visible(visible(text)) == visible(text)
+    assert commands_in(terminal_safe(text)) == []
+    assert terminal_safe(terminal_safe(text)) == terminal_safe(text)
     told = json.dumps({text: text}, ensure_ascii=False)
-    assert json.loads(visible(told)) == {text: text}
+    assert json.loads(terminal_safe(told)) == {text: text}
     if not commands_in(text):
-        assert visible(text) == text
+        assert terminal_safe(text) == text
 
 
 # ----------------------------------------------------------------------------------- closed streams

@@ -50,7 +50,7 @@ from nip_fn_adapters.costs.prices import (
     unpriced,
     upper_bound_prompt,
 )
-from nip_fn_adapters.costs.spending import dollars, dollars_of, run_expenses, stage_expenses
+from nip_fn_adapters.costs.spending import dollars_of, run_cost, run_expenses, stage_expenses
 
 from .games import BUSY, DATA, DATASET, MANY_PAIRS, Setup, make_params, play, setups, shuffled
 
@@ -257,7 +257,7 @@ def test_at_any_moment_a_run_has_cost_what_its_events_add_up_to(setup: Setup, or
         assert added is not None
         paid += added
         assert dollars_of(moment.state, moment.event, LISTED) == added  # or after the event
-        assert dollars(moment.state, LISTED) == pytest.approx(paid)
+        assert run_cost(moment.state, LISTED) == pytest.approx(paid)
 
 
 def test_tokens_are_counted_by_agent_cached_ones_too() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nip_fn.keys import Key, fold_in, key
-from nip_fn_adapters.providers.api.refusals import kind_of
+from nip_fn_adapters.providers.api.refusals import kind_of_failure
 from nip_fn_adapters.providers.api.retries import (
     TRANSIENT,
     Attempt,
@@ -206,4 +206,4 @@ def test_retry_after_is_honoured_up_to_the_longest_that_is_allowed(
     ],
 )
 def test_what_a_status_stands_for(status: int, code: str, kind: FailureKind) -> None:
-    assert kind_of(status, code) == kind
+    assert kind_of_failure(status, code) == kind

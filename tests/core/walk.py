@@ -16,7 +16,7 @@ from returns.result import Success
 
 from nip_fn.config.codec import from_dict, merge, nest
 from nip_fn.config.groups import make_groups
-from nip_fn.config.hosting import kind_of
+from nip_fn.config.hosting import provider_kind
 from nip_fn.config.presets import with_preset
 from nip_fn.config.schema import AGENT, parameters
 from nip_fn.config.unused import unused
@@ -250,7 +250,7 @@ def _world(params: HyperParameters) -> tuple[bool, object]:
         patch.setenv("NIP_FN_TRUST", "1")  # as if the addresses had been given to the command
         if not is_successful(outcomes.outcome(wire)(params, Path("run"))):
             return True, None
-        made.append([kind_of(agent) for agent in params.agents])
+        made.append([provider_kind(agent) for agent in params.agents])
         hosts = known_hosts(params, Path("run"), {"MINE": "own"}).unwrap()
     online = VllmStatus("online", "", "m", (ReplicaStatus(9001, "online"),))
     for name, one in sorted(hosts.items()):

@@ -22,7 +22,7 @@ RECORDINGS = [str(path.relative_to(FOLDER)) for path in sorted(FOLDER.glob("*/*.
 
 
 def events_of(name: str) -> list[Event]:
-    recording = store.read(FOLDER / name).unwrap()
+    recording = store.read_recording(FOLDER / name).unwrap()
     assert recording.torn == 0
     return list(recording.events)
 

@@ -104,7 +104,7 @@ def until(holds: Callable[[], object], what: str) -> None:
 
 def events(folder: Path) -> tuple[Event, ...]:
     """The events that the run has recorded."""
-    recording = store.read(folder / "runs" / "a" / CHECKPOINT)
+    recording = store.read_recording(folder / "runs" / "a" / CHECKPOINT)
     return recording.map(lambda one: one.events).value_or(())  # () while there is no file
 
 
@@ -281,7 +281,7 @@ def test_a_run_with_a_server_of_its_own_and_one_that_goes_on_from_it(
     )
     tested = ended(start(tmp_path, "train", *how, *load, "--run", "b"))
     assert tested.returncode == 0, tested.stderr
-    replies = one_by_one(store.read(tmp_path / "runs" / "b" / CHECKPOINT).unwrap().events)
+    replies = one_by_one(store.read_recording(tmp_path / "runs" / "b" / CHECKPOINT).unwrap().events)
     assert {reply.completion.model for reply in replies} == {MODEL, published.adapter}
     with socket.socket() as probe:  # the servers went with their runs
         assert probe.connect_ex(("127.0.0.1", port)) != 0

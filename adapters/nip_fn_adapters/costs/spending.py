@@ -58,7 +58,7 @@ def run_expenses(state: RunState, prices: Prices) -> tuple[Expense, ...]:
     return (*ended, *(_priced(use, prices) for use in _under_way(state)))
 
 
-def dollars(state: RunState, prices: Prices) -> float | None:
+def run_cost(state: RunState, prices: Prices) -> float | None:
     """The cost of a run so far; None if tokens of unknown price were used."""
     return sum_known(expense.dollars for expense in run_expenses(state, prices))
 

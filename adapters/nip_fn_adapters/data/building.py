@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.code.kinds import Evidence, evidence, kind_of
+from nip_fn.code.kinds import Evidence, data_kind, evidence
 from nip_fn.code.programs import Tests
 from nip_fn.code.solutions import LabelledSolution, SplitHint, datapoint_of
 from nip_fn.code.splitting import LeakKeys, Shares, marks_of, splits
@@ -113,7 +113,7 @@ def build(
             counted = ", ".join(f"{count} {outcome}" for outcome, count in rows.counts.items())
             problem = f"none of its rows can be used ({counted or 'it has none'})"
             return Failure(Problem(problem, source.name))
-        solution_kind = options.kind or kind_of(rows.evidence)
+        solution_kind = options.kind or data_kind(rows.evidence)
         # Read as the keys of programs, before all rows told what they are.
         keys = rows.keys if solution_kind == "code" else [key.without_code() for key in rows.keys]
         _place(db, keys, options)

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.code.kinds import evidence, kind_of
+from nip_fn.code.kinds import data_kind, evidence
 from nip_fn.code.programs import Tests
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
 from nip_fn.errors import Problem
@@ -124,7 +124,7 @@ def _of_its_kind(dataset: Dataset, solution_kind: Kind | None) -> Dataset:
     points = [point for split in SPLITS for point in dataset.split(split)]
     if solution_kind is None and any(point.kind == "prose" for point in points):
         return dataset
-    chosen = solution_kind or kind_of(Counter(evidence(_labelled(point)) for point in points))
+    chosen = solution_kind or data_kind(Counter(evidence(_labelled(point)) for point in points))
     return _mapped(dataset, lambda points: (replace(point, kind=chosen) for point in points))
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from nip_fn.config.codec import to_dict
-from nip_fn.config.hosting import kind_of
+from nip_fn.config.hosting import provider_kind
 from nip_fn.config.study import seeds_axis
 from nip_fn.errors import Problem
 from nip_fn.params.names import is_reference, unknown_name
@@ -20,7 +20,7 @@ from nip_fn.protocols.strategies import strategies_for
 from nip_fn.run.replay import Replayed
 from nip_fn_adapters import extensions
 from nip_fn_adapters.costs.prices import sum_known
-from nip_fn_adapters.costs.spending import dollars as dollars_of
+from nip_fn_adapters.costs.spending import run_cost as dollars_of
 from nip_fn_adapters.experiments.attack_cases import (
     USUAL,
     AttackOptions,
@@ -210,7 +210,7 @@ def _check(params: HyperParameters, options: AttackOptions) -> None:
             refuse(unknown_name("--strategies", name, "strategy", tuple(strategies)))
     # Now, and not when the turn of the trainings has come.
     for agent, spec in zip(params.agents, protocol.agents, strict=True):
-        at_api = kind_of(agent) == "api" and agent.model_provider != "OpenAI"
+        at_api = provider_kind(agent) == "api" and agent.model_provider != "OpenAI"
         if options.starts and spec.role == "prover" and at_api:
             problem = f"{agent.model_provider} trains no models"
             refuse(Problem(problem, "--starts", "leave trainings out with --starts 0"))
@@ -271,7 +271,7 @@ def _play(planned: Planned, folder: Path, money: Money, watch: Watch) -> Replaye
     case, new = planned
     path = folder / CHECKPOINT
     if path.exists():
-        start = start_of(store.read(path).unwrap())  # empty if it died at once
+        start = start_of(store.read_recording(path).unwrap())  # empty if it died at once
         if start and start.loaded != new.lineages:
             problem = "this attack was begun on other models"
             refuse(Problem(problem, str(folder), "give it another --name"))

@@ -30,9 +30,9 @@ from nip_fn_adapters.costs.prices import (
     unpriced,
 )
 from nip_fn_adapters.costs.spending import (
-    dollars,
     dollars_of,
     expected_training,
+    run_cost,
 )
 from nip_fn_adapters.experiments.outcomes import refuse
 from nip_fn_adapters.experiments.wiring import Models
@@ -96,7 +96,7 @@ def open_budget(run: Path, limit: float | None, recorded: float | None) -> Budge
 
 def spent_at_most(state: RunState, run: Path, money: Money) -> float:
     """The dollars that a run may have been billed so far, as far as prices are known."""
-    return (dollars(state, money.prices) or 0.0) + read_unrecorded(run).unwrap()
+    return (run_cost(state, money.prices) or 0.0) + read_unrecorded(run).unwrap()
 
 
 def with_budget(
@@ -140,7 +140,7 @@ class RunningCost:
     def __init__(self, state: RunState, run: Path, money: Money) -> None:
         """Start with the cost of `state`, in which the run's folder was left."""
         self.state = state
-        self.dollars = dollars(state, money.prices)
+        self.dollars = run_cost(state, money.prices)
         self.budget = open_budget(run, money.budget, self.dollars)
         self._prices = money.prices
 

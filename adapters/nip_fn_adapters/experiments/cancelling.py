@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from nip_fn.config.hosting import kind_of
+from nip_fn.config.hosting import provider_kind
 from nip_fn.params.agent import agent_group
 from nip_fn_adapters.experiments.concurrency import asynchronous, run_in_own_loop
 from nip_fn_adapters.experiments.outcomes import outcome, refuse
@@ -38,7 +38,7 @@ cancel_async = asynchronous(cancel)
 
 
 async def _cancel(run: Run, tell: Tell) -> tuple[str, ...]:
-    kinds = {kind_of(agent) for agent in run.params.agents if not agent.freeze_agent}
+    kinds = {provider_kind(agent) for agent in run.params.agents if not agent.freeze_agent}
     jobs: tuple[str, ...] = ()
     if "api" in kinds:
         jobs += await _at_providers(run, tell)
@@ -52,7 +52,7 @@ async def _at_providers(run: Run, tell: Tell) -> tuple[str, ...]:
     from nip_fn_adapters.providers.api.tuner import cancel_jobs, delete_files, trainings
 
     trained = (agent for agent in run.params.agents if not agent.freeze_agent)
-    names = {agent_group(agent) for agent in trained if kind_of(agent) == "api"}
+    names = {agent_group(agent) for agent in trained if provider_kind(agent) == "api"}
     all_trainings = trainings(run.params, environment()).unwrap()
     groups = {name: training for name, training in all_trainings.items() if name in names}
     cancelled = await cancel_jobs(run.path.parent, groups)

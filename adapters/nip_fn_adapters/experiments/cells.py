@@ -11,7 +11,7 @@ from nip_fn.metrics.formulas import Metrics
 from nip_fn.metrics.oversight import Judged, judged
 from nip_fn.run.quotes import Quotes
 from nip_fn.run.replay import StageForest
-from nip_fn_adapters.costs.spending import dollars
+from nip_fn_adapters.costs.spending import run_cost
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.experiments.budgets import Money, check_budget, money_of_run, spent_at_most
 from nip_fn_adapters.experiments.datasets import describe
@@ -106,7 +106,7 @@ class Evaluation:
         run = played(session, folder, title, left, self._watch)
         money = money_of_run(self._money, folder)
         self._spent += spent_at_most(run.state, folder, money)
-        return Tested(run, dollars(run.state, money.prices))
+        return Tested(run, run_cost(run.state, money.prices))
 
     def tell_recorded(self) -> None:
         """Tell how many of the cells were only read, if any were."""

@@ -61,7 +61,7 @@ def as_written(settings: Settings | None, watch: Watch = NOBODY) -> dict[str, An
 
 def named(table: Mapping[str, Any]) -> None:
     """Remember the code and the servers that the user has written into a table (see `trust`)."""
-    extensions.named(table)
+    extensions.remember_sources(table)
     remember(servers_in(table))
 
 

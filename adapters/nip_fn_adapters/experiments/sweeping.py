@@ -18,7 +18,7 @@ from nip_fn.metrics.evaluation import verdicts
 from nip_fn.metrics.study import AFTER, BEFORE, CellResult, StudyTable, tabulate
 from nip_fn.params.training import grace_seconds
 from nip_fn_adapters.costs.prices import Prices
-from nip_fn_adapters.costs.spending import dollars
+from nip_fn_adapters.costs.spending import run_cost
 from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.experiments.budgets import (
     Money,
@@ -373,7 +373,7 @@ def cell_result(run: Run, metrics: Iterable[str], prices: Prices) -> CellResult:
             **trained,
             "replies": sum(row["replies"] for row in counted),
             "seconds": sum(seconds for _, _, seconds in run.state.seconds),
-            "dollars": dollars(run.state, prices),
+            "dollars": run_cost(run.state, prices),
         },
     )
 

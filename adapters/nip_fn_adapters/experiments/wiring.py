@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from nip_fn.config.hosting import kind_of
+from nip_fn.config.hosting import provider_kind
 from nip_fn.config.resolve import resolve
 from nip_fn.errors import Eventual, Problem
 from nip_fn.game.reply import Completion
@@ -112,15 +112,15 @@ def wire(params: HyperParameters, run: Path, watch: Watch = NOBODY) -> Models:
     """
     if problem := server_problem(params):
         refuse(problem)
-    providers = {kind_of(a) for a in params.agents}
+    providers = {provider_kind(a) for a in params.agents}
     context = WiringContext(params, run, ProgressForwarder(), Meter(), watch.tell)
     if any(agent.opponent_scripts for agent in params.agents):
         providers.add("scripted")
     models = {provider: _MODELS[provider](context) for provider in sorted(providers)}
     if len(models) == 1:
         return next(iter(models.values()))._replace(progress=context.progress, meter=context.meter)
-    by_agent = {agent.name: models[kind_of(agent)] for agent in params.agents}
-    by_group = {agent_group(agent): models[kind_of(agent)] for agent in params.agents}
+    by_agent = {agent.name: models[provider_kind(agent)] for agent in params.agents}
+    by_group = {agent_group(agent): models[provider_kind(agent)] for agent in params.agents}
 
     def sample(request: Request) -> Eventual[tuple[Completion | Unanswered, ...]]:
         served = models["scripted"] if request.script else by_agent[request.agent]
@@ -166,7 +166,7 @@ def _local(context: WiringContext) -> Models:
     installed("torch", "transformers", "peft", "trl").unwrap()
     for agent in context.params.agents:
         # A model of the hub may have to be downloaded first, which the sampler does.
-        if kind_of(agent) == "local" and not is_on_hub(agent.model_name):
+        if provider_kind(agent) == "local" and not is_on_hub(agent.model_name):
             with_address = partial(Problem.at, address=f"agents.{agent.name}.model_name")
             model_directory(agent.model_name).alt(with_address).unwrap()
     sampler = local_sampler(context.run / "adapters")
@@ -218,7 +218,7 @@ def _api(context: WiringContext) -> Models:
         refuse(_missing("models behind an API need", error))
     params, run, _, meter, tell = context
     check_apis(params)
-    agents = [agent for agent in params.agents if kind_of(agent) == "api"]
+    agents = [agent for agent in params.agents if provider_kind(agent) == "api"]
     variables = environment()
     served = {agent.name: served_by(agent, variables).unwrap() for agent in agents}
     groups = trainings(params, variables).unwrap()
@@ -291,7 +291,7 @@ def _open_files(highest: int) -> Bounds:
 def check_apis(params: HyperParameters) -> None:
     """Refuse an agent whose model no API can serve, or none can train."""
     for agent in params.agents:
-        if kind_of(agent) == "api":
+        if provider_kind(agent) == "api":
             _check_api(agent, is_trained=params.rl.num_iterations > 0 and not is_frozen(agent))
             if problem := address_problem(agent):
                 refuse(problem)

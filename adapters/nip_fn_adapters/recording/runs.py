@@ -377,7 +377,7 @@ def begun(path: Path, limit: int | None = None) -> Result[Recording, Problem]:
         remedy = "repeat the command that started it with --resume, or name another run"
         return Failure(Problem("holds no event of a run", str(path), remedy, kind="truncated"))
 
-    return store.read(path, limit).bind(check)
+    return store.read_recording(path, limit).bind(check)
 
 
 def checkpoint_file(path: Path, runs: Path) -> Result[Path, Problem]:

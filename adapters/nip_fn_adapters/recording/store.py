@@ -103,7 +103,7 @@ def create(run: Path) -> Result[AppendStore, Problem]:
     return Success(store)
 
 
-def read(path: Path, limit: int | None = None) -> Result[Recording, Problem]:
+def read_recording(path: Path, limit: int | None = None) -> Result[Recording, Problem]:
     """The events in the checkpoint at `path`, or the first `limit` of them."""
     try:
         data = path.read_bytes()
@@ -132,7 +132,7 @@ def reopen(run: Path) -> Result[Reopened, Problem]:
         problem = f"{run} is being written by another process"
         return Failure(Problem(problem, remedy="stop that one first", kind="run"))
     # Read under the lock: before it, another process might still append.
-    reading = read(run / CHECKPOINT)
+    reading = read_recording(run / CHECKPOINT)
     if not is_successful(reading):
         os.close(descriptor)
     return reading.map(

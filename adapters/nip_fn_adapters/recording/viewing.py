@@ -32,6 +32,6 @@ def make_viewer(live: Live) -> Litestar:
     return Litestar([page, events], openapi_config=None, logging_config=None)
 
 
-def run(live: Live, bound: socket.socket, ready: Callable[[int], None]) -> None:
+def serve_page(live: Live, bound: socket.socket, ready: Callable[[int], None]) -> None:
     """Serve until SIGTERM or SIGINT; `ready` is called with the port once requests are answered."""
     asyncio.run(serve(Access(make_viewer(live), None, local_only=True), bound, ready))

@@ -150,7 +150,7 @@ def _probe(isolation: Isolation) -> str:
         limits = Limits(seconds=10.0, total_seconds=10.0)
         try:  # without asyncio: whoever opens a sandbox may be in a loop of events already
             completed = subprocess.run(
-                launch.command(isolation, limits.files_mb),
+                launch.harness_command(isolation, limits.files_mb),
                 input=_message(isolation, program, limits, ""),
                 capture_output=True,
                 env=launch.ENVIRONMENT,
@@ -192,7 +192,7 @@ async def _converse(
     Raises OSError where the harness cannot be started.  It dies with the thread that started it,
     which therefore is that of the loop of events, and none of a pool.
     """
-    process = await _start(launch.command(isolation, limits.files_mb))
+    process = await _start(launch.harness_command(isolation, limits.files_mb))
     # A program that gets past its own limits must not fill the memory of this process.
     most = len(READY) + len(program.inputs) * ((limits.output_kb << 10) + OVERHEAD)
     output, errors, late = bytearray(), bytearray(), True

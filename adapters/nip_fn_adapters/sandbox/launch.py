@@ -67,7 +67,7 @@ def ways_to_isolate() -> tuple[Isolation, ...]:
     return (privileged, unprivileged) if os.getuid() == 0 else (unprivileged,)
 
 
-def command(isolation: Isolation, files_mb: int) -> tuple[str, ...]:
+def harness_command(isolation: Isolation, files_mb: int) -> tuple[str, ...]:
     """The command line that starts the harness; inside, at most `files_mb` may be written."""
     whole = ["/bin/sh", "-c", DIE_FIRST, "sh"]
     if isolation.isolated:

@@ -32,7 +32,7 @@ from nip_fn_adapters.providers.local.jobs import (
 from nip_fn_adapters.providers.local.models import first_line, model_directory
 from nip_fn_adapters.providers.local.progress import read_progress
 from nip_fn_adapters.results import bind_async
-from nip_fn_adapters.serving.wire import ENDED, JobInfo, JobStatus, Refusal
+from nip_fn_adapters.serving.wire import ENDED, HostedJobStatus, JobInfo, Refusal
 
 TICKET = "ticket.json"
 LAST_LINES = 20  # of a log, that are sent with a job
@@ -51,7 +51,7 @@ class Ticket(msgspec.Struct, frozen=True):
     number: int  # jobs are trained in this order
     job_hash: str
     needs: tuple[str, ...]  # the adapters that it starts from or has as its reference
-    status: JobStatus = "pending"  # on disk, it is pending or has ended
+    status: HostedJobStatus = "pending"  # on disk, it is pending or has ended
     reason: str = ""  # why it failed or was cancelled
     tuned: Tuned | None = None  # its result, if it succeeded
 

@@ -68,7 +68,7 @@ def bind(
     return Success(bound)
 
 
-def run(
+def run_service(
     make_service: Callable[[], Service], bound: socket.socket, ready: Callable[[int], None]
 ) -> None:
     """Serve until SIGTERM or SIGINT; then end all that was started.

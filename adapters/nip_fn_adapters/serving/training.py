@@ -48,7 +48,7 @@ class _Configuration(msgspec.Struct):
     use_cpu: bool = False
 
 
-def spread(settings: TrainingSettings) -> Result[TrainingSettings, Problem]:
+def over_machines(settings: TrainingSettings) -> Result[TrainingSettings, Problem]:
     """The settings, for the machines and the GPUs of accelerate's configuration."""
     path = settings.accelerate_config
     if path is None:

@@ -39,12 +39,12 @@ VllmState = Literal[
     "other_error",
 ]
 
-JobStatus = Literal["pending", "starting", "running", "succeeded", "failed", "cancelled"]
+HostedJobStatus = Literal["pending", "starting", "running", "succeeded", "failed", "cancelled"]
 # Of a GPU's memory, that a model's weights may take where each replica has as few GPUs as it can:
 # the rest is for keys and values, activations and adapters.
 WEIGHTS_SHARE = 0.6
 
-ENDED: frozenset[JobStatus] = frozenset({"succeeded", "failed", "cancelled"})
+ENDED: frozenset[HostedJobStatus] = frozenset({"succeeded", "failed", "cancelled"})
 
 AdapterFile = Literal["adapter_config.json", "adapter_model.safetensors"]
 
@@ -140,7 +140,7 @@ class JobInfo(msgspec.Struct, frozen=True):
     """A training job on the server."""
 
     id: str
-    status: JobStatus
+    status: HostedJobStatus
     reason: str = ""  # why it failed or was cancelled
     place: int = 0  # the number of jobs that are trained before it
     progress: Progress | None = None

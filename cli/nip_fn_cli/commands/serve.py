@@ -17,7 +17,7 @@ from nip_fn_adapters.providers.local.models import model_directory
 from nip_fn_adapters.serving.gpus import visible_gpus
 from nip_fn_adapters.serving.in_vllm.nip_fn_access import is_loopback
 from nip_fn_adapters.serving.settings import FleetSettings, ServerSettings, find_vllm
-from nip_fn_adapters.serving.training import TrainingSettings, run_training, spread
+from nip_fn_adapters.serving.training import TrainingSettings, over_machines, run_training
 from nip_fn_adapters.serving.wire import TOKEN_VARIABLE
 from nip_fn_cli.shown.exits import Exit, die, or_exit, say
 
@@ -203,7 +203,7 @@ def _serve(
     if cluster is None:
         keep_serving = not visible_gpus() if keep_serving is None else keep_serving
     else:
-        training = or_exit(spread(training))
+        training = or_exit(over_machines(training))
         or_exit(join_cluster(cluster))
         from nip_fn_adapters.serving.on_ray import keeps_serving
         from nip_fn_adapters.serving.training_on_ray import train_on_ray as train
@@ -226,7 +226,7 @@ def _serve(
         return Service(settings, fleet, partial(train, settings=training))
 
     try:
-        running.run(make_service, bound, partial(_greet, settings, vllm.port))
+        running.run_service(make_service, bound, partial(_greet, settings, vllm.port))
     except msgspec.DecodeError as error:
         die(Exit.RUN, f"{settings.state} cannot be read as a server's folder: {error}")
 

@@ -24,7 +24,7 @@ from nip_fn_cli.shown.exits import Exit, die, or_exit
 from nip_fn_cli.shown.options import JsonOption, RunsOption, TrustOption, money_or_die
 from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.table import print_table
-from nip_fn_cli.shown.terminal import visible
+from nip_fn_cli.shown.terminal import terminal_safe
 
 VERDICTS = {ACCEPT: "right", REJECT: "buggy", NEITHER: "neither"}
 
@@ -87,7 +87,7 @@ def _print_run(run: Run, games: tuple[RecordedGame, ...]) -> None:
     width = max(map(len, facts))
     for title, value in facts.items():
         if title != "parameters":
-            print(f"{title:<{width}}  {visible(str(value))}")
+            print(f"{title:<{width}}  {terminal_safe(str(value))}")
     print()
     folder = run.path.parent
     print_table(run.state, money_of_run(money_or_die(), folder).prices)
@@ -96,7 +96,7 @@ def _print_run(run: Run, games: tuple[RecordedGame, ...]) -> None:
     changed = facts["parameters"]
     print(f"\n{len(changed)} parameters differ from the defaults")
     for address, value in changed.items():
-        print(f"    {address} = {visible(json.dumps(value, ensure_ascii=False))}")
+        print(f"    {address} = {terminal_safe(json.dumps(value, ensure_ascii=False))}")
     if games:
         counts = ", ".join(
             f"{sum(holds(game.rollout) for game in games):,} {name} (--{name})"

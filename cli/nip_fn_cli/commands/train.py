@@ -37,7 +37,7 @@ from nip_fn_cli.shown.options import (
     seeds_or_die,
 )
 from nip_fn_cli.shown.study_table import print_sweep
-from nip_fn_cli.shown.table import print_table, untrained
+from nip_fn_cli.shown.table import failed_trainings, print_table
 from nip_fn_cli.shown.watching import TERMINAL
 
 
@@ -204,7 +204,7 @@ def _report(run: Run, prices: Path | None) -> None:
     if (folder / "adapters").is_dir():
         print(f"adapters    {folder / 'adapters'}")
     print(f"\nTo look closer: {command('nip-fn', 'show', folder)}")
-    if number := untrained(run.state):
+    if number := failed_trainings(run.state):
         failures = "1 training" if number == 1 else f"{number} trainings"
         problem = f"the run is done, but went on without {failures} (column failed trainings)"
         die(Exit.SKIPPED, problem)

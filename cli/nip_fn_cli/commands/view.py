@@ -41,4 +41,4 @@ def view_command(
         print(f"http://{HOST}:{port}", flush=True)
         say(f"nip-fn view: following {path}; Ctrl-C stops it")
 
-    viewing.run(Live(path, money_or_die(prices=prices).prices, followed), bound, ready)
+    viewing.serve_page(Live(path, money_or_die(prices=prices).prices, followed), bound, ready)

@@ -1,4 +1,4 @@
-"""Consoles of rich for tables, bars and coloured text, in which all text is `visible`."""
+"""Consoles of rich for tables, bars and coloured text, in which all text is `terminal_safe`."""
 
 import sys
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from nip_fn_cli.shown.terminal import discard, unguarded, visible
+from nip_fn_cli.shown.terminal import discard, terminal_safe, unguarded
 
 
 class Console(rich.console.Console):
@@ -28,7 +28,7 @@ class Console(rich.console.Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         """The text, made visible before it is measured."""
-        return super().render_str(visible(text), **options)
+        return super().render_str(terminal_safe(text), **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -42,7 +42,7 @@ class Console(rich.console.Console):
             style = segment.style
             # A link is a command with an address that somebody chose.
             plain = style.update_link(None) if style is not None and style.link else style
-            yield Segment(visible(segment.text), plain)
+            yield Segment(terminal_safe(segment.text), plain)
 
     def on_broken_pipe(self) -> None:
         """Go on without a reader."""

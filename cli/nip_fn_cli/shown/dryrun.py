@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from returns.pipeline import is_successful
 
-from nip_fn.config.hosting import is_trained, kind_of
+from nip_fn.config.hosting import is_trained, provider_kind
 from nip_fn.params.agent import agent_group, max_tokens
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.costs.forecast import SELECTED_SHARE
@@ -47,18 +47,18 @@ def _print(forecast: RunForecast, rate: float) -> None:
         (
             *(str(stage.iteration), stage.stage, stage.name),
             model_of(forecast.params.agents[stage.agent], stage.tuned),
-            *cells(forecast.sum([stage]), rate),
+            *row_cells(forecast.sum([stage]), rate),
         )
         for stage in forecast.stages
     ]
-    total = ("total", "", "", "", *cells(forecast.total, rate))
+    total = ("total", "", "", "", *row_cells(forecast.total, rate))
     print("expected / at most, where they differ\n")
     print_rows(titles, [*rows, total], keys=3)
 
 
 def print_forecasts(title: str, workloads: Mapping[str, WorkloadRange]) -> None:
     """Print what each of some runs would ask for and cost, by their names."""
-    rows = [(name, *cells(workload, rate=1.0)[:-1]) for name, workload in workloads.items()]
+    rows = [(name, *row_cells(workload, rate=1.0)[:-1]) for name, workload in workloads.items()]
     print("expected / at most, where they differ\n")
     print_rows((title, *COLUMNS, "dollars"), rows)
 
@@ -71,7 +71,7 @@ def print_sweep_forecast(cells_by_name: Mapping[str, RunForecast], budget: float
     say_budget(whole.dollars, budget)
 
 
-def cells(workload: WorkloadRange, rate: float) -> list[str]:
+def row_cells(workload: WorkloadRange, rate: float) -> list[str]:
     """The cells of a row: `COLUMNS`, dollars, and the time at `rate` requests a second."""
     workloads = workload.expected, workload.most
     counts = [[f"{getattr(end, name):,.0f}" for end in workloads] for name in COLUMNS.values()]
@@ -110,7 +110,7 @@ def say_reasoning(params: HyperParameters) -> None:
     """Warn of limits that hidden reasoning would use up, as far as a model's name tells it."""
     for agent in params.agents:
         limit, name = max_tokens(agent), agent.model_name
-        if kind_of(agent) == "api" and limit < ROOM_TO_REASON and _REASONS.search(name):
+        if provider_kind(agent) == "api" and limit < ROOM_TO_REASON and _REASONS.search(name):
             say(
                 f"{agent.name}: {name} may reason out of sight, within its limit of {limit:,} "
                 "tokens a reply, and then write nothing: raise "
@@ -128,7 +128,7 @@ def say_memory(params: HyperParameters) -> None:
         agent
         for agent in params.agents
         if is_trained(params, agent)
-        and kind_of(agent) in ("local", "self-hosted")
+        and provider_kind(agent) in ("local", "self-hosted")
         and agent.model_name not in BUILTIN
     ]
     for group, agent in {agent_group(agent): agent for agent in ours}.items():

@@ -9,7 +9,7 @@ from returns.primitives.exceptions import UnwrapFailedError
 from returns.result import Failure, Result, Success
 
 from nip_fn_adapters.processes.exits import Exit
-from nip_fn_cli.shown.terminal import visible
+from nip_fn_cli.shown.terminal import terminal_safe
 
 if TYPE_CHECKING:  # help needs this module, and must not wait for the core to be imported
     from nip_fn.errors import Problem
@@ -22,7 +22,7 @@ T = TypeVar("T")
 def say(line: str) -> None:
     """Print a line to stderr: stdout is for results."""
     # Visible already: while a bar is shown, rich takes what is written here to another console.
-    print(visible(line), file=sys.stderr, flush=True)
+    print(terminal_safe(line), file=sys.stderr, flush=True)
 
 
 def die(code: Exit, problem: "Problem | str") -> NoReturn:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 
 from nip_fn_cli.shown.consoles import Console
-from nip_fn_cli.shown.terminal import visible
+from nip_fn_cli.shown.terminal import terminal_safe
 
 WIDTH = 180  # of output that does not go to a terminal
 GAP = "  "  # between columns
@@ -58,7 +58,7 @@ def print_rows(titles: Sequence[str], rows: Sequence[Sequence[str]], *, keys: in
     out = console()
     # Made visible before they are measured, and each in one line.
     headings, *cells = (
-        [visible(text).replace("\n", "\\n").expandtabs(1) for text in row]
+        [terminal_safe(text).replace("\n", "\\n").expandtabs(1) for text in row]
         for row in (titles, *rows)
     )
     for line in lay_out(headings, cells, keys=keys, width=out.width if out.is_terminal else None):

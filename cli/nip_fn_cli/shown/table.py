@@ -98,12 +98,12 @@ def _columns(state: RunState) -> dict[str, CellText]:
         "nodes": lambda record: _number("sample.nodes")(record) + _marked(record, "sample", agents),
         **selected,
         "tokens": lambda record: _sum(record, f"{split}.tokens", "sample.tokens"),
-        **({"failed trainings": _failed} if untrained(state) else {}),
+        **({"failed trainings": _failed} if failed_trainings(state) else {}),
         "seconds": lambda record: f"{record['seconds']:.1f}",
     }
 
 
-def untrained(state: RunState) -> int:
+def failed_trainings(state: RunState) -> int:
     """The trainings that came to nothing, and the adapters that were refused."""
     return sum(int(_failures(record)) for record in summary(state))
 

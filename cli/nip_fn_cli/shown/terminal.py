@@ -1,7 +1,7 @@
 """The door between nip-fn and a terminal: what models, data and servers wrote cannot command it.
 
-Everything that a command prints passes `visible`: plain text in the streams that `guard_streams`
-puts in place, and text in tables and bars in `consoles.Console`.
+Everything that a command prints passes `terminal_safe`: plain text in the streams that
+`guard_streams` puts in place, and text in tables and bars in `consoles.Console`.
 """
 
 import os
@@ -21,20 +21,20 @@ _COMMANDS = re.compile(
 )
 
 
-def visible(text: str) -> str:
+def terminal_safe(text: str) -> str:
     r"""The text with each character that could command a terminal written out as `\uXXXX`.
 
     JSON has the same notation, and so stays the same JSON.  Lines that end as on Windows end in a
     newline alone.
 
-    >>> visible("\x1b]52;c;cm0=\x07 ok")
+    >>> terminal_safe("\x1b]52;c;cm0=\x07 ok")
     '\\u001b]52;c;cm0=\\u0007 ok'
     """
     return _COMMANDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text.replace("\r\n", "\n"))
 
 
 class VisibleStream:
-    """A text stream that `visible` text is written to, and that outlives its reader."""
+    """A text stream that `terminal_safe` text is written to, and that outlives its reader."""
 
     def __init__(self, stream: TextIO) -> None:
         """Write to `stream`."""
@@ -45,7 +45,7 @@ class VisibleStream:
     def write(self, text: str) -> int:
         """Write the text; into nothing if nobody reads any more."""
         try:
-            self.rich_proxied_file.write(visible(text))
+            self.rich_proxied_file.write(terminal_safe(text))
         except BrokenPipeError:
             discard(self.rich_proxied_file)
         return len(text)

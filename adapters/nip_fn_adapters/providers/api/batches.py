@@ -35,9 +35,9 @@ from nip_fn_adapters.providers.api.retries import ONCE, RequestFailure, RetryPol
 from nip_fn_adapters.providers.api.sampler import (
     DEFAULT_SETTINGS,
     ApiModel,
+    ApiQuery,
     ApiSampler,
     ClientSettings,
-    Query,
 )
 from nip_fn_adapters.providers.api.uploads import (
     delete_file,
@@ -141,7 +141,7 @@ class BatchApiSampler(ApiSampler):
     # Only the exchange differs from that of `ApiSampler`: retries, what is learnt about the server
     # and the separation of siblings stay as they are.
     async def _exchange(
-        self, server: Endpoint, query: Query, capabilities: Capabilities
+        self, server: Endpoint, query: ApiQuery, capabilities: Capabilities
     ) -> tuple[Answered | RequestFailure | Problem, Mapping[str, str]]:
         """The outcome of one request, from the batch that holds it."""
         request = query.request
@@ -172,7 +172,7 @@ class BatchApiSampler(ApiSampler):
     ) -> None:
         """Change nothing: a row of a batch says nothing about the load of the server."""
 
-    def _batches_of(self, server: Endpoint, query: Query) -> "_Batches":
+    def _batches_of(self, server: Endpoint, query: ApiQuery) -> "_Batches":
         target = server, query.model
         if target not in self._batches:
             task = RetryTask(

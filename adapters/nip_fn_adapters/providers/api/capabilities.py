@@ -133,7 +133,7 @@ def combine(first: Capabilities, second: Capabilities) -> Capabilities:
     )
 
 
-def differences(before: Capabilities, after: Capabilities) -> Iterator[str]:
+def newly_learnt(before: Capabilities, after: Capabilities) -> Iterator[str]:
     """One line for each newly learnt capability, for people."""
     if after.several < before.several:
         yield "makes one reply at a time, so replies are requested one by one"

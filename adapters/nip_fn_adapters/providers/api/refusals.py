@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from nip_fn.errors import one_line
-from nip_fn_adapters.decoding import UNREADABLE, decode
+from nip_fn_adapters.decoding import UNREADABLE, decode_body
 from nip_fn_adapters.providers.api.retries import FailureKind, RequestFailure
 
 LONGEST_READ = 4000  # characters that are searched
@@ -90,13 +90,15 @@ _TOLD_BY_TEXT: tuple[tuple[FailureKind, frozenset[int], re.Pattern[str]], ...] =
 _DECODER = msgspec.json.Decoder()
 
 
-def kind_of(status: int, code: str = "", message: str = "") -> FailureKind:
+def kind_of_failure(status: int, code: str = "", message: str = "") -> FailureKind:
     """The kind of failure for an HTTP status of 400 or more, and the error's code and message.
 
-    >>> kind_of(503), kind_of(429), kind_of(429, "insufficient_quota"), kind_of(422)
-    ('server', 'rate_limit', 'quota', 'refused')
-    >>> kind_of(400, message="The prompt is too long."), kind_of(404, message="No such model found")
-    ('too_large', 'address')
+    >>> kind_of_failure(503), kind_of_failure(429), kind_of_failure(429, "insufficient_quota")
+    ('server', 'rate_limit', 'quota')
+    >>> kind_of_failure(422), kind_of_failure(404, message="No such model found")
+    ('refused', 'address')
+    >>> kind_of_failure(400, message="The prompt is too long.")
+    'too_large'
     """
     if code in _CODES:
         return _CODES[code]
@@ -110,7 +112,7 @@ def read_refusal(content: bytes, status: int) -> RequestFailure:
     """The failure that the body of an answer with an error status describes."""
     text = content[: 4 * LONGEST_READ].decode(errors="replace")
     try:
-        body = decode(content, _DECODER)
+        body = decode_body(content, _DECODER)
     except UNREADABLE:
         return _failure(_Words([_without_tags(text)], [], [], []), status)
     words = _words_of(body)
@@ -200,7 +202,7 @@ def _failure(words: _Words, status: int) -> RequestFailure:
     code = next((code for code in codes if code in _CODES), next(iter(words.codes), ""))
     # Gemini says all of it twice.
     message = one_line("; ".join(dict.fromkeys(words.texts)), LONGEST_READ)
-    failure_kind = kind_of(status, code, message)
+    failure_kind = kind_of_failure(status, code, message)
     if words.flagged and status in (400, 403):
         failure_kind = "filtered"
     return RequestFailure(failure_kind, status, message, code, next(iter(words.params), ""))

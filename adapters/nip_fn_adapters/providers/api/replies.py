@@ -16,7 +16,7 @@ from nip_fn.game.reply import Completion, FinishReason, is_empty_at_limit
 from nip_fn.keys import Key, fold_in, seed_of
 from nip_fn.params.agent import fields_in
 from nip_fn.run.request import Request
-from nip_fn_adapters.decoding import UNREADABLE, decode
+from nip_fn_adapters.decoding import UNREADABLE, decode_body
 from nip_fn_adapters.providers.api.capabilities import Capabilities
 from nip_fn_adapters.providers.api.refusals import error_in
 from nip_fn_adapters.providers.api.retries import FailureKind, RequestFailure
@@ -179,7 +179,7 @@ def read_answer(
     if not content.strip():
         return RequestFailure("empty", status)
     try:
-        body = decode(content, _DECODER)
+        body = decode_body(content, _DECODER)
     except UNREADABLE as error:
         # Told apart by msgspec's own words: it has one exception for both.
         failure_kind: FailureKind = "truncated" if "truncated" in str(error) else "malformed"

@@ -105,7 +105,7 @@ def api_sampler(
     return ApiSampler(agents, settings)
 
 
-class Query(NamedTuple):
+class ApiQuery(NamedTuple):
     """A request for some of the replies to a chat, at one of the servers of its model."""
 
     request: Request
@@ -174,7 +174,7 @@ class ApiSampler:
 
         Failure: a server refuses the request, or has failed for too long, and there is none.
         """
-        results = await self._sample(Query(request, self._agents[request.agent], request.keys))
+        results = await self._sample(ApiQuery(request, self._agents[request.agent], request.keys))
         if any(isinstance(result, Completion) for result in results):
             return Success(tuple(map(_completion_or_reason, results)))
         problem = next((result for result in results if isinstance(result, Problem)), None)
@@ -189,7 +189,7 @@ class ApiSampler:
         for pause in self._pauses:
             pause.cancel()
 
-    async def _sample(self, query: Query) -> _Results:
+    async def _sample(self, query: ApiQuery) -> _Results:
         """Replies from one request if the server makes several at once, else from one each."""
         if len(query.keys) > 1 and not self._makes_several(query):
             singles = (self._sample(query._replace(keys=(key,))) for key in query.keys)
@@ -209,7 +209,7 @@ class ApiSampler:
                 return (problem,) * len(query.keys)
         raise AssertionError(outcome)
 
-    def _makes_several(self, query: Query) -> bool:
+    def _makes_several(self, query: ApiQuery) -> bool:
         mode = query.served.replies_per_request
         of_servers = (self._capabilities[server, query.model] for server in query.served.endpoints)
         return query.insists or (
@@ -217,7 +217,7 @@ class ApiSampler:
             and all(server_capabilities.several for server_capabilities in of_servers)
         )
 
-    async def _persist(self, query: Query) -> _Outcome:
+    async def _persist(self, query: ApiQuery) -> _Outcome:
         """The replies of one request, sent again as long as that may help.
 
         They are fewer than the keys if the server does not make as many at once.
@@ -235,7 +235,7 @@ class ApiSampler:
             again = outcome
             await self._pause(again.pause)
 
-    async def _attempt(self, permit: Permit, query: Query, before: _Again) -> _Outcome | _Again:
+    async def _attempt(self, permit: Permit, query: ApiQuery, before: _Again) -> _Outcome | _Again:
         """The outcome of one exchange, or how to try again."""
         server = permit.server
         # Taken before the request is sent: others may learn something meanwhile, and a refusal can
@@ -299,7 +299,7 @@ class ApiSampler:
         self._queue.update_pace(permit, change)
 
     async def _exchange(
-        self, server: Endpoint, query: Query, capabilities: Capabilities
+        self, server: Endpoint, query: ApiQuery, capabilities: Capabilities
     ) -> tuple[Answered | RequestFailure | Problem, Mapping[str, str]]:
         """The result of one request, and the headers of the answer; a Problem is final."""
         content = replies.body_of(query.request, query.keys, capabilities, query.served.caches)
@@ -342,7 +342,7 @@ class ApiSampler:
     def _other_form(
         self,
         server: Endpoint,
-        query: Query,
+        query: ApiQuery,
         used: Capabilities,
         failure: RequestFailure,
         before: _Again,
@@ -368,7 +368,7 @@ class ApiSampler:
         refusal = before.refusal or failure
         return before._replace(pause=0.0, guess=form.capabilities, refusal=refusal)
 
-    def _check_number(self, query: Query, server: Endpoint, num_choices: int) -> None:
+    def _check_number(self, query: ApiQuery, server: Endpoint, num_choices: int) -> None:
         """Request replies one by one from a server whose answers repeatedly ignore n."""
         if len(query.keys) == 1 or query.insists:
             return
@@ -377,13 +377,13 @@ class ApiSampler:
         if self._deviant[target] >= DEVIANT_ANSWERS:
             self._remember(query, server, Capabilities(several=False))
 
-    def _remember(self, query: Query, server: Endpoint, learnt: Capabilities) -> None:
+    def _remember(self, query: ApiQuery, server: Endpoint, learnt: Capabilities) -> None:
         before = self._capabilities[server, query.model]
         self._capabilities[server, query.model] = capabilities.combine(before, learnt)
-        for line in capabilities.differences(before, self._capabilities[server, query.model]):
+        for line in capabilities.newly_learnt(before, self._capabilities[server, query.model]):
             self._settings.tell(f"{server.url}: {query.model}: the server {line}")
 
-    def _outage(self, query: Query) -> Outage | None:
+    def _outage(self, query: ApiQuery) -> Outage | None:
         """The outage of all servers of the model: the one with the most time left.
 
         None if one of them answers.
@@ -402,7 +402,7 @@ class ApiSampler:
         )
         return max(outages, key=lambda outage: outage.left)
 
-    def _report_empty(self, server: Endpoint, query: Query, answered: Answered) -> None:
+    def _report_empty(self, server: Endpoint, query: ApiQuery, answered: Answered) -> None:
         """Report replies that used up their token limit without any text."""
         empty = replies.report_of_empty(answered, query.request)
         if empty:
@@ -413,7 +413,7 @@ class ApiSampler:
     def _report_delay(
         self,
         server: Endpoint,
-        query: Query,
+        query: ApiQuery,
         failure: RequestFailure,
         history: Sequence[Attempt],
         outage: Outage | None,
@@ -452,7 +452,7 @@ class ApiSampler:
             self._pauses.discard(pause)
 
 
-def _final(server: Endpoint, query: Query, failure: RequestFailure, reason: str) -> Problem:
+def _final(server: Endpoint, query: ApiQuery, failure: RequestFailure, reason: str) -> Problem:
     """The failure of a request that is given up."""
     remedy, lasting = problems.remedy_for(failure, query.served.key_variable), None
     if failure.kind == "refused":
@@ -463,7 +463,7 @@ def _final(server: Endpoint, query: Query, failure: RequestFailure, reason: str)
     return problems.describe(server, query.purpose, failure, reason, remedy, lasting=lasting)
 
 
-def _address(query: Query, parameter: str) -> str:
+def _address(query: ApiQuery, parameter: str) -> str:
     return f"agents.{query.request.agent}.{parameter}"
 
 

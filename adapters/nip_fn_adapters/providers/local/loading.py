@@ -54,7 +54,7 @@ def folders_of(job: Job, files: JobFiles) -> Folders:
     return Folders(base, start, reference)
 
 
-def load(job: Job, files: JobFiles) -> LoadedJob:
+def load_job(job: Job, files: JobFiles) -> LoadedJob:
     """The job's model, tokenizer and rows; ends the process with a line if they do not fit."""
     folders = folders_of(job, files)
     if job.base_precision in ("8-bit", "4-bit"):

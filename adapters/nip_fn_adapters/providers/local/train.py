@@ -31,7 +31,7 @@ from nip_fn_adapters.providers.local.jobs import (
     read_job,
     write_result,
 )
-from nip_fn_adapters.providers.local.loading import folders_of, load
+from nip_fn_adapters.providers.local.loading import folders_of, load_job
 from nip_fn_adapters.providers.local.models import context_of, exit_on_failure, first_line, require
 from nip_fn_adapters.providers.local.packed import packing_problem, train_packed
 from nip_fn_adapters.providers.local.plain import train_plain
@@ -84,7 +84,7 @@ def _train_job(files: JobFiles, threads: int, plain: bool) -> None:
     job = read_job(files)
     base, start, _ = folders_of(job, files)
     exit_on_failure(require(*PACKAGES))
-    trained = train(job, files, threads=threads, plain=plain)
+    trained = train_job(job, files, threads=threads, plain=plain)
     if trained is None:
         return
     adapter = None
@@ -96,7 +96,7 @@ def _train_job(files: JobFiles, threads: int, plain: bool) -> None:
     write_result(files, JobResult(job_hash(job), adapter, report, scores, trained.problem))
 
 
-def train(job: Job, files: JobFiles, *, threads: int, plain: bool = False) -> Trained | None:
+def train_job(job: Job, files: JobFiles, *, threads: int, plain: bool = False) -> Trained | None:
     """The training once it has ended; None in all processes but the main one.
 
     `plain` asks for trl, for comparison, although the rows might be packed.
@@ -106,7 +106,7 @@ def train(job: Job, files: JobFiles, *, threads: int, plain: bool = False) -> Tr
 
     torch.set_num_threads(max(1, threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     set_seed(job.seed)
-    loaded = load(job, files)
+    loaded = load_job(job, files)
     before = _probe(job, loaded.model, loaded.tokenizer)
     reason = "as asked for" if plain else packing_problem(loaded.model, loaded.encoded)
     if reason:

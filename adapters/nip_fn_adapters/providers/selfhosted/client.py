@@ -21,7 +21,7 @@ from nip_fn_adapters.providers.api.clients import MOST_BYTES, make_client
 from nip_fn_adapters.providers.api.endpoints import Endpoint
 from nip_fn_adapters.providers.api.persist import RetryTask
 from nip_fn_adapters.providers.api.problems import describe, failure_of, remedy_for
-from nip_fn_adapters.providers.api.refusals import kind_of
+from nip_fn_adapters.providers.api.refusals import kind_of_failure
 from nip_fn_adapters.providers.api.retries import TRANSIENT, RequestFailure, RetryPolicy
 from nip_fn_adapters.serving.wire import Refusal, ServerVersion, compatibility
 
@@ -171,7 +171,7 @@ class Client(NamedTuple):
                 answer = await send(path, cast_to=httpx2.Response, options=options, **payload)
             except openai.APIStatusError as error:
                 status, detail = error.status_code, _detail(error.response)
-                if kind_of(status) in REFUSING or (detail and status in UNABLE):
+                if kind_of_failure(status) in REFUSING or (detail and status in UNABLE):
                     return Failure(Refusal(detail or f"status {status}", status=status))
                 raise
         if into is bytes:  # a file
