@@ -48,7 +48,8 @@ def said(run_cli: RunCli, run: str, agent: str) -> list[str]:
 
 
 def test_a_scripted_prover_plays_beside_a_model_and_is_never_trained(run_cli: RunCli) -> None:
-    done = run_cli("train", *SMALL, "--run", "a", *scripted("prover", "honest"))
+    code = ("--dataset", "builtin:python")
+    done = run_cli("train", *SMALL, *code, "--run", "a", *scripted("prover", "honest"))
     assert done.returncode == 0, done.stderr
     told = facts(run_cli, "a")
     assert told["lineage"]["prover"] == []
