@@ -74,7 +74,7 @@ class _Location(NamedTuple):
 # ----------------------------------------------------------------------------------------- loading
 
 
-def load_reference(
+def load_extension(
     reference: str, *, trust: bool = False, recorded: str | None = None
 ) -> Result[Extension, Problem]:
     """The value that `package.module:NAME` or `file.py:NAME` refers to.
@@ -317,7 +317,7 @@ def register(
     """
     then = dict(recorded)
     return collect(
-        load_reference(reference, trust=trust, recorded=then.get(reference))
+        load_extension(reference, trust=trust, recorded=then.get(reference))
         .bind(_REGISTER.get(address, _register_strategy))
         .alt(_at(address))
         for address, reference in references(table).items()
@@ -462,7 +462,7 @@ def load_dataset(reference: str, options: DatasetParameters) -> Result[Dataset, 
         )
 
     return (
-        load_reference(reference)
+        load_extension(reference)
         .bind(made)
         .map(lambda dataset: replace(dataset, name=reference))
         .alt(lambda problem: problem.at("dataset"))

@@ -8,7 +8,7 @@ import pytest
 from nip_fn.params.data import DatasetParameters
 from nip_fn.run.events import JobCreated
 from nip_fn_adapters import load_run
-from nip_fn_adapters.extensions import load_dataset, load_reference, register, source_hash
+from nip_fn_adapters.extensions import load_dataset, load_extension, register, source_hash
 from nip_fn_cli.shown.exits import Exit
 
 from .conftest import SMALL, RunCli
@@ -247,7 +247,7 @@ def test_a_redefined_protocol_takes_the_place_of_the_old_one(tmp_path: Path) -> 
             "from nip_fn.protocols.nip import nip\n"
             f"def GAME(params): return nip(params)._replace(name={name!r})\n"
         )
-        assert load_reference(f"{file}:GAME", trust=True).unwrap().reference == f"{file}:GAME"
+        assert load_extension(f"{file}:GAME", trust=True).unwrap().reference == f"{file}:GAME"
         register({"interaction_protocol": f"{file}:GAME"}).unwrap()  # named by now
         from nip_fn.params.run import HyperParameters
 

@@ -12,7 +12,7 @@ from returns.pipeline import is_successful
 from nip_fn.run import checkpoint
 from nip_fn_adapters import load_run
 from nip_fn_adapters.data.opening import open_data
-from nip_fn_adapters.extensions import load_reference
+from nip_fn_adapters.extensions import load_extension
 from nip_fn_adapters.recording.runs import begun
 from nip_fn_adapters.recording.store import CHECKPOINT, below
 from nip_fn_adapters.trust import is_remembered, remember, server_problem, servers_in
@@ -187,8 +187,8 @@ def test_what_the_user_has_written_is_remembered_by_its_source_and_name(
     refused(call_cli(here, "replay", CHECKPOINT), Exit.USAGE, "you have not named before")
     # Another value of it is not.
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / ".config"))
-    assert is_successful(load_reference(f"{here}/mine.py:T"))
-    assert not is_successful(load_reference(f"{here}/mine.py:OTHER"))
+    assert is_successful(load_extension(f"{here}/mine.py:T"))
+    assert not is_successful(load_extension(f"{here}/mine.py:OTHER"))
     assert (tmp_path / ".config/nip-fn/trusted").stat().st_mode & 0o077 == 0
 
 

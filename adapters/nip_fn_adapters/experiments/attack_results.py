@@ -16,7 +16,7 @@ from nip_fn.protocols.sides import Attackers, aim, is_attacked, sides
 from nip_fn.run.replay import StageForest
 from nip_fn.trees.rollouts import Rollout
 from nip_fn_adapters.experiments.attack_cases import Case
-from nip_fn_adapters.experiments.recordings import read_recording, replay_recording
+from nip_fn_adapters.experiments.recordings import open_recording, replay_recording
 from nip_fn_adapters.experiments.watching import Watch
 from nip_fn_adapters.recording.store import CHECKPOINT
 
@@ -265,7 +265,7 @@ def _example(row: ProverRow, params: HyperParameters, watch: Watch) -> dict[str,
     ):
         # Replayed once more, so that the trees of all runs need not be in memory until here.
         path = run / CHECKPOINT
-        stage = replay_recording(path, read_recording(path), watch).stages[-1]
+        stage = replay_recording(path, open_recording(path), watch).stages[-1]
         games = [game for game in stage.games() if is_misled(game)]
         if games:
             game = max(games, key=lambda game: misled[game.datapoint.id])

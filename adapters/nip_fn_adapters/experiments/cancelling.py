@@ -49,12 +49,12 @@ async def _cancel(run: Run, tell: Tell) -> tuple[str, ...]:
 
 async def _at_providers(run: Run, tell: Tell) -> tuple[str, ...]:
     from nip_fn_adapters.providers.api.endpoints import environment
-    from nip_fn_adapters.providers.api.tuner import cancel_jobs, delete_files, trainings
+    from nip_fn_adapters.providers.api.tuner import cancel_jobs, delete_files, training_servers
 
     trained = (agent for agent in run.params.agents if not agent.freeze_agent)
     names = {agent_group(agent) for agent in trained if provider_kind(agent) == "api"}
-    all_trainings = trainings(run.params, environment()).unwrap()
-    groups = {name: training for name, training in all_trainings.items() if name in names}
+    servers = training_servers(run.params, environment()).unwrap()
+    groups = {name: training for name, training in servers.items() if name in names}
     cancelled = await cancel_jobs(run.path.parent, groups)
     awaited = [record.job.name for record in run.state.jobs if not record.ended]
     await delete_files(run.path.parent, groups, awaited, tell)

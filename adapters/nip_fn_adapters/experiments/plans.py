@@ -32,7 +32,7 @@ from nip_fn_adapters import extensions
 from nip_fn_adapters.experiments.loading import Loaded, first_adapters, load_agents, with_loaded
 from nip_fn_adapters.experiments.outcomes import refuse
 from nip_fn_adapters.experiments.prompt_files import with_templates
-from nip_fn_adapters.experiments.recordings import read_recording, replay_recording
+from nip_fn_adapters.experiments.recordings import open_recording, replay_recording
 from nip_fn_adapters.experiments.settings import resolve, with_base_url, with_provider
 from nip_fn_adapters.experiments.watching import NOBODY, Watch
 from nip_fn_adapters.extensions import Sources
@@ -127,7 +127,7 @@ def plan_fork(
         The plan; nothing has been created.  Refuses if there is a problem with it.
     """
     path = checkpoint_file(Path(run), runs).alt(lambda problem: problem.at("--from")).unwrap()
-    recording = read_recording(path)
+    recording = open_recording(path)
     for problem in changed_sources(recording):
         refuse(problem)
     name = path.resolve().parent.name

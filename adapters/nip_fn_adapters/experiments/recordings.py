@@ -11,7 +11,7 @@ from nip_fn_adapters.experiments.watching import NOBODY, Watch
 from nip_fn_adapters.recording import runs
 
 
-def read_recording(path: Path, until: int | None = None) -> Recording:
+def open_recording(path: Path, until: int | None = None) -> Recording:
     """The events in the file, or the first `until` of them."""
     return runs.begun(path, until).unwrap()
 
@@ -28,7 +28,7 @@ def replay_recording(path: Path, recording: Recording, watch: Watch = NOBODY) ->
 
 def read_run(path: Path, watch: Watch = NOBODY) -> runs.Run:
     """The run in the file, derived; warns as `replay_recording` does."""
-    recording = read_recording(path)
+    recording = open_recording(path)
     replayed = replay_recording(path, recording, watch)
     return runs.Run(path, recording, replayed, runs.changed_sources(recording))
 

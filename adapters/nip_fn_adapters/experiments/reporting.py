@@ -7,7 +7,7 @@ from typing import NamedTuple
 from nip_fn_adapters.experiments.budgets import read_money
 from nip_fn_adapters.experiments.concurrency import asynchronous
 from nip_fn_adapters.experiments.outcomes import outcome
-from nip_fn_adapters.experiments.recordings import read_recording, replay_recording
+from nip_fn_adapters.experiments.recordings import open_recording, replay_recording
 from nip_fn_adapters.experiments.watching import NOBODY, Tell, Watch
 from nip_fn_adapters.recording.reports import (
     ReportedRun,
@@ -83,7 +83,7 @@ report_async = asynchronous(report)
 
 
 def _subject(file: Path, watch: Watch) -> ReportedRun:
-    recording = read_recording(file)
+    recording = open_recording(file)
     if recording.torn:
         watch.tell(
             f"nip-fn: {file} ends inside an event; the report is of the {len(recording.events):,} "

@@ -213,7 +213,12 @@ def _api(context: WiringContext) -> Models:
         from nip_fn_adapters.providers.api.endpoints import environment
         from nip_fn_adapters.providers.api.publisher import api_publisher
         from nip_fn_adapters.providers.api.sampler import ClientSettings, api_sampler, served_by
-        from nip_fn_adapters.providers.api.tuner import Timeouts, api_tuner, delete_files, trainings
+        from nip_fn_adapters.providers.api.tuner import (
+            Timeouts,
+            api_tuner,
+            delete_files,
+            training_servers,
+        )
     except ModuleNotFoundError as error:
         refuse(_missing("models behind an API need", error))
     params, run, _, meter, tell = context
@@ -221,7 +226,7 @@ def _api(context: WiringContext) -> Models:
     agents = [agent for agent in params.agents if provider_kind(agent) == "api"]
     variables = environment()
     served = {agent.name: served_by(agent, variables).unwrap() for agent in agents}
-    groups = trainings(params, variables).unwrap()
+    groups = training_servers(params, variables).unwrap()
     wandb_project = variables.get("WANDB_OPENAI_FINETUNE_PROJECT")
     text_rl, poll = params.text_rl, params.text_rl.fine_tune_poll_seconds
     bounds = _open_files(text_rl.max_requests_in_flight)

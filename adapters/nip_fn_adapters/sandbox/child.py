@@ -46,7 +46,7 @@ def _ending(act: Act) -> tuple[str, str | bytes]:
     except TooLong:
         return "output", ""
     except BaseException as error:
-        return "raised", error_line(error)
+        return "raised", exception_line(error)
 
 
 def _say(report: int, ending: str, text: str | bytes) -> None:
@@ -137,7 +137,7 @@ def _module(name: str, code: bytes) -> dict[str, Any]:
     return module.__dict__
 
 
-def error_line(error: BaseException) -> str:
+def exception_line(error: BaseException) -> str:
     """ "ValueError: ...", cut to a length that one can read; whatever its methods do."""
     name = type(error).__name__
     try:

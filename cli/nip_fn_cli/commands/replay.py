@@ -23,7 +23,7 @@ from nip_fn.trees.tree import ROOT
 from nip_fn_adapters import extensions
 from nip_fn_adapters.costs.note import read_unrecorded
 from nip_fn_adapters.experiments.budgets import Money, lost_line, money_of_run
-from nip_fn_adapters.experiments.recordings import read_recording, replay_recording
+from nip_fn_adapters.experiments.recordings import open_recording, replay_recording
 from nip_fn_adapters.experiments.settings import resolve
 from nip_fn_adapters.recording.store import CHECKPOINT
 from nip_fn_cli.config import with_sets
@@ -99,7 +99,7 @@ def replay_command(
 
 
 def _replay(path: Path, until: int | None) -> Replayed:
-    recording = read_recording(path, until)
+    recording = open_recording(path, until)
     if recording.torn:
         # Not in silence: the digest that is printed must be that of the whole run.  Whoever looks
         # at a run under way can use `load_run`, which leaves the torn event out.

@@ -63,7 +63,7 @@ DEFAULT_TIMEOUTS = Timeouts()
 DELETE_SECONDS = 10.0  # for a request; no run is held up by a file that is left
 
 
-def trainings(
+def training_servers(
     params: HyperParameters, environment: Mapping[str, str]
 ) -> Result[dict[str, TrainingServer], Problem]:
     """The training settings of each group that an API trains; a failure if a key is missing.
