@@ -31,6 +31,19 @@ class Resolved(NamedTuple):
     trainer: Trainer[Any]
     strategies: tuple[Mapping[str, Strategy], ...]
 
+    # Functions are equal only to themselves, and are made anew once a cache has dropped them.  The
+    # states that hold these values are told apart by their parameters.
+    def __eq__(self, other: object) -> bool:
+        """True if both are values of the same names."""
+        return isinstance(other, Resolved) and self._names() == other._names()
+
+    def __hash__(self) -> int:
+        """A hash of the names."""
+        return hash(self._names())
+
+    def _names(self) -> tuple[str, tuple[tuple[str, ...], ...]]:
+        return self.protocol.name, tuple(tuple(scripts) for scripts in self.strategies)
+
 
 def resolve(params: HyperParameters) -> Result[Resolved, Problem]:
     """The values that the parameters name, or the problem of the first name that is unknown.

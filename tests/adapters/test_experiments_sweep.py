@@ -19,7 +19,7 @@ from nip_fn.errors import Problem
 from nip_fn.metrics.study import tabulate
 from nip_fn_adapters import compare, forecast_sweep, load_run, resume, sweep, sweep_async, train
 from nip_fn_adapters.costs.prices import Prices, PriceTable
-from nip_fn_adapters.costs.spending import dollars
+from nip_fn_adapters.costs.spending import run_cost
 from nip_fn_adapters.experiments import sweeping, wiring
 from nip_fn_adapters.experiments.budgets import read_money
 from nip_fn_adapters.experiments.outcomes import refuse
@@ -227,7 +227,7 @@ def test_a_budget_is_one_for_all_cells(tmp_path: Path) -> None:
         ("malt-seed-2", Exit.BUDGET),
     ]
     known = read_money(file=prices).prices
-    spent = [dollars(load_run(few.folder / name).unwrap().state, known) for name in CELLS]
+    spent = [run_cost(load_run(few.folder / name).unwrap().state, known) for name in CELLS]
     assert 0 < sum(amount or 0 for amount in spent) <= 0.3
     whole = sweep(STUDY, name="s", budget=100.0, prices=prices).unwrap()
     assert len(whole.done) == 4

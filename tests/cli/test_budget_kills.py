@@ -22,7 +22,7 @@ PRICES = "".join(
 # Far more than the budgets below can pay for.
 TRAIN = (
     "train", "--provider", "openai", "--model", "m", "--seed", "5", "--iterations", "4",
-    "--dataset", "builtin:tea", "--prices", "prices.toml",
+    "--dataset", "builtin:python", "--prices", "prices.toml",
     "--set", "rl.rollouts_per_iteration=600", "--set", "dataset_options.max_test_size=400",
     "--set", "malt.num_responses_per_timestep=2", "--set", "text_rl.fine_tune_poll_seconds=0.05",
     "--set", "code_validation.system_prompt_version=v1", "--run", "a",

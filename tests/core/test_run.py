@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from nip_fn import __version__
+from nip_fn.config.resolve import resolve
 from nip_fn.config.trainers import trainer_of
 from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion
@@ -304,6 +305,14 @@ def test_a_done_run_waits_for_nothing() -> None:
 
 
 # ----------------------------------------------------------------------------------- replaying
+
+
+def test_states_are_equal_although_their_trainers_were_made_one_by_one() -> None:
+    first, second = (resolve(BUSY.params).unwrap() for _ in range(2))
+    apart = second._replace(trainer=second.trainer._replace(init=lambda groups: ()))
+    assert first == apart
+    assert hash(first) == hash(apart)
+    assert first != apart._replace(protocol=apart.protocol._replace(name="another"))
 
 
 @settings(max_examples=20)
