@@ -5,8 +5,9 @@ next run plays by it, and the one under way does not.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
+import msgspec
 from returns.result import Failure, Result
 
 from nip_fn.config.trainers import find_trainer, trainer_of
@@ -19,7 +20,7 @@ from nip_fn.protocols.strategies import Strategy, strategies_for
 from nip_fn.training.trainer import Trainer
 
 
-class Resolved(NamedTuple):
+class Resolved(msgspec.Struct, frozen=True):
     """The values that a run's parameters name.
 
     protocol: the game.
@@ -36,10 +37,6 @@ class Resolved(NamedTuple):
     def __eq__(self, other: object) -> bool:
         """True if both are values of the same names."""
         return isinstance(other, Resolved) and self._names() == other._names()
-
-    def __hash__(self) -> int:
-        """A hash of the names."""
-        return hash(self._names())
 
     def _names(self) -> tuple[str, tuple[tuple[str, ...], ...]]:
         return self.protocol.name, tuple(tuple(scripts) for scripts in self.strategies)

@@ -309,10 +309,10 @@ def test_a_done_run_waits_for_nothing() -> None:
 
 def test_states_are_equal_although_their_trainers_were_made_one_by_one() -> None:
     first, second = (resolve(BUSY.params).unwrap() for _ in range(2))
-    apart = second._replace(trainer=second.trainer._replace(init=lambda groups: ()))
-    assert first == apart
-    assert hash(first) == hash(apart)
-    assert first != apart._replace(protocol=apart.protocol._replace(name="another"))
+    trainer = second.trainer._replace(init=lambda groups: ())
+    protocol = second.protocol._replace(name="another")
+    assert first == replace(second, trainer=trainer)
+    assert first != replace(second, protocol=protocol)
 
 
 @settings(max_examples=20)
