@@ -113,8 +113,7 @@ class FakeServer:
             answer = self._answer(method, tuple(path.strip("/").split("/")), body)
             if isinstance(answer, web.Response):
                 return answer
-            status = 201 if method == "PUT" else 200
-            return web.Response(status=status, body=msgspec.json.encode(answer))
+            return web.Response(body=msgspec.json.encode(answer))
         return _failed(400, "the body is not what it should be")
 
     def _answer(self, method: str, parts: tuple[str, ...], body: bytes) -> Any:

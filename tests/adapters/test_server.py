@@ -260,7 +260,6 @@ def test_errors_are_one_line_in_one_form(server: Server) -> None:
         ("POST", "/vllm/start", {"model_name": "m", "max_lora_rank": 513}, 400),
         ("POST", "/vllm/start", {"model_name": "./models/secret"}, 422),
         ("POST", "/vllm/start", {"model_name": "/etc"}, 422),
-        ("POST", "/vllm/wake", None, 503),
         ("GET", "/training/jobs/none", None, 404),
         ("GET", "/training/jobs/none/log", None, 404),
         ("DELETE", "/training/jobs/none", None, 404),

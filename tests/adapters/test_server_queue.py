@@ -96,7 +96,7 @@ async def ended(queue: Queue, id: str) -> str:
 
 def put(queue: Queue, *ids: str) -> None:
     for id in ids:
-        assert queue.put(id, replace(JOB, name=id)).unwrap().is_new
+        assert queue.put(id, replace(JOB, name=id)).unwrap().status == "pending"
 
 
 def test_jobs_are_trained_one_after_the_other(tmp_path: Path) -> None:
@@ -140,16 +140,15 @@ def test_the_same_job_is_trained_once(tmp_path: Path) -> None:
         async with working(tmp_path, trainer) as queue:
             put(queue, "a")
             await trainer.has("a")
-            assert not queue.put("a", replace(JOB, name="a")).unwrap().is_new
+            assert queue.put("a", replace(JOB, name="a")).unwrap().status == "running"
             refused = queue.put("a", replace(JOB, name="a", seed=2))
             assert isinstance(refused, Failure)
             assert refused.failure().status == 409
             trainer.end("a")
             assert await ended(queue, "a") == "succeeded"
-            assert queue.put("a", replace(JOB, name="a")).unwrap().info.adapter == "a-trained"
+            assert queue.put("a", replace(JOB, name="a")).unwrap().adapter == "a-trained"
         async with working(tmp_path, trainer) as queue:
-            again = queue.put("a", replace(JOB, name="a")).unwrap()
-            assert (again.is_new, again.info.status) == (False, "succeeded")
+            assert queue.put("a", replace(JOB, name="a")).unwrap().status == "succeeded"
         assert trainer.began == ["a"]
 
     asyncio.run(play())
@@ -217,11 +216,10 @@ def test_a_failed_job_that_is_put_again_is_trained_again(tmp_path: Path) -> None
             async with working(tmp_path, trainer) as queue:
                 put(queue, "a")
                 await trainer.has("a")
-                assert not queue.put("a", replace(JOB, name="a")).unwrap().is_new
+                assert queue.put("a", replace(JOB, name="a")).unwrap().status == "running"
                 trainer.end("a", code)
                 assert await ended(queue, "a") == ("failed" if code else "succeeded")
-        assert not queue.put("a", replace(JOB, name="a")).unwrap().is_new
-        assert queue.info("a").adapter == "a-trained"
+        assert queue.put("a", replace(JOB, name="a")).unwrap().adapter == "a-trained"
 
     asyncio.run(play())
 

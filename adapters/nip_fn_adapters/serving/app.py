@@ -4,14 +4,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.metadata import version as version_of
 from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
-from litestar import Litestar, Request, Response, delete, get, post, put
+from litestar import Litestar, Request, Response, Router, delete, get, post, put
 from litestar.di import Provide
 from litestar.exceptions import HTTPException, ValidationException
-from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin, SwaggerRenderPlugin
@@ -101,18 +101,6 @@ async def stop_vllm(service: Service) -> None:
     await service.stop()
 
 
-@post("/vllm/sleep", status_code=200, responses=_or(409, 503))
-async def sleep_vllm(service: Service) -> VllmStatus:
-    """Free vLLM's memory."""
-    return _granted(await service.sleep())
-
-
-@post("/vllm/wake", status_code=200, responses=_or(409, 503))
-async def wake_vllm(service: Service) -> VllmStatus:
-    """Give vLLM its memory back."""
-    return _granted(await service.wake())
-
-
 @get("/vllm/status", responses=_or())
 async def vllm_status(service: Service) -> VllmStatus:
     """Tell the state of vLLM."""
@@ -131,23 +119,12 @@ async def adapters(service: Service) -> tuple[AdapterInfo, ...]:
     return service.adapters.infos()
 
 
-def _upload(limit: int) -> HTTPRouteHandler:
-    """The endpoint for files of adapters; `limit`: the most bytes of a file."""
-
-    @put(
-        # litestar fixes the limit of a handler when it is defined: hence the function around it.
-        "/adapters/{name:str}/{file:str}",
-        status_code=204,
-        responses=_or(409, 413),
-        request_max_body_size=limit,
-    )
-    async def put_adapter(
-        service: Service, name: PathName, file: AdapterFile, request: Request[Any, Any, Any]
-    ) -> None:
-        """Upload one of an adapter's two files; the adapter is there once both are."""
-        _granted(await service.put_adapter(name, file, request.stream()))
-
-    return put_adapter
+@put("/adapters/{name:str}/{file:str}", status_code=204, responses=_or(409, 413))
+async def put_adapter(
+    service: Service, name: PathName, file: AdapterFile, request: Request[Any, Any, Any]
+) -> None:
+    """Upload one of an adapter's two files; the adapter is there once both are."""
+    _granted(await service.put_adapter(name, file, request.stream()))
 
 
 @get("/adapters/{name:str}/{file:str}", media_type=BYTES, responses=_or(404))
@@ -181,16 +158,10 @@ async def job(service: Service, job_id: PathName) -> JobInfo:
     return service.queue.info(job_id)
 
 
-@put(
-    "/training/jobs/{job_id:str}",
-    responses=_or(409, 413, 422)
-    | {201: ResponseSpec(JobInfo, generate_examples=False, description="it is queued")},
-    status_code=200,
-)
-async def put_job(service: Service, job_id: PathName, data: Job) -> Response[JobInfo]:
-    """Queue a job; 200 if this very job had been queued before."""
-    info, is_new = _granted(service.put_job(job_id, data))
-    return Response(info, status_code=201 if is_new else 200)
+@put("/training/jobs/{job_id:str}", responses=_or(409, 413, 422))
+async def put_job(service: Service, job_id: PathName, data: Job) -> JobInfo:
+    """Queue a job, unless this very job has been queued before and has not failed."""
+    return _granted(service.put_job(job_id, data))
 
 
 @delete("/training/jobs/{job_id:str}", responses=_or(404, 409))
@@ -225,12 +196,8 @@ def _line(error: HTTPException) -> str:
     return "; ".join([error.detail, *mistakes])
 
 
-def _too_deep(request: Request[Any, Any, Any], error: RecursionError) -> Response[Error]:
-    return Response(Error("the JSON is nested too deeply"), status_code=400)
-
-
-def _no_text(request: Request[Any, Any, Any], error: UnicodeDecodeError) -> Response[Error]:
-    return Response(Error("the JSON is not UTF-8 text"), status_code=400)
+def _unreadable(problem: str, request: Request[Any, Any, Any], error: Exception) -> Response[Error]:
+    return Response(Error(problem), status_code=400)
 
 
 def _bug(request: Request[Any, Any, Any], error: Exception) -> Response[Error]:
@@ -244,12 +211,9 @@ ENDPOINTS = (
     version,
     start_vllm,
     stop_vllm,
-    sleep_vllm,
-    wake_vllm,
     vllm_status,
     machine,
     adapters,
-    get_adapter,
     publish,
     remove_adapter,
     jobs,
@@ -263,6 +227,11 @@ ENDPOINTS = (
 def make_app(service: Service) -> Litestar:
     """The application over a service, which it opens and closes."""
     settings = service.settings
+    uploads = Router(
+        "/",
+        route_handlers=[get_adapter, put_adapter],
+        request_max_body_size=settings.max_upload_bytes,
+    )
 
     @asynccontextmanager
     async def life(app: Litestar) -> AsyncIterator[None]:
@@ -279,13 +248,13 @@ def make_app(service: Service) -> Litestar:
             await service.close()
 
     return Litestar(
-        [*ENDPOINTS, _upload(settings.max_upload_bytes)],
+        [*ENDPOINTS, uploads],
         lifespan=[life],
         dependencies={"service": Provide(lambda: service, sync_to_thread=False)},
         exception_handlers={
             HTTPException: _tell,
-            RecursionError: _too_deep,
-            UnicodeDecodeError: _no_text,
+            RecursionError: partial(_unreadable, "the JSON is nested too deeply"),
+            UnicodeDecodeError: partial(_unreadable, "the JSON is not UTF-8 text"),
             Exception: _bug,
         },
         request_max_body_size=settings.max_json_bytes,

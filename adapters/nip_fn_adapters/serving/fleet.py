@@ -14,14 +14,7 @@ from nip_fn.errors import Problem, collect
 from nip_fn.training.canary import Score, canary_problem
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.in_vllm import nip_fn_access as access
-from nip_fn_adapters.serving.machines import (
-    Adapters,
-    Gpus,
-    Machines,
-    Process,
-    Tell,
-    ThisMachine,
-)
+from nip_fn_adapters.serving.machines import Gpus, Machines, ThisMachine
 from nip_fn_adapters.serving.replica import Replica
 from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.vllm import Scored, Vllm, end_token, shape_of
@@ -39,11 +32,6 @@ from nip_fn_adapters.serving.wire import (
 
 ANSWER_LIMIT = 300.0  # seconds for an answer of a vLLM that is online
 NOT_STARTED = Refusal("vLLM has not been started", remedy="POST /vllm/start", status=503)
-NO_SLEEP = Refusal(
-    "vLLM can sleep only on a GPU, and only if no other machine reaches it",
-    remedy="stop it instead",
-    status=409,
-)
 
 _WORST_FIRST: tuple[VllmState, ...] = (
     "crashed",
@@ -123,20 +111,18 @@ class Fleet:
         if self._http is not None:
             await self._http.close()
 
-    async def sleep(self) -> Result[None, Refusal]:
-        """Free the GPUs' memory; 409 if vLLM cannot sleep, or is not online."""
-        if not self._replicas:
-            return Failure(NOT_STARTED)
-        if not self._can_sleep:
-            return Failure(NO_SLEEP)
-        slept = _each(await _all(replica.sleep() for replica in self._replicas))
-        if not is_successful(slept):
+    async def sleep(self) -> bool:
+        """Free the GPUs' memory; False if vLLM cannot sleep, or is not online."""
+        if not (self._replicas and self._can_sleep):
+            return False
+        asleep = all(await _all(replica.sleep() for replica in self._replicas))
+        if not asleep:
             await self.wake()
-        return slept
+        return asleep
 
-    async def wake(self) -> Result[None, Refusal]:
+    async def wake(self) -> None:
         """Take the GPUs' memory back."""
-        return _each(await _all(replica.wake() for replica in self._replicas))
+        await _all(replica.wake() for replica in self._replicas)
 
     async def status(self) -> VllmStatus:
         """The state of all replicas; each is asked with a short limit."""
@@ -252,21 +238,15 @@ class Fleet:
             can_sleep=self._can_sleep,
             extra=(*_defaults(needs, gpus), *settings.extra),
         )
-
-        async def start(loras: Adapters, tell: Tell) -> Result[Process, str]:
-            return await self._machines.start(launch, gpus, loras, tell)
-
-        limit = min(ANSWER_LIMIT, settings.start_limit)
-        vllm = Vllm(self._session(), url_of(settings.host, port), limit)
-        return Replica(settings, port, vllm, start, self._served)
-
-    def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
-            headers = {"Authorization": f"Bearer {self._settings.key}"}
+            headers = {"Authorization": f"Bearer {settings.key}"}
             # Kept connections would break when vLLM is started again.
             connector = aiohttp.TCPConnector(force_close=True)
             self._http = aiohttp.ClientSession(headers=headers, connector=connector)
-        return self._http
+        limit = min(ANSWER_LIMIT, settings.start_limit)
+        vllm = Vllm(self._http, url_of(settings.host, port), limit)
+        start = partial(self._machines.start, launch, gpus)
+        return Replica(settings, port, vllm, start, self._served)
 
 
 def _defaults(needs: Needs, gpus: Sequence[str]) -> tuple[str, ...]:

@@ -27,10 +27,6 @@ Tell = Callable[[str], None]  # is given what a start has to wait for
 class Process(Protocol):
     """A vLLM that runs."""
 
-    @property
-    def log(self) -> str:
-        """The place of its log, for messages."""
-
     def note_life(self) -> None:
         """Take what it has printed so far for no cause of its end: it answers."""
 
@@ -99,24 +95,16 @@ class ThisMachine:
         """A vLLM that has begun to start; or why it could not."""
         log = self._settings.log(launch.port)
         end_orphans(log)
-        taken = await self._until_port_is_free(launch.port, tell)
-        if taken:
-            return Failure(taken)
-        return start_vllm(self._settings, launch, gpus, loras(), log)
-
-    async def _until_port_is_free(self, port: int, tell: Tell) -> str:
-        """Return "" once the port can be had; or why not, after `port_limit`.
-
-        A vLLM whose server was killed has the port until its reaper has ended it.  To count that as
-        crashes gave up the next server's vLLM: four tries with back-off take less than that.
-        """
+        # A vLLM whose server was killed has the port until its reaper has ended it.  To count that
+        # as crashes gave up the next server's vLLM: four tries with back-off take less than that.
         end = time.monotonic() + self._settings.port_limit
-        while not is_successful(free := check_port(self._settings.host, port)):
-            tell(str(free.failure()))
+        while not is_successful(free := check_port(self._settings.host, launch.port)):
+            taken = str(free.failure())
+            tell(taken)
             if time.monotonic() >= end:
-                return str(free.failure())
+                return Failure(taken)
             await asyncio.sleep(POLL_SECONDS)
-        return ""
+        return start_vllm(self._settings, launch, gpus, loras(), log)
 
 
 def start_vllm(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayError
@@ -92,11 +92,11 @@ def needs(gpus: int) -> dict[str, int]:
     return {"num_gpus": gpus, "num_cpus": 0 if gpus else 1}
 
 
-class _Address(NamedTuple):
-    """The address of a vLLM in the cluster."""
-
-    host: str
-    port: int
+async def copy_log(actor: Any, log: Path) -> None:
+    """Add to a log what the log of an actor holds beyond it."""
+    printed = await actor.printed.remote(log.stat().st_size)
+    with log.open("ab") as file:
+        file.write(printed)
 
 
 class _Node:
@@ -110,7 +110,7 @@ class _Node:
 
     async def start(
         self, settings: FleetSettings, launch: Launch, adapters: Mapping[str, Files]
-    ) -> Result[_Address, str]:
+    ) -> Result[tuple[str, int], str]:
         """The address of a vLLM that has begun to start; or why it could not."""
         host, port = free_address()
         model = await asyncio.to_thread(model_directory, launch.needs.model_name)
@@ -123,14 +123,14 @@ class _Node:
         if not is_successful(begun):
             return Failure(begun.failure())
         self._process = begun.unwrap()
-        return Success(_Address(host, port))
+        return Success((host, port))
 
     async def place(self, name: str, files: Files) -> Path:
         """Write an adapter down; the folder that it is in then."""
         return await asyncio.to_thread(write_files, self._folder / "adapters" / name, files)
 
     def printed(self, read: int) -> bytes:
-        """All that vLLM has printed after the first `read` bytes."""
+        """The bytes that vLLM has printed after the first `read`."""
         return self._log.read_bytes()[read:]
 
     def note_life(self) -> None:
@@ -207,11 +207,6 @@ class _RemoteProcess:
         # While it runs: a node that is lost takes its files along.
         self._following = asyncio.create_task(self._follow())
 
-    @property
-    def log(self) -> str:
-        """The path of the copy of its log, on this machine."""
-        return str(self._log)
-
     def note_life(self) -> None:
         """Take what it has printed so far for no cause of its end: it answers."""
         self._actor.note_life.remote()
@@ -231,20 +226,15 @@ class _RemoteProcess:
         with suppress(RayError, TimeoutError):
             async with asyncio.timeout(END_SECONDS):
                 await self._actor.stop.remote()
-                await self._copy_log()
+                await copy_log(self._actor, self._log)
                 await self._actor.clear.remote()
         ray.kill(self._actor)
 
     async def _follow(self) -> None:
         with suppress(RayError):  # its end is noticed otherwise
             while True:
-                await self._copy_log()
+                await copy_log(self._actor, self._log)
                 await asyncio.sleep(LOOK_SECONDS)
-
-    async def _copy_log(self) -> None:
-        printed = await self._actor.printed.remote(self._log.stat().st_size)
-        with self._log.open("ab") as file:
-            file.write(printed)
 
     async def place(self, name: str, folder: Path) -> Path:
         """The folder in which it finds an adapter that is in `folder` here."""
@@ -297,8 +287,7 @@ class RayCluster:
                 begun = await actor.start.remote(self._settings, launch, files)
                 if not is_successful(begun):
                     return Failure(begun.failure())
-                address = begun.unwrap()
-                gate = Gate(address.host, address.port)
+                gate = Gate(*begun.unwrap())
                 await gate.open(self._settings.host, launch.port)
             except (RayError, OSError) as error:
                 return Failure(LOST if isinstance(error, RayActorError) else one_line(error))

@@ -45,11 +45,6 @@ class OwnedProcess:
             )
         self._watching = asyncio.create_task(self._watch(_group_file(log)))
 
-    @property
-    def log(self) -> str:
-        """The path of its log."""
-        return str(self._log)
-
     def note_life(self) -> None:
         """Take what it has printed so far for no cause of its end: it answers."""
         self._survived = self._log.stat().st_size
@@ -58,7 +53,9 @@ class OwnedProcess:
         """The reason of its end, once nothing of the process group is left."""
         # Several may wait, and one that is cancelled must not end the watching for the others.
         code = await asyncio.shield(self._watching)
-        return exit_reason(code, _printed(self._log, self._survived))
+        with self._log.open("rb") as file:
+            file.seek(max(self._survived, file.seek(0, os.SEEK_END) - TAIL))
+            return exit_reason(code, file.read().decode("utf-8", errors="replace"))
 
     async def place(self, name: str, folder: Path) -> Path:
         """The folder itself: the command shares this machine's files."""
@@ -118,10 +115,3 @@ def rotate(log: Path) -> None:
     for newer, older in reversed(list(pairwise(names))):
         with suppress(FileNotFoundError):
             newer.replace(older)
-
-
-def _printed(log: Path, survived: int) -> str:
-    """The end of a log, past the bytes that the command survived."""
-    with log.open("rb") as file:
-        file.seek(max(survived, file.seek(0, os.SEEK_END) - TAIL))
-        return file.read().decode("utf-8", errors="replace")

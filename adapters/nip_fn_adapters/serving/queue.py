@@ -11,13 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.errors import Problem
 from nip_fn.run.ports import Tuned
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.durable import replace_file
@@ -31,7 +29,6 @@ from nip_fn_adapters.providers.local.jobs import (
 )
 from nip_fn_adapters.providers.local.models import first_line, model_directory
 from nip_fn_adapters.providers.local.progress import read_progress
-from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.wire import ENDED, HostedJobStatus, JobInfo, Refusal
 
 TICKET = "ticket.json"
@@ -54,13 +51,6 @@ class Ticket(msgspec.Struct, frozen=True):
     status: HostedJobStatus = "pending"  # on disk, it is pending or has ended
     reason: str = ""  # why it failed or was cancelled
     tuned: Tuned | None = None  # its result, if it succeeded
-
-
-class Put(NamedTuple):
-    """The answer to a job that is put into the queue."""
-
-    info: JobInfo
-    is_new: bool  # false: this very job had been put before, and has not failed
 
 
 class Queue:
@@ -89,8 +79,8 @@ class Queue:
         tickets.sort(key=lambda ticket: ticket.number)
         self._tickets = {ticket.id: ticket for ticket in tickets}
 
-    def put(self, job_id: str, job: Job) -> Result[Put, Refusal]:
-        """Queue a job, also one that has failed; it counts as new then.
+    def put(self, job_id: str, job: Job) -> Result[JobInfo, Refusal]:
+        """Queue a job, unless this very job has been put before and has not failed.
 
         409 if the id is another job's, 422 if the job cannot be written down.
         """
@@ -104,8 +94,7 @@ class Queue:
             problem = f"there is another job {job_id}"
             return Failure(Refusal(problem, remedy="use a new id for this one", status=409))
         # A job fails where it is killed, say; whoever puts it again wants another try.
-        is_new = queued is None or queued.status == "failed"
-        if is_new:
+        if queued is None or queued.status == "failed":
             number = max((ticket.number for ticket in self._tickets.values()), default=0) + 1
             needs = tuple(name for name in (job.start, job.reference) if name is not None)
             # The ticket comes last: it is what a restarted server looks for, and must not name a
@@ -114,7 +103,7 @@ class Queue:
             self._record(Ticket(job_id, number, digest, needs))
             logger.info("the training %s is queued, %d before it", job_id, self.info(job_id).place)
             self._changed.set()
-        return Success(Put(self.info(job_id), is_new))
+        return Success(self.info(job_id))
 
     def __contains__(self, job_id: str) -> bool:
         return job_id in self._tickets
@@ -161,7 +150,7 @@ class Queue:
         """Cancel a job; once this returns, nothing of its training runs.  409 if it has ended."""
         ticket = self._tickets[job_id]
         if ticket.status in ENDED:
-            problem = f"{job_id} has {_ended(ticket)}; there is nothing to cancel"
+            problem = f"there is nothing to cancel: {job_id} is {ticket.status}"
             return Failure(Refusal(problem, status=409))
         # Recorded first: a training that ends at this very moment must find that it was cancelled.
         self._record(replace(ticket, status="cancelled", reason="a client cancelled it"))
@@ -183,7 +172,10 @@ class Queue:
                 self._changed.clear()
                 await self._changed.wait()
         finally:
-            await self._end_all()
+            tasks = list(self._tasks.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _train_all(self) -> None:
         """Train until no job waits, those that come in the meantime included."""
@@ -194,12 +186,6 @@ class Queue:
             if not self._tasks:
                 return
             await self._changed.wait()
-
-    async def _end_all(self) -> None:
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _start(self, ticket: Ticket) -> None:
         def gone(task: asyncio.Task[None]) -> None:
@@ -233,24 +219,17 @@ class Queue:
         """The ticket of a job that was trained now, or by a server that died right afterwards."""
         files = self._files(ticket.id)
         job = read_job(files)
-        earlier = finished(files, job)
-        result: Result[Tuned, Problem]
-        if earlier is not None:
-            result = Success(earlier)
-        else:
+        tuned = finished(files, job)
+        if tuned is None:
             # The child that trains stays offline, so a model of the hub is downloaded here.
             base = await asyncio.to_thread(model_directory, job.model)
-            result = await bind_async(base, lambda folder: self._tuned(ticket, job))
-        ended = result.map(lambda tuned: replace(ticket, status="succeeded", tuned=tuned))
-        return ended.lash(
-            lambda problem: Success(replace(ticket, status="failed", reason=str(problem)))
-        ).unwrap()
-
-    async def _tuned(self, ticket: Ticket, job: Job) -> Result[Tuned, Problem]:
-        files = self._files(ticket.id)
-        code = await self._train(self._state, ticket.id, lambda: self._started(ticket))
-        tuned = finished(files, job)
-        return Failure(Problem(failure_reason(files, code))) if tuned is None else Success(tuned)
+            if isinstance(base, Failure):
+                return replace(ticket, status="failed", reason=str(base.failure()))
+            code = await self._train(self._state, ticket.id, lambda: self._started(ticket))
+            tuned = finished(files, job)
+            if tuned is None:
+                return replace(ticket, status="failed", reason=failure_reason(files, code))
+        return replace(ticket, status="succeeded", tuned=tuned)
 
     def _started(self, ticket: Ticket) -> None:
         if self._tickets[ticket.id].status == "starting":
@@ -269,7 +248,3 @@ class Queue:
 
     def _files(self, job_id: str) -> JobFiles:
         return JobFiles(self._state, job_id)
-
-
-def _ended(ticket: Ticket) -> str:
-    return "been cancelled" if ticket.status == "cancelled" else ticket.status

@@ -128,26 +128,25 @@ class Replica:
             run.loaded.discard(adapter)
             await self._vllm.unload(adapter)
 
-    async def sleep(self) -> Result[None, Refusal]:
-        """Free its memory; while it sleeps, no process is started."""
+    async def sleep(self) -> bool:
+        """True once its memory is free; while it sleeps, no process is started."""
         if self._run is None or not self._run.online:
-            return Failure(Refusal(f"{self.name} is not online, and cannot sleep", status=409))
+            return False
         # Before the request, so that nothing is sent to a vLLM that is falling asleep.
         self._awake.clear()
-        answer = await self._vllm.sleep()
-        if not is_successful(answer):
+        asleep = is_successful(await self._vllm.sleep())
+        if not asleep:
             self._awake.set()
-        return answer
+        return asleep
 
-    async def wake(self) -> Result[None, Refusal]:
+    async def wake(self) -> None:
         """Take the memory back, if it sleeps; a process that died in its sleep is started."""
         run = self._run
         if run is not None and not self._awake.is_set():
-            answer = await self._vllm.wake()
-            if not is_successful(answer) and not await self._ends(run):
-                return answer
+            woken = is_successful(await self._vllm.wake())
+            if not (woken or await self._ends(run)):
+                return
         self._awake.set()
-        return Success(None)
 
     async def ask(
         self, call: Callable[[Vllm], Awaitable[Result[T, Refusal]]], *, blamed: int = 502
@@ -229,7 +228,7 @@ class Replica:
         process = begun.unwrap()
         # vLLM loads the adapters of its command line before its port answers.
         run = self._run = _Run(process, set(served))
-        logger.info("%s is starting; its log is %s", self.name, process.log)
+        logger.info("%s is starting; its log is %s", self.name, self._settings.log(self._port))
         watching = asyncio.create_task(self._watch(run))
         try:
             reason = await process.wait()

@@ -102,11 +102,7 @@ async def serve(app: Any, bound: socket.socket, ready: Callable[[int], None]) ->
         timeout_graceful_shutdown=LAST_ANSWERS,
     )
     port = bound.getsockname()[1]
-    server = _Server(config, lambda: ready(port))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, server.end)
-    await server.serve([bound])
+    await _Server(config, lambda: ready(port)).serve([bound])
 
 
 class _Connection(H11Protocol):
@@ -144,7 +140,7 @@ class _Connection(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, ended by `end` rather than by signals of its own."""
+    """uvicorn's server, after whose end by a signal this process goes on."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         """A server that calls `ready` once it answers."""
@@ -159,9 +155,8 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave signals to `_run`: uvicorn would raise them again, and end this process by them."""
+        """End at a signal; uvicorn would raise it again, and end this process by it."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, setattr, self, "should_exit", True)
         yield
-
-    def end(self) -> None:
-        """Answer the requests that are under way, then end."""
-        self.should_exit = True

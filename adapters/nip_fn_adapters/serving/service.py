@@ -22,13 +22,14 @@ from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.adapter_store import AdapterStore
 from nip_fn_adapters.serving.fleet import NOT_STARTED, Fleet
 from nip_fn_adapters.serving.gpus import gpu_memory
-from nip_fn_adapters.serving.queue import Put, Queue, TrainFunction
+from nip_fn_adapters.serving.queue import Queue, TrainFunction
 from nip_fn_adapters.serving.settings import NO_VLLM, ServerSettings
 from nip_fn_adapters.serving.vllm import Scored
 from nip_fn_adapters.serving.weights import check_adapter, read_config
 from nip_fn_adapters.serving.wire import (
     NAME_PATTERN,
     AdapterFile,
+    JobInfo,
     Machine,
     Needs,
     PublishAdapter,
@@ -94,11 +95,8 @@ class Service:
             if is_successful(launched):
                 ledger = replace(self.adapters.ledger, needs=whole, is_started=True)
                 self.adapters.record(ledger)
-        return await self._with_status(launched)
-
-    async def _with_status(self, result: Result[None, Refusal]) -> Result[VllmStatus, Refusal]:
         status = await self.status()
-        return result.map(lambda nothing: status)
+        return launched.map(lambda nothing: status)
 
     def _check_needs(self, needs: Needs) -> Result[None, Refusal]:
         requested, model, ledger = needs.model_name, self.settings.model, self.adapters.ledger
@@ -161,23 +159,6 @@ class Service:
             if self._fleet is not None:
                 await self._fleet.stop()
 
-    async def sleep(self) -> Result[VllmStatus, Refusal]:
-        """Free vLLM's memory for a program of the client's."""
-        if self._fleet is None or self._wanted is None:
-            return Failure(NOT_STARTED)
-        return await self._with_status(
-            Success(None) if self._is_lent else await self._fleet.sleep()
-        )
-
-    async def wake(self) -> Result[VllmStatus, Refusal]:
-        """Give vLLM its memory back."""
-        if self._fleet is None or self._wanted is None:
-            return Failure(NOT_STARTED)
-        if self._is_lent:
-            problem = "trainings have vLLM's memory; it wakes when they end"
-            return Failure(Refusal(problem, status=409))
-        return await self._with_status(await self._fleet.wake())
-
     async def status(self) -> VllmStatus:
         """The state of vLLM."""
         if self._fleet is None:
@@ -205,7 +186,7 @@ class Service:
         async with self._serving:
             self._is_lent = True
             # Where vLLM cannot sleep, its memory is free only after its end.
-            if not is_successful(await self._fleet.sleep()):
+            if not await self._fleet.sleep():
                 await self._fleet.stop()
             yield
             self._is_lent = False
@@ -284,7 +265,7 @@ class Service:
         self.adapters.remove(name)
         return Success(None)
 
-    def put_job(self, job_id: str, job: Job) -> Result[Put, Refusal]:
+    def put_job(self, job_id: str, job: Job) -> Result[JobInfo, Refusal]:
         """Queue a training whose adapter can be served afterwards."""
         # A job that was accepted once is accepted again, whatever has changed since: its client
         # only repeats a request whose answer was lost.
@@ -309,22 +290,18 @@ class Service:
         if min(job.num_epochs, job.batch_size, job.lora_rank) < 1:
             return "num_epochs, batch_size and lora_rank are 1 or more"
         rank = job.lora_rank
-        for name in (job.start, job.reference):
-            folder = self._named(name)
-            if name is not None and folder is None:
+        for name in filter(None, (job.start, job.reference)):
+            # Looked for only as a name: a client may send anything.
+            folder = self.adapters.folder(name) if re.fullmatch(NAME_PATTERN, name) else None
+            if folder is None:
                 return f"there is no adapter {name} on this server"
-            if folder is not None and name == job.start and job.stack:
+            if name == job.start and job.stack:
                 # The ranks of a stack add up.  Refused here, since the training would take hours
                 # and leave an adapter that can never be served.
                 rank += read_config(folder).map(lambda config: config.r).value_or(0)
         if rank > LORA_RANKS[-1]:
             return f"what it leaves has rank {rank}, and vLLM serves no rank above {LORA_RANKS[-1]}"
         return ""
-
-    def _named(self, name: str | None) -> Path | None:
-        """The folder of an adapter, whose name may be anything that a client sends."""
-        is_name = name is not None and re.fullmatch(NAME_PATTERN, name)
-        return self.adapters.folder(str(name)) if is_name else None
 
 
 def _no_adapter(name: str) -> Refusal:

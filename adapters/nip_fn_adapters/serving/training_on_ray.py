@@ -8,6 +8,7 @@ together; the first one's address joins their processes.
 
 import asyncio
 import logging
+import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -28,6 +29,7 @@ from nip_fn_adapters.serving.on_ray import (
     LOST,
     NOTICE_SECONDS,
     Files,
+    copy_log,
     free_address,
     needs,
     num_gpus,
@@ -52,13 +54,6 @@ class _Order(NamedTuple):
     config: bytes  # accelerate's, if the settings name one
 
 
-class _Look(NamedTuple):
-    """A training as it is now."""
-
-    progress: bytes
-    log: bytes  # printed since the last look
-
-
 class _Left(NamedTuple):
     """The end of a training on one of its nodes."""
 
@@ -73,7 +68,7 @@ class _Trainer:
 
     def __init__(self) -> None:
         """Train nothing yet."""
-        self._files: JobFiles | None = None
+        self._progress = self._log = Path(os.devnull)
 
     def address(self) -> tuple[str, int]:
         """An address at which the other nodes can reach this one."""
@@ -83,7 +78,8 @@ class _Trainer:
         """The end of a training."""
         settings = order.settings
         with tempfile.TemporaryDirectory(prefix="nip-fn-training-") as folder:
-            files = self._files = JobFiles(Path(folder), order.id)
+            files = JobFiles(Path(folder), order.id)
+            self._progress, self._log = files.progress, files.log
             write_job(files, order.job)
             for name, content in order.adapters.items():
                 write_files(files.adapters / name, content)
@@ -100,15 +96,17 @@ class _Trainer:
                 {path.name: read_files(path) for path in made},
             )
 
-    def look(self, read: int) -> _Look:
-        """The training as it is now; `read`: the bytes of its log that are known."""
-        if self._files is None:
-            return _Look(b"", b"")
-        progress, log = (
-            file.read_bytes() if file.exists() else b""
-            for file in (self._files.progress, self._files.log)
-        )
-        return _Look(progress, log[read:])
+    def progress(self) -> bytes:
+        """The training's record of its progress; b"" before the first."""
+        return _content(self._progress)
+
+    def printed(self, read: int) -> bytes:
+        """The bytes that the training has printed after the first `read`."""
+        return _content(self._log)[read:]
+
+
+def _content(file: Path) -> bytes:
+    return file.read_bytes() if file.exists() else b""
 
 
 async def train_on_ray(
@@ -212,9 +210,7 @@ async def _follow(trainer: Any, files: JobFiles, started: Callable[[], None]) ->
     with suppress(RayActorError):  # its end is noticed otherwise
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            look: _Look = await trainer.look.remote(files.log.stat().st_size)
-            if look.progress:
-                replace_file(files.progress, look.progress)
+            if progress := await trainer.progress.remote():
+                replace_file(files.progress, progress)
                 started()
-            with files.log.open("ab") as log:
-                log.write(look.log)
+            await copy_log(trainer, files.log)
