@@ -197,7 +197,7 @@ def poisoned(folder: Path, change: str) -> Path:
     if change == "made for another model":
         weights = lora(width=64)
     write_adapter(folder, weights, told)
-    if change == "should have":
+    if change == "file not fully covered":
         whole = (folder / WEIGHTS).read_bytes()
         (folder / WEIGHTS).write_bytes(whole[:-1])
     return folder
@@ -210,7 +210,7 @@ def poisoned(folder: Path, change: str) -> Path:
         "its rank is 128",
         "made for 'org/other'",
         "made for another model",
-        "should have",
+        "file not fully covered",
     ],
 )
 def test_a_poisoned_adapter_is_refused_and_the_owner_keeps_its_last(

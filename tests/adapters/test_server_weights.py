@@ -16,7 +16,7 @@ from returns.result import Success
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import model_directory
-from nip_fn_adapters.serving.weights import MAX_TENSORS, check_adapter, read_contents
+from nip_fn_adapters.serving.weights import MAX_TENSORS, check_adapter, read_tensors
 
 from .serving import CONFIG, MODEL, WEIGHTS, config, lora, write_adapter
 from .training import make_job, tune
@@ -39,12 +39,10 @@ def test_a_sound_adapter_passes(tmp_path: Path) -> None:
     assert problem(write_adapter(tmp_path / "sound", lora())) == ""
 
 
-def test_more_tensors_than_a_model_has_are_refused_before_they_are_looked_at(
-    tmp_path: Path,
-) -> None:
-    """Every entry is broken: not one was read."""
+def test_more_tensors_than_a_model_has_are_refused(tmp_path: Path) -> None:
     folder = write_adapter(tmp_path / "many", lora())
-    header = json.dumps({f"tensor-{number}": 0 for number in range(MAX_TENSORS + 1)}).encode()
+    empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    header = json.dumps({f"tensor-{number}": empty for number in range(MAX_TENSORS + 1)}).encode()
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(header)) + header)
     assert problem(folder) == f"{WEIGHTS} has more than 50,000 tensors"
 
@@ -169,7 +167,7 @@ def test_every_cut_of_the_file_is_noticed(tmp_path: Path) -> None:
         (tmp_path / WEIGHTS).write_bytes(whole[:length])
         assert WEIGHTS in problem(tmp_path)
     (tmp_path / WEIGHTS).write_bytes(whole + b"\0")
-    assert f"has {len(whole) + 1:,} bytes, and should have {len(whole):,}" in problem(tmp_path)
+    assert "file not fully covered" in problem(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +188,6 @@ def test_a_spoilt_header_never_ends_in_an_exception(whole: Path, data: st.DataOb
     shutil.copytree(whole, spoilt, dirs_exist_ok=True)
     (spoilt / WEIGHTS).write_bytes(content)
     assert isinstance(problem(spoilt), str)
-    contents = read_contents(spoilt / WEIGHTS)
-    if isinstance(contents, Success):
-        start, tensors = contents.unwrap()
-        assert all(start + tensor.data_offsets[1] <= len(content) for tensor in tensors.values())
+    size = len(content) - 8 - int.from_bytes(content[:8], "little")
+    tensors = read_tensors(spoilt / WEIGHTS).value_or({})
+    assert all(tensor.data_offsets[1] <= size for tensor in tensors.values())
