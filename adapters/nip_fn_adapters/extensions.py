@@ -13,6 +13,7 @@ import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from importlib.machinery import ModuleSpec, PathFinder
 from modulefinder import ModuleFinder
@@ -265,7 +266,7 @@ def _imported(location: _Location) -> set[Path]:
 
 def references(table: Mapping[str, Any]) -> dict[str, str]:
     """The references in a written configuration, by the address that holds each."""
-    written = {address: _value_at(table, address) for address in (*_REGISTER, "dataset")}
+    written = {address: _value_at(table, address) for address in (*_SLOTS, "dataset")}
     written |= _scripts(table)
     return {
         address: name
@@ -318,8 +319,8 @@ def register(
     then = dict(recorded)
     return collect(
         load_extension(reference, trust=trust, recorded=then.get(reference))
-        .bind(_REGISTER.get(address, _register_strategy))
-        .alt(_at(address))
+        .bind(partial(_register, address))
+        .alt(partial(Problem.at, address=address))
         for address, reference in references(table).items()
         if address != "dataset"
     ).map(lambda _: None)
@@ -330,9 +331,9 @@ def known(table: Mapping[str, Any]) -> Result[None, Problem]:
 
     A program may have registered them under names that only it knows.
     """
-    for address, registry in _REGISTRIES.items():
+    for address, slot in _SLOTS.items():
         name = _value_at(table, address)
-        if name is not None and name not in registry:
+        if name is not None and name not in slot.registry:
             return Failure(
                 Problem(
                     f"{name!r} was registered by the program that started the run",
@@ -344,84 +345,58 @@ def known(table: Mapping[str, Any]) -> Result[None, Problem]:
     return Success(None)
 
 
-def _at(address: str) -> Callable[[Problem], Problem]:
-    return lambda problem: problem.at(address)
+class _Slot(NamedTuple):
+    """A parameter that may name a value of a user's own.
+
+    registry: the values that it may have, by name.
+    expected: the sort of these values, for messages.
+    record: a type of values that are no functions.
+    entry: what is registered for a value.
+    """
+
+    registry: dict[str, Any]
+    expected: str
+    record: type | tuple[()] = ()
+    entry: Callable[[Any], Any] = lambda value: value
 
 
-def _register_protocol(extension: Extension) -> Result[None, Problem]:
-    expected = "a Protocol, or a function HyperParameters -> Protocol"
-    if not (isinstance(extension.value, Protocol) or callable(extension.value)):
-        return _wrong_type(extension, extension.value, expected)
-
-    def make(params: HyperParameters) -> Protocol:
-        made: Protocol = (
-            extension.value if isinstance(extension.value, Protocol) else extension.value(params)
-        )
-        return made
-
-    def check(made: object) -> Result[None, Problem]:
-        if not isinstance(made, Protocol):
-            return _wrong_type(extension, made, expected)
-        PROTOCOLS[extension.reference] = make
-        return Success(None)
-
-    # Called once here: a function that raises should do so before a run begins.
-    plain = HyperParameters(interaction_protocol=extension.reference)
-    return _called(extension.reference, lambda: make(plain)).bind(check)
-
-
-def _register_trainer(extension: Extension) -> Result[None, Problem]:
-    if not (isinstance(extension.value, Trainer) or callable(extension.value)):
-        return _wrong_type(
-            extension, extension.value, "a Trainer, or a function HyperParameters -> Trainer"
-        )
-
-    def make(params: HyperParameters) -> Trainer[Any]:
-        trainer: Trainer[Any] = (
-            extension.value if isinstance(extension.value, Trainer) else extension.value(params)
-        )
-        return trainer
-
-    TRAINERS[extension.reference] = make
-    return Success(None)
-
-
-def _register_selector(extension: Extension) -> Result[None, Problem]:
-    if not callable(extension.value):
-        return _wrong_type(extension, extension.value, "a selector, such as chain(rule, *filters)")
-    SELECTORS[extension.reference] = lambda malt: extension.value
-    return Success(None)
-
-
-def _register_backup(extension: Extension) -> Result[None, Problem]:
-    if not callable(extension.value):
-        return _wrong_type(extension, extension.value, "a backup, such as discounted(0.9)")
-    BACKUPS[extension.reference] = extension.value
-    return Success(None)
-
-
-def _register_strategy(extension: Extension) -> Result[None, Problem]:
-    if not callable(extension.value):
-        return _wrong_type(extension, extension.value, "a strategy, a function that writes a reply")
-    STRATEGIES[extension.reference] = extension.value
-    return Success(None)
-
-
+_SLOTS = {
+    "interaction_protocol": _Slot(
+        PROTOCOLS,
+        "a Protocol, or a function HyperParameters -> Protocol",
+        Protocol,
+        lambda value: (lambda params: value) if isinstance(value, Protocol) else value,
+    ),
+    "trainer": _Slot(
+        TRAINERS,
+        "a Trainer, or a function HyperParameters -> Trainer",
+        Trainer,
+        lambda value: (lambda params: value) if isinstance(value, Trainer) else value,
+    ),
+    "malt.pair_selection_method": _Slot(
+        SELECTORS,
+        "a selector, such as chain(rule, *filters)",
+        entry=lambda value: lambda malt: value,
+    ),
+    "malt.value_backup": _Slot(BACKUPS, "a backup, such as discounted(0.9)"),
+}
 _STRATEGY = "model_name"  # of a scripted agent
+_STRATEGIES = _Slot(STRATEGIES, "a strategy, a function that writes a reply")
 
-# By address; any other is that of a strategy.
-_REGISTER: dict[str, Callable[[Extension], Result[None, Problem]]] = {
-    "interaction_protocol": _register_protocol,
-    "trainer": _register_trainer,
-    "malt.pair_selection_method": _register_selector,
-    "malt.value_backup": _register_backup,
-}
-_REGISTRIES: dict[str, Mapping[str, Any]] = {
-    "interaction_protocol": PROTOCOLS,
-    "trainer": TRAINERS,
-    "malt.pair_selection_method": SELECTORS,
-    "malt.value_backup": BACKUPS,
-}
+
+def _register(address: str, extension: Extension) -> Result[None, Problem]:
+    slot, value = _SLOTS.get(address, _STRATEGIES), extension.value
+    if not (isinstance(value, slot.record) or callable(value)):
+        return _wrong_type(extension, value, slot.expected)
+    entry = slot.entry(value)
+    if slot.record is Protocol:
+        # Called once here: a function that raises should do so before a run begins.
+        plain = HyperParameters(interaction_protocol=extension.reference)
+        made = _called(extension.reference, lambda: entry(plain))
+        if not isinstance(made.value_or(None), Protocol):
+            return made.bind(lambda value: _wrong_type(extension, value, slot.expected))
+    slot.registry[extension.reference] = entry
+    return Success(None)
 
 
 def _called(reference: str, make: Callable[[], Any]) -> Result[Any, Problem]:
@@ -454,12 +429,11 @@ def load_dataset(reference: str, options: DatasetParameters) -> Result[Dataset, 
     """
 
     def made(extension: Extension) -> Result[Dataset, Problem]:
-        value = extension.value
-        if isinstance(value, Dataset):
-            return Success(value)
-        return _called(reference, lambda: _content(value() if callable(value) else value)).bind(
-            lambda content: _as_dataset(extension, content, options)
-        )
+        def content() -> Any:
+            value = extension.value() if callable(extension.value) else extension.value
+            return value if isinstance(value, Dataset) else tuple(value)
+
+        return _called(reference, content).bind(partial(_as_dataset, extension, options))
 
     return (
         load_extension(reference)
@@ -469,19 +443,18 @@ def load_dataset(reference: str, options: DatasetParameters) -> Result[Dataset, 
     )
 
 
-def _content(value: Any) -> Any:
-    return value if isinstance(value, Dataset) else tuple(value)
-
-
 def _as_dataset(
-    extension: Extension, content: Any, options: DatasetParameters
+    extension: Extension, options: DatasetParameters, content: Any
 ) -> Result[Dataset, Problem]:
     if isinstance(content, Dataset):
         return Success(content)
     strange = [point for point in content if not isinstance(point, Datapoint)]
     if strange:
         return _wrong_type(extension, strange[0], "a Datapoint (see make_datapoint)")
-    keys = [_leak_keys(point) for point in content]
+    keys = [
+        LeakKeys((point.problem_id, text_hash(f"{point.question}{point.views or ''}")))
+        for point in content
+    ]
     placed = splits(keys, Shares(options.validation_share, options.test_share))
 
     def split(name: Split) -> tuple[Datapoint, ...]:
@@ -490,10 +463,6 @@ def _as_dataset(
         )
 
     return Success(Dataset(extension.reference, split("train"), split("validation"), split("test")))
-
-
-def _leak_keys(point: Datapoint) -> LeakKeys:
-    return LeakKeys((point.problem_id, text_hash(f"{point.question}{point.views or ''}")))
 
 
 # ----------------------------------------------------------------------------------------- sources
