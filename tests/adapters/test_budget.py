@@ -208,10 +208,10 @@ def test_one_that_is_cancelled_as_its_turn_comes_does_not_keep_it() -> None:
     budget = Budget(1.0)
 
     async def story() -> None:
-        assert await budget.reserve(1.0)
+        reservation = await budget.reserve(1.0)
         late = asyncio.ensure_future(budget.reserve(1.0))
         await asyncio.sleep(0)
-        budget.settle(1.0, 0.0)  # its turn ...
+        budget.settle(reservation, 0.0)  # its turn ...
         late.cancel()  # ... but it is gone before it hears of it
         await asyncio.gather(late, return_exceptions=True)
         assert late.cancelled()
@@ -224,13 +224,13 @@ def test_what_waits_in_line_is_held_back_and_what_is_under_way_is_not() -> None:
     budget = Budget(1.0)
 
     async def story() -> None:
-        assert await budget.reserve(1.0)
+        reservation = await budget.reserve(1.0)
         line = [asyncio.ensure_future(budget.reserve(0.5)) for _ in range(3)]
         await asyncio.sleep(0)
         budget.drain()
         await asyncio.gather(*line, return_exceptions=True)
         assert all(task.cancelled() for task in line)
-        budget.settle(1.0, 0.5)
+        budget.settle(reservation, 0.5)
         assert await budget.reserve(0.5)
 
     asyncio.run(story())
@@ -295,16 +295,15 @@ def test_what_a_kill_may_lose_is_a_share_of_what_is_left() -> None:
         turns = [asyncio.ensure_future(budget.reserve(1.0)) for _ in range(5)]
         await asyncio.sleep(0.01)
         assert [turn.done() for turn in turns] == [True, True, True, False, False]
-        budget.settle(1.0, 0.0)
+        budget.settle(turns[0].result(), 0.0)
         await asyncio.sleep(0.01)
         assert [turn.done() for turn in turns] == [True, True, True, True, False]
         budget.drain()
-        for _ in range(3):
-            budget.settle(1.0, 0.0)
-        assert await budget.reserve(9.0)
-        budget.settle(9.0, 0.0)
+        for turn in turns[1:4]:
+            budget.settle(turn.result(), 0.0)
+        budget.settle(await budget.reserve(9.0), 0.0)
         found_again = [budget.reserve(2.0, durable=True) for _ in range(5)]
-        assert await asyncio.gather(*found_again) == [True] * 5
+        assert all(await asyncio.gather(*found_again))
 
     asyncio.run(story())
 

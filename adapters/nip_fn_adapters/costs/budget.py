@@ -17,8 +17,8 @@ within 1.4 times its bill take 2.2 times as long; now it takes 1.2 times.
 import asyncio
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection
-from functools import partial
 from math import ceil, inf
+from operator import add, sub
 from types import TracebackType
 from typing import NamedTuple, Protocol
 
@@ -56,10 +56,21 @@ def forget(dollars: float, *, sync: bool) -> None:
     """Store nothing: for runs that no later process resumes."""
 
 
+class Reservation(NamedTuple):
+    """Dollars that are kept for work until its cost is known.
+
+    most: the highest cost of the work.
+    at_risk: the part of it that a kill would lose; 0 of work that a resumed run finds again.
+    expected: the part of that which is expected to be billed.
+    """
+
+    most: float = 0.0
+    at_risk: float = 0.0
+    expected: float = 0.0
+
+
 class _Waiting(NamedTuple):
-    most: float
-    expected: float
-    durable: bool
+    reservation: Reservation
     turn: "asyncio.Future[bool]"
 
 
@@ -81,9 +92,7 @@ class Budget:
         self.refusal: Problem | None = None  # why nothing more is sent
         self._recorded = recorded
         self._note, self._noted = note, lost
-        self._reserved = 0.0
-        self._at_risk = 0.0  # the part of it that a kill would lose
-        self._expected = 0.0  # the part of that which is expected to be billed
+        self._reserved = Reservation()  # the sum of all that are under way
         self._under_way = 0
         self._line: deque[_Waiting] = deque()
         self._is_scheduled = False
@@ -97,10 +106,10 @@ class Budget:
 
     async def reserve(
         self, most: float, *, expected: float | None = None, durable: bool = False
-    ) -> bool:
-        """True once `most` dollars are reserved, and noted; False if they never can be.
+    ) -> Reservation | None:
+        """The reservation of `most` dollars, once it is noted; None if it never can be.
 
-        After True, `settle` must follow, with the same arguments.
+        It must be settled afterwards (`settle`).
 
         Args:
             most: the highest cost of the work.
@@ -108,36 +117,27 @@ class Budget:
             durable: the work outlives this process: a resumed run finds it again, with its bill.
         """
         if self.refusal is not None:
-            return False
-        expected = most if expected is None else expected
+            return None
+        risk = (0.0, 0.0) if durable else (most, most if expected is None else expected)
+        reservation = Reservation(most, *risk)
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._line.append(_Waiting(most, expected, durable, turn))
+        self._line.append(_Waiting(reservation, turn))
         self._schedule()
         try:
-            return await turn
+            return reservation if await turn else None
         except asyncio.CancelledError:
             # Its turn came in the moment in which it was cancelled: nobody else would give this
             # back.
             if turn.done() and not turn.cancelled() and turn.result():
-                self.settle(most, 0.0, expected=expected, durable=durable)
+                self.settle(reservation, 0.0)
             raise
 
-    def settle(
-        self,
-        most: float,
-        spent: float,
-        *,
-        expected: float | None = None,
-        durable: bool = False,
-        lost: bool = False,
-    ) -> None:
-        """Replace a reservation of `most` dollars by what was spent, for nothing if `lost`."""
+    def settle(self, reservation: Reservation, spent: float, *, lost: bool = False) -> None:
+        """Replace a reservation by the dollars that were spent, for nothing if `lost`."""
         self._under_way -= 1
+        left = Reservation(*map(sub, self._reserved, reservation))
         # Set to zero rather than subtracted to it, so that rounding errors cannot add up.
-        risk, expected = (0.0, 0.0) if durable else (most, most if expected is None else expected)
-        self._reserved = self._reserved - most if self._under_way else 0.0
-        self._at_risk = self._at_risk - risk if self._under_way else 0.0
-        self._expected = self._expected - expected if self._under_way else 0.0
+        self._reserved = left if self._under_way else Reservation()
         self.spent += spent
         self.lost += spent if lost else 0.0
         self._schedule()
@@ -181,11 +181,9 @@ class Budget:
         # Only the head of the line is served: cheap requests would overtake an expensive one until
         # the budget has no room for it.
         while self._line and (self._line[0].turn.done() or self._affords(self._line[0])):
-            most, expected, durable, turn = self._line.popleft()
+            reservation, turn = self._line.popleft()
             if not turn.done():  # else it was cancelled
-                self._reserved += most
-                self._at_risk += 0.0 if durable else most
-                self._expected += 0.0 if durable else expected
+                self._reserved = Reservation(*map(add, self._reserved, reservation))
                 self._under_way += 1
                 turns.append(turn)
         try:
@@ -197,33 +195,31 @@ class Budget:
         for turn in turns:
             turn.set_result(True)
         if self._line and not self._under_way:
-            self.refuse(self._used_up(self._line[0].most))
+            lost = f" (${self.lost:.4f} for answers that were lost)" * (self.lost > ROUNDING)
+            problem = (
+                f"${self.spent:.4f} of the budget of ${self.limit:g} are spent{lost}, and the next "
+                f"request could cost ${self._line[0].reservation.most:.4f}"
+            )
+            self.refuse(Problem(problem))
 
     def _affords(self, waiting: _Waiting) -> bool:
         available = self.limit - self.spent + ROUNDING
+        most, at_risk, expected = map(add, self._reserved, waiting.reservation)
         # One at a time always may: a share of the last dollars would be too little for any.
-        in_bounds = not self._at_risk or (
-            self._expected + waiting.expected <= EXPECTED * available
-            and self._at_risk + waiting.most <= AT_RISK * available
-        )
-        return self._reserved + waiting.most <= available and (waiting.durable or in_bounds)
-
-    def _used_up(self, most: float) -> Problem:
-        lost = f" (${self.lost:.4f} for answers that were lost)" * (self.lost > ROUNDING)
-        return Problem(
-            f"${self.spent:.4f} of the budget of ${self.limit:g} are spent{lost}, and the next "
-            f"request could cost ${most:.4f}"
-        )
+        alone = not (self._reserved.at_risk and waiting.reservation.at_risk)
+        in_bounds = expected <= EXPECTED * available and at_risk <= AT_RISK * available
+        return most <= available and (alone or in_bounds)
 
     def _keep_note(self) -> None:
         """Keep the stored amount at least as high as what a kill would lose, and close to it."""
-        lost = self.unrecorded + self._at_risk
+        at_risk = self._reserved.at_risk
+        lost = self.unrecorded + at_risk
         if lost > self._noted:
             # Not ahead of all that is left, which would refuse the next session what may still fit.
             # Without a limit there is nothing to keep: the note only informs.
-            ahead = min(AHEAD * self._at_risk, max(0.0, self.limit - self._recorded - lost))
+            ahead = min(AHEAD * at_risk, max(0.0, self.limit - self._recorded - lost))
             self._write(lost + ahead, sync=self.limit < inf)
-        elif self._noted - lost > self._at_risk:
+        elif self._noted - lost > at_risk:
             # Not synced: after a power cut, a note that is too high is on the safe side.
             self._write(lost, sync=False)
 
@@ -241,23 +237,21 @@ class Charge:
     def __init__(
         self,
         budget: Budget,
-        price: Price,
-        most: float,
-        *,
-        expected: float | None = None,
-        durable: bool,
+        price: Price = FREE,
+        reservation: Reservation | None = None,
         learn: Callable[[Tokens, float], None] = lambda tokens, dollars: None,
     ) -> None:
-        """Take over a reservation of `most` dollars, 0 for what is free; `learn` from the bill."""
-        self._budget, self._price, self._most, self._durable = budget, price, most, durable
-        self._expected, self._learn = expected, learn
+        """Take over a reservation, None for what is free; `learn` from the bill."""
+        self._budget, self._price, self._learn = budget, price, learn
+        self._reservation = reservation or Reservation()
         # A resumed run finds what is durable again, so that nothing of it is lost by an early end.
-        self._cost, self._lost = (0.0 if durable else most), True
+        self._cost, self._lost = self._reservation.at_risk, True
 
     def bill(self, tokens: Tokens | None) -> None:
         """Set the cost of the request to that of these tokens; None: they are unknown."""
         billed = None if tokens is None else cost(tokens, self._price)
-        self._cost, self._lost = (self._most, True) if billed is None else (billed, False)
+        unknown = self._reservation.most, True
+        self._cost, self._lost = unknown if billed is None else (billed, False)
         if tokens is not None and tokens.prompt:
             self._learn(tokens, self._cost)
 
@@ -272,14 +266,8 @@ class Charge:
         traceback: TracebackType | None,
     ) -> None:
         """Settle the reservation."""
-        if self._most:
-            self._budget.settle(
-                self._most,
-                self._cost,
-                expected=self._expected,
-                durable=self._durable,
-                lost=self._lost,
-            )
+        if self._reservation.most:
+            self._budget.settle(self._reservation, self._cost, lost=self._lost)
 
 
 class Meter:
@@ -318,11 +306,12 @@ class Meter:
             return Failure(_unpriced(f"agents.{request.agent}", request.model))
         # What is free needs no reservation, and goes on when the budget is used up.
         if not most or price is None:
-            return Success(Charge(budget, FREE, 0.0, durable=durable))
+            return Success(Charge(budget))
         # A share of what is surely the most, and not of `most`, which falls as more is learnt.
         surely = cost(Tokens(prompt=num_prompts * sure, completion=written), price) or most
         expected = min(most, surely * self._costs[player].upper_bound())
-        if not await budget.reserve(most, expected=expected, durable=durable):
+        reservation = await budget.reserve(most, expected=expected, durable=durable)
+        if reservation is None:
             return Failure(budget.refusal or Problem("the budget is used up"))
 
         def learn(tokens: Tokens, dollars: float) -> None:
@@ -330,8 +319,7 @@ class Meter:
             self._density[model] = self._density[model].after(density)
             self._costs[player] = self._costs[player].after(dollars / surely)
 
-        charge = Charge(budget, price, most, expected=expected, durable=durable, learn=learn)
-        return Success(charge)
+        return Success(Charge(budget, price, reservation, learn))
 
 
 # A prompt has at most a token a byte, but far fewer in any language, and what is lost is charged at
@@ -406,18 +394,16 @@ def training_within_budget(
             return Failure(_unpriced(job.name, f"training {job.model}"))
         if not most or price is None:
             return await tuner(job)
-        if not await budget.reserve(most, durable=True):
+        reservation = await budget.reserve(most, durable=True)
+        if reservation is None:
             return Failure(budget.refusal or Problem("the budget is used up"))
-        with Charge(budget, price, most, durable=True) as charge:
-            tuned = await tuner(job)
-            charge.bill(tuned.map(partial(_billed, job)).value_or(Tokens()))
-        return tuned
+        with Charge(budget, price, reservation) as charge:
+            ended = await tuner(job)
+            trained = ended.map(lambda tuned: trained_tokens(job, tuned.adapter, tuned.report))
+            charge.bill(Tokens(trained=trained.value_or(0)))
+        return ended
 
     return tune
-
-
-def _billed(job: Job, tuned: Tuned) -> Tokens:
-    return Tokens(trained=trained_tokens(job, tuned.adapter, tuned.report))
 
 
 def _unpriced(address: str, what: str) -> Problem:
