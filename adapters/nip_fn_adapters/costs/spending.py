@@ -34,28 +34,23 @@ class Expense(NamedTuple):
     dollars: float | None  # None: the price is unknown
 
 
-class _Use(NamedTuple):
-    """Tokens taken from a model."""
-
-    name: str  # of the agent, or of the group that was trained
-    agent: AgentParameters  # one that has the model
-    tuned: bool  # the model, or what becomes of it, is fine-tuned
-    tokens: Tokens
-
-
 def stage_expenses(params: HyperParameters, row: Row, prices: Prices) -> tuple[Expense, ...]:
     """The expenses of a stage that has ended: one for each agent, or group after a training."""
     # An agent that played several models, or a group that had several trainings, has one of each.
     by_name: dict[str, list[Expense]] = {}
-    for use in _recorded(params, row):
-        by_name.setdefault(use.name, []).append(_priced(use, prices))
+    for usage in row.usage:
+        agent, trains = params.agents[usage.agent], row.stage == "train"
+        name = agent_group(agent) if trains else agent.name
+        tokens = Tokens(usage.prompt, usage.cached, usage.completion, usage.trained)
+        tuned = trains or usage.adapter is not None
+        by_name.setdefault(name, []).append(_expense(name, agent, tuned, tokens, prices))
     return tuple(map(_summed, by_name.values()))
 
 
 def run_expenses(state: RunState, prices: Prices) -> tuple[Expense, ...]:
     """All expenses of a run, stage by stage, those of the stage under way included."""
     ended = (expense for row in state.rows for expense in stage_expenses(state.params, row, prices))
-    return (*ended, *(_priced(use, prices) for use in _under_way(state)))
+    return (*ended, *_under_way(state, prices))
 
 
 def run_cost(state: RunState, prices: Prices) -> float | None:
@@ -143,17 +138,8 @@ def _counted(state: RunState, tree: int) -> Iterator[tuple[int, _Ratio, _Ratio]]
                 yield agent, _Ratio(prompt, estimated_prompt(chat)), _Ratio(written, guessed)
 
 
-def _recorded(params: HyperParameters, row: Row) -> Iterator[_Use]:
-    """The tokens that the row of a stage records."""
-    for usage in row.usage:
-        agent = params.agents[usage.agent]
-        name = agent_group(agent) if row.stage == "train" else agent.name
-        tokens = Tokens(usage.prompt, usage.cached, usage.completion, usage.trained)
-        yield _Use(name, agent, row.stage == "train" or usage.adapter is not None, tokens)
-
-
-def _under_way(state: RunState) -> Iterator[_Use]:
-    """The tokens of the stage that has no row yet."""
+def _under_way(state: RunState, prices: Prices) -> Iterator[Expense]:
+    """The expenses of the stage that has no row yet."""
     current = (state.iteration, state.stage.name)
     # Between the end of a stage and the next one, its tokens are in its row already.
     if any((row.iteration, row.stage) == current for row in state.rows):
@@ -162,8 +148,9 @@ def _under_way(state: RunState) -> Iterator[_Use]:
         leads = _leads(state.params)
         for entry in state.jobs:
             if entry.ended:
-                trained = trained_tokens(entry.job, entry.adapter, entry.report)
-                yield _Use(entry.job.group, leads[entry.job.group], True, Tokens(trained=trained))
+                group = entry.job.group
+                tokens = Tokens(trained=trained_tokens(entry.job, entry.adapter, entry.report))
+                yield _expense(group, leads[group], True, tokens, prices)
         return  # the forest is still there, but its tokens are in the row of the sampling
     used: dict[tuple[int, bool], list[Tokens]] = {}
     for game in state.forest:
@@ -171,7 +158,7 @@ def _under_way(state: RunState) -> Iterator[_Use]:
             used.setdefault((index, _is_tuned(state, game, index)), []).append(tokens)
     for (index, tuned), amounts in sorted(used.items()):
         agent = state.params.agents[index]
-        yield _Use(agent.name, agent, tuned, total(amounts))
+        yield _expense(agent.name, agent, tuned, total(amounts), prices)
 
 
 def _used(node: Node) -> Iterator[tuple[int, Tokens]]:
@@ -204,6 +191,9 @@ def _summed(expenses: Sequence[Expense]) -> Expense:
     )
 
 
-def _priced(use: _Use, prices: Prices) -> Expense:
-    price = price_of(prices, use.agent, tuned=use.tuned)
-    return Expense(use.name, use.agent.model_name, use.tokens, cost(use.tokens, price))
+def _expense(
+    name: str, agent: AgentParameters, tuned: bool, tokens: Tokens, prices: Prices
+) -> Expense:
+    """The expense of tokens of an agent's model, or if `tuned` of one that is trained from it."""
+    price = price_of(prices, agent, tuned=tuned)
+    return Expense(name, agent.model_name, tokens, cost(tokens, price))

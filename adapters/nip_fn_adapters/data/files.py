@@ -164,19 +164,11 @@ def from_hub(name: str) -> Result[Mapping[str, Any], Problem]:
         f"on a machine that reaches the hub, `hf download --repo-type dataset {name} --local-dir "
         "DIRECTORY` fetches it, and --dataset DIRECTORY reads it"
     )
-    return _load(lambda datasets: _download(datasets, name)).alt(
+    # A data set that is made by a script, as APPS is; the hub keeps it converted, too.
+    options = {"revision": "refs/convert/parquet"}
+    return _load(lambda datasets: _unscripted(datasets, name, name, **options)).alt(
         lambda problem: problem if problem.remedy else replace(problem, remedy=elsewhere)
     )
-
-
-def _download(datasets: Any, name: str) -> Any:
-    try:
-        return datasets.load_dataset(name)
-    except RuntimeError as error:
-        if "script" not in str(error):
-            raise
-        # A data set that is made by a script, as APPS is; the hub keeps it converted, too.
-        return datasets.load_dataset(name, revision="refs/convert/parquet")
 
 
 def from_directory(path: Path) -> Result[Mapping[str, Any], Problem]:
@@ -184,7 +176,9 @@ def from_directory(path: Path) -> Result[Mapping[str, Any], Problem]:
     saved = any((path / name).exists() for name in ("dataset_dict.json", "state.json"))
     if saved:
         return _load(lambda datasets: datasets.load_from_disk(str(path)))
-    return _load(lambda datasets: _load_downloaded(datasets, path)).alt(
+    # Of APPS, the script that made it lies beside the data, which are files of JSON lines.
+    options = {"data_dir": str(path)}
+    return _load(lambda datasets: _unscripted(datasets, str(path), "json", **options)).alt(
         lambda problem: replace(
             problem,
             problem=f"no data set is in this folder ({problem.problem})",
@@ -195,14 +189,14 @@ def from_directory(path: Path) -> Result[Mapping[str, Any], Problem]:
     )
 
 
-def _load_downloaded(datasets: Any, path: Path) -> Any:
+def _unscripted(datasets: Any, name: str, otherwise: str, **options: str) -> Any:
+    """A data set; if only a script could make it, what `otherwise` and the options name."""
     try:
-        return datasets.load_dataset(str(path))
+        return datasets.load_dataset(name)
     except RuntimeError as error:
         if "script" not in str(error):
             raise
-        # APPS: the script that made it lies beside the data, which are files of JSON lines.
-        return datasets.load_dataset("json", data_dir=str(path))
+        return datasets.load_dataset(otherwise, **options)
 
 
 def _load(load: Callable[[Any], Any]) -> Result[Mapping[str, Any], Problem]:

@@ -65,9 +65,7 @@ class Sandbox:
             try:
                 heard = await _converse(self._isolation, message, program, limits)
             except OSError as error:
-                return Failure(
-                    Problem(f"it does not start: {error}", "the sandbox", INSTALL, kind="adapter")
-                )
+                return _failure(f"it does not start: {error}", INSTALL)
         return _results(program, heard)
 
 
@@ -96,23 +94,9 @@ def _isolated() -> Result[Sandbox, Problem]:
     """A sandbox of bubblewrap, after a probe has verified its isolation."""
     if not sys.platform.startswith("linux"):
         problem = f"none isolates programs on {sys.platform}: bubblewrap needs Linux"
-        return Failure(
-            Problem(
-                problem,
-                "the sandbox",
-                f"use Linux (a container will do), or {TRUST}",
-                kind="adapter",
-            )
-        )
+        return _failure(problem, f"use Linux (a container will do), or {TRUST}")
     if not shutil.which("bwrap"):
-        return Failure(
-            Problem(
-                "bubblewrap is not installed",
-                "the sandbox",
-                f"{INSTALL}, or {TRUST}",
-                kind="adapter",
-            )
-        )
+        return _failure("bubblewrap is not installed", f"{INSTALL}, or {TRUST}")
     reasons = []
     for isolation in launch.ways_to_isolate():
         flaw = _probe(isolation)
@@ -122,8 +106,11 @@ def _isolated() -> Result[Sandbox, Problem]:
                 Sandbox(isolation, f"{printed.stdout.strip()}: own namespaces, no network")
             )
         reasons.append(flaw)
-    problem = f"bubblewrap does not work here: {'; '.join(reasons)}"
-    return Failure(Problem(problem, "the sandbox", ALLOW, kind="adapter"))
+    return _failure(f"bubblewrap does not work here: {'; '.join(reasons)}", ALLOW)
+
+
+def _failure(problem: str, remedy: str = "") -> Result[Any, Problem]:
+    return Failure(Problem(problem, "the sandbox", remedy, kind="adapter"))
 
 
 # Bubblewrap is believed once this finds nothing.
@@ -271,9 +258,7 @@ def _end(process: Process) -> None:
 def _results(program: Program, heard: _Heard) -> Result[tuple[RunResult, ...], Problem]:
     """The runs that the harness reported; runs without a report died with it."""
     if not heard.output.startswith(READY):
-        return Failure(
-            Problem(f"it does not work: {_last_line(heard.errors)}", "the sandbox", kind="adapter")
-        )
+        return _failure(f"it does not work: {_last_line(heard.errors)}")
     runs = _parse(heard.output[len(READY) :])[: len(program.inputs)]
     rest = RunResult("timeout") if heard.late else RunResult("died", _last_line(heard.errors))
     return Success((*runs, *[rest] * (len(program.inputs) - len(runs))))
