@@ -119,7 +119,8 @@ def open_bug_file(path: Path, options: Mapping[str, Any]) -> Result[BugFile, Pro
         path.parent.mkdir(parents=True, exist_ok=True)
         journal.write_bytes(msgspec.json.encode(options) + b"\n")
         return Success(BugFile(path, ()))
-    lines = _whole_lines(journal)
+    read = journal.read_bytes().splitlines(keepends=True)
+    lines = [line for line in read if line.endswith(b"\n")]  # the last one may be torn
     if not lines or msgspec.json.decode(lines[0]) != msgspec.json.decode(
         msgspec.json.encode(options)
     ):
@@ -130,8 +131,3 @@ def open_bug_file(path: Path, options: Mapping[str, Any]) -> Result[BugFile, Pro
     path.touch()
     os.truncate(path, max((line.size for line in noted if isinstance(line, Entry)), default=0))
     return Success(BugFile(path, noted))
-
-
-def _whole_lines(path: Path) -> list[bytes]:
-    """The complete lines of a file."""
-    return [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]

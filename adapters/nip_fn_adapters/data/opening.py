@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import cache, partial
 from hashlib import blake2b
 from itertools import chain
@@ -108,12 +108,10 @@ def _open_all(params: HyperParameters) -> Result[Data, Problem | BadRows]:
         loaded = extensions.load_dataset(params.dataset, options)
         dataset = loaded.map(partial(_of_its_kind, solution_kind=options.kind))
         return dataset.bind(partial(_only, only)).map(_in_turn).map(in_memory)
-    match open_source(params.dataset, params.code_validation, only):
-        case Success(rows):
-            return _laid_out(params, rows)
-        case Failure(problem):
-            return Failure(problem.at("dataset"))
-    raise AssertionError("a result is a success or a failure")
+    rows: Result[RowSource, Problem | BadRows] = open_source(
+        params.dataset, params.code_validation, only
+    ).alt(lambda problem: problem.at("dataset"))
+    return rows.bind(partial(_laid_out, params))
 
 
 def _of_its_kind(dataset: Dataset, solution_kind: Kind | None) -> Dataset:
@@ -163,8 +161,13 @@ def _only(only: str | None, dataset: Dataset) -> Result[Dataset, Problem]:
 
 def _laid_out(params: HyperParameters, rows: RowSource) -> Result[Data, Problem | BadRows]:
     """A data set from the file that it is laid out in, now or at an earlier use."""
-    folder, name = cache_folder(), _cache_key(rows, params)
-    kept = _kept(folder, name)
+    # Of the content of the source, and of every option that affects the layout.
+    options = (LAYOUT, rows.name, rows.fingerprint, params.dataset_options, params.code_validation)
+    folder = cache_folder()
+    name = blake2b(msgspec.msgpack.encode(options), digest_size=16).hexdigest()
+    # A file's name ends in a hash of what it holds: one that is damaged is left out.
+    files = sorted(folder.glob(f"{name}-*.sqlite"))
+    kept = next((path for path in files if path.stem == f"{name}-{digest_of([path])}"), None)
     path = _build(rows, params, folder, name) if kept is None else Success(kept)
     return path.map(_from_file)
 
@@ -174,21 +177,6 @@ def cache_folder() -> Path:
     chosen = os.environ.get(CACHE_VARIABLE)
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(chosen or f"{home}/nip-fn").expanduser() / "datasets"
-
-
-def _cache_key(rows: RowSource, params: HyperParameters) -> str:
-    """A hash of the content of a source and of every option that affects its layout."""
-    options = (LAYOUT, rows.name, rows.fingerprint, params.dataset_options, params.code_validation)
-    return blake2b(msgspec.msgpack.encode(options), digest_size=16).hexdigest()
-
-
-def _kept(folder: Path, name: str) -> Path | None:
-    """The file of a data set that was laid out before; None if it is missing or damaged.
-
-    Its name ends in a hash of what it holds.
-    """
-    files = sorted(folder.glob(f"{name}-*.sqlite"))
-    return next((path for path in files if path.stem == f"{name}-{digest_of([path])}"), None)
 
 
 def _build(
@@ -226,32 +214,22 @@ def _sweep(folder: Path) -> None:
                 shutil.rmtree(leftover)
 
 
-def _from_file(path: Path) -> Data:
-    report = _report(path)
-    return Data(report, _source(path, report.kind), lambda: _solutions(path, report.kind))
-
-
 def _connect(path: Path) -> sqlite3.Connection:
     # A file never changes once it has its name: SQLite needs no locks, and nothing beside it.
     return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
 
 
-def _report(path: Path) -> Report:
-    """The report of a data set from when it was laid out."""
-    with closing(_connect(path)) as db:
-        row = db.execute("SELECT value FROM facts WHERE name = 'report'").fetchone()
-    return msgspec.msgpack.decode(row[0], type=Report)
-
-
-def _source(path: Path, solution_kind: Kind) -> Source:
+def _from_file(path: Path) -> Data:
     db = _connect(path)
+    row = db.execute("SELECT value FROM facts WHERE name = 'report'").fetchone()
+    report = msgspec.msgpack.decode(row[0], type=Report)
 
     def draw(split: Split, indices: Sequence[int]) -> tuple[Datapoint, ...]:
         query = "SELECT solution FROM points WHERE split = ? AND position = ?"
         rows = (db.execute(query, (split, index)).fetchone() for index in indices)
-        return tuple(datapoint_of(decode_solution(row[0], solution_kind)) for row in rows)
+        return tuple(datapoint_of(decode_solution(row[0], report.kind)) for row in rows)
 
-    return draw
+    return Data(report, draw, lambda: _solutions(path, report.kind))
 
 
 def _solutions(path: Path, solution_kind: Kind) -> Iterator[PlacedSolution]:

@@ -29,11 +29,8 @@ CHOICES = (
 )
 
 
-class Placed(NamedTuple):
-    """A solution at a place of a source, or the field that cannot be used, and why."""
-
-    place: str  # the file and the row
-    found: Result[LabelledSolution, Problem]
+# The file and the row of each solution, and the solution, or the field that cannot be used.
+Rows = Iterator[tuple[str, Result[LabelledSolution, Problem]]]
 
 
 class RowSource(NamedTuple):
@@ -41,7 +38,7 @@ class RowSource(NamedTuple):
 
     name: str
     fingerprint: str  # a hash of the content
-    rows: Callable[[], Iterator[Placed]]
+    rows: Callable[[], Rows]
     unused: tuple[str, ...] = ()  # columns that nothing is read from
 
 
@@ -156,7 +153,7 @@ def _source(
         has = ", ".join(map(abbreviated, columns[:MOST_SHOWN])) or "none"
         return Failure(Problem(f"needs {needed}, but has {has}"))
 
-    def rows() -> Iterator[Placed]:
+    def rows() -> Rows:
         for split, (hint, read) in tables.items():
             for row_place, row in read():
                 address = ", ".join(filter(None, (name, split, row_place)))
@@ -164,9 +161,11 @@ def _source(
                 match solutions:
                     case Success(solutions):
                         for solution in solutions:
-                            yield Placed(address, Success(_hinted(solution, hint)))
+                            # In the split of its table, unless it names another itself.
+                            wanted = solution.wanted or hint
+                            yield address, Success(replace(solution, wanted=wanted))
                     case Failure(problem):
-                        yield Placed(address, Failure(problem))
+                        yield address, Failure(problem)
 
     # Only of a user's own file: an unknown column there may be a typing error.
     unused = tuple(
@@ -175,11 +174,6 @@ def _source(
         if form is _one_own and column not in ROW_COLUMNS and not column.startswith(VIEW)
     )
     return Success(RowSource(name, fingerprint(), rows, unused))
-
-
-def _hinted(solution: LabelledSolution, hint: SplitHint | None) -> LabelledSolution:
-    """A solution in the split of its table, unless it names another itself."""
-    return solution if solution.wanted or not hint else replace(solution, wanted=hint)
 
 
 _Form = Callable[[str, Mapping[str, Any]], Result[tuple[LabelledSolution, ...], Problem]]
@@ -200,8 +194,8 @@ def _one_own(split: str, row: Mapping[str, Any]) -> Result[tuple[LabelledSolutio
     return read_row(row).map(lambda solution: (solution,))
 
 
-def _builtin_python() -> Iterator[Placed]:
-    return (Placed(solution.problem_id, Success(solution)) for solution in python.solutions())
+def _builtin_python() -> Rows:
+    return ((solution.problem_id, Success(solution)) for solution in python.solutions())
 
 
 def _split_hint(split: str, splits: Collection[str]) -> SplitHint | None:

@@ -66,8 +66,15 @@ def overview(folder: Path, name: str) -> Overview:
             case Forked():
                 params = event.params
     ended = sum(isinstance(event, StageEnded) and event.stage == "publish" for event in events)
-    rows = list(_rows(folder))
-    tests = [_accuracy(row) for row in rows if row["stage"] == "test" and "accuracy" in row]
+    rows: list[dict[str, Any]] = []
+    with suppress(msgspec.DecodeError):  # up to a line that is damaged
+        for row in read_metrics(folder):
+            rows.append(row)
+    tests = [
+        Estimate(row["accuracy"], row["accuracy_low"], row["accuracy_high"])
+        for row in rows
+        if row["stage"] == "test" and "accuracy" in row
+    ]
     costs = [cost for row in rows for name, cost in row.items() if name.endswith(".dollars")]
     return Overview(
         name,
@@ -99,13 +106,3 @@ def _is_open(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
-
-
-def _rows(run: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a run's metrics, up to one that is damaged."""
-    with suppress(msgspec.DecodeError):
-        yield from read_metrics(run)
-
-
-def _accuracy(row: dict[str, Any]) -> Estimate:
-    return Estimate(row["accuracy"], row["accuracy_low"], row["accuracy_high"])

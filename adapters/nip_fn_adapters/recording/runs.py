@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.codec import to_dict
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, collect
 from nip_fn.export.arrays import to_arrays
 from nip_fn.export.transcripts import transcript
 from nip_fn.game.protocol import Protocol
@@ -241,10 +241,7 @@ class Run:
                 "stage": row.stage,
                 "name": spent.name,
                 "model": spent.model,
-                "prompt_tokens": spent.tokens.prompt,
-                "cached_tokens": spent.tokens.cached,
-                "completion_tokens": spent.tokens.completion,
-                "trained_tokens": spent.tokens.trained,
+                **{f"{sort}_tokens": number for sort, number in spent.tokens._asdict().items()},
                 "dollars": spent.dollars,
             }
             for row in self.state.rows
@@ -408,9 +405,7 @@ def derive(recording: Recording, *, trust: bool = False) -> Result[Replayed, Pro
 
     With `trust` their code is run whoever wrote it; otherwise only code that the user has named.
     """
-    loading: Result[None, Problem] = Success(None)
-    for begun in beginnings(recording):
-        loading = loading.bind(partial(_register, begun, trust))
+    loading = collect(_register(begun, trust) for begun in beginnings(recording))
     derived = loading.bind(lambda _: _replayed(recording))
     return derived.map(partial(_with_causes, recording)).alt(partial(_with_cause, recording))
 
@@ -425,7 +420,7 @@ def _replayed(recording: Recording) -> Result[Replayed, Problem]:
         return Failure(Problem(f"{type(error).__name__}: {error}", kind="mismatch"))
 
 
-def _register(begun: RunStarted | Forked, trust: bool, _: None) -> Result[None, Problem]:
+def _register(begun: RunStarted | Forked, trust: bool) -> Result[None, Problem]:
     table = to_dict(begun.params)
     registered = extensions.register(table, trust=trust, recorded=begun.sources)
     known = registered.bind(lambda _: extensions.known(table))

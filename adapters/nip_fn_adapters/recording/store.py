@@ -9,7 +9,6 @@ from pathlib import Path
 from shlex import quote
 from typing import NamedTuple
 
-from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
@@ -133,22 +132,17 @@ def reopen(run: Path) -> Result[Reopened, Problem]:
         return Failure(Problem(problem, remedy="stop that one first", kind="run"))
     # Read under the lock: before it, another process might still append.
     reading = read_recording(run / CHECKPOINT)
-    if not is_successful(reading):
+    if isinstance(reading, Failure):
         os.close(descriptor)
-    return reading.map(
-        lambda recording: _continued(AppendStore(descriptor, run / CHECKPOINT), recording)
-    )
-
-
-def _continued(store: AppendStore, recording: Recording) -> Reopened:
-    """The store after the last whole frame of its recording."""
+        return Failure(reading.failure())
+    store, recording = AppendStore(descriptor, run / CHECKPOINT), reading.unwrap()
     # Cut before anything is appended: frames after a torn one could not be found again.
     if recording.torn:
         store.cut(recording.size)
     if not recording.size:  # its writer died while it wrote the header
         store.append(checkpoint.header())
         store.sync()
-    return Reopened(store, recording)
+    return Success(Reopened(store, recording))
 
 
 def below(folder: Path, *names: str) -> Path:

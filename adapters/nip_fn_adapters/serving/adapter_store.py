@@ -77,14 +77,13 @@ class AdapterStore:
 
     def infos(self) -> tuple[AdapterInfo, ...]:
         """All adapters, sorted by name."""
-        paths = sorted(path for path in self._adapters.iterdir() if path.is_dir())
-        return tuple(map(self._info, paths))
-
-    def _info(self, path: Path) -> AdapterInfo:
-        owners = tuple(sorted(o for o, name in self.ledger.owners.items() if name == path.name))
-        was_served = any(path.name in names for names in self.ledger.retired.values())
-        size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
-        return AdapterInfo(path.name, size, owners, retired=was_served and not owners)
+        replaced = {name for names in self.ledger.retired.values() for name in names}
+        infos = []
+        for path in sorted(path for path in self._adapters.iterdir() if path.is_dir()):
+            owners = tuple(sorted(o for o, name in self.ledger.owners.items() if name == path.name))
+            size = sum(file.stat().st_size for file in path.iterdir() if file.is_file())
+            infos.append(AdapterInfo(path.name, size, owners, path.name in replaced and not owners))
+        return tuple(infos)
 
     async def put(
         self, name: str, file: AdapterFile, content: AsyncIterator[bytes]
@@ -172,7 +171,11 @@ class AdapterStore:
         replaced = {name for names in retired.values() for name in names}
         stay = {*needed, *self.ledger.owners.values()}
         gone = replaced - newest - stay
-        gone.update(self._uploaded(stay | replaced | {*trained})[MAX_UPLOADED:])
+        # Newest first: those that were uploaded and have not been served.
+        used = stay | replaced | {*trained}
+        uploaded = [path for path in self._adapters.iterdir() if path.name not in used]
+        uploaded.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        gone.update(path.name for path in uploaded[MAX_UPLOADED:])
         for name in sorted(gone):
             if self.folder(name) is not None:
                 self.remove(name)
@@ -181,9 +184,3 @@ class AdapterStore:
                 o: tuple(n for n in names if n not in gone) for o, names in retired.items()
             }
             self.record(replace(self.ledger, retired=remaining))
-
-    def _uploaded(self, excluded: Collection[str]) -> list[str]:
-        """The adapters that were uploaded and have not been served, newest first."""
-        folders = [path for path in self._adapters.iterdir() if path.name not in excluded]
-        folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-        return [path.name for path in folders]
