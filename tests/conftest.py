@@ -5,6 +5,8 @@ Hypothesis draws the same examples in every run: profile `fast` in `make test`, 
 or configuration.
 """
 
+import asyncio
+import inspect
 import os
 import signal
 from collections.abc import Iterator, Sequence
@@ -32,6 +34,16 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("NIP_FN_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine in an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    names = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
+    return True
 
 
 # ---------------------------------------------- exhaustive tests take their time, and are counted

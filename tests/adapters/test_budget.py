@@ -204,36 +204,28 @@ def test_a_failed_or_abandoned_request_gives_back_what_was_set_aside() -> None:
     assert budget.refusal is None
 
 
-def test_one_that_is_cancelled_as_its_turn_comes_does_not_keep_it() -> None:
+async def test_one_that_is_cancelled_as_its_turn_comes_does_not_keep_it() -> None:
     budget = Budget(1.0)
-
-    async def story() -> None:
-        reservation = await budget.reserve(1.0)
-        late = asyncio.ensure_future(budget.reserve(1.0))
-        await asyncio.sleep(0)
-        budget.settle(reservation, 0.0)  # its turn ...
-        late.cancel()  # ... but it is gone before it hears of it
-        await asyncio.gather(late, return_exceptions=True)
-        assert late.cancelled()
-        assert await budget.reserve(1.0)
-
-    asyncio.run(story())
+    reservation = await budget.reserve(1.0)
+    late = asyncio.ensure_future(budget.reserve(1.0))
+    await asyncio.sleep(0)
+    budget.settle(reservation, 0.0)  # its turn ...
+    late.cancel()  # ... but it is gone before it hears of it
+    await asyncio.gather(late, return_exceptions=True)
+    assert late.cancelled()
+    assert await budget.reserve(1.0)
 
 
-def test_what_waits_in_line_is_held_back_and_what_is_under_way_is_not() -> None:
+async def test_what_waits_in_line_is_held_back_and_what_is_under_way_is_not() -> None:
     budget = Budget(1.0)
-
-    async def story() -> None:
-        reservation = await budget.reserve(1.0)
-        line = [asyncio.ensure_future(budget.reserve(0.5)) for _ in range(3)]
-        await asyncio.sleep(0)
-        budget.drain()
-        await asyncio.gather(*line, return_exceptions=True)
-        assert all(task.cancelled() for task in line)
-        budget.settle(reservation, 0.5)
-        assert await budget.reserve(0.5)
-
-    asyncio.run(story())
+    reservation = await budget.reserve(1.0)
+    line = [asyncio.ensure_future(budget.reserve(0.5)) for _ in range(3)]
+    await asyncio.sleep(0)
+    budget.drain()
+    await asyncio.gather(*line, return_exceptions=True)
+    assert all(task.cancelled() for task in line)
+    budget.settle(reservation, 0.5)
+    assert await budget.reserve(0.5)
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 3.0), st.integers(1, 40), st.floats(0.0, 1.0))
@@ -287,29 +279,25 @@ def test_a_kill_at_any_moment_forgets_nothing(
         assert noted == pytest.approx(0.0, abs=1e-9)
 
 
-def test_what_a_kill_may_lose_is_a_share_of_what_is_left() -> None:
+async def test_what_a_kill_may_lose_is_a_share_of_what_is_left() -> None:
     """One request may always be under way, and work that is found again as much as fits."""
     budget = Budget(10.0)
-
-    async def story() -> None:
-        turns = [asyncio.ensure_future(budget.reserve(1.0)) for _ in range(5)]
-        await asyncio.sleep(0.01)
-        assert [turn.done() for turn in turns] == [True, True, True, False, False]
-        budget.settle(turns[0].result(), 0.0)
-        await asyncio.sleep(0.01)
-        assert [turn.done() for turn in turns] == [True, True, True, True, False]
-        budget.drain()
-        for turn in turns[1:4]:
-            budget.settle(turn.result(), 0.0)
-        budget.settle(await budget.reserve(9.0), 0.0)
-        found_again = [budget.reserve(2.0, durable=True) for _ in range(5)]
-        assert all(await asyncio.gather(*found_again))
-
-    asyncio.run(story())
+    turns = [asyncio.ensure_future(budget.reserve(1.0)) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    assert [turn.done() for turn in turns] == [True, True, True, False, False]
+    budget.settle(turns[0].result(), 0.0)
+    await asyncio.sleep(0.01)
+    assert [turn.done() for turn in turns] == [True, True, True, True, False]
+    budget.drain()
+    for turn in turns[1:4]:
+        budget.settle(turn.result(), 0.0)
+    budget.settle(await budget.reserve(9.0), 0.0)
+    found_again = [budget.reserve(2.0, durable=True) for _ in range(5)]
+    assert all(await asyncio.gather(*found_again))
 
 
 @pytest.mark.parametrize("answers", [0, 31, 32])
-def test_as_much_is_under_way_as_the_dearest_answers_would_come_to(answers: int) -> None:
+async def test_as_much_is_under_way_as_the_dearest_answers_would_come_to(answers: int) -> None:
     """A third of what is left, and seven tenths if each were to cost its most; that is noted."""
     noted, request = 0.0, ask()
 
@@ -320,45 +308,37 @@ def test_as_much_is_under_way_as_the_dearest_answers_would_come_to(answers: int)
     most, dearest = 20.0, 4.0  # dollars of a request
     budget = Budget(30 * most, note=note)
     meter = at_price(budget, Price(prompt=0.0, completion=1e6))
-
-    async def story() -> None:
-        for number in range(answers):
-            paid = dearest - number % 3
-            with (await meter.reserve(request, 1)).unwrap() as charge:
-                charge.bill(Tokens(prompt=1, completion=paid))
-            budget.record(paid)
-        left = budget.limit - budget.spent
-        turns = [asyncio.ensure_future(meter.reserve(request, 1)) for _ in range(60)]
-        await asyncio.sleep(0.05)
-        number = sum(turn.done() for turn in turns)
-        few, many = left / 3 / most, min(left / 3 / dearest, 0.7 * left / most)
-        assert number == int(many if answers >= 32 else few)
-        assert noted >= number * most
-        assert budget.spent + number * most <= budget.limit
-        for turn in turns:
-            turn.cancel()
-
-    asyncio.run(story())
+    for number in range(answers):
+        paid = dearest - number % 3
+        with (await meter.reserve(request, 1)).unwrap() as charge:
+            charge.bill(Tokens(prompt=1, completion=paid))
+        budget.record(paid)
+    left = budget.limit - budget.spent
+    turns = [asyncio.ensure_future(meter.reserve(request, 1)) for _ in range(60)]
+    await asyncio.sleep(0.05)
+    number = sum(turn.done() for turn in turns)
+    few, many = left / 3 / most, min(left / 3 / dearest, 0.7 * left / most)
+    assert number == int(many if answers >= 32 else few)
+    assert noted >= number * most
+    assert budget.spent + number * most <= budget.limit
+    for turn in turns:
+        turn.cancel()
 
 
-def test_what_a_prompt_may_cost_is_learnt_from_what_such_prompts_cost() -> None:
+async def test_what_a_prompt_may_cost_is_learnt_from_what_such_prompts_cost() -> None:
     """Half of the sure bound at most was counted: three quarters are reserved from then on."""
     budget, request = Budget(1e6), ask()
     meter = at_price(budget, Price(prompt=1e6, completion=0.0))
     sure = upper_bound_prompt(request.chat)
-
-    async def story() -> None:
-        for number in range(40):
-            with (await meter.reserve(request, 1)).unwrap() as charge:
-                charge.bill(Tokens(prompt=sure // (2 + number % 3)))
-            with (await meter.reserve(request, 1)).unwrap() as charge:
-                charge.bill(Tokens())  # refused
-        before = budget.spent
+    for number in range(40):
         with (await meter.reserve(request, 1)).unwrap() as charge:
-            charge.bill(None)
-        assert budget.spent - before == pytest.approx(0.75 * sure, abs=2)
-
-    asyncio.run(story())
+            charge.bill(Tokens(prompt=sure // (2 + number % 3)))
+        with (await meter.reserve(request, 1)).unwrap() as charge:
+            charge.bill(Tokens())  # refused
+    before = budget.spent
+    with (await meter.reserve(request, 1)).unwrap() as charge:
+        charge.bill(None)
+    assert budget.spent - before == pytest.approx(0.75 * sure, abs=2)
 
 
 def test_a_note_that_cannot_be_written_ends_the_run_and_sends_nothing(tmp_path: Path) -> None:
@@ -430,22 +410,18 @@ def test_a_gateway_is_charged_for_what_took_as_long_as_an_answer(status: str) ->
         assert charged_once(provider.url) == 0.0  # before any answer
 
 
-def test_only_what_was_lost_is_said_to_be() -> None:
+async def test_only_what_was_lost_is_said_to_be() -> None:
     """Not an answer that has come and is about to be recorded."""
     request = ask()
     most = cost(upper_bound(request), DEAR) or 0.0
     budget = Budget(1.5 * most)
-
-    async def story() -> None:
-        first = await wrapped(Vendor(budget, 1), budget)(request)
-        paid = budget.spent
-        assert isinstance(first, Success)
-        assert paid > 0
-        assert not await budget.reserve(2 * most)
-        assert "lost" not in str(budget.refusal)
-        assert budget.unrecorded == pytest.approx(paid)
-
-    asyncio.run(story())
+    first = await wrapped(Vendor(budget, 1), budget)(request)
+    paid = budget.spent
+    assert isinstance(first, Success)
+    assert paid > 0
+    assert not await budget.reserve(2 * most)
+    assert "lost" not in str(budget.refusal)
+    assert budget.unrecorded == pytest.approx(paid)
 
 
 def job(rows: int) -> Job:

@@ -218,28 +218,26 @@ def test_web_pages_elsewhere_cannot_use_a_browser_here(
 
 
 @pytest.mark.parametrize("first", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"])
-def test_half_a_request_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
+async def test_half_a_request_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, first: bytes
+) -> None:
     from litestar import Litestar
 
     from nip_fn_adapters.serving.app import health
 
     monkeypatch.setattr(running, "HEAD_SECONDS", 0.3)
     bound, up = running.bind("127.0.0.1", 0).unwrap(), asyncio.Event()
-
-    async def doing() -> None:
-        app = Litestar([health], openapi_config=None)
-        serving = asyncio.create_task(running.serve(app, bound, lambda port: up.set()))
-        await up.wait()
-        reader, writer = await asyncio.open_connection(*bound.getsockname())
-        writer.write(first + b"GET /health HTTP/1.1\r\nHost: lo")
-        # Its end comes from the server; uvicorn alone would wait for ever.
-        told = await asyncio.wait_for(reader.read(), 120.0)
-        assert told.count(b"200 OK") == (1 if first else 0)
-        writer.close()
-        serving.cancel()
-        await asyncio.wait([serving])
-
-    asyncio.run(doing())
+    app = Litestar([health], openapi_config=None)
+    serving = asyncio.create_task(running.serve(app, bound, lambda port: up.set()))
+    await up.wait()
+    reader, writer = await asyncio.open_connection(*bound.getsockname())
+    writer.write(first + b"GET /health HTTP/1.1\r\nHost: lo")
+    # Its end comes from the server; uvicorn alone would wait for ever.
+    told = await asyncio.wait_for(reader.read(), 120.0)
+    assert told.count(b"200 OK") == (1 if first else 0)
+    writer.close()
+    serving.cancel()
+    await asyncio.wait([serving])
 
 
 def test_its_state_is_for_its_user_alone(server: Server) -> None:

@@ -41,7 +41,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         ray.shutdown()
 
 
-def test_a_replica_whose_node_is_lost_comes_back_on_another_at_its_address(
+async def test_a_replica_whose_node_is_lost_comes_back_on_another_at_its_address(
     cluster: Any, tmp_path: Path
 ) -> None:
     from nip_fn_adapters.serving.on_ray import RayCluster
@@ -51,25 +51,21 @@ def test_a_replica_whose_node_is_lost_comes_back_on_another_at_its_address(
     first = cluster.add_node(**NODE)
     cluster.add_node(**NODE)
     join_cluster(cluster.address).unwrap()
-
-    async def doing() -> None:
-        fleet = Fleet(settings, model_directory, RayCluster(settings, for_training=0))
-        try:
-            await online(fleet, Needs(MODEL))
-            (await fleet.load("a", machine.adapter("a"))).unwrap()
-            cluster.remove_node(first, allow_graceful=False)
-            await until_status(fleet, "starting")
-            cluster.add_node(**NODE)
-            (await fleet.load("b", machine.adapter("b"))).unwrap()
-            await until_status(fleet, "online")
-            for place in range(2):
-                assert await machine.served(place) == [MODEL, "a", "b"]
-            restarts = [replica.restarts for replica in (await fleet.status()).replicas]
-            assert sorted(restarts) == [0, 1]
-        finally:
-            await fleet.close()
-
-    asyncio.run(doing())
+    fleet = Fleet(settings, model_directory, RayCluster(settings, for_training=0))
+    try:
+        await online(fleet, Needs(MODEL))
+        (await fleet.load("a", machine.adapter("a"))).unwrap()
+        cluster.remove_node(first, allow_graceful=False)
+        await until_status(fleet, "starting")
+        cluster.add_node(**NODE)
+        (await fleet.load("b", machine.adapter("b"))).unwrap()
+        await until_status(fleet, "online")
+        for place in range(2):
+            assert await machine.served(place) == [MODEL, "a", "b"]
+        restarts = [replica.restarts for replica in (await fleet.status()).replicas]
+        assert sorted(restarts) == [0, 1]
+    finally:
+        await fleet.close()
 
 
 def test_the_log_of_what_always_crashes_is_at_the_server_and_named(
@@ -96,7 +92,7 @@ def test_the_log_of_what_always_crashes_is_at_the_server_and_named(
     assert "ValueError: no memory is left" in log.read_text()
 
 
-def test_vllm_and_trainings_take_turns_on_the_only_gpu(
+async def test_vllm_and_trainings_take_turns_on_the_only_gpu(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The GPU is one in name; a training that waited for it would wait for ever."""
@@ -116,26 +112,23 @@ def test_vllm_and_trainings_take_turns_on_the_only_gpu(
         JobFiles(folder, name).log.write_text("it had the GPU")
         return 1
 
-    async def doing() -> None:
-        vllm = machine.settings()
-        server = ServerSettings(tmp_path / "state", keep_serving=keep_serving)
-        fleet = Fleet(vllm, model_directory, RayCluster(vllm, for_training=int(keep_serving)))
-        service = Service(server, fleet, train)
-        working = asyncio.create_task(service.queue.work())
-        try:
-            (await service.start(Needs(MODEL))).unwrap()
-            await until_status(fleet, "online")
-            job = msgspec.structs.replace(make_job(Path(MODEL)), model=MODEL)
-            service.put_job("job", job).unwrap()
-            await until(lambda: service.queue.info("job").status == "failed")
-            assert "it had the GPU" in service.queue.info("job").reason
-            await until_status(fleet, "online")
-            assert len([*tmp_path.glob("*.jsonl")]) == 2  # starts, each at a port of its own
-        finally:
-            working.cancel()
-            await service.close()
-
-    asyncio.run(doing())
+    vllm = machine.settings()
+    server = ServerSettings(tmp_path / "state", keep_serving=keep_serving)
+    fleet = Fleet(vllm, model_directory, RayCluster(vllm, for_training=int(keep_serving)))
+    service = Service(server, fleet, train)
+    working = asyncio.create_task(service.queue.work())
+    try:
+        (await service.start(Needs(MODEL))).unwrap()
+        await until_status(fleet, "online")
+        job = msgspec.structs.replace(make_job(Path(MODEL)), model=MODEL)
+        service.put_job("job", job).unwrap()
+        await until(lambda: service.queue.info("job").status == "failed")
+        assert "it had the GPU" in service.queue.info("job").reason
+        await until_status(fleet, "online")
+        assert len([*tmp_path.glob("*.jsonl")]) == 2  # starts, each at a port of its own
+    finally:
+        working.cancel()
+        await service.close()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.2:1", "nowhere"])

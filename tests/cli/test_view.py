@@ -100,25 +100,22 @@ def test_a_page_from_elsewhere_sees_nothing(url: str, recording: Path) -> None:
 
 
 @needs_chromium
-def test_the_page_follows_the_run_and_keeps_what_is_open(
+async def test_the_page_follows_the_run_and_keeps_what_is_open(
     url: str, recording: Path, tmp_path: Path
 ) -> None:
-    async def session() -> None:
-        async with chromium(tmp_path / "profile") as page:
-            await page.open(url)
-            assert "under way" in await page.run("document.querySelector('.lede').textContent")
-            box = "document.getElementById('r0-tree-0-0')"
-            await page.run(f"{box}.open = true")
-            go_on(recording)
-            await finished(page)
-            assert await page.run(f"{box}.open")
-            assert await page.run("document.querySelector('.tools').checkVisibility()")
-            assert await page.run("typeof window.pwned") == "undefined"
-            asked, console, problems = complaints(page)
-            assert (console, problems) == ([], [])
-            assert all(one.startswith(f"{url}/") for one in asked)
-
-    asyncio.run(session())
+    async with chromium(tmp_path / "profile") as page:
+        await page.open(url)
+        assert "under way" in await page.run("document.querySelector('.lede').textContent")
+        box = "document.getElementById('r0-tree-0-0')"
+        await page.run(f"{box}.open = true")
+        go_on(recording)
+        await finished(page)
+        assert await page.run(f"{box}.open")
+        assert await page.run("document.querySelector('.tools').checkVisibility()")
+        assert await page.run("typeof window.pwned") == "undefined"
+        asked, console, problems = complaints(page)
+        assert (console, problems) == ([], [])
+        assert all(one.startswith(f"{url}/") for one in asked)
 
 
 async def finished(page: Page) -> None:
