@@ -202,7 +202,7 @@ def _training_conditions(params: HyperParameters) -> UnusedRows:
     agents, ei, malt, text_rl = params.agents, params.ei, params.malt, params.text_rl
     kinds = {provider_kind(agent) for agent in agents}
     trained = {provider_kind(agent) for agent in agents if is_trained(params, agent)}
-    servers = {"api", "self-hosted"}
+    servers, models = {"api", "self-hosted"}, kinds - {"dummy", "scripted"}
     # A user's own trainer may read any parameter.
     custom, by_ei = params.trainer not in BUILT_IN_TRAINERS, params.trainer == "ei"
     threshold = ei.rollout_selection_method == "threshold"
@@ -234,7 +234,8 @@ def _training_conditions(params: HyperParameters) -> UnusedRows:
             "ei.rollouts_per_iteration goes before it",
         ),
         "tests": ("", text_rl.test_scheme != "none", "nothing is tested (text_rl.test_scheme)"),
-        "test temperature": ("tests", kinds - {"dummy", "scripted"}, "there is no model"),
+        "models": ("", models, "there is no model"),
+        "test temperature": ("tests", models, "there is no model"),
         "tests by malt": ("tests", not by_ei, NO_TREES),
         "test trees": ("tests by malt", siblings, ONE_REPLY),
         "transcripts": ("", text_rl.save_transcripts, "no transcripts are saved"),

@@ -6,7 +6,7 @@ Datapoints and protocols are made by functions of `nip_fn` itself.  Here are
     datapoints    Dataset
     decisions     Decision, SPECTRA, find_decision
     episodes      Round, Utterance, reset, movers, play_round, verifier_rounds
-    replies       Reply, parse_reply
+    replies       Reply, SampledTokens, parse_reply
     rewards       reward_bounds, reward_mid_point
 """
 
@@ -17,6 +17,7 @@ from nip_fn.game.decision import SPECTRA, Decision
 from nip_fn.game.episode import Round, Utterance, movers, play_round, reset
 from nip_fn.game.protocol import verifier_rounds
 from nip_fn.game.reply import Reply, parse_reply
+from nip_fn.game.tokens import SampledTokens
 from nip_fn.game.verdict import find_decision
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Message",
     "Reply",
     "Round",
+    "SampledTokens",
     "Utterance",
     "find_decision",
     "movers",

@@ -8,6 +8,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import Decision, strongest
 from nip_fn.game.protocol import Move, Outcome, Protocol, Status, verifier_rounds
 from nip_fn.game.reply import ReplyError
+from nip_fn.game.tokens import SampledTokens
 from nip_fn.keys import Key
 
 
@@ -25,6 +26,7 @@ class Utterance(msgspec.Struct, frozen=True, array_like=True):
     prompt_tokens: int = 0  # of all attempts together
     completion_tokens: int = 0
     cached_tokens: int = 0
+    tokens: SampledTokens | None = None  # of the last attempt, where the provider gave them
 
 
 def was_empty_at_limit(utterance: Utterance) -> bool:

@@ -9,6 +9,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.game.decision import Decision, SpectrumName
 from nip_fn.game.protocol import Move
+from nip_fn.game.tokens import SampledTokens
 from nip_fn.game.verdict import find_decision
 
 FinishReason = Literal[
@@ -58,6 +59,7 @@ class Completion(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int = 0  # of the prompt's, those that the provider had cached
     seconds: float = 0.0  # from asking to having it
     request_id: str = ""  # the provider's
+    tokens: SampledTokens | None = None  # as they were sampled, where they were asked for and given
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -191,6 +191,14 @@ class TextRlParameters(Record, frozen=True):
         Literal["yaml", "json"],
         parameter("File format of the transcripts.", needs="transcripts", stage="testing"),
     ] = "yaml"
+    record_tokens: Annotated[
+        bool,
+        parameter(
+            "Record the token ids of every reply and their log-probabilities, as far as the "
+            "provider gives them: 8 bytes a token.",
+            needs="models",
+        ),
+    ] = True
     switch_adapters: Annotated[
         bool,
         parameter(

@@ -15,6 +15,7 @@ import msgspec
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Utterance
 from nip_fn.game.reply import Completion
+from nip_fn.game.tokens import SampledTokens
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import DatasetInfo
@@ -137,6 +138,7 @@ def _utterance_facts(utterance: Utterance) -> Facts:
         utterance.prompt_tokens,
         utterance.completion_tokens,
         utterance.cached_tokens,
+        _token_facts(utterance.tokens),
     )
 
 
@@ -153,7 +155,12 @@ def _slot_facts(slot: Slot) -> Facts:
 
 def _completion_facts(completion: Completion) -> Facts:
     tokens = (completion.prompt_tokens, completion.completion_tokens, completion.cached_tokens)
-    return completion.text, completion.finish_reason, completion.model, tokens
+    sampled = _token_facts(completion.tokens)
+    return completion.text, completion.finish_reason, completion.model, tokens, sampled
+
+
+def _token_facts(tokens: SampledTokens | None) -> Facts | None:
+    return None if tokens is None else (tokens.id_bytes, tokens.log_probability_bytes)
 
 
 def _dataset_facts(data: DatasetInfo) -> Facts:

@@ -47,6 +47,7 @@ class Request(msgspec.Struct, frozen=True):
     episode: Episode | None = None
     script: str | None = None  # the strategy that replies; None: the model
     extra_fields: str | None = None  # JSON of further fields, sent to an API as they are
+    record_tokens: bool = False  # `Completion.tokens` is wanted
 
 
 # A sampler as a pure function of the request: one completion for each of its keys, in their order.
@@ -94,6 +95,7 @@ def request(state: RunState, effect: SampleReplies) -> Request:
         episode=episode,
         script=playing.strategy if isinstance(playing, Script) else None,
         extra_fields=agent.extra_request_fields,
+        record_tokens=state.params.text_rl.record_tokens,
     )
 
 

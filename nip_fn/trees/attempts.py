@@ -54,6 +54,7 @@ def after_attempt(
         prompt_tokens=prompt_tokens,
         completion_tokens=completion_tokens,
         cached_tokens=cached_tokens,
+        tokens=completion.tokens,
     )
     return Slot(agent, utterance, failed=slot.failed)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nip_fn.keys import Key
-from nip_fn_adapters.providers.local.draw import choose, penalise
+from nip_fn_adapters.providers.local.draw import choose, log_probabilities, penalise
 from nip_fn_adapters.providers.local.policy import LoadedPolicy
 from nip_fn_adapters.providers.local.prefill import read_forest, roomy_cache
 
@@ -57,6 +57,7 @@ class DecodedReply(NamedTuple):
     """A reply as tokens, its end token included if it has one."""
 
     tokens: list[int]
+    log_probabilities: list[float]  # of its tokens, in nats, under the model at temperature 1
     ended: bool  # with an end token, rather than at the limit
 
 
@@ -88,6 +89,7 @@ def decode(
 
     width, num_steps = len(batch[0].keys), max(request.max_tokens for request in batch)
     drawn = torch.zeros(len(batch), width, num_steps, dtype=torch.long)
+    scores = torch.zeros(len(batch), width, num_steps)
     counts = torch.zeros(len(batch), width, dtype=torch.long)
     ended = torch.zeros(len(batch), width, dtype=torch.bool)
     with torch.inference_mode():
@@ -108,14 +110,16 @@ def decode(
             )
         logits = logits.expand(-1, width, -1)
         for step in range(num_steps):
+            penalised = logits
             if live.penalty is not None:
-                logits = penalise(logits, live.said, live.penalty)
-            tokens = choose(logits, live.temperature, live.top_p, live.uniforms[:, :, step])
+                penalised = penalise(logits, live.said, live.penalty)
+            tokens = choose(penalised, live.temperature, live.top_p, live.uniforms[:, :, step])
             if live.penalty is not None:
                 live.said[:, :, prompts.shape[1] + step] = tokens
             ends = torch.isin(tokens, stops) & ~live.done
             rows = live.row.cpu()
             drawn[rows, :, step] = tokens.cpu()
+            scores[rows, :, step] = log_probabilities(logits, tokens).cpu()
             counts[rows] += (~live.done).cpu()
             ended[rows] |= ends.cpu()
             live = live._replace(done=live.done | ends | (step + 1 >= live.limit))
@@ -131,9 +135,13 @@ def decode(
                 position_ids=(live.length + step).expand(-1, width),
                 past_key_values=cache,
             )
+    columns = (drawn.tolist(), scores.tolist(), counts.tolist(), ended.tolist())
     return [
-        [DecodedReply(row[:n], end) for row, n, end in zip(rows, ns, ends, strict=True)]
-        for rows, ns, ends in zip(drawn.tolist(), counts.tolist(), ended.tolist(), strict=True)
+        [
+            DecodedReply(tokens[:number], values[:number], end)
+            for tokens, values, number, end in zip(*replies, strict=True)
+        ]
+        for replies in zip(*columns, strict=True)
     ]
 
 

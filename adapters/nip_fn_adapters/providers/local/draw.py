@@ -59,3 +59,12 @@ def choose(logits: Any, temperature: Any, top_p: Any, uniforms: Any) -> Any:
     if bool(greedy.any()):
         return torch.where(greedy[..., 0], logits.argmax(-1), tokens)
     return tokens
+
+
+def log_probabilities(logits: Any, tokens: Any) -> Any:
+    """The log-probabilities `[P, K]` of the tokens `[P, K]`, in nats, at temperature 1.
+
+    `logits` is `[P, K, V]`; in float32.
+    """
+    logits = logits.float()
+    return logits.gather(-1, tokens[..., None])[..., 0] - logits.logsumexp(-1)

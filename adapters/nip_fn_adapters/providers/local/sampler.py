@@ -16,6 +16,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, collect
 from nip_fn.game.reply import Completion
+from nip_fn.game.tokens import SampledTokens
 from nip_fn.run.ports import Served
 from nip_fn.run.request import Request
 from nip_fn.training.tuning import Probe
@@ -305,6 +306,9 @@ def _completions(
             model=request.adapter or request.model,
             prompt_tokens=len(decoded.tokens),
             completion_tokens=len(reply.tokens),
+            tokens=SampledTokens.of(reply.tokens, reply.log_probabilities)
+            if request.record_tokens
+            else None,
         )
         for text, reply in zip(texts, replies, strict=True)
     )
