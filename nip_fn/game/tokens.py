@@ -7,9 +7,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-# Four bytes each.  Numbers of variable length would make a reply of a real vocabulary a fifth
-# shorter on disk, and every reader of a recording longer; half the bits of a log-probability would
-# move importance ratios by a percent.
+# Eight bytes a token, which any language reads at once.  Ids of variable length would save two of
+# them; half the bits of a log-probability two more, but move a token's importance ratio by up to a
+# percent.
 _ID, _LOG_PROBABILITY = np.dtype("<u4"), np.dtype("<f4")
 
 

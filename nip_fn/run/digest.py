@@ -1,9 +1,9 @@
 """The digest of a state: a hash of the facts that were derived from the recorded events.
 
 It covers facts by value: whatever was drawn, said, heard, decided, rewarded, selected, trained and
-paid for, and through `past` every earlier stage.  It leaves out times, and the metrics, which are
-functions of these facts: a later version may compute more of them, or give its records more fields,
-and still derive the digests of an older run.
+paid for, and through `past` every earlier stage.  It leaves out times and log-probabilities, which
+are measured, and the metrics, which are functions of these facts: a later version may compute more
+of them, or give its records more fields, and still derive the digests of an older run.
 """
 
 from collections.abc import Iterable, Iterator
@@ -159,8 +159,11 @@ def _completion_facts(completion: Completion) -> Facts:
     return completion.text, completion.finish_reason, completion.model, tokens, sampled
 
 
-def _token_facts(tokens: SampledTokens | None) -> Facts | None:
-    return None if tokens is None else (tokens.id_bytes, tokens.log_probability_bytes)
+# Without the log-probabilities, a measurement like the time that a reply took: the last bits of a
+# sum of floating-point numbers depend on which chats were decoded at the same moment, so that no
+# run of a real model would have the digest of another with the same replies.
+def _token_facts(tokens: SampledTokens | None) -> bytes | None:
+    return None if tokens is None else tokens.id_bytes
 
 
 def _dataset_facts(data: DatasetInfo) -> Facts:

@@ -94,7 +94,7 @@ def test_the_prompts_beginning_is_named_where_the_provider_caches_by_name(
 ) -> None:
     other = (Message("system", "You are somebody else."), Message("user", "This is here."))
     requests = make_request("a"), make_request("b"), make_request("a", chat=other)
-    ask(make_sampler(provider.url, caches=True), *requests)
+    ask(make_sampler(provider.url, is_openai=True), *requests)
     first, second, third = (body["prompt_cache_key"] for body in bodies(provider))
     assert first == second != third
     assert first.startswith("verifier-")

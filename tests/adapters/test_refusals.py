@@ -282,7 +282,7 @@ def test_what_nip_fn_adds_is_left_out_in_whatever_shape_it_is_refused(
     settings = QUICK._replace(tell=told.append)
     added = ["seed", "name", "prompt_cache_key", "n"]
     provider.configure(refuses=added, shape=shape, refusal=WORDS.get(shape, WORDS["openai"]))
-    sampler = make_sampler(provider.url, caches=True, settings=settings)
+    sampler = make_sampler(provider.url, is_openai=True, settings=settings)
     for place in ("a", "b"):
         (answer,) = ask(sampler, make_request(place))
         assert len(answer.unwrap()) == 2
@@ -407,7 +407,7 @@ def test_the_client_s_errors_are_read_as_those_of_chats_are(
 )
 def test_the_prompts_beginning_is_named_to_openai_alone(url: str | None, is_openai: bool) -> None:
     (agent, *_) = make_params({"agents": {"_default": {"api_base_url": url}}}).agents
-    assert served_by(agent, {"OPENAI_API_KEY": KEY}).unwrap().caches == is_openai
+    assert served_by(agent, {"OPENAI_API_KEY": KEY}).unwrap().is_openai == is_openai
 
 
 # ------------------------------------------------------------------------------------ no room

@@ -79,7 +79,7 @@ def bodies_of(forest: Forest) -> list[bytes]:
 
     def sampler(asked: Request) -> tuple[nip.Completion, ...]:
         place = len(asked.episode.rounds) if asked.episode else 0
-        bodies.setdefault(place, body_of(asked, asked.keys, Capabilities(), caches=False))
+        bodies.setdefault(place, body_of(asked, asked.keys, Capabilities(), is_openai=False))
         text = "Question for Expert: what becomes of the last element of the list?"
         return tuple(nip.Completion(text, "stop", "m") for _ in asked.keys)
 

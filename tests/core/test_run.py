@@ -14,6 +14,7 @@ from nip_fn.config.resolve import resolve
 from nip_fn.config.trainers import trainer_of
 from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion
+from nip_fn.game.tokens import SampledTokens
 from nip_fn.keys import fold_in
 from nip_fn.params.run import HyperParameters
 from nip_fn.params.update_schedule import ConstantUpdateSchedule
@@ -162,6 +163,8 @@ def test_the_digest_covers_every_fact_and_no_metric() -> None:
         with_child(utterances=(replace(said, prompt_tokens=10**6),)),
         with_child(utterances=(replace(said, completion_tokens=10**6),)),
         with_child(utterances=(replace(said, cached_tokens=10**6),)),
+        with_child(utterances=(replace(said, tokens=SampledTokens.of([1])),)),
+        with_child(utterances=(replace(said, tokens=SampledTokens.of([1, 2])),)),
         with_child(reward=(9.0, 9.0)),
         with_child(status="aborted"),
         with_child(children=(game.root,)),
@@ -175,6 +178,9 @@ def test_the_digest_covers_every_fact_and_no_metric() -> None:
         replace(sampled, params=other_params),
     ]
     assert len({digest(sampled), *map(digest, others)}) == 1 + len(others)
+    scored = (SampledTokens.of([1], [value]) for value in (-1.0, -1.00001))
+    states = (with_child(utterances=(replace(said, tokens=tokens),)) for tokens in scored)
+    assert len(set(map(digest, states))) == 1
     others = [
         replace(trained, groups=(replace(group, serving="other"), *trained.groups[1:])),
         replace(trained, groups=(replace(group, lineage=()), *trained.groups[1:])),

@@ -7,7 +7,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from .faults import BAD, Error
-from .replies import Message, count_tokens, digest_of, prompt_tokens, reply_text
+from .replies import (
+    END,
+    Message,
+    count_tokens,
+    digest_of,
+    log_probability,
+    prompt_tokens,
+    reply_text,
+    token_id,
+    tokens,
+)
 from .settings import Settings
 
 MOST_PREFIXES = 1 << 18
@@ -23,6 +33,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     stream: bool | None = None
+    logprobs: bool | None = None
+    return_token_ids: bool | None = None
 
 
 class Usage(NamedTuple):
@@ -71,6 +83,8 @@ def refusal_of(request: ChatRequest, body: dict[str, Any], settings: Settings) -
             place = "messages.1.name" if named else field
             message = settings.refusal.format(field)
             return Error(400, message, BAD, "unsupported_parameter", place)
+    if request.logprobs and settings.logprobs == "forbidden":
+        return Error(403, "You are not allowed to request logprobs from this model", BAD)
     if request.stream:
         return Error(400, "Streaming is not supported.", BAD, "unsupported_value", "stream")
     if not request.messages:
@@ -110,11 +124,14 @@ def complete(
         "object": "chat.completion",
         "created": int(time.time()),
         "model": "another-model" if fault == "other-model" else served,
-        "choices": _choices(choices, fault),
+        "choices": _choices(choices, request, settings, fault),
         "usage": None if fault == "no-usage" else _usage(usage, fault),
         "service_tier": "default",
         "system_fingerprint": "fp_fake000001",
     }
+    if settings.token_ids and request.return_token_ids:
+        texts = "".join(message.text for message in request.messages)
+        answer |= {"prompt_logprobs": None, "prompt_token_ids": list(map(token_id, tokens(texts)))}
     return msgspec.json.encode(answer), usage
 
 
@@ -152,17 +169,43 @@ def _spoilt(choices: list[Choice], fault: str | None) -> list[Choice]:
             return choices
 
 
-def _choices(choices: Sequence[Choice], fault: str | None) -> list[dict[str, Any]]:
+def _choices(
+    choices: Sequence[Choice], request: ChatRequest, settings: Settings, fault: str | None
+) -> list[dict[str, Any]]:
     written = [
         {
             "index": index,
             "message": {"role": "assistant", "content": _content(c, fault), "refusal": c.refusal},
-            "logprobs": None,
             "finish_reason": c.finish_reason,
+            **_token_fields(c, request, settings),
         }
         for index, c in enumerate(choices)
     ]
     return written[::-1] if fault == "reversed" else written
+
+
+def _token_fields(choice: Choice, request: ChatRequest, settings: Settings) -> dict[str, Any]:
+    """The fields of a choice about its tokens, as OpenAI or vLLM has them.
+
+    vLLM counts the end token, and lists the ids beside the log-probabilities.
+    """
+    ends = [END] if settings.token_ids and choice.finish_reason == "stop" else []
+    drawn = [*tokens(choice.text or ""), *ends]
+    content = [
+        {
+            "token": token,
+            "logprob": log_probability(token),
+            "bytes": list(token.encode()),
+            "top_logprobs": [],
+        }
+        for token in drawn
+    ]
+    gives = bool(request.logprobs) and settings.logprobs == "given"
+    fields: dict[str, Any] = {"logprobs": {"content": content, "refusal": None} if gives else None}
+    if settings.token_ids:
+        ids = list(map(token_id, drawn)) if request.return_token_ids else None
+        fields |= {"token_ids": ids, "stop_reason": None}
+    return fields
 
 
 def _content(choice: Choice, fault: str | None) -> Any:

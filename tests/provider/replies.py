@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b, shake_128
+from zlib import crc32
 
 import msgspec
 
@@ -21,6 +22,7 @@ WORDS = (
 )
 # fmt: on
 
+END = "<|im_end|>"  # the token that ends a reply
 DECISION = re.compile(r"[`\"]Decision: ([^`\"\n]+)[`\"]")
 NUMBER = re.compile(r"`Decision: ` and a whole number from 0 to (\d+)")
 HEADER = re.compile(r"[`\"](Question for [^`\"\n]*?:) \.\.\.[`\"]")
@@ -45,6 +47,21 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
 def count_tokens(text: str) -> int:
     """Four characters are a token, as a rule of thumb has it."""
     return (len(text) + 3) // 4
+
+
+def tokens(text: str) -> list[str]:
+    """The tokens of a text."""
+    return [text[start : start + 4] for start in range(0, len(text), 4)]
+
+
+def token_id(token: str) -> int:
+    """The number of a token in a vocabulary of many."""
+    return crc32(token.encode()) % 150_000
+
+
+def log_probability(token: str) -> float:
+    """The log-probability of a token, wherever it stands."""
+    return -token_id(token) / 65_536
 
 
 def prompt_tokens(message: Message) -> int:

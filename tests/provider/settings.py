@@ -58,6 +58,8 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     refuses: tuple[str, ...] = ()  # fields of a chat's body that are answered with 400
     refusal: str = "Unsupported parameter: '{}' is not supported with this model."  # of a field
     shape: Shape = "openai"  # of errors, which name no field in any other way than this provider's
+    logprobs: Literal["given", "ignored", "forbidden"] = "given"  # to requests with that field
+    token_ids: bool = False  # as vLLM: given with `return_token_ids`, the end token among them
     reasoning_tokens: int = 0  # hidden, of each reply, within its limit
     models: tuple[str, ...] | None = None  # None: any, but for "ft:..." that was never trained
     serves_as: dict[str, str] = {}  # model that was asked for: name that the reply gives

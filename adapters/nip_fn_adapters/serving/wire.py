@@ -189,6 +189,8 @@ def vllm_arguments(launch: Launch) -> tuple[str, ...]:
         *("--max-loras", str(needs.max_loras)),
         *("--tensor-parallel-size", str(launch.tensor_parallel)),
         *("--middleware", "nip_fn_access.VllmAccess"),
+        # Its default, too: log-probabilities under the model, before temperature and top_p.
+        *("--logprobs-mode", "raw_logprobs"),
     ]
     if launch.max_model_len is not None:
         options += ("--max-model-len", str(launch.max_model_len))

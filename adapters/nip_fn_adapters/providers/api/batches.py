@@ -145,7 +145,7 @@ class BatchApiSampler(ApiSampler):
     ) -> tuple[Answered | RequestFailure | Problem, Mapping[str, str]]:
         """The outcome of one request, from the batch that holds it."""
         request = query.request
-        body = replies.body_of(request, query.keys, capabilities, query.served.caches)
+        body = replies.body_of(request, query.keys, capabilities, query.served.is_openai)
         # The keys tell apart requests with equal bodies, and are the same in a resumed run.
         digested = b"".join((request.agent.encode(), *query.keys, body))
         name = blake2b(digested, digest_size=12).hexdigest()

@@ -14,7 +14,7 @@ from nip_fn_adapters.providers.api.retries import RequestFailure
 
 # Fields that a request can do without.  The sampling parameters are not among them: leaving out a
 # temperature that was set would change the experiment without a word.
-OPTIONAL = ("seed", "prompt_cache_key", "name")
+OPTIONAL = ("seed", "prompt_cache_key", "logprobs", "return_token_ids", "name")
 
 # The fields that an agent's parameters set, where their names differ.
 _PARAMETERS = {
@@ -111,6 +111,9 @@ def parameter_of(failure: RequestFailure, request: Request) -> str | None:
 
 
 def _is_about_the_form(failure: RequestFailure) -> bool:
+    # OpenAI: "You are not allowed to request logprobs from this model", with 403.
+    if failure.kind == "forbidden" and _names(failure.message, "logprobs"):
+        return True
     return failure.kind == "refused" and failure.status in (400, 422)
 
 

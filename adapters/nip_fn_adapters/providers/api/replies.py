@@ -6,15 +6,18 @@ No provider keeps to the specification in full; what they do instead is told apa
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from nip_fn.errors import one_line
 from nip_fn.game.chat import Message
 from nip_fn.game.reply import Completion, FinishReason, is_empty_at_limit
+from nip_fn.game.tokens import SampledTokens
 from nip_fn.keys import Key, fold_in, seed_of
 from nip_fn.params.agent import fields_in
+from nip_fn.params.base import LARGEST
 from nip_fn.run.request import Request
 from nip_fn_adapters.decoding import UNREADABLE, decode_body
 from nip_fn_adapters.providers.api.capabilities import Capabilities
@@ -27,6 +30,8 @@ SEED_BITS = 31  # positive in any provider's integers
 # Of an answer, for each token that is requested: a character of four bytes may be written as twelve
 # (\ud83d\ude00), and some tokens are long.
 BYTES_PER_TOKEN = 64
+BYTES_PER_SCORE = 512  # of a token's log-probability: with its text, once more as a list of bytes
+BYTES_PER_ID = 8  # of a character of the prompt, whose token ids vLLM adds to those of the reply
 SHORT_ANSWER = 1 << 20  # bytes that any answer may have
 
 _REASONS: dict[str | None, FinishReason] = {
@@ -48,6 +53,10 @@ class Answered(NamedTuple):
     completions: tuple[Completion, ...]
     num_choices: int  # in the answer, usable or not
     reasoning_tokens: int = 0  # written before all of them, where the provider counts these
+
+
+_NULL = msgspec.Raw(b"null")
+_TokenId = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 
 # Every field below may be absent or null, and numbers may be text.  A stricter type would turn the
@@ -72,6 +81,19 @@ class _Choice(msgspec.Struct):
     index: int | None = None
     message: _Message | None = None
     finish_reason: str | None = None
+    # Read apart: servers have these in forms of their own, with which a reply is as usable.
+    logprobs: msgspec.Raw = _NULL
+    token_ids: msgspec.Raw = _NULL  # vLLM's, with `return_token_ids`
+
+
+class _Score(msgspec.Struct):
+    # Rounding may lift a probability of 1 a little.
+    logprob: Annotated[float, Meta(ge=-LARGEST, le=1.0)]
+    id: _TokenId | None = None  # llama.cpp's
+
+
+class _Scores(msgspec.Struct):
+    content: list[_Score] | None = None
 
 
 class _Details(msgspec.Struct):
@@ -95,10 +117,12 @@ class _Body(msgspec.Struct):
 
 
 _DECODER = msgspec.json.Decoder(_Body, strict=False)
+_SCORES = msgspec.json.Decoder(_Scores | None, strict=False)
+_IDS = msgspec.json.Decoder(list[_TokenId] | None, strict=False)
 
 
 def body_of(
-    request: Request, keys: Sequence[Key], capabilities: Capabilities, caches: bool
+    request: Request, keys: Sequence[Key], capabilities: Capabilities, is_openai: bool
 ) -> bytes:
     """The JSON that requests a reply for each key; it holds only what is set.
 
@@ -106,9 +130,11 @@ def body_of(
         request: its chat, model and sampling parameters.
         keys: one for each reply, from which the seed is derived.
         capabilities: of the model at the server.
-        caches: whether to name the prompt's prefix (`prompt_cache_key`), so that the provider
-            routes requests with the same prefix to the same cache.
+        is_openai: whether the server is OpenAI's own.  It alone takes the name of the prompt's
+            prefix (`prompt_cache_key`), by which it routes requests with the same prefix to the
+            same cache; and it gives no token ids.
     """
+    added = _added(request, is_openai)
     fields: dict[str, Any] = {
         "model": request.adapter or request.model,
         "messages": [_message(message, capabilities) for message in request.chat],
@@ -120,7 +146,9 @@ def body_of(
         "repetition_penalty": request.repetition_penalty,
         # From all keys: a later request for the missing siblings must not draw the same replies.
         "seed": seed_of(fold_in(keys[0], *(key.hex() for key in keys[1:]), "seed"), SEED_BITS),
-        "prompt_cache_key": prefix_of(request) if caches else None,
+        "prompt_cache_key": prefix_of(request) if "prompt_cache_key" in added else None,
+        "logprobs": True if "logprobs" in added else None,
+        "return_token_ids": True if "return_token_ids" in added else None,
     }
     kept = {
         name: value
@@ -131,16 +159,23 @@ def body_of(
 
 
 def optional_fields(
-    request: Request, keys: Sequence[Key], capabilities: Capabilities, caches: bool
+    request: Request, keys: Sequence[Key], capabilities: Capabilities, is_openai: bool
 ) -> frozenset[str]:
     """The fields of `body_of` that nip-fn adds by itself and that a request can do without."""
+    several = {"n"} if len(keys) > 1 else set[str]()
+    return (_added(request, is_openai) | several) - capabilities.left_out
+
+
+def _added(request: Request, is_openai: bool) -> frozenset[str]:
+    """The fields besides n that nip-fn adds by itself, unless they are refused."""
     added = {
-        "n": len(keys) > 1,
         "seed": True,
-        "prompt_cache_key": caches,
+        "prompt_cache_key": is_openai,
+        "logprobs": request.record_tokens,
+        "return_token_ids": request.record_tokens and not is_openai,
         "name": any(message.name for message in request.chat),
     }
-    return frozenset(name for name, is_sent in added.items() if is_sent) - capabilities.left_out
+    return frozenset(name for name, is_sent in added.items() if is_sent)
 
 
 def _message(message: Message, capabilities: Capabilities) -> dict[str, Any]:
@@ -156,7 +191,11 @@ def prefix_of(request: Request) -> str:
 
 def most_bytes(request: Request, num_replies: int) -> int:
     """The most bytes that so many replies to the request may take, without what is around them."""
-    return BYTES_PER_TOKEN * request.max_tokens * num_replies
+    if not request.record_tokens:
+        return BYTES_PER_TOKEN * request.max_tokens * num_replies
+    prompt = sum(len(message.content) for message in request.chat)
+    reply = (BYTES_PER_TOKEN + BYTES_PER_SCORE) * request.max_tokens
+    return reply * num_replies + BYTES_PER_ID * prompt
 
 
 def read_answer(
@@ -215,9 +254,24 @@ def _completions(
             completion_tokens=tokens[index],
             cached_tokens=0 if index else _count(details.cached_tokens),
             request_id=headers.get("x-request-id") or body.id or "",
+            tokens=_sampled_tokens(choice) if request.record_tokens else None,
         )
         for index, (choice, text) in enumerate(zip(choices, texts, strict=True))
     )
+
+
+def _sampled_tokens(choice: _Choice) -> SampledTokens | None:
+    """The tokens of a reply, as far as they are given in a form that can be understood."""
+    try:
+        scores, ids = _SCORES.decode(choice.logprobs), _IDS.decode(choice.token_ids)
+    except UNREADABLE:
+        return None
+    content = (scores.content if scores else None) or []
+    named = ids or [score.id for score in content if score.id is not None]
+    # Numbers of tokens that are not those of the reply are worse than none.
+    if not (content or named) or (content and named and len(content) != len(named)):
+        return None
+    return SampledTokens.of(named, [score.logprob for score in content])
 
 
 def _reason(choice: _Choice, text: str | None) -> FinishReason:

@@ -60,7 +60,7 @@ class ApiModel(NamedTuple):
     endpoints: tuple[Endpoint, ...]  # requests are shared among them
     key_variable: str | None = None  # the environment variable that holds the key
     replies_per_request: Literal["auto", "all", "one"] = "auto"
-    caches: bool = False  # the servers take `prompt_cache_key`
+    is_openai: bool = False  # the servers are OpenAI's own
 
 
 class ClientSettings(NamedTuple):
@@ -85,7 +85,7 @@ def served_by(agent: AgentParameters, environment: Mapping[str, str]) -> Result[
             endpoints,
             agent.api_key_variable or KEY_VARIABLES.get(provider),
             agent.replies_per_request,
-            caches=all(map(_is_openai, endpoints)),
+            all(map(_is_openai, endpoints)),
         )
     )
 
@@ -165,6 +165,7 @@ class ApiSampler:
         # Answers in a row with another number of replies than was requested.
         self._deviant: Counter[tuple[Endpoint, str]] = Counter()
         self._reported_at: dict[tuple[Endpoint, str], float] = {}
+        self._tokenless: set[tuple[Endpoint, str]] = set()  # those that gave no tokens
         self._pauses: set[asyncio.Future[None]] = set()
 
     async def __call__(
@@ -265,6 +266,7 @@ class ApiSampler:
                 self._remember(query, server, before.guess)
             self._check_number(query, server, answer.num_choices)
             self._report_empty(server, query, answer)
+            self._report_tokenless(server, query, answer)
             return Success(
                 tuple(replace(completion, seconds=seconds) for completion in answer.completions)
             )
@@ -302,7 +304,7 @@ class ApiSampler:
         self, server: Endpoint, query: ApiQuery, capabilities: Capabilities
     ) -> tuple[Answered | RequestFailure | Problem, Mapping[str, str]]:
         """The result of one request, and the headers of the answer; a Problem is final."""
-        content = replies.body_of(query.request, query.keys, capabilities, query.served.caches)
+        content = replies.body_of(query.request, query.keys, capabilities, query.served.is_openai)
         try:
             # Around the whole exchange: the client's limits are for single reads, which a server
             # that sends a byte now and then never exceeds.
@@ -351,7 +353,7 @@ class ApiSampler:
 
         It is sent at once, and not counted as an attempt: nothing is wrong with the server.
         """
-        sent = replies.optional_fields(query.request, query.keys, used, query.served.caches)
+        sent = replies.optional_fields(query.request, query.keys, used, query.served.is_openai)
         sent -= {"n"} if query.insists else set()
         form = capabilities.other_form(used, failure, query.request, sent)
         if form is None:
@@ -409,6 +411,16 @@ class ApiSampler:
             remedy = f"raise {_address(query, 'max_tokens_per_message')}"
             problem = Problem(empty, query.purpose, remedy).at(server.url)
             self._report(server, f"empty {query.purpose}", problem, GIVEN_UP)
+
+    def _report_tokenless(self, server: Endpoint, query: ApiQuery, answered: Answered) -> None:
+        """Report, once, that a server gives no tokens of the replies that it makes."""
+        target, written = (server, query.model), [r for r in answered.completions if r.text]
+        if not query.request.record_tokens or target in self._tokenless or not written:
+            return
+        if not any(reply.tokens for reply in written):
+            self._tokenless.add(target)
+            what = "gives neither token ids nor log-probabilities, so none are recorded"
+            self._settings.tell(f"{server.url}: {query.model}: the server {what}")
 
     def _report_delay(
         self,
