@@ -21,6 +21,7 @@ from nip_fn_adapters.recording.store import CHECKPOINT
 from nip_fn_cli.shown.exits import Exit
 
 from ..adapters.fleets import free_ports
+from ..adapters.rescoring import rescored
 from ..adapters.serving import Server
 from ..cli.conftest import COMMAND, Finished
 from ..core.games import one_by_one
@@ -32,6 +33,7 @@ SMALL = (
     "--set", "rl.rollouts_per_iteration=12", "--set", "dataset_options.max_test_size=30",
     "--set", "malt.num_responses_per_timestep=3", "--set", "malt.pair_selection_method=interval",
 )  # fmt: skip
+MOST_NATS = 1e-3  # between vLLM's float32 and torch's
 MOST_SECONDS = 900.0  # for what takes minutes where the machine has nothing else to do
 
 
@@ -153,6 +155,17 @@ def test_two_iterations_of_malt(server: Server, tmp_path: Path) -> None:
         assert reply.completion.model == last[agents[reply.agent]]
     assert {reply.agent for reply in one_by_one(at_end)} == {0, 1}
     assert last.keys() == {"prover", "verifier"}
+    # Every recorded token is the one that was drawn, with the probability that its model gave it.
+    policies = list(rescored(tmp_path / "runs" / "a"))
+    assert {policy.adapter for policy in policies} == {None, *jobs_by_adapter}
+    for policy in policies:
+        assert np.abs(policy.packed).max() < MOST_NATS
+        for completion in policy.completions:
+            assert completion.tokens is not None
+            ids = completion.tokens.ids.tolist()
+            text = policy.policy.tokenizer.decode(ids, skip_special_tokens=True)
+            assert text == completion.text
+            assert (ids[-1] in policy.policy.stops) == (completion.finish_reason == "stop")
     jobs = ask(server, "/training/jobs")
     assert [job["status"] for job in jobs] == ["succeeded"] * len(finished)
     owned = {one["name"] for one in ask(server, "/adapters") if one["owners"]}
