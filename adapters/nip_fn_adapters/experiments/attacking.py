@@ -20,7 +20,7 @@ from nip_fn.protocols.strategies import strategies_for
 from nip_fn.run.replay import Replayed
 from nip_fn_adapters import extensions
 from nip_fn_adapters.costs.prices import sum_known
-from nip_fn_adapters.costs.spending import run_cost as dollars_of
+from nip_fn_adapters.costs.spending import run_cost
 from nip_fn_adapters.experiments.attack_cases import (
     USUAL,
     AttackOptions,
@@ -253,15 +253,12 @@ def _play_all(
     for attack in attacks:
         rows_S.append([])
         for planned in attack:
-            # What a run leaves of the budget is for those behind it.
-            remaining = (
-                money if money.budget is None else money._replace(budget=money.budget - spent)
-            )
             case_folder = folder / planned.case.folder
-            replayed = _play(planned, case_folder, remaining, watch)
+            # What a run leaves of the budget is for those behind it.
+            replayed = _play(planned, case_folder, money.remaining(spent), watch)
             rows_S[-1] += rows_of(planned.case, case_folder, replayed.stages[-1], params)
             case_money = money_of_run(money, case_folder)
-            dollars.append(dollars_of(replayed.state, case_money.prices))
+            dollars.append(run_cost(replayed.state, case_money.prices))
             spent += spent_at_most(replayed.state, case_folder, case_money)
     return rows_S, sum_known(dollars)
 

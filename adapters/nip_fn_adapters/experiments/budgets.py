@@ -45,6 +45,10 @@ class Money(NamedTuple):
     budget: float | None = None  # dollars, for all sessions of a run together
     given: PriceTable = PriceTable()  # those of the prices that were given with the call
 
+    def remaining(self, spent: float) -> "Money":
+        """The same prices, and what is left of the budget after `spent` dollars."""
+        return self if self.budget is None else self._replace(budget=self.budget - spent)
+
 
 def read_money(budget: float | None = None, file: Path | None = None) -> Money:
     """The budget, and the prices: of `file`, then of the user's own file, then the listed ones."""

@@ -99,11 +99,9 @@ class Evaluation:
             models = session.models
             quoted = models._replace(sampler=quoting(models.sampler, quotes))
             session = session._replace(models=quoted)
-        # One budget for the whole command: what a cell leaves is for those behind it.
-        budget = self._money.budget
-        left = self._money._replace(budget=None if budget is None else budget - self._spent)
         title = f"{cell.folder}: {describe(session.data, session.params)}"
-        run = played(session, folder, title, left, self._watch)
+        # One budget for the whole command: what a cell leaves is for those behind it.
+        run = played(session, folder, title, self._money.remaining(self._spent), self._watch)
         money = money_of_run(self._money, folder)
         self._spent += spent_at_most(run.state, folder, money)
         return Tested(run, run_cost(run.state, money.prices))
