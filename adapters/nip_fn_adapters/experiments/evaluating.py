@@ -108,9 +108,7 @@ def evaluate(
     cast = (models, verifier_model, prover_model)
     cases = _cases(settings_for_testing(table, options), protocols, *cast, provider, runs, watch)
     cells = [case.cell for case in cases]
-    # Of a whole record nobody has written each parameter.
-    if not isinstance(settings, HyperParameters):
-        warn_of_unused(table, provider, [cell.new for cell in cells], watch)
+    warn_of_unused(table, provider, [cell.new for cell in cells], watch)
     evaluation = open_evaluation(cells, name, "eval", provider, money, runs, watch=watch)
     for problem in _other_data(evaluation.place, cells):
         refuse(problem)

@@ -91,8 +91,7 @@ def forecast(
     watch = watch.telling(tell)
     table = as_written(settings, watch)
     new = plan(table, provider, Path(runs), watch)
-    if not isinstance(settings, HyperParameters):
-        warn_of_unused(table, provider, [new], watch)
+    warn_of_unused(table, provider, [new], watch)
     check_apis(new.params)
     return forecast_plan(new, read_money(file=prices).prices, watch)
 

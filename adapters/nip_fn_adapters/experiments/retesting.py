@@ -7,7 +7,6 @@ from nip_fn.config.codec import merge, to_dict
 from nip_fn.errors import Problem
 from nip_fn.metrics.evaluation import accuracy, verdicts
 from nip_fn.metrics.inference import Estimate
-from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.experiments.budgets import read_money
 from nip_fn_adapters.experiments.casting import Version, loaded, version_of
 from nip_fn_adapters.experiments.cells import Cell, cell_of, open_evaluation
@@ -96,8 +95,7 @@ def retest(
     # An iteration whose training came to nothing has the models of the one before.
     distinct = {cell.new.params: cell for cell in reversed(cells)}
     planned = [cell for cell in cells if distinct[cell.new.params] is cell]
-    if not isinstance(settings, HyperParameters):
-        warn_of_unused(written, provider, [cell.new for cell in planned], watch)
+    warn_of_unused(written, provider, [cell.new for cell in planned], watch)
     evaluation = open_evaluation(planned, name, "tests", provider, money, runs, watch=watch)
     played = {cell.folder: evaluation.play(cell) for cell in planned}
     evaluation.tell_recorded()

@@ -8,7 +8,6 @@ from shlex import join
 from nip_fn.config.codec import params_hash
 from nip_fn.errors import Problem
 from nip_fn.params.names import is_plain_name
-from nip_fn.params.run import HyperParameters
 from nip_fn.run.checkpoint import outline
 from nip_fn.run.events import Extended
 from nip_fn.run.state import RunState
@@ -80,9 +79,7 @@ def train(
         if forest is None
         else plan_fork(str(forest), iteration, table, provider, folder_of_runs)
     )
-    # Of a whole record nobody has written each parameter.
-    if not isinstance(settings, HyperParameters):
-        warn_of_unused(table, provider, [new], watch)
+    warn_of_unused(table, provider, [new], watch)
     check_budget(new.params, money)  # before there is a folder: a refusal leaves nothing behind
     folder = folder_of_runs / (name or free_name(folder_of_runs, new.params))
     session = create(folder, new, watch=watch)
