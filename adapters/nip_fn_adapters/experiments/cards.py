@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-from nip_fn.config.codec import merge, to_dict
+from nip_fn.config.codec import merge
 from nip_fn.config.presets import with_preset
 from nip_fn.errors import Problem
 from nip_fn.keys import fold_in, key
@@ -39,6 +39,7 @@ from nip_fn_adapters.experiments.casting import (
     scripted,
     untrained,
     version_of,
+    without_agents,
 )
 from nip_fn_adapters.experiments.cells import Cell, Tested, cell_of, open_evaluation
 from nip_fn_adapters.experiments.concurrency import asynchronous
@@ -176,8 +177,7 @@ def card(
     version = None if run is None else version_of(run, runs)
     written = as_written(settings, watch)
     if version is not None:
-        # Of the run everything but its agents, which are loaded one by one.
-        written = merge({**to_dict(version.run.params), "agents": {}}, written)
+        written = without_agents(version.run.params, written)
     base = settings_for_testing(written, {"repeats": GAMES, **options})
     configured = written.get("interaction_protocol", "nip")
     usual = (configured,) if version else tuple(PROTOCOLS)

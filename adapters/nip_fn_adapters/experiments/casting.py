@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nip_fn.config.codec import merge, to_dict
 from nip_fn.errors import Problem
 from nip_fn.game.protocol import Protocol, Role
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
@@ -96,6 +97,14 @@ def recast(agents: Cast, protocol: str) -> Cast:
     known = (DEFAULT_AGENT, *judges, *provers)
     own = {name: fields for name, fields in agents.items() if name in known}
     return own if first is None else {**dict.fromkeys(provers, first), **own}
+
+
+def without_agents(params: HyperParameters, changes: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run with changes to them, but for its agents, which are loaded one by one.
+
+    The agents of the changes are kept.
+    """
+    return merge({**to_dict(params), "agents": {}}, changes)
 
 
 def loaded(version: Version, protocol: str, role: Role, *, source: str | None = None) -> Cast:

@@ -4,7 +4,6 @@ from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nip_fn.config.codec import merge, to_dict
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Dataset
 from nip_fn.keys import fold_in, key, permutation
@@ -15,7 +14,7 @@ from nip_fn.select.pairs import Pair
 from nip_fn.trees.rollouts import leaf_games
 from nip_fn_adapters.data.opening import Data, in_memory
 from nip_fn_adapters.experiments.budgets import read_money
-from nip_fn_adapters.experiments.casting import Version, loaded, version_of
+from nip_fn_adapters.experiments.casting import Version, loaded, version_of, without_agents
 from nip_fn_adapters.experiments.cells import Cell, Evaluation, Tested, cell_of, open_evaluation
 from nip_fn_adapters.experiments.concurrency import asynchronous
 from nip_fn_adapters.experiments.outcomes import outcome, refuse
@@ -162,7 +161,7 @@ def _label_test(
         "text_rl": {"test_scheme": "all", "test_on_whole_dataset": True, "test_temperature": None},
         "dataset_options": {"max_test_size": None},
     }
-    written = merge({**to_dict(params), "agents": {}}, fixed)
+    written = without_agents(params, fixed)
     nodes = [(pair.tree, node) for pair in pairs for node in (pair.chosen, pair.rejected)]
     points = tuple(batch.datapoint(tree) for tree, _ in nodes)
     stage_key = key_of_test(params.seed)

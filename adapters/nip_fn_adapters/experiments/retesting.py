@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
-from nip_fn.config.codec import merge, to_dict
+from nip_fn.config.codec import merge
 from nip_fn.errors import Problem
 from nip_fn.metrics.evaluation import accuracy, verdicts
 from nip_fn.metrics.inference import Estimate
 from nip_fn_adapters.experiments.budgets import read_money
-from nip_fn_adapters.experiments.casting import Version, loaded, version_of
+from nip_fn_adapters.experiments.casting import Version, loaded, version_of, without_agents
 from nip_fn_adapters.experiments.cells import Cell, cell_of, open_evaluation
 from nip_fn_adapters.experiments.concurrency import asynchronous
 from nip_fn_adapters.experiments.outcomes import outcome, refuse
@@ -88,7 +88,7 @@ def retest(
         problem = Problem("all iterations are tested", version.given, f"write {version.name}")
         refuse(problem)
     written = as_written(settings, watch)
-    table = merge({**to_dict(version.run.params), "agents": {}}, written)
+    table = without_agents(version.run.params, written)
     tests = settings_for_testing(table, options)
     numbers = range(version.run.state.iteration + 1)
     cells = [_cell(version, number, tests, provider, runs, watch) for number in numbers]
