@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 from hypothesis import settings
 
+from .provider import Provider
+
 settings.register_profile("fast", deadline=None, max_examples=25, derandomize=True)
 settings.register_profile("full", deadline=None, max_examples=50, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=200)
@@ -44,6 +46,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     names = inspect.signature(pyfuncitem.obj).parameters
     asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names}))
     return True
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Provider]:
+    """A fake provider of models for all tests of a file: to start one takes most of a second."""
+    with Provider() as provider:
+        yield provider
 
 
 # ---------------------------------------------- exhaustive tests take their time, and are counted

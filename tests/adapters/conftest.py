@@ -1,7 +1,7 @@
 """A small run with the dummy provider, on real files."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -142,16 +142,10 @@ def job() -> Job:
     return make_job(rows=preferences(12, f"test {next(_numbers)}, example"))
 
 
-@pytest.fixture(scope="module")
-def tuning_provider() -> Iterator[Provider]:
+@pytest.fixture
+def provider(running: Provider) -> Provider:
+    """A provider with plain settings for jobs; what earlier tests left there stays."""
     from .tuning import KEY
 
-    with Provider(key=KEY) as provider:
-        yield provider
-
-
-@pytest.fixture
-def provider(tuning_provider: Provider) -> Provider:
-    """A provider with plain settings for jobs; what earlier tests left there stays."""
-    tuning_provider.configure(faults=[], job_seconds=0.0, job_outcome="succeeded", list_lag=0.0)
-    return tuning_provider
+    running.configure(key=KEY, faults=[], job_seconds=0.0, job_outcome="succeeded", list_lag=0.0)
+    return running

@@ -1,7 +1,6 @@
 """Sampling through the batch API: the real client, over real sockets, at the fake provider."""
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +19,6 @@ from .sampling import KEY, QUICK, ask, make_request, make_sampler
 # Batches take a twentieth of a second, and a request that fails is made again after about as long.
 SETTINGS = QUICK._replace(policy=RetryPolicy(first_wait=0.02, longest_wait=0.1))
 SHORT = Times(gather=0.02, poll=0.02, settle=0.3)
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Provider]:
-    with Provider() as provider:
-        yield provider
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import asyncio
 import gc
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,12 +15,6 @@ from nip_fn_adapters.providers.api.sampler import ClientSettings
 
 from ..provider import Provider
 from .sampling import KEY, QUICK, ask, chats, make_request, make_sampler
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Provider]:
-    with Provider() as provider:
-        yield provider
 
 
 @pytest.fixture

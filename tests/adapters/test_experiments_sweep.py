@@ -30,6 +30,8 @@ from nip_fn_adapters.experiments.watching import Watch
 from nip_fn_adapters.processes.exits import Exit
 from nip_fn_adapters.recording.store import CHECKPOINT
 
+from ..cli.conftest import PRICES
+
 STUDY: dict[str, Any] = {
     "seeds": 2,
     "base": {
@@ -44,16 +46,6 @@ STUDY: dict[str, Any] = {
     "compare": {"baseline": "malt", "metrics": ["accuracy_1"]},
 }
 CELLS = ["malt-seed-1", "malt-seed-2", "ei-seed-1", "ei-seed-2"]
-PRICES = """
-[models."builtin:tea"]
-prompt = 1.0
-completion = 100.0
-
-[fine_tuned."builtin:tea"]
-prompt = 2.0
-completion = 200.0
-training = 5.0
-"""
 
 
 class Doors:

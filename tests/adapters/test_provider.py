@@ -34,12 +34,6 @@ KEY = "sk-test-of-the-fake"
 HI = [{"role": "user", "content": "hi"}]
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[Provider]:
-    with Provider(key=KEY) as found:
-        yield found
-
-
 @pytest.fixture
 def provider(running: Provider) -> Provider:
     """A provider with plain settings; its log is that of all tests of this file."""

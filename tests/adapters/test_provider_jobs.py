@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -22,12 +22,6 @@ PREFERENCE = {
     "preferred_output": [{"role": "assistant", "content": "Hello."}],
     "non_preferred_output": [{"role": "assistant", "content": "Go."}],
 }
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Provider]:
-    with Provider() as found:
-        yield found
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,6 @@ from ..core.games import make_params
 from ..provider import Provider
 from ..provider.shapes import SHAPES, Shape
 from .sampling import KEY, QUICK, Game, ask, chats, is_readable, make_request, make_sampler
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Provider]:
-    with Provider() as provider:
-        yield provider
 
 
 @pytest.fixture

@@ -30,6 +30,18 @@ SMALL = (
     "--set", "nip_protocol.max_message_rounds=5", "--set", "dataset_options.max_test_size=20",
 )  # fmt: skip
 
+# Of the model that the dummy provider stands for on the lady's tea.
+PRICES = """
+[models."builtin:tea"]
+prompt = 1.0
+completion = 100.0
+
+[fine_tuned."builtin:tea"]
+prompt = 2.0
+completion = 200.0
+training = 5.0
+"""
+
 Finished = subprocess.CompletedProcess[str]
 RunCli = Callable[..., Finished]
 

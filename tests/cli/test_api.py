@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +27,6 @@ FROZEN = (
     "--set", "rl.rollouts_per_iteration=12", "--set", "dataset_options.max_test_size=12",
     "--set", "malt.num_responses_per_timestep=2", "--model", "m",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Provider]:
-    with Provider() as provider:
-        yield provider
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """`--batch`: the command through the fake provider's batch API."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ EVAL = (
     "--set", "dataset_options.max_test_size=6", "--set", "text_rl.fine_tune_poll_seconds=0.02",
     "--set", "code_validation.system_prompt_version=views", "--json",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Provider]:
-    with Provider() as provider:
-        yield provider
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """What a model of the usual size meets first: a model that reasons and then decides scores so."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,6 @@ from .conftest import Finished, RunCli
 KEYS = {"OPENAI_API_KEY": "k", "OPENROUTER_API_KEY": "k"}
 FEW = ("--dataset", "builtin:python", "--set", "dataset_options.max_test_size=20")
 WORDS = 130
-
-
-@pytest.fixture(scope="module")
-def running() -> Iterator[Provider]:
-    with Provider() as provider:
-        yield provider
 
 
 @pytest.fixture

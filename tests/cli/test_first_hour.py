@@ -12,7 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,10 +86,9 @@ def quick(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        running.reset(key=KEY, caching=False)
-        yield running
+def provider(running: Provider) -> Provider:
+    running.reset(key=KEY, caching=False)
+    return running
 
 
 @pytest.fixture(scope="module")

@@ -17,18 +17,7 @@ from nip_fn_adapters.recording.store import read_recording
 from nip_fn_cli.shown.dryrun import duration, say_reasoning
 
 from ..provider import Provider
-from .conftest import SMALL, Finished, RunCli, call_cli
-
-PRICES = """
-[models."builtin:tea"]
-prompt = 1.0
-completion = 100.0
-
-[fine_tuned."builtin:tea"]
-prompt = 2.0
-completion = 200.0
-training = 5.0
-"""
+from .conftest import PRICES, SMALL, Finished, RunCli, call_cli
 
 
 class Whole(NamedTuple):

@@ -20,8 +20,7 @@ from nip_fn.metrics.study import CellResult, tabulate
 from nip_fn_adapters.recording.runs import load_run
 from nip_fn_cli.shown.study_table import print_study
 
-from .conftest import COMMAND, Finished, RunCli, call_cli
-from .test_money import PRICES
+from .conftest import COMMAND, PRICES, Finished, RunCli, call_cli
 
 STUDY = """
 seeds = 2

@@ -5,7 +5,6 @@ import io
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from runpy import run_path
 from typing import Any
@@ -23,10 +22,9 @@ SERVER = "http://localhost:8000/v1"  # in the pages, the address of your own
 
 
 @pytest.fixture
-def provider() -> Iterator[Provider]:
-    with Provider() as running:
-        running.reset(key=KEY, caching=False)
-        yield running
+def provider(running: Provider) -> Provider:
+    running.reset(key=KEY, caching=False)
+    return running
 
 
 def typed(folder: Path, provider: Provider, line: str) -> str:
