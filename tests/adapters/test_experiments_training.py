@@ -2,18 +2,20 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from returns.pipeline import is_successful
 from returns.result import Failure, Result
 
 from nip_fn import Problem, from_dict
 from nip_fn.config.codec import merge, to_dict
 from nip_fn.errors import ProblemKind
+from nip_fn.game.datapoint import Datapoint, Split
 from nip_fn.game.reply import Completion
 from nip_fn.run import checkpoint
 from nip_fn.run.events import Event, StageEnded
@@ -30,7 +32,8 @@ from nip_fn_adapters import (
     train_async,
 )
 from nip_fn_adapters.costs.budget import within_budget
-from nip_fn_adapters.experiments import wiring
+from nip_fn_adapters.data.opening import Data, open_data
+from nip_fn_adapters.experiments import datasets, wiring
 from nip_fn_adapters.experiments.plans import plan
 from nip_fn_adapters.experiments.watching import RunDisplay, Watch
 from nip_fn_adapters.experiments.wiring import Models, WiringContext
@@ -78,6 +81,21 @@ def test_lines_go_to_whoever_asks_for_them(capfd: pytest.CaptureFixture[str]) ->
     assert data.startswith("data tea, claims with views")
     assert configuration.endswith(f"run {run.path.parent}")
     assert capfd.readouterr() == ("", "")
+
+
+def test_the_rows_within_a_limit_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[Sequence[int]] = []
+
+    def noting(data: Data) -> Data:
+        def draw(split: Split, indices: Sequence[int]) -> tuple[Datapoint, ...]:
+            counted.extend([indices] if isinstance(indices, range) else [])
+            return data.source(split, indices)
+
+        return data._replace(source=draw)
+
+    monkeypatch.setattr(datasets, "open_data", lambda params: open_data(params).map(noting))
+    assert is_successful(train(SMALL, **DUMMY))
+    assert counted == [range(6)]
 
 
 def test_settings_may_be_a_table_a_file_or_a_record(tmp_path: Path) -> None:

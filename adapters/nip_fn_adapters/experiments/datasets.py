@@ -1,6 +1,7 @@
 """Data sets that runs are about to use: opened, checked, and described in a line."""
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import chain
 
 from nip_fn.code.solutions import SAVE_AS_UTF_8
@@ -33,6 +34,7 @@ def _describe_split(whole: Balance, part: Balance) -> str:
     return f"{count} {whole.split} ({part.right / used:.0%} right{few})"
 
 
+@lru_cache(maxsize=1)  # a run that begins checks its data, and then describes them
 def chosen(data: Data, params: HyperParameters) -> tuple[Balance, ...]:
     """The balance of the datapoints that are used of each split, within the limits on their number.
 
