@@ -6,6 +6,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import pytest
+
 import nip_fn as nip_fn_package
 import nip_fn_adapters
 import nip_fn_cli
@@ -80,14 +82,16 @@ def test_doctor_names_what_is_missing_and_the_command_that_installs_it(tmp_path:
     assert len(found) == 4
 
 
-def test_help_loads_nothing_heavy() -> None:
+@pytest.mark.parametrize("words", [(), ("train",)], ids=str)
+def test_help_imports_nothing_that_takes_long(words: tuple[str, ...]) -> None:
     script = (
         "import sys\n"
-        "from nip_fn_cli.main import app\n"
-        "heavy = {'torch', 'transformers', 'openai', 'numpy', 'rich.table', 'nip_fn.run.step'}\n"
-        "print(sorted(heavy & set(sys.modules)))\n"
+        "from nip_fn_cli.main import main\n"
+        "slow = {'torch', 'openai', 'numpy', 'jinja2', 'asyncio', 'rich', 'nip_fn'}\n"
+        "try: main(sys.argv[1:])\n"
+        "finally: print(sorted(slow & set(sys.modules)))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    command = [sys.executable, "-c", script, *words, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"Usage: {' '.join(('nip-fn', *words))} ")
+    assert done.stdout.splitlines()[-1] == "[]"

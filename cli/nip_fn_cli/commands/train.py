@@ -1,22 +1,11 @@
 """`nip-fn train`: start a run, or resume one."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nip_fn.config.study import Study, as_name, with_seeds
-from nip_fn_adapters.experiments.budgets import money_of_run
-from nip_fn_adapters.experiments.forecasting import forecast
-from nip_fn_adapters.experiments.plans import checked_name, plan, usual_name
-from nip_fn_adapters.experiments.sweeping import forecast_sweep, sweep
-from nip_fn_adapters.experiments.training import resume, train
-from nip_fn_adapters.recording.runs import Run, known_runs
-from nip_fn_adapters.recording.tracker import METRICS
-from nip_fn_cli.config import overrides
-from nip_fn_cli.shown.dryrun import print_forecast, print_sweep_forecast
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit
-from nip_fn_cli.shown.improvements import print_improvements
 from nip_fn_cli.shown.options import (
     OWN,
     BaseUrlOption,
@@ -36,9 +25,9 @@ from nip_fn_cli.shown.options import (
     money_or_die,
     seeds_or_die,
 )
-from nip_fn_cli.shown.study_table import print_sweep
-from nip_fn_cli.shown.table import failed_trainings, print_table
-from nip_fn_cli.shown.watching import TERMINAL
+
+if TYPE_CHECKING:  # help must not wait for the core to be imported
+    from nip_fn_adapters import Run
 
 
 def train_command(
@@ -129,6 +118,15 @@ def train_command(
     trust: TrustOption = False,
 ) -> None:
     """Train agents and record everything; print a table of the iterations at the end."""
+    from nip_fn.config.study import Study, as_name, with_seeds
+    from nip_fn_adapters import forecast, forecast_sweep, resume, sweep, train
+    from nip_fn_adapters.experiments.plans import checked_name, plan, usual_name
+    from nip_fn_adapters.recording.runs import known_runs
+    from nip_fn_cli.config import overrides
+    from nip_fn_cli.shown.dryrun import print_forecast, print_sweep_forecast
+    from nip_fn_cli.shown.study_table import print_sweep
+    from nip_fn_cli.shown.watching import TERMINAL
+
     table = overrides(
         config,
         trainer=trainer,
@@ -194,7 +192,12 @@ def train_command(
     _report(trained, prices)
 
 
-def _report(run: Run, prices: Path | None) -> None:
+def _report(run: "Run", prices: Path | None) -> None:
+    from nip_fn_adapters.experiments.budgets import money_of_run
+    from nip_fn_adapters.recording.tracker import METRICS
+    from nip_fn_cli.shown.improvements import print_improvements
+    from nip_fn_cli.shown.table import failed_trainings, print_table
+
     folder = run.path.parent
     print_table(run.state, money_of_run(money_or_die(prices=prices), folder).prices)
     print_improvements(run)

@@ -1,13 +1,14 @@
 """Options that several commands have, and the values that they stand for."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nip_fn_adapters.experiments.budgets import Money, read_money
-from nip_fn_adapters.experiments.outcomes import outcome
 from nip_fn_cli.shown.exits import Exit, die, or_exit
+
+if TYPE_CHECKING:  # as in `exits`
+    from nip_fn_adapters.experiments.budgets import Money
 
 # The words by which help texts offer a reference (see nip_fn_adapters.extensions).
 OWN = "your own as package.module:NAME or file.py:NAME"
@@ -152,11 +153,14 @@ def seeds_or_die(text: str | None) -> int | tuple[int, ...] | None:
     return numbers if len(numbers) > 1 else numbers[0]
 
 
-def money_or_die(budget: float | None = None, prices: Path | None = None) -> Money:
+def money_or_die(budget: float | None = None, prices: Path | None = None) -> "Money":
     """The budget, and the prices: of the file, then of the user's own file, then the listed ones.
 
     Ends the command if a file cannot be read.
     """
+    from nip_fn_adapters.experiments.budgets import read_money
+    from nip_fn_adapters.experiments.outcomes import outcome
+
     return or_exit(outcome(read_money)(budget, prices))
 
 
