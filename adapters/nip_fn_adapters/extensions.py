@@ -489,7 +489,7 @@ def changed_sources(recorded: Sources) -> tuple[Problem, ...]:
         Problem(
             _changed(then, now),
             reference,
-            "restore the source, or start a new run with --run NAME",
+            "restore the source, or start a new run",
         )
         for reference, then in recorded
         for now in [source_hash(reference).value_or(then)]

@@ -164,7 +164,7 @@ def test_seeds_are_as_many_attacks_and_one_table() -> None:
     ]
     assert found.completeness == share_by_datapoint(outcomes, LEVEL)
     problem = refused("a", options._replace(seed=1), seeds=2)
-    assert "leave out --seeds" in str(problem)
+    assert "leave out `seeds`" in str(problem)
 
 
 def test_an_attack_is_not_continued_on_other_models(attacked: Path) -> None:
@@ -196,11 +196,11 @@ def test_a_script_of_a_file_attacks_only_if_named(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"strategies": ("lair",)}, ["--strategies", "did you mean 'liar'?"]),
+        ({"strategies": ("lair",)}, ["`strategies`", "did you mean 'liar'?"]),
         ({"strategies": ("none.py:x",)}, ["agents.prover.model_name", "there is no file none.py"]),
-        ({"games": 1}, ["--games", "2 or more"]),
-        ({"trainer": "ppo"}, ["--trainer", "malt or ei"]),
-        ({"iteration": 3}, ["--iteration", "from 0 to 2"]),
+        ({"games": 1}, ["`games`", "2 or more"]),
+        ({"trainer": "ppo"}, ["`trainer`", "malt or ei"]),
+        ({"iteration": 3}, ["`iteration`", "from 0 to 2"]),
         ({"changes": {"rl": {"num_iteration": 1}}}, ["rl.num_iteration", "did you mean"]),
         ({"changes": {"agents": {"nobody": {"temperature": 1}}}}, ["agents.nobody", "prover, ver"]),
     ],

@@ -212,7 +212,7 @@ def test_other_protocols_are_played_by_the_agents_of_a_run() -> None:
     [
         ({"run": "zzz"}, ["zzz", "no such run"], "run"),
         ({"run": "a@x"}, ["a@x", "RUN@3"], "usage"),
-        ({"continuations": 3}, ["--relabel", "--from RUN"], "usage"),
+        ({"continuations": 3}, ["`continuations`", "`run`"], "usage"),
         ({"protocols": ("chess",)}, ["chess"], "usage"),
     ],
 )

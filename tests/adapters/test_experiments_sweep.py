@@ -179,7 +179,7 @@ def test_other_parameters_are_refused_before_anything_is_run(
     problem = refused(merge(STUDY, {"base": change}))
     assert problem.kind == "run"
     assert address in problem.problem
-    assert "--name" in problem.remedy
+    assert "`name`" in problem.remedy
 
 
 def test_a_cell_that_stops_says_why_and_the_others_go_on(

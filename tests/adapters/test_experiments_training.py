@@ -263,7 +263,7 @@ def refused(settings: Any = None, **options: Any) -> Problem:
         ("nothing.toml", {}, "No such file"),
         ({}, {"provider": "opnai"}, "did you mean 'openai'"),
         ({}, {"name": "../x"}, "cannot be a path"),
-        ({}, {"iteration": 1}, "--from"),
+        ({}, {"iteration": 1}, "`forest`"),
         ({}, {"trackers": ["wendy"]}, "no tracker"),
         ({"dataset": "nothing.jsonl"}, {}, "nothing.jsonl"),
     ],

@@ -30,7 +30,7 @@ def test_the_card_of_a_run_is_a_table_or_json(run_cli: RunCli) -> None:
 def test_what_makes_no_card_is_refused_in_one_line(run_cli: RunCli) -> None:
     refused = run_cli("card", "--provider", "dummy", "--relabel", "3")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert "add --from RUN" in refused.stderr
+    assert "--relabel needs the run whose labels are looked at; name it as --from" in refused.stderr
 
 
 def test_the_embedded_model_has_a_card(run_cli: RunCli) -> None:

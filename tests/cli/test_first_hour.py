@@ -346,7 +346,7 @@ MISTAKES = [
         ("--more-iterations", "--resume"),
     ),
     Mistake("train --resume --run first --dry-run", 2, ("--dry-run", "--resume")),
-    Mistake("card --relabel 4", 2, ("--relabel", "--from RUN")),
+    Mistake("card --relabel 4", 2, ("--relabel", "--from")),
     # data
     Mistake(f"{TRAIN} --dataset photos", 2, ("photos", ".jsonl"), f"{TRAIN} --dataset my.jsonl"),
     Mistake(f"{TRAIN} --dataset my.txt", 2, ("my.txt", ".jsonl")),

@@ -109,7 +109,7 @@ def test_the_command_of_a_fork_resumes_it_also_if_it_died_before_it_was_one(
         (("--from", "a", "--iteration", 2), "iteration 2 has not been sampled to its end"),
         (("--from", "a", "--iterations", 1), "rl.num_iterations: the run ends before iteration 1"),
         (("--from", "nowhere"), "--from: "),
-        (("--iteration", 1), "add --from RUN"),
+        (("--iteration", 1), "--iteration is one of another run's; name that run as --from"),
         (("--from", "a", "--dry-run"), "leave out --from"),
     ],
 )
@@ -149,7 +149,7 @@ def test_the_cells_of_a_study_may_train_on_one_forest(run_cli: RunCli, tmp_path:
     again = ok(run_cli("sweep", "rules.toml", "--forest", "a"))
     assert again.stdout == done.stdout
     refused = run_cli("sweep", "rules.toml", "--dry-run")
-    assert "--dry-run forecasts runs that sample for themselves" in refused.stderr
+    assert "only runs that sample for themselves are forecast; leave out --forest" in refused.stderr
     (tmp_path / "rules.toml").write_text(STUDY + "malt.num_responses_per_timestep = [3]\n")
     refused = run_cli("sweep", "rules.toml", "--name", "other")
     assert "malt.num_responses_per_timestep: the recorded replies depend on it" in refused.stderr

@@ -107,3 +107,10 @@ def test_a_number_beyond_its_limit_is_refused_in_words(run_cli: RunCli) -> None:
     told = run_cli("sweep", "study.toml", "--jobs", "0").stderr.splitlines()[-1]
     assert "--jobs" in told
     assert "greater than or equal to 1" in told
+
+
+def test_a_problem_names_the_options_of_the_command(run_cli: RunCli) -> None:
+    """The functions behind a command name their parameters, for whoever calls them in Python."""
+    for words, option in (("train", "--run"), ("eval", "--run"), ("sweep s.toml", "--name")):
+        refused = run_cli(*words.split(), option, "../a")
+        assert refused.stderr.startswith(f"nip-fn: {option} ../a: "), refused.stderr

@@ -133,13 +133,13 @@ def test_a_server_of_ones_own_needs_its_ports(run_cli: RunCli, server: FakeServe
     assert done.returncode == Exit.SYSTEM
     last = done.stderr.splitlines()[-1]
     assert f"port {server.port} is taken" in last
-    assert "--set agents._default.language_model_server_port=PORT" in last
+    assert "agents._default.language_model_server_port=PORT" in last
 
 
 def test_a_server_of_ones_own_is_for_agents_that_are_at_one(run_cli: RunCli) -> None:
     done = run_cli("train", "--provider", "dummy", "--run", "a", "--serve")
     assert done.returncode == Exit.USAGE
-    assert "it goes with --provider self-hosted" in done.stderr.splitlines()[-1]
+    assert "it goes with provider self-hosted" in done.stderr.splitlines()[-1]
 
 
 def test_a_server_of_ones_own_that_does_not_start_says_why(

@@ -410,5 +410,5 @@ def _unpriced(address: str, what: str) -> Problem:
     return Problem(
         f"the price of {what} is unknown",
         address=address,
-        remedy="add it to a file given as --prices",
+        remedy="add it to a file given as `prices`",
     )

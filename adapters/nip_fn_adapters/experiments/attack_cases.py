@@ -186,7 +186,7 @@ def _agent(attacked: Run, index: int, choice: AttackOptions) -> Loaded | None:
     last = attacked.state.iteration
     if choice.iteration is not None and not 0 <= choice.iteration <= last:
         problem = f"the run has no iteration {choice.iteration}"
-        refuse(Problem(problem, "--iteration", f"choose one from 0 to {last}"))
+        refuse(Problem(problem, "`iteration`", f"choose one from 0 to {last}"))
     adapter = attacked.adapter(spec.name, choice.iteration)
     if adapter is None:
         return None

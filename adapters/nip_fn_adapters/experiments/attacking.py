@@ -107,7 +107,7 @@ def attack(
     watch = watch.telling(tell)
     attacked, money = _attacked(run, runs), read_money(budget, prices)
     attacks = _plans(attacked, options, seeds, watch)
-    name = checked_name(name, "--name") or _name(options, attacks[0], seeds)
+    name = checked_name(name) or _name(options, attacks[0], seeds)
     folder = attacked.path.parent / ATTACKS / name
     for planned in chain.from_iterable(attacks):
         check_budget(planned.new.params, money)
@@ -170,7 +170,7 @@ def _plans(
 ) -> list[list[Planned]]:
     """The runs of each attack; refuses what cannot be done."""
     if seeds is not None and options.seed is not None:
-        refuse(Problem("--seed is an option of a single attack; leave out --seeds"))
+        refuse(Problem("`seed` is that of a single attack; leave out `seeds`"))
     _check(attacked.params, options)
     return [
         [Planned(case, _plan(case)) for case in cases]
@@ -201,19 +201,19 @@ def _check(params: HyperParameters, options: AttackOptions) -> None:
         refuse(Problem(problem, remedy="attack a run of a game with a prover"))
     if options.best_of and options.games < 2:
         problem = "one continuation of a reply cannot both choose and value it"
-        refuse(Problem(problem, "--games", "ask for 2 or more, or for --best-of 0"))
+        refuse(Problem(problem, "`games`", "ask for 2 or more, or for no search (`best_of`)"))
     if options.trainer not in ("malt", "ei"):
-        refuse(Problem(f"{options.trainer!r} is not a trainer", "--trainer", "malt or ei"))
+        refuse(Problem(f"{options.trainer!r} is not a trainer", "`trainer`", "malt or ei"))
     strategies = strategies_for(params.dataset, "prover")
     for name in options.strategies or ():
         if name not in strategies and not is_reference(name):
-            refuse(unknown_name("--strategies", name, "strategy", tuple(strategies)))
+            refuse(unknown_name("`strategies`", name, "strategy", tuple(strategies)))
     # Now, and not when the turn of the trainings has come.
     for agent, spec in zip(params.agents, protocol.agents, strict=True):
         at_api = provider_kind(agent) == "api" and agent.model_provider != "OpenAI"
         if options.starts and spec.role == "prover" and at_api:
             problem = f"{agent.model_provider} trains no models"
-            refuse(Problem(problem, "--starts", "leave trainings out with --starts 0"))
+            refuse(Problem(problem, "`starts`", "ask for 0 trainings"))
 
 
 def _plan(case: Case) -> New:
@@ -271,7 +271,7 @@ def _play(planned: Planned, folder: Path, money: Money, watch: Watch) -> Replaye
         start = start_of(store.read_recording(path).unwrap())  # empty if it died at once
         if start and start.loaded != new.lineages:
             problem = "this attack was begun on other models"
-            refuse(Problem(problem, str(folder), "give it another --name"))
+            refuse(Problem(problem, str(folder), "give it another name (`name`)"))
         session = reopen(folder, to_dict(new.params), None, new=new, watch=watch)
     else:
         session = create(folder, new, watch=watch)

@@ -77,8 +77,8 @@ def check_budget(params: HyperParameters, money: Money) -> None:
     if unknown:
         problem = Problem(
             f"no price is known for {unknown[0]}",
-            address="--budget",
-            remedy=f"add it to {_usual_file()}, or to a file given as --prices",
+            address="`budget`",
+            remedy=f"add it to {_usual_file()}, or to a file given as `prices`",
         )
         refuse(problem)
 

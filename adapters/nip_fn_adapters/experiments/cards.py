@@ -172,8 +172,8 @@ def card(
     """
     watch, runs, money = watch.telling(tell), Path(runs), read_money(budget, prices)
     if continuations is not None and run is None:
-        problem = "--relabel needs the run whose labels are looked at"
-        refuse(Problem(problem, remedy="add --from RUN"))
+        problem = "`continuations` needs the run whose labels are looked at"
+        refuse(Problem(problem, remedy="name it as `run`"))
     version = None if run is None else version_of(run, runs)
     written = as_written(settings, watch)
     if version is not None:

@@ -124,7 +124,7 @@ def loaded(version: Version, protocol: str, role: Role, *, source: str | None = 
     for name in parts(protocol, role):
         if source is None and not known:
             problem = f"the run has no {role} that could play {name} of {protocol}"
-            refuse(Problem(problem, version.given, "choose other protocols (--protocol)"))
+            refuse(Problem(problem, version.given, "choose other protocols (`protocols`)"))
         own = source or (name if name in known else known[0])
         adapter = version.adapter(own)
         cast[name] = {

@@ -70,12 +70,11 @@ class Evaluation:
     """The cells of one evaluation, played one after the other within one budget."""
 
     def __init__(
-        self, place: Path, provider: str | None, money: Money, option: str, watch: Watch = NOBODY
+        self, place: Path, provider: str | None, money: Money, watch: Watch = NOBODY
     ) -> None:
-        """An evaluation whose runs lie in `place`, which `option` of its command names."""
+        """An evaluation whose runs lie in `place`."""
         self._watch = watch
         self.place = place
-        self._option = option
         self._provider = provider
         self._money = money
         self._spent = 0.0
@@ -113,8 +112,7 @@ class Evaluation:
             which = f"{before} of {before + now} tests were" if now else "all tests were"
             self._watch.tell(
                 f"nip-fn: {which} played before; their recorded replies in {self.place} are shown, "
-                "and no model was asked; to ask again, give the evaluation another name "
-                f"({self._option})"
+                "and no model was asked; to ask again, give the evaluation another name (`name`)"
             )
 
 
@@ -153,7 +151,6 @@ def open_evaluation(
     provider: str | None,
     money: Money,
     runs: Path,
-    option: str = "--run",
     watch: Watch = NOBODY,
 ) -> Evaluation:
     """The evaluation that consists of some cells, none of which is played yet.
@@ -165,7 +162,6 @@ def open_evaluation(
         provider: The provider of all agents.
         money: The prices and the budget.
         runs: The folder of all runs.
-        option: The command's option for the name.
         watch: Whoever watches.
 
     Returns:
@@ -174,12 +170,12 @@ def open_evaluation(
     cells = list(cells)
     if len({cell.folder for cell in cells}) < len(cells):
         problem = "two of the models have the same name but for its punctuation"
-        refuse(Problem(problem, "--model", "test them in two commands"))
+        refuse(Problem(problem, "`models`", "test them in two evaluations"))
     # All of them before the first is played: a refusal must not come after hours.
     for cell in cells:
         check_budget(cell.new.params, money)
-    place = runs / (checked_name(name, option) or evaluation_name(kind, cells))
-    return Evaluation(place, provider, money, option, watch)
+    place = runs / (checked_name(name) or evaluation_name(kind, cells))
+    return Evaluation(place, provider, money, watch)
 
 
 def evaluation_name(kind: str, cells: Iterable[Cell]) -> str:

@@ -115,8 +115,8 @@ def _problem_of(bad: Problem | BadRows, most_shown: int) -> Problem:
     more = bad.count - len(bad.first) + len(distinct[most_shown:])
     rest = f" ({more} of them not shown)" if more else ""
     remedy = (
-        "nothing was begun; correct them, or leave them out with --skip-bad-rows (in a study: "
-        "dataset_options.skip_bad_rows = true)"
+        "nothing was begun; correct them, or leave them out with dataset_options.skip_bad_rows = "
+        "true (--skip-bad-rows)"
     )
     return Problem(f"{_rows(bad.count)}{rest}", remedy=remedy, details=tuple(details))
 

@@ -222,4 +222,4 @@ def _other_data(folder: Path, cells: Sequence[Cell]) -> Iterator[Problem]:
                 difference = (
                     f"{path.parent.name} was tested there with {address} = {before}, not {now}"
                 )
-                yield Problem(difference, str(folder), "give this test another name (--run NAME)")
+                yield Problem(difference, str(folder), "give this test another name (`name`)")

@@ -52,14 +52,14 @@ def _agent(params: HyperParameters) -> AgentParameters:
     agents = {server_url(agent): agent for agent in params.agents if is_hosted(agent)}
     if len(agents) != 1:
         problem = (
-            "--serve starts one language-model server, and the agents are at "
+            "`serve` starts one language-model server, and the agents are at "
             f"{', '.join(agents) or 'none'}"
         )
-        refuse(Problem(problem, remedy="it goes with --provider self-hosted"))
+        refuse(Problem(problem, remedy="it goes with provider self-hosted"))
     (agent,) = agents.values()
     if urlsplit(agent.language_model_server_scheme_host).hostname not in HERE:
         problem = (
-            f"--serve starts a server on this machine, and the agents are at {server_url(agent)}"
+            f"`serve` starts a server on this machine, and the agents are at {server_url(agent)}"
         )
         refuse(Problem(problem, remedy="run nip-fn serve there instead"))
     return agent
@@ -100,10 +100,10 @@ def _wait_until_free(field: str, port: int, limit: float) -> None:
     while _listens(port):
         if time.monotonic() >= end:
             remedy = (
-                "leave out --serve if a language-model server runs there, or choose another one "
-                f"(--set agents._default.{field}=PORT)"
+                "leave out `serve` if a language-model server runs there, or choose another one "
+                f"(agents._default.{field}=PORT)"
             )
-            refuse(Problem(f"port {port} is taken", "--serve", remedy, kind="system"))
+            refuse(Problem(f"port {port} is taken", "`serve`", remedy, kind="system"))
         time.sleep(POLL_SECONDS)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, count
 from pathlib import Path
-from shlex import join
+from shlex import quote
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -126,7 +126,7 @@ def plan_fork(
     Returns:
         The plan; nothing has been created.  Refuses if there is a problem with it.
     """
-    path = checkpoint_file(Path(run), runs).alt(lambda problem: problem.at("--from")).unwrap()
+    path = checkpoint_file(Path(run), runs).alt(lambda problem: problem.at("`forest`")).unwrap()
     recording = open_recording(path)
     for problem in changed_sources(recording):
         refuse(problem)
@@ -176,7 +176,7 @@ def warn_of_unused(
         # by the defaults.
         values = {PROVIDERS.get(table[address], table[address]) for table in (before, after)}
         if len(values) > 1 and before[address] is not False:
-            watch.warn(f"without effect, since --provider goes before it: {address}")
+            watch.warn(f"without effect, since `provider` goes before it: {address}")
     for line in unused(settings, [new.params for new in planned]):
         watch.warn(line)
 
@@ -192,16 +192,16 @@ def requested(
     return resolve(merge(to_dict(recorded), {**table, "agents": {**unknown, **single}}))
 
 
-def checked_name(name: str | None, option: str = "--run") -> str | None:
+def checked_name(name: str | None) -> str | None:
     """The name, if it can be that of a folder in the folder of all runs; refuses any other.
 
     Otherwise `../x` would write beside that folder, and no list of runs would show it.
     """
     if name is not None and not is_plain_name(name):
         last = name.rstrip("/").rpartition("/")[2]
-        advice = f"write {join((option, last))}" if last.strip(".") else "write a word"
-        problem = "a run's name is that of a folder in --runs, and cannot be a path"
-        refuse(Problem(problem, join((option, name)), f"{advice} (and --runs FOLDER)"))
+        advice = f"`name` {quote(last)}" if last.strip(".") else "a word"
+        problem = "a name is that of a folder in the folder of all runs, and cannot be a path"
+        refuse(Problem(problem, f"`name` {quote(name)}", f"write {advice}"))
     return name
 
 

@@ -180,7 +180,7 @@ def with_provider(table: dict[str, Any], provider: str | None) -> dict[str, Any]
     dummy = provider == DUMMY
     fields: dict[str, Any] = {"use_dummy_api": dummy}
     if not dummy:
-        fields["model_provider"] = provider_of(provider, "--provider").unwrap()
+        fields["model_provider"] = provider_of(provider, "`provider`").unwrap()
     # Each agent by its name: what a table says of a single agent overrides `_default`.
     agents = {DEFAULT_AGENT: {}, **table.get("agents", {})}
     names = (name for name, agent in agents.items() if agent.get("model_provider") != "scripted")

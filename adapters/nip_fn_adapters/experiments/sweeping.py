@@ -109,7 +109,7 @@ def read_study(
         name: The study's name; None for that of its file.
         watch: Told of what is otherwise in the nip library.
     """
-    read = study_as_written(study, checked_name(name, "--name"), watch)
+    read = study_as_written(study, checked_name(name), watch)
     read = msgspec.structs.replace(read, base=merge(read.base, as_written(changes, watch)))
     if seeds is not None:
         read = with_seeds(read, seeds)
@@ -200,8 +200,8 @@ def forecast_sweep(
     watch = watch.telling(tell).once()
     study = read_study(study, name=name, watch=watch).unwrap()
     if study.forest is not None:
-        problem = "--dry-run forecasts runs that sample for themselves"
-        refuse(Problem(problem, remedy="leave it out, or the forest"))
+        problem = "only runs that sample for themselves are forecast"
+        refuse(Problem(problem, remedy="leave out `forest`"))
     money = read_money(study.budget if budget is None else budget, prices)
     cells = _plans(study, Path(studies) / study.name, provider, money, watch)
     return {cell.cell.name: forecast_plan(cell.new, money.prices, watch) for cell in cells}

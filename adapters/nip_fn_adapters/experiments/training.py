@@ -175,12 +175,12 @@ def _changes(session: Session) -> Iterator[str]:
 
 def _check_trackers(trackers: Sequence[str]) -> None:
     if (problem := tracker_problem(trackers)) is not None:
-        refuse(problem.at("--track"))
+        refuse(problem.at("`trackers`"))
 
 
 def _check_forest(forest: Path | str | None, iteration: int | None) -> None:
     if iteration is not None and forest is None:
-        refuse(Problem("--iteration is one of another run's", remedy="add --from RUN"))
+        refuse(Problem("`iteration` is one of another run's", remedy="name that run as `forest`"))
 
 
 def _folder_of(run: Run | Path | str, runs: Path) -> Path:
@@ -202,9 +202,9 @@ def _check_origin(state: RunState, forest: Path | str | None, iteration: int | N
     run = (path.parent if path.name == CHECKPOINT else path).resolve().name
     remedy = "a resumed run keeps what it took over"
     if state.origin is None or run != state.origin.run:
-        refuse(Problem("--from differs from the run's", remedy=remedy))
+        refuse(Problem("`forest` differs from the run's", remedy=remedy))
     if iteration not in (None, state.origin.iteration):
-        refuse(Problem("--iteration differs from the run's", remedy=remedy))
+        refuse(Problem("`iteration` differs from the run's", remedy=remedy))
 
 
 def _extended(session: Session, more: int | None) -> Session:
@@ -212,7 +212,7 @@ def _extended(session: Session, more: int | None) -> Session:
     if more is None:
         return session
     if session.state.stage.name != "done":
-        problem = "--more-iterations: the run is not done"
+        problem = "`more_iterations`: the run is not done"
         refuse(Problem(problem, remedy="resume it without, then with it"))
     iterations = session.state.params.rl.num_iterations + more
     return session._replace(first=(Extended(iterations),))

@@ -243,8 +243,7 @@ def _api(context: WiringContext) -> Models:
         problem = Problem(
             "some agents at an API use batches and some do not",
             "agents.*.use_batch_api",
-            "use batches for all of them or for none, as with --set agents._default.use_batch_api="
-            "true",
+            "use batches for all of them or for none, as with agents._default.use_batch_api=true",
         )
         refuse(problem)
     sampler = (
@@ -308,21 +307,21 @@ def _check_api(agent: AgentParameters, *, is_trained: bool) -> None:
         problem = Problem(
             f"{agent.model_name} is served by provider local alone",
             f"{address}.model_name",
-            f"name a model that {provider} serves, as in --model NAME",
+            f"name a model that {provider} serves",
         )
         refuse(problem)
     if agent.repetition_penalty and provider == "openai" and agent.api_base_url is None:
         problem = Problem(
             "OpenAI's API has no repetition penalty",
             f"{address}.repetition_penalty",
-            "leave it out, or name the compatible server that has one (--base-url)",
+            "leave it out, or name the compatible server that has one (api_base_url)",
         )
         refuse(problem)
     if is_trained and provider != "openai":
         problem = Problem(
             f"{provider} trains no models",
             f"{address}.model_provider",
-            f"freeze the agent (--set {address}.freeze_agent=true), or choose --provider "
+            f"freeze the agent ({address}.freeze_agent=true), or choose provider "
             "self-hosted, openai, local or dummy",
         )
         refuse(problem)

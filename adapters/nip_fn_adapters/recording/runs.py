@@ -371,7 +371,7 @@ def begun(path: Path, limit: int | None = None) -> Result[Recording, Problem]:
     def check(recording: Recording) -> Result[Recording, Problem]:
         if recording.events or limit == 0:
             return Success(recording)
-        remedy = "repeat the command that started it with --resume, or name another run"
+        remedy = "resume it with the settings that it was started with, or name another run"
         return Failure(Problem("holds no event of a run", str(path), remedy, kind="truncated"))
 
     return store.read_recording(path, limit).bind(check)

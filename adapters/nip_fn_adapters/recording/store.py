@@ -88,8 +88,8 @@ def create(run: Path) -> Result[AppendStore, Problem]:
         return Failure(
             Problem(
                 f"{run} holds a run already",
-                remedy=f"resume it with --resume --run {quote(run.name)}, or give the new run "
-                "another name with --run",
+                remedy=f"resume it with nip-fn train --resume --run {quote(run.name)}, or give the "
+                "new run another name (`name`)",
                 kind="run",
             )
         )
@@ -120,7 +120,7 @@ def reopen(run: Path) -> Result[Reopened, Problem]:
     try:
         descriptor = os.open(run / CHECKPOINT, os.O_RDWR | os.O_APPEND)
     except FileNotFoundError:
-        remedy = "start it without --resume"
+        remedy = "start it without `resume`"
         return Failure(Problem(f"{run} holds no run to resume", remedy=remedy, kind="run"))
     # The lock is the kernel's and ends with its process, so that none is ever left behind by a
     # crash, as a lock file would be.

@@ -44,7 +44,7 @@ from nip_fn_cli.shown.watching import TERMINAL
 
 def card_command(
     config: TestedArgument = None,
-    origin: Annotated[
+    run: Annotated[
         str | None,
         typer.Option(
             "--from",
@@ -52,23 +52,27 @@ def card_command(
             metavar="RUN[@N]",
         ),
     ] = None,
-    against: Annotated[
+    rivals: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also play with the provers of this run; may be repeated.", metavar="RUN[@N]"
+            "--against",
+            help="Also play with the provers of this run; may be repeated.",
+            metavar="RUN[@N]",
         ),
     ] = None,
-    relabel: Annotated[
+    continuations: Annotated[
         int | None,
         typer.Option(
+            "--relabel",
             help="With --from: estimate how many of the run's preference labels are true, from "
             "this many fresh continuations of both replies of recorded pairs.",
             min=1,
         ),
     ] = None,
-    protocol: Annotated[
+    protocols: Annotated[
         list[str] | None,
         typer.Option(
+            "--protocol",
             help="A game; may be repeated.  The default is that of the run, or all.",
             metavar="NAME",
         ),
@@ -90,7 +94,7 @@ def card_command(
     sets: SetOption = None,
     budget: BudgetOption = None,
     prices: PricesOption = None,
-    run: TestNameOption = None,
+    name: TestNameOption = None,
     runs: RunsOption = Path("runs"),
     trust: TrustOption = False,
     as_json: JsonOption = False,
@@ -113,10 +117,10 @@ def card_command(
     )
     tested = card(
         table,
-        run=origin,
-        rivals=against or (),
-        continuations=relabel,
-        protocols=protocol or (),
+        run=run,
+        rivals=rivals or (),
+        continuations=continuations,
+        protocols=protocols or (),
         verifier_model=verifier_model,
         prover_model=prover_model,
         split=split,
@@ -125,7 +129,7 @@ def card_command(
         repeats=repeats,
         temperature=temperature,
         provider=provider,
-        name=run,
+        name=name,
         runs=runs,
         budget=budget,
         prices=prices,

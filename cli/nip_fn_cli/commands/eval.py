@@ -44,16 +44,17 @@ from nip_fn_cli.shown.watching import TERMINAL
 
 def eval_command(
     config: TestedArgument = None,
-    protocol: Annotated[
+    protocols: Annotated[
         list[str] | None,
         typer.Option(
+            "--protocol",
             help="A game; may be repeated.  The default is nip, with solo_verifier to compare.",
             metavar="NAME",
         ),
     ] = None,
-    model: Annotated[
+    models: Annotated[
         list[str] | None,
-        typer.Option(help="A model for all agents; may be repeated.", metavar="NAME"),
+        typer.Option("--model", help="A model for all agents; may be repeated.", metavar="NAME"),
     ] = None,
     verifier_model: VerifierModelOption = None,
     prover_model: ProverModelOption = None,
@@ -72,7 +73,7 @@ def eval_command(
     sets: SetOption = None,
     budget: BudgetOption = None,
     prices: PricesOption = None,
-    run: TestNameOption = None,
+    name: TestNameOption = None,
     runs: RunsOption = Path("runs"),
     trust: TrustOption = False,
     as_json: JsonOption = False,
@@ -95,8 +96,8 @@ def eval_command(
         sets=sets,
     )
     subjects: dict[str, Any] = {
-        "protocols": protocol or (),
-        "models": model or (),
+        "protocols": protocols or (),
+        "models": models or (),
         "verifier_model": verifier_model,
         "prover_model": prover_model,
         "temperature": temperature,
@@ -105,7 +106,7 @@ def eval_command(
         "shuffle": shuffle,
         "repeats": repeats,
         "provider": provider,
-        "name": run,
+        "name": name,
         "runs": runs,
         "watch": TERMINAL,
     }

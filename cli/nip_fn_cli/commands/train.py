@@ -68,7 +68,7 @@ def train_command(
         int | None, typer.Option(help="The number of training iterations.")
     ] = None,
     sets: SetOption = None,
-    run: Annotated[
+    name: Annotated[
         str | None,
         typer.Option(
             "--run", help="The run's name; made from its parameters if left out.", metavar="NAME"
@@ -106,9 +106,10 @@ def train_command(
             "--serve", help="Start a language-model server here for as long as the run lasts."
         ),
     ] = False,
-    track: Annotated[
+    trackers: Annotated[
         list[str] | None,
         typer.Option(
+            "--track",
             help="Send metrics to wandb, tensorboard, trackio or mlflow; several, separated by "
             "commas.",
             metavar="TRACKER",
@@ -140,10 +141,10 @@ def train_command(
         iterations=iterations,
         sets=sets,
     )
-    name = checked_name(run)
+    checked_name(name)
     if seeds is not None:
         single = {"--seed": seed, "--resume": is_resumed, "--from": forest}
-        for option, value in {**single, "--serve": serve, "--track": track}.items():
+        for option, value in {**single, "--serve": serve, "--track": trackers}.items():
             if value:
                 die(Exit.USAGE, f"{option} is an option of a single run; leave out --seeds")
         params = plan(table, provider, runs, TERMINAL.once()).params
@@ -180,7 +181,7 @@ def train_command(
         "iteration": iteration,
         "budget": budget,
         "prices": prices,
-        "trackers": listed(track),
+        "trackers": listed(trackers),
         "serve": serve,
         "watch": TERMINAL,
     }

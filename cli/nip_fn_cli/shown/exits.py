@@ -1,5 +1,6 @@
 """Exit codes, and the one place where a failure ends a command: with one readable line."""
 
+import re
 import shlex
 import sys
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -19,8 +20,13 @@ __all__ = ["Exit", "command", "die", "die_of", "or_exit", "say"]
 T = TypeVar("T")
 
 
+# The options of the command that runs, by the parameters that problems name in backticks.
+OPTIONS: dict[str, str] = {}
+
+
 def say(line: str) -> None:
-    """Print a line to stderr: stdout is for results."""
+    """Print a line to stderr: stdout is for results.  Parameters are told as options."""
+    line = re.sub("`([a-z_]+)`", lambda word: OPTIONS.get(word[1], word[0]), line)
     # Visible already: while a bar is shown, rich takes what is written here to another console.
     print(terminal_safe(line), file=sys.stderr, flush=True)
 

@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
+from nip_fn_cli.shown.exits import OPTIONS
+
 NAMES = 24  # a longer name has a line of its own
 
 
@@ -19,6 +21,16 @@ class Command(TyperCommand):
         super().__init__(*args, **settings)
         for param in self.params:
             param.metavar = _placeholder(param)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, whose options the problems of the functions that it calls name."""
+        OPTIONS.clear()
+        for param in self.params:
+            if isinstance(param, TyperOption):
+                option = max(param.opts, key=len)
+                OPTIONS.setdefault(option.strip("-").replace("-", "_"), option)
+                OPTIONS[str(param.name)] = option
+        return super().invoke(ctx)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """The words after the command's name: `[OPTIONS]`, and its arguments."""

@@ -146,7 +146,7 @@ def _changed(cell_plan: Planned) -> Problem | None:
     return Problem(
         f"{address} is {now}, and {before} in the run that was begun",
         str(cell_plan.folder),
-        "give the study another name (--name), or delete that run",
+        "give the study another name (`name`), or delete that run",
         kind="run",
     )
 
