@@ -21,7 +21,10 @@ def update(
 ) -> nip.Update[tuple[int, ...]]:
     """A supervised row for the best reply of each node at which the replies differ in value."""
     backup = nip.discounted(0.9)
-    pairs = BEST(nip.candidates(batch.trees, batch.protocol, backup, agents=trained), key)
+    replies = nip.candidates(
+        batch.trees, batch.protocol, backup, agents=trained, excluded=batch.off_policy
+    )
+    pairs = BEST(replies, key)
     rows = {
         group.name: tuple(
             batch.supervised_row(pair.tree, pair.chosen, pair.agent)

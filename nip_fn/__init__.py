@@ -6,13 +6,15 @@ Start with the first line of what you want to do; `help(nip.NAME)` explains each
 
     a game         make_datapoint, AgentSpec, Move, in_turn, make_protocol; check_protocol tests it
     ... built in   from_dict({"interaction_protocol": "debate"}), then protocol_of
-    rollouts       play(protocol, datapoints, policy, ...); a `Policy` is a function that replies
+    rollouts       play(protocol, datapoints, policy, ...); a `Policy` is your function
+                   (datapoint, game so far, agent's index, key) -> Completion
     trees          Rules, grow; grow_many with batched policies, agrow in an event loop
     values         mean_children, discounted: the expected reward of each agent at each node
     preferences    candidates, then chain(interval(0.1), margin(0.2), dedupe(), one_per_node())
     training       malt, ei, sequence, accumulate: trainers, shaped like optax transformations;
                    a `SampleBatch` is what they learn from; check_trainer tests one of your own
-    a run          step, scan, pending: a fold over recorded events; simulate, replay
+    a run          step, scan, pending: a fold over recorded events; simulate, replay;
+                   run.reselect: the pairs that other parameters would have selected
     randomness     key, split, randint: a key is a value, and equal keys give equal draws
 
 The rest is in namespaces, by kind; `help(nip.selectors)` lists what is in one.

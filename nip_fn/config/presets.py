@@ -230,7 +230,8 @@ def _agents(written: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any
     shared = agents.get(DEFAULT_AGENT, {})
     instructions = _instructions(written, dataset)
     common = {"model_name": _model(shared, dataset), **_fields(shared, dataset, instructions)}
-    roles = preset_of(shared, dataset).roles
+    playing = _fields_of_agents(written)
+    roles = [name for name in preset_of(shared, dataset).roles if name in playing]
     settings: dict[str, dict[str, Any]] = {DEFAULT_AGENT: common}
     for name in dict.fromkeys(name for name in (*agents, *roles) if name != DEFAULT_AGENT):
         agent = merge(shared, agents.get(name, {}))

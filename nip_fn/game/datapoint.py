@@ -18,18 +18,27 @@ class Datapoint(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True
     """One question to a verifier: does `solution` do what `question` asks?
 
     A world that is not about code leaves `solution` empty, and gives each side a view of its own.
+
+    id: content hash of question, solution and label.
+    problem_id: datapoints of one problem never straddle two splits.
+    question: the claim that the verifier judges, or the task that the solution solves.
+    solution: the solution; "" where there is none.
+    label: 1 if the solution is right, 0 if it is wrong.
+    stance: the side that a prover with a randomised stance takes: 0 reject, 1 accept.
+    views: (role or agent's name, what it alone is shown).
+    kind: "code" if the solution is a Python program, "prose" if it is an answer in words.
     """
 
-    id: str  # content hash of question, solution and label
-    problem_id: str  # datapoints of one problem never straddle two splits
+    id: str
+    problem_id: str
     question: str
     solution: str
-    label: int  # 1 the solution is right, 0 it is wrong
-    stance: int  # the side a prover with a randomised stance takes: 0 reject, 1 accept
-    # (role or agent's name, what it alone is shown).  Left out of the encoding where there are
-    # none, so that data without views keeps its hashes.
+    label: int
+    stance: int
+    # Left out of the encoding where there are none, so that data without views keeps its hashes;
+    # likewise the kind.
     views: tuple[tuple[str, str], ...] = ()
-    kind: Kind = "code"  # left out of the encoding likewise
+    kind: Kind = "code"
 
     def view(self, *names: str) -> str:
         """The view of the first of `names` (of an agent, then of its role) that has one, or ""."""

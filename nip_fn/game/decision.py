@@ -20,11 +20,16 @@ REJECT, ACCEPT, NO_DECISION, NEITHER = 0, 1, 2, 3
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True):
-    """A verifier's decision."""
+    """A verifier's decision.
+
+    text: the words in which it was made.
+    discrete: `REJECT` (0), `ACCEPT` (1) or `NEITHER` (3).
+    continuous: from -1, reject, to 1, accept.
+    """
 
     text: str
-    discrete: int  # 0 reject, 1 accept, 3 neither
-    continuous: float  # from -1, reject, to 1, accept
+    discrete: int
+    continuous: float
 
 
 def _evenly(*texts: str) -> tuple[Decision, ...]:

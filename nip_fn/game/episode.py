@@ -40,9 +40,16 @@ Round = tuple[Utterance, ...]  # the utterances of one round, in the schedule's 
 # Of the datapoint only what rewards depend on.  Its texts are for chats, which are given the
 # datapoint itself.
 class Episode(msgspec.Struct, frozen=True):
-    """A game so far."""
+    """A game so far.
 
-    key: Key  # decides whatever the protocol leaves to chance
+    key: of the game; decides whatever the protocol leaves to chance.
+    label: that of the datapoint.
+    stance: likewise.
+    rounds: the utterances of each round that was played, in the schedule's order.
+    status: "open" while it goes on.
+    """
+
+    key: Key
     label: int
     stance: int
     rounds: tuple[Round, ...] = ()

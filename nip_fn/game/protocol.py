@@ -20,14 +20,23 @@ NAME_OF_ROLE: dict[Role, str] = {"prover": "Expert", "verifier": "Verifier"}
 
 
 class AgentSpec(NamedTuple):
-    """An agent's part in a protocol."""
+    """An agent's part in a protocol.
+
+    name: in parameters and recordings.
+    role: "prover" or "verifier".
+    human_name: in prompts.
+    default_stance: the verdict that a prover argues for.
+    headers: (channel, the beginning of its part of a message) for an agent that speaks to several
+        channels at once.
+    anonymous: True if the others are told its role only.
+    """
 
     name: str
     role: Role
-    human_name: str  # what it is called in prompts
-    default_stance: int = ACCEPT  # the verdict that a prover argues for
-    headers: tuple[tuple[int, str], ...] = ()  # (channel, what its part of a message begins with)
-    anonymous: bool = False  # the others are told its role only
+    human_name: str
+    default_stance: int = ACCEPT
+    headers: tuple[tuple[int, str], ...] = ()
+    anonymous: bool = False
 
     @property
     def shown_name(self) -> str:
@@ -36,41 +45,68 @@ class AgentSpec(NamedTuple):
 
 
 class Move(NamedTuple):
-    """One agent's turn to speak in a round."""
+    """One agent's turn to speak in a round.
+
+    agent: its index.
+    channels: those that its words go to.
+    """
 
     agent: int
-    channels: tuple[int, ...]  # where its words go
+    channels: tuple[int, ...]
 
 
 class Outcome(NamedTuple):
-    """The result of a round; the input of a protocol's rewards."""
+    """The result of a round; the input of a protocol's rewards.
+
+    status: "open", or how the game has ended: "decided", "truncated" or "aborted".
+    label: 1 if the solution is right, 0 if it is wrong.
+    stance: the side of a prover whose stance is randomised.
+    decision: the verifier's; None in a round without one.
+    verifier_moved: True if the verifier spoke.
+    invalid: `[A]` true if the agent's reply could not be used.
+    """
 
     status: Status
-    label: int  # 1 the solution is right, 0 it has a bug
-    stance: int  # the side of a prover whose stance is randomised
-    decision: Decision | None  # the verifier's, where it counts
+    label: int
+    stance: int
+    decision: Decision | None
     verifier_moved: bool
-    invalid: tuple[bool, ...]  # [A] whose reply could not be used
+    invalid: tuple[bool, ...]
 
 
 # Data and functions in a tuple, so that a protocol can be hashed: caches throughout the core are
 # keyed by it, and `_replace` makes a variant of any game.
 class Protocol(NamedTuple):
-    """A game as data and small pure functions.  Agents and channels are indices from here on."""
+    """A game as data and small pure functions; `make_protocol` makes one.
+
+    name: of the game, and of the folder of its prompts.
+    agents: the agents; an agent is its index here.
+    channels: the channels, likewise.
+    visibility: `[A, C]` true if the agent sees the channel.
+    max_message_rounds: rounds of the longest game.
+    min_message_rounds: the first round (counted from 1) in which a decision counts.
+    schedule: (round, the game's key) -> who speaks.
+    rewards: result of a round -> `[A]` rewards on arriving at a node.
+    stance: (agent, the datapoint's stance) -> the verdict that it argues for.
+    invalid_ends: True if an invalid reply of a prover ends the game.
+    spectrum: the words in which the verifier decides.
+    force_guess: what it decides whatever it says; None if it is free.
+    channel_order: (agent, round, the game's key) -> the channels in the order in which the agent
+        reads them.
+    """
 
     name: str
     agents: tuple[AgentSpec, ...]
     channels: tuple[str, ...]
-    visibility: tuple[tuple[bool, ...], ...]  # [A, C] who sees which channel
+    visibility: tuple[tuple[bool, ...], ...]
     max_message_rounds: int
     min_message_rounds: int
-    schedule: Callable[[int, Key], tuple[Move, ...]]  # (round, the game's key) -> who speaks
-    rewards: Callable[[Outcome], tuple[float, ...]]  # [A] on arriving at a node
-    stance: Callable[[int, int], int]  # (agent, the datapoint's stance) -> verdict argued for
-    invalid_ends: bool = False  # an invalid reply of a prover ends the game
-    spectrum: SpectrumName = "accept_reject"  # the words in which the verifier decides
-    force_guess: ForceGuess | None = None  # what it decides whatever it says
-    # (agent, round, the game's key) -> the channels in the order in which the agent reads them
+    schedule: Callable[[int, Key], tuple[Move, ...]]
+    rewards: Callable[[Outcome], tuple[float, ...]]
+    stance: Callable[[int, int], int]
+    invalid_ends: bool = False
+    spectrum: SpectrumName = "accept_reject"
+    force_guess: ForceGuess | None = None
     channel_order: Callable[[int, int, Key], tuple[int, ...]] | None = None
 
     def is_verifier(self, agent: int) -> bool:

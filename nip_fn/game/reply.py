@@ -49,12 +49,22 @@ SUBSTANCE = re.compile(r"[^\s*_#>]")  # anything but space and markup
 
 
 class Completion(msgspec.Struct, frozen=True, array_like=True):
-    """One completion as a sampler returned it."""
+    """One completion as a sampler returned it.
+
+    text: the words; None if the provider gave none.
+    finish_reason: "stop" where the model ended it, "length" at the token limit.
+    model: the model or adapter that wrote it.
+    prompt_tokens: those that were paid for; of a request for several, the first has them all.
+    completion_tokens: of the reply.
+    cached_tokens: of the prompt's, those that the provider had cached.
+    seconds: from asking to having it.
+    request_id: the provider's.
+    """
 
     text: str | None
     finish_reason: FinishReason
-    model: str  # the model or adapter that wrote it
-    prompt_tokens: int = 0  # that were paid for; of a request for several, the first has them all
+    model: str
+    prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0  # of the prompt's, those that the provider had cached
     seconds: float = 0.0  # from asking to having it

@@ -43,6 +43,15 @@ def test_a_name_of_the_top_level_is_on_page_one(name: str) -> None:
     assert re.search(rf"\bnip\.{name}\b|`{name}`", page_one())
 
 
+@pytest.mark.parametrize("name", nip.__all__)
+def test_help_explains_the_fields_of_a_record(name: str) -> None:
+    """All but parameters, which `nip-fn params` explains."""
+    record = getattr(nip, name)
+    if isinstance(record, type) and record is not nip.HyperParameters:
+        fields = getattr(record, "_fields", getattr(record, "__struct_fields__", ()))
+        assert [field for field in fields if f"\n    {field}: " not in record.__doc__] == []
+
+
 @pytest.mark.parametrize("namespace", NAMESPACES, ids=lambda namespace: namespace.__name__)
 def test_a_namespace_says_what_is_in_it(namespace: ModuleType) -> None:
     words = set(re.findall(r"\w+", namespace.__doc__ or ""))

@@ -461,6 +461,15 @@ def test_what_is_written_wins_over_the_replies_of_a_role() -> None:
     assert [agent.num_responses for agent in shared.agents] == [5, 5]
 
 
+def test_a_game_without_a_role_has_no_settings_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    game = nip(HyperParameters())
+    prover, verifier = game.agents
+    game = game._replace(agents=(prover, verifier._replace(name="judge")))
+    monkeypatch.setitem(PROTOCOLS, "judged", lambda params: game)
+    params = from_dict(with_preset({"interaction_protocol": "judged"})).unwrap()
+    assert [agent.name for agent in params.agents] == ["prover", "judge"]
+
+
 def test_a_limit_follows_the_words_that_are_allowed() -> None:
     short = preset(BIG, {"agents": {"_default": {"max_response_words": 20}}})
     assert {max_tokens(agent) for agent in short.agents} == {160}
