@@ -58,7 +58,9 @@ def main() -> None:
     batch = nip.SampleBatch(protocol, chat, groups, (point,), (tree,))
     for name, rows in trainer.update(batch, trainer.init(groups), update_key).rows.items():
         row, *more = rows
-        print(f"{name}: {row.chosen!r} rather than {row.rejected!r}, and {len(more)} more pairs")
+        print(
+            f"{name}: {row.replies[0]!r} rather than {row.replies[1]!r}, and {len(more)} more pairs"
+        )
 
 
 if __name__ == "__main__":

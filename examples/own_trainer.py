@@ -27,13 +27,15 @@ def update(
     pairs = BEST(replies, key)
     rows = {
         group.name: tuple(
-            batch.supervised_row(pair.tree, pair.chosen, pair.agent)
+            batch.imitation_row(pair.tree, pair.chosen, pair.agent)
             for pair in pairs
             if pair.agent in group.agents
         )
         for group in batch.groups
     }
-    return nip.Update(rows, trained, selection=nip.training.Selection(pairs=pairs))
+    return nip.Update(
+        rows, trained, nip.training.SFT(), selection=nip.training.Selection(pairs=pairs)
+    )
 
 
 TRAINER = nip.Trainer(nip.training.trained_agents, branching, update)

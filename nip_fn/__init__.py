@@ -11,8 +11,9 @@ Start with the first line of what you want to do; `help(nip.NAME)` explains each
     trees          Rules, grow; grow_many with batched policies, agrow in an event loop
     values         mean_children, discounted: the expected reward of each agent at each node
     preferences    candidates, then chain(interval(0.1), margin(0.2), dedupe(), one_per_node())
-    training       malt, ei, sequence, accumulate: trainers, shaped like optax transformations;
-                   a `SampleBatch` is what they learn from; check_trainer tests one of your own
+    training       malt, policy_gradient, ei, sequence, accumulate: trainers, shaped like optax
+                   transformations; a `SampleBatch` is what they learn from; check_trainer
+                   tests one of your own
     a run          step, scan, pending: a fold over recorded events; simulate, replay;
                    run.reselect: the pairs that other parameters would have selected
     randomness     key, split, randint: a key is a value, and equal keys give equal draws
@@ -26,7 +27,7 @@ The rest is in namespaces, by kind; `help(nip.selectors)` lists what is in one.
     game           chats, decisions, replies, episodes, bounds of rewards
     protocols      the games and the scripted strategies by name
     trees          nodes, leaves, backups, growth by hand
-    training       rows, groups, adapters, trainers of a part of the agents
+    training       rows, losses, advantages, groups, trainers of a part of the agents
     run            events, effects, the state, forks, the pure world
     testing        what the conformance suites raise; parameters for tests
     export         arrays and transcripts
@@ -72,6 +73,7 @@ from nip_fn.testing.trainers import check_trainer
 from nip_fn.training.compose import accumulate, sequence
 from nip_fn.training.ei import ei
 from nip_fn.training.malt import malt
+from nip_fn.training.policy_gradient import policy_gradient
 from nip_fn.training.trainer import SampleBatch, Trainer, Update
 from nip_fn.trees.backup import discounted, mean_children
 from nip_fn.trees.grow import Policy, Query, Rules, Turn, agrow, batched, grow, grow_many
@@ -132,6 +134,7 @@ __all__ = [
     "one_per_node",
     "pending",
     "play",
+    "policy_gradient",
     "protocol_of",
     "randint",
     "replay",

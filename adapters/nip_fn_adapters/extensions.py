@@ -36,6 +36,8 @@ from nip_fn.params.names import is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.protocols.strategies import STRATEGIES
+from nip_fn.testing.losses import check_loss
+from nip_fn.training.losses import LOSSES, Loss, OwnLoss
 from nip_fn.training.trainer import Trainer
 from nip_fn_adapters.trust import HOW, is_remembered, remember, texts, trusts_all
 
@@ -276,7 +278,7 @@ def references(table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _scripts(table: Mapping[str, Any]) -> dict[str, Any]:
-    """The strategies of scripted agents and of scripts that others meet, by address."""
+    """The losses of agents, and the strategies of scripted ones and of scripts that others meet."""
     agents = table.get("agents")
     named = agents if isinstance(agents, Mapping) else {}
     written = {name: agent for name, agent in named.items() if isinstance(agent, Mapping)}
@@ -287,13 +289,14 @@ def _scripts(table: Mapping[str, Any]) -> dict[str, Any]:
         for name, agent in whole.items()
         if agent.get("model_provider") == "scripted"
     }
+    losses = {f"agents.{name}.loss": agent.get("loss") for name, agent in whole.items()}
     met = {
         f"agents.{name}.opponent_scripts.{index}": script
         for name, agent in whole.items()
         if isinstance(scripts := agent.get("opponent_scripts"), list | tuple)
         for index, script in enumerate(scripts)
     }
-    return followed | met
+    return followed | losses | met
 
 
 def _value_at(table: Mapping[str, Any], address: str) -> Any:
@@ -306,7 +309,7 @@ def _value_at(table: Mapping[str, Any], address: str) -> Any:
 def register(
     table: Mapping[str, Any], *, trust: bool = False, recorded: Sources = ()
 ) -> Result[None, Problem]:
-    """Make the protocol, trainer, selector, backup and strategies of a configuration known.
+    """Make the protocol, trainer, selector, backup, losses and strategies of a configuration known.
 
     They take the place of what was registered under the same references before.  A data set has no
     registry: see `load_dataset`.
@@ -380,12 +383,15 @@ _SLOTS = {
     ),
     "malt.value_backup": _Slot(BACKUPS, "a backup, such as discounted(0.9)"),
 }
+_LOSSES = _Slot(LOSSES, "a loss, a function of nip_fn.training.Scores")
 _STRATEGY = "model_name"  # of a scripted agent
 _STRATEGIES = _Slot(STRATEGIES, "a strategy, a function that writes a reply")
 
 
 def _register(address: str, extension: Extension) -> Result[None, Problem]:
-    slot, value = _SLOTS.get(address, _STRATEGIES), extension.value
+    is_loss = address.startswith("agents.") and address.endswith(".loss")
+    slot = _LOSSES if is_loss else _SLOTS.get(address, _STRATEGIES)
+    value = extension.value
     if not (isinstance(value, slot.record) or callable(value)):
         return _wrong_type(extension, value, slot.expected)
     entry = slot.entry(value)
@@ -396,7 +402,17 @@ def _register(address: str, extension: Extension) -> Result[None, Problem]:
         if not isinstance(made.value_or(None), Protocol):
             return made.bind(lambda value: _wrong_type(extension, value, slot.expected))
     slot.registry[extension.reference] = entry
+    if is_loss:
+        # Checked here: in the training, the replies would be paid for already.
+        return _called(extension.reference, lambda: check_loss(entry)).map(lambda _: None)
     return Success(None)
+
+
+def load_loss(loss: Loss) -> Result[None, Problem]:
+    """Make a loss of the user's own known to this process; a built-in one is known."""
+    if not isinstance(loss, OwnLoss) or loss.function in LOSSES:
+        return Success(None)
+    return load_extension(loss.function).bind(partial(_register, "agents.AGENT.loss"))
 
 
 def _called(reference: str, make: Callable[[], Any]) -> Result[Any, Problem]:

@@ -5,15 +5,23 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from nip_fn.config.hosting import MAX_RANK, highest_rank, is_hosted, is_trained, server_url
+from nip_fn.config.hosting import (
+    MAX_RANK,
+    highest_rank,
+    is_hosted,
+    is_trained,
+    provider_kind,
+    server_url,
+)
 from nip_fn.config.schema import parameters
-from nip_fn.config.trainers import BACKUPS, SELECTORS, TRAINERS
+from nip_fn.config.trainers import BACKUPS, SELECTORS, TRAINERS, loss_of
 from nip_fn.errors import Problem
 from nip_fn.game.bounds import reward_bounds, reward_mid_point
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.protocol import Protocol, verifier_rounds
 from nip_fn.keys import key
 from nip_fn.params.agent import (
+    LOSS_NAMES,
     AgentParameters,
     agent_group,
     group_name_problems,
@@ -28,6 +36,11 @@ from nip_fn.prompts.render import render_text
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.strategies import strategies_for
 from nip_fn.select.rollouts import as_written
+from nip_fn.training.losses import DPO, SFT, Loss, OwnLoss
+from nip_fn.training.rows import PREFERENCE
+
+# Weights such as a trainer gives its rows.
+_WEIGHTS = {"malt": PREFERENCE, "reinforce": (1.0, 0.5)}
 
 # No port: each server of the host has its own parameter.  No user and no path: a password in a URL
 # would be recorded with the run.
@@ -52,6 +65,7 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
     yield from group_name_problems(params.agents)
     yield from group_problems(params.agents)
     yield from _hosting_problems(params)
+    yield from _loss_problems(params)
     yield from _pool_problems(params)
     yield from _template_problems(params)
 
@@ -111,6 +125,11 @@ def _name_problems(params: HyperParameters) -> Iterator[Problem]:
         ("trainer", params.trainer, "trainer", tuple(TRAINERS)),
         ("malt.pair_selection_method", rule, "pair rule", tuple(SELECTORS)),
         ("malt.value_backup", params.malt.value_backup, "backup", tuple(BACKUPS)),
+        *(
+            (f"agents.{agent.name}.loss", agent.loss, "loss", LOSS_NAMES)
+            for agent in params.agents
+            if isinstance(agent.loss, str)
+        ),
         *(
             (
                 f"agents.{agent.name}.model_name",
@@ -218,13 +237,38 @@ def _agent_problems(agent: AgentParameters) -> Iterator[Problem]:
             f"{where}.dpo_reference",
             "leave it at 'previous', or set fine_tune_from_scratch to true",
         )
-    if at_openai and not agent.freeze_agent and agent.dpo_sft_weight:
-        yield Problem(
-            "OpenAI's API trains on preferences or imitates, and cannot do both in one training",
-            f"{where}.dpo_sft_weight",
-            "leave it at 0, or warm up by Expert Iteration (malt.num_initial_ei_iterations)",
-        )
     yield from _lora_problems(agent)
+
+
+def _is_plain(loss: Loss) -> bool:
+    """True if a fine-tuning API knows the loss."""
+    return isinstance(loss, SFT) or (isinstance(loss, DPO) and loss == DPO(beta=loss.beta))
+
+
+def _loss_problems(params: HyperParameters) -> Iterator[Problem]:
+    """A problem for each trained agent whose trainer or provider cannot train by its loss."""
+    if params.trainer == "ei":
+        return
+    for agent in params.agents:
+        if not is_trained(params, agent):
+            continue
+        where, served_by = f"agents.{agent.name}.loss", provider_kind(agent)
+        loss = loss_of(params, agent)
+        if why := loss.weights_problem(_WEIGHTS.get(params.trainer, PREFERENCE)):
+            remedy = f"choose another one for {params.trainer}"
+            yield Problem(f"{loss.name} {why}", where, remedy)
+        elif served_by == "api" and not _is_plain(loss):
+            yield Problem(
+                "OpenAI's API trains by dpo without a supervised loss, or imitates",
+                f"agents.{agent.name}.dpo_sft_weight" if agent.dpo_sft_weight else where,
+                "leave it out, or warm up by Expert Iteration (malt.num_initial_ei_iterations)",
+            )
+        elif served_by == "self-hosted" and isinstance(loss, OwnLoss):
+            yield Problem(
+                "a function of your own is not sent to a language-model server",
+                where,
+                "choose a built-in loss, or train with --provider local",
+            )
 
 
 def _loading_problems(agent: AgentParameters) -> Iterator[Problem]:

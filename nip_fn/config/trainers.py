@@ -12,7 +12,7 @@ from typing import Any
 from returns.result import Result
 
 from nip_fn.errors import Problem, collect, or_raise
-from nip_fn.params.agent import AgentParameters, is_frozen
+from nip_fn.params.agent import AgentParameters, agent_group, is_frozen
 from nip_fn.params.names import look_up
 from nip_fn.params.run import HyperParameters
 from nip_fn.params.training import PureTextMaltParameters
@@ -30,7 +30,15 @@ from nip_fn.select.pairs import (
 from nip_fn.select.rollouts import RolloutRule, at_least, weighted
 from nip_fn.training.compose import accumulate, sequence
 from nip_fn.training.ei import ei
+from nip_fn.training.losses import BUILT_IN_LOSSES, DPO, Loss, OwnLoss
 from nip_fn.training.malt import malt
+from nip_fn.training.policy_gradient import (
+    Advantage,
+    normalised,
+    policy_gradient,
+    running_baseline,
+    tree_advantage,
+)
 from nip_fn.training.schedules import Schedule, constant, exponential, linear
 from nip_fn.training.trainer import Trainer
 from nip_fn.trees.backup import Backup, mean_children, mean_leaves
@@ -116,15 +124,58 @@ def _ei(params: HyperParameters) -> Trainer[Any]:
 def malt_of(params: HyperParameters, backup: Backup | None = None) -> Trainer[Any]:
     """MALT by the parameters, or by another backup than theirs."""
     backup = BACKUPS[params.malt.value_backup] if backup is None else backup
-    trainer = malt(selector_of(params.malt, params.agents), backup, k=num_replies_of(params))
+    selector = selector_of(params.malt, params.agents)
+    trainer = malt(selector, backup, loss=losses_of(params), k=num_replies_of(params))
+    return _warmed_up(trainer, params)
+
+
+def _reinforce(params: HyperParameters) -> Trainer[Any]:
+    trainer = policy_gradient(
+        advantage_of(params),
+        losses_of(params),
+        BACKUPS[params.malt.value_backup],
+        k=num_replies_of(params),
+    )
+    return _warmed_up(trainer, params)
+
+
+def advantage_of(params: HyperParameters) -> Advantage[Any]:
+    """The weights of replies that the parameters describe."""
+    settings = params.reinforce
+    by_tree = settings.advantage == "tree"
+    advantage: Advantage[Any] = (
+        tree_advantage() if by_tree else running_baseline(settings.baseline_decay)
+    )
+    by = settings.normalise_by
+    return advantage if by == "none" else normalised(advantage, by)
+
+
+def losses_of(params: HyperParameters) -> dict[str, Loss]:
+    """The loss of each group, by its name."""
+    return {agent_group(agent): loss_of(params, agent) for agent in params.agents}
+
+
+def loss_of(params: HyperParameters, agent: AgentParameters) -> Loss:
+    """The loss that the parameters of an agent describe."""
+    loss = agent.loss or ("policy_gradient" if params.trainer == "reinforce" else "dpo")
+    if not isinstance(loss, str):
+        return loss
+    if loss == "dpo":
+        # Resolved here for every provider: the *nip* library passes None on, which its server
+        # rejects.
+        return DPO(beta=agent.dpo_beta or 0.1, sft_weight=agent.dpo_sft_weight)
+    return BUILT_IN_LOSSES.get(loss) or OwnLoss(loss)
+
+
+def _warmed_up(trainer: Trainer[Any], params: HyperParameters) -> Trainer[Any]:
+    """The trainer after the iterations of Expert Iteration that go before it."""
+    # Each part remembers for itself: rows of Expert Iteration have another loss than the others.
     warm_up = params.malt.num_initial_ei_iterations
-    # Each part remembers for itself: a job's rows are of one kind, and those of Expert Iteration
-    # are another kind than MALT's.
     return sequence((_ei(params), warm_up), (_remembering(trainer, params), None))
 
 
 def num_replies_of(params: HyperParameters) -> Callable[[Turn], int]:
-    """The number of replies that MALT samples at an agent's turn."""
+    """The number of replies that are sampled at an agent's turn."""
     k = params.malt.num_responses_per_timestep
     # More replies of a frozen agent train nobody; they only make the values of earlier replies less
     # uncertain, at the full price of the rounds below.
@@ -148,7 +199,7 @@ def _remembering(trainer: Trainer[Any], params: HyperParameters) -> Trainer[Any]
     return accumulate(trainer) if all_previous else trainer
 
 
-TRAINERS: dict[str, MakeTrainer] = {"malt": malt_of, "ei": _ei}
+TRAINERS: dict[str, MakeTrainer] = {"malt": malt_of, "ei": _ei, "reinforce": _reinforce}
 
 
 def trainer_of(params: HyperParameters) -> Trainer[Any]:

@@ -12,6 +12,7 @@ from nip_fn.config.hosting import is_trained, provider_kind
 from nip_fn.config.presets import WORLDS, with_preset
 from nip_fn.config.schema import Parameter, parameter_at
 from nip_fn.config.spelling import DUMMY
+from nip_fn.config.trainers import loss_of
 from nip_fn.game.decision import NEITHER, SPECTRA
 from nip_fn.game.protocol import verifier_rounds
 from nip_fn.keys import key
@@ -21,6 +22,7 @@ from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.params.update_schedule import ConstantUpdateSchedule
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.sides import speakers
+from nip_fn.training.losses import DPO
 
 
 class Unused(NamedTuple):
@@ -111,6 +113,7 @@ def _shared(address: str) -> str:
 NO_MODEL = "there is no model (dummy)"
 NOT_REAL = "nothing is really trained (dummy)"
 NO_TREES = "Expert Iteration grows no trees"
+NO_PAIRS = "policy gradients need no pairs"
 OWN = "each agent has its own"
 ONE_REPLY = "no agent is trained, and each gives one reply"
 
@@ -152,6 +155,8 @@ def agent_conditions(params: HyperParameters, agent: AgentParameters) -> dict[st
         s.name == agent.name and s.role == "verifier" for s in protocol_of(params).agents
     )
     own_url, meeting = agent.api_base_url is not None, any(map(meets_others, params.agents))
+    custom, loss = params.trainer not in BUILT_IN_TRAINERS, loss_of(params, agent)
+    by_default = agent.loss is None and (custom or isinstance(loss, DPO))
     idle = frozen or agent.update_schedule != ConstantUpdateSchedule() or meeting
     table = {
         "chat": ("", served_by != "scripted", "a script speaks"),
@@ -179,8 +184,13 @@ def agent_conditions(params: HyperParameters, agent: AgentParameters) -> dict[st
             not agent.fine_tune_from_scratch,
             "each training starts afresh",
         ),
-        "dpo": ("real training", params.trainer != "ei", NO_TREES),
-        "dpo reference": ("our trainer", params.trainer != "ei", NO_TREES),
+        "loss": ("real training", params.trainer != "ei", "Expert Iteration imitates (sft)"),
+        "dpo": ("loss", by_default or agent.loss == "dpo", f"the loss is {loss.name}"),
+        "reference": (
+            "our trainer",
+            params.trainer != "ei" and (custom or loss.reads_reference),
+            f"{'sft' if params.trainer == 'ei' else loss.name} has no reference policy",
+        ),
         "idle turns": ("malt", idle, "it is trained in every iteration"),
         "opponents": ("iterations", meets_others(agent), "opponent_pool is 0"),
         "loading": ("", agent.load_checkpoint_and_parameters, "nothing is loaded"),
@@ -205,6 +215,7 @@ def _training_conditions(params: HyperParameters) -> UnusedRows:
     servers, models = {"api", "self-hosted"}, kinds - {"dummy", "scripted"}
     # A user's own trainer may read any parameter.
     custom, by_ei = params.trainer not in BUILT_IN_TRAINERS, params.trainer == "ei"
+    by_reinforce = params.trainer == "reinforce"
     threshold = ei.rollout_selection_method == "threshold"
     rules = {agent.pair_selection_method or malt.pair_selection_method for agent in agents}
     replies = {agent.num_responses for agent in agents}
@@ -260,19 +271,27 @@ def _training_conditions(params: HyperParameters) -> UnusedRows:
         "tree": ("", not by_ei, NO_TREES),
         "malt": ("tree", params.rl.num_iterations or text_rl.test_trees, "nothing is trained"),
         "siblings": ("", siblings, ONE_REPLY),
-        "pair rule": ("trainer", not by_ei, NO_TREES),
+        "pairs": ("siblings", not by_reinforce, NO_PAIRS),
+        "pair rule": ("pair trainer", not by_reinforce, NO_PAIRS),
+        "pair trainer": ("trainer", not by_ei, NO_TREES),
+        "reinforce": ("", by_reinforce or custom, f"the trainer is {params.trainer}"),
+        "running baseline": (
+            "",
+            params.reinforce.advantage == "running_baseline" or custom,
+            "the baseline is the mean of a prompt's replies",
+        ),
         "malt.num_responses_per_timestep": ("siblings", None in replies, OWN),
         "malt.pair_selection_method": (
-            "siblings",
+            "pairs",
             not all(agent.pair_selection_method for agent in agents),
             OWN,
         ),
         "malt.min_pair_margin": (
-            "siblings",
+            "pairs",
             any(agent.min_pair_margin is None for agent in agents),
             OWN,
         ),
-        "interval": ("siblings", "interval" in rules or custom, "no pair rule asks for it"),
+        "interval": ("pairs", "interval" in rules or custom, "no pair rule asks for it"),
         "frozen agents": (
             "",
             any(is_frozen(agent) and agent.num_responses is None for agent in agents) or custom,

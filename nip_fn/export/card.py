@@ -47,7 +47,7 @@ def model_card(name: str, replayed: Replayed, *, version: str, repository: str =
             "",
             *(("## Adapters", "") if lineage else ()),
             *(
-                f"- `adapters/{adapter.name}`: {adapter.method.upper()} of {_code(group.name)} in "
+                f"- `adapters/{adapter.name}`: {adapter.loss} of {_code(group.name)} in "
                 f"iteration {adapter.iteration}, on {_code(group.model)}, from "
                 f"{_code(adapter.parent or 'the base')}"
                 for group, adapter in lineage

@@ -20,6 +20,7 @@ from nip_fn.params.base import (
 )
 from nip_fn.params.names import name_problem
 from nip_fn.params.update_schedule import ConstantUpdateSchedule, UpdateSchedule
+from nip_fn.training.losses import BUILT_IN_LOSSES, Loss
 from nip_fn.training.tuning import Checkpointing, Precision
 
 Provider = Literal["OpenAI", "SelfHosted", "OpenRouter", "local", "scripted"]
@@ -31,6 +32,7 @@ OPTIONS: dict[Provider, str] = {
     "SelfHosted": "self-hosted",
     "scripted": "scripted",
 }
+LOSS_NAMES = tuple(name for name in BUILT_IN_LOSSES if name != "sft")
 SupervisorRule = Literal["none", "all", "first", "all_but_first"]
 # A number for all turns, or one for each.
 ByTurn = Count | Annotated[tuple[Count, ...], Meta(min_length=1)]
@@ -278,6 +280,17 @@ class AgentParameters(Record, frozen=True):
             "Epochs over the training data. None: rl.num_epochs.", needs="real training"
         ),
     ] = None
+    # A name, or a table such as {_type = "clipped", kl = 0.01}.
+    loss: Annotated[
+        Loss | str | None,
+        training_parameter(
+            "Loss of the trainings: dpo, ipo, simpo, policy_gradient, clipped, a table that gives "
+            "its numbers, or a loss of your own. None: dpo for malt, policy_gradient for "
+            "reinforce.",
+            needs="loss",
+            names=LOSS_NAMES,
+        ),
+    ] = None
     dpo_beta: Annotated[
         Annotated[float, Meta(gt=0.0, le=2.0)] | None,
         training_parameter(
@@ -288,8 +301,8 @@ class AgentParameters(Record, frozen=True):
     dpo_reference: Annotated[
         Literal["previous", "base"],
         training_parameter(
-            "DPO's reference policy: the adapter that the training starts from, or the base model.",
-            needs="dpo reference",
+            "Reference policy: the adapter that the training starts from, or the base model.",
+            needs="reference",
         ),
     ] = "previous"
     dpo_sft_weight: Annotated[

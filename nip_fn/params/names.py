@@ -15,7 +15,7 @@ from nip_fn.errors import Problem
 
 T = TypeVar("T")
 
-BUILT_IN_TRAINERS = ("malt", "ei")
+BUILT_IN_TRAINERS = ("malt", "ei", "reinforce")
 VALUE_BACKUPS = ("children", "leaves")
 PAIR_RULES = ("positive_negative", "about_mean", "interval", "best_worst", "all")
 

@@ -20,6 +20,7 @@ from nip_fn.params.protocol import (
 from nip_fn.params.training import (
     PureTextEiParameters,
     PureTextMaltParameters,
+    ReinforceParameters,
     RlParameters,
     TextRlParameters,
 )
@@ -73,6 +74,7 @@ class HyperParameters(Record, frozen=True):
     text_rl: TextRlParameters = TextRlParameters()
     ei: Annotated[PureTextEiParameters, section("ei")] = PureTextEiParameters()
     malt: Annotated[PureTextMaltParameters, section("malt")] = PureTextMaltParameters()
+    reinforce: Annotated[ReinforceParameters, section("reinforce")] = ReinforceParameters()
     protocol_common: CommonProtocolParameters = CommonProtocolParameters()
     nip_protocol: Annotated[LongProtocolParameters, section("nip_protocol")] = (
         LongProtocolParameters()

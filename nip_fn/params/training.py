@@ -307,6 +307,36 @@ class PureTextEiParameters(Record, frozen=True):
     ] = 0.01
 
 
+class ReinforceParameters(Record, frozen=True):
+    """Policy gradients: every reply weighed by its advantage."""
+
+    advantage: Annotated[
+        Literal["tree", "running_baseline"],
+        parameter(
+            "A reply's value less the mean of the replies to the same prompt (tree), or less a "
+            "moving average of the agent's values (running_baseline), which needs no second "
+            "reply.",
+            stage="selection",
+        ),
+    ] = "tree"
+    baseline_decay: Annotated[
+        Share,
+        parameter(
+            "Share of the moving average that an iteration keeps.",
+            needs="running baseline",
+            stage="selection",
+        ),
+    ] = 0.95
+    normalise_by: Annotated[
+        Literal["agent", "position", "none"],
+        parameter(
+            "Divide advantages by their root mean square: that of the agent, or of the agent's "
+            "turn in the round (position).",
+            stage="selection",
+        ),
+    ] = "position"
+
+
 class PureTextMaltParameters(Record, frozen=True):
     """Multi-Agent LLM Training: trees of replies, expected rewards, preference pairs."""
 
@@ -364,7 +394,7 @@ class PureTextMaltParameters(Record, frozen=True):
         bool,
         parameter(
             "Drop pairs of identical texts, and repeated pairs of one agent in a tree.",
-            needs="siblings",
+            needs="pairs",
             stage="selection",
         ),
     ] = False
@@ -373,7 +403,7 @@ class PureTextMaltParameters(Record, frozen=True):
         parameter(
             "Maximum number of pairs per agent and tree; surplus pairs are dropped at random. "
             "None: no limit.",
-            needs="siblings",
+            needs="pairs",
             stage="selection",
         ),
     ] = None
@@ -383,14 +413,15 @@ class PureTextMaltParameters(Record, frozen=True):
             "Drop surplus pairs at random: decisions keeps as many pairs that prefer acceptance "
             "as pairs that prefer rejection; agents keeps the same number for every agent that "
             "has pairs.",
-            needs="siblings",
+            needs="pairs",
             stage="selection",
         ),
     ] = "none"
     num_initial_ei_iterations: Annotated[
         Natural,
         parameter(
-            "Iterations of Expert Iteration before the first MALT iteration.", needs="trained"
+            "Iterations of Expert Iteration before the first iteration of malt or reinforce.",
+            needs="trained",
         ),
     ] = 0
     value_backup: Annotated[

@@ -3,7 +3,7 @@
 `step`, `scan`, `pending`, `simulate`, `replay` and `digest` are functions of `nip_fn` itself.  Here
 are
 
-    the state        RunState, EMPTY, Row
+    the state        RunState, EMPTY, StageMetrics
     events           Event, RunStarted, DatasetInfo, Effect, Request
     a pure world     started, pure_world
     replayed runs    Replayed, StageForest, annotate, reselect, summary
@@ -15,7 +15,7 @@ from nip_fn.run.fork import ForkPoint, fork_point
 from nip_fn.run.replay import Replayed, StageForest, annotate, reselect, summary
 from nip_fn.run.request import Request
 from nip_fn.run.simulate import pure_world, started
-from nip_fn.run.state import EMPTY, Row, RunState
+from nip_fn.run.state import EMPTY, RunState, StageMetrics
 
 __all__ = [
     "EMPTY",
@@ -25,10 +25,10 @@ __all__ = [
     "ForkPoint",
     "Replayed",
     "Request",
-    "Row",
     "RunStarted",
     "RunState",
     "StageForest",
+    "StageMetrics",
     "annotate",
     "fork_point",
     "pure_world",

@@ -177,7 +177,7 @@ def _adapter_facts(adapter: Adapter) -> Facts:
         adapter.parent,
         adapter.reference,
         adapter.data_hash,
-        adapter.method,
+        adapter.loss,
     )
 
 
@@ -203,7 +203,7 @@ def _job_facts(under_way: JobState) -> Facts:
     # A setting that is added here must be left out at its default, or it would change the digest of
     # every run that trains.
     settings = (
-        *(job.learning_rate, job.num_epochs, job.beta, job.sft_weight, job.base_precision),
+        *(job.learning_rate, job.num_epochs, job.loss, job.base_precision),
         *(job.lora_rank, job.lora_alpha, job.lora_dropout, job.batch_size, job.use_lora, job.stack),
     )
     outcome = (under_way.adapter, under_way.problem, under_way.published)

@@ -15,8 +15,10 @@ from nip_fn.run.stages import Growing, JobState, Publishing, Training, is_over
 from nip_fn.run.state import RunState, with_row
 from nip_fn.training.canary import canary_metrics
 from nip_fn.training.groups import Adapter, Group
-from nip_fn.training.rows import MIN_EXAMPLES, TrainingRow, method_of, row_metrics
+from nip_fn.training.losses import SFT, Loss
+from nip_fn.training.rows import MIN_EXAMPLES, row_metrics
 from nip_fn.training.tokens import trained_tokens
+from nip_fn.training.trainer import Rows
 from nip_fn.training.tuning import Job
 
 # --------------------------------------------------------------------------------------- trainings
@@ -24,9 +26,18 @@ from nip_fn.training.tuning import Job
 
 def start_training(state: RunState, sampled: Growing) -> RunState:
     """The state with a training for each group that is due and has enough rows."""
-    rows = dict(sampled.rows)
+    rows, losses = dict(sampled.rows), dict(sampled.losses)
     jobs = tuple(
-        JobState(make_job(state.params, group, state.iteration, rows[group.name], sampled.key))
+        JobState(
+            make_job(
+                state.params,
+                group,
+                state.iteration,
+                rows[group.name],
+                losses[group.name],
+                sampled.key,
+            )
+        )
         for group in state.groups
         if is_due(state.params, group, state.iteration)
         and len(rows.get(group.name, ())) >= MIN_EXAMPLES
@@ -35,14 +46,13 @@ def start_training(state: RunState, sampled: Growing) -> RunState:
 
 
 def make_job(
-    params: HyperParameters, group: Group, iteration: int, rows: tuple[TrainingRow, ...], key: Key
+    params: HyperParameters, group: Group, iteration: int, rows: Rows, loss: Loss, key: Key
 ) -> Job:
     """The training that follows an iteration; `key` is consumed by its seed."""
     agent: AgentParameters = params.agents[group.agents[0]]
     # Expert Iteration has a rate of its own, because imitation moves a model less than preferences
     # do at the same one.
-    own_rate = params.ei.lr if method_of(rows) == "sft" else None
-    rate = params.rl.lr if own_rate is None else own_rate
+    rate = (params.ei.lr if isinstance(loss, SFT) else None) or params.rl.lr
     start = None if agent.fine_tune_from_scratch else group.latest
     return Job(
         name=f"{group.name}-{iteration}",
@@ -53,9 +63,7 @@ def make_job(
         reference=_reference(agent, group, start),
         learning_rate=rate * (agent.agent_lr_factor or 1.0),
         num_epochs=agent.num_epochs or params.rl.num_epochs,
-        # Resolved here for every provider: the *nip* library passes None on, which its server
-        # rejects.
-        beta=agent.dpo_beta or 0.1,
+        loss=loss,
         lora_rank=agent.lora_rank,
         lora_alpha=lora_alpha(agent),
         lora_dropout=agent.lora_dropout,
@@ -66,7 +74,6 @@ def make_job(
         use_lora=agent.use_lora,
         # The first training of a lineage has nothing to stack on.
         stack=agent.stack_lora_adapters and start is not None,
-        sft_weight=agent.dpo_sft_weight if method_of(rows) == "dpo" else 0.0,
         gradient_checkpointing=agent.gradient_checkpointing,
         base_precision=agent.base_precision,
     )
@@ -192,7 +199,7 @@ def _adapter(job: Job, name: str) -> Adapter:
         parent=job.start,
         reference=job.reference,
         data_hash=job.data_hash,
-        method=job.method,
+        loss=job.loss.name,
     )
 
 

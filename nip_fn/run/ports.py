@@ -11,7 +11,7 @@ from nip_fn.game.datapoint import Datapoint, Split
 from nip_fn.game.reply import Completion
 from nip_fn.run.events import Publish
 from nip_fn.run.request import Request
-from nip_fn.run.state import Row
+from nip_fn.run.state import StageMetrics
 from nip_fn.training.canary import FLOAT32, Score
 from nip_fn.training.tuning import Job
 
@@ -134,7 +134,7 @@ class Store(Protocol):
 class Tracker(Protocol):
     """Shows or keeps metrics."""
 
-    def __call__(self, row: Row, seconds: float) -> None:
+    def __call__(self, row: StageMetrics, seconds: float) -> None:
         """Take note of the metrics of a stage."""
         ...
 

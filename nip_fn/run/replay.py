@@ -121,7 +121,7 @@ def replay(events: Iterable[Event], onto: Replayed = NOTHING) -> Result[Replayed
     for event in events:
         if isinstance(event, StageEnded) and isinstance(state.stage, Growing):
             # Before the step, because after it a test's trees are gone.
-            grown = replace(state.stage, rows=())
+            grown = replace(state.stage, rows=(), losses=())
             stages.append(StageForest(replace(state, stage=NotStarted()), grown, trainer_state))
         if isinstance(event, BatchFetched):
             trainer_state = state.trainer_state

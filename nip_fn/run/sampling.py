@@ -169,7 +169,12 @@ def _finished(state: RunState, stage: Growing) -> RunState:
     # One key for the whole update, folded from the stage: `replay.reselect` derives the same one
     # without the state.
     update = state.trainer.update(batch, state.trainer_state, fold_in(stage.key, "select"))
-    selected = replace(stage, selection=update.selection, rows=tuple(update.rows.items()))
+    selected = replace(
+        stage,
+        selection=update.selection,
+        rows=tuple(update.rows.items()),
+        losses=tuple((name, update.loss_of(name)) for name in update.rows),
+    )
     return with_row(
         replace(
             state,
@@ -185,7 +190,8 @@ def _finished(state: RunState, stage: Growing) -> RunState:
 def update_problem(state: RunState, stage: Growing) -> Problem | None:
     """The reason why nothing can be trained on the rows of the trainer's update; None if it can."""
     problems: Iterator[Problem | None] = (
-        rows_problem(state.params.trainer, group, rows) for group, rows in stage.rows
+        rows_problem(state.params.trainer, group, rows, loss)
+        for (group, rows), (_, loss) in zip(stage.rows, stage.losses, strict=True)
     )
     return next(filter(None, problems), None)
 

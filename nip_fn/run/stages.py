@@ -7,6 +7,7 @@ import msgspec
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import Key
 from nip_fn.training.canary import Score
+from nip_fn.training.losses import Loss
 from nip_fn.training.trainer import Rows, Selection
 from nip_fn.training.tuning import Job
 from nip_fn.trees.forest import Forest
@@ -39,6 +40,7 @@ class Growing(msgspec.Struct, frozen=True):
     num_waiting: replies that they wait for; 0 once they are grown.
     selection: what the trainer selected from grown trees; of a test, nothing.
     rows: (group, training rows) of grown trees.
+    losses: (group, the loss by which it is trained on them).
     """
 
     name: Purpose
@@ -50,6 +52,7 @@ class Growing(msgspec.Struct, frozen=True):
     num_waiting: int
     selection: Selection = Selection()
     rows: tuple[tuple[str, Rows], ...] = ()
+    losses: tuple[tuple[str, Loss], ...] = ()
 
     def __repr__(self) -> str:
         """The stage in a line, without its trees."""

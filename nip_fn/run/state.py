@@ -26,7 +26,7 @@ from nip_fn.trees.grow import Rules, Turn
 from nip_fn.trees.tree import Tree, flatten
 
 
-class Row(msgspec.Struct, frozen=True, array_like=True):
+class StageMetrics(msgspec.Struct, frozen=True, array_like=True):
     """The metrics of one stage, and the tokens that it used."""
 
     iteration: int
@@ -77,7 +77,7 @@ class RunState(msgspec.Struct, frozen=True):
     # Each trainer has a type of state of its own, which a run carries and never looks into.
     trainer_state: Any = None
     num_drawn: int = 0
-    rows: tuple[Row, ...] = ()
+    rows: tuple[StageMetrics, ...] = ()
     past: str = ""
     origin: Origin | None = None
     # Neither of the next two is a fact of the experiment: a replay must derive the digests of the
@@ -190,7 +190,7 @@ def player(state: RunState, game: Key, agent: int) -> str | Script | None:
 
 def with_row(state: RunState, metrics: Metrics, usage: tuple[Usage, ...] = ()) -> RunState:
     """The state with the metrics of the stage under way, and the tokens that it used."""
-    row = Row(state.iteration, state.stage.name, metrics, usage)
+    row = StageMetrics(state.iteration, state.stage.name, metrics, usage)
     return replace(state, rows=(*state.rows, row))
 
 

@@ -56,7 +56,7 @@ class Pair(msgspec.Struct, frozen=True, array_like=True):
 
 
 class DecisionPoint(NamedTuple):
-    """A node at which an agent gave two replies or more that have words.
+    """A node at which an agent gave replies that have words, two or more unless fewer will do.
 
     tree, parent: the index of the tree, and in it of the node.
     agent: the agent.
@@ -154,6 +154,7 @@ def candidates(
     *,
     agents: Sequence[int] | None = None,
     excluded: Collection[tuple[int, int]] = (),
+    least: int = 2,
 ) -> Candidates:
     """The decision points in `trees` with their expected rewards, ready for selectors.
 
@@ -163,13 +164,14 @@ def candidates(
         backup: The expected rewards of a tree's nodes.
         agents: The agents to select for; all by default.
         excluded: (tree, agent) where an agent is not selected for after all.
+        least: The fewest replies of a decision point.
     """
     # Where an agent did not play its own part, the rewards that others got in the tree still count.
     values = tuple(map(backup, trees))
     points = (
         point
         for index, (tree, value_NA) in enumerate(zip(trees, values, strict=True))
-        for point in decision_points(tree, value_NA, protocol, agents, index=index)
+        for point in decision_points(tree, value_NA, protocol, agents, index=index, least=least)
         if (index, point.agent) not in excluded
     )
     return Candidates(tuple(trees), protocol, values, tuple(points))
@@ -182,6 +184,7 @@ def decision_points(
     agents: Sequence[int] | None = None,
     *,
     index: int = 0,
+    least: int = 2,
 ) -> Iterator[DecisionPoint]:
     """The decision points of a tree, node by node and at each in the order of agents.
 
@@ -193,6 +196,7 @@ def decision_points(
         protocol: The game.
         agents: The agents to look at; all by default.
         index: The tree's, among the candidates.
+        least: The fewest replies of a decision point.
     """
     acted, reply = tree.acted_NA.tolist(), tree.reply_NA.tolist()
     usable, values = tree.usable_NA.tolist(), value_NA.tolist()
@@ -205,7 +209,7 @@ def decision_points(
             for child in children:
                 if acted[child][agent]:
                     sharing.setdefault(reply[child][agent], []).append(child)
-            if len(sharing) >= 2:
+            if len(sharing) >= least:
                 nodes_C = tuple(map(tuple, sharing.values()))
                 yield DecisionPoint(
                     tree=index,

@@ -28,10 +28,10 @@ class TrainerError(AssertionError):
     """A trainer breaks a law; the message has one line for each violation."""
 
 
-def rows_of_a_group_are_of_one_kind(batch: SampleBatch, update: Update[Any]) -> Iterator[Violation]:
-    """No group gets rows to imitate and pairs to compare in one iteration."""
+def rows_fit_their_loss(batch: SampleBatch, update: Update[Any]) -> Iterator[Violation]:
+    """The loss of a group can take each of its rows."""
     for name, rows in update.rows.items():
-        if problem := rows_problem("", name, rows):
+        if problem := rows_problem("", name, rows, update.loss_of(name)):
             yield Violation("update", problem.problem, problem.remedy)
 
 
@@ -44,7 +44,7 @@ def rows_are_for_groups_of_the_run(batch: SampleBatch, update: Update[Any]) -> I
 
 
 TRAINER_LAWS: tuple[TrainerLaw, ...] = (
-    rows_of_a_group_are_of_one_kind,
+    rows_fit_their_loss,
     rows_are_for_groups_of_the_run,
 )
 

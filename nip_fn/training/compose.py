@@ -108,9 +108,8 @@ def accumulate(trainer: Trainer[S]) -> Trainer[AccumulateState]:
         # A group without new rows keeps its old ones.
         names = (*past, *(name for name in inner.rows if name not in past))
         rows = {name: (*past.get(name, ()), *inner.rows.get(name, ())) for name in names}
-        return Update(
-            rows, AccumulateState(inner.state, tuple(rows.items())), inner.metrics, inner.selection
-        )
+        state = AccumulateState(inner.state, tuple(rows.items()))
+        return Update(rows, state, *inner[2:])
 
     return Trainer(
         init=lambda groups: AccumulateState(trainer.init(groups)),

@@ -10,14 +10,15 @@ from math import fsum
 from nip_fn.game.decision import strongest
 from nip_fn.keys import Key, fold_in
 from nip_fn.select.rollouts import RolloutRule, SelectedRollout, with_true_labels
-from nip_fn.training.rows import SupervisedRow
+from nip_fn.training.losses import SFT
+from nip_fn.training.rows import Row
 from nip_fn.training.schedules import Schedule, constant
-from nip_fn.training.trainer import SampleBatch, Selection, Trainer, Update, trained_agents
+from nip_fn.training.trainer import Losses, SampleBatch, Selection, Trainer, Update, trained_agents
 from nip_fn.trees.tree import leaves_of, line_to
 
 Agents = tuple[int, ...]  # those that are trained
 
-NEVER = constant(0.0)
+NEVER, BY_IMITATION = constant(0.0), SFT()
 
 
 def _spoken_dialogues(batch: SampleBatch, agent: int) -> tuple[int, ...]:
@@ -33,6 +34,7 @@ def ei(
     rule: RolloutRule,
     replace: Schedule = NEVER,
     *,
+    loss: Losses = BY_IMITATION,
     batch_size: int | None = None,
 ) -> Trainer[Agents]:
     """Supervised rows from rollouts without branching.
@@ -41,6 +43,7 @@ def ei(
         rule: The rollouts that an agent imitates, by its returns.
         replace: The share of rollouts from which a verifier learns the true label instead of its
             own last message.
+        loss: Of the rows, one imitated reply each.
         batch_size: Datapoints of an iteration; None: as many as the run's parameters say.  One
             dialogue tells less about a problem than a tree does, so EI wants more problems.
     """
@@ -80,7 +83,7 @@ def ei(
             )
             for group in batch.groups
         }
-        return Update(rows, trained, selection=Selection(rollouts=rollouts))
+        return Update(rows, trained, loss, selection=Selection(rollouts=rollouts))
 
     return Trainer(trained_agents, lambda trained, turns: 1, update, lambda trained: batch_size)
 
@@ -98,7 +101,7 @@ def _return(batch: SampleBatch, tree: int, agent: int) -> float:
     return fsum(float(reward_N[node]) for node in _dialogue(batch, tree))
 
 
-def _rows(batch: SampleBatch, rollout: SelectedRollout) -> Iterator[SupervisedRow]:
+def _rows(batch: SampleBatch, rollout: SelectedRollout) -> Iterator[Row]:
     """A row for each usable reply of the agent; the last one is the true label if replaced."""
     utterances_N = batch.trees[rollout.tree].utterances_N
     replies = [
@@ -113,6 +116,6 @@ def _rows(batch: SampleBatch, rollout: SelectedRollout) -> Iterator[SupervisedRo
         if rollout.replaced and node == replies[-1][0]:
             label = batch.datapoint(rollout.tree).label
             verdict = f"Decision: {strongest(batch.protocol.spectrum, label).text}"
-            yield batch.supervised_row(rollout.tree, node, rollout.agent, verdict)
+            yield batch.imitation_row(rollout.tree, node, rollout.agent, verdict)
         elif utterance.error is None and utterance.raw.strip():
-            yield batch.supervised_row(rollout.tree, node, rollout.agent)
+            yield batch.imitation_row(rollout.tree, node, rollout.agent)

@@ -1,11 +1,8 @@
 """Shared model groups and their adapter lineage."""
 
 from collections.abc import Sequence
-from typing import Literal
 
 import msgspec
-
-Method = Literal["dpo", "sft"]
 
 
 class Adapter(msgspec.Struct, frozen=True, array_like=True):
@@ -16,9 +13,9 @@ class Adapter(msgspec.Struct, frozen=True, array_like=True):
     parent: str | None  # the adapter that the training started from; None: the base model
     # Named in the record: left to a library's default, a run would not say towards what its policy
     # was pulled.
-    reference: str | None  # the DPO reference policy; None: the base model
+    reference: str | None  # the reference policy; None: the base model
     data_hash: str  # of the rows that it was trained on
-    method: Method = "dpo"
+    loss: str = "dpo"  # the name of the loss that it was trained by
 
 
 class Group(msgspec.Struct, frozen=True):

@@ -10,17 +10,29 @@ from math import fsum
 from nip_fn.keys import Key
 from nip_fn.select.pairs import Candidates, Pairs, Selector, candidates
 from nip_fn.select.reestimate import reestimated
-from nip_fn.training.trainer import SampleBatch, Selection, Trainer, Update, trained_agents
+from nip_fn.training.losses import DPO
+from nip_fn.training.trainer import (
+    Losses,
+    SampleBatch,
+    Selection,
+    Trainer,
+    Update,
+    branching_of,
+    trained_agents,
+)
 from nip_fn.trees.backup import Backup, mean_children
 from nip_fn.trees.grow import Turn
 
 Agents = tuple[int, ...]  # those that are trained
+
+BY_DPO = DPO()
 
 
 def malt(
     select: Selector,
     backup: Backup = mean_children,
     *,
+    loss: Losses = BY_DPO,
     k: int | Callable[[Turn], int] = 2,
     frozen_k: int = 1,
 ) -> Trainer[Agents]:
@@ -33,19 +45,12 @@ def malt(
     Args:
         select: The pairs to train on, by `chain`.
         backup: The expected rewards that replies are compared by.
+        loss: Of the rows, one pair each: any that compares replies.
         k: Replies of an agent at a node: a number, or a function of its turn.  Agents that move at
             once all give as many as the one that gives the most.
         frozen_k: With a number, that of frozen agents: their replies are never compared, but more
             of them make the values of earlier replies more certain.
     """
-
-    def replies(trained: Agents, turn: Turn) -> int:
-        if isinstance(k, int):
-            return k if turn.agent in trained else frozen_k
-        return k(turn._replace(trained=turn.trained and turn.agent in trained))
-
-    def branching(trained: Agents, turns: tuple[Turn, ...]) -> int:
-        return max(replies(trained, turn) for turn in turns)
 
     def update(batch: SampleBatch, trained: Agents, key: Key) -> Update[Agents]:
         # Frozen agents are left out of the candidates and not of the pairs, so that caps and
@@ -60,9 +65,11 @@ def malt(
         }
         checked = reestimated(select, among, backup, key)
         metrics = label_metrics(among, checked)
-        return Update(rows, trained, metrics, Selection(pairs=pairs))
+        return Update(rows, trained, loss, metrics, Selection(pairs=pairs))
 
-    return Trainer(trained_agents, branching, update)
+    return Trainer(
+        trained_agents, lambda agents, turns: branching_of(k, frozen_k, agents, turns), update
+    )
 
 
 def label_metrics(among: Candidates, checked: Pairs) -> tuple[tuple[str, float], ...]:

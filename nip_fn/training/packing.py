@@ -23,10 +23,10 @@ NO_PARENT = -1
 
 
 class TokenRow(NamedTuple):
-    """A row of a training as tokens: a prompt, and the one reply to it or its two."""
+    """A row of a training as tokens: a prompt, and the replies to it."""
 
     prompt: list[int]
-    replies: tuple[list[int], ...]  # supervised: one; preference: the chosen and the rejected
+    replies: tuple[list[int], ...]
 
     @property
     def sequences(self) -> list[list[int]]:

@@ -1,61 +1,75 @@
 """Training rows: what a trainer makes of trees, and what a model is trained on."""
 
-from collections import Counter
+from collections.abc import Iterable
 
 import msgspec
 
 from nip_fn.errors import Problem
 from nip_fn.game.chat import Chat
-from nip_fn.training.groups import Method
+from nip_fn.training.losses import Loss
 
 # A group with fewer rows than this is not trained in that iteration: OpenAI's API refuses them, and
 # all providers are held to the same rule, so that their runs can be compared.
 MIN_EXAMPLES = 10
 
 
-class PreferenceRow(msgspec.Struct, frozen=True, omit_defaults=True, tag="preference"):
-    """One DPO example: a chat, the reply to prefer after it, and the one to avoid."""
+# One kind of row for all losses, so that nothing downstream asks by which one it will be trained
+# on.
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """A chat, some replies to it, and how each of them weighs in the loss.
+
+    A preference is two replies that weigh +1 and -1, imitation one reply that weighs 1, and a group
+    of siblings weigh their advantages.
+    """
 
     prompt: Chat
-    chosen: str
-    rejected: str
+    replies: tuple[str, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def is_preference(self) -> bool:
+        """True if it is one reply preferred to another, and no more."""
+        return self.weights == PREFERENCE
+
+    @property
+    def is_imitation(self) -> bool:
+        """True if it is one reply to imitate, and no more."""
+        return self.weights == IMITATION
 
 
-class SupervisedRow(msgspec.Struct, frozen=True, omit_defaults=True, tag="supervised"):
-    """One example of supervised fine-tuning: a chat, and the reply to give after it."""
-
-    prompt: Chat
-    reply: str
+PREFERENCE, IMITATION = (1.0, -1.0), (1.0,)
 
 
-TrainingRow = PreferenceRow | SupervisedRow
+def preference(prompt: Chat, chosen: str, rejected: str) -> Row:
+    """One reply to prefer, and one to avoid."""
+    return Row(prompt, (chosen, rejected), PREFERENCE)
 
 
-def method_of(rows: tuple[TrainingRow, ...]) -> Method:
-    """The training method for rows of that kind."""
-    return "sft" if rows and isinstance(rows[0], SupervisedRow) else "dpo"
+def imitated(prompt: Chat, reply: str) -> Row:
+    """One reply to imitate."""
+    return Row(prompt, (reply,), IMITATION)
 
 
-def rows_problem(trainer: str, group: str, rows: tuple[TrainingRow, ...]) -> Problem | None:
-    """The reason why no training can take a trainer's rows for a group; None if one can."""
-    counts = Counter(type(row) for row in rows)
-    kinds = " and ".join(f"{number:,} {kind.__name__}" for kind, number in counts.items())
-    unknown = [kind for kind in counts if kind not in (PreferenceRow, SupervisedRow)]
-    if len(counts) <= 1 and not unknown:
-        return None
-    # Whoever is trained on both kinds by one loss learns to imitate the rejected replies, too.
-    takes = "PreferenceRow or SupervisedRow" if unknown else "rows of one kind"
-    return Problem(
-        f"its update has {kinds} for the group {group!r}, and a training takes {takes}",
-        f"trainer {trainer}",
-        "make them with batch.preference_row or batch.supervised_row"
-        if unknown
-        else "let it make one kind in an iteration (nip_fn.sequence)",
-        lasting=True,
-    )
+def rows_problem(trainer: str, group: str, rows: Iterable[Row], loss: Loss) -> Problem | None:
+    """The reason why a group cannot be trained on a trainer's rows by the loss; None if it can."""
+    for number, row in enumerate(rows):
+        if type(row) is not Row:
+            problem, remedy = f"is a {type(row).__name__}", "make rows with `nip_fn.training.Row`"
+        elif len(row.replies) != len(row.weights):
+            problem = f"has {len(row.replies)} replies and {len(row.weights)} weights"
+            remedy = "give each reply its weight"
+        elif why := loss.weights_problem(row.weights):
+            weights = ", ".join(f"{weight:+.3g}" for weight in row.weights)
+            problem = f"weighs its replies {weights}, and {loss.name} {why}"
+            remedy = "return `losses` with the rows that fit them, or rows that fit the loss"
+        else:
+            continue
+        message = f"row {number} of its update for the group {group!r} {problem}"
+        return Problem(message, f"trainer {trainer}", remedy, lasting=True)
+    return None
 
 
-def row_metrics(rows: tuple[TrainingRow, ...]) -> tuple[tuple[str, float], ...]:
+def row_metrics(rows: tuple[Row, ...]) -> tuple[tuple[str, float], ...]:
     """Counts of repeated and contradictory training rows.
 
     duplicates: rows that are the same as an earlier one
@@ -63,15 +77,11 @@ def row_metrics(rows: tuple[TrainingRow, ...]) -> tuple[tuple[str, float], ...]:
     """
     # Identical rows weigh double and opposite ones cancel: neither is an error, but both explain a
     # training that does not go as its number of rows suggests.
-    preferences = {
-        (row.prompt, row.chosen, row.rejected) for row in rows if isinstance(row, PreferenceRow)
-    }
+    distinct = set(rows)
     contradictory = sum(
-        (row.prompt, row.rejected, row.chosen) in preferences
-        for row in rows
-        if isinstance(row, PreferenceRow)
+        row.is_preference and preference(row.prompt, *row.replies[::-1]) in distinct for row in rows
     )
     return (
-        ("duplicates", float(len(rows) - len(set(rows)))),
+        ("duplicates", float(len(rows) - len(distinct))),
         ("contradictory", float(contradictory)),
     )

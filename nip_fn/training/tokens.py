@@ -3,7 +3,6 @@
 from math import ceil
 
 from nip_fn.game.chat import Chat
-from nip_fn.training.rows import PreferenceRow, TrainingRow
 from nip_fn.training.tuning import Job
 
 # --------------------------------------------------------------------------------------- estimates
@@ -33,7 +32,7 @@ def estimated_training(job: Job, prompts: float = 1.0, replies: float = 1.0) -> 
         replies: The same of a reply's.
     """
     return job.num_epochs * sum(
-        prompts * estimated_prompt(row.prompt) + replies * sum(map(estimated_tokens, _replies(row)))
+        prompts * estimated_prompt(row.prompt) + replies * sum(map(estimated_tokens, row.replies))
         for row in job.rows
     )
 
@@ -47,7 +46,3 @@ def trained_tokens(job: Job, adapter: str | None, report: tuple[tuple[str, float
     if reported is not None:
         return max(0.0, reported)
     return float(estimated_training(job)) if adapter is not None else 0.0
-
-
-def _replies(row: TrainingRow) -> tuple[str, ...]:
-    return (row.chosen, row.rejected) if isinstance(row, PreferenceRow) else (row.reply,)

@@ -4,7 +4,7 @@ A trainer has the shape of an optax transformation: `init` makes its state, `upd
 of an iteration into training rows and the next state.  `compose` makes new ones of old ones.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -14,17 +14,20 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, Utterance
 from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key
-from nip_fn.select.pairs import Pair, Pairs
+from nip_fn.select.pairs import DecisionPoint, Pair, Pairs
 from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Group
-from nip_fn.training.rows import PreferenceRow, SupervisedRow, TrainingRow
+from nip_fn.training.losses import Loss
+from nip_fn.training.rows import Row, imitated, preference
 from nip_fn.trees.grow import Turn
 from nip_fn.trees.tree import Tree, episode_at
 
 S = TypeVar("S")
 
 Groups = tuple[Group, ...]
-Rows = tuple[TrainingRow, ...]
+Rows = tuple[Row, ...]
+# One loss for all groups, or each group's by its name.
+Losses = Loss | Mapping[str, Loss]
 
 
 ChatAt = Callable[[Datapoint, Episode, int], Chat]
@@ -89,25 +92,32 @@ class SampleBatch(msgspec.Struct, frozen=True):
             if utterance.agent == agent
         )
 
-    def preference_row(self, pair: Pair) -> PreferenceRow:
-        """A pair as a DPO row, on exactly the chat that both replies were given to."""
-        return PreferenceRow(
+    def preference_row(self, pair: Pair) -> Row:
+        """A pair as a row, on exactly the chat that both replies were given to."""
+        return preference(
             # The same function builds the chats to sample from, so the two cannot differ; those
             # that the *nip* library rebuilds can, where an order depends on Python's string hashes.
-            prompt=self.prompt(pair.tree, pair.parent, pair.agent),
-            chosen=self.utterance(pair.tree, pair.chosen, pair.agent).raw,
-            rejected=self.utterance(pair.tree, pair.rejected, pair.agent).raw,
+            self.prompt(pair.tree, pair.parent, pair.agent),
+            self.utterance(pair.tree, pair.chosen, pair.agent).raw,
+            self.utterance(pair.tree, pair.rejected, pair.agent).raw,
         )
 
-    def supervised_row(
-        self, tree: int, node: int, agent: int, reply: str | None = None
-    ) -> SupervisedRow:
+    def sibling_row(self, point: DecisionPoint, weights: Sequence[float]) -> Row:
+        """The `[C]` replies at a decision point with a weight each, on the chat they reply to."""
+        nodes = tuple(nodes[0] for nodes in point.nodes_C)
+        return Row(
+            self.prompt(point.tree, point.parent, point.agent),
+            tuple(self.utterance(point.tree, node, point.agent).raw for node in nodes),
+            tuple(weights),
+        )
+
+    def imitation_row(self, tree: int, node: int, agent: int, reply: str | None = None) -> Row:
         """The agent's reply on the way to `node` as a row to imitate, or `reply` in its place."""
         # The raw text, not what was understood of it: it is what the model would have to write
         # again.
         completion = self.utterance(tree, node, agent).raw if reply is None else reply
         parent = int(self.trees[tree].parent_N[node])
-        return SupervisedRow(self.prompt(tree, parent, agent), completion)
+        return imitated(self.prompt(tree, parent, agent), completion)
 
 
 class Selection(NamedTuple):
@@ -124,17 +134,22 @@ class Selection(NamedTuple):
 class Update(NamedTuple, Generic[S]):
     """The outcome of a trainer's update.
 
-    rows: training rows by the name of their group; a run ends where those of a group are of several
-        kinds.
+    rows: training rows by the name of their group.
     state: the trainer's next state.
+    loss: the loss that the rows are trained on by; a run ends where it cannot take one of them.
     metrics: (name, value) pairs to log with the iteration.
     selection: what was selected from the trees.
     """
 
     rows: Mapping[str, Rows]
     state: S
+    loss: Losses
     metrics: tuple[tuple[str, float], ...] = ()
     selection: Selection = Selection()
+
+    def loss_of(self, group: str) -> Loss:
+        """The loss by which a group is trained."""
+        return self.loss[group] if isinstance(self.loss, Mapping) else self.loss
 
     def __repr__(self) -> str:
         """The update in a line: rows by group."""
@@ -164,3 +179,23 @@ class Trainer(NamedTuple, Generic[S]):
 def trained_agents(groups: Groups) -> tuple[int, ...]:
     """The agents of the groups that are trained, in their order."""
     return tuple(sorted(agent for group in groups if group.trainable for agent in group.agents))
+
+
+def branching_of(
+    k: int | Callable[[Turn], int], frozen_k: int, agents: tuple[int, ...], turns: tuple[Turn, ...]
+) -> int:
+    """The replies that each mover gives at a node: as many as the one that gives the most.
+
+    Args:
+        k: Replies of an agent: a number, or a function of its turn.
+        frozen_k: With a number, those of agents that are not trained.
+        agents: Those that are trained.
+        turns: Of all movers.
+    """
+
+    def replies(turn: Turn) -> int:
+        if isinstance(k, int):
+            return k if turn.agent in agents else frozen_k
+        return k(turn._replace(trained=turn.trained and turn.agent in agents))
+
+    return max(map(replies, turns))

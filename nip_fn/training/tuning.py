@@ -8,8 +8,8 @@ import msgspec
 
 from nip_fn.game.chat import Chat
 from nip_fn.training.canary import NUM_PROBES
-from nip_fn.training.groups import Method
-from nip_fn.training.rows import SupervisedRow, TrainingRow, method_of
+from nip_fn.training.losses import Loss
+from nip_fn.training.rows import Row
 
 Checkpointing = Literal["auto", "on", "off"]
 Precision = Literal["float32", "bf16", "8-bit", "4-bit"]
@@ -30,28 +30,22 @@ class Job(msgspec.Struct, frozen=True):
     iteration: int
     model: str
     start: str | None  # the adapter to go on from; None: the base model
-    reference: str | None  # the DPO reference policy; None: the base model
+    reference: str | None  # the reference policy; None: the base model
     learning_rate: float
     num_epochs: int
-    beta: float
+    loss: Loss
     lora_rank: int
     lora_alpha: int
     lora_dropout: float
     batch_size: int
     seed: int
-    rows: tuple[TrainingRow, ...]  # all of one kind
+    rows: tuple[Row, ...]
     use_lora: bool = True  # false: all weights are trained
     # Later fields have defaults: a job is also what a language-model server is sent, and what
     # stands in its queue while a newer server takes over.
     stack: bool = False  # a new adapter on top of `start`, which stays as it is
-    sft_weight: float = 0.0  # of the chosen replies' supervised loss, added to that of DPO
     gradient_checkpointing: Checkpointing = "auto"
     base_precision: Literal["auto", Precision] = "auto"
-
-    @property
-    def method(self) -> Method:
-        """Direct preference optimisation, or supervised fine-tuning."""
-        return method_of(self.rows)
 
     @property
     def data_hash(self) -> str:
@@ -64,9 +58,9 @@ class Job(msgspec.Struct, frozen=True):
         """Replies of its data whose log-probability tells one model from another."""
         # The first distinct ones, a function of the rows alone: trainer and publisher score the
         # same replies without having to agree on them.
+        # The reply that weighs most: the one whose probability the training moves up.
         probes = dict.fromkeys(
-            Probe(row.prompt, row.reply if isinstance(row, SupervisedRow) else row.chosen)
-            for row in self.rows
+            Probe(row.prompt, row.replies[row.weights.index(max(row.weights))]) for row in self.rows
         )
         return tuple(probes)[:NUM_PROBES]
 

@@ -21,7 +21,7 @@ from nip_fn.run.events import Replied, RunStarted
 from nip_fn.run.ports import World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
-from nip_fn.run.state import EMPTY, Row, RunState
+from nip_fn.run.state import EMPTY, RunState, StageMetrics
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.providers import dummy
@@ -182,7 +182,7 @@ DATA = Dataset(
 )
 
 
-def _no_tracker(row: Row, seconds: float) -> None:
+def _no_tracker(row: StageMetrics, seconds: float) -> None:
     """Keep nothing."""
 
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from nip_fn.game.chat import Message
-from nip_fn.training.rows import PreferenceRow, SupervisedRow
+from nip_fn.training.rows import imitated, preference
 from nip_fn_adapters.providers.api.rows import training_file
 
 PROMPT = (
@@ -15,7 +15,7 @@ PROMPT = (
 
 
 def test_a_supervised_row_is_the_documented_line_and_teaches_its_last_message_alone() -> None:
-    data = training_file((SupervisedRow(PROMPT, "Decision: accept"),))
+    data = training_file((imitated(PROMPT, "Decision: accept"),))
     assert data.decode() == (
         '{"messages":[{"role":"system","content":"Judge — fairly."},'
         '{"role":"user","content":"It is right.","name":"prover"},'
@@ -26,7 +26,7 @@ def test_a_supervised_row_is_the_documented_line_and_teaches_its_last_message_al
 
 
 def test_a_preference_is_the_documented_line() -> None:
-    data = training_file((PreferenceRow(PROMPT, "no", "yes"),))
+    data = training_file((preference(PROMPT, "no", "yes"),))
     assert data.decode() == (
         '{"input":{"messages":[{"role":"system","content":"Judge — fairly."},'
         '{"role":"user","content":"It is right.","name":"prover"},'
@@ -38,17 +38,17 @@ def test_a_preference_is_the_documented_line() -> None:
 
 
 def test_there_is_a_line_for_each_row_in_its_order() -> None:
-    rows = tuple(SupervisedRow(PROMPT, f"a\n\u2028{i}") for i in range(3))
+    rows = tuple(imitated(PROMPT, f"a\n\u2028{i}") for i in range(3))
     lines = training_file(rows).split(b"\n")
     assert lines.pop() == b""
     replies = [msgspec.json.decode(line)["messages"][-1]["content"] for line in lines]
-    assert replies == [row.reply for row in rows]
+    assert replies == [row.replies[0] for row in rows]
     assert training_file(()) == b""
 
 
 def test_a_speaker_is_named_as_the_api_allows() -> None:
     chat = (Message("user", "Hello", name=f"The <Boss> {'x' * 100}"),)
-    (line,) = training_file((SupervisedRow(chat, "Hi"),)).splitlines()
+    (line,) = training_file((imitated(chat, "Hi"),)).splitlines()
     name = msgspec.json.decode(line)["messages"][0]["name"]
     assert name.startswith("The_Boss_x")
     assert len(name) == 64

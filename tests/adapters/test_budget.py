@@ -25,8 +25,8 @@ from nip_fn.run.jobs import make_job
 from nip_fn.run.ports import Sampler, Tuned, World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
-from nip_fn.run.state import EMPTY, Row, RunState
-from nip_fn.training.rows import SupervisedRow
+from nip_fn.run.state import EMPTY, RunState, StageMetrics
+from nip_fn.training.rows import imitated
 from nip_fn.training.tokens import estimated_training
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.costs.budget import (
@@ -426,7 +426,7 @@ async def test_only_what_was_lost_is_said_to_be() -> None:
 
 def job(rows: int) -> Job:
     params = small_params()
-    texts = (SupervisedRow((Message("user", "x" * 400),), "y" * 400),) * rows
+    texts = (imitated((Message("user", "x" * 400),), "y" * 400),) * rows
     return replace(make_job(params, make_groups(params)[0], 0, texts, key(1)), num_epochs=3)
 
 
@@ -457,7 +457,7 @@ MODELS = {agent.model_name: DEAR for agent in PARAMS.agents}
 PRICES = Prices(PriceTable(MODELS, MODELS), PriceTable())
 
 
-def nothing(row: Row, seconds: float) -> None:
+def nothing(row: StageMetrics, seconds: float) -> None:
     pass
 
 

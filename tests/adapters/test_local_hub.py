@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nip_fn.training.losses import DPO, SFT
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.hub import repository
 from nip_fn_adapters.providers.local.jobs import JobFiles
@@ -37,6 +38,7 @@ SAMPLE_AND_TRAIN = """
 import asyncio, sys
 from pathlib import Path
 import msgspec
+from nip_fn.training.losses import DPO, SFT
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.policy import load_policy, probe_scores
 from nip_fn_adapters.providers.local.tuner import local_tuner
@@ -90,7 +92,7 @@ def test_a_cached_model_is_found_without_asking_the_hub(
 @pytest.mark.exhaustive
 def test_a_cached_model_is_sampled_and_trained_offline(model: Path, tmp_path: Path) -> None:
     cached(tmp_path / "home", "org/name", model)
-    job = replace(make_job(model), model="org/name", rows=supervised_rows(12))
+    job = replace(make_job(model), model="org/name", rows=supervised_rows(12), loss=SFT())
     variables = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
     told = subprocess.run(
         [sys.executable, "-c", SAMPLE_AND_TRAIN, str(tmp_path / "run")],
@@ -231,9 +233,11 @@ def test_a_model_without_a_token_for_padding_is_trained_as_with_one(
     edit(bare / "tokenizer_config.json", pad_token=None)
     edit(bare / "config.json", pad_token_id=None)
     assert load_tokenizer(bare).pad_token is None
-    some = supervised_rows(12) if is_supervised else rows(12)  # of different lengths
+    # Rows of different lengths.
+    some, loss = (supervised_rows(12), SFT()) if is_supervised else (rows(12), DPO())
     with_one, without = (
-        first_loss(replace(make_job(folder), rows=some), tmp_path) for folder in (model, bare)
+        first_loss(replace(make_job(folder), rows=some, loss=loss), tmp_path)
+        for folder in (model, bare)
     )
     assert without == pytest.approx(with_one, abs=1e-6)
 

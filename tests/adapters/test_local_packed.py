@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,8 +17,17 @@ from torch.nn.functional import logsigmoid
 from nip_fn.game.chat import Chat, Message
 from nip_fn.training import packing
 from nip_fn.training.canary import canary_metrics
+from nip_fn.training.losses import (
+    DPO,
+    IPO,
+    SFT,
+    Clipped,
+    Loss,
+    PolicyGradient,
+    SimPO,
+)
 from nip_fn.training.packing import Packed, TokenRow
-from nip_fn.training.rows import PreferenceRow, SupervisedRow, TrainingRow
+from nip_fn.training.rows import Row, imitated, preference
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local import attention, train, weights
 from nip_fn_adapters.providers.local import packed as packed_training
@@ -31,16 +40,16 @@ from nip_fn_adapters.providers.local.models import (
     load_tokenizer,
     token_log_probabilities,
 )
-from nip_fn_adapters.providers.local.packed import Batch, backward, packing_problem, token_scores
-from nip_fn_adapters.providers.local.plain import trl_trainer
+from nip_fn_adapters.providers.local.packed import backward, packing_problem, token_scores
 from nip_fn_adapters.providers.local.reference import reference_scores
 from nip_fn_adapters.providers.local.rows import Encoded, encode_rows
-from nip_fn_adapters.providers.local.steps import plain_scores
+from nip_fn_adapters.providers.local.steps import Batch, plain_scores
 from nip_fn_adapters.providers.local.train import Trained
 from nip_fn_adapters.providers.local.weights import load_reference
 
 from .tiny_llama import CHARACTERS, SPECIAL, make_tiny_llama
 from .training import make_job
+from .trl_losses import trl_trainer
 
 # One worker: they share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")
@@ -94,12 +103,18 @@ SHAPES = {
 }
 
 
-def make_rows(shape: str, method: str) -> tuple[TrainingRow, ...]:
-    """Rows for a training by that method."""
+def make_rows(shape: str, loss: Loss) -> tuple[Row, ...]:
+    """Rows for a training by that loss."""
     pairs = [pair for name, rounds in SHAPES[shape] for pair in tree(name, rounds)]
-    if method == "sft":
-        return tuple(SupervisedRow(chat, chosen) for chat, chosen, _ in pairs)
-    return tuple(PreferenceRow(*pair) for pair in pairs)
+    match loss:
+        case SFT():
+            return tuple(imitated(chat, chosen) for chat, chosen, _ in pairs)
+        case PolicyGradient() | Clipped():
+            return tuple(
+                Row(chat, (chosen, rejected, "other"), (0.7, -1.1, 0.1 * len(chosen)))
+                for chat, chosen, rejected in pairs
+            )
+    return tuple(preference(*pair) for pair in pairs)
 
 
 class Case:
@@ -135,43 +150,104 @@ class Case:
         return float(loss.detach()), gradients(model)
 
     def by_torch(self) -> tuple[float, dict[str, Any]]:
-        """The same of plain torch, one reply after the other."""
-        job, model, total = self.job, self.trainer.model.train(), []
-        values = [
-            [log_probability(model, row.prompt, reply) for reply in row.replies]
-            for row in self.loaded.encoded.rows
+        """The same of plain torch, one reply after the other, by the formulas of the papers."""
+        model, rows = self.trainer.model.train(), self.loaded.encoded.rows
+        replies = [
+            Reply(
+                *(
+                    log_probabilities(policy, row.prompt, reply)
+                    for policy in (model, self.reference)
+                ),
+                weight,
+            )
+            for row, weights in zip(rows, self.loaded.encoded.weights, strict=True)
+            for reply, weight in zip(row.replies, weights, strict=True)
         ]
-        tokens = sum(len(row.replies[0]) for row in self.loaded.encoded.rows)
-        if job.method == "dpo":
-            for row, (chosen, rejected) in zip(self.loaded.encoded.rows, values, strict=True):
-                with torch.no_grad():
-                    named = [
-                        log_probability(self.reference, row.prompt, reply) for reply in row.replies
-                    ]
-                margin = chosen - named[0] - rejected + named[1]
-                total.append(-logsigmoid(job.beta * margin) / len(values))
-        weight = job.sft_weight if job.method == "dpo" else 1.0
-        loss = sum(total) - weight * sum(chosen for chosen, *_ in values) / tokens
+        counts = [len(row.replies) for row in rows]
+        loss = FORMULAS[type(self.job.loss)](self.job.loss, replies, counts)
         loss.backward()
         return float(loss.detach()), gradients(model)
 
     def packed(self) -> tuple[float, dict[str, Any]]:
         """The same of packed rows."""
-        sums = np.zeros(0)
-        if self.job.method == "dpo":
-            scores = token_scores(self.reference, self.loaded.encoded.rows)
-            sums = np.array([[reply.sum() for reply in replies] for replies in scores])
-        batch = Batch(self.loaded.encoded.rows, sums)
+        encoded = self.loaded.encoded
+        reference = token_scores(self.reference, encoded.rows)
+        batch = Batch.of(encoded, reference, range(len(encoded.rows)))
         model = attend_in_blocks(self.loaded.model.train())
         figures, forwarded = backward(self.job, model, Accelerator(cpu=True), batch)
         self.forwarded = forwarded
         return figures.loss, gradients(model)
 
 
-def log_probability(model: Any, prompt: list[int], reply: list[int]) -> Any:
-    """Of the reply after the prompt, with its gradient."""
+class Reply(NamedTuple):
+    """The log-probabilities of a reply's tokens, with their gradients, and its weight."""
+
+    policy: Any
+    reference: Any
+    weight: float
+
+
+def dpo(loss: DPO, replies: list[Reply], counts: list[int]) -> Any:
+    """Equation 7 of Rafailov et al. (2023), and the supervised loss of MALT."""
+    pairs = list(zip(replies[::2], replies[1::2], strict=True))
+    total = 0
+    for chosen, rejected in pairs:
+        ratios = [(reply.policy - reply.reference.detach()).sum() for reply in (chosen, rejected)]
+        total = total - logsigmoid(loss.beta * (ratios[0] - ratios[1])) / len(pairs)
+    return total + loss.sft_weight * sft(SFT(), [chosen for chosen, _ in pairs], counts)
+
+
+def ipo(loss: IPO, replies: list[Reply], counts: list[int]) -> Any:
+    """Equation 17 of Azar et al. (2023), of mean log-ratios."""
+    ratios = [(reply.policy - reply.reference.detach()).mean() for reply in replies]
+    pairs = list(zip(ratios[::2], ratios[1::2], strict=True))
+    return sum((good - bad - 1 / (2 * loss.beta)) ** 2 for good, bad in pairs) / len(pairs)
+
+
+def simpo(loss: SimPO, replies: list[Reply], counts: list[int]) -> Any:
+    """Equation 6 of Meng et al. (2024)."""
+    means = [loss.beta * reply.policy.mean() for reply in replies]
+    pairs = list(zip(means[::2], means[1::2], strict=True))
+    return -sum(logsigmoid(good - bad - loss.margin) for good, bad in pairs) / len(pairs)
+
+
+def sft(loss: SFT, replies: list[Reply], counts: list[int]) -> Any:
+    """The mean cross-entropy of a token."""
+    return -torch.cat([reply.policy for reply in replies]).mean()
+
+
+def reinforce(loss: PolicyGradient, replies: list[Reply], counts: list[int]) -> Any:
+    """Minus the mean of advantages times log-probabilities, whose gradient is Williams's."""
+    return -sum(reply.weight * reply.policy.sum() for reply in replies) / sum(counts)
+
+
+def clipped(loss: Clipped, replies: list[Reply], counts: list[int]) -> Any:
+    """Equation 7 of Schulman et al. (2017), token by token, with k3."""
+    total: Any = 0
+    for reply in replies:
+        for policy, reference in zip(reply.policy, reply.reference.detach(), strict=True):
+            ratio = (policy - SAMPLED).exp()
+            kept = ratio.clamp(1 - loss.low, 1 + loss.high)
+            total = total - torch.minimum(ratio * reply.weight, kept * reply.weight)
+            total = total + loss.kl * ((reference - policy).exp() - (reference - policy) - 1)
+    return total / sum(counts)
+
+
+FORMULAS: dict[type, Callable[[Any, list[Reply], list[int]], Any]] = {
+    DPO: dpo,
+    IPO: ipo,
+    SimPO: simpo,
+    SFT: sft,
+    PolicyGradient: reinforce,
+    Clipped: clipped,
+}
+SAMPLED = -2.5  # the log-probability that every token was recorded with
+
+
+def log_probabilities(model: Any, prompt: list[int], reply: list[int]) -> Any:
+    """Of the reply's tokens after the prompt, with their gradients."""
     logits = model(torch.tensor([prompt + reply])).logits[0, len(prompt) - 1 : -1]
-    return logits.log_softmax(-1)[range(len(reply)), reply].sum()
+    return logits.log_softmax(-1)[range(len(reply)), reply]
 
 
 def gradients(model: Any) -> dict[str, Any]:
@@ -202,7 +278,7 @@ def gpt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def lineage(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two LoRAs of large random weights, "first" and "second"."""
     run = tmp_path_factory.mktemp("run")
-    job = replace(make_job(llama), rows=make_rows("one tree", "dpo"))
+    job = replace(make_job(llama), rows=make_rows("one tree", DPO()))
     for seed, name in enumerate(("first", "second")):
         lora = load_job(job, JobFiles(run, name)).model
         torch.manual_seed(seed)
@@ -213,8 +289,19 @@ def lineage(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-HELD_OUT = tuple(PreferenceRow(*pair) for pair in tree("unseen", 3))
-METHODS = {"dpo": 0.0, "dpo with sft": 0.25, "sft": 0.0}
+HELD_OUT = tuple(preference(*pair) for pair in tree("unseen", 3))
+BY_TRL: dict[str, Loss] = {
+    "dpo": DPO(beta=0.5),
+    "dpo with sft": DPO(beta=0.5, sft_weight=0.25),
+    "ipo": IPO(beta=0.5),
+    "sft": SFT(),
+}
+LOSSES: dict[str, Loss] = {
+    **BY_TRL,
+    "simpo": SimPO(),
+    "policy gradient": PolicyGradient(),
+    "clipped": Clipped(low=0.1, kl=0.3),
+}
 
 
 def make_case(
@@ -222,10 +309,9 @@ def make_case(
 ) -> Case:
     job = replace(
         make_job(model),
-        rows=make_rows(shape, method[:3]),
+        rows=make_rows(shape, LOSSES[method]),
         use_lora=use_lora,
-        sft_weight=METHODS[method],
-        beta=0.5,
+        loss=LOSSES[method],
     )
     return Case(job, run, dtype)
 
@@ -234,7 +320,7 @@ def make_case(
     ("shape", "reading"),
     [*product(SHAPES, ("whole", "cut")), ("ragged trees", "blocks")],
 )
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BY_TRL)
 @pytest.mark.parametrize("use_lora", [True, False])
 def test_losses_and_gradients_are_those_of_trl(
     llama: Path,
@@ -253,7 +339,7 @@ def test_losses_and_gradients_are_those_of_trl(
 
 
 @pytest.mark.parametrize("reading", READINGS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", LOSSES)
 @pytest.mark.parametrize("use_lora", [True, False])
 def test_in_double_precision_nothing_is_left_of_the_difference(
     gpt2: Path,
@@ -361,13 +447,12 @@ def do(job: Job, run: Path, *, packed: bool) -> tuple[Trained, str]:
     return done, printed.getvalue()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BY_TRL)
 def test_a_whole_training_ends_where_trls_does(llama: Path, tmp_path: Path, method: str) -> None:
-    rows = make_rows("ragged trees", method[:3])
     job = replace(
         make_job(llama),
-        rows=rows,
-        sft_weight=METHODS[method],
+        rows=make_rows("ragged trees", LOSSES[method]),
+        loss=LOSSES[method],
         learning_rate=1e-2,
         batch_size=5,
         num_epochs=3,
@@ -414,7 +499,7 @@ def test_the_reference_is_the_policy_that_the_job_names(
     job = replace(
         make_job(llama),
         name="third-0",
-        rows=make_rows("one tree", "dpo"),
+        rows=make_rows("one tree", DPO()),
         start=start,
         reference=reference,
         use_lora=use_lora,
@@ -447,7 +532,7 @@ def problem_of(model: Any, length: int = 20) -> str:
         TokenRow([1, 2, 3], ([4] * (length - 3), [5] * (length - 3))),
         TokenRow([1, 2, 3, 4], ([6, 2], [7, 2])),
     ]
-    return packing_problem(model.eval(), Encoded(rows, [(), ()], length, 0, 0))
+    return packing_problem(model.eval(), Encoded(rows, [(), ()], [(), ()], length, 0, 0))
 
 
 def test_models_that_see_all_that_the_mask_shows_them_are_packed(llama: Path, gpt2: Path) -> None:

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Served, Tuned
 from nip_fn.training.canary import FLOAT32, NUM_PROBES, canary_problem
-from nip_fn.training.rows import PreferenceRow, SupervisedRow
+from nip_fn.training.losses import SFT
+from nip_fn.training.rows import imitated, preference
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.models import (
     encode_chat,
@@ -36,10 +37,10 @@ def tuned(
     """A training of each kind; one of its probes is longer than the model holds."""
     run = tmp_path_factory.mktemp("run")
     job = make_job(make_tiny_llama(run / "model"))
-    job = replace(job, rows=(PreferenceRow(chat(LONG), CHOSEN, REJECTED), *rows(15)))
+    job = replace(job, rows=(preference(chat(LONG), CHOSEN, REJECTED), *rows(15)))
     if request.param == "sft":
-        supervised = tuple(SupervisedRow(row.prompt, CHOSEN) for row in job.rows)
-        job = replace(job, rows=supervised)
+        supervised = tuple(imitated(row.prompt, CHOSEN) for row in job.rows)
+        job = replace(job, rows=supervised, loss=SFT())
     if request.param == "whole":
         job = replace(job, use_lora=False, learning_rate=1e-3)
     return run, job, tune(run, job)[0].unwrap()

@@ -8,7 +8,8 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from nip_fn.training.rows import SupervisedRow
+from nip_fn.training.losses import SFT
+from nip_fn.training.rows import imitated
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import (
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.xdist_group("trainings")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
     """A supervised training of six steps."""
     model = make_tiny_llama(tmp_path_factory.mktemp("model"))
-    return replace(make_job(model), rows=supervised_rows(24))
+    return replace(make_job(model), rows=supervised_rows(24), loss=SFT())
 
 
 def test_training_makes_the_replies_likelier(job: Job, tmp_path: Path) -> None:
@@ -62,14 +63,14 @@ def test_training_makes_the_replies_likelier(job: Job, tmp_path: Path) -> None:
 def test_the_loss_is_that_of_the_replys_tokens_only(job: Job, tmp_path: Path) -> None:
     """Loss and gradients of a padded batch equal those of plain torch, row by row."""
     replies = (CHOSEN, "no", "all is right", "")
-    rows = tuple(SupervisedRow(chat("x" * i), reply) for i, reply in enumerate(replies))
+    rows = tuple(imitated(chat("x" * i), reply) for i, reply in enumerate(replies))
     trained = replace(job, rows=rows, use_lora=False, batch_size=4)
     trainer, _ = make_trainer(trained, JobFiles(tmp_path, job.name))
     batch = next(iter(trainer.get_train_dataloader()))
     tokenizer, plain = load_tokenizer(Path(job.model)), load_base(Path(job.model))
     total, count = torch.zeros(()), 0
     for row in rows:
-        prompt, reply = encode_chat(tokenizer, row.prompt), encode_reply(tokenizer, row.reply)
+        prompt, reply = encode_chat(tokenizer, row.prompt), encode_reply(tokenizer, row.replies[0])
         logits = plain(torch.tensor([prompt + reply])).logits[0]
         for at, token in enumerate(reply, start=len(prompt)):
             total, count = total - logits[at - 1].log_softmax(-1)[token], count + 1
@@ -82,25 +83,24 @@ def test_the_loss_is_that_of_the_replys_tokens_only(job: Job, tmp_path: Path) ->
         torch.testing.assert_close(weight.grad, expected[name].grad, atol=1e-5, rtol=1e-4)
 
 
-def test_tokens_and_labels_are_what_the_sampler_reads_and_draws(job: Job, tmp_path: Path) -> None:
-    """As trl's own collator hands them out, with nothing after the end token."""
-    rows = (SupervisedRow(chat("a"), "no"), SupervisedRow(chat("abc"), "bug: no."))
+def test_tokens_are_what_the_sampler_reads_and_draws(job: Job, tmp_path: Path) -> None:
+    """With nothing after the end token but what fills the batch up."""
+    rows = (imitated(chat("a"), "no"), imitated(chat("abc"), "bug: no."))
     trainer, _ = make_trainer(replace(job, rows=rows), JobFiles(tmp_path, job.name))
     batch = trainer.data_collator(list(trainer.train_dataset))
     tokenizer = load_tokenizer(Path(job.model))
     for index, row in enumerate(rows):
-        prompt, reply = encode_chat(tokenizer, row.prompt), encode_reply(tokenizer, row.reply)
+        prompt = encode_chat(tokenizer, row.prompt)
+        reply = encode_reply(tokenizer, row.replies[0])
         assert reply[-1] == tokenizer.eos_token_id
-        real = batch["attention_mask"][index].bool()
-        assert batch["input_ids"][index][real].tolist() == prompt + reply
-        labels = batch["labels"][index]
-        assert labels[real].tolist() == [-100] * len(prompt) + reply
-        assert set(labels[~real].tolist()) <= {-100}
+        sequence = batch["input_ids"][index].tolist()
+        assert sequence[: len(prompt) + len(reply)] == prompt + reply
+        assert set(sequence[len(prompt) + len(reply) :]) <= {0}
 
 
 def test_rows_that_the_model_cannot_hold_are_cut_or_dropped(job: Job) -> None:
     tokenizer = load_tokenizer(Path(job.model))
-    some = (*supervised_rows(3), SupervisedRow(chat("x" * 50), CHOSEN))
+    some = (*supervised_rows(3), imitated(chat("x" * 50), CHOSEN))
     whole = encode_rows(tokenizer, some, None)
     assert (len(whole.rows), whole.truncated, whole.dropped) == (4, 0, 0)
     assert whole.max_length == 16 + 50 + len(CHOSEN) + 1

@@ -22,7 +22,8 @@ from returns.result import Result
 from nip_fn.errors import Problem
 from nip_fn.keys import key
 from nip_fn.run.ports import Progress, Tuned
-from nip_fn.training.rows import PreferenceRow
+from nip_fn.training.losses import SFT
+from nip_fn.training.rows import preference
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.decode import DecodeRequest, Timings, decode
 from nip_fn_adapters.providers.local.jobs import JobFiles
@@ -73,10 +74,10 @@ class Trained(NamedTuple):
         """The mean log-probability ratio of the preferred reply to the other, in nats."""
         policy = load_policy(self.job.model, self.run / "adapters", adapter).unwrap()
         margins = [
-            log_probability(policy, row.prompt, row.chosen)
-            - log_probability(policy, row.prompt, row.rejected)
+            log_probability(policy, row.prompt, row.replies[0])
+            - log_probability(policy, row.prompt, row.replies[1])
             for row in self.job.rows
-            if isinstance(row, PreferenceRow)
+            if row.is_preference
         ]
         return sum(margins) / len(margins)
 
@@ -118,7 +119,7 @@ def test_a_report_holds_finite_numbers(trained: Trained) -> None:
     assert report["loss_first"] == pytest.approx(math.log(2), abs=1e-4)  # policy = reference
     assert report["loss_last"] < report["loss_first"]
     assert report["reward_accuracy"] > 0.9
-    assert report["reward_margin"] > 0
+    assert report["log_ratio_margin"] > 0
     assert report["chosen_log_ratio"] >= report["chosen_log_ratio_min"]
     assert report["chosen_log_ratio"] > 0.1
     prompt, replies = 16 + sum(range(24)) / 24, len(CHOSEN) + len(REJECTED) + 2
@@ -234,7 +235,7 @@ def test_what_is_trained_on_is_what_the_sampler_reads_and_writes(trained: Traine
         if reply.ended and not set(reply.tokens[:-1]) & set(policy.tokenizer.all_special_ids)
     )
     text = policy.tokenizer.decode(drawn.tokens[:-1], skip_special_tokens=True)
-    row = PreferenceRow(chat("ab"), text, REJECTED)
+    row = preference(chat("ab"), text, REJECTED)
     job = replace(trained.job, name="verifier-3", rows=(row,))
     trainer, encoded = make_trainer(job, JobFiles(trained.run, job.name))
     (example,) = trainer.train_dataset
@@ -253,7 +254,7 @@ def test_only_rows_that_the_model_cannot_hold_are_cut_and_they_are_counted(
     trained: Trained,
 ) -> None:
     tokenizer = load_tokenizer(Path(trained.job.model))
-    some = (*rows(3), PreferenceRow(chat("x" * 50), CHOSEN, REJECTED))
+    some = (*rows(3), preference(chat("x" * 50), CHOSEN, REJECTED))
     whole = encode_rows(tokenizer, some, None)
     assert (len(whole.rows), whole.truncated) == (4, 0)
     assert whole.max_length == 16 + 50 + len(REJECTED) + 1
@@ -279,7 +280,7 @@ def test_what_a_training_lacks_is_a_failure_that_names_it(trained: Trained, tmp_
         replace(trained.job, name="verifier-1", start="verifier-0-nothing"),
         replace(trained.job, name="verifier-2", model="nowhere"),
         replace(trained.job, name="verifier-3", rows=()),
-        replace(trained.job, name="verifier-4", rows=(PreferenceRow(chat("x" * 256), "", ""),)),
+        replace(trained.job, name="verifier-4", rows=(preference(chat("x" * 256), "", ""),)),
     )
     causes = [str(failed.failure()) for failed in failures]
     words = ("verifier-0-nothing", "nowhere", "no rows", "can hold")
@@ -294,7 +295,7 @@ def test_a_training_that_comes_to_nothing_is_a_result_and_is_not_repeated(
     trained: Trained, tmp_path: Path
 ) -> None:
     """A loss that is no number, and one that has grown."""
-    sft = replace(trained.job, name="verifier-1", rows=supervised_rows(24))
+    sft = replace(trained.job, name="verifier-1", rows=supervised_rows(24), loss=SFT())
     jobs = (
         replace(trained.job, learning_rate=1e30),
         replace(sft, learning_rate=100.0, use_lora=False),

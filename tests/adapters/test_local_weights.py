@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from safetensors.torch import load_file, save_file
 
 from nip_fn.run.ports import Tuned
+from nip_fn.training.losses import SFT
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.models import load_adapter, load_base, load_model
@@ -213,6 +214,7 @@ def test_a_whole_model_is_fine_tuned_by_supervision_too(lineage: Lineage) -> Non
         lineage.job,
         name="verifier-23",
         rows=supervised_rows(16),
+        loss=SFT(),
         use_lora=False,
         learning_rate=1e-3,
         start=lineage.done["whole"].adapter,

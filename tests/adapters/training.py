@@ -9,11 +9,12 @@ from returns.result import Result
 from nip_fn.errors import Problem
 from nip_fn.game.chat import Chat
 from nip_fn.run.ports import Tuned
-from nip_fn.training.rows import PreferenceRow, SupervisedRow
+from nip_fn.training.losses import DPO
+from nip_fn.training.rows import Row, imitated, preference
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.loading import load_job
-from nip_fn_adapters.providers.local.plain import trl_trainer
+from nip_fn_adapters.providers.local.plain import rows_trainer
 from nip_fn_adapters.providers.local.policy import LoadedPolicy, log_probabilities
 from nip_fn_adapters.providers.local.rows import Encoded
 from nip_fn_adapters.providers.local.tuner import local_tuner
@@ -47,9 +48,9 @@ def log_probability(policy: LoadedPolicy, chat: Chat, reply: str) -> float:
     return sum(log_probabilities(policy, chat, reply))
 
 
-def rows(number: int) -> tuple[PreferenceRow, ...]:
+def rows(number: int) -> tuple[Row, ...]:
     """Rows that all prefer the same reply."""
-    return tuple(PreferenceRow(chat("x" * i), CHOSEN, REJECTED) for i in range(number))
+    return tuple(preference(chat("x" * i), CHOSEN, REJECTED) for i in range(number))
 
 
 def make_job(model: Path) -> Job:
@@ -63,7 +64,7 @@ def make_job(model: Path) -> Job:
         reference=None,
         learning_rate=5e-3,
         num_epochs=2,
-        beta=0.1,
+        loss=DPO(),
         lora_rank=4,
         lora_alpha=8,
         lora_dropout=0.0,
@@ -84,15 +85,15 @@ def tune(run: Path, *jobs: Job) -> list[Result[Tuned, Problem]]:
         return asyncio.run(ask())
 
 
-def supervised_rows(number: int) -> tuple[SupervisedRow, ...]:
+def supervised_rows(number: int) -> tuple[Row, ...]:
     """Rows that all have the same reply."""
-    return tuple(SupervisedRow(chat("x" * i), CHOSEN) for i in range(number))
+    return tuple(imitated(chat("x" * i), CHOSEN) for i in range(number))
 
 
 def make_trainer(job: Job, files: JobFiles) -> tuple[Any, Encoded]:
-    """trl's trainer for the job, and the rows as it sees them."""
+    """The trainer of single rows for the job, and the rows as it sees them."""
     loaded = load_job(job, files)
-    return trl_trainer(job, files, loaded), loaded.encoded
+    return rows_trainer(job, files, loaded), loaded.encoded
 
 
 def two_processes(folder: Path, *, in_parts: bool = False) -> TrainingSettings:

@@ -9,7 +9,8 @@ from returns.result import Result
 from nip_fn.errors import Problem
 from nip_fn.game.chat import Chat, Message
 from nip_fn.run.ports import Tuned
-from nip_fn.training.rows import PreferenceRow, SupervisedRow
+from nip_fn.training.losses import DPO
+from nip_fn.training.rows import Row, imitated, preference
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.api.endpoints import Endpoint
 from nip_fn_adapters.providers.api.ledger import identity
@@ -28,14 +29,14 @@ def chat(question: str) -> Chat:
     return Message("system", "Judge."), Message("user", question, name="prover")
 
 
-def preferences(number: int, about: str = "it") -> tuple[PreferenceRow, ...]:
+def preferences(number: int, about: str = "it") -> tuple[Row, ...]:
     """Rows for DPO."""
-    return tuple(PreferenceRow(chat(f"Is {about} {i} right?"), "no", "yes") for i in range(number))
+    return tuple(preference(chat(f"Is {about} {i} right?"), "no", "yes") for i in range(number))
 
 
-def imitations(number: int, about: str = "it") -> tuple[SupervisedRow, ...]:
+def imitations(number: int, about: str = "it") -> tuple[Row, ...]:
     """Rows for supervised fine-tuning."""
-    return tuple(SupervisedRow(chat(f"Is {about} {i} right?"), "no") for i in range(number))
+    return tuple(imitated(chat(f"Is {about} {i} right?"), "no") for i in range(number))
 
 
 def make_job(**changes: Any) -> Job:
@@ -49,7 +50,7 @@ def make_job(**changes: Any) -> Job:
         "reference": None,
         "learning_rate": 1e-5,
         "num_epochs": 2,
-        "beta": 0.2,
+        "loss": DPO(beta=0.2),
         "lora_rank": 4,
         "lora_alpha": 8,
         "lora_dropout": 0.0,

@@ -22,7 +22,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import BatchFetched, Event, Replied, RunStarted, StageEnded
 from nip_fn.run.ports import World
 from nip_fn.run.request import Request
-from nip_fn.run.state import EMPTY, Row, RunState
+from nip_fn.run.state import EMPTY, RunState, StageMetrics
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.experiments.recordings import rare_collections
 from nip_fn_adapters.interpreter import interpret
@@ -144,7 +144,7 @@ def dataset(size: int) -> Dataset:
     return Dataset("bench", train=points, validation=(), test=())
 
 
-def _no_tracker(row: Row, seconds: float) -> None:
+def _no_tracker(row: StageMetrics, seconds: float) -> None:
     """Keep nothing."""
 
 

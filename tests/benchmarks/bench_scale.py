@@ -31,7 +31,7 @@ from nip_fn.game.reply import Completion
 from nip_fn.run.events import Event, Replied, RunStarted, StageEnded
 from nip_fn.run.ports import World
 from nip_fn.run.request import Request
-from nip_fn.run.state import Row, RunState
+from nip_fn.run.state import RunState, StageMetrics
 from nip_fn_adapters.data.opening import in_memory
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.providers import dummy
@@ -123,7 +123,7 @@ async def _play(size: Size, folder: Path) -> tuple[Watch, float]:
     return watch, asyncio.get_running_loop().time()
 
 
-def _no_tracker(row: Row, seconds: float) -> None:
+def _no_tracker(row: StageMetrics, seconds: float) -> None:
     """Keep nothing."""
 
 

@@ -26,12 +26,11 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from nip_fn.game.chat import Chat, Message
 from nip_fn.keys import Key, fold_in, key, randint
+from nip_fn.training.losses import DPO
 from nip_fn.training.packing import TokenRow, pack
-from nip_fn.training.rows import PreferenceRow
+from nip_fn.training.rows import preference
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.loading import Folders, LoadedJob
@@ -131,31 +130,31 @@ def _gigabytes() -> float:
 def _way(way: str, job: Job, files: JobFiles, loaded: LoadedJob) -> Callable[[], object]:
     """The function that trains, all that is no part of a training done before."""
     import torch
-    import trl.trainer.dpo_trainer  # noqa: F401
+    import trl.trainer.sft_trainer  # noqa: F401
     from accelerate import Accelerator
 
     from nip_fn_adapters.providers.local.attention import attend_in_blocks
-    from nip_fn_adapters.providers.local.packed import Batch, backward, train_packed
-    from nip_fn_adapters.providers.local.plain import train_plain, trl_trainer
+    from nip_fn_adapters.providers.local.packed import backward, train_packed
+    from nip_fn_adapters.providers.local.plain import rows_trainer, train_plain
+    from nip_fn_adapters.providers.local.steps import Batch
 
     if way == "plain":
         return lambda: train_plain(job, files, loaded)
     if way == "plain steps":
-        trainer = trl_trainer(job, files, loaded)
+        trainer = rows_trainer(job, files, loaded)
         return lambda: trainer.train()
     if way == "packed":
         attend_in_blocks(loaded.model)
         return lambda: train_packed(job, files, loaded)
     accelerator = Accelerator(mixed_precision=precision(), cpu=not torch.cuda.is_available())
     rows, model = loaded.encoded.rows, accelerator.prepare(loaded.model.train())
-    steps = [
-        [rows[row] for row in step] for _, step in batches(job, loaded.encoded, job.batch_size)
-    ]
+    members = [step for _, step in batches(job, loaded.encoded, job.batch_size)]
+    steps = [[rows[row] for row in step] for step in members]
     if way == "limit":
         return lambda: _read_once(model, steps)
     attend_in_blocks(loaded.model)
     return lambda: [
-        backward(job, model, accelerator, Batch(step, np.zeros((len(step), 2)))) for step in steps
+        backward(job, model, accelerator, Batch.of(loaded.encoded, None, step)) for step in members
     ]
 
 
@@ -229,13 +228,13 @@ def _job(model: str) -> Job:
         reference=None,
         learning_rate=1e-4,
         num_epochs=1,
-        beta=0.1,
+        loss=DPO(),
         lora_rank=16,
         lora_alpha=32,
         lora_dropout=0.0,
         batch_size=8,
         seed=1,
-        rows=(PreferenceRow((), "", ""),),  # a preference: the rows to train on are tokens
+        rows=(preference((), "", ""),),  # a preference: the rows to train on are tokens
     )
 
 

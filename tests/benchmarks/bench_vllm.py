@@ -26,7 +26,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import BatchFetched, Event, Replied, RunStarted, StageEnded
 from nip_fn.run.ports import Sampler, World
 from nip_fn.run.request import Request
-from nip_fn.run.state import EMPTY, Row, RunState
+from nip_fn.run.state import EMPTY, RunState, StageMetrics
 from nip_fn_adapters.data.opening import open_data
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.providers import dummy
@@ -178,7 +178,7 @@ def _params() -> HyperParameters:
     return from_dict(with_preset({"dataset": "builtin:tea", **given})).unwrap()
 
 
-def _no_tracker(row: Row, seconds: float) -> None:
+def _no_tracker(row: StageMetrics, seconds: float) -> None:
     """Keep nothing."""
 
 

@@ -74,11 +74,11 @@ def test_trl_trains_on_the_rows(exported: Path) -> None:
 
     run = load_run(exported).unwrap()
     for agent in ("prover", "verifier"):
-        path = exported / "export" / "trl" / f"{agent}-dpo.jsonl"
+        path = exported / "export" / "trl" / f"{agent}-preferences.jsonl"
         rows = load_dataset("json", data_files=str(path), split="train", cache_dir=exported / "c")
         trained = [row for one in run.stages("sample") for row in dict(one.rows)[agent]]
         assert len(rows) == len(trained) > 0
-        assert [row["chosen"][0]["content"] for row in rows] == [row.chosen for row in trained]
+        assert [row["chosen"][0]["content"] for row in rows] == [row.replies[0] for row in trained]
     settings = {"max_steps": 1, "per_device_train_batch_size": 2, "report_to": "none"}
     trainer = DPOTrainer(
         AutoModelForCausalLM.from_pretrained(MODEL),
@@ -92,7 +92,9 @@ def test_trl_trains_on_the_rows(exported: Path) -> None:
 def test_openai_takes_the_rows(exported: Path) -> None:
     files = sorted((exported / "export" / "openai").iterdir())
     assert [path.name for path in files] == [
-        f"{agent}-dpo-{iteration}.jsonl" for agent in ("prover", "verifier") for iteration in (0, 1)
+        f"{agent}-preferences-{iteration}.jsonl"
+        for agent in ("prover", "verifier")
+        for iteration in (0, 1)
     ]
     for line in files[0].read_text().splitlines():
         row = json.loads(line)

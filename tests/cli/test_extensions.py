@@ -148,7 +148,7 @@ COMPARES = nip.malt(nip.chain(nip.selectors.every()), k=3)
 def update(batch, state, key):
     made = COMPARES.update(batch, state, key)
     rows = {
-        group: (*(nip.training.SupervisedRow(row.prompt, row.chosen) for row in own[:3]), *own[3:])
+        group: (*(nip.training.imitated(row.prompt, row.replies[0]) for row in own[:3]), *own[3:])
         for group, own in made.rows.items()
     }
     return made._replace(rows=rows)
@@ -165,7 +165,8 @@ def test_a_trainer_that_mixes_kinds_of_rows_is_refused_before_anything_is_traine
         refused = run_cli("train", *words)
         assert refused.returncode == Exit.ADAPTER, refused.stderr
         line = refused.stderr.strip().splitlines()[-1]
-        assert "trainer mixed.py:T: its update has 3 SupervisedRow and " in line
+        assert "trainer mixed.py:T: row 0 of its update for the group" in line
+        assert "weighs its replies +1, and dpo compares replies" in line
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         recording = load_run("a", trust=True).unwrap().recording

@@ -13,7 +13,7 @@ from nip_fn.config.codec import from_dict
 from nip_fn.keys import key
 from nip_fn.run.events import JobFinished, StageEnded
 from nip_fn.run.stages import Done, Fetching, Growing, Training
-from nip_fn.run.state import Row, RunState
+from nip_fn.run.state import RunState, StageMetrics
 from nip_fn.trees.forest import Forest
 from nip_fn_cli.shown.progress import Display, ended, place, seconds_left
 
@@ -87,7 +87,7 @@ def test_an_iteration_has_the_number_that_tables_give_it() -> None:
 
 def test_a_test_that_has_ended_tells_its_accuracy() -> None:
     measured = (("accuracy", 0.625), ("accuracy_low", 0.5), ("accuracy_high", 0.75))
-    rows = (Row(0, "test", measured), Row(0, "sample", ()))
+    rows = (StageMetrics(0, "test", measured), StageMetrics(0, "sample", ()))
     state = RunState(params=PARAMS, rows=rows)
     assert ended(state, StageEnded(0, "test", "", 1.25), 1200, "$0.10") == (
         "iteration 0: test done, accuracy 62.5% [50.0%, 75.0%], 1,200 replies, 1.2 s, $0.10"

@@ -13,6 +13,7 @@ from returns.pipeline import is_successful
 from nip_fn.config.codec import from_dict
 from nip_fn.config.compat.nip_rules import KEPT
 from nip_fn.config.groups import make_groups
+from nip_fn.config.trainers import losses_of
 from nip_fn.keys import key
 from nip_fn.params.agent import AgentParameters
 from nip_fn.run.events import CreateJob, RunStarted, SampleReplies
@@ -21,6 +22,7 @@ from nip_fn.run.request import Request, request
 from nip_fn.run.state import EMPTY, rules
 from nip_fn.run.step import step
 from nip_fn.training.groups import Adapter
+from nip_fn.training.losses import DPO, IPO
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.experiments.loading import adapter_version
 from nip_fn_adapters.experiments.outcomes import outcome
@@ -63,7 +65,7 @@ def job(trained_before: bool = False, /, **fields: object) -> Job:
     (group, *_) = make_groups(params)
     if trained_before:
         group = replace(group, lineage=(Adapter("old", 0, None, None, ""),))
-    return make_job(params, group, 1, (), key(0))
+    return make_job(params, group, 1, (), losses_of(params)[group.name], key(0))
 
 
 def trainings(**fields: object) -> set[str]:
@@ -163,8 +165,10 @@ def test_a_template_is_read_from_its_file_and_rendered(tmp_path: Path) -> None:
     [
         ("learning_rate", 2e-5, {"agent_lr_factor": 2.0}),
         ("num_epochs", 7, {"num_epochs": 7}),
-        ("beta", 0.5, {"dpo_beta": 0.5}),
-        ("sft_weight", 0.5, {"dpo_sft_weight": 0.5, "model_provider": "local"}),
+        ("loss", DPO(beta=0.5), {"dpo_beta": 0.5}),
+        ("loss", DPO(sft_weight=0.5), {"dpo_sft_weight": 0.5, "model_provider": "local"}),
+        ("loss", IPO(), {"loss": "ipo", "model_provider": "local"}),
+        ("loss", IPO(0.3), {"loss": {"_type": "ipo", "beta": 0.3}, "model_provider": "local"}),
         ("use_lora", False, {"use_lora": False}),
         ("lora_rank", 8, {"lora_rank": 8}),
         ("lora_alpha", 8, {"lora_alpha": 8}),

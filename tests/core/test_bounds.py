@@ -31,11 +31,12 @@ REWARDS = (
 
 
 def floats(kind: inspect.Type, address: str = "") -> Iterator[tuple[str, inspect.FloatType]]:
-    """The address and the type of each float of a record."""
+    """The address and the type of each float of a record; one of a union is named after a #."""
     match kind:
-        case inspect.StructType(fields=fields):
+        case inspect.StructType(fields=fields, tag=tag):
             for field in fields:
-                yield from floats(field.type, f"{address}.{field.name}".lstrip("."))
+                name = f"{address}.{field.name}".lstrip(".") + (f"#{tag}" if tag else "")
+                yield from floats(field.type, name)
         case inspect.VarTupleType(item_type=inner):
             yield from floats(inner, f"{address}._default")
         case inspect.UnionType(types=kinds):
@@ -58,6 +59,13 @@ ENDS = [
 ]
 
 
+def table_of(address: str, value: float) -> dict[str, Any]:
+    """The configuration that sets that float."""
+    address, _, tag = address.partition("#")
+    table = nest(address, value)
+    return merge(table, nest(f"{address.rpartition('.')[0]}._type", tag)) if tag else table
+
+
 def test_every_kind_of_float_is_looked_at() -> None:
     assert len(FLOATS) > 30
     assert {"rl.lr", "protocol_common.prover_reward", "agents._default.temperature"} < {*FLOATS}
@@ -66,8 +74,8 @@ def test_every_kind_of_float_is_looked_at() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e308])
 def test_what_is_no_number_or_absurd_is_refused_by_its_address(value: float) -> None:
     for address in FLOATS:
-        problem = from_dict(nest(address, value)).failure()
-        assert problem.address == address.replace("_default", "prover")
+        problem = from_dict(table_of(address, value)).failure()
+        assert problem.address == address.partition("#")[0].replace("_default", "prover")
         assert repr(value) in problem.problem
         assert problem.remedy or FLOATS[address]
 
@@ -75,7 +83,9 @@ def test_what_is_no_number_or_absurd_is_refused_by_its_address(value: float) -> 
 @pytest.mark.parametrize(("address", "end"), ENDS)
 def test_a_run_at_the_bound_of_a_parameter_has_finite_metrics(address: str, end: float) -> None:
     method = "threshold" if address == "ei.reward_threshold" else "weighted_sampling"
-    table = merge(merge(SMALL, {"ei": {"rollout_selection_method": method}}), nest(address, end))
+    table = merge(
+        merge(SMALL, {"ei": {"rollout_selection_method": method}}), table_of(address, end)
+    )
     params = from_dict(table)
     if is_successful(params):  # others need a second parameter, such as what is loaded from a run
         assert_finite(Setup(params.unwrap(), invalid_rate=0.2))

@@ -22,7 +22,7 @@ from nip_fn.run.events import Replied, SampleReplies
 from nip_fn.run.request import request
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState, episode_of, rules
-from nip_fn.training.rows import PreferenceRow
+from nip_fn.training.rows import preference
 from nip_fn.training.tuning import Job
 from nip_fn.trees.grow import Rules, insert, new_tree
 from nip_fn.trees.node import Path, ReplyArrival, episode_after, node_at
@@ -304,12 +304,12 @@ def check_rows(run: Play, shown: tuple[Asked, ...]) -> int:
     for state in ends(run, "train"):
         for job in (under_way.job for under_way in state.jobs):
             for row in job.rows:
-                if isinstance(row, PreferenceRow):
-                    assert (row.prompt, row.chosen) in said
-                    assert (row.prompt, row.rejected) in said
+                if row.is_preference:
+                    assert all((row.prompt, reply) in said for reply in row.replies)
                 else:
                     labels = {f"Decision: {strongest(spectrum, y).text}" for y in (0, 1)}
-                    assert (row.prompt, row.reply) in said or row.reply in labels
+                    (reply,) = row.replies
+                    assert (row.prompt, reply) in said or reply in labels
                     assert any(row.prompt == prompt for prompt, _ in said)
             checked += _check_pairs(state, job, chats, raw)
     return checked
@@ -324,7 +324,7 @@ def _check_pairs(state: RunState, job: Job, chats: Any, raw: Any) -> int:
         path_N = flatten(state.forest[pair.tree]).path_N
         parent = path_N[pair.parent]
         place = (state.iteration, pair.tree, parent, pair.agent)
-        assert row == PreferenceRow(
+        assert row == preference(
             prompt=chats[state.iteration, "sample", pair.tree, parent, pair.agent],
             chosen=raw[*place, path_N[pair.chosen][-1]],
             rejected=raw[*place, path_N[pair.rejected][-1]],

@@ -21,9 +21,8 @@ def _mixed(batch: nip.SampleBatch, state: object, key: nip.Key) -> nip.Update[ob
     """MALT's rows, the first three of each group to be imitated instead."""
     update = COMPARES.update(batch, state, key)
     rows = {
-        group: (*(nip.training.SupervisedRow(row.prompt, row.chosen) for row in own[:3]), *own[3:])
+        group: (*(nip.training.imitated(row.prompt, row.replies[0]) for row in own[:3]), *own[3:])
         for group, own in update.rows.items()
-        for own in [tuple(row for row in own if isinstance(row, nip.training.PreferenceRow))]
     }
     return update._replace(rows=rows)
 
@@ -47,12 +46,12 @@ def test_a_run_ends_before_a_training_on_mixed_rows_is_asked_for(mixed: str) -> 
         events.extend(answers := [perform(setup, state, one) for one in singles([effect])])
         return answers
 
-    with pytest.raises(ValueError, match="3 SupervisedRow and") as raised:
+    with pytest.raises(ValueError, match="row 0 of its update") as raised:
         list(nip.simulate(start, answer))
     problem = raised.value.__cause__
     assert isinstance(problem, nip.Problem)
     assert problem.address == "trainer mixed.py:T"
-    assert " PreferenceRow for the group 'prover'" in problem.problem
+    assert "for the group 'prover' weighs its replies +1, and dpo compares" in problem.problem
     assert not any(isinstance(event, JobCreated) for event in events)
     assert pending(replay(events).unwrap().state) == (Refuse(problem),)
 
@@ -73,7 +72,7 @@ def test_a_run_ends_with_an_update_of_rows_that_no_training_takes(
         weighted = {
             group: tuple(WeightedRow(row.prompt, "", 0.5) for row in rows[group]) for group in rows
         }
-        return nip.Update(weighted, state)  # type: ignore[arg-type]
+        return nip.Update(weighted, state, nip.training.SFT())  # type: ignore[arg-type]
 
     weighs = COMPARES._replace(update=update)
     monkeypatch.setitem(TRAINERS, "grpo", lambda params: weighs)
@@ -85,10 +84,8 @@ def test_a_run_ends_with_an_update_of_rows_that_no_training_takes(
         return [perform(setup, state, one) for one in singles([effect])]
 
     start = RunStarted(setup.params, DATASET, nip.__version__)
-    refusal = (
-        r"trainer grpo: its update has \d+ WeightedRow for the group 'prover', and a training "
-    )
-    with pytest.raises(ValueError, match=refusal + "takes PreferenceRow or SupervisedRow"):
+    refusal = "trainer grpo: row 0 of its update for the group 'prover' is a WeightedRow"
+    with pytest.raises(ValueError, match=refusal):
         list(nip.simulate(start, answer))
     assert states[-1].stage.name == "sample"
     with pytest.raises(TrainerError, match="WeightedRow"):
@@ -96,18 +93,20 @@ def test_a_run_ends_with_an_update_of_rows_that_no_training_takes(
 
 
 def test_the_checks_of_trainers_find_mixed_rows_and_groups_that_are_not_there() -> None:
-    with pytest.raises(TrainerError, match=r"rows of a group are of one kind: update: .* 3 Super"):
+    with pytest.raises(TrainerError, match=r"rows fit their loss: .* its replies \+1"):
         check_trainer(MIXED)
 
     def elsewhere(batch: nip.SampleBatch, state: object, key: nip.Key) -> nip.Update[object]:
-        return nip.Update({"nobody": COMPARES.update(batch, state, key).rows["prover"]}, state)
+        update = COMPARES.update(batch, state, key)
+        return update._replace(rows={"nobody": update.rows["prover"]}, loss=nip.training.DPO())
 
     with pytest.raises(TrainerError, match="group 'nobody': there is no such group; it is one of"):
         check_trainer(COMPARES._replace(update=elsewhere))
 
 
-@pytest.mark.parametrize("name", ["malt", "ei"])
+@pytest.mark.parametrize("name", ["malt", "ei", "reinforce"])
 @pytest.mark.parametrize("warm_up", [0, 2])
 def test_the_trainers_that_are_built_in_pass_their_checks(name: str, warm_up: int) -> None:
-    params = make_params({"trainer": name, "malt": {"num_initial_ei_iterations": warm_up}})
+    table = {"trainer": name, "malt": {"num_initial_ei_iterations": warm_up}}
+    params = make_params({**table, "agents": {"_default": {"model_provider": "local"}}})
     check_trainer(trainer_of(params), params, num_trees=8)

@@ -14,7 +14,6 @@ from nip_fn.run.replay import replay
 from nip_fn.run.request import request
 from nip_fn.run.reuse import fork_problem
 from nip_fn.run.state import RunState
-from nip_fn.training.rows import PreferenceRow
 from nip_fn.training.tuning import Job
 
 from .games import BUSY, MANY_PAIRS, Play, Setup, ends, events_of, make_params, play, resume, setups
@@ -130,7 +129,7 @@ def test_with_another_seed_the_draws_are_others_and_the_chats_are_those_that_wer
     first = [job for job, _ in jobs(rest) if job.iteration == 0]
     rows = [row for job in first for row in job.rows]
     assert len(rows) > 20
-    assert all(isinstance(row, PreferenceRow) and row.prompt in shown for row in rows)
+    assert all(row.is_preference and row.prompt in shown for row in rows)
     assert [job.seed for job, _ in jobs(run)][: len(first)] != [job.seed for job in first]
 
 

@@ -7,6 +7,7 @@ from nip_fn.config.groups import make_groups
 from nip_fn.keys import key
 from nip_fn.run.jobs import make_job
 from nip_fn.training.groups import Adapter
+from nip_fn.training.losses import DPO
 
 from .games import make_params
 
@@ -28,5 +29,5 @@ def test_a_job_names_the_reference_that_its_provider_will_use(
     params = make_params({"agents": {"_default": agent}})
     group, *_ = make_groups(params)
     lineage = (Adapter("prover-0-00", 0, None, None, ""),)
-    job = make_job(params, replace(group, lineage=lineage), 1, (), key(0))
+    job = make_job(params, replace(group, lineage=lineage), 1, (), DPO(), key(0))
     assert (job.start, job.reference) == (start, reference)

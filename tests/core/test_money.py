@@ -21,7 +21,7 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import JobFinished, Replied, RunStarted
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import EMPTY, RunState, rules, stage_key
-from nip_fn.training.rows import PreferenceRow, SupervisedRow
+from nip_fn.training.rows import imitated, preference
 from nip_fn.training.tokens import estimated_prompt, estimated_training, trained_tokens
 from nip_fn.trees.forest import Forest
 from nip_fn.trees.grow import insert, new_tree
@@ -234,9 +234,9 @@ def test_trained_tokens_are_those_reported_or_else_a_guess() -> None:
         "y" * 80,
         "z" * 8,
     )
-    three = replace(job, num_epochs=3, rows=(PreferenceRow(chat, chosen, rejected),))
+    three = replace(job, num_epochs=3, rows=(preference(chat, chosen, rejected),))
     assert estimated_training(three) == 3 * (10 + 4 + 20 + 2)
-    assert estimated_training(replace(three, rows=(SupervisedRow(chat, chosen),))) == 3 * (14 + 20)
+    assert estimated_training(replace(three, rows=(imitated(chat, chosen),))) == 3 * (14 + 20)
     assert estimated_training(three, 2.0, 10.0) == 3 * (28 + 220)
     assert trained_tokens(three, "adapter", ()) == 108.0
     assert trained_tokens(three, "adapter", (("train_tokens", 7.0),)) == 7.0

@@ -40,7 +40,8 @@ from nip_fn.run.stages import Growing, Publishing, Training
 from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import pending, scan, step
 from nip_fn.training.canary import Score
-from nip_fn.training.rows import MIN_EXAMPLES, SupervisedRow
+from nip_fn.training.losses import DPO
+from nip_fn.training.rows import MIN_EXAMPLES
 from nip_fn.trees.tree import flatten
 
 from .games import (
@@ -191,7 +192,7 @@ def test_the_digest_covers_every_fact_and_no_metric() -> None:
         with_settings(seed=0),
         with_settings(learning_rate=0.5),
         with_settings(num_epochs=9),
-        with_settings(beta=0.9),
+        with_settings(loss=DPO(beta=0.9)),
         with_settings(lora_rank=3),
         with_settings(stack=True),
     ]
@@ -599,8 +600,8 @@ def test_a_group_trains_when_it_has_enough_rows_and_is_not_frozen(setup: Setup) 
             assert (group.name in jobs) == (due and len(rows) >= MIN_EXAMPLES)
             if group.name in jobs:
                 assert jobs[group.name].rows == rows
-                imitated = isinstance(rows[0], SupervisedRow)
-                assert jobs[group.name].method == ("sft" if imitated else "dpo")
+                imitated = rows[0].is_imitation
+                assert jobs[group.name].loss.name == ("sft" if imitated else "dpo")
 
 
 def test_the_busy_setup_trains_both_agents_in_both_iterations() -> None:

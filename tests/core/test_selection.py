@@ -20,7 +20,6 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.select.rollouts import at_least, sampling_weights, weighted, with_true_labels
-from nip_fn.training.rows import SupervisedRow
 from nip_fn.training.trainer import SampleBatch, Update
 from nip_fn.trees.grow import Rules, Turn
 from nip_fn.trees.node import ReplyRequest
@@ -203,7 +202,7 @@ def updated(params: HyperParameters, batch: SampleBatch) -> Update[Any]:
 
 
 def replies(update: Update[Any], group: str) -> list[str]:
-    return [row.reply for row in update.rows[group] if isinstance(row, SupervisedRow)]
+    return [row.replies[0] for row in update.rows[group] if row.is_imitation]
 
 
 def test_rows_are_every_usable_reply_of_an_agent_on_the_chat_that_it_was_given_to() -> None:

@@ -19,6 +19,7 @@ from nip_fn.config.groups import make_groups
 from nip_fn.config.hosting import provider_kind
 from nip_fn.config.presets import with_preset
 from nip_fn.config.schema import AGENT, parameters
+from nip_fn.config.trainers import losses_of
 from nip_fn.config.unused import unused
 from nip_fn.game.datapoint import Dataset
 from nip_fn.game.reply import Completion
@@ -121,6 +122,7 @@ VALUES: dict[str, tuple[object, ...]] = {
     "agents._default.update_schedule": (
         {"_type": "ContiguousPeriodicUpdateSchedule", "period": 2, "start": 1, "stop": 2},
     ),
+    "agents._default.loss": ({"_type": "dpo", "beta": 0.3}, "ipo"),
     "agents._default.model_name": ("other",),
     "agents._default.language_model_server_scheme_host": ("http://elsewhere",),
     "agents._default.api_base_url": ("http://b/v1",),
@@ -260,7 +262,10 @@ def _world(params: HyperParameters) -> tuple[bool, object]:
         hosted = hosted_sampler.HostedSampler(assignments, sampler.DEFAULT_SETTINGS)
         made.append((name, url, hosted._served(one, one._endpoints(online))))
         made.append(needs_of(params, url))
-    jobs = [make_job(params, group, 1, (), key(0)) for group in make_groups(params)]
+    losses = losses_of(params)
+    jobs = [
+        make_job(params, group, 1, (), losses[group.name], key(0)) for group in make_groups(params)
+    ]
     return False, repr((made, jobs if params.rl.num_iterations else []))
 
 

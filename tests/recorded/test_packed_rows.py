@@ -10,7 +10,6 @@ from nip_fn.run.events import CreateJob
 from nip_fn.run.state import EMPTY
 from nip_fn.run.step import step
 from nip_fn.training.packing import TokenRow, pack, tree_order
-from nip_fn.training.rows import SupervisedRow
 from nip_fn.training.tuning import Job
 
 from .test_recorded import RECORDINGS, events_of
@@ -40,9 +39,8 @@ def tokens_of(job: Job) -> list[TokenRow]:
 
     rows = []
     for row in job.rows:
-        replies = [row.reply] if isinstance(row, SupervisedRow) else [row.chosen, row.rejected]
         prompt = encode(f"{render(row.prompt)}<assistant> ")
-        rows.append(TokenRow(prompt, tuple(encode(f"{reply} <end>") for reply in replies)))
+        rows.append(TokenRow(prompt, tuple(encode(f"{reply} <end>") for reply in row.replies)))
     return rows
 
 
@@ -74,4 +72,4 @@ def test_each_step_of_a_recorded_training_reads_its_distinct_tokens_once(name: s
             tokens += sum(len(sequence) for row in members for sequence in row.sequences)
             read += len(packed.tokens)
         print(f"{name} {job.name}: {tokens / read:.2f} tokens of rows for each that is read")
-        assert tokens / read > (1.5 if job.method == "dpo" else 1.0)
+        assert tokens / read > (1.5 if job.loss.name == "dpo" else 1.0)

@@ -13,7 +13,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.run.events import Event, JobFinished, Replied
 from nip_fn.run.stages import Training
-from nip_fn.run.state import Row, RunState, adapter_of, episode_of
+from nip_fn.run.state import RunState, StageMetrics, adapter_of, episode_of
 from nip_fn.training.tokens import (
     estimated_prompt,
     estimated_tokens,
@@ -34,7 +34,9 @@ class Expense(NamedTuple):
     dollars: float | None  # None: the price is unknown
 
 
-def stage_expenses(params: HyperParameters, row: Row, prices: Prices) -> tuple[Expense, ...]:
+def stage_expenses(
+    params: HyperParameters, row: StageMetrics, prices: Prices
+) -> tuple[Expense, ...]:
     """The expenses of a stage that has ended: one for each agent, or group after a training."""
     # An agent that played several models, or a group that had several trainings, has one of each.
     by_name: dict[str, list[Expense]] = {}

@@ -13,7 +13,7 @@ import numpy as np
 from nip_fn.export.arrays import plain_arrays
 from nip_fn.export.inspect import inspect_log
 from nip_fn.export.rows import trl_row
-from nip_fn.training.rows import TrainingRow, method_of
+from nip_fn.training.trainer import Rows
 from nip_fn_adapters.providers.api.rows import training_file
 from nip_fn_adapters.recording.runs import Columns, Run
 from nip_fn_adapters.recording.store import below
@@ -34,11 +34,12 @@ TABLES: dict[str, Callable[[Run], Columns]] = {
 def to_trl(run: Run, folder: Path) -> Iterator[Path]:
     """A file of JSON Lines for each group and kind of rows, which `datasets.load_dataset` reads.
 
-    Columns: iteration, prompt, and chosen and rejected of preferences, or completion of imitation.
+    Columns: iteration, prompt, and chosen and rejected of preferences, completion of imitation, or
+    completions and weights.
     """
     lines_of: dict[Path, list[bytes]] = {}
     for iteration, group, rows in _trained(run):
-        lines = lines_of.setdefault(below(folder, f"{group}-{method_of(rows)}.jsonl"), [])
+        lines = lines_of.setdefault(below(folder, f"{group}-{_contents(rows)}.jsonl"), [])
         lines += [_line({"iteration": iteration, **trl_row(row)}) for row in rows]
     for path, lines in lines_of.items():
         path.write_bytes(b"".join(lines))
@@ -48,7 +49,7 @@ def to_trl(run: Run, folder: Path) -> Iterator[Path]:
 def to_openai(run: Run, folder: Path) -> Iterator[Path]:
     """The files that OpenAI's fine-tuning takes, one for each training."""
     for iteration, group, rows in _trained(run):
-        path = below(folder, f"{group}-{method_of(rows)}-{iteration}.jsonl")
+        path = below(folder, f"{group}-{_contents(rows)}-{iteration}.jsonl")
         path.write_bytes(training_file(rows))
         yield path
 
@@ -118,12 +119,19 @@ EXPORTERS: dict[str, Exporter] = {
 }
 
 
-def _trained(run: Run) -> Iterator[tuple[int, str, tuple[TrainingRow, ...]]]:
+def _trained(run: Run) -> Iterator[tuple[int, str, Rows]]:
     """(iteration, group, rows) of all training rows; groups without any are left out."""
     for stage in run.stages("sample"):
         for group, rows in stage.rows:
             if rows:
                 yield stage.iteration, group, rows
+
+
+def _contents(rows: Rows) -> str:
+    """The word for rows of that form in the name of a file."""
+    if all(row.is_preference for row in rows):
+        return "preferences"
+    return "imitation" if all(row.is_imitation for row in rows) else "weighted"
 
 
 def _inert(cell: Any) -> Any:

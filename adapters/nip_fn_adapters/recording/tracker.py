@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.state import Row, RunState
+from nip_fn.run.state import RunState, StageMetrics
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_adapters.costs.spending import stage_expenses
 from nip_fn_adapters.durable import replace_file
@@ -54,12 +54,12 @@ class JsonLines:
             ),
         )
 
-    def __call__(self, row: Row, seconds: float) -> None:
+    def __call__(self, row: StageMetrics, seconds: float) -> None:
         """Append one stage."""
         with self._path.open("ab") as file:
             file.write(self._line(row, seconds))
 
-    def _line(self, row: Row, seconds: float) -> bytes:
+    def _line(self, row: StageMetrics, seconds: float) -> bytes:
         fields = {"iteration": row.iteration, "stage": row.stage, **dict(row.metrics)}
         expenses = stage_expenses(self._params, row, self._prices)
         dollars = {f"{expense.name}.dollars": expense.dollars for expense in expenses}

@@ -9,7 +9,8 @@ import re
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple
 
-from nip_fn.training.rows import TrainingRow
+from nip_fn.training.losses import DPO
+from nip_fn.training.rows import Row
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.api.rows import training_file
 from nip_fn_adapters.providers.api.uploads import each, ensure_upload, text_of
@@ -103,9 +104,9 @@ def creation(intent: Intent, file: str) -> dict[str, Any]:
     numbers: dict[str, Any] = {"n_epochs": job.num_epochs, "batch_size": job.batch_size}
     if intent.multiplier is not None:
         numbers["learning_rate_multiplier"] = intent.multiplier
-    if job.method == "dpo":
-        numbers["beta"] = job.beta
-    method = "supervised" if job.method == "sft" else "dpo"
+    method = "supervised"
+    if isinstance(job.loss, DPO):
+        method, numbers["beta"] = "dpo", job.loss.beta
     fields: dict[str, Any] = {
         "model": job.start or job.model,
         "training_file": file,
@@ -161,7 +162,7 @@ async def find_jobs(client: Any, run: str) -> tuple[Remote, ...]:
     return tuple(job for job in jobs if job.status in ("pending", "running"))
 
 
-async def ensure_file(client: Any, run: str, rows: tuple[TrainingRow, ...]) -> str:
+async def ensure_file(client: Any, run: str, rows: tuple[Row, ...]) -> str:
     """The id of the run's file with these rows, uploaded only if the provider does not have it."""
     data = training_file(rows)
     # Named by its content, so that groups with equal rows share one upload; and by the run, which

@@ -1,43 +1,54 @@
 """Training rows in the file format of OpenAI's fine-tuning."""
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from nip_fn.game.chat import Chat, Message
-from nip_fn.training.rows import PreferenceRow, TrainingRow
+from nip_fn.training.losses import DPO, SFT, Loss
+from nip_fn.training.rows import Row
 
 _NO_NAME = re.compile(r"[\s<|\\/>]+")  # characters that the API refuses in a speaker's name
 
 
-def training_file(rows: tuple[TrainingRow, ...]) -> bytes:
+def training_file(rows: tuple[Row, ...]) -> bytes:
     """JSON Lines in UTF-8, one for each row in its order; the same rows give the same bytes."""
     return b"".join(msgspec.json.encode(example(row)) + b"\n" for row in rows)
 
 
-def example(row: TrainingRow) -> dict[str, Any]:
-    """A row in the documented form of its method.
+def training_problem(loss: Loss, rows: Iterable[Row]) -> str:
+    """The reason why the API cannot train on the rows by the loss; "" if it can."""
+    match loss:
+        case DPO(label_smoothing=0.0, sft_weight=0.0):
+            fits = all(row.is_preference for row in rows)
+        case SFT():
+            fits = all(row.is_imitation for row in rows)
+        case _:
+            return f"it cannot train by {msgspec.json.encode(loss).decode()}"
+    return "" if fits else f"it takes no rows of such weights for {loss.name}"
+
+
+def example(row: Row) -> dict[str, Any]:
+    """A preference, or a reply to imitate, in its documented form.
 
     Only the last message of a supervised row is learnt.  The assistant's earlier messages get the
     weight 0: they are rows of their own, and would otherwise be learnt once more here.
     """
-    if isinstance(row, PreferenceRow):
+    outputs = [[message_of(Message("assistant", reply))] for reply in row.replies]
+    if row.is_preference:
         return {
             "input": {"messages": [message_of(message) for message in row.prompt]},
-            "preferred_output": _output(row.chosen),
-            "non_preferred_output": _output(row.rejected),
+            "preferred_output": outputs[0],
+            "non_preferred_output": outputs[1],
         }
-    return {"messages": [*_unlearnt(row.prompt), *_output(row.reply)]}
+    return {"messages": [*_unlearnt(row.prompt), *outputs[0]]}
 
 
 def _unlearnt(chat: Chat) -> list[dict[str, Any]]:
     weights = {"assistant": {"weight": 0}}
     return [{**message_of(message), **weights.get(message.role, {})} for message in chat]
-
-
-def _output(reply: str) -> list[dict[str, Any]]:
-    return [message_of(Message("assistant", reply))]
 
 
 def message_of(message: Message) -> dict[str, Any]:

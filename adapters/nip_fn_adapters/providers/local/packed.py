@@ -1,14 +1,14 @@
 """Training on packed rows (`nip_fn.training.packing`): the model reads every shared token once.
 
 The steps are trl's: AdamW, a rate that falls linearly to zero, gradients clipped to a norm of 1,
-`batch_size` rows for each process, the losses of DPO (Rafailov et al. 2023, arXiv:2305.18290) and
-of supervised fine-tuning.  One thing differs, and not in expectation: a token that several rows
-share has one draw of LoRA's dropout.
+`batch_size` rows for each process.  One thing differs, and not in expectation: a token that several
+rows share has one draw of LoRA's dropout.
 """
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,14 +29,13 @@ from nip_fn_adapters.providers.local.progress import progress_writer
 from nip_fn_adapters.providers.local.reference import reference_scores
 from nip_fn_adapters.providers.local.rows import Encoded
 from nip_fn_adapters.providers.local.steps import (
+    Batch,
     EndedTraining,
     Figures,
     Floats,
     Step,
     bare,
     batches,
-    chosen_rows,
-    evenly,
     log_ratios,
     plain_scores,
 )
@@ -49,14 +48,14 @@ MAX_NORM = 1.0
 EXACT_NATS, COARSE_NATS = 1e-3, 0.05
 
 
-class Scores(NamedTuple):
+class TokenScores(NamedTuple):
     """The tokens of a forest's replies, one reply after the other."""
 
     log_probabilities: Any  # [T], in nats
     are_likeliest: Any  # [T], True where no token is likelier
 
 
-def score(model: Any, packed: Packed) -> Scores:
+def score(model: Any, packed: Packed) -> TokenScores:
     """The tokens of a forest's replies; only the logits that predict them are computed."""
     import torch
 
@@ -76,7 +75,7 @@ def score(model: Any, packed: Packed) -> Scores:
     ).logits[0]
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     index, named = tensor(index), tensor(packed.tokens[nodes])
-    return Scores(
+    return TokenScores(
         logits[index, named] - logits.logsumexp(-1)[index],
         logits.detach().argmax(-1)[index] == named,
     )
@@ -159,20 +158,8 @@ def reads_forests(model: Any) -> bool:
     With a mask of all pairs instead, a large batch would take gigabytes.
     """
     rows = [TokenRow([0, 1], ([2, 3, 1], [3, 2])), TokenRow([0, 1, 2], ([2], [0]))]
-    encoded = Encoded(rows, [(), ()], context_of(model) or sys.maxsize, 0, 0)
+    encoded = Encoded(rows, [(), ()], [(), ()], context_of(model) or sys.maxsize, 0, 0)
     return not packing_problem(model, encoded) and in_blocks(model)
-
-
-class Batch(NamedTuple):
-    """The rows of a step, of all processes."""
-
-    rows: list[TokenRow]
-    reference: Floats  # [rows, 2], the replies' log-probabilities; supervised: [0]
-
-    @property
-    def targets(self) -> int:
-        """The number of tokens that a mean supervised loss is taken over."""
-        return sum(len(row.replies[0]) for row in self.rows)
 
 
 def train_packed(job: Job, files: JobFiles, loaded: LoadedJob) -> EndedTraining:
@@ -183,8 +170,8 @@ def train_packed(job: Job, files: JobFiles, loaded: LoadedJob) -> EndedTraining:
     accelerator = Accelerator(mixed_precision=precision(), cpu=not torch.cuda.is_available())
     rows, model = loaded.encoded.rows, loaded.model
     with accelerator.autocast():  # as in training: equal weights give equal scores
-        reference = reference_scores(job, loaded, _scores) if job.method == "dpo" else []
-    sums = np.array([[reply.sum() for reply in replies] for replies in reference])
+        reads_reference = job.loss.reads_reference
+        reference = reference_scores(job, loaded, _scores) if reads_reference else None
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, job.learning_rate, weight_decay=0.0, fused=True)
     wrapped, optimizer = accelerator.prepare(model.train(), optimizer)
@@ -194,7 +181,7 @@ def train_packed(job: Job, files: JobFiles, loaded: LoadedJob) -> EndedTraining:
     for step, (epoch, members) in enumerate(batches(job, loaded.encoded, size)):
         for group in optimizer.param_groups:
             group["lr"] = job.learning_rate * (1 - step / number)
-        batch = Batch([rows[row] for row in members], sums[members] if reference else sums)
+        batch = Batch.of(loaded.encoded, reference, members)
         figures, forwarded = backward(job, wrapped, accelerator, batch)
         accelerator.clip_grad_norm_(weights, MAX_NORM)
         optimizer.step()
@@ -206,10 +193,10 @@ def train_packed(job: Job, files: JobFiles, loaded: LoadedJob) -> EndedTraining:
             print(f"step {step + 1}/{number}: {values}")
             follow(step + 1, figures.loss)
     ratios: tuple[float, ...] = ()
-    if job.method == "dpo":
+    if reference is not None:
+        trained = bare(accelerator, wrapped)
         with accelerator.autocast():
-            policy = token_scores(bare(accelerator, wrapped), chosen_rows(loaded.encoded))
-        ratios = log_ratios(policy, evenly(reference))
+            ratios = log_ratios(loaded.encoded, reference, partial(token_scores, trained))
     return EndedTraining(model, wrapped, accelerator, tuple(steps), ratios)
 
 
@@ -229,7 +216,9 @@ def backward(job: Job, model: Any, accelerator: Any, batch: Batch) -> tuple[Figu
         is_last = index == len(weighted) - 1
         with nullcontext() if is_last else accelerator.no_sync(model):
             scores = score(model, packed)
-            figures = loss(job, scores, packed, batch, rows)
+            figures = batch.figures(
+                job.loss, batch.scores(rows, scores.log_probabilities), scores.are_likeliest
+            )
             # Accelerate takes the mean over the processes; the loss is a sum over them.
             accelerator.backward(figures[0] * (weight * accelerator.num_processes))
         total[:-1] += weight * torch.stack([figure.detach().double() for figure in figures])
@@ -257,27 +246,3 @@ def _parts(model: Any, batch: Batch, accelerator: Any) -> Iterator[tuple[Packed,
         (spare,) = forests(model, batch.rows[:1])
         for _ in range(missing):
             yield spare, [0], 0.0
-
-
-def loss(
-    job: Job, scores: Scores, packed: Packed, batch: Batch, rows: list[int]
-) -> tuple[Any, ...]:
-    """The share of the forest's rows in their step's figures, the first with its gradient."""
-    import torch
-    from torch.nn.functional import logsigmoid
-
-    lengths = [len(reply) for replies in packed.replies for reply in replies]
-    values = scores.log_probabilities
-    owners = torch.as_tensor(np.repeat(np.arange(len(lengths)), lengths), device=values.device)
-    replies = values.new_zeros(len(lengths)).index_add(0, owners, values)
-    if job.method == "sft":
-        right = scores.are_likeliest.double().sum()
-        return -replies.sum() / batch.targets, right / batch.targets, right * 0
-    replies = replies.view(-1, 2)
-    named = torch.as_tensor(batch.reference[rows]).to(replies)
-    margins = job.beta * ((replies - named) @ replies.new_tensor([1.0, -1.0]))
-    total = -logsigmoid(margins).sum() / len(batch.rows)
-    if job.sft_weight:
-        total = total - job.sft_weight * replies[:, 0].sum() / batch.targets
-    ordered = (margins > 0).double().sum()
-    return total, ordered / len(batch.rows), margins.detach().sum() / len(batch.rows)

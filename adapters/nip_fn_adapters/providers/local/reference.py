@@ -1,4 +1,4 @@
-"""The reference policy of a training by DPO: its log-probabilities, once for the whole job."""
+"""The reference policy of a training: its log-probabilities, once for the whole job."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,12 +1,13 @@
-"""The steps of a training: their rows, and what is told of them, by trl or packed."""
+"""The steps of a training: their rows, their losses, and what is reported of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nip_fn.keys import fold_in, key
+from nip_fn.training.losses import Loss, Scores
 from nip_fn.training.packing import TokenRow, tree_order
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.models import is_sharded, token_log_probabilities
@@ -25,16 +26,16 @@ class EndedTraining(NamedTuple):
     wrapped: Any  # the model as accelerate has wrapped it up
     accelerator: Any
     steps: tuple["Step", ...]
-    log_ratios: tuple[float, ...]  # of chosen replies; supervised: ()
+    log_ratios: tuple[float, ...]  # of the best replies; () without a reference policy
 
 
 class Figures(NamedTuple):
     """The figures of a step, means over its rows as they were before it changed the model."""
 
     loss: float
-    accuracy: float  # DPO: of the pairs, those that are in order; supervised: of the tokens, the
-    # likeliest ones
-    margin: float  # DPO: beta times the difference of the log-ratios; supervised: 0
+    token_accuracy: float  # share of the tokens to imitate that are the likeliest ones
+    reward_accuracy: float  # share of the rows whose margin is positive
+    log_ratio_margin: float  # sum of the replies' log-ratios by their weights, in nats
 
 
 class Step(NamedTuple):
@@ -59,20 +60,96 @@ def batches(job: Job, encoded: Encoded, size: int) -> Iterator[tuple[int, list[i
             yield epoch, list(order[start : start + size])
 
 
-def row_sampler(job: Job, encoded: Encoded) -> Any:
-    """A sampler for torch's loader: each time the rows in the order of the next epoch."""
-    from torch.utils.data import Sampler
+class Batch(NamedTuple):
+    """The rows of a step, of all processes: N rows of at most K replies."""
 
-    epochs = orders(job, encoded)
+    rows: list[TokenRow]
+    weights: list[tuple[float, ...]]
+    # `[T]` of each reply; without it, zeros stand for the reference policy.
+    reference: list[tuple[Floats, ...]] | None
 
-    class Rows(Sampler[int]):  # type: ignore[misc]
-        def __len__(self) -> int:
-            return len(encoded.rows)
+    @classmethod
+    def of(
+        cls, encoded: Encoded, reference: list[tuple[Floats, ...]] | None, members: Sequence[int]
+    ) -> "Batch":
+        """The batch of some of a job's rows, with their scores under the reference policy."""
+        return cls(
+            [encoded.rows[row] for row in members],
+            [encoded.weights[row] for row in members],
+            reference and [reference[row] for row in members],
+        )
 
-        def __iter__(self) -> Iterator[int]:
-            return iter(next(epochs))
+    @property
+    def num_replies(self) -> int:
+        """The number of replies."""
+        return sum(len(row.replies) for row in self.rows)
 
-    return Rows()
+    @property
+    def num_imitated(self) -> int:
+        """The number of tokens of the replies that weigh more than 0."""
+        return sum(
+            len(reply)
+            for row, weights in zip(self.rows, self.weights, strict=True)
+            for reply, weight in zip(row.replies, weights, strict=True)
+            if weight > 0
+        )
+
+    def scores(self, members: Sequence[int], policy: Any) -> Scores:
+        """The scores of some of the rows.
+
+        Args:
+            members: Indices of the rows.
+            policy: `[T]` log-probabilities of the tokens of their replies, one after the other.
+        """
+        import torch
+
+        rows = [self.rows[member] for member in members]
+        shape = len(rows), max(len(row.replies) for row in rows)
+        lengths, weights = np.zeros(shape), np.zeros(shape)
+        for index, (row, member) in enumerate(zip(rows, members, strict=True)):
+            lengths[index, : len(row.replies)] = [len(reply) for reply in row.replies]
+            weights[index, : len(row.replies)] = self.weights[member]
+        reply = torch.as_tensor(np.repeat(np.arange(lengths.size), lengths.ravel().astype(int)))
+        reply = reply.to(policy.device)
+        reference = torch.zeros_like(policy, dtype=torch.float64)
+        if self.reference is not None:
+            scored = [tokens for member in members for tokens in self.reference[member]]
+            reference = torch.as_tensor(np.concatenate(scored)).to(reference)
+
+        def total(values: Any) -> Any:
+            sums = values.new_zeros(lengths.size).index_add(0, reply, values)
+            return sums.view(*shape).to(policy.dtype)
+
+        return Scores(
+            policy=policy,
+            reference=reference,
+            sampler=torch.full_like(policy, torch.nan),
+            reply=reply,
+            weights=torch.as_tensor(weights).to(policy),
+            lengths=torch.as_tensor(lengths).to(policy),
+            num_rows=len(self.rows),
+            num_replies=self.num_replies,
+            num_imitated=self.num_imitated,
+            total=total,
+            xp=torch,
+        )
+
+    def figures(self, loss: Loss, scores: Scores, are_likeliest: Any) -> tuple[Any, ...]:
+        """The share of the scored rows in the figures of their step, the first with its gradient.
+
+        Args:
+            loss: The loss that is trained by.
+            scores: Of some of the rows.
+            are_likeliest: `[T]` True where no token was likelier.
+        """
+        imitated = scores.at_tokens(scores.weights) > 0
+        margins = (scores.weights * scores.log_ratios()).detach().sum(-1).double()
+        return (
+            loss(scores),
+            (are_likeliest & imitated).double().sum() / max(1, self.num_imitated),
+            (margins > 0).double().sum() / len(self.rows),
+            margins.sum() / len(self.rows),
+        )
 
 
 def plain_scores(model: Any, rows: Sequence[TokenRow]) -> list[tuple[Floats, ...]]:
@@ -86,9 +163,10 @@ def plain_scores(model: Any, rows: Sequence[TokenRow]) -> list[tuple[Floats, ...
     ]
 
 
-def chosen_rows(encoded: Encoded) -> list[TokenRow]:
-    """Rows whose log-ratios are reported, with their chosen replies only."""
-    return [row._replace(replies=row.replies[:1]) for row in evenly(encoded.rows)]
+def best_replies(encoded: Encoded, of_row: Sequence[tuple[T, ...]]) -> list[T]:
+    """The value of the reply that weighs most, of each row whose log-ratio is reported."""
+    weighed = zip(encoded.weights, of_row, strict=True)
+    return evenly([values[weights.index(max(weights))] for weights, values in weighed])
 
 
 def evenly(rows: list[T]) -> list[T]:
@@ -107,17 +185,25 @@ def bare(accelerator: Any, model: Any) -> Any:
 
 
 def log_ratios(
-    policy: Sequence[tuple[Floats, ...]], reference: Sequence[tuple[Floats, ...]]
+    encoded: Encoded,
+    reference: Sequence[tuple[Floats, ...]],
+    score: Callable[[list[TokenRow]], Sequence[tuple[Floats, ...]]],
 ) -> tuple[float, ...]:
-    """ln(policy / reference) of each row's chosen reply, in nats: below 0, it became less likely.
+    """ln(policy / reference) of the best reply of some rows, in nats: below 0, it fell.
 
     Args:
-        policy: The log-probability of each token of each row's chosen reply, which comes first.
-        reference: The same under the reference policy.
+        encoded: The rows.
+        reference: The log-probability of each token of each reply under the reference policy.
+        score: Of rows, the same under the trained policy.
     """
+    replies = best_replies(encoded, [row.replies for row in encoded.rows])
+    rows = [
+        row._replace(replies=(reply,))
+        for row, reply in zip(evenly(encoded.rows), replies, strict=True)
+    ]
     # No divergence: the replies are the data's and not the policy's, and no estimator of a KL is
     # one on them.  Schulman's k3 gave thousands of nats for one token that became unlikely.
     return tuple(
-        float(np.sum(policy_scores[0] - reference_scores[0]))
-        for policy_scores, reference_scores in zip(policy, reference, strict=True)
+        float(np.sum(policy - before))
+        for (policy,), before in zip(score(rows), best_replies(encoded, reference), strict=True)
     )

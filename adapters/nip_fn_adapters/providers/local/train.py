@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from nip_fn.training.canary import Score
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.durable import replace_file
+from nip_fn_adapters.extensions import load_loss
 from nip_fn_adapters.providers.local.children import die_with_parent
 from nip_fn_adapters.providers.local.jobs import (
     JobFiles,
@@ -106,6 +107,7 @@ def train_job(job: Job, files: JobFiles, *, threads: int, plain: bool = False) -
 
     torch.set_num_threads(max(1, threads // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
     set_seed(job.seed)
+    exit_on_failure(load_loss(job.loss))
     loaded = load_job(job, files)
     before = _probe(job, loaded.model, loaded.tokenizer)
     reason = "as asked for" if plain else packing_problem(loaded.model, loaded.encoded)
@@ -120,7 +122,8 @@ def train_job(job: Job, files: JobFiles, *, threads: int, plain: bool = False) -
     if not training.accelerator.is_main_process:
         return None
     last_epoch = _last_epoch(training.steps)
-    problem = loss_problem([step.figures.loss for step in training.steps], last_epoch.loss)
+    losses = [step.figures.loss for step in training.steps]
+    problem = loss_problem(losses, last_epoch.loss, may_grow=not job.loss.is_nonnegative)
     problem = problem or _model_problem(job, weights, scores)
     model = training.accelerator.unwrap_model(training.model, keep_fp32_wrapper=False)
     return Trained(model, weights, _report(job, loaded.encoded, training), scores, problem)
@@ -129,7 +132,7 @@ def train_job(job: Job, files: JobFiles, *, threads: int, plain: bool = False) -
 def _report(job: Job, encoded: Encoded, training: EndedTraining) -> TrainingReport:
     """The figures of a training; those of its last epoch are means over its steps."""
     last_epoch = _last_epoch(training.steps)
-    report = (
+    report: TrainingReport = (
         ("rows", float(len(job.rows))),
         ("truncated", float(encoded.truncated)),
         ("dropped", float(encoded.dropped)),
@@ -139,15 +142,17 @@ def _report(job: Job, encoded: Encoded, training: EndedTraining) -> TrainingRepo
         ("loss_first", training.steps[0].figures.loss),
         ("loss_last", training.steps[-1].figures.loss),
     )
-    if job.method == "sft":
-        return (*report, ("token_accuracy", last_epoch.accuracy))
-    return (
-        *report,
-        ("reward_accuracy", last_epoch.accuracy),
-        ("reward_margin", last_epoch.margin),
-        ("chosen_log_ratio", sum(training.log_ratios) / len(training.log_ratios)),
-        ("chosen_log_ratio_min", min(training.log_ratios)),
-    )
+    if any(min(weights) <= 0 for weights in encoded.weights):  # otherwise there is no margin
+        report += (
+            ("reward_accuracy", last_epoch.reward_accuracy),
+            ("log_ratio_margin", last_epoch.log_ratio_margin),
+        )
+    if training.log_ratios:
+        report += (
+            ("chosen_log_ratio", sum(training.log_ratios) / len(training.log_ratios)),
+            ("chosen_log_ratio_min", min(training.log_ratios)),
+        )
+    return (*report, ("token_accuracy", last_epoch.token_accuracy))
 
 
 def _last_epoch(steps: tuple[Step, ...]) -> Figures:
@@ -162,14 +167,17 @@ def _probe(job: Job, model: Any, tokenizer: Any) -> tuple[float, ...]:
     return probe_scores(policy, job.probes)
 
 
-def loss_problem(losses: list[float], last_epoch: float) -> str:
+def loss_problem(losses: list[float], last_epoch: float, *, may_grow: bool = False) -> str:
     """The reason why a training with these losses, one a step, diverged; "" if it did not.
 
-    `last_epoch` is their mean over the last epoch.
+    Args:
+        losses: Of the steps.
+        last_epoch: Their mean over the last epoch.
+        may_grow: True of losses that are no measure of a misfit, such as a policy gradient's.
     """
     if not all(map(math.isfinite, losses)):
         return f"the loss is not a finite number; {SMALLER}"
-    if last_epoch > max(DIVERGED_FACTOR * losses[0], DIVERGED_FLOOR):
+    if not may_grow and last_epoch > max(DIVERGED_FACTOR * losses[0], DIVERGED_FLOOR):
         return f"the loss grew from {losses[0]:.3g} to {last_epoch:.3g}; {SMALLER}"
     return ""
 
