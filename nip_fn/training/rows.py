@@ -61,7 +61,7 @@ def rows_problem(trainer: str, group: str, rows: Iterable[Row], loss: Loss) -> P
         elif why := loss.weights_problem(row.weights):
             weights = ", ".join(f"{weight:+.3g}" for weight in row.weights)
             problem = f"weighs its replies {weights}, and {loss.name} {why}"
-            remedy = "return `losses` with the rows that fit them, or rows that fit the loss"
+            remedy = "make its update with a `loss` that takes them, or other rows"
         else:
             continue
         message = f"row {number} of its update for the group {group!r} {problem}"

@@ -18,7 +18,7 @@ from nip_fn.run.events import RunStarted
 from nip_fn.run.ports import Store, Unanswered, World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
-from nip_fn.run.state import EMPTY, Row, RunState
+from nip_fn.run.state import EMPTY, RunState, StageMetrics
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.data.opening import CACHE_VARIABLE, in_memory
 from nip_fn_adapters.interpreter import interpret
@@ -71,7 +71,7 @@ class CountingSampler:
         return sampled.map(lambda replies: tuple(replace(one, prompt_tokens=0) for one in replies))
 
 
-def no_tracker(row: Row, seconds: float) -> None:
+def no_tracker(row: StageMetrics, seconds: float) -> None:
     """Keep nothing."""
 
 

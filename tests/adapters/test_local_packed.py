@@ -129,9 +129,11 @@ class Case:
         plain = load_job(job, files)
         torch.manual_seed(0)
         self.loaded = load_job(job, files)
-        self.trainer = trl_trainer(job, files, plain)
+        has_trl = job.loss in BY_TRL.values()
+        self.trainer = trl_trainer(job, files, plain) if has_trl else None
+        self.plain = plain.model
         self.reference = load_reference(*self.loaded.folders[::2]).to(dtype)
-        for model in (self.loaded.model, self.trainer.model):
+        for model in (self.loaded.model, self.plain):
             model.to(dtype)
             # A LoRA's product is nought at first: the policy shall not be the reference.
             torch.manual_seed(1)
@@ -151,7 +153,7 @@ class Case:
 
     def by_torch(self) -> tuple[float, dict[str, Any]]:
         """The same of plain torch, one reply after the other, by the formulas of the papers."""
-        model, rows = self.trainer.model.train(), self.loaded.encoded.rows
+        model, rows = self.plain.train(), self.loaded.encoded.rows
         replies = [
             Reply(
                 *(
@@ -390,13 +392,6 @@ def position_off_by_one(packed: Packed) -> Packed:
     return packed._replace(positions=positions)
 
 
-def loss_on_a_prompt(packed: Packed) -> Packed:
-    """The last token of a row's prompt counts as one of its reply."""
-    (first, *others), *rows = packed.replies
-    longer = np.concatenate((packed.parents[first[:1]], first))
-    return packed._replace(replies=((longer, *others), *rows))
-
-
 def loss_from_its_own_place(packed: Packed) -> Packed:
     """A token is predicted where it stands instead of at its parent."""
     return packed._replace(parents=np.arange(len(packed.tokens)))
@@ -408,7 +403,6 @@ def loss_from_its_own_place(packed: Packed) -> Packed:
         sibling_visible,
         one_sibling_visible,
         position_off_by_one,
-        loss_on_a_prompt,
         loss_from_its_own_place,
     ],
 )
