@@ -2,9 +2,9 @@
 
     python examples/loop.py [ITERATIONS]
 
-Trees of replies, advantages, a loss and an optimiser; no configuration, and no file.  By MALT, the
-trainer is `nip.malt(nip.chain(nip.selectors.about_mean(), nip.one_per_node()), k=replies)`, and that
-is all that changes.
+Trees of replies, advantages, a loss and an optimiser; no configuration, and no file.  By MALT,
+TRAINER is `nip.malt(nip.chain(nip.selectors.about_mean(), nip.one_per_node()), k=replies)`, and
+that is all that changes.
 """
 
 import sys

@@ -257,6 +257,12 @@ def _loss_problems(params: HyperParameters) -> Iterator[Problem]:
         if why := loss.weights_problem(_WEIGHTS.get(params.trainer, PREFERENCE)):
             remedy = f"choose another one for {params.trainer}"
             yield Problem(f"{loss.name} {why}", where, remedy)
+        elif loss.reads_sampler and not params.text_rl.record_tokens:
+            yield Problem(
+                f"{loss.name} reads the log-probabilities that replies were sampled with",
+                "text_rl.record_tokens",
+                "set it to true",
+            )
         elif served_by == "api" and not _is_plain(loss):
             yield Problem(
                 "OpenAI's API trains by dpo without a supervised loss, or imitates",

@@ -6,6 +6,7 @@ import msgspec
 
 from nip_fn.errors import Problem
 from nip_fn.game.chat import Chat
+from nip_fn.game.tokens import SampledTokens
 from nip_fn.training.losses import Loss
 
 # A group with fewer rows than this is not trained in that iteration: OpenAI's API refuses them, and
@@ -25,6 +26,9 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     prompt: Chat
     replies: tuple[str, ...]
     weights: tuple[float, ...]
+    # What was sampled, of each reply: trained on in place of the text, which may be tokenised
+    # otherwise.  Empty, or None for a reply, where it is not known.
+    tokens: tuple[SampledTokens | None, ...] = ()
 
     @property
     def is_preference(self) -> bool:
@@ -62,11 +66,18 @@ def rows_problem(trainer: str, group: str, rows: Iterable[Row], loss: Loss) -> P
             weights = ", ".join(f"{weight:+.3g}" for weight in row.weights)
             problem = f"weighs its replies {weights}, and {loss.name} {why}"
             remedy = "make its update with a `loss` that takes them, or other rows"
+        elif loss.reads_sampler and not (row.tokens and all(map(_is_scored, row.tokens))):
+            problem = f"has replies without log-probabilities, and {loss.name} reads them"
+            remedy = "set text_rl.record_tokens = true, at a provider that gives them"
         else:
             continue
         message = f"row {number} of its update for the group {group!r} {problem}"
         return Problem(message, f"trainer {trainer}", remedy, lasting=True)
     return None
+
+
+def _is_scored(tokens: SampledTokens | None) -> bool:
+    return tokens is not None and bool(tokens.id_bytes and tokens.log_probability_bytes)
 
 
 def row_metrics(rows: tuple[Row, ...]) -> tuple[tuple[str, float], ...]:
@@ -77,9 +88,10 @@ def row_metrics(rows: tuple[Row, ...]) -> tuple[tuple[str, float], ...]:
     """
     # Identical rows weigh double and opposite ones cancel: neither is an error, but both explain a
     # training that does not go as its number of rows suggests.
-    distinct = set(rows)
+    distinct = {(row.prompt, row.replies, row.weights) for row in rows}
     contradictory = sum(
-        row.is_preference and preference(row.prompt, *row.replies[::-1]) in distinct for row in rows
+        row.is_preference and (row.prompt, row.replies[::-1], row.weights) in distinct
+        for row in rows
     )
     return (
         ("duplicates", float(len(rows) - len(distinct))),

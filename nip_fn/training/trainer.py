@@ -18,7 +18,7 @@ from nip_fn.select.pairs import DecisionPoint, Pair, Pairs
 from nip_fn.select.rollouts import SelectedRollout
 from nip_fn.training.groups import Group
 from nip_fn.training.losses import Loss
-from nip_fn.training.rows import Row, imitated, preference
+from nip_fn.training.rows import IMITATION, PREFERENCE, Row, imitated
 from nip_fn.trees.grow import Turn
 from nip_fn.trees.tree import Tree, episode_at
 
@@ -94,30 +94,35 @@ class SampleBatch(msgspec.Struct, frozen=True):
 
     def preference_row(self, pair: Pair) -> Row:
         """A pair as a row, on exactly the chat that both replies were given to."""
-        return preference(
-            # The same function builds the chats to sample from, so the two cannot differ; those
-            # that the *nip* library rebuilds can, where an order depends on Python's string hashes.
-            self.prompt(pair.tree, pair.parent, pair.agent),
-            self.utterance(pair.tree, pair.chosen, pair.agent).raw,
-            self.utterance(pair.tree, pair.rejected, pair.agent).raw,
-        )
+        nodes = (pair.chosen, pair.rejected)
+        return self._row(pair.tree, pair.parent, pair.agent, nodes, PREFERENCE)
 
     def sibling_row(self, point: DecisionPoint, weights: Sequence[float]) -> Row:
         """The `[C]` replies at a decision point with a weight each, on the chat they reply to."""
         nodes = tuple(nodes[0] for nodes in point.nodes_C)
-        return Row(
-            self.prompt(point.tree, point.parent, point.agent),
-            tuple(self.utterance(point.tree, node, point.agent).raw for node in nodes),
-            tuple(weights),
-        )
+        return self._row(point.tree, point.parent, point.agent, nodes, tuple(weights))
 
     def imitation_row(self, tree: int, node: int, agent: int, reply: str | None = None) -> Row:
         """The agent's reply on the way to `node` as a row to imitate, or `reply` in its place."""
-        # The raw text, not what was understood of it: it is what the model would have to write
-        # again.
-        completion = self.utterance(tree, node, agent).raw if reply is None else reply
         parent = int(self.trees[tree].parent_N[node])
-        return imitated(self.prompt(tree, parent, agent), completion)
+        if reply is not None:
+            return imitated(self.prompt(tree, parent, agent), reply)
+        return self._row(tree, parent, agent, (node,), IMITATION)
+
+    def _row(
+        self, tree: int, parent: int, agent: int, nodes: Sequence[int], weights: tuple[float, ...]
+    ) -> Row:
+        # The same function builds the chats to sample from, so the two cannot differ; those that
+        # the *nip* library rebuilds can, where an order depends on Python's string hashes.
+        utterances = [self.utterance(tree, node, agent) for node in nodes]
+        return Row(
+            self.prompt(tree, parent, agent),
+            # The raw text, not what was understood of it: it is what the model would have to write
+            # again.
+            tuple(utterance.raw for utterance in utterances),
+            weights,
+            tuple(utterance.tokens for utterance in utterances),
+        )
 
 
 class Selection(NamedTuple):

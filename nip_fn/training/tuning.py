@@ -5,6 +5,7 @@ from hashlib import blake2b
 from typing import Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from nip_fn.game.chat import Chat
 from nip_fn.training.canary import NUM_PROBES
@@ -51,7 +52,10 @@ class Job(msgspec.Struct, frozen=True):
     def data_hash(self) -> str:
         """A hash of the rows in their order (16 hexadecimal digits)."""
         # The order counts, since a training goes through the rows in an order that depends on it.
-        return blake2b(msgspec.msgpack.encode(self.rows), digest_size=8).hexdigest()
+        # Of log-probabilities the last bits depend on what was sampled together: two runs of one
+        # seed would have two hashes, so they count only where the training reads them.
+        rows = self.rows if self.loss.reads_sampler else tuple(map(_without_scores, self.rows))
+        return blake2b(msgspec.msgpack.encode(rows), digest_size=8).hexdigest()
 
     @property
     def probes(self) -> tuple[Probe, ...]:
@@ -63,6 +67,11 @@ class Job(msgspec.Struct, frozen=True):
             Probe(row.prompt, row.replies[row.weights.index(max(row.weights))]) for row in self.rows
         )
         return tuple(probes)[:NUM_PROBES]
+
+
+def _without_scores(row: Row) -> Row:
+    tokens = (t and replace(t, log_probability_bytes=b"") for t in row.tokens)
+    return replace(row, tokens=tuple(tokens))
 
 
 FELL = 10.0  # nats by which a chosen reply may become less likely without a word

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from torch.nn.functional import logsigmoid
 
 from nip_fn.game.chat import Chat, Message
+from nip_fn.game.tokens import SampledTokens
 from nip_fn.training import packing
 from nip_fn.training.canary import canary_metrics
 from nip_fn.training.losses import (
@@ -111,10 +112,19 @@ def make_rows(shape: str, loss: Loss) -> tuple[Row, ...]:
             return tuple(imitated(chat, chosen) for chat, chosen, _ in pairs)
         case PolicyGradient() | Clipped():
             return tuple(
-                Row(chat, (chosen, rejected, "other"), (0.7, -1.1, 0.1 * len(chosen)))
+                Row(
+                    *(chat, (chosen, rejected, "other"), (0.7, -1.1, 0.1 * len(chosen))),
+                    tuple(map(sampled, (chosen, rejected, "other"))),
+                )
                 for chat, chosen, rejected in pairs
             )
     return tuple(preference(*pair) for pair in pairs)
+
+
+def sampled(reply: str) -> SampledTokens:
+    """The tokens of a reply, which was sampled without an end token."""
+    ids = [len(SPECIAL) + CHARACTERS.index(character) for character in reply]
+    return SampledTokens.of(ids, [SAMPLED] * len(ids))
 
 
 class Case:
@@ -526,7 +536,7 @@ def problem_of(model: Any, length: int = 20) -> str:
         TokenRow([1, 2, 3], ([4] * (length - 3), [5] * (length - 3))),
         TokenRow([1, 2, 3, 4], ([6, 2], [7, 2])),
     ]
-    return packing_problem(model.eval(), Encoded(rows, [(), ()], [(), ()], length, 0, 0))
+    return packing_problem(model.eval(), Encoded(rows, [(), ()], [(), ()], [(), ()], length, 0, 0))
 
 
 def test_models_that_see_all_that_the_mask_shows_them_are_packed(llama: Path, gpt2: Path) -> None:

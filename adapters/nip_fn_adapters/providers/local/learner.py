@@ -8,6 +8,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 
 from nip_fn.game.reply import Completion
+from nip_fn.game.tokens import SampledTokens
 from nip_fn.keys import Key, permutation
 from nip_fn.training.losses import Loss, LossFunction
 from nip_fn.training.trainer import ChatAt, Rows
@@ -56,6 +57,7 @@ class Learner:
                     self.policy.tokenizer.decode(reply.tokens, skip_special_tokens=True).strip(),
                     "stop" if reply.ended else "length",
                     model=self.name,
+                    tokens=SampledTokens.of(reply.tokens, reply.log_probabilities),
                 )
                 for reply in replies
             ]

@@ -27,12 +27,11 @@ from nip_fn_adapters.providers.local.models import (
 )
 from nip_fn_adapters.providers.local.progress import progress_writer
 from nip_fn_adapters.providers.local.reference import reference_scores
-from nip_fn_adapters.providers.local.rows import Encoded
+from nip_fn_adapters.providers.local.rows import Encoded, Floats
 from nip_fn_adapters.providers.local.steps import (
     Batch,
     EndedTraining,
     Figures,
-    Floats,
     Step,
     bare,
     batches,
@@ -158,7 +157,7 @@ def reads_forests(model: Any) -> bool:
     With a mask of all pairs instead, a large batch would take gigabytes.
     """
     rows = [TokenRow([0, 1], ([2, 3, 1], [3, 2])), TokenRow([0, 1, 2], ([2], [0]))]
-    encoded = Encoded(rows, [(), ()], [(), ()], context_of(model) or sys.maxsize, 0, 0)
+    encoded = Encoded(rows, [(), ()], [(), ()], [(), ()], context_of(model) or sys.maxsize, 0, 0)
     return not packing_problem(model, encoded) and in_blocks(model)
 
 

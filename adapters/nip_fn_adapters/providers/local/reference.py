@@ -9,7 +9,7 @@ from nip_fn.training.packing import TokenRow
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.loading import LoadedJob
 from nip_fn_adapters.providers.local.models import is_lora
-from nip_fn_adapters.providers.local.steps import Floats
+from nip_fn_adapters.providers.local.rows import Floats
 from nip_fn_adapters.providers.local.weights import load_reference
 
 ReplyScores = list[tuple[Floats, ...]]  # of each row: the tokens of each reply

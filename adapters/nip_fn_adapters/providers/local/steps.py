@@ -4,16 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nip_fn.keys import fold_in, key
 from nip_fn.training.losses import Loss, Scores
 from nip_fn.training.packing import TokenRow, tree_order
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.models import is_sharded, token_log_probabilities
-from nip_fn_adapters.providers.local.rows import Encoded
+from nip_fn_adapters.providers.local.rows import Encoded, Floats
 
-Floats = NDArray[np.float64]
 T = TypeVar("T")
 RowOrder = tuple[int, ...]
 RATED_ROWS = 64  # rows whose log-ratios are reported, at most: each costs two forward passes
@@ -67,6 +65,7 @@ class Batch(NamedTuple):
     weights: list[tuple[float, ...]]
     # `[T]` of each reply; without it, zeros stand for the reference policy.
     reference: list[tuple[Floats, ...]] | None
+    sampler: list[tuple[Floats, ...]]  # NaN where it was not recorded
 
     @classmethod
     def of(
@@ -77,6 +76,7 @@ class Batch(NamedTuple):
             [encoded.rows[row] for row in members],
             [encoded.weights[row] for row in members],
             reference and [reference[row] for row in members],
+            [encoded.sampler[row] for row in members],
         )
 
     @property
@@ -111,10 +111,11 @@ class Batch(NamedTuple):
             weights[index, : len(row.replies)] = self.weights[member]
         reply = torch.as_tensor(np.repeat(np.arange(lengths.size), lengths.ravel().astype(int)))
         reply = reply.to(policy.device)
-        reference = torch.zeros_like(policy, dtype=torch.float64)
-        if self.reference is not None:
-            scored = [tokens for member in members for tokens in self.reference[member]]
-            reference = torch.as_tensor(np.concatenate(scored)).to(reference)
+        nothing = torch.zeros_like(policy, dtype=torch.float64)
+
+        def tokens(scored: list[tuple[Floats, ...]]) -> Any:
+            values = [values for member in members for values in scored[member]]
+            return torch.as_tensor(np.concatenate(values)).to(nothing)
 
         def total(values: Any) -> Any:
             sums = values.new_zeros(lengths.size).index_add(0, reply, values)
@@ -122,8 +123,8 @@ class Batch(NamedTuple):
 
         return Scores(
             policy=policy,
-            reference=reference,
-            sampler=torch.full_like(policy, torch.nan),
+            reference=nothing if self.reference is None else tokens(self.reference),
+            sampler=tokens(self.sampler),
             reply=reply,
             weights=torch.as_tensor(weights).to(policy),
             lengths=torch.as_tensor(lengths).to(policy),

@@ -136,6 +136,7 @@ def _report(job: Job, encoded: Encoded, training: EndedTraining) -> TrainingRepo
         ("rows", float(len(job.rows))),
         ("truncated", float(encoded.truncated)),
         ("dropped", float(encoded.dropped)),
+        ("retokenized", float(encoded.retokenized)),
         ("steps", float(len(training.steps))),
         ("train_tokens", float(sum(step.tokens for step in training.steps))),
         ("forwarded_tokens", float(sum(step.forwarded for step in training.steps))),
