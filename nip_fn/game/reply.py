@@ -59,6 +59,7 @@ class Completion(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: of the prompt's, those that the provider had cached.
     seconds: from asking to having it.
     request_id: the provider's.
+    tokens: as they were sampled, where they were asked for and given.
     """
 
     text: str | None
@@ -69,7 +70,7 @@ class Completion(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int = 0  # of the prompt's, those that the provider had cached
     seconds: float = 0.0  # from asking to having it
     request_id: str = ""  # the provider's
-    tokens: SampledTokens | None = None  # as they were sampled, where they were asked for and given
+    tokens: SampledTokens | None = None
 
 
 class Reply(msgspec.Struct, frozen=True):

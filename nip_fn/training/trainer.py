@@ -115,13 +115,14 @@ class SampleBatch(msgspec.Struct, frozen=True):
         # The same function builds the chats to sample from, so the two cannot differ; those that
         # the *nip* library rebuilds can, where an order depends on Python's string hashes.
         utterances = [self.utterance(tree, node, agent) for node in nodes]
+        tokens = tuple(utterance.tokens for utterance in utterances)
         return Row(
             self.prompt(tree, parent, agent),
             # The raw text, not what was understood of it: it is what the model would have to write
             # again.
             tuple(utterance.raw for utterance in utterances),
             weights,
-            tuple(utterance.tokens for utterance in utterances),
+            tokens if any(tokens) else (),
         )
 
 

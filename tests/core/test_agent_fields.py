@@ -294,7 +294,7 @@ def test_dummies_need_no_provider() -> None:
 def test_a_provider_that_cannot_train_serves_agents_that_are_frozen() -> None:
     keys = {"OPENROUTER_API_KEY": "k"}
     line = wired(keys, model_provider="OpenRouter")
-    assert "openrouter trains no models; freeze the agent (--set " in line
+    assert "openrouter trains no models; freeze the agent (agents." in line
     assert wired(keys, model_provider="OpenRouter", freeze_agent=True) == ""
 
 

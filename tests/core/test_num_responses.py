@@ -79,7 +79,8 @@ SIZE = {"num_iterations": 5, "rollouts_per_iteration": 30}
 @pytest.mark.parametrize("trainer", ["malt", "ei"])
 def test_an_agent_is_trained_three_times_for_each_training_of_the_other(trainer: str) -> None:
     """As docs/training.md writes it down, with any trainer."""
-    written = tomllib.loads(DOCS.read_text("utf-8").split("```toml")[3].split("```")[0])
+    blocks = DOCS.read_text("utf-8").split("```toml")[1:]
+    written = tomllib.loads(next(b for b in blocks if "update_schedule" in b).split("```")[0])
     table = {"trainer": trainer, "ei": {"reward_threshold": -1.0}, "rl": SIZE}
     run = play(Setup(make_params(MANY_PAIRS, RETRIES, written, table), 0.25))
     jobs = [e.job for moment in run for e in moment.emitted if isinstance(e, CreateJob)]
