@@ -20,7 +20,6 @@ from .test_scripted import scripted
 PAGE = (Path(__file__).parents[2] / "docs" / "measures.md").read_text("utf-8")
 
 # Trainings by imitation report it, and none here is by a model.
-IMITATION = {"NAME.token_accuracy"}
 
 TEST = ("--repeats", "1", "--set", "dataset_options.max_test_size=12")
 
@@ -30,6 +29,7 @@ HONEST = scripted("prover", "honest")
 RUNS = {
     # An opponent from a pool, so that trees are played by earlier models.
     "trained": ("train", *SMALL, "--set", "agents.verifier.opponent_pool=2"),
+    "weighed": ("train", "--trainer", "reinforce", *SMALL),
     "tea": ("eval", "--protocol", "nip", *TEST, *HONEST, *scripted("verifier", "asks_3")),
     "tea-lied-to": (
         *("eval", "--protocol", "nip", *TEST),
@@ -98,4 +98,4 @@ def test_every_metric_is_documented(logged: set[str]) -> None:
 
 
 def test_every_documented_metric_is_logged(logged: set[str]) -> None:
-    assert documented() - logged == IMITATION
+    assert documented() - logged == set()
