@@ -19,10 +19,7 @@ from .test_scripted import scripted
 
 PAGE = (Path(__file__).parents[2] / "docs" / "measures.md").read_text("utf-8")
 
-# Trainings by imitation report it, and none here is by a model.
-
 TEST = ("--repeats", "1", "--set", "dataset_options.max_test_size=12")
-
 
 HONEST = scripted("prover", "honest")
 
