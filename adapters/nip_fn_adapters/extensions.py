@@ -28,7 +28,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.code.splitting import LeakKeys, Shares, splits
 from nip_fn.config.trainers import BACKUPS, SELECTORS, TRAINERS
-from nip_fn.errors import Problem, collect
+from nip_fn.errors import Problem, collect, one_line
 from nip_fn.game.datapoint import Datapoint, Dataset, Split, text_hash
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.data import DatasetParameters
@@ -36,7 +36,7 @@ from nip_fn.params.names import is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.protocols.strategies import STRATEGIES
-from nip_fn.testing.losses import check_loss
+from nip_fn.testing.losses import LossError, check_loss
 from nip_fn.training.losses import LOSSES, Loss, OwnLoss
 from nip_fn.training.trainer import Trainer
 from nip_fn_adapters.trust import HOW, is_remembered, remember, texts, trusts_all
@@ -404,7 +404,20 @@ def _register(address: str, extension: Extension) -> Result[None, Problem]:
     slot.registry[extension.reference] = entry
     if is_loss:
         # Checked here: in the training, the replies would be paid for already.
-        return _called(extension.reference, lambda: check_loss(entry)).map(lambda _: None)
+        return _checked(extension)
+    return Success(None)
+
+
+def _checked(extension: Extension) -> Result[None, Problem]:
+    """Success if a loss obeys the laws; the first that it breaks otherwise."""
+    try:
+        check_loss(extension.value)
+    except LossError as error:
+        first = one_line(str(error).splitlines()[0])
+        remedy = "correct it; nip_fn.testing.check_loss tests it"
+        return Failure(Problem(first, extension.reference, remedy))
+    except Exception as error:  # whatever a user's own code raises
+        return Failure(_broken(extension.reference, error))
     return Success(None)
 
 

@@ -81,10 +81,14 @@ def fork(state: RunState, event: Forked) -> RunState:
         raise ValueError(f"the run has no iteration {state.iteration}")
     # With the seed the key of the stage may change, but not those of the games: what the agents
     # were shown may depend on them.
+    resolved = or_raise(resolve(params))
+    # Another trainer begins anew: it cannot go on from the state of the one before.
+    same = params.trainer == state.params.trainer
     return replace(
         state,
         params=params,
-        resolved=or_raise(resolve(params)),
+        resolved=resolved,
+        trainer_state=state.trainer_state if same else resolved.trainer.init(state.groups),
         origin=Origin(event.run, state.iteration, games_key(state)),
         # All this was paid for, and waited for, by the other run.
         rows=tuple(replace(row, usage=()) for row in state.rows),

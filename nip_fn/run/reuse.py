@@ -35,6 +35,8 @@ def fork_problem(recorded: HyperParameters, requested: HyperParameters) -> Probl
     """The first changed parameter that the recorded replies depend on; None if there is none."""
     for address in differences(recorded, requested):
         stage = stage_of(recorded, address)
+        if address == "trainer" and _grow_alike(recorded, requested):
+            continue
         moved = stage == "session" and not may_resume(recorded, requested, address)
         if stage == "sampling" or moved:
             return Problem(
@@ -43,6 +45,12 @@ def fork_problem(recorded: HyperParameters, requested: HyperParameters) -> Probl
                 "leave it as it was, or start a new run without --from",
             )
     return None
+
+
+def _grow_alike(recorded: HyperParameters, requested: HyperParameters) -> bool:
+    """True if the trainers of both grow the same trees, and learn from them in their own ways."""
+    grow_trees = {recorded.trainer, requested.trainer} <= {"malt", "reinforce"}
+    return grow_trees and not requested.malt.num_initial_ei_iterations
 
 
 def stage_of(params: HyperParameters, address: str) -> ParameterStage:

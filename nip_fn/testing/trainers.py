@@ -73,19 +73,28 @@ def check_trainer(
     if params is None:
         # Trees grow exponentially in their rounds, and a law holds in few as in many.
         params = from_dict({"nip_protocol": {"max_message_rounds": 4}}).unwrap()
-    groups, lines = make_groups(params), dict[str, None]()
-    state = trainer.init(groups)
+    lines: dict[str, None] = {}
+    updates = random_updates(trainer, params, iterations=iterations, num_trees=num_trees, seed=seed)
+    for batch, update in updates:
+        for law in TRAINER_LAWS:
+            for where, problem, remedy in law(batch, update):
+                name = law.__name__.replace("_", " ")
+                lines[f"iteration {batch.iteration}: {name}: {where}: {problem}; {remedy}"] = None
+    if lines:
+        raise TrainerError("\n".join(lines))
+
+
+def random_updates(
+    trainer: Trainer[Any], params: HyperParameters, *, iterations: int, num_trees: int, seed: int
+) -> Iterator[tuple[SampleBatch, Update[Any]]]:
+    """Updates in a row on trees of random replies, each with its trees; see `check_trainer`."""
+    state = trainer.init(make_groups(params))
     for iteration in range(iterations):
         iteration_key = fold_in(key(seed), "check", iteration)
         batch = _batch(trainer, state, params, iteration, num_trees, iteration_key)
         update = trainer.update(batch, state, fold_in(iteration_key, "update"))
-        for law in TRAINER_LAWS:
-            for where, problem, remedy in law(batch, update):
-                name = law.__name__.replace("_", " ")
-                lines[f"iteration {iteration}: {name}: {where}: {problem}; {remedy}"] = None
+        yield batch, update
         state = update.state
-    if lines:
-        raise TrainerError("\n".join(lines))
 
 
 def _batch(

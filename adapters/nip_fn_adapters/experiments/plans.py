@@ -1,9 +1,9 @@
 """Plans of runs, made of written settings: nothing is created before a plan is right."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, count
 from pathlib import Path
 from shlex import quote
@@ -16,8 +16,9 @@ from nip_fn.config.checks import warnings
 from nip_fn.config.codec import by_address, merge, params_hash, spread, to_dict
 from nip_fn.config.presets import model_problems, with_preset
 from nip_fn.config.spelling import PROVIDERS
+from nip_fn.config.trainers import trainer_of
 from nip_fn.config.unused import unused
-from nip_fn.errors import Problem
+from nip_fn.errors import Problem, one_line
 from nip_fn.params.names import is_plain_name, is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS
@@ -27,6 +28,7 @@ from nip_fn.run.fork import fork_point
 from nip_fn.run.reuse import fork_problem
 from nip_fn.run.state import RunState
 from nip_fn.testing.check import ProtocolError, check_protocol
+from nip_fn.testing.trainers import TrainerError, check_trainer
 from nip_fn.training.groups import Adapter
 from nip_fn_adapters import extensions
 from nip_fn_adapters.experiments.loading import Loaded, first_adapters, load_agents, with_loaded
@@ -153,16 +155,30 @@ def plan_fork(
 
 
 def _broken_laws(params: HyperParameters) -> Iterator[Problem]:
-    """A problem if the run's game is the user's own and no protocol: its first broken law."""
-    name = params.interaction_protocol
-    if not is_reference(name):
-        return
+    """The first law that the run's game or its trainer breaks, where these are the user's own."""
+    game, trainer = params.interaction_protocol, params.trainer
+    if is_reference(game):
+        check = partial(check_protocol, PROTOCOLS[game], params, num_games=20)
+        yield from _violations(check, game, "check_protocol")
+    if is_reference(trainer) and params.rl.num_iterations:
+        # Before a reply is paid for, which the trainer would then make nothing of.  Of two replies
+        # to a prompt: a game of many rounds would take hours with more.
+        made = trainer_of(params)
+        narrow = made._replace(branching=lambda *turns: min(2, made.branching(*turns)))
+        check = partial(check_trainer, narrow, params, iterations=2, num_trees=12)
+        yield from _violations(check, trainer, "check_trainer")
+
+
+def _violations(check: Callable[[], None], reference: str, suite: str) -> Iterator[Problem]:
     try:
-        check_protocol(PROTOCOLS[name], params, num_games=20)
-    except ProtocolError as error:
+        check()
+    except (ProtocolError, TrainerError) as error:
         first, *further = str(error).splitlines()
-        more = f" ({len(further)} more: nip_fn.check_protocol lists them)" if further else ""
-        yield Problem(f"{first}{more}", name)
+        more = f" ({len(further)} more: nip_fn.{suite} lists them)" if further else ""
+        yield Problem(f"{first}{more}", reference)
+    except Exception as error:  # whatever a user's own code raises
+        why = f"{type(error).__name__}: {one_line(error)}"
+        yield Problem(why, reference, f"correct it; nip_fn.{suite} tests it")
 
 
 def warn_of_unused(

@@ -47,8 +47,14 @@ def to_trl(run: Run, folder: Path) -> Iterator[Path]:
 
 
 def to_openai(run: Run, folder: Path) -> Iterator[Path]:
-    """The files that OpenAI's fine-tuning takes, one for each training."""
+    """The files that OpenAI's fine-tuning takes, one for each training.
+
+    Raises:
+        ValueError: It takes no rows such as a training had.
+    """
     for iteration, group, rows in _trained(run):
+        if _contents(rows) == "weighted":
+            raise ValueError(f"OpenAI takes no rows of such weights as {group} was trained on")
         path = below(folder, f"{group}-{_contents(rows)}-{iteration}.jsonl")
         path.write_bytes(training_file(rows))
         yield path

@@ -69,7 +69,10 @@ def export_command(
         folder = below(target, name)
         folder.mkdir(parents=True, exist_ok=True)
         exporter = partial(to_hf, repository=push) if push and name == "hf" else EXPORTS[name]
-        files = list(exporter(recorded, folder))
+        try:
+            files = list(exporter(recorded, folder))
+        except ValueError as error:
+            die(Exit.USAGE, Problem(str(error), f"--to {name}", "export them with --to trl"))
         for path in files:
             print(path)
         if not files:

@@ -26,8 +26,8 @@ def training_problem(loss: Loss, rows: Iterable[Row]) -> str:
         case SFT():
             fits = all(row.is_imitation for row in rows)
         case _:
-            return f"it cannot train by {msgspec.json.encode(loss).decode()}"
-    return "" if fits else f"it takes no rows of such weights for {loss.name}"
+            return f"cannot train by {msgspec.json.encode(loss).decode()}"
+    return "" if fits else f"takes no rows of such weights for {loss.name}"
 
 
 def example(row: Row) -> dict[str, Any]:

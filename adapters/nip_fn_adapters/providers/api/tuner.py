@@ -31,6 +31,7 @@ from nip_fn_adapters.providers.api.ledger import (
 )
 from nip_fn_adapters.providers.api.persist import RetryTask
 from nip_fn_adapters.providers.api.retries import ONCE, RetryPolicy
+from nip_fn_adapters.providers.api.rows import training_problem
 from nip_fn_adapters.providers.api.uploads import delete_file, look_for
 from nip_fn_adapters.results import bind_async
 
@@ -116,6 +117,9 @@ def api_tuner(
         if len(job.rows) < LEAST_ROWS:
             few = f"it has {len(job.rows)} rows, and the provider takes no fewer than {LEAST_ROWS}"
             return Failure(FailedTraining(few, address=f"training {job.name}"))
+        if why := training_problem(job.loss, job.rows):
+            remedy = "train by dpo or imitation, or elsewhere"
+            return Failure(Problem(f"the provider {why}", f"training {job.name}", remedy))
         training = groups[job.group]
         intent = Intent(job, identity(run), training.multiplier, wandb_project)
         task = training.retry_task(f"training {job.name}", timeouts.retries, tell)
