@@ -1,7 +1,8 @@
-"""One walk through a grown forest: the counts that its metrics are made of."""
+"""One walk through each grown tree: the counts that the metrics of a forest are made of."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
@@ -48,7 +49,7 @@ class Effort(NamedTuple):
 
 
 class ForestStats(NamedTuple):
-    """The games and replies of a forest.
+    """The games and replies of a forest, which are those of its trees together.
 
     games: one for each leaf, tree by tree.
     weights: of the games.
@@ -69,38 +70,52 @@ class ForestStats(NamedTuple):
 
 def forest_stats(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> ForestStats:
     """The counts of a forest whose trees are about these datapoints."""
-    games: list[GameEnd] = []
-    weights: list[float] = []
-    efforts: defaultdict[int, Effort] = defaultdict(Effort)
+    return total_stats([tree_stats(datapoints[tree.datapoint_index], tree) for tree in trees])
+
+
+def total_stats(stats: Sequence[ForestStats]) -> ForestStats:
+    """The counts of a forest from those of its trees, or of its parts."""
+    efforts: defaultdict[int, list[Effort]] = defaultdict(list)
     requests: Counter[int] = Counter()
     decision_points: Counter[tuple[int, int]] = Counter()
-    for tree in trees:
-        replies: defaultdict[int, list[Effort]] = defaultdict(list)
-        words: Counter[tuple[int, int]] = Counter()  # (node, agent) -> replies with words
-        attempts: Counter[tuple[int, int]] = Counter()  # (node, agent) -> the most at a reply
-        for parent, utterance in replies_in(tree):
-            replies[utterance.agent].append(_effort(utterance))
-            words[parent, utterance.agent] += bool(utterance.raw.strip())
-            attempts[parent, utterance.agent] = max(
-                attempts[parent, utterance.agent], utterance.attempts
-            )
-        for agent, agent_efforts in replies.items():
-            efforts[agent] = total_effort((efforts[agent], *agent_efforts))
-        for (_, agent), number in attempts.items():
-            requests[agent] += number
-        depths = tree.depth_N.tolist()
-        decision_points.update(
-            (agent, depths[node]) for (node, agent), num in words.items() if num >= 2
-        )
-        games.extend(map(_ending, leaf_games(tree, datapoints[tree.datapoint_index])))
-        weights.extend(leaf_probabilities(tree))
+    for part in stats:
+        for agent, effort in part.efforts.items():
+            efforts[agent].append(effort)
+        requests.update(part.requests)
+        decision_points.update(part.decision_points)
     return ForestStats(
-        games=tuple(games),
-        weights=tuple(weights),
-        num_nodes=sum(tree.num_nodes for tree in trees),
-        efforts=efforts,
+        games=tuple(chain.from_iterable(part.games for part in stats)),
+        weights=tuple(chain.from_iterable(part.weights for part in stats)),
+        num_nodes=sum(part.num_nodes for part in stats),
+        efforts={agent: total_effort(agent_efforts) for agent, agent_efforts in efforts.items()},
         requests=requests,
         decision_points=decision_points,
+    )
+
+
+def tree_stats(datapoint: Datapoint, tree: Tree) -> ForestStats:
+    """The counts of one tree about the datapoint."""
+    efforts: defaultdict[int, list[Effort]] = defaultdict(list)
+    words: Counter[tuple[int, int]] = Counter()  # (node, agent) -> replies with words
+    attempts: Counter[tuple[int, int]] = Counter()  # (node, agent) -> the most at a reply
+    for parent, utterance in replies_in(tree):
+        turn = (parent, utterance.agent)
+        efforts[utterance.agent].append(_effort(utterance))
+        words[turn] += bool(utterance.raw.strip())
+        attempts[turn] = max(attempts[turn], utterance.attempts)
+    requests: Counter[int] = Counter()
+    for (_, agent), number in attempts.items():
+        requests[agent] += number
+    depths = tree.depth_N.tolist()
+    return ForestStats(
+        games=tuple(map(_ending, leaf_games(tree, datapoint))),
+        weights=leaf_probabilities(tree),
+        num_nodes=tree.num_nodes,
+        efforts={agent: total_effort(agent_efforts) for agent, agent_efforts in efforts.items()},
+        requests=requests,
+        decision_points=Counter(
+            (agent, depths[node]) for (node, agent), number in words.items() if number >= 2
+        ),
     )
 
 

@@ -51,7 +51,16 @@ def stage_metrics(
         trees: The grown trees.
         pairs: The selected pairs; None in a test.
     """
-    stats = forest_stats(datapoints, trees)
+    return forest_metrics(protocol, forest_stats(datapoints, trees), trees, pairs)
+
+
+def forest_metrics(
+    protocol: Protocol,
+    stats: ForestStats,
+    trees: Sequence[Tree],
+    pairs: Sequence[Pair] | None = None,
+) -> Metrics:
+    """The `stage_metrics` of trees that have been counted."""
     metrics = (
         *_outcomes(stats.games, stats.weights),
         *_selective(protocol, stats.games, stats.weights),

@@ -1,10 +1,10 @@
 """The tokens that the replies and trainings of a stage used, by agent and adapter."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from nip_fn.trees.tree import Tree, replies_in
+from nip_fn.metrics.forest import Effort, total_effort
 
 
 class Usage(msgspec.Struct, frozen=True, array_like=True):
@@ -27,25 +27,29 @@ class Usage(msgspec.Struct, frozen=True, array_like=True):
 
 
 def reply_usage(
-    trees: Iterable[Tree], adapter_of: Callable[[Tree, int], str | None]
+    efforts: Iterable[Mapping[int, Effort]], adapter_of: Callable[[int, int], str | None]
 ) -> tuple[Usage, ...]:
-    """The tokens of all replies in the trees, a record for each agent and adapter that replied.
+    """The tokens of all replies in trees, a record for each agent and adapter that replied.
 
     Args:
-        trees: Grown trees; the tokens of a reply include those of its failed attempts.
+        efforts: Of each tree, those of the agents that replied in it; the tokens of a reply include
+            those of its failed attempts.
         adapter_of: (tree, agent) -> the adapter that replied.
     """
     # Kept apart by agent and adapter, because prices are by model; what tokens cost is left to the
     # adapters, so that a recording can be priced anew.
-    used: dict[tuple[int, str | None], list[tuple[int, int, int]]] = {}
-    for tree in trees:
-        adapters: dict[int, str | None] = {}
-        for _, utterance in replies_in(tree):
-            if utterance.agent not in adapters:
-                adapters[utterance.agent] = adapter_of(tree, utterance.agent)
-            tokens = (utterance.prompt_tokens, utterance.cached_tokens, utterance.completion_tokens)
-            used.setdefault((utterance.agent, adapters[utterance.agent]), []).append(tokens)
+    used: dict[tuple[int, str | None], list[Effort]] = {}
+    for tree, of_agents in enumerate(efforts):
+        for agent, effort in of_agents.items():
+            used.setdefault((agent, adapter_of(tree, agent)), []).append(effort)
+    totals = ((*key, total_effort(used[key])) for key in sorted(used, key=lambda key: key[0]))
     return tuple(
-        Usage(agent, adapter, *map(sum, zip(*tokens, strict=True)))
-        for (agent, adapter), tokens in sorted(used.items(), key=lambda entry: entry[0][0])
+        Usage(
+            agent,
+            adapter,
+            prompt=total.prompt_tokens,
+            cached=total.cached_tokens,
+            completion=total.completion_tokens,
+        )
+        for agent, adapter, total in totals
     )

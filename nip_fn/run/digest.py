@@ -3,12 +3,12 @@
 It covers facts by value: whatever was drawn, said, heard, decided, rewarded, selected, trained and
 paid for, and through `past` every earlier stage.  It leaves out times and log-probabilities, which
 are measured, and the metrics, which are functions of these facts: a later version may compute more
-of them, or give its records more fields, and still derive the digests of an older run.
+of them, or give its records more fields, and still derive the digests of an older run.  A tree is
+digested when its last reply is in; the digest of a stage covers those of its trees in their order.
 """
 
-from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,12 +19,12 @@ from nip_fn.game.tokens import SampledTokens
 from nip_fn.params.agent import AgentParameters
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import DatasetInfo
+from nip_fn.run.forest import FinishedTree, Forest
 from nip_fn.run.stages import Growing, JobState
 from nip_fn.run.state import RunState
 from nip_fn.training.groups import Adapter, Group
 from nip_fn.training.trainer import Selection
-from nip_fn.trees.forest import Forest
-from nip_fn.trees.node import Node, Slot
+from nip_fn.trees.node import GameTree, Node, Slot
 
 Facts = tuple[object, ...]
 
@@ -35,37 +35,15 @@ def digest(state: RunState) -> str:
     """A hash of the state's facts (32 hexadecimal digits)."""
     # MessagePack writes floats bit for bit: equal digests mean equal rewards, not nearly equal
     # ones.
-    hashed = blake2b(digest_size=16)
-    for part in _encoded(_facts(state)):
-        hashed.update(part)
-    return hashed.hexdigest()
+    return blake2b(_encode(_facts(state)), digest_size=16).hexdigest()
 
 
-class _Many(NamedTuple):
-    """An array of facts that are never held all at once, since they may be of millions of nodes."""
-
-    number: int
-    facts: Iterable[object]
-
-
-def _encoded(facts: Facts) -> Iterator[bytes]:
-    """The encoding of the facts, part by part; `_Many` of them like a tuple."""
-    yield _head(len(facts))
-    for fact in facts:
-        if isinstance(fact, _Many):
-            yield _head(fact.number)
-            yield from map(_encode, fact.facts)
-        else:
-            yield _encode(fact)
-
-
-def _head(number: int) -> bytes:
-    """The beginning of an array of so many, which comes before its elements."""
-    return _encode((None,) * number)[: -number or None]  # each None takes a byte
-
-
-def _trees(forest: Forest) -> _Many:
-    return _Many(len(forest), ((game.datapoint_index, _node_facts(game.root)) for game in forest))
+def tree_digest(game: GameTree) -> bytes:
+    """A hash of the tree's facts (16 bytes), whatever the order in which its replies came."""
+    # Nodes are hashed as they hang in the tree.  A node's path is its place in this nesting, so it
+    # need not be written out.
+    facts = (game.datapoint_index, _node_facts(game.root))
+    return blake2b(_encode(facts), digest_size=16).digest()
 
 
 def _facts(state: RunState) -> Facts:
@@ -77,13 +55,15 @@ def _facts(state: RunState) -> Facts:
         state.iteration,
         state.stage.name,
         tuple(map(_datapoint_facts, sampled.datapoints)),
-        # Nodes are hashed as they hang in the tree.  A node's path is its place in this nesting, so
-        # it need not be written out.
-        _trees(sampled.forest),
+        tuple(map(_kept_digest, sampled.forest.kept())),
         _selection_facts(sampled.selection),
         tuple(map(_group_facts, state.groups)),
         tuple(map(_job_facts, state.jobs)),
     )
+
+
+def _kept_digest(tree: GameTree | FinishedTree) -> bytes:
+    return tree_digest(tree) if isinstance(tree, GameTree) else tree.digest
 
 
 def _changed(params: HyperParameters) -> Facts:

@@ -1,9 +1,10 @@
 """Replays: every stage of a recording derived again, and other selections from the same trees."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from msgspec.structs import replace
@@ -16,15 +17,18 @@ from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import fold_in, key
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.events import BatchFetched, Event, StageEnded
+from nip_fn.run.events import BatchFetched, Event, Replied, StageEnded
+from nip_fn.run.forest import Forest
 from nip_fn.run.reuse import reselect_problem
+from nip_fn.run.sampling import Map, insert_all
 from nip_fn.run.stages import Growing, NotStarted, Purpose
 from nip_fn.run.state import EMPTY, RunState, sample_batch
 from nip_fn.run.step import step
 from nip_fn.training.trainer import Rows, SampleBatch, Selection, Trainer
 from nip_fn.trees.backup import Backup
+from nip_fn.trees.packed import PackedTree
 from nip_fn.trees.rollouts import Rollout, leaf_games
-from nip_fn.trees.tree import Tree, children_of
+from nip_fn.trees.tree import Tree, children_of, flatten_packed
 
 MOST_TOLD = 500  # characters of an error, which may quote the event
 
@@ -33,11 +37,20 @@ MOST_TOLD = 500  # characters of an error, which may quote the event
 class StageForest:
     """The trees of a test or an iteration, as they stood when the stage ended."""
 
-    # The state holds finished trees packed, and many stages of them: arrays, chats and rows are
-    # made when they are asked for, so a replay that shows none of them makes none.
+    # There may be many stages: their trees are kept packed.  Arrays, chats and rows are made when
+    # they are asked for, so a replay that shows none of them makes none.
     _ended: RunState = field(repr=False)
     _grown: Growing
+    _trees: tuple[PackedTree, ...] = field(repr=False)
     _trainer_state: Any = field(repr=False)
+
+    @classmethod
+    def of(cls, state: RunState, grown: Growing, trainer_state: Any) -> Self:
+        """The grown trees of the state's stage; `trainer_state` is from before their update."""
+        trees = tuple(tree.packed for tree in grown.forest.finished())
+        ended = replace(state, stage=NotStarted())
+        grown = replace(grown, forest=Forest(), rows=(), losses=())
+        return cls(ended, grown, trees, trainer_state)
 
     @property
     def params(self) -> HyperParameters:
@@ -57,7 +70,7 @@ class StageForest:
     @cached_property
     def batch(self) -> SampleBatch:
         """The trees, their datapoints, and the groups that replied."""
-        return sample_batch(self._ended, self._grown)
+        return sample_batch(self._ended, self._grown, tuple(map(flatten_packed, self._trees)))
 
     @cached_property
     def rows(self) -> tuple[tuple[str, Rows], ...]:
@@ -107,7 +120,9 @@ class Replayed(NamedTuple):
 NOTHING = Replayed(EMPTY, (), 0)
 
 
-def replay(events: Iterable[Event], onto: Replayed = NOTHING) -> Result[Replayed, Problem]:
+def replay(
+    events: Iterable[Event], onto: Replayed = NOTHING, *, map: Map = map
+) -> Result[Replayed, Problem]:
     """Everything that the events lead to; a failure names the first event that fits nothing.
 
     Where a recorded digest differs from the derived one, `state.faults` says so.
@@ -115,28 +130,47 @@ def replay(events: Iterable[Event], onto: Replayed = NOTHING) -> Result[Replayed
     Args:
         events: All events of a run, or those that follow `onto`.
         onto: What the events before led to.
+        map: Grows the trees of a stage, which are independent of one another: in other processes,
+            if it is a function that computes there.
     """
     state, stages, count = onto.state, [*onto.stages], onto.num_events
     trainer_state = state.trainer_state
-    for event in events:
-        if isinstance(event, StageEnded) and isinstance(state.stage, Growing):
-            # Before the step, because after it a test's trees are gone.
-            grown = replace(state.stage, rows=(), losses=())
-            stages.append(StageForest(replace(state, stage=NotStarted()), grown, trainer_state))
-        if isinstance(event, BatchFetched):
-            trainer_state = state.trainer_state
-        try:
-            state, _ = step(state, event)
-        # A recording is a file of the user's, so an event that does not fit is a failure and not a
-        # bug.  These are what `step` raises for one: the wrong stage, a node or name that is not
-        # there, and numbers or texts that no run has.
-        except (ValueError, LookupError, ArithmeticError, MemoryError, RecursionError) as error:
-            event_type = type(event).__name__
-            why = " ".join(str(error).split()) or type(error).__name__
-            message = f"event {count} ({event_type}) does not fit: {why[:MOST_TOLD]}"
-            return Failure(Problem(message, kind="mismatch"))
-        count += 1
+    for are_replies, group in groupby(events, lambda event: isinstance(event, Replied)):
+        batch = tuple(group)
+        grown = _grown(state, batch, map) if are_replies else None
+        if grown is not None:
+            state, count = grown, count + len(batch)
+            continue
+        for event in batch:
+            if isinstance(event, StageEnded) and isinstance(state.stage, Growing):
+                # Before the step, because after it a test's trees are gone.
+                stages.append(StageForest.of(state, state.stage, trainer_state))
+            if isinstance(event, BatchFetched):
+                trainer_state = state.trainer_state
+            try:
+                state, _ = step(state, event)
+            # A recording is a file of the user's, so an event that does not fit is a failure and
+            # not a bug.  These are what `step` raises for one: the wrong stage, a node or name that
+            # is not there, and numbers or texts that no run has.
+            except (ValueError, LookupError, ArithmeticError, MemoryError, RecursionError) as error:
+                event_type = type(event).__name__
+                why = " ".join(str(error).split()) or type(error).__name__
+                message = f"event {count} ({event_type}) does not fit: {why[:MOST_TOLD]}"
+                return Failure(Problem(message, kind="mismatch"))
+            count += 1
     return Success(Replayed(state, tuple(stages), count))
+
+
+def _grown(state: RunState, replies: Sequence[Any], map: Map) -> RunState | None:
+    """The state after the replies, grown tree by tree; None if one of them does not fit."""
+    if not isinstance(state.stage, Growing):
+        return None
+    try:
+        return insert_all(state, state.stage, replies, map)
+    # Of several errors the first event's is the one to report, and only a scan in the order of the
+    # events finds it: whatever went wrong goes wrong there again.
+    except Exception:
+        return None
 
 
 def reselect(

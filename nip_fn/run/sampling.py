@@ -1,6 +1,7 @@
 """Sampling and testing: datapoints, trees that grow reply by reply, and what they come to."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -8,17 +9,19 @@ from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import reset
 from nip_fn.keys import Key, fold_in, key, permutation
+from nip_fn.metrics.forest import ForestStats, total_stats
 from nip_fn.metrics.formulas import Metrics
-from nip_fn.metrics.stage import lineage_metrics, opponent_metrics, rollout_metrics, stage_metrics
-from nip_fn.metrics.usage import reply_usage
+from nip_fn.metrics.stage import forest_metrics, lineage_metrics, opponent_metrics, rollout_metrics
+from nip_fn.metrics.usage import Usage, reply_usage
 from nip_fn.params.agent import meets_others
 from nip_fn.run.events import FetchBatch, Replied, SampleReplies
+from nip_fn.run.forest import FinishedTree, Forest
+from nip_fn.run.growth import grow_tree
 from nip_fn.run.quotes import game_key
 from nip_fn.run.stages import Fetching, Growing
 from nip_fn.run.state import (
     RunState,
     adapter_of,
-    episode_of,
     rules,
     sample_batch,
     stage_key,
@@ -26,11 +29,14 @@ from nip_fn.run.state import (
 )
 from nip_fn.training.rows import rows_problem
 from nip_fn.training.trainer import SampleBatch, Selection
-from nip_fn.trees.forest import Forest
-from nip_fn.trees.grow import insert, new_tree
-from nip_fn.trees.node import GameTree, ReplyArrival, ReplyRequest, num_waiting_at, pending_requests
+from nip_fn.trees.grow import Rules, new_tree
+from nip_fn.trees.node import GameTree, ReplyRequest, pending_requests
 from nip_fn.trees.rollouts import dialogue_of
 from nip_fn.worlds import MEASURES
+
+# (function, items) -> the function's value for each item, in the order of the items: `map`, or a
+# function that computes the values in several processes.
+Map = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 
 UNLIMITED = 2**62  # more datapoints than any data set has
 
@@ -136,22 +142,45 @@ def insert_replies(
     Raises:
         ValueError: Nothing waits for them.
     """
-    index = event.tree
+    tree, opened = _grown_tree(rules(state), stage, event.tree, (event,))
+    state = _with_trees(state, stage, {event.tree: tree})
+    return state, tuple(SampleReplies(event.tree, request) for request in opened)
+
+
+def insert_all(state: RunState, stage: Growing, events: Iterable[Replied], map: Map) -> RunState:
+    """The state after `insert_replies` of each of the events, which grows tree after tree.
+
+    Raises:
+        ValueError: Nothing waits for one of them.
+    """
+    events_of: dict[int, list[Replied]] = {}
+    for event in events:
+        events_of.setdefault(event.tree, []).append(event)
+    growth = rules(state)
+
+    def grow(index: int) -> GameTree | FinishedTree:
+        return _grown_tree(growth, stage, index, events_of[index])[0]
+
+    return _with_trees(state, stage, dict(zip(events_of, map(grow, tuple(events_of)), strict=True)))
+
+
+def _grown_tree(
+    growth: Rules, stage: Growing, index: int, events: Iterable[Replied]
+) -> tuple[GameTree | FinishedTree, tuple[ReplyRequest, ...]]:
     if not 0 <= index < len(stage.forest):
         raise ValueError(f"no tree {index} grows in stage {stage.name!r}")
-    tree, episode, growth = stage.forest[index], episode_of(stage, index), rules(state)
-    root, opened = tree.root, tuple[ReplyRequest, ...]()
-    for slot, completion in event.completions:
-        arrival = ReplyArrival(event.path, event.agent, slot, event.attempt, completion)
-        root, further = insert(growth, root, episode, arrival)
-        opened += further
-    more = num_waiting_at(root, event.path) - num_waiting_at(tree.root, event.path)
-    tree = replace(tree, root=root, num_waiting=tree.num_waiting + more)
-    forest = stage.forest.replaced(index, tree)
-    stage = replace(stage, forest=forest, num_waiting=stage.num_waiting + more)
-    if not stage.num_waiting:
-        return _finished(state, stage), ()
-    return replace(state, stage=stage), tuple(SampleReplies(index, request) for request in opened)
+    tree = stage.forest[index]
+    return grow_tree(growth, stage.datapoints[tree.datapoint_index], tree, events)
+
+
+def _with_trees(
+    state: RunState, stage: Growing, trees: Mapping[int, GameTree | FinishedTree]
+) -> RunState:
+    """The state after some of its trees have grown."""
+    more = sum(tree.num_waiting - stage.forest[index].num_waiting for index, tree in trees.items())
+    num_waiting = stage.num_waiting + more
+    stage = replace(stage, forest=stage.forest.replaced(trees), num_waiting=num_waiting)
+    return replace(state, stage=stage) if num_waiting else _finished(state, stage)
 
 
 # ----------------------------------------------------------------------------------- grown forests
@@ -162,10 +191,10 @@ def _finished(state: RunState, stage: Growing) -> RunState:
     # Selection waits for all trees, because filters such as `balance` compare across them.
     state = replace(state, stage=stage)
     batch = sample_batch(state, stage)
-    usage = reply_usage(batch.trees, lambda tree, agent: adapter_of(state, tree.key, agent))
-    usage = () if is_reused(state) else usage
+    stats = tuple(tree.stats for tree in stage.forest.finished())
+    usage = () if is_reused(state) else _usage(state, batch, stats)
     if stage.name == "test":
-        return with_row(state, _metrics(state, batch, None), usage)
+        return with_row(state, _metrics(state, batch, stats, None), usage)
     # One key for the whole update, folded from the stage: `replay.reselect` derives the same one
     # without the state.
     update = state.trainer.update(batch, state.trainer_state, fold_in(stage.key, "select"))
@@ -182,7 +211,7 @@ def _finished(state: RunState, stage: Growing) -> RunState:
             trainer_state=update.state,
             num_drawn=state.num_drawn + len(stage.datapoints),
         ),
-        (*_metrics(state, batch, update.selection), *update.metrics),
+        (*_metrics(state, batch, stats, update.selection), *update.metrics),
         usage,
     )
 
@@ -196,12 +225,21 @@ def update_problem(state: RunState, stage: Growing) -> Problem | None:
     return next(filter(None, problems), None)
 
 
-def _metrics(state: RunState, batch: SampleBatch, selection: Selection | None) -> Metrics:
+def _usage(state: RunState, batch: SampleBatch, stats: Sequence[ForestStats]) -> tuple[Usage, ...]:
+    return reply_usage(
+        (tree.efforts for tree in stats),
+        lambda tree, agent: adapter_of(state, batch.trees[tree].key, agent),
+    )
+
+
+def _metrics(
+    state: RunState, batch: SampleBatch, stats: Sequence[ForestStats], selection: Selection | None
+) -> Metrics:
     protocol, pairs = batch.protocol, None if selection is None else selection.pairs
     pooled = selection is not None and any(map(meets_others, state.params.agents))
     absent = [agent for _, agent in batch.off_policy]
     return (
-        *stage_metrics(protocol, batch.datapoints, batch.trees, pairs),
+        *forest_metrics(protocol, total_stats(stats), batch.trees, pairs),
         *(_measures(state, batch) if selection is None else ()),
         *(rollout_metrics(protocol, selection.rollouts) if selection else ()),
         *(opponent_metrics(protocol, absent, len(batch.trees)) if pooled else ()),

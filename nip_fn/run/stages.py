@@ -6,11 +6,11 @@ import msgspec
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import Key
+from nip_fn.run.forest import Forest
 from nip_fn.training.canary import Score
 from nip_fn.training.losses import Loss
 from nip_fn.training.trainer import Rows, Selection
 from nip_fn.training.tuning import Job
-from nip_fn.trees.forest import Forest
 
 StageName = Literal["start", "test", "sample", "train", "publish", "done"]
 Purpose = Literal["test", "sample"]

@@ -17,13 +17,13 @@ from nip_fn.params.agent import is_scripted, meets_others
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.run.events import DatasetInfo
+from nip_fn.run.forest import Forest
 from nip_fn.run.opponents import Script, is_learnt_from, player_of
 from nip_fn.run.stages import Growing, JobState, NotStarted, Publishing, Stage, StageName, Training
 from nip_fn.training.groups import Group, group_of
 from nip_fn.training.trainer import SampleBatch, Trainer
-from nip_fn.trees.forest import Forest
 from nip_fn.trees.grow import Rules, Turn
-from nip_fn.trees.tree import Tree, flatten
+from nip_fn.trees.tree import Tree
 
 
 class StageMetrics(msgspec.Struct, frozen=True, array_like=True):
@@ -207,11 +207,13 @@ def is_tested(params: HyperParameters, iteration: int) -> bool:
     }[params.text_rl.test_scheme]
 
 
-def sample_batch(state: RunState, grown: Growing) -> SampleBatch:
-    """The trees of a stage as a trainer takes them."""
+def sample_batch(
+    state: RunState, grown: Growing, trees: tuple[Tree, ...] | None = None
+) -> SampleBatch:
+    """The trees of a stage, those of its forest by default, as a trainer takes them."""
     # Whatever reads trees reads arrays.  The persistent nodes are for growing alone: a new reply
     # copies a path in them, where arrays would have to be copied whole.
-    trees = tuple(map(flatten, grown.forest.kept()))
+    trees = grown.forest.arrays() if trees is None else trees
     return SampleBatch(
         protocol=state.protocol,
         chat=partial(build_chat, state.params, state.protocol),

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from nip_fn.game.datapoint import Datapoint
@@ -217,13 +218,8 @@ class _Growing(NamedTuple):
         self, request: ReplyRequest, completions: Sequence[Completion]
     ) -> tuple["_Growing", tuple[ReplyRequest, ...]]:
         """The tree with the replies in it, and what it now waits for in their place."""
-        path, agent, indices, attempt = request
-        root, opened = self.root, list[ReplyRequest]()
-        for index, completion in zip(indices, completions, strict=True):
-            arrival = ReplyArrival(path, agent, index, attempt, completion)
-            root, requests = insert(self.rules, root, self.episode, arrival)
-            opened += requests
-        return self._replace(root=root), tuple(opened)
+        root, opened = insert_all(self.rules, self.root, self.episode, request, completions)
+        return self._replace(root=root), opened
 
     def grown(self, datapoint_index: int) -> Tree:
         name = self.rules.protocol.name
@@ -247,14 +243,28 @@ def insert(
     `episode` is the game at `node`; the path of `arrival` leads from there to the node that was
     waiting.  Raises `ValueError` where nothing waits for this completion.
     """
+    path, agent, index, attempt, completion = msgspec.structs.astuple(arrival)
+    request = ReplyRequest(path, agent, (index,), attempt)
+    return insert_all(rules, node, episode, request, (completion,))
+
+
+def insert_all(
+    rules: Rules,
+    node: Node,
+    episode: Episode,
+    request: ReplyRequest,
+    completions: Sequence[Completion],
+) -> tuple[Node, tuple[ReplyRequest, ...]]:
+    """The tree with the completions of a request in it: `insert` of one after the other."""
     spine = [node]
-    for rank in arrival.path:
+    for rank in request.path:
         if not 0 <= rank < len(spine[-1].children):
-            raise ValueError(f"there is no node at {arrival.path} yet")
+            raise ValueError(f"there is no node at {request.path} yet")
         spine.append(spine[-1].children[rank])
-    grown, requests = _fill(rules, spine[-1], episode_after(episode, *spine[1:]), arrival)
+    here = episode_after(episode, *spine[1:])
+    grown, requests = _fill(rules, spine[-1], here, request, completions)
     # Only the nodes on the path are copied; all other subtrees are shared with the old tree.
-    for parent, rank in zip(spine[-2::-1], arrival.path[::-1], strict=True):
+    for parent, rank in zip(spine[-2::-1], request.path[::-1], strict=True):
         children = (*parent.children[:rank], grown, *parent.children[rank + 1 :])
         grown = replace(parent, children=children)
     return grown, requests
@@ -275,31 +285,36 @@ def _empty_slots(rules: Rules, episode: Episode) -> tuple[Slot, ...]:
 
 
 def _fill(
-    rules: Rules, node: Node, episode: Episode, arrival: ReplyArrival
+    rules: Rules,
+    node: Node,
+    episode: Episode,
+    request: ReplyRequest,
+    completions: Sequence[Completion],
 ) -> tuple[Node, tuple[ReplyRequest, ...]]:
-    # The attempt must be the one waited for: a reply that was recorded twice, or to an attempt that
-    # has been answered, is an error and never a second reply.
-    agent = arrival.agent
-    ranks = [rank for rank, slot in enumerate(node.slots) if slot.agent == agent]
-    rank = ranks[arrival.index] if 0 <= arrival.index < len(ranks) else None
-    if rank is None or node.slots[rank].awaited_attempt != arrival.attempt:
-        raise ValueError(f"nothing waits for this completion: {arrival}")
-    most = rules.num_attempts(agent)
-    slot = after_attempt(rules.protocol, most, node.slots[rank], episode, arrival.completion)
-    slots = (*node.slots[:rank], slot, *node.slots[rank + 1 :])
-    node = replace(node, slots=slots)
+    path, agent, indices, attempt = request
+    slots, most = list(node.slots), rules.num_attempts(agent)
+    ranks = [rank for rank, slot in enumerate(slots) if slot.agent == agent]
+    for index, completion in zip(indices, completions, strict=True):
+        # The attempt must be the one waited for: a reply that was recorded twice, or to an attempt
+        # that has been answered, is an error and never a second reply.
+        rank = ranks[index] if 0 <= index < len(ranks) else None
+        if rank is None or slots[rank].awaited_attempt != attempt:
+            arrival = ReplyArrival(path, agent, index, attempt, completion)
+            raise ValueError(f"nothing waits for this completion: {arrival}")
+        slots[rank] = after_attempt(rules.protocol, most, slots[rank], episode, completion)
+    node = replace(node, slots=tuple(slots))
     # The children open as soon as this node's own slots are filled: no barrier between nodes or
     # trees, so a forest takes the time of its depth, not of its size.
     if any(slot.said is None for slot in slots):
         # With the last reply of an attempt, and not with each that fails: which of them share a
         # request, and pay its prompt once, is then the same live and after a crash.
         return node, tuple(
-            request
-            for request in requests_of(node, arrival.path)
-            if request.agent == agent and request.attempt > arrival.attempt
+            later
+            for later in requests_of(node, path)
+            if later.agent == agent and later.attempt > attempt
         )
-    children = _branch(rules, slots, episode)
-    opened = (requests_of(child, (*arrival.path, rank)) for rank, child in enumerate(children))
+    children = _branch(rules, node.slots, episode)
+    opened = (requests_of(child, (*path, rank)) for rank, child in enumerate(children))
     return replace(node, children=children), tuple(chain.from_iterable(opened))
 
 

@@ -15,8 +15,8 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, Round, Utterance, reset
 from nip_fn.game.protocol import Status
 from nip_fn.keys import Key
-from nip_fn.trees.forest import UNPACKED, PackedTree, unpacked
 from nip_fn.trees.node import GameTree, Node, Path, replies_of
+from nip_fn.trees.packed import UNPACKED, PackedTree, unpack
 
 ROOT = 0
 # NumPy takes -1 for the last element: compare with these, never index by them.
@@ -141,18 +141,24 @@ class PackedRounds(Sequence[Round]):
 
 @lru_cache(maxsize=UNPACKED)
 def _rounds(tree: PackedTree) -> tuple[Round, ...]:
-    nodes = [unpacked(tree).root]
+    nodes = [unpack(tree).root]
     for node in nodes:
         nodes.extend(node.children)
     return tuple(node.utterances for node in nodes)
 
 
-def flatten(kept: GameTree | PackedTree) -> Tree:
-    """The arrays of a tree; nodes that still wait for replies are leaves of it.
+def flatten_packed(packed: PackedTree) -> Tree:
+    """The arrays of a packed tree, whose utterances stay packed until they are looked at."""
+    return with_packed_rounds(flatten(unpack(packed)), packed)
 
-    Of a packed tree the utterances stay packed until they are looked at.
-    """
-    game = unpacked(kept)
+
+def with_packed_rounds(tree: Tree, packed: PackedTree) -> Tree:
+    """The same tree without its utterances, which are unpacked when they are looked at."""
+    return tree._replace(utterances_N=PackedRounds(packed, tree.num_nodes))
+
+
+def flatten(game: GameTree) -> Tree:
+    """The arrays of a tree; nodes that still wait for replies are leaves of it."""
     nodes: list[Node] = [game.root]
     parents: list[int] = [NO_PARENT]
     paths: list[Path] = [()]
@@ -185,9 +191,7 @@ def flatten(kept: GameTree | PackedTree) -> Tree:
         usable_NA=read_only(np.array(usable, dtype=np.bool_)),
         reward_NA=read_only(np.array([node.reward for node in nodes], dtype=np.float64)),
         status_N=tuple(node.status for node in nodes),
-        utterances_N=tuple(node.utterances for node in nodes)
-        if isinstance(kept, GameTree)
-        else PackedRounds(kept, len(nodes)),
+        utterances_N=tuple(node.utterances for node in nodes),
         path_N=tuple(paths),
         num_waiting=sum(slot.said is None for node in nodes for slot in node.slots),
     )

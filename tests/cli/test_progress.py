@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from nip_fn.config.codec import from_dict
 from nip_fn.keys import key
 from nip_fn.run.events import JobFinished, StageEnded
+from nip_fn.run.forest import Forest
 from nip_fn.run.stages import Done, Fetching, Growing, Training
 from nip_fn.run.state import RunState, StageMetrics
-from nip_fn.trees.forest import Forest
 from nip_fn_cli.shown.progress import Display, ended, place, seconds_left
 
 FOLLOWING = """

@@ -8,14 +8,16 @@ from nip_fn.game.reply import Completion, FinishReason
 from nip_fn.keys import key
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.trees.forest import Forest
+from nip_fn.run.forest import Forest
+from nip_fn.run.growth import finish_tree
 from nip_fn.trees.grow import Rules, insert, new_tree
 from nip_fn.trees.node import GameTree, Path, ReplyArrival, ReplyRequest, pending_requests
 from nip_fn.trees.tree import flatten
 
 from .games import make_params
 
-GAME = reset(make_datapoint("p", "Is it?", "x", 1), key(0))
+POINT = make_datapoint("p", "Is it?", "x", 1)
+GAME = reset(POINT, key(0))
 THREE_ROUNDS = protocol_of(make_params({"nip_protocol": {"max_message_rounds": 3}}))
 
 
@@ -183,16 +185,18 @@ def test_a_forest_is_a_sequence_whose_trees_are_replaced_one_by_one(
 ) -> None:
     root = new_tree(rules(), GAME)
     trees = [GameTree("nip", index, key(index), root, num_waiting=1) for index in range(size)]
-    forest = Forest.of(trees)
+    forest, growing = Forest.of(trees), set(range(size))
     for index in data.draw(st.lists(st.integers(0, size - 1), max_size=8)):
-        waiting = data.draw(st.integers(0, 1))
-        before, trees[index] = tuple(forest), GameTree("nip", index + size, key(0), root, waiting)
-        older, forest = forest, forest.replaced(index, trees[index])
+        before, trees[index] = tuple(forest), GameTree("nip", index + size, key(0), root, 1)
+        is_finished = data.draw(st.booleans())
+        kept = finish_tree(POINT, trees[index]) if is_finished else trees[index]
+        older, forest = forest, forest.replaced({index: kept})
+        growing = growing - {index} if is_finished else growing | {index}
         assert tuple(older) == before
     assert (list(forest), len(forest)) == (trees, size)
     assert [forest[index] for index in range(size)] == trees
-    waiting_trees = [(index, tree) for index, tree in enumerate(trees) if tree.num_waiting]
-    assert list(forest.growing()) == waiting_trees
+    assert list(forest.growing()) == [(index, trees[index]) for index in sorted(growing)]
+    assert len(list(forest.finished())) == size - len(growing)
     for index in (-1, size):
         with pytest.raises(IndexError):
-            forest.replaced(index, trees[0])
+            forest.replaced({index: trees[0]})

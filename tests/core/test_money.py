@@ -19,11 +19,11 @@ from nip_fn.params.agent import AgentParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import JobFinished, Replied, RunStarted
+from nip_fn.run.forest import Forest
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import EMPTY, RunState, rules, stage_key
 from nip_fn.training.rows import imitated, preference
 from nip_fn.training.tokens import estimated_prompt, estimated_training, trained_tokens
-from nip_fn.trees.forest import Forest
 from nip_fn.trees.grow import insert, new_tree
 from nip_fn.trees.node import GameTree, ReplyArrival, node_at, pending_requests
 from nip_fn_adapters.costs.forecast import (

@@ -141,7 +141,7 @@ def test_the_digest_covers_every_fact_and_no_metric() -> None:
     def with_child(**changes: object) -> RunState:
         child = replace(game.root.children[0], **changes)
         root = replace(game.root, children=(child, *game.root.children[1:]))
-        return with_stage(forest=grown.forest.replaced(0, replace(game, root=root)))
+        return with_stage(forest=grown.forest.replaced({0: replace(game, root=root)}))
 
     def with_stage(**changes: object) -> RunState:
         return replace(sampled, stage=replace(grown, **changes))
@@ -172,7 +172,7 @@ def test_the_digest_covers_every_fact_and_no_metric() -> None:
         with_stage(selection=grown.selection._replace(pairs=pairs[1:])),
         with_stage(datapoints=grown.datapoints[::-1]),
         with_stage(datapoints=(replace(point, question="other"), *grown.datapoints[1:])),
-        with_stage(forest=grown.forest.replaced(0, replace(game, datapoint_index=3))),
+        with_stage(forest=grown.forest.replaced({0: replace(game, datapoint_index=3)})),
         replace(sampled, past="other"),
         replace(sampled, iteration=9),
         replace(sampled, dataset=replace(sampled.dataset, hash="other")),

@@ -10,21 +10,27 @@ from hypothesis import strategies as st
 from nip_fn.config.trainers import BACKUPS
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.keys import key
+from nip_fn.metrics.forest import forest_stats
+from nip_fn.run.digest import tree_digest
+from nip_fn.run.forest import Forest
+from nip_fn.run.growth import finish_tree
 from nip_fn.trees.backup import Backup
-from nip_fn.trees.forest import Forest
 from nip_fn.trees.node import GameTree, Node, node_at
+from nip_fn.trees.packed import unpack
 from nip_fn.trees.tree import (
     NO_PARENT,
     ROOT,
     children_of,
     episode_at,
     flatten,
+    flatten_packed,
     leaves_of,
     line_to,
 )
 
 from .trees import flat, golden, golden_files, name_of, names_of, shuffle, trees, walk
 
+POINT = make_datapoint("p", "q", "s", 1)
 REWARDS = st.floats(-10, 10, width=16)
 NAMES_OF_BACKUPS = st.sampled_from(sorted(BACKUPS))
 
@@ -79,15 +85,15 @@ def test_the_arrays_hold_the_tree_breadth_first(root: Node) -> None:
             assert tree.path_N[tree.parent_N[i]] == path[:-1]
 
 
-@given(st.lists(trees(REWARDS), min_size=1, max_size=3))
-def test_a_tree_that_is_kept_packed_has_the_same_arrays_and_utterances(roots: list[Node]) -> None:
-    games = [GameTree("nip", index, key(index), root) for index, root in enumerate(roots)]
-    forest = Forest.of(games)
-    for index, game in enumerate(games):
-        forest = forest.replaced(index, game)
-    for kept, game in zip(forest.kept(), games, strict=True):
-        assert isinstance(kept, bytes)
-        packed, tree = flatten(kept), flatten(game)
+@given(trees(REWARDS))
+def test_a_finished_tree_has_the_arrays_the_counts_and_the_records_of_the_tree(root: Node) -> None:
+    game = GameTree("nip", 0, key(1), root)
+    finished = finish_tree(POINT, game)
+    assert finished.digest == tree_digest(game)
+    assert finished.stats == forest_stats([POINT], [flatten(game)])
+    assert list(Forest.of([finished])) == [unpack(finished.packed)] == [game]
+    for packed in (finished.arrays, flatten_packed(finished.packed)):
+        tree = flatten(game)
         assert packed.utterances_N == tree.utterances_N
         assert tree.utterances_N == packed.utterances_N
         assert len(packed.utterances_N) == len(list(packed.utterances_N)) == tree.num_nodes
