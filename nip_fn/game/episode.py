@@ -98,7 +98,7 @@ def play_round(
         ValueError: The turn is not that of the agents and channels of the schedule.
     """
     round = len(episode.rounds)
-    # Trees only make turns that pass these tests; a script, or a user's own protocol, may not.
+    # The turns of a tree pass these tests by construction, and it calls `arrive`.
     channels = {move.agent: move.channels for move in movers(protocol, episode)}
     if episode.status != "open":
         raise ValueError(f"the game of {protocol.name} is over after {round} rounds")
@@ -113,15 +113,22 @@ def play_round(
             raise ValueError(
                 f"round {round} of {protocol.name}: no decision counts here: {utterance}"
             )
+    return arrive(protocol, episode, turn)
+
+
+def arrive(protocol: Protocol, episode: Episode, turn: Round) -> tuple[Episode, tuple[float, ...]]:
+    """The result of `play_round` for a turn that is known to be of the schedule."""
     # Only verifiers may decide, and they never contradict one another in one round: there is one.
-    decision = next(
-        (utterance.decision for utterance in turn if utterance.decision is not None), None
-    )
-    unusable = [utterance.agent for utterance in turn if utterance.error is not None]
-    outcome = outcome_of(protocol, episode, round, tuple(channels), decision, unusable)
+    decision, speakers, unusable = None, [], []
+    for utterance in turn:
+        decision = utterance.decision if decision is None else decision
+        speakers.append(utterance.agent)
+        if utterance.error is not None:
+            unusable.append(utterance.agent)
+    outcome = outcome_of(protocol, episode, len(episode.rounds), speakers, decision, unusable)
     rounds = (*episode.rounds, turn)
-    ended = msgspec.structs.replace(episode, rounds=rounds, status=outcome.status)
-    return ended, protocol.rewards(outcome)
+    arrived = Episode(episode.key, episode.label, episode.stance, rounds, outcome.status)
+    return arrived, protocol.rewards(outcome)
 
 
 def outcome_of(

@@ -95,14 +95,14 @@ def total_stats(stats: Sequence[ForestStats]) -> ForestStats:
 
 def tree_stats(datapoint: Datapoint, tree: Tree) -> ForestStats:
     """The counts of one tree about the datapoint."""
-    efforts: defaultdict[int, list[Effort]] = defaultdict(list)
-    words: Counter[tuple[int, int]] = Counter()  # (node, agent) -> replies with words
-    attempts: Counter[tuple[int, int]] = Counter()  # (node, agent) -> the most at a reply
+    efforts: dict[int, list[Effort]] = {}
+    words: dict[tuple[int, int], int] = {}  # (node, agent) -> replies with words
+    attempts: dict[tuple[int, int], int] = {}  # (node, agent) -> the most at a reply
     for parent, utterance in replies_in(tree):
         turn = (parent, utterance.agent)
-        efforts[utterance.agent].append(_effort(utterance))
-        words[turn] += bool(utterance.raw.strip())
-        attempts[turn] = max(attempts[turn], utterance.attempts)
+        efforts.setdefault(utterance.agent, []).append(_effort(utterance))
+        words[turn] = words.get(turn, 0) + bool(utterance.raw.strip())
+        attempts[turn] = max(attempts.get(turn, 0), utterance.attempts)
     requests: Counter[int] = Counter()
     for (_, agent), number in attempts.items():
         requests[agent] += number

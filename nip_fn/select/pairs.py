@@ -15,6 +15,7 @@ Letters for dimensions: N nodes, A agents, C replies of one agent at one node.
 
 import typing
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import lru_cache
 from itertools import combinations
 from math import fsum, inf, isnan
 from typing import NamedTuple
@@ -141,6 +142,7 @@ class Selector(typing.Protocol):
         """The pairs of `pairs` and `among` that are selected; the key is consumed."""
 
 
+@lru_cache(maxsize=256)
 def _slack(bounds: tuple[float, float]) -> float:
     # Of the greatest amount and not of the range: rounding errors are in proportion to it, even
     # where all that an agent can receive is one and the same.
@@ -203,7 +205,7 @@ def decision_points(
     agents = range(tree.num_agents) if agents is None else agents
     bounds = {agent: reward_bounds(protocol, agent) for agent in agents}
     for parent, children in enumerate(children_of(tree)):
-        for agent in agents:
+        for agent in agents if len(children) >= 2 else ():
             # Where several agents move at once, siblings may differ in another agent's words only.
             sharing: dict[int, list[int]] = {}
             for child in children:
@@ -229,7 +231,12 @@ def _values_of(
     # is averaged out as chance further down the tree is: the value of a reply is the mean over the
     # siblings that share it.  Exactly rounded, so that the order of the other agents' replies
     # cannot change it.
-    return tuple(fsum(values[node][agent] for node in nodes) / len(nodes) for nodes in nodes_C)
+    return tuple(
+        fsum([values[node][agent] for node in nodes]) / len(nodes)
+        if len(nodes) > 1
+        else values[nodes[0]][agent]
+        for nodes in nodes_C
+    )
 
 
 def chain(*selectors: Selector) -> Selector:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from nip_fn.keys import Key
-from nip_fn.select.pairs import Candidates, DecisionPoint, Pair, Pairs, Selector
+from nip_fn.select.pairs import Candidates, Pair, Pairs, Selector
 from nip_fn.trees.backup import Backup, Values, mean_children
 from nip_fn.trees.tree import NO_PARENT, NO_REPLY, ROOT, Tree, children_of, read_only
 
@@ -40,34 +40,25 @@ def reestimated(select: Selector, among: Candidates, backup: Backup, key: Key) -
         half_values(tree, backup, full)
         for tree, full in zip(among.trees, among.values, strict=True)
     )
-    points_of = {
-        tree: tuple(points) for tree, points in groupby(among.points, key=lambda point: point.tree)
-    }
+    by_half = [among.with_values([values[half] for values in halves]) for half in (0, 1)]
     reestimates: list[Pair] = []
-    for selecting, estimating in ((0, 1), (1, 0)):
-        by_half = among.with_values([values[selecting] for values in halves])
-        for tree, pairs in groupby(select(by_half, key), key=lambda pair: pair.tree):
-            # Lists, which take ten times as much room as arrays, of one tree at a time.
-            values, sharing = halves[tree][estimating].tolist(), _sharing(points_of[tree])
+    for selecting, estimating in (by_half, by_half[::-1]):
+        points_of = {
+            tree: tuple(points)
+            for tree, points in groupby(estimating.points, key=lambda point: point.tree)
+        }
+        for tree, pairs in groupby(select(selecting, key), key=lambda pair: pair.tree):
+            values = {
+                (point.agent, nodes[0]): value
+                for point in points_of[tree]
+                for nodes, value in zip(point.nodes_C, point.value_C, strict=True)
+            }
             for pair in pairs:
-                chosen, rejected = (
-                    _mean([values[same][pair.agent] for same in sharing[pair.agent, node]])
-                    for node in (pair.chosen, pair.rejected)
-                )
+                chosen = values[pair.agent, pair.chosen]
+                rejected = values[pair.agent, pair.rejected]
                 if not isnan(chosen - rejected):
                     reestimates.append(replace(pair, chosen_value=chosen, rejected_value=rejected))
     return tuple(reestimates)
-
-
-def _sharing(points: Sequence[DecisionPoint]) -> dict[tuple[int, int], tuple[int, ...]]:
-    """(agent, node) -> the siblings that share the agent's reply with the node, itself included."""
-    return {
-        (point.agent, node): nodes for point in points for nodes in point.nodes_C for node in nodes
-    }
-
-
-def _mean(values: Sequence[float]) -> float:
-    return fsum(values) / len(values)
 
 
 def half_values(tree: Tree, backup: Backup, full: Values) -> tuple[Values, Values]:

@@ -1,5 +1,7 @@
 """Attempts at a reply: a completion is parsed, and fills its slot or has it wait once more."""
 
+from collections.abc import Callable
+
 from returns.result import Failure
 
 from nip_fn.game.episode import Episode, Utterance, forced_decision, may_decide, movers
@@ -15,21 +17,20 @@ from nip_fn.game.reply import (
 )
 from nip_fn.trees.node import Slot
 
+Parse = Callable[[Completion], tuple[Reply | None, ReplyError | None]]
 
-def after_attempt(
-    protocol: Protocol, most_attempts: int, slot: Slot, episode: Episode, completion: Completion
-) -> Slot:
+
+def after_attempt(parse: Parse, most_attempts: int, slot: Slot, completion: Completion) -> Slot:
     """The slot after one more attempt: filled, or waiting for the next one.
 
     Args:
-        protocol: The game.
+        parse: The `parser` of the slot's agent.
         most_attempts: The last attempt is recorded as invalid if it is.
         slot: Waits for the completion.
-        episode: The game so far.
         completion: The model's.
     """
     agent = slot.agent
-    reply, error = _parsed(protocol, episode, agent, completion)
+    reply, error = parse(completion)
     attempts = slot.attempts + 1
     prompt_tokens = slot.prompt_tokens + completion.prompt_tokens
     completion_tokens = slot.completion_tokens + completion.completion_tokens
@@ -59,25 +60,31 @@ def after_attempt(
     return Slot(agent, utterance, failed=slot.failed)
 
 
-def _parsed(
-    protocol: Protocol, episode: Episode, agent: int, completion: Completion
-) -> tuple[Reply | None, ReplyError | None]:
-    """The reply that the completion is in this game, or why it is none.
+def parser(protocol: Protocol, episode: Episode, agent: int) -> Parse:
+    """The function of a completion that is the agent's reply in this game, or why it is none.
 
-    Under `force_guess` it is the forced decision.
+    Under `force_guess` the reply is the forced decision.
     """
     # The decision itself is replaced.  The *nip* library forces only the test that the game is
     # decided, and then pays for whatever the verifier had said.
     counts = may_decide(protocol, len(episode.rounds), agent)
     forced = forced_decision(protocol, episode) if counts else None
     if forced is not None:
-        return Reply(messages=(), decision=forced), None
+        reply = Reply(messages=(), decision=forced)
+        return lambda completion: (reply, None)
     move = next(move for move in movers(protocol, episode) if move.agent == agent)
-    parsed = parse_reply(
-        completion,
-        move=move,
-        may_decide=counts,
-        spectrum=protocol.spectrum,
-        headers=protocol.headers(move),
-    )
-    return (None, parsed.failure()) if isinstance(parsed, Failure) else (parsed.unwrap(), None)
+    headers = protocol.headers(move)
+
+    def parse(completion: Completion) -> tuple[Reply | None, ReplyError | None]:
+        parsed = parse_reply(
+            completion,
+            move=move,
+            may_decide=counts,
+            spectrum=protocol.spectrum,
+            headers=headers,
+        )
+        if isinstance(parsed, Failure):
+            return None, parsed.failure()
+        return parsed.unwrap(), None
+
+    return parse

@@ -14,11 +14,11 @@ import msgspec
 from msgspec.structs import replace
 
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.game.episode import Episode, movers, play_round, reset
+from nip_fn.game.episode import Episode, arrive, movers, reset
 from nip_fn.game.protocol import Move, Protocol
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key
-from nip_fn.trees.attempts import after_attempt
+from nip_fn.trees.attempts import after_attempt, parser
 from nip_fn.trees.node import (
     GameTree,
     Node,
@@ -294,6 +294,9 @@ def _fill(
     path, agent, indices, attempt = request
     slots, most = list(node.slots), rules.num_attempts(agent)
     ranks = [rank for rank, slot in enumerate(slots) if slot.agent == agent]
+    if not ranks:
+        raise ValueError(f"nothing waits for replies of agent {agent} at {path}")
+    parse = parser(rules.protocol, episode, agent)
     for index, completion in zip(indices, completions, strict=True):
         # The attempt must be the one waited for: a reply that was recorded twice, or to an attempt
         # that has been answered, is an error and never a second reply.
@@ -301,7 +304,7 @@ def _fill(
         if rank is None or slots[rank].awaited_attempt != attempt:
             arrival = ReplyArrival(path, agent, index, attempt, completion)
             raise ValueError(f"nothing waits for this completion: {arrival}")
-        slots[rank] = after_attempt(rules.protocol, most, slots[rank], episode, completion)
+        slots[rank] = after_attempt(parse, most, slots[rank], completion)
     node = replace(node, slots=tuple(slots))
     # The children open as soon as this node's own slots are filled: no barrier between nodes or
     # trees, so a forest takes the time of its depth, not of its size.
@@ -314,7 +317,9 @@ def _fill(
             if later.agent == agent and later.attempt > attempt
         )
     children = _branch(rules, node.slots, episode)
-    opened = (requests_of(child, (*path, rank)) for rank, child in enumerate(children))
+    opened = (
+        requests_of(child, (*path, rank)) for rank, child in enumerate(children) if child.slots
+    )
     return replace(node, children=children), tuple(chain.from_iterable(opened))
 
 
@@ -328,7 +333,7 @@ def _branch(rules: Rules, slots: tuple[Slot, ...], episode: Episode) -> tuple[No
     for indices in reply_combinations(len(agents), k, rules.simultaneous_branching):
         replies = (slots[mover * k + index].said for mover, index in enumerate(indices))
         turn = tuple(reply for reply in replies if reply is not None)
-        arrived, reward = play_round(rules.protocol, episode, turn)
+        arrived, reward = arrive(rules.protocol, episode, turn)
         if arrived.status == "open" and empty is None:
             empty = _empty_slots(rules, arrived)
         next_slots = empty if arrived.status == "open" and empty else ()

@@ -6,8 +6,8 @@ children are either k, one for everyone's i-th reply ("joint"), or k^m, one for 
 a reply of every mover ("product").
 """
 
-from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from itertools import product
 from typing import Literal, NamedTuple
 
@@ -138,17 +138,19 @@ def requests_of(node: Node, path: Path) -> Iterator[ReplyRequest]:
     # The attempt is a part of each reply's key, so slots that have failed a different number of
     # times cannot share a request.  Those that have failed more often wait for the others.
     waiting: dict[int, dict[int, list[int]]] = {}
-    counts: Counter[int] = Counter()
+    counts: dict[int, int] = {}
     for slot in node.slots:
+        index = counts.get(slot.agent, 0)
+        counts[slot.agent] = index + 1
         if slot.said is None:
             attempts = waiting.setdefault(slot.agent, {})
-            attempts.setdefault(slot.attempts, []).append(counts[slot.agent])
-        counts[slot.agent] += 1
+            attempts.setdefault(slot.attempts, []).append(index)
     for agent, indices in waiting.items():
         attempt = min(indices)
         yield ReplyRequest(path, agent, tuple(indices[attempt]), attempt)
 
 
+@cache
 def reply_combinations(
     num_movers: int, k: int, branching: SimultaneousBranching
 ) -> tuple[tuple[int, ...], ...]:

@@ -162,34 +162,38 @@ def flatten(game: GameTree) -> Tree:
     nodes: list[Node] = [game.root]
     parents: list[int] = [NO_PARENT]
     paths: list[Path] = [()]
-    for index, node in enumerate(nodes):  # grows as it is walked: breadth first
-        nodes.extend(node.children)
-        parents.extend([index] * len(node.children))
-        paths.extend((*paths[index], rank) for rank in range(len(node.children)))
-    agents = range(len(game.root.reward))
-    # Lists, since to set an element of an array takes several times as long.
-    acted = [[False for _ in agents] for _ in nodes]
-    usable = [[False for _ in agents] for _ in nodes]
-    reply = [[NO_REPLY for _ in agents] for _ in nodes]
     # No reply led to the root, hence the empty entry before those of the children, which come in
     # the same breadth-first order as the nodes.
-    numbers = ({}, *(indices for node in nodes for indices in replies_of(node)))
+    numbers: list[dict[int, int]] = [{}]
+    for index, node in enumerate(nodes):  # grows as it is walked: breadth first
+        if node.children:
+            nodes.extend(node.children)
+            parents.extend([index] * len(node.children))
+            paths.extend([(*paths[index], rank) for rank in range(len(node.children))])
+            numbers.extend(replies_of(node))
+    # Flat, and bytes for truths: nested lists take NumPy several times as long.
+    num_agents = len(game.root.reward)
+    acted, usable = bytearray(len(nodes) * num_agents), bytearray(len(nodes) * num_agents)
+    reply = [NO_REPLY] * (len(nodes) * num_agents)
     for index, node in enumerate(nodes):
+        row = index * num_agents
         for agent, number in numbers[index].items():
-            reply[index][agent] = number
+            reply[row + agent] = number
         for utterance in node.utterances:
-            acted[index][utterance.agent] = bool(utterance.raw.strip())
-            usable[index][utterance.agent] = utterance.error is None
+            acted[row + utterance.agent] = bool(utterance.raw.strip())
+            usable[row + utterance.agent] = utterance.error is None
+    shape = len(nodes), num_agents
+    rewards = [reward for node in nodes for reward in node.reward]
     return Tree(
         protocol=game.protocol,
         datapoint_index=game.datapoint_index,
         key=game.key,
         parent_N=read_only(np.array(parents, dtype=np.int32)),
         depth_N=read_only(np.array([len(path) for path in paths], dtype=np.int32)),
-        acted_NA=read_only(np.array(acted, dtype=np.bool_)),
-        reply_NA=read_only(np.array(reply, dtype=np.int32)),
-        usable_NA=read_only(np.array(usable, dtype=np.bool_)),
-        reward_NA=read_only(np.array([node.reward for node in nodes], dtype=np.float64)),
+        acted_NA=read_only(np.array(acted, dtype=np.bool_).reshape(shape)),
+        reply_NA=read_only(np.array(reply, dtype=np.int32).reshape(shape)),
+        usable_NA=read_only(np.array(usable, dtype=np.bool_).reshape(shape)),
+        reward_NA=read_only(np.array(rewards, dtype=np.float64).reshape(shape)),
         status_N=tuple(node.status for node in nodes),
         utterances_N=tuple(node.utterances for node in nodes),
         path_N=tuple(paths),

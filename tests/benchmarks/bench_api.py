@@ -69,6 +69,7 @@ class Played(NamedTuple):
     requests: int
     prompt_tokens: int
     depth: int  # the longest chain of requests of which each waits for the last
+    tail: float = 0.0  # s of processor time from the last reply to the end of the stage
 
 
 def run() -> list[tuple[str, str]]:
@@ -105,24 +106,28 @@ def play(
         opened.close()
     after = provider.counters()
     requests, tokens = (after[name] - before[name] for name in ("requests", "prompt_tokens"))
-    return Played(watch.wall, watch.cpu, requests, tokens, watch.depth)
+    return Played(watch.wall, watch.cpu, requests, tokens, watch.depth, watch.tail)
 
 
 class _Watch:
     """Times the sampling, without the training that follows it."""
 
     def __init__(self) -> None:
-        self.wall = self.cpu = 0.0
+        self.wall = self.cpu = self.tail = 0.0
         self.depth = 0
+        self._observed = self._last_reply = 0.0
 
     def __call__(self, state: RunState, event: Event) -> None:
+        before, self._observed = self._observed, time.process_time()
         if isinstance(event, BatchFetched):
             self._began = time.perf_counter(), time.process_time()
         elif isinstance(event, Replied):
+            self._last_reply = before  # the step that ended with this call began then
             self.depth = max(self.depth, len(event.path) + event.attempt + 1)
         elif isinstance(event, StageEnded) and event.stage == "sample":
             self.wall = time.perf_counter() - self._began[0]
             self.cpu = time.process_time() - self._began[1]
+            self.tail = time.process_time() - self._last_reply
 
 
 def parameters(forest: Forest) -> HyperParameters:

@@ -61,7 +61,7 @@ def _measure(provider: Provider, case: Case, repeats: int) -> tuple[str, str]:
         f"{case.forest}, {case.latency * 1e3:,.0f} ms a reply: {best.requests:,} requests",
         f"{_ratio(best, case):.2f} x the critical path of {best.depth} replies (aim {case.aim:g}), "
         f"aiohttp alone {_ratio(bare, case):.2f} x; {_each(best)} and {_each(bare)} µs of this "
-        "process a request",
+        f"process a request, {best.tail / best.cpu:.1%} of it after the last reply",
     )
 
 

@@ -1,8 +1,10 @@
+import pickle
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice, pairwise
 from random import Random
+from typing import TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -70,6 +72,9 @@ from .games import (
 
 # On one worker, so that the plays are shared.
 pytestmark = pytest.mark.xdist_group("runs")
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
 
 ORDERS: st.SearchStrategy[Order] = st.sampled_from([fifo, lifo]) | st.integers(0, 2**32).map(
     shuffled
@@ -339,6 +344,52 @@ def test_what_is_read_from_a_recording_derives_the_same_run_without_faults(
         [flatten(game).utterances_N for game in state.forest]
         for state in ends(run, "test", "sample")
     ]
+
+
+def backwards(function: Callable[[Item], Value], items: Sequence[Item]) -> list[Value]:
+    """A `map` in which no item can rely on those before it, whose values come from elsewhere."""
+    return [pickle.loads(pickle.dumps(function(item), 5)) for item in reversed(items)][::-1]
+
+
+@settings(max_examples=20)
+@given(setups(), ORDERS, st.data())
+def test_a_recording_that_is_cut_anywhere_leads_tree_by_tree_to_the_state_of_the_scan(
+    setup: Setup, order: Order, data: st.DataObject
+) -> None:
+    run = play(setup, order)
+    events = events_of(run)
+    begun, end = sorted(data.draw(st.tuples(*[st.integers(1, len(events))] * 2)))
+    first = replay(events[:begun], map=backwards).unwrap()
+    whole = replay(events[begun:end], first, map=backwards).unwrap()
+    for replayed, count in ((first, begun), (whole, end)):
+        assert replayed.num_events == count
+        assert replayed.state == run[count - 1].state
+        assert digest(replayed.state) == digest(run[count - 1].state)
+    for tree in whole.state.forest.finished():
+        assert not any(array.flags.writeable for array in tree.arrays if hasattr(array, "flags"))
+
+
+@settings(max_examples=30)
+@given(setups(), ORDERS, st.data())
+def test_an_event_that_does_not_fit_is_named_as_by_the_scan(
+    setup: Setup, order: Order, data: st.DataObject
+) -> None:
+    events = list(events_of(play(setup, order)))
+    for _ in range(data.draw(st.integers(1, 2))):
+        index, target = (data.draw(st.integers(0, len(events) - 1)) for _ in range(2))
+        events.insert(target, events[index] if data.draw(st.booleans()) else events.pop(index))
+    state, misfit = EMPTY, None
+    for count, event in enumerate(events):
+        try:
+            state, _ = step(state, event)
+        except (ValueError, LookupError) as error:
+            misfit = f"event {count} ({type(event).__name__}) does not fit: {error}"
+            break
+    replayed = replay(events, map=backwards)
+    if misfit is None:
+        assert replayed.unwrap().state == state
+    else:
+        assert " ".join(misfit.split())[:300] == str(replayed.failure())[:300]
 
 
 @pytest.mark.parametrize("stage", ["test", "sample"])

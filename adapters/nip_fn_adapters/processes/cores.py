@@ -7,27 +7,39 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
+WORTH_A_FORK = 0.1  # s of work; a fork takes some milliseconds
+
 
 def map_on_cores(function: Callable[[Item], Value], items: Sequence[Item]) -> list[Value]:
     """The value of a pure function for each item, in the order of the items.
 
-    Forks of this process compute all shares but one, so the function need not be picklable; its
-    values must be.  An error is raised here, whichever process met it first.
+    Forks of this process compute all shares but one, unless there is too little to do.  The
+    function need not be picklable, but its values must be.  An error is raised here, whichever
+    process met it first.
     """
-    num = _num_processes() if len(items) > 1 else 1
+    began = perf_counter()
+    first = list(map(function, items[:1]))
+    is_worth_it = (perf_counter() - began) * len(items) > WORTH_A_FORK
+    rest = items[1:]
+    return first + (_in_forks(function, rest) if is_worth_it else list(map(function, rest)))
+
+
+def _in_forks(function: Callable[[Item], Value], items: Sequence[Item]) -> list[Value]:
+    num = _num_processes()
     forks = [_start(function, items[rank::num]) for rank in range(1, num)]
     try:
         shares = [list(map(function, items[0::num]))]
         while forks:
             share = _values(forks.pop(0))
             # Whatever ended the fork, an error or a lack of memory: this process finds out.
-            rest = items[len(shares) :: num]
-            shares.append(list(map(function, rest)) if share is None else share)
+            again = items[len(shares) :: num]
+            shares.append(list(map(function, again)) if share is None else share)
     finally:
         for fork in forks:
             os.kill(fork.pid, signal.SIGKILL)
@@ -75,4 +87,4 @@ def _values(fork: _Fork) -> list[Any] | None:
     with open(fork.pipe, "rb") as file:
         data = file.read()
     _, status = os.waitpid(fork.pid, 0)
-    return None if status else pickle.loads(data)
+    return None if status or not data else pickle.loads(data)

@@ -37,6 +37,7 @@ from nip_fn_adapters import extensions
 from nip_fn_adapters.costs.note import prices_of_run
 from nip_fn_adapters.costs.prices import Prices, PriceTable, listed_prices
 from nip_fn_adapters.costs.spending import stage_expenses
+from nip_fn_adapters.processes.cores import map_on_cores
 from nip_fn_adapters.recording import store
 from nip_fn_adapters.recording.store import CHECKPOINT
 
@@ -412,7 +413,7 @@ def derive(recording: Recording, *, trust: bool = False) -> Result[Replayed, Pro
 
 def _replayed(recording: Recording) -> Result[Replayed, Problem]:
     try:
-        return replay(recording.events)
+        return replay(recording.events, map=map_on_cores)
     except Exception as error:
         # The bug of a source that was edited since is no bug of this program.
         if not changed_sources(recording):
