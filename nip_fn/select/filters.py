@@ -65,6 +65,8 @@ def one_per_node() -> Selector:
             ranks_at.setdefault((pair.tree, pair.parent, pair.agent), []).append(rank)
         kept = {
             ranks[randint(among.key_of(pairs[ranks[0]], key), len(ranks))]
+            if len(ranks) > 1  # a key takes longer to derive than all else here
+            else ranks[0]
             for ranks in ranks_at.values()
         }
         return tuple(pair for rank, pair in enumerate(pairs) if rank in kept)

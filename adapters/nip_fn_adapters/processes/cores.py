@@ -31,7 +31,9 @@ def map_on_cores(function: Callable[[Item], Value], items: Sequence[Item]) -> li
 
 
 def _in_forks(function: Callable[[Item], Value], items: Sequence[Item]) -> list[Value]:
-    num = _num_processes()
+    num, collects = _num_processes(), gc.isenabled()
+    # A collection writes to all objects: each page of memory that is shared would be copied.
+    gc.disable()
     forks = [_start(function, items[rank::num]) for rank in range(1, num)]
     try:
         shares = [list(map(function, items[0::num]))]
@@ -44,6 +46,8 @@ def _in_forks(function: Callable[[Item], Value], items: Sequence[Item]) -> list[
         for fork in forks:
             os.kill(fork.pid, signal.SIGKILL)
             _values(fork)
+        if collects:
+            gc.enable()
     return [shares[index % num][index // num] for index in range(len(items))]
 
 
@@ -73,7 +77,6 @@ def _compute(function: Callable[[Item], Value], items: Sequence[Item], pipe: int
     """Write the values and end the process, without what the parent does when it ends."""
     code = 1
     try:
-        gc.disable()  # which would copy the memory that is shared with the parent
         # In protocol 5 an array that is read-only remains so.
         with open(pipe, "wb") as file:
             pickle.dump(list(map(function, items)), file, protocol=5)
