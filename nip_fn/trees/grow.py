@@ -261,8 +261,8 @@ def insert_all(
         if not 0 <= rank < len(spine[-1].children):
             raise ValueError(f"there is no node at {request.path} yet")
         spine.append(spine[-1].children[rank])
-    here = episode_after(episode, *spine[1:])
-    grown, requests = _fill(rules, spine[-1], here, request, completions)
+    game = episode_after(episode, *spine[1:])
+    grown, requests = _fill(rules, spine[-1], game, request, completions)
     # Only the nodes on the path are copied; all other subtrees are shared with the old tree.
     for parent, rank in zip(spine[-2::-1], request.path[::-1], strict=True):
         children = (*parent.children[:rank], grown, *parent.children[rank + 1 :])
