@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import nip_fn as nip
 from nip_fn.game import SampledTokens
 from nip_fn.testing import construct_test_params
-from nip_fn.trees.attempts import after_attempt
+from nip_fn.trees.attempts import after_attempt, parser
 from nip_fn.trees.node import Slot
 
 TOKENS = SampledTokens.of([5, 70_000, 2], [-0.5, -7.25, 0.0])
@@ -53,11 +53,12 @@ def test_the_tree_holds_the_tokens_of_the_attempt_that_counts() -> None:
     episode = nip.game.reset(point, nip.key(1))
     agent = nip.game.movers(protocol, episode)[0].agent
     failed = nip.Completion("", "stop", "m", tokens=SampledTokens.of([2], [-9.0]))
-    waiting = after_attempt(protocol, 2, Slot(agent), episode, failed)
+    parse = parser(protocol, episode, agent)
+    waiting = after_attempt(parse, 2, Slot(agent), failed)
     assert waiting.said is None
     assert waiting.failed == (failed,)
     spoken = nip.Completion("Hm.", "stop", "m", tokens=TOKENS)
-    filled = after_attempt(protocol, 2, waiting, episode, spoken)
+    filled = after_attempt(parse, 2, waiting, spoken)
     assert filled.said is not None
     assert filled.said.tokens == TOKENS
 
