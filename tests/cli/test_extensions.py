@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from nip_fn.params.data import DatasetParameters
-from nip_fn.run.events import JobCreated
 from nip_fn_adapters import load_run
 from nip_fn_adapters.extensions import load_dataset, load_extension, register, source_hash
 from nip_fn_cli.shown.exits import Exit
@@ -157,20 +156,16 @@ T = COMPARES._replace(update=update)
 """
 
 
-def test_a_trainer_that_mixes_kinds_of_rows_is_refused_before_anything_is_trained(
+def test_a_trainer_whose_rows_do_not_fit_their_loss_is_refused_before_a_reply_is_paid(
     run_cli: RunCli, tmp_path: Path
 ) -> None:
     (tmp_path / "mixed.py").write_text(MIXED)
-    for words in (("--trainer", "mixed.py:T", *SMALL, "--run", "a"), ("--resume", "--run", "a")):
-        refused = run_cli("train", *words)
-        assert refused.returncode == Exit.ADAPTER, refused.stderr
-        line = refused.stderr.strip().splitlines()[-1]
-        assert "trainer mixed.py:T: row 0 of its update for the group" in line
-        assert "weighs its replies +1, and dpo compares replies" in line
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        recording = load_run("a", trust=True).unwrap().recording
-    assert not any(isinstance(event, JobCreated) for event in recording.events)
+    refused = run_cli("train", "--trainer", "mixed.py:T", *SMALL, "--run", "a")
+    assert refused.returncode == Exit.USAGE, refused.stderr
+    (line,) = refused.stderr.strip().splitlines()
+    assert "mixed.py:T: iteration 0: rows fit their loss: update: row 0 of its update" in line
+    assert "weighs its replies +1, and dpo compares replies" in line
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(
