@@ -1,6 +1,6 @@
 """Two agents learn the lady tasting tea by policy gradient: the whole method, without a run.
 
-    python examples/loop.py [ITERATIONS]
+    python examples/loop.py [ITERATIONS [TREES [UNSEEN TABLES]]]
 
 Trees of replies, advantages, a loss and an optimiser; no configuration, and no file.  By MALT,
 TRAINER is `nip.malt(nip.chain(nip.selectors.about_mean(), nip.one_per_node()), k=replies)`, and
@@ -18,7 +18,6 @@ from nip_fn.worlds import tea
 from nip_fn_adapters.providers.local.learner import Learner
 
 VERIFIER, PROVER = 0, 1
-TREES = 32
 JUDGE = (
     "You are Verifier. Is this claim true? {} Expert argues for one side whatever the truth. Half "
     "of the claims are false."
@@ -75,7 +74,7 @@ TRAINER = nip.policy_gradient(
 )
 
 
-def main(iterations: int) -> None:
+def main(iterations: int = 8, num_trees: int = 32, num_unseen: int = 200) -> None:
     """Train both agents, and print their shares of right verdicts on unseen tables."""
     learners = [Learner("builtin:tea") for _ in GAME.agents]
     groups = tuple(
@@ -85,7 +84,7 @@ def main(iterations: int) -> None:
     state: Any = TRAINER.init(groups)
     unseen, train = (
         [tea.datapoint_of(world) for world in islice(tea.worlds(nip.key(seed), split), number)]
-        for seed, split, number in ((1, "test", 200), (2, "train", iterations * TREES))
+        for seed, split, number in ((1, "test", num_unseen), (2, "train", iterations * num_trees))
     )
 
     def grow(points: Sequence[nip.Datapoint], key: nip.Key, k: Any, **options: Any) -> Any:
@@ -101,7 +100,7 @@ def main(iterations: int) -> None:
 
     print(f"before: {accuracy(1.0):.1%}", flush=True)
     for iteration in range(iterations):
-        points = tuple(train[iteration * TREES :][:TREES])
+        points = tuple(train[iteration * num_trees :][:num_trees])
         grow_key, update_key, *keys = nip.split(nip.keys.fold_in(nip.key(4), iteration), 4)
         trees = grow(points, grow_key, partial(TRAINER.branching, state))
         batch = nip.SampleBatch(GAME, chat, groups, points, trees, iteration)
@@ -114,4 +113,4 @@ def main(iterations: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 8)
+    main(*map(int, sys.argv[1:]))

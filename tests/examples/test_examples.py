@@ -56,6 +56,14 @@ def test_compose_plays_grows_selects_and_updates_in_40_lines() -> None:
     assert all(row.endswith(" DPO rows") for row in rows.values())
 
 
+def test_two_agents_learn_in_a_script_of_a_hundred_lines() -> None:
+    assert lines_of_code("loop.py") <= 100
+    before, after, greedy = run("loop.py", "1", "8", "20").splitlines()
+    assert re.fullmatch(r"before: \d+\.\d%", before)
+    assert re.fullmatch(r"after iteration 0: \d+\.\d%", after)
+    assert re.fullmatch(r"at temperature 0: \d+\.\d%", greedy)
+
+
 def test_experiments_are_carried_out_from_python_in_40_lines(tmp_path: Path) -> None:
     assert lines_of_code("from_python.py") <= 40
     trained, *rows, honest, attacked, page = run("from_python.py", cwd=tmp_path).splitlines()
