@@ -58,7 +58,7 @@ def test_compose_plays_grows_selects_and_updates_in_40_lines() -> None:
 
 def test_two_agents_learn_in_a_script_of_a_hundred_lines() -> None:
     assert lines_of_code("loop.py") <= 100
-    before, after, greedy = run("loop.py", "1", "8", "20").splitlines()
+    before, after, greedy = run("loop.py", "1", "2", "4").splitlines()
     assert re.fullmatch(r"before: \d+\.\d%", before)
     assert re.fullmatch(r"after iteration 0: \d+\.\d%", after)
     assert re.fullmatch(r"at temperature 0: \d+\.\d%", greedy)
